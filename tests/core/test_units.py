@@ -120,6 +120,7 @@ def test_quantities_of_every_unit_are_said_as_people_say_them(unit):
         (0.8523, "", "0.8523"),
         (12_345.6, "1/s", "12,346/s"),
         (38_200.0, "J", "38.2 kJ"),
+        (0.002, "B", "0.002 B"),  # less than the least of its scales
         (7.2e9, "J", "2 MWh"),
         (3120.4, "USD", "3,120 USD"),
         (float("nan"), "s", "-"),
@@ -127,3 +128,8 @@ def test_quantities_of_every_unit_are_said_as_people_say_them(unit):
 )
 def test_what_people_say(value, unit, text):
     assert units.show(value, unit) == text
+
+
+def test_a_number_without_unit_has_a_digit_more():
+    assert [units.show(1.234567, unit) for unit in ("", "V")] == ["1.235", "1.23 V"]
+    assert [units.show(1.234567, "", digits) for digits in (2, 6)] == ["1.235", "1.23457"]

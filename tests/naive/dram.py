@@ -29,9 +29,12 @@ def devices(
 
 def generate(
     package_area, controller_budget, perimeter, power, links_per_device, links_per_length, dynamic_energy,
-    static_power, device_bytes, device_area, controller_area, link_rate, supply,
+    static_power, device_bytes, device_area, controller_area, link_rate, supply, standby_share=0.4,
 ):  # fmt: skip
-    """Return (devices, capacity [B], bandwidth [B/s], energy [J/bit], standby power [W])."""
+    """Return (devices, capacity [B], bandwidth [B/s], energy [J/bit], standby power [W]).
+
+    standby_share: of the power, the most that standby of several devices takes.
+    """
     count = devices(
         package_area, device_area, controller_budget, controller_area, perimeter, links_per_length,
         links_per_device,
@@ -39,7 +42,7 @@ def generate(
     of_device = device_bytes * 8 * static_power
     link = link_rate * dynamic_energy * voltage.power(supply[2], supply[0], supply[1])
     while count > 1 and (
-        count * (of_device + links_per_device * link) > power or count * of_device > 0.4 * power
+        count * (of_device + links_per_device * link) > power or count * of_device > standby_share * power
     ):  # the last device would take from the links of the others
         count -= 1
     standby = count * of_device

@@ -18,15 +18,16 @@ def banks_of_all(
     bank_bytes,
     controller_area,
     link_area,
+    leakage_share=0.01,
 ):
-    """Return the banks of all instances, counted up one at a time."""
+    """Return the banks of all instances, counted up one at a time; leakage_share: of the power."""
     banks = 0
     while True:
         more = banks + 1
         cells = more * bank_bytes * 8 * cell_area / (1 - overhead)
         crossbar = more * ports * link_area
         leakage = more * bank_bytes * 8 * static_power
-        if cells + more * controller_area + crossbar > area or leakage > 0.01 * power or power == 0:
+        if cells + more * controller_area + crossbar > area or leakage > leakage_share * power or power == 0:
             return banks
         banks = more
 
@@ -49,15 +50,16 @@ def most_instances(area, power, wanted, *bank):
 def generate(
     area, power, instances, wanted, dynamic_energy, static_power, cell_area, overhead, bank_bytes, bank_width,
     bank_frequency,
-    controller_power, controller_area, ports, link_area,
+    controller_power, controller_area, ports, link_area, leakage_share=0.01,
 ):  # fmt: skip
     """Return (banks, capacity [B], bandwidth [B/s], leakage [W]) of all instances together.
 
     And what the banks could move if power allowed [B/s].
     """
     banks = banks_of_all(
-        area, power, ports, static_power, cell_area, overhead, bank_bytes, controller_area, link_area
-    )
+        area, power, ports, static_power, cell_area, overhead, bank_bytes, controller_area, link_area,
+        leakage_share,
+    )  # fmt: skip
     if wanted < inf:
         banks = min(banks, ceil(instances * wanted / bank_bytes))
     static = static_power * banks * bank_bytes * 8  # Equation 2

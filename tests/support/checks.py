@@ -1,5 +1,6 @@
 """What several test files share: settings of the cases, and comparisons that allow for rounding."""
 
+from collections import Counter
 from math import isclose
 
 import numpy as np
@@ -44,3 +45,37 @@ def row(table, **values):
 def hair(value):
     """Return a value a hair smaller and a hair larger: a count on a border may fall either way."""
     return value * (1 - 1e-12), value * (1 + 1e-12)
+
+
+class Deciding:
+    """Which budgets decide what an oracle says, counted over the draws of a property.
+
+    A budget decides an output where twice as much of it changes that output. A test of budgets that never
+    decide says nothing about them.
+    """
+
+    def __init__(self, oracle, outputs, every=1):
+        """Take an oracle of keyword arguments, names of its outputs in order, and which draws to count."""
+        self.oracle, self.outputs, self.every = oracle, outputs, every
+        self.draws, self.seen = 0, Counter()
+
+    def count(self, **budgets):
+        """Count a draw's budgets."""
+        self.draws += 1
+        if self.draws % self.every:
+            return
+        base = self.oracle(**budgets)
+        found = set()
+        for name, value in budgets.items():
+            more = self.oracle(**budgets | {name: 2 * value})
+            found |= {
+                (name, output)
+                for output, old, new in zip(self.outputs, base, more, strict=False)
+                if output and not near(new, old, rel=1e-6)
+            }
+        self.seen.update(found or {("nothing", "")})
+
+    def check(self, expected, least=3):
+        """Assert that each of some pairs of a budget and an output is among the draws."""
+        rare = {pair: self.seen[pair] for pair in expected if self.seen[pair] < least}
+        assert not rare, f"decide too seldom: {rare}; all: {dict(self.seen)}"

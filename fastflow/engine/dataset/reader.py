@@ -151,6 +151,8 @@ class Dataset(NamedTuple):
         other = "columns" if not alike else differs_in(table.schema.metadata or {}, self.schema)
         if other:
             raise self._refusal(f"its {part} is of another one, with other {other}")
+        if "point" in names and self.asked and _lacks_rows(table["point"]):
+            raise self._refusal(f"its {part} lacks some of its rows")
         return table
 
     def _check_rows(self, table: pa.Table, number: str, is_whole: bool) -> None:
@@ -187,6 +189,12 @@ class Dataset(NamedTuple):
                 else "a part is missing"
             )
             raise self._refusal(gap)
+
+
+def _lacks_rows(points: pa.ChunkedArray) -> bool:
+    """Say whether a part has fewer points than there are from its first to its last one."""
+    first, last = (pc.min_max(points)[end].as_py() for end in ("min", "max"))
+    return first is not None and len(points) < last - first + 1
 
 
 def _among(table: pa.Table, number: str, only: NDArray[np.int64] | None) -> pa.Table:

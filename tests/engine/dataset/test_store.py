@@ -15,6 +15,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import polars
+import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
@@ -26,6 +27,7 @@ from fastflow.core.errors import InputError
 from fastflow.engine.dataset import schema
 from fastflow.engine.dataset.folder import folder_at
 from fastflow.engine.dataset.part import read_part
+from fastflow.engine.dataset.reader import find
 from fastflow.engine.dataset.store import Store, parts_of
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.run import execute
@@ -121,12 +123,20 @@ def test_what_is_missing_is_added_and_nothing_else(dataset, tmp_path, monkeypatc
     assert len(done) == 3
 
 
+def without_a_row(content):
+    """The content of a part that lacks a row between its first and its last one."""
+    table, file = pq.read_table(io.BytesIO(content)), io.BytesIO()
+    pq.write_table(pa.concat_tables([table.slice(0, 100), table.slice(101)]), file)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
         (lambda content, other: content[:5000], "part-00001.parquet is damaged: remove it"),
         (lambda content, other: b"", "part-00001.parquet is damaged: remove it"),
         (lambda content, other: other, "part-00001.parquet holds other points"),
+        (lambda content, other: without_a_row(content), "part-00001.parquet holds other points"),
     ],
 )
 def test_a_part_that_is_not_what_was_written_is_refused(dataset, tmp_path, damage, says):
@@ -138,6 +148,18 @@ def test_a_part_that_is_not_what_was_written_is_refused(dataset, tmp_path, damag
     (tmp_path / name).unlink()
     fastflow.sweep(*GRID, output=tmp_path)
     assert files_in(tmp_path) == whole
+
+
+@pytest.mark.parametrize("wanted", [["point"], ["time_s"], ["chip", "time_s"]])
+def test_a_part_that_lacks_a_row_is_not_read(dataset, tmp_path, wanted):
+    """Nor is a dataset without it in its place; one of fewer whole parts is."""
+    whole = files_in(dataset)
+    for name in ("part-00001.parquet", "part-00003.parquet"):
+        (tmp_path / name).write_bytes(whole[name])
+    assert len(find(str(tmp_path)).read(wanted)) == 512
+    (tmp_path / "part-00003.parquet").write_bytes(without_a_row(whole["part-00003.parquet"]))
+    with pytest.raises(InputError, match=r"part-00003.parquet lacks some of its rows"):
+        find(str(tmp_path)).read(wanted)
 
 
 @pytest.mark.long

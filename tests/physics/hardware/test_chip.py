@@ -74,6 +74,26 @@ def test_generated_chip(bases, summary, change):
         assert level.instances[0] == expected[f"_l{number}_instances"]
 
 
+@pytest.mark.parametrize("key", BUDGETS)
+def test_every_budget_decides_somewhere(bases, summary, key):
+    """Cut alone, one after the other: the generator is the oracle's, and twice as much is another chip."""
+    points = [
+        base | {key: base[key] * cut * 0.99731, "system.devices": 1, "parallel.strategy": "d1"}
+        for base in (bases[0], bases[4])
+        for cut in (0.9, 0.3, 0.1, 0.02)
+    ]
+    decides = 0
+    for point in points:
+        expected = naive.generate(point)
+        more = naive.generate(point | {key: 2 * point[key]})
+        decides += any(not near(value, more[name], rel=1e-6) for name, value in expected.items())
+        got = summary([point])
+        for name in expected:
+            if not name.startswith("_"):
+                assert near(got[name][0], expected[name], rel=1e-9), name
+    assert decides > 0
+
+
 GLOBAL = {f"chip.memory.l{number}.scope": "global" for number in range(3)}
 
 

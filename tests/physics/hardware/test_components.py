@@ -17,6 +17,7 @@ from fastflow.physics.hardware.voltage import (
     speed_ratio,
     voltage_at,
 )
+from tests.support.checks import Deciding, cases, hair, near, row
 from tests.naive import core, dram, link, sram, voltage
 from tests.support.checks import cases, hair, near, row
 
@@ -98,27 +99,37 @@ def test_no_power_and_no_room_leave_no_units():
         assert got.voltage[0] == 0.55
 
 
-@given(
-    supplies(), st.floats(0.01, 600.0), st.floats(0.2, 5.0), st.integers(1, 16), budget_factors,
-    st.just(np.inf) | st.integers(1, 100).map(float),
-)  # fmt: skip
-@cases(300)
-def test_cores(supply, area, mcu_area, per_bundle, factor, served):
-    power = factor * max(area / mcu_area, 1.0) * 0.13
-    got = generate_cores(
-        row(
-            Core, area=area, power=power, bundles=served, mcus_per_bundle=per_bundle, nominal_power=0.13,
-            nominal_area=mcu_area, nominal_frequency=1.33e9,
-        ),
-        table_of(supply),
+def test_cores():
+    deciding = Deciding(core.generate, ("mcus", "voltage"))
+
+    @given(
+        supplies(), st.floats(0.01, 600.0), st.floats(0.2, 5.0), st.integers(1, 16), budget_factors,
+        st.just(np.inf) | st.integers(1, 100).map(float),
     )  # fmt: skip
-    rest = (served, per_bundle, mcu_area, 0.13, 1.33e9, supply)
-    fewest = core.generate(hair(area)[0], hair(power)[0], *rest)
-    most = core.generate(hair(area)[1], hair(power)[1], *rest)
-    assert fewest[0] <= got.mcus[0] <= most[0]
-    if fewest[0] == most[0]:
-        assert near(got.voltage[0], most[1], rel=1e-11)
-        assert near(got.frequency[0], most[2], rel=1e-10)
+    @cases(300)
+    def check(supply, area, mcu_area, per_bundle, factor, served):
+        power = factor * max(area / mcu_area, 1.0) * 0.13
+        got = generate_cores(
+            row(
+                Core, area=area, power=power, bundles=served, mcus_per_bundle=per_bundle, nominal_power=0.13,
+                nominal_area=mcu_area, nominal_frequency=1.33e9,
+            ),
+            table_of(supply),
+        )  # fmt: skip
+        rest = (per_bundle, mcu_area, 0.13, 1.33e9, supply)
+        fewest = core.generate(hair(area)[0], hair(power)[0], served, *rest)
+        most = core.generate(hair(area)[1], hair(power)[1], served, *rest)
+        assert fewest[0] <= got.mcus[0] <= most[0]
+        if fewest[0] == most[0]:
+            assert near(got.voltage[0], most[1], rel=1e-11)
+            assert near(got.frequency[0], most[2], rel=1e-10)
+        deciding.oracle = lambda area, power, served: core.generate(area, power, served, *rest)
+        deciding.count(area=area, power=power, served=served)
+
+    check()
+    deciding.check(
+        {("area", "mcus"), ("served", "mcus"), ("power", "mcus"), ("power", "voltage"), ("nothing", "")}
+    )
 
 
 @st.composite
@@ -127,10 +138,9 @@ def srams(draw):
     level = {
         "instances": float(draw(st.integers(1, 200))),
         "ports": draw(st.integers(1, 300).map(float) | st.floats(1.0, 300.0)),
-        "wanted": draw(st.just(np.inf) | st.floats(1.0, 1e6)),
         "latency": 1e-9,
         "dynamic_energy": draw(st.floats(1e-15, 1e-12)),
-        "static_power": draw(st.sampled_from([0.0]) | st.floats(1e-13, 1e-10)),
+        "static_power": draw(st.sampled_from([0.0, 1e-12, 1e-11]) | st.floats(1e-13, 1e-10)),
         "cell_area": draw(st.floats(1e-14, 1e-13)),
         "overhead": draw(st.sampled_from([0.0, 0.2, 0.9]) | st.floats(0.0, 0.9)),
         "bank_capacity": draw(st.sampled_from([1.0, 4.0, 1024.0, 16384.0, 131072.0])),
@@ -143,35 +153,55 @@ def srams(draw):
     bank = level["bank_capacity"] * 8 * level["cell_area"] / (1 - level["overhead"])
     bank += level["controller_area"] + level["ports"] * level["link_area"]
     leakage = level["bank_capacity"] * 8 * level["static_power"]
-    level["area"] = draw(st.floats(0.0, 120.0)) * bank
-    level["power"] = draw(st.floats(0.0, 5.0) | st.just(0.0)) * max(leakage * 2000, 1e-3)
+    banks = draw(st.floats(0.0, 120.0) | st.integers(1, 120).map(lambda count: count + 0.5))
+    level["area"] = banks * bank
+    # about what leaks as much as it may, and about what instances share, so that each decides
+    fed = draw(st.floats(0.0, 5.0) | st.sampled_from([0.0, 0.05, 0.2, 1.0]))
+    level["power"] = fed * max(leakage * 2000, 1e-3)
+    share = draw(st.sampled_from([0.1, 0.5, 0.9, 1.1, np.inf]) | st.floats(0.01, 3.0))
+    level["wanted"] = max(share * banks * level["bank_capacity"] / level["instances"], 1.0)
     assume(level["power"] > 0 or leakage > 0)  # the next test has a level without either
     return level
 
 
-def naive_sram(level, hair=1.0):
+def naive_sram(level, hair=1.0, **changed):
+    level = level | {"leakage_share": 0.01} | changed
     return sram.generate(
         level["area"] * hair, level["power"] * hair, level["instances"], level["wanted"],
         level["dynamic_energy"], level["static_power"],
         level["cell_area"], level["overhead"], level["bank_capacity"], level["bank_width"],
         level["bank_frequency"], level["controller_power"], level["controller_area"], level["ports"],
-        level["link_area"],
+        level["link_area"], level["leakage_share"],
     )  # fmt: skip
 
 
-@given(srams())
-@cases(400)
-def test_sram(level):
-    got = generate_sram(row(Sram, **level))
-    fewest, most = (naive_sram(level, hair=h) for h in hair(1.0))
-    assert fewest[0] <= got.banks[0] <= most[0]
-    if fewest[0] == most[0]:
-        for name, place in (("banks", 0), ("capacity", 1), ("static_power", 3)):
-            assert near(getattr(got, name)[0], most[place]), name
-        assert fewest[2] * (1 - 1e-12) <= got.bandwidth[0] <= most[2] * (1 + 1e-12)
-    # the level lives within its power
-    moving = got.bandwidth[0] * 8 * moved_energy(row(Sram, **level))[0]
-    assert moving + got.static_power[0] <= level["power"] * (1 + 1e-9) or got.bandwidth[0] == 0.0
+def test_sram():
+    deciding = Deciding(None, ("banks", "capacity", "bandwidth"), every=4)
+
+    @given(srams())
+    @cases(400)
+    def check(level):
+        got = generate_sram(row(Sram, **level))
+        fewest, most = (naive_sram(level, hair=h) for h in hair(1.0))
+        assert fewest[0] <= got.banks[0] <= most[0]
+        if fewest[0] == most[0]:
+            for name, place in (("banks", 0), ("capacity", 1), ("static_power", 3)):
+                assert near(getattr(got, name)[0], most[place]), name
+            assert fewest[2] * (1 - 1e-12) <= got.bandwidth[0] <= most[2] * (1 + 1e-12)
+        # the level lives within its power
+        moving = got.bandwidth[0] * 8 * moved_energy(row(Sram, **level))[0]
+        assert moving + got.static_power[0] <= level["power"] * (1 + 1e-9) or got.bandwidth[0] == 0.0
+        deciding.oracle = lambda **budgets: naive_sram(level, **budgets)
+        budgets = ("area", "power", "wanted", "bank_frequency")
+        deciding.count(leakage_share=0.01, **{name: level[name] for name in budgets})
+
+    check()
+    deciding.check(
+        {
+            ("area", "banks"), ("leakage_share", "banks"), ("wanted", "banks"), ("wanted", "capacity"),
+            ("power", "bandwidth"), ("bank_frequency", "bandwidth"),
+        }
+    )  # fmt: skip
 
 
 def test_sram_without_power_has_no_banks():
@@ -185,63 +215,95 @@ def test_sram_without_power_has_no_banks():
     assert (got.banks[0], got.capacity[0], got.bandwidth[0], got.static_power[0]) == (0.0, 0.0, 0.0, 0.0)
 
 
-@given(
-    supplies(), st.floats(0.0, 12.0), st.floats(0.0, 12.0), st.floats(0.0, 12.0),
-    st.sampled_from([1, 64, 1024]), budget_factors, st.floats(0.0, 1.0),
-)  # fmt: skip
-@example((1.2, 0.4, 1.0, 1.2), 4.9, 4.2, 5.1, 1024, 5.0, 0.1)
-@example((1.2, 0.4, 1.0, 1.2), 0.9, 4.2, 5.1, 1024, 5.0, 0.1)  # no room for one device
-@cases(250)
-def test_dram(supply, by_package, by_controller, by_edge, links_per_device, factor, standby):
-    device_power = links_per_device * 1.953e9 * 4.2e-12
-    static = standby * device_power / (8 * 4e9)
-    power = factor * device_power
-    given_ = {
-        "package_area": by_package * 92e-6, "controller_budget": by_controller * 18e-6,
-        "perimeter": by_edge * links_per_device / 169e3, "power": power,
-        "links_per_device": links_per_device, "links_per_length": 169e3, "dynamic_energy": 4.2e-12,
-        "static_power": static, "device_capacity": 4e9, "device_area": 92e-6, "controller_area": 18e-6,
-        "nominal_frequency": 1.953e9,
-    }  # fmt: skip
-    got = generate_dram(row(Dram, **given_), table_of(supply))
+def naive_dram(supply, links_per_device, static, **budgets):
+    return dram.generate(
+        budgets["package"] * 92e-6, budgets["controllers"] * 18e-6,
+        budgets["edge"] * links_per_device / 169e3, budgets["power"], links_per_device, 169e3, 4.2e-12,
+        static, 4e9, 92e-6, 18e-6, 1.953e9, supply, budgets.get("standby_share", 0.4),
+    )  # fmt: skip
 
-    def oracle(hair):
-        return dram.generate(
-            by_package * 92e-6 * hair, by_controller * 18e-6 * hair,
-            by_edge * links_per_device / 169e3 * hair, power * hair, links_per_device, 169e3, 4.2e-12,
-            static, 4e9, 92e-6, 18e-6, 1.953e9, supply,
+
+rooms = st.floats(0.0, 12.0) | st.integers(1, 11).map(lambda count: count + 0.5)
+
+
+def test_dram():
+    deciding = Deciding(None, ("devices", "", "bandwidth"))
+
+    @given(
+        supplies(), rooms, rooms, rooms, st.sampled_from([1, 64, 1024]),
+        budget_factors | st.sampled_from([1.1, 2.7, 5.3, 9.1]),
+        st.floats(0.0, 1.0) | st.sampled_from([0.2, 0.6, 0.9]),
+    )  # fmt: skip
+    @example((1.2, 0.4, 1.0, 1.2), 4.9, 4.2, 5.1, 1024, 5.0, 0.1)
+    @example((1.2, 0.4, 1.0, 1.2), 0.9, 4.2, 5.1, 1024, 5.0, 0.1)  # no room for one device
+    @cases(300)
+    def check(supply, by_package, by_controller, by_edge, links_per_device, factor, standby):
+        device_power = links_per_device * 1.953e9 * 4.2e-12
+        static = standby * device_power / (8 * 4e9)
+        budgets = {
+            "package": by_package, "controllers": by_controller, "edge": by_edge,
+            "power": factor * device_power,
+        }  # fmt: skip
+        given_ = {
+            "package_area": by_package * 92e-6, "controller_budget": by_controller * 18e-6,
+            "perimeter": by_edge * links_per_device / 169e3, "power": budgets["power"],
+            "links_per_device": links_per_device, "links_per_length": 169e3, "dynamic_energy": 4.2e-12,
+            "static_power": static, "device_capacity": 4e9, "device_area": 92e-6, "controller_area": 18e-6,
+            "nominal_frequency": 1.953e9,
+        }  # fmt: skip
+        got = generate_dram(row(Dram, **given_), table_of(supply))
+
+        def oracle(**budgets):
+            return naive_dram(supply, links_per_device, static, **budgets)
+
+        fewest, most = (oracle(**{key: value * h for key, value in budgets.items()}) for h in hair(1.0))
+        assert fewest[0] <= got.devices[0] <= most[0]
+        assert got.capacity[0] == got.devices[0] * 4e9
+        if fewest[0] == most[0]:
+            assert fewest[2] * (1 - 1e-9) <= got.bandwidth[0] <= most[2] * (1 + 1e-9)
+            assert fewest[3] * (1 - 1e-9) <= got.energy[0] <= most[3] * (1 + 1e-9)
+            assert near(got.static_power[0], most[4])
+        deciding.oracle = oracle
+        deciding.count(standby_share=0.4, **budgets)
+
+    check()
+    of_devices = {(name, "devices") for name in ("package", "controllers", "edge", "power", "standby_share")}
+    deciding.check(of_devices | {("power", "bandwidth"), ("nothing", "")})
+
+
+def test_links():
+    deciding = Deciding(None, ("links", "bandwidth"))
+
+    @given(
+        supplies(), st.floats(0.0, 300.0), st.floats(0.0, 300.0), st.integers(1, 200), budget_factors,
+    )  # fmt: skip
+    @cases(250)
+    def check(supply, by_area, by_edge, port, factor):
+        area, perimeter = by_area * 0.66e-6, by_edge / 3e3
+        power = factor * 100e9 * 6e-12 * min(by_area + 1, by_edge + 1, port)
+        got = generate_links(
+            row(
+                Link, area=area, power=power, perimeter=perimeter, nominal_frequency=100e9,
+                nominal_energy=6e-12, nominal_area=0.66e-6, links_per_length=3e3, maximum_links=port,
+            ),
+            table_of(supply),
         )  # fmt: skip
 
-    fewest, most = (oracle(h) for h in hair(1.0))
-    assert fewest[0] <= got.devices[0] <= most[0]
-    assert got.capacity[0] == got.devices[0] * 4e9
-    if fewest[0] == most[0]:
-        assert fewest[2] * (1 - 1e-9) <= got.bandwidth[0] <= most[2] * (1 + 1e-9)
-        assert fewest[3] * (1 - 1e-9) <= got.energy[0] <= most[3] * (1 + 1e-9)
-        assert near(got.static_power[0], most[4])
+        def oracle(area, power, perimeter, port):
+            return link.generate(area, power, perimeter, 100e9, 6e-12, 0.66e-6, 3e3, port, supply)
 
+        (few, slow, low), (many, fast, high) = (
+            oracle(area * h, power * h, perimeter * h, port) for h in hair(1.0)
+        )
+        assert few <= got.links[0] <= many <= port
+        assert slow * (1 - 1e-9) <= got.bandwidth[0] <= fast * (1 + 1e-9) or few < many
+        assert low * (1 - 1e-9) <= got.energy[0] <= high * (1 + 1e-9) or few < many
+        deciding.oracle = oracle
+        deciding.count(area=area, power=power, perimeter=perimeter, port=port)
 
-@given(
-    supplies(), st.floats(0.0, 300.0), st.floats(0.0, 300.0), st.integers(1, 200), budget_factors,
-)  # fmt: skip
-@cases(250)
-def test_links(supply, by_area, by_edge, port, factor):
-    area, perimeter = by_area * 0.66e-6, by_edge / 3e3
-    power = factor * 100e9 * 6e-12 * min(by_area + 1, by_edge + 1, port)
-    got = generate_links(
-        row(
-            Link, area=area, power=power, perimeter=perimeter, nominal_frequency=100e9,
-            nominal_energy=6e-12, nominal_area=0.66e-6, links_per_length=3e3, maximum_links=port,
-        ),
-        table_of(supply),
-    )  # fmt: skip
-    rest = (100e9, 6e-12, 0.66e-6, 3e3, port, supply)
-    (few, slow, low), (many, fast, high) = (
-        link.generate(area * h, power * h, perimeter * h, *rest) for h in hair(1.0)
-    )
-    assert few <= got.links[0] <= many <= port
-    assert slow * (1 - 1e-9) <= got.bandwidth[0] <= fast * (1 + 1e-9) or few < many
-    assert low * (1 - 1e-9) <= got.energy[0] <= high * (1 + 1e-9) or few < many
+    check()
+    of_links = {(name, "links") for name in ("area", "perimeter", "port", "power")}
+    deciding.check(of_links | {("power", "bandwidth"), ("nothing", "")})
 
 
 def test_a_link_without_energy_runs_at_its_highest_rate():

@@ -339,3 +339,80 @@ def test_what_is_no_pipeline(point, said):
     for function in (schedule_blocks, lambda *table: block_spans(*table, 0)):
         with pytest.raises(ValueError, match=said):
             function(*tables(point))
+
+
+def busy_wire(rng):
+    """A point of many rounds, one of whose links is busy for about as long as a stage."""
+    order, stages = rng.choice(["1f1b", "interleaved", "zero_bubble"]), rng.randint(2, 6)
+    chunks = rng.randint(2, 4) if order == "interleaved" else 1
+    times = {name: [rng.random() for _ in range(stages * chunks)] for name in TIMES[:3]}
+    slow = rng.randrange(stages)
+    for name in TIMES[:2]:
+        times[name][slow::stages] = [time + rng.random() for time in times[name][slow::stages]]
+    busy = max(sum(sum(times[name][stage::stages]) for name in TIMES[:3]) for stage in range(stages))
+    shares = [rng.random() * (rng.random() < 0.7) + 1e-9 for _ in range(chunks)]
+    send, link = [0.2 * rng.random() for _ in range(stages * chunks)], rng.randrange(stages)
+    most = rng.choice([0.5, 0.66, 0.9, 1.0, 1.001, 1.01, 1.05, 1.2])
+    send[link::stages] = [busy * most * part / sum(shares) for part in shares]
+    gather = [rng.choice([0.0, 30.0]) * rng.random() for _ in range(stages * chunks)]
+    many = stages * rng.randint(25, 40)
+    return pipeline(
+        order, stages, many, chunks, taken=rng.choice([0.0, 0.3]), send=send, gather=gather, **times
+    )
+
+
+# forward, input and weight blocks, sends and gathers of interleaved stages of two chunks, whose messages wait
+# for a link: of a round or two most steps are as much later, and of those that follow they are not
+SLOW_TO_SHOW = (
+    (
+        2,
+        70,
+        [0.367, 0.247, 0.367, 0.247],
+        [0.745, 0.056, 0.745, 0.056],
+        0.0,
+        [1.156, 0.044, 1.156, 0.044],
+        0.0,
+    ),
+    (2, 78, [0.784, 0.41, 0.439, 0.138], 0.327, 0.179, [0.954, 0.087, 1.26, 0.0], 19.355),
+    (
+        2,
+        60,
+        [0.0, 0.542, 0.143, 0.531],
+        [0.0, 0.457, 0.0, 0.457],
+        0.525,
+        [1.533, 0.0, 1.533, 0.0],
+        [0.0, 0.0, 24.19, 0.0],
+    ),
+    (
+        2,
+        56,
+        [0.339, 1.108, 0.35, 0.322],
+        [0.824, 0.859, 0.524, 2.329],
+        [0.876, 0.331, 0.933, 0.542],
+        [2.939, 0.0, 2.551, 0.0],
+        0.0,
+    ),
+    (
+        4,
+        148,
+        [0.784, 0.022, 0.94, 0.829, 0.719, 0.199, 0.102, 0.607],
+        0.0,
+        0.528,
+        [1.327, 0.0, 0.0, 0.0, 1.258, 0.0, 0.0, 0.0],
+        0.0,
+    ),
+)
+
+
+def test_messages_do_not_pile_up_unseen():
+    """Rounds that are counted, not run, end when the last block does of all that are run."""
+    rng = Random(40)
+    many = [busy_wire(rng) for _ in range(400)]
+    for stages, microbatches, *times in SLOW_TO_SHOW:
+        named = dict(zip(("forward", "input", "weight", "send", "gather"), times, strict=True))
+        many.append(pipeline("interleaved", stages, microbatches, 2, **named))
+    blocks, plan = tables(*many)
+    found = schedule_blocks(blocks, plan).total
+    for i in range(len(many)):
+        last = block_spans(blocks, plan, i).end.max()
+        assert found[i] == pytest.approx(last, rel=1e-9)

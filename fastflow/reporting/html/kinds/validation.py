@@ -88,5 +88,5 @@ def _headlines(rows: pd.DataFrame, errors: pd.DataFrame) -> list[Headline]:
         Headline("Mean error", percent(float(whole["mean_error"])), "of predicted against measured time"),
         Headline("Median error", percent(float(whole["median_error"])), "half of the rows are nearer"),
         Headline("90% are within", percent(float(whole["p90_error"])), "relative error"),
-        Headline("Bias", f"{float(whole['bias']):.2f}", "predicted over measured, mean of logarithms"),
+        Headline("Bias", f"{float(whole['bias']):.2f}", "median of predicted over measured"),
     ]

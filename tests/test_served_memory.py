@@ -1,0 +1,129 @@
+"""What a device of a server holds, each part for itself, against counts by hand; and what a server needs."""
+
+import numpy as np
+import pytest
+
+import fastflow
+from fastflow.performance.serving.kv_cache import fullest, need_of
+from fastflow.performance.serving.layout import ServerLayouts
+from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages
+from fastflow.physics.workload.models.transformer.layer_pattern import KINDS
+from tests.checks import mixed, near
+from tests.naive import served_memory as naive
+from tests.test_transformer import points
+
+SERVERS, SIZE = 300, 2  # bytes of bf16
+DENSE, WINDOWED = KINDS.index("dense"), KINDS.index("window dense")
+OF_MODEL = {"words": "vocabulary"}
+
+
+def drawn(random):
+    """A model, a server of it, the bytes of its parts, and the tokens of a request."""
+    latent, many = int(random.choice([0, 48])), bool(random.integers(2))
+    model = naive.Model(
+        hidden=int(random.integers(1, 40)) * 16, kv_heads=int(random.choice([1, 2, 4, 8])), head_dim=20,
+        value_dim=12, ffn=int(random.integers(1, 3000)), experts=8 if many else 0, topk=3 if many else 0,
+        expert_ffn=int(random.integers(1, 2000)) if many else 0, latent=latent, rotary=6 if latent else 0,
+        window=int(random.integers(1, 300)), tied=bool(random.integers(2)),
+        words=int(random.integers(100, 4000)), positions=int(random.choice([0, 500])),
+    )  # fmt: skip
+    stages = [
+        [bool(random.integers(2)) for _ in range(random.integers(1, 5))] for _ in range(random.integers(1, 5))
+    ]
+    parts = random.uniform(1e6, 5e8, 4)
+    flat = [own for layers in stages for own in layers]
+    parts[0] *= False in flat
+    parts[1] *= True in flat
+    server = naive.Server(
+        tensor=int(random.choice([1, 2, 4])), stages=stages, budget=int(random.integers(1, 9000)),
+        share=float(random.uniform(0.3, 1.0)), of_free=bool(random.integers(2)),
+        capacity=float(random.uniform(1e8, 4e9)),
+    )  # fmt: skip
+    return model, server, parts, float(random.integers(1, 600))
+
+
+@pytest.fixture(scope="module")
+def servers():
+    random = np.random.default_rng(11)
+    return [drawn(random) for _ in range(SERVERS)]
+
+
+@pytest.fixture(scope="module")
+def inputs(servers):
+    """The columns of all servers' models and settings."""
+    given = {
+        OF_MODEL.get(name, name): [getattr(model, name) for model, *_ in servers]
+        for name in naive.Model._fields
+    }
+    given["position"] = ["learned" if model.positions else "rotary" for model, *_ in servers]
+    given["training"] = [False] * SERVERS
+    of_server = {
+        "server.budget": [server.budget for _, server, *_ in servers],
+        "server.memory": [server.share for _, server, *_ in servers],
+        "server.memory_of": ["free" if server.of_free else "all" for _, server, *_ in servers],
+    }
+    table = points(**given) | mixed(SERVERS)
+    return table | {key: np.array(column) for key, column in of_server.items()}
+
+
+@pytest.fixture(scope="module")
+def found(servers, inputs):
+    """What the stage that is full first holds, and a request's cache."""
+    ones, slots = np.ones(SERVERS, int), np.array([len(server.stages) for _, server, *_ in servers])
+    tensor = np.array([server.tensor for _, server, *_ in servers])
+    texts = np.full(SERVERS, "")
+    layouts = ServerLayouts(texts, tensor, ones, slots, ones, ones, texts)
+    layers = np.zeros((SERVERS, slots.max(), len(KINDS)), dtype=np.int64)
+    weights = np.zeros((SERVERS, PARTS_OF_MODEL))
+    for i, (_, server, parts, _) in enumerate(servers):
+        for number, own in enumerate(server.stages):
+            layers[i, number, [DENSE, WINDOWED]] = own.count(False), own.count(True)
+        weights[i, [1 + DENSE, 1 + WINDOWED, 0, -1]] = parts
+    stages = Stages(layers, np.ones(SERVERS), np.ones(SERVERS))
+    capacity = np.array([server.capacity for _, server, *_ in servers])
+    tokens = np.array([tokens for *_, tokens in servers])
+    return fullest(inputs, layouts, stages, weights, capacity, tokens)
+
+
+def test_each_part_of_a_servers_memory_is_counted_by_hand(servers, found):
+    room, cache = found
+    for i, (model, server, parts, tokens) in enumerate(servers):
+        expected = naive.rooms(model, server, parts, tokens, SIZE)
+        for name in ("weights", "work", "caches"):
+            assert near(getattr(room, name)[i], getattr(expected, name), rel=1e-9), (name, i)
+        assert cache.token[i] == expected.token
+        assert cache.windowed[i] == expected.windowed
+        assert cache.window[i] == model.window
+    assert (room.caches < 0.0).any()  # some do not even have their weights
+    assert (room.caches > 0.0).any()
+
+
+def test_a_server_with_what_it_needs_has_just_enough(servers, inputs, found):
+    """With as much memory as it would need, the caches are those that were asked for."""
+    room, wanted = found[0], np.full(SERVERS, 1e7)
+    there = np.array([server.capacity for _, server, *_ in servers])
+    need = need_of(inputs, room, there, wanted)
+    for i, (_, server, *_) in enumerate(servers):
+        taken = room.weights[i] + room.work[i]
+        total = need.total[i]
+        left = server.share * (total - taken) if server.of_free else server.share * total - taken
+        assert near(left, wanted[i], rel=1e-6)
+    assert (need.there == there).all()
+    for name, column in (("weights", room.weights), ("work", room.work), ("cache", wanted)):
+        assert (getattr(need, name) == column).all()
+
+
+def test_columns_of_a_served_point_are_the_parts_of_its_memory():
+    """What a device holds is weights, work space and caches; of the rest a server's share is room."""
+    row = fastflow.evaluate(
+        "model=transformer", "model.hidden=512", "model.heads=8", "model.kv_heads=2", "model.ffn=1024",
+        "model.layers=2", "model.vocabulary=1000", "chip=h100_sxm", "system=dgx_h100", "serve=decode",
+        "server=vllm", "serve.isl=100", "serve.osl=20", "serve.batch=3", "system.devices=2",
+        "parallel.strategy=TP-1", "server.budget=1000", "server.memory=0.5",
+    ).iloc[0]  # fmt: skip
+    work = 1000 * (3 * 512 + 3 * 1024) * SIZE
+    weights = SIZE * (2 * (512 * 64 * 12 + 512 * 512 + 3 * 512 * 1024) + 2 * 1000 * 512)
+    assert row["weight_B"] == pytest.approx(weights, rel=1e-3)  # and gains of norms
+    assert row["kv_token_B"] == 2 * 2 * 2 * 64 * SIZE  # layers, keys and values, heads, columns
+    assert row["footprint_B"] == row["weight_B"] + work + row["kv_B"]
+    assert row["kv_room_B"] == pytest.approx(0.5 * row["dram_capacity_B"] - row["weight_B"] - work)

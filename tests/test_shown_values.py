@@ -1,0 +1,537 @@
+"""Every number that is shown of a point is that of its column, in its unit: on screen, page and notebook.
+
+Of a row whose values are all unlike, each table's numbers are read back and held against a declared list.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fastflow.analysis.validation.error_metrics import ALL
+from fastflow.api.notebook import cards
+from fastflow.core import units
+from fastflow.reporting.charts.overview import AxisSummary, ValueSummary
+from fastflow.reporting.html.kinds import grid as grid_page
+from fastflow.reporting.html.kinds import sensitivity as sensitivity_page
+from fastflow.reporting.html.kinds import validation as validation_page
+from fastflow.reporting.terminal import calibration, overview, point, sensitivity, serving, training
+from fastflow.reporting.terminal import percentiles as bands
+from fastflow.reporting.terminal.cost import cost_sheet
+from fastflow.reporting.terminal.tables import column_sheet, listing, quantity
+from fastflow.reporting.terminal.validation import error_sheet
+from fastflow.schema import BANDED, RESULTS, SEARCH, SERVED, STACKED, VALIDATION, find_result
+from tests.shown import check_sheet, check_text, figures, plain, rows_of, unlike
+
+TIME, CAPACITY = 2e4, 3e9
+
+
+def trained(seed):
+    """A point of training, as the screen has it: several stages, devices on all axes."""
+    return unlike(
+        seed, strategy="TP-4-d2-p3", lp_hops=7, bottleneck_stage=1, time_s=TIME, dram_capacity_B=CAPACITY,
+        devices=4096,
+    )  # fmt: skip
+
+
+def served(seed, **more):
+    """A point that serves, whose parts of an iteration are shorter than all of it."""
+    return trained(seed) | {"exchange_s": 311.0, "serve_host_s": 127.0, "pipeline_stall_s": 1903.0} | more
+
+
+@pytest.fixture(params=range(3))
+def row(request):
+    return trained(request.param)
+
+
+def share(row, name, of="time_s"):
+    return row[name] / row[of], ""
+
+
+def of(row, *names):
+    """The numbers of some columns, each in its column's unit."""
+    found = []
+    for name in names:
+        column = find_result(name)
+        found.append((row[name], column.unit if column.kind == "float" else ""))
+    return found
+
+
+def a_second(row, name):
+    """A rate that is written without its unit."""
+    return row[name], ""
+
+
+def test_rates_of_training(row):
+    rates, *_ = training.training_sheets(row, {})
+    check_sheet(
+        rates,
+        [
+            ("iteration", *of(row, "time_s"), (row["tokens_per_s"] * TIME, ""), *of(row, "microbatches")),
+            ("tokens per", a_second(row, "tokens_per_s"), a_second(row, "tokens_per_s_per_device")),
+            ("model operations", *of(row, "model_flops_per_device", "mfu")),
+            ("with recomputation", *of(row, "hardware_flops_per_device")),
+            ("to train", *of(row, "train_s", "train_energy_J")),
+        ],
+    )
+
+
+def test_parts_of_a_training_iteration(row):
+    row |= {"bubble_s": 900.0}
+    _, time, _ = training.training_sheets(row, {})
+    stage = (1.0, ""), (0.0, ""), (2.0, "")
+    check_text(time.title, stage)
+
+    def part(name):
+        return [*of(row, name), share(row, name)]
+
+    kernels = ("attention", "feed_forward", "experts", "head", "other", "optimizer")
+    waits = ("tensor", "context", "expert", "weight", "gradient", "send", "offload")
+    check_sheet(
+        time,
+        [
+            *((name.replace("_", " "), *part(f"{name}_s")) for name in kernels),
+            ("", *of(row, "again_s")),
+            *((f"waits: {name}", *part(f"{name}_wait_s")) for name in waits),
+            ("bubble", *part("bubble_s"), *of(row, "microbatches")),
+            ("total", *of(row, "time_s")),
+        ],
+    )
+    parts = dict(training.parts_of(row))
+    assert parts == {
+        **{name.replace("_", " "): row[f"{name}_s"] for name in kernels},
+        **{f"waits: {name}": row[f"{name}_wait_s"] for name in waits},
+        "bubble": row["bubble_s"],
+    }
+
+
+def test_memory_of_training(row):
+    *_, memory = training.training_sheets(row, {})
+    check_text(memory.title, of(row, "fullest_stage"))
+    parts = ("weight", "gradient", "optimizer", "activation", "buffer")
+    check_sheet(
+        memory,
+        [
+            *((name, *of(row, f"{name}_B"), share(row, f"{name}_B", "dram_capacity_B")) for name in parts),
+            ("with the host", *of(row, "host_B")),
+            (
+                "total of", *of(row, "dram_capacity_B", "footprint_B"),
+                share(row, "footprint_B", "dram_capacity_B"),
+            ),
+        ],
+    )  # fmt: skip
+
+
+def test_phases_of_an_iteration(row):
+    def part(name):
+        return [*of(row, name), share(row, name)]
+
+    check_sheet(
+        point.phase_sheet(row),
+        [
+            ("forward", *part("forward_s")),
+            ("backward", *part("backward_s")),
+            ("update", *part("update_s")),
+            ("kernels", *part("compute_s"), (1.0, ""), (0.0, ""), (2.0, "")),
+            ("waiting", *part("exposed_comm_s"), *of(row, "comm_s")),
+            ("bubble", *part("bubble_s"), *of(row, "microbatches")),
+            ("total", *of(row, "time_s")),
+        ],
+    )
+
+
+def test_chip_and_placement(row):
+    def level(number):
+        # the label is a number too
+        names = (f"l{number}_B", f"l{number}_Bps", f"l{number}_banks")
+        return f"l{number}", *of(row, *names)
+
+    check_sheet(
+        point.chip_sheet(row, 3),
+        [
+            ("core", *of(row, "compute_flops", "mcus", "bundles", "core_V", "core_Hz")),
+            *map(level, range(3)),
+            ("dram", *of(row, "dram_capacity_B", "dram_Bps", "dram_devices")),
+            ("network", *of(row, "inter_Bps")),
+            ("", *of(row, "intra_Bps")),
+        ],
+    )
+    axes = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "lp": "pipeline"}
+    check_sheet(
+        point.placement_sheet(row),
+        [(f"{name} ({what})", *of(row, f"{name}_hops", f"{name}_Bps")) for name, what in axes.items()],
+    )
+
+
+def kernels_of(seed, count=3):
+    """Kernels whose numbers are all unlike, the longest last."""
+    random = np.random.default_rng(seed)
+    levels = [*(f"l{level}" for level in range(3)), "dram"]
+    found = {name: random.uniform(1.0, 50.0, count) for name in ("comm_s", "compute_s")}
+    found |= {f"{level}_s": random.uniform(1.0, 50.0, count) for level in levels}
+    found |= {f"{level}_B": random.uniform(1e3, 9e11, count) for level in levels}
+    found["time_s"] = 1e2 + np.sort(random.uniform(1.0, 19.0, count))
+    whole = ("m", "k", "n", "repeat", "waves", "parts")
+    found |= {name: random.integers(2, 9000, count) for name in whole}
+    found |= {f"l{level}_tile": np.array([f"{level}x{i}x8" for i in range(count)]) for level in range(3)}
+    found |= {f"l{level}_stays": np.array(["C"] * count) for level in range(3)}
+    texts = {"kernel": "kernel", "bound_by": "dram", "comm": "gather", "algorithm": "ring"}
+    found |= {name: np.array([f"{text} {chr(97 + i)}" for i in range(count)]) for name, text in texts.items()}
+    return found | {"busy_frac": random.uniform(0.1, 0.9, count), "phase": np.array(["forward"] * count)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kernels(seed):
+    kernels = kernels_of(seed)
+    merged = point.merged(kernels)
+    total, order = kernels["time_s"].sum(), np.argsort(-(kernels["time_s"] + kernels["comm_s"]))
+    longest = [*range(3)][::-1]
+
+    def tied(i, names, unit):
+        return [(float(kernels[name][i]), unit) for name in names]
+
+    check_sheet(
+        point._kernels(merged, "", wide=True),
+        [
+            ("forward",),
+            *(
+                (
+                    f"kernel {chr(97 + i)}", (float(kernels["repeat"][i]), ""), *tied(i, ["time_s"], "s"),
+                    (kernels["time_s"][i] / total, ""), *tied(i, "mkn", ""), *tied(i, ["comm_s"], "s"),
+                )
+                for i in order
+            ),
+        ],
+    )  # fmt: skip
+    levels = ("l0", "l1", "l2", "dram")
+    names = [f"kernel {chr(97 + i)}" for i in longest]
+    launches, moved = point._launches(merged, 3), point._bytes(merged, 3)
+    assert [column.header for column in launches.columns[1:]] == ["compute", *levels]
+    assert [column.header for column in moved.columns[1:]] == [*levels]
+    for sheet, heads, quantity_of, unit in (
+        (launches, ("compute", *levels), "s", "s"), (moved, levels, "B", "B"),
+    ):  # fmt: skip
+        columns = [f"{head}_{quantity_of}" for head in heads]
+        check_sheet(sheet, [(name, *tied(i, columns, unit)) for name, i in zip(names, longest, strict=True)])
+    tiles = point._tiles(merged, 3)
+    assert [column.header for column in tiles.columns[1:]] == ["l2", "l1", "l0", "waves", "busy", "parts"]
+    for i, cells in zip(longest, rows_of(tiles), strict=True):
+        assert cells[:4] == [f"kernel {chr(97 + i)}", *(f"{level}x{i}x8 C" for level in (2, 1, 0))]
+        check_text(" | ".join(cells[4:]), tied(i, ("waves", "busy_frac", "parts"), ""))
+
+
+def test_costs(row):
+    built, rented = {"cost.name": "public", "cost.markup": 1.0}, {"cost.name": "market", "cost.rent": 2.0}
+    hour = row["usd_per_h"] / row["devices"], ""
+
+    def usd(*names):
+        return [(row[name], "") for name in names]
+
+    more = [
+        ("an iteration", *usd("iteration_usd")),
+        ("a million tokens", *usd("usd_per_million_tokens")),
+        ("to train", *usd("train_usd")),
+    ]
+    check_sheet(
+        cost_sheet(row, built),
+        [
+            ("device", *usd("device_usd", "die_usd", "die_yield", "memory_usd", "package_usd")),
+            ("system", *usd("system_usd"), *of(row, "devices")),
+            ("an hour of a device", hour),
+            ("an hour of the system", *usd("usd_per_h", "power_usd_per_h")),
+            *more,
+        ],
+    )
+    check_sheet(
+        cost_sheet(row, rented),
+        [
+            ("an hour of a device", hour),
+            ("an hour of the system", *usd("usd_per_h"), *of(row, "devices")),
+            *more,
+        ],
+    )
+
+
+def test_conclusion_of_training(row):
+    bound, used, memory, parts, *_ = map(plain, point.conclusion(row))
+    fractions = ("compute", "l0", "l1", "l2", "dram", "launch")
+    ordered = sorted(((row[f"{name}_bound_frac"], name) for name in fractions), reverse=True)
+    said = bound.partition("time: ")[2].rstrip(")").split(", ")
+    assert [text.split()[0] for text in said] == [name for _, name in ordered]
+    for text, (value, name) in zip(said, ordered, strict=True):
+        check_text(text.removeprefix(name), [(value, "")])
+    check_text(used, of(row, "mfu", "flop", "energy_J"))
+    check_text(memory, of(row, "footprint_B", "dram_capacity_B", "fullest_stage"))
+    check_text(parts, of(row, "weight_B", "gradient_B", "optimizer_B", "activation_B"))
+    assert [text.split()[-3] for text in parts.split(",")] == [
+        "weight", "gradient", "optimizer", "activation",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_times_and_rates_of_a_server(seed):
+    row = served(seed, ttft_slo_s=31.0, tpot_slo_s=47.0)
+    latencies, rates, _, _ = serving.served_sheets(
+        row, serving.Limits({"ttft": 13.0, "tpot": 91.0}, 95.0), 7.5
+    )
+    assert [column.header for column in latencies.columns[1:6]] == ["mean", "median", "99%", "95%", "allowed"]
+    names = ("{}_s", "{}_median_s", "{}_p99_s", "{}_slo_s")
+    check_sheet(
+        latencies,
+        [
+            ("to the first token", *of(row, *(name.format("ttft") for name in names)), (13.0, "s")),
+            ("per further token", *of(row, *(name.format("tpot") for name in names)), (91.0, "s")),
+        ],
+    )
+    assert [cells[-1] for cells in rows_of(latencies)] == ["missed", "met"]
+    check_sheet(
+        rates,
+        [
+            ("output tokens", *of(row, "tokens_per_s")),
+            ("a device", *of(row, "tokens_per_s_per_device")),
+            ("a user", *of(row, "tokens_per_s_per_user")),
+            ("prompt tokens", *of(row, "prefill_tokens_per_s")),
+            ("requests", *of(row, "requests_per_s"), (7.5, "1/s")),
+            ("requests in flight", (row["batch_in_flight"], ""), (row["most_requests"], "")),
+            ("", *of(row, "replicas")),
+            ("requests waiting", (row["queue"], "")),
+            ("preemptions", (row["preemptions"], "")),
+        ],
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_time_memory_and_energy_of_a_server(seed):
+    row = served(seed)
+    _, _, time, memory = serving.served_sheets(row, serving.NO_LIMITS)
+    parts = {"exchange": "exchange_s", "host": "serve_host_s", "pipeline stall": "pipeline_stall_s"}
+    kernels = TIME - sum(row[name] for name in parts.values())
+    check_sheet(
+        time,
+        [
+            ("kernels", (kernels, "s"), (kernels / TIME, "")),
+            *((label, *of(row, name), share(row, name)) for label, name in parts.items()),
+            ("total", *of(row, "time_s")),
+            ("", *of(row, "prefill_share")),
+        ],
+    )
+    rest = row["footprint_B"] - row["weight_B"] - row["kv_B"]
+    whole = "dram_capacity_B"
+    check_sheet(
+        memory,
+        [
+            ("weights", *of(row, "weight_B"), share(row, "weight_B", whole)),
+            (
+                "caches in use", *of(row, "kv_B"), share(row, "kv_B", whole),
+                *of(row, "kv_token_B", "kv_room_B"),
+            ),
+            ("work space", (rest, "B"), (rest / CAPACITY, "")),
+            ("total of", *of(row, whole, "footprint_B"), share(row, "footprint_B", whole)),
+        ],
+    )  # fmt: skip
+    energy = next(text for text in map(plain, serving.conclusion(row)) if text.startswith("Energy"))
+    check_text(energy, of(row, "joules_per_token", "power_W"))
+
+
+def test_bands_are_those_of_their_columns(row):
+    row |= {"model_share": 0.37, "samples_failed": 5}
+    names = {name: bands.band_of(name) for name in bands._NAMES}
+    for place, ends in enumerate(names.values()):
+        row |= {end: (1.7 + place) * 10.0**nth for nth, end in enumerate(ends)}
+    sheet = bands.band_sheet(row)
+    assert [column.header for column in sheet.columns[1:4]] == ["10%", "50%", "90%"]
+    assert bands._NAMES.keys() <= set(BANDED)
+    in_order = [name for name in BANDED if name in names]
+    for name, (label, *cells) in zip(in_order, rows_of(sheet), strict=False):
+        assert label == bands._NAMES[name]
+        for cell, end in zip(cells[:3], names[name], strict=True):
+            check_text(cell, [(row[end], find_result(name).unit)])
+    (failed,) = (cells for cells in rows_of(sheet) if cells[0] == "not feasible")
+    check_text(" ".join(failed), [(5, "")])
+
+
+COLUMNS = [
+    column.name for column in (*RESULTS, *STACKED, *SERVED, *SEARCH)
+    if column.kind in ("int", "float") and "*" not in column.name
+]  # fmt: skip
+
+
+def test_tables_of_columns_show_each_in_its_unit(row):
+    """Of grids, fronts and rankings, and of `columns=`: a column has its name above it, or its unit."""
+    expected = of(row, *COLUMNS)
+    (cells,) = rows_of(listing("All", COLUMNS, [row]))
+    for cell, figure in zip(cells[1:], expected, strict=True):
+        check_text(cell, [figure])
+    for cells, name, figure in zip(rows_of(column_sheet(COLUMNS, row)), COLUMNS, expected, strict=True):
+        assert cells[0] == name
+        assert cells[2] == find_result(name).meaning
+        check_text(cells[1], [figure])
+
+
+@pytest.mark.parametrize("unit", sorted({find_result(name).unit for name in COLUMNS} | set(units._SCALES)))
+def test_every_unit_is_read_back_as_it_was_shown(unit):
+    """Among them those that pages take: a scale off by a thousand says another number."""
+    for exponent in np.arange(-12.0, 16.0, 0.83):
+        value = 10.0**exponent
+        ((got, base, half),) = figures(units.show(value, unit))
+        if got == 0.0:  # cents of a price
+            assert unit.startswith("USD")
+            continue
+        assert base == unit
+        assert abs(got - value) <= 1.001 * half
+        for scale in units.scales(unit) if unit else ():
+            ((size, base, _),) = figures(f"1{'' if scale.name.startswith('/') else ' '}{scale.name}")
+            assert (base, size) == (unit, scale.size)
+
+
+# --- pages
+
+BEST = {
+    "Fastest": ("time_s", "less"), "Least energy": ("energy_J", "less"),
+    "Cheapest iteration": ("iteration_usd", "less"),
+    "Most tokens a device": ("tokens_per_s_per_device", "more"),
+    "Most tokens a user": ("tokens_per_s_per_user", "more"), "Soonest first token": ("ttft_s", "less"),
+    "Cheapest million tokens": ("usd_per_million_tokens", "less"), "Shortest pass": ("time_s", "less"),
+}  # fmt: skip
+
+
+def test_bars_of_a_page_are_of_the_columns_that_their_labels_name():
+    shown = {label: name for bar in (grid_page.MEMORY, grid_page.TIME) for label, name in bar.columns.items()}
+    assert shown == {
+        "weights": "weight_B", "gradients": "gradient_B", "optimizer": "optimizer_B",
+        "activations": "activation_B", "buffers": "buffer_B", "caches": "kv_B",
+        "kernels": "compute_s", "exposed communication": "exposed_comm_s", "bubble": "bubble_s",
+    }  # fmt: skip
+    assert {find_result(name).unit for name in grid_page.MEMORY.columns.values()} == {"B"}
+    assert {find_result(name).unit for name in grid_page.TIME.columns.values()} == {"s"}
+    assert (grid_page.MEMORY.limit, grid_page.MEMORY.total) == ("dram_capacity_B", "footprint_B")
+    assert [said[:2] for said in grid_page.SERVED[:5]] == [
+        ("first token", "ttft_s"), ("each further token", "tpot_s"), ("one pass", "time_s"),
+        ("decoding limited by", "decode_bound_by"), ("prompts by", "prefill_bound_by"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("serves", [False, True])
+def test_headlines_of_a_page_are_the_best_of_their_columns(monkeypatch, serves):
+    monkeypatch.setattr(grid_page, "_MOST_HEADLINES", 99)
+    names = ["tpot_s"] if serves else []
+    frame = pd.DataFrame([trained(seed) | {"point": seed, "time_s": 7.0 + seed} for seed in range(5)])
+    frame = frame[["point", "feasible", *dict.fromkeys(name for name, _ in BEST.values()), *names]]
+    first, *others = grid_page._headlines(frame, ["point"])
+    check_text(first.value, [(5, ""), (5, "")])
+    expected = {label for label in BEST if label != ("Fastest" if serves else "Shortest pass")}
+    assert {one.label for one in others} == expected
+    for one in others:
+        name, which = BEST[one.label]
+        best = frame[name].min() if which == "less" else frame[name].max()
+        check_text(one.value, [(best, find_result(name).unit)])
+        place = frame.index[frame[name] == best][0]
+        check_text(one.note, [(place, ""), (place, "")])
+
+
+ERRORS = {
+    "mean_error": 0.123,
+    "median_error": 0.0456,
+    "p90_error": 0.789,
+    "bias": 1.37,
+    "log_correlation": 0.9612,
+}
+
+
+def test_errors_of_a_validation_are_shown_as_what_they_are():
+    frame = pd.DataFrame([{"by": ALL, "value": ALL, "rows": 17, **ERRORS}])
+    rows = pd.DataFrame({"predicted_s": [1.0, 2.0, np.nan]})
+    told = validation_page._headlines(rows, frame)
+    numbers = [(value, "") for value in ERRORS.values()]
+    check_text(told[0].value, [(2, ""), (3, "")])
+    for headline, number in zip(told[1:], numbers[:4], strict=True):
+        check_text(headline.value, [number])
+    # what a headline calls a figure is what its column's meaning calls it
+    kinds = {"mean", "median", "90"}
+    for headline, name in zip(told[1:], ERRORS, strict=False):
+        meaning = next(column for column in VALIDATION if column.name == name).meaning
+        called = {kind for kind in kinds if kind in f"{headline.label} {headline.note}".lower()}
+        assert called == {kind for kind in kinds if kind in meaning.lower()}, name
+    sheet = error_sheet(frame)
+    assert [column.header for column in sheet.columns[1:]] == [
+        "rows", "mean", "median", "90%", "bias", "log corr.",
+    ]  # fmt: skip
+    check_sheet(sheet, [(ALL, (17, ""), *numbers)])
+
+
+def test_headlines_of_a_sensitivity():
+    moving = pd.DataFrame({"figure": ["a", "b"], "elasticity": [0.71, -0.12]})
+    value, count, *others = sensitivity_page._headlines(moving, "energy_J", 4.4e7, 9)
+    check_text(value.value, [(4.4e7, "J")])
+    check_text(count.value, [(2, ""), (9, "")])
+    assert [one.label for one in others] == ["a", "b"]
+    for one, elasticity in zip(others, moving["elasticity"], strict=True):
+        check_text(one.value, [(elasticity / 100, "")])
+
+
+def test_values_of_an_axis():
+    values = [
+        ValueSummary("hbm2", 17, 13, 7.1e3, 3.3e3, 1.1e3, 5.2e3, "dram", {"compute": 0.21, "dram": 0.79}),
+        ValueSummary("hbm3", 19, 11, 91.0, 47.0, 31.0, 83.0, "compute", {"compute": 0.62, "dram": 0.38}),
+    ]
+    sheet = overview._sheet(AxisSummary("mem", values, True))
+    assert [column.header for column in sheet.columns] == [
+        "mem", "points", "feasible", "best", "median", "bound by", "compute", "dram",
+    ]  # fmt: skip
+    for cells, value in zip(rows_of(sheet), values, strict=True):
+        counts, times = (value.points, value.feasible), (value.best_s, value.median_s)
+        plain_numbers = [(number, "") for number in (*counts, *value.shares.values())]
+        times = [(time, "s") for time in times]
+        check_text(" | ".join(cells[1:]), [*plain_numbers[:2], *times, *plain_numbers[2:]])
+
+
+def test_elasticities_and_indices():
+    rows = pd.DataFrame([{
+        "figure": "tech.x", "figure_value": 2.7e9, "unit": "B/s", "elasticity": 0.711,
+        "left_elasticity": -0.345, "right_elasticity": 0.982, "kink": "", "sobol_first": 0.123,
+        "sobol_first_error": 0.045, "sobol_total": 0.678, "sobol_total_error": 0.089,
+    }])  # fmt: skip
+    sheet = sensitivity._sheet(rows)
+    assert [column.header for column in sheet.columns] == [
+        "figure", "value", "both", "less", "more", "alone", "in all", "kink",
+    ]  # fmt: skip
+    numbers = (0.711, -0.345, 0.982, 0.123, 0.045, 0.678, 0.089)
+    check_sheet(sheet, [("tech.x", (2.7e9, "B/s"), *((number, "") for number in numbers))])
+
+
+def test_scalars_and_errors_of_a_calibration():
+    scalars = pd.DataFrame([{
+        "scalar": "launch", "unit": "s", "before": 3.1e-6, "after": 4.7e-6, "standard_error": 2.3e-7,
+        "state": "fitted",
+    }])  # fmt: skip
+    errors = pd.DataFrame({
+        "rows_of": ["fitted", "held back"], "rows": [41, 13], "before": [0.31, 0.47], "after": [0.053, 0.071],
+    })  # fmt: skip
+    first, second = calibration.parts(scalars, errors)
+    assert [column.header for column in first.columns[1:4]] == ["before", "after", "std. error"]
+    check_sheet(first, [("launch", (3.1e-6, "s"), (4.7e-6, "s"), (2.3e-7, "s"))])
+    assert [column.header for column in second.columns[1:]] == ["rows", "before", "after"]
+    check_sheet(
+        second,
+        [("fitted", (41, ""), (0.31, ""), (0.053, "")), ("held back", (13, ""), (0.47, ""), (0.071, ""))],
+    )
+    check_text(calibration.summary(errors), [(0.071, ""), (0.47, "")])
+
+
+# --- notebooks
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_headlines_of_cards(seed):
+    row = trained(seed)
+    check_text(plain(cards._headline(row, False)), of(row, "time_s", "tokens_per_s"))
+    row = served(seed)
+    check_text(plain(cards._headline(row, True)), of(row, "tokens_per_s", "ttft_s", "tpot_s"))
+    row["tokens_per_s"] = float("nan")
+    check_text(plain(cards._headline(row, True)), of(row, "prefill_tokens_per_s", "ttft_s", "tpot_s"))
+    words = plain(cards._headline(row, True)).split(", ")
+    assert [text.split(" ", 2)[2] for text in words[1:]] == ["to the first token", "per further token"]
+
+
+def test_a_quantity_without_value_is_a_dash():
+    assert [quantity("time_s", value) for value in (None, float("nan"), np.ma.masked)] == ["-"] * 3
+    assert [quantity("feasible", value) for value in (True, np.False_)] == ["yes", "no"]
