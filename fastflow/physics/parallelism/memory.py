@@ -114,22 +114,13 @@ class _Stored(NamedTuple):
 
 
 @lean_kernel
-def _largest_border(layers: LayerMemory, p: int) -> float:
-    """Return what a stage of a point receives, the largest of what its layers read."""
-    border = 0.0
-    for layer in range(layers.first[p], layers.first[p + 1]):
-        border = max(border, layers.border[layer])
-    return border
-
-
-@lean_kernel
 def _store(
     layers: LayerMemory, pipeline: _Stages, chunks: Chunks, p: int, stage: int, border: float, offloads: bool
 ) -> _Stored:
     """Return what a stage of a point stores.
 
-    border: what it receives; offloads: whether activations of hidden layers lie with the host, of which the
-    device has what two layers keep.
+    border: what it receives, the largest of what layers read; offloads: whether activations of hidden layers
+    lie with the host, of which the device has what two layers keep.
     """
     first, count, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
     per_stage = (chunks.offset[p + 1] - chunks.offset[p]) // stages
@@ -175,7 +166,9 @@ def _fullest_chunked(
     offloads: whether activations lie with the host, (points,).
     """
     for p in range(offloads.size):
-        most, border = -1.0, _largest_border(layers, p)
+        most, border = -1.0, 0.0
+        for layer in range(layers.first[p], layers.first[p + 1]):
+            border = max(border, layers.border[layer])
         for stage in range(pipeline.stages[p]):
             here = _store(layers, pipeline, chunks, p, stage, border, offloads[p])
             needed = here.weights * sizes.weight[p] + here.parts * sizes.part[p]

@@ -130,10 +130,13 @@ def _sum_kernels(graph: Graph, sources: BlockSources, p: int) -> _Layers:
 
 
 @lean_kernel
-def _add_layers(
+def _write_block(
     sources: BlockSources, own: _Layers, p: int, v: int, blocks: Blocks, stages: _Stages
 ) -> float:
-    """Add up what a virtual stage of a point holds; returns how long its activations move to the host [s]."""
+    """Write the block of a virtual stage of a point, and add to what its stage takes beside.
+
+    Returns how much longer it takes for activations that move to the host and back [s].
+    """
     chunks, layers, streamed = sources.chunks, sources.layers, sources.streamed
     j, count, moved, hidden = v - chunks.offset[p], chunks.layers[p], 0.0, 0
     stage, begin = chunks.offset[p] + j % sources.plan.stages[p], chunks.at[p] + j * count
@@ -159,32 +162,12 @@ def _add_layers(
             hidden += held
     blocks.layers[v] = max(hidden, 1)
     blocks.send_s[v] = own.send_s[chunks.last[v]]
-    return moved
-
-
-@lean_kernel
-def _wait_for_host(blocks: Blocks, v: int, moved: float) -> float:
-    """Lengthen blocks until activations have moved: out beside the forward block, in beside the backward one.
-
-    Returns by how much, of one micro-batch [s].
-    """
+    # out beside the forward block, in beside the backward one
     later = max(0.0, moved - blocks.forward_s[v])
     blocks.forward_s[v] += later
     slower = max(0.0, moved - blocks.input_s[v] - blocks.weight_s[v])
     blocks.input_s[v] += slower
     return float(later + slower)
-
-
-@lean_kernel
-def _add_copy(sources: BlockSources, reduce_s: float, p: int, blocks: Blocks, stages: _Stages) -> None:
-    """Add the copy of the first layer's weights that the last one of several stages has."""
-    chunks, layers = sources.chunks, sources.layers
-    last, first = chunks.offset[p + 1] - 1, layers.first[p]
-    stage = chunks.offset[p] + sources.plan.stages[p] - 1
-    blocks.reduce_s[last] += reduce_s
-    blocks.gather_s[last] += layers.gather[first]
-    stages.update[stage] += layers.update[first]
-    stages.states[stage] += sources.streamed.states[first]
 
 
 @kernel
@@ -197,14 +180,19 @@ def _hold(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stages:
         own = _sum_kernels(graph, sources, p)
         for v in range(chunks.offset[p], chunks.offset[p + 1]):
             stage = chunks.offset[p] + (v - chunks.offset[p]) % plan.stages[p]
-            moved = _add_layers(sources, own, p, v, blocks, stages)
-            stages.beside[stage] += plan.microbatches[p] * _wait_for_host(blocks, v, moved)
+            longer = _write_block(sources, own, p, v, blocks, stages)
+            stages.beside[stage] += plan.microbatches[p] * longer
             stages.work[stage] += blocks.forward_s[v] + blocks.input_s[v] + blocks.weight_s[v]
             if plan.order[p] != ZERO_BUBBLE:
                 blocks.input_s[v] += blocks.weight_s[v]
                 blocks.weight_s[v] = 0.0
         if sources.copies[p] and plan.stages[p] > 1:
-            _add_copy(sources, own.reduce_s[0], p, blocks, stages)
+            last, first = chunks.offset[p + 1] - 1, sources.layers.first[p]
+            stage = chunks.offset[p] + plan.stages[p] - 1
+            blocks.reduce_s[last] += own.reduce_s[0]
+            blocks.gather_s[last] += sources.layers.gather[first]
+            stages.update[stage] += sources.layers.update[first]
+            stages.states[stage] += sources.streamed.states[first]
     return stages
 
 

@@ -36,8 +36,13 @@ class DeviceLinks(NamedTuple):
 
 
 @kernel
-def _moving(load: float, bandwidth: float) -> float:
-    return load / bandwidth if load > 0.0 else 0.0
+def slower_link(inside: float, outside: float, links: DeviceLinks) -> float:
+    """Return the time of bytes within the package and between packages, on the slower of both [s].
+
+    A device may have no links of a level that none of its bytes take.
+    """
+    time = inside / links.intra if inside > 0.0 else 0.0
+    return max(time, outside / links.inter if outside > 0.0 else 0.0)
 
 
 @kernel
@@ -64,9 +69,7 @@ def price(
             fixed, moving = links.overhead if last > first else 0.0, 0.0
             for row in range(first, last):
                 fixed += phases[row, HOPS0] * links.intra_latency + phases[row, HOPS1] * links.inter_latency
-                moving += max(
-                    _moving(phases[row, LOAD0], links.intra), _moving(phases[row, LOAD1], links.inter)
-                )
+                moving += slower_link(phases[row, LOAD0], phases[row, LOAD1], links)
                 moving += phases[row, TOUCHED] / links.memory
             latency[collective, algorithm] = fixed
             per_byte[collective, algorithm] = moving

@@ -114,14 +114,15 @@ def _patterns(topology: Topology, devices: int, group: Group) -> Patterns:
         return reach(topology, devices, *rows, pattern, step)
 
     ranks, rows = group.ranks, group.arrays()
+    neighbours = cost(NEIGHBOURS)
     return Patterns(
-        neighbours=cost(NEIGHBOURS),
+        neighbours=neighbours,
         pipeline=worse(cost(FORWARD), cost(BACKWARD)),
         fold=cost(FOLD) if ranks & (ranks - 1) else (0.0, 0.0, 0.0, 0.0),
         trees=cost(TREES),
         all_pairs=cost(ALL_PAIRS),
         exchange=[cost(EXCHANGE, step) for step in range(ranks.bit_length() - 1)],
-        ports=_ports(topology, cost(NEIGHBOURS)),
+        ports=_ports(topology, neighbours),
     )
 
 

@@ -35,7 +35,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats
 from fastflow.physics.network.collectives.algorithms import WAYS, Patterns
-from fastflow.physics.network.collectives.cost import DeviceLinks
+from fastflow.physics.network.collectives.cost import DeviceLinks, slower_link
 from fastflow.physics.network.routing.contention import reach, split
 from fastflow.physics.network.routing.patterns import NEIGHBOURS, Group
 from fastflow.physics.network.routing.topology import FULL, SWITCH, Topology
@@ -148,13 +148,6 @@ def _put(latency: Floats, per_byte: Floats, collective: int, way: int, fixed: fl
 
 
 @kernel
-def _slower(bytes0: float, bandwidth0: float, bytes1: float, bandwidth1: float) -> float:
-    """Return the time on the slower of both levels, where bytes may be none."""
-    time0 = bytes0 / bandwidth0 if bytes0 > 0.0 else 0.0
-    return max(time0, bytes1 / bandwidth1 if bytes1 > 0.0 else 0.0)
-
-
-@kernel
 def _put_both(
     latency: Floats, per_byte: Floats, collective: int, way: int, fixed: float, moving: float,
     grown: float, until: float,
@@ -202,7 +195,7 @@ def _price_direct(
         share, own = 1.0, 0.0
         near = 1.0 if where[MACHINES] == 1.0 else 0.0
         far = 1.0 - near
-    moving = _slower(load0 * share, links.intra, load1 * share, links.inter)
+    moving = slower_link(load0 * share, load1 * share, links)
     every = library[PEER] * (near * library[LL0] + far * library[LL1])
     fixed = library[LAUNCH] * library[SEND] + step[0] + every
     _put_both(
@@ -223,7 +216,7 @@ def _price_rings(
     piece, times = 1.0 / ranks, steps0 + steps1
     if collective == BROADCAST:  # pieces follow each other, all of S over every link
         piece, times, own = 1.0, 1.0, 0.0
-    link = _slower(where[RING0], links.intra, where[RING1], links.inter)
+    link = slower_link(where[RING0], where[RING1], links)
     moving = times * piece * link
     launch = library[LAUNCH]
     fixed = launch + steps0 * library[LL0] + steps1 * library[LL1]
@@ -245,7 +238,7 @@ def _price_trees(
     launch = library[LAUNCH]
     height = np.ceil(np.log2(machines)) * library[TREE_STEP]
     if machines > 1.0:
-        moving = 2.0 * _slower(where[RING0], links.intra, ring1, links.inter)
+        moving = 2.0 * slower_link(where[RING0], ring1, links)
         chain = inside - 1.0
         fixed = launch + 2.0 * (chain * library[LL0] + height * library[LL1])
         _put(latency, per_byte, ALL_REDUCE, TREE, fixed, LL * moving)
@@ -255,7 +248,7 @@ def _price_trees(
         _put(latency, per_byte, ALL_REDUCE, TREE + 2, fixed, moving)
     if inside > 2.0 and where[HAS_SWITCH] > 0.0 and library[REDUCE] > 0.0:
         sending = (1.0 + 1.0 / inside) / library[REDUCE]
-        moving = _slower(sending, links.intra, 2.0 * ring1, links.inter)
+        moving = slower_link(sending, 2.0 * ring1, links)
         fixed = launch * library[LAUNCH_SIMPLE] + 2.0 * height * library[SIMPLE1]
         _put(latency, per_byte, ALL_REDUCE, NVLS, fixed, moving)
 
