@@ -17,9 +17,8 @@ from fastflow.physics.hardware.voltage import (
     speed_ratio,
     voltage_at,
 )
-from tests.support.checks import Deciding, cases, hair, near, row
 from tests.naive import core, dram, link, sram, voltage
-from tests.support.checks import cases, hair, near, row
+from tests.support.checks import Deciding, cases, hair, near, row
 
 
 @st.composite

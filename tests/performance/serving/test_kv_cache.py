@@ -8,9 +8,9 @@ from fastflow.performance.serving.kv_cache import fullest, need_of
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages
 from fastflow.physics.workload.models.transformer.layer_pattern import KINDS
-from tests.checks import mixed, near
 from tests.naive import served_memory as naive
-from tests.test_transformer import points
+from tests.physics.workload.models.transformer.test_network import points
+from tests.support.checks import mixed, near
 
 SERVERS, SIZE = 300, 2  # bytes of bf16
 DENSE, WINDOWED = KINDS.index("dense"), KINDS.index("window dense")

@@ -20,7 +20,7 @@ from fastflow.reporting.terminal.cost import cost_sheet
 from fastflow.reporting.terminal.tables import column_sheet, listing, quantity
 from fastflow.reporting.terminal.validation import error_sheet
 from fastflow.schema import BANDED, RESULTS, SEARCH, SERVED, STACKED, VALIDATION, find_result
-from tests.shown import check_sheet, check_text, figures, plain, rows_of, unlike
+from tests.support.shown import check_sheet, check_text, figures, plain, rows_of, unlike
 
 TIME, CAPACITY = 2e4, 3e9
 
