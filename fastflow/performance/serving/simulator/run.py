@@ -94,7 +94,7 @@ class Simulated(NamedTuple):
     cache: Floats  # share of the cache that is held, mean over time
     stationary: Floats  # 1: an open loop at random times is; 0: it is not; NaN: no such loop
     overload: Floats  # requests a second that are sent, where fewer are served; else 0
-    ttft_percentile_s: Floats  # at `loads.percentile`, of 0 the least
+    ttft_percentile_s: Floats  # at `load.percentile`, of 0 the least
     tpot_percentile_s: Floats
 
 

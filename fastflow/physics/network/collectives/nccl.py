@@ -76,7 +76,7 @@ KEYS = (
 
 
 class Spread(NamedTuple):
-    """How a group lies on machines; loads as `routing.reach` returns them."""
+    """How a group lies on machines; loads as `contention.reach` returns them."""
 
     ranks: float
     inside: float  # ranks of it in each machine
@@ -175,7 +175,7 @@ def price_library(
 ) -> None:
     """Write the latency [s] and the time per byte of S [s/B] of every way of NCCL, of every collective.
 
-    where: a Spread; library: scalars as KEYS; bandwidths and memory as `collectives.price` takes them.
+    where: a Spread; library: scalars as KEYS; bandwidths and memory as `cost.price` takes them.
     latency, per_byte: shape (collectives, ALL_WAYS), or more ways; infinite where not offered, zero where
     nothing is exchanged.
     """
