@@ -211,7 +211,7 @@ def find(name: str) -> Dataset:
     found = Dataset(folder, parts, pa.schema([]))
     with found.whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
         schema = _schema(file)
-    if b"fastflow.core.version" not in (schema.metadata or {}):
+    if b"fastflow.version" not in (schema.metadata or {}):
         kind = kind_of_table(schema)
         reason = f"this is {kind} of an older version: run it again" if kind else ""
         raise InputError("dataset", name, f"{_ALLOWED}; {reason or f'fastflow did not write {parts[0]}'}")

@@ -59,7 +59,7 @@ _OF_STORED = {np.dtype(stored): kind for kind, stored in _STORED.items()}
 
 _IDENTITY = {
     b"fastflow.fingerprint": "configuration",
-    b"fastflow.core.version": "version",
+    b"fastflow.version": "version",
     b"fastflow.model": "model",
 }
 
@@ -112,7 +112,7 @@ def identity(grid: Grid, *beside: object) -> dict[str, str]:
 def origin(fingerprint: str, overrides: Sequence[str]) -> dict[str, str]:
     """Return the metadata that say what results follow from: a fingerprint of all, and the overrides."""
     return {
-        "fastflow.core.version": version(),
+        "fastflow.version": version(),
         "fastflow.model": _jit.MODEL_DIGEST,
         "fastflow.fingerprint": fingerprint,
         "fastflow.overrides": json.dumps(overrides),

@@ -112,7 +112,7 @@ def test_a_dataset_reads_back_in_one_call(stand_in, tmp_path):
     schema = pq.read_schema(folder / "part-00000.parquet")
     assert schema.field("time_s").metadata[b"unit"] == b"s"
     assert schema.field("time_s").metadata[b"meaning"]
-    assert schema.metadata[b"fastflow.core.version"].decode() == fastflow.__version__
+    assert schema.metadata[b"fastflow.version"].decode() == fastflow.__version__
     assert len(schema.metadata[b"fastflow.fingerprint"]) == 64
     assert json.loads(schema.metadata[b"fastflow.overrides"]) == list(GRID)
     assert schema.metadata[b"fastflow.points"] == b"1200"

@@ -408,7 +408,7 @@ def test_a_report_on_a_url(cli):
 
 
 def test_what_cannot_be_reported_on(cli, tmp_path):
-    for name, table in (("foreign", {}), ("torn", {}), ("old", {"fastflow.core.version": "0.0.9"})):
+    for name, table in (("foreign", {}), ("torn", {}), ("old", {"fastflow.version": "0.0.9"})):
         (tmp_path / name).mkdir()
         about = pa.table({"point": [0]}).replace_schema_metadata(table)
         pq.write_table(about, tmp_path / name / "part-00000.parquet")
