@@ -1,7 +1,7 @@
 """What passes of a server take, tabulated by the same kernels and exchanges as training.
 
-A point of `crossflow.predict` is one part of a pass (`transformer/serving_pass.py`) at one size. All parts and
-sizes of a server are predicted in one call, many servers together, so that what repeats is timed once.
+A point of `crossflow.predict` is one part of a pass (`transformer/serving_pass.py`) at one size. All parts
+and sizes of a server are predicted in one call, many servers together, so that what repeats is timed once.
 """
 
 from __future__ import annotations
