@@ -40,12 +40,9 @@ def evaluate(
     `DataFrame.attrs["units"]` names them. An infeasible point is a row with its `reason`.
     Raises InputError for a key, a choice or a value that is not allowed.
     """
-    from fastflow.config.keyword_overrides import asked_for
-
-    texts = asked_for(overrides, choices, None, config_dir)
     from fastflow.api.notebook.calls import evaluate
 
-    return evaluate(*texts, config_dir=config_dir)
+    return evaluate(*overrides, config_dir=config_dir, **choices)
 
 
 def chances(
@@ -62,12 +59,9 @@ def chances(
     result; `DataFrame.attrs["reason"]` says why, a text for each point. Figures that two points share are
     drawn alike for both. Raises InputError, also where no point has the result.
     """
-    from fastflow.config.keyword_overrides import asked_for
-
-    texts = asked_for(overrides, choices, None, config_dir)
     from fastflow.api.notebook.calls import chances
 
-    return chances(*texts, objective=objective, config_dir=config_dir)
+    return chances(*overrides, objective=objective, config_dir=config_dir, **choices)
 
 
 def sweep(
@@ -83,12 +77,9 @@ def sweep(
     time. If the folder holds a part of the same dataset, the call resumes it. Raises InputError if the folder
     holds anything else.
     """
-    from fastflow.config.keyword_overrides import asked_for
-
-    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.api.notebook.calls import sweep
 
-    return sweep(*texts, output=output, config_dir=config_dir)
+    return sweep(*overrides, output=output, config_dir=config_dir, **choices)
 
 
 def predict_gemm(
@@ -181,12 +172,9 @@ def explain_layout(
 
     Raises InputError as `evaluate` does, if the overrides make several points, and if the point has no time.
     """
-    from fastflow.config.keyword_overrides import asked_for
-
-    texts = asked_for(overrides, choices, None, config_dir)
     from fastflow.api.functions import explain_layout
 
-    return explain_layout(*texts, config_dir=config_dir)
+    return explain_layout(*overrides, config_dir=config_dir, **choices)
 
 
 def rank_strategies(
@@ -197,12 +185,9 @@ def rank_strategies(
     Strategies that fit the memory come first; both groups are sorted by time. The columns are those of
     `evaluate`. Raises InputError as `evaluate` does, and if the overrides make several points.
     """
-    from fastflow.config.keyword_overrides import asked_for
-
-    texts = asked_for(overrides, choices, None, config_dir)
     from fastflow.api.notebook.calls import rank_strategies
 
-    return rank_strategies(*texts, config_dir=config_dir)
+    return rank_strategies(*overrides, config_dir=config_dir, **choices)
 
 
 def search(
@@ -222,12 +207,9 @@ def search(
     within the tolerance of the best objective.
     Raises InputError as `evaluate` does.
     """
-    from fastflow.config.keyword_overrides import asked_for
-
-    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.api.notebook.calls import search
 
-    return search(*texts, output=output, config_dir=config_dir)
+    return search(*overrides, output=output, config_dir=config_dir, **choices)
 
 
 def validate(
@@ -246,12 +228,9 @@ def validate(
     Returns the rows with their predictions, and the errors by size, limiter and category.
     Raises InputError as `evaluate` does, and for a wrong value in the file, with its line.
     """
-    from fastflow.config.keyword_overrides import asked_for
-
-    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.api.notebook.calls import validate
 
-    return validate(*texts, output=output, config_dir=config_dir)
+    return validate(*overrides, output=output, config_dir=config_dir, **choices)
 
 
 def sensitivity(
@@ -270,12 +249,9 @@ def sensitivity(
     figure, for less and for more of it, and why both differ (docs/sensitivity.md).
     Raises InputError as `evaluate` does, and where the point has no such result.
     """
-    from fastflow.config.keyword_overrides import asked_for
-
-    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.api.notebook.calls import sensitivity
 
-    return sensitivity(*texts, output=output, config_dir=config_dir)
+    return sensitivity(*overrides, output=output, config_dir=config_dir, **choices)
 
 
 def backtest(
@@ -292,12 +268,9 @@ def backtest(
     Returns the chips' quantities, the gains of generations, and errors and gains on files of measurements.
     Raises InputError as `evaluate` does, and for a chip or folder that is not there.
     """
-    from fastflow.config.keyword_overrides import asked_for
-
-    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.api.notebook.calls import backtest
 
-    return backtest(*texts, output=output, config_dir=config_dir)
+    return backtest(*overrides, output=output, config_dir=config_dir, **choices)
 
 
 def calibrate(
@@ -317,12 +290,9 @@ def calibrate(
     mean relative errors on both sets of rows, and the chip file as a text.
     Raises InputError as `validate` does, for an unknown scalar, and for fewer than five rows per scalar.
     """
-    from fastflow.config.keyword_overrides import asked_for
-
-    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.api.notebook.calls import calibrate
 
-    return calibrate(*texts, output=output, config_dir=config_dir)
+    return calibrate(*overrides, output=output, config_dir=config_dir, **choices)
 
 
 def clear_cache() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markdown_text import code, escaped, table
 
-from fastflow.api.functions import evaluate
+from fastflow import evaluate
 from fastflow.config import catalog as shelf
 from fastflow.config.cards import Figure, figures
 from fastflow.config.composer import Composer

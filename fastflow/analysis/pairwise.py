@@ -1,16 +1,15 @@
-"""`fastflow.chances`: how likely each point of a grid is better than each other."""
+"""How likely each point of a grid is better than each other."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fastflow.config.composer import Composer
-from fastflow.config.library import hydra_rules
-from fastflow.config.messages import one_of
+from fastflow.config.messages import one_of, sets
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Ints
 from fastflow.core.uncertainty.percentiles import chance
@@ -27,28 +26,22 @@ _MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_device", "requests_per_s", 
                    "dram_capacity_B")  # fmt: skip
 
 
-def chances(
-    *overrides: str, objective: str = "time_s", config_dir: str | os.PathLike[str] | None = None
-) -> pd.DataFrame:
+def chances_of(composer: Composer, overrides: Sequence[str], objective: str) -> pd.DataFrame:
     """Return how likely each point (row) is better than each other (column); see `fastflow.chances`."""
     if objective not in BANDED:
         raise InputError("objective", objective, one_of(BANDED))
-    with hydra_rules():
-        composer = Composer.of_library(config_dir)
-        given = any(text.lstrip("+").partition("=")[0] == "uncertainty" for text in overrides)
-        run = plan(composer, overrides if given else (*overrides, "uncertainty=on"))
-        refuse_others(run)
-        if run.grid.uncertainty is None:
-            raise InputError("uncertainty", "off", "on: chances are of what is uncertain")
-        limits.check(
-            "points", f"{run.grid.points:,}", run.grid.points, _MOST, "points of which all are compared"
-        )
-        if run.grid.points == 1:
-            raise InputError("points", 1, "two points or more: chances are of one against another")
-        with explaining(composer, run):
-            exact = frame_of(*collect(run._replace(grid=run.grid._replace(uncertainty=None))))
-            known = _known(exact, objective)
-            found = samples_of(run.grid, known.tolist(), [objective])
+    given = sets(overrides, "uncertainty")
+    run = plan(composer, overrides if given else (*overrides, "uncertainty=on"))
+    refuse_others(run)
+    if run.grid.uncertainty is None:
+        raise InputError("uncertainty", "off", "on: chances are of what is uncertain")
+    limits.check("points", f"{run.grid.points:,}", run.grid.points, _MOST, "points of which all are compared")
+    if run.grid.points == 1:
+        raise InputError("points", 1, "two points or more: chances are of one against another")
+    with explaining(composer, run):
+        exact = frame_of(*collect(run._replace(grid=run.grid._replace(uncertainty=None))))
+        known = _known(exact, objective)
+        found = samples_of(run.grid, known.tolist(), [objective])
     samples = np.array([one[objective] for one in found])
     more = objective in _MORE_IS_BETTER
     matrix = np.full((len(exact), len(exact)), np.nan)

@@ -1,26 +1,22 @@
-"""What `fastflow.evaluate` and `fastflow.sweep` do, and what the command line shares with them."""
+"""Single kernels, collectives and layouts, for Python: what the functions of `import fastflow` do."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from fastflow.config.composer import Composer
-from fastflow.config.keyword_overrides import check_call, numbers_of, text_of
+from fastflow.config.keyword_overrides import asked_for, check_call, numbers_of, text_of
 from fastflow.config.library import hydra_rules
 from fastflow.config.messages import one_of
 from fastflow.core import units
 from fastflow.core.errors import CompositionError, InputError
-from fastflow.engine.grid import limits
 from fastflow.engine.grid.grid import Share
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, explaining, refuse_others
-from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.physics.workload.models.attention import DECODE, PREFILL
 from fastflow.physics.workload.ops.attention import FEW_QUERIES
 from fastflow.schema import find_input
@@ -32,61 +28,7 @@ if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
     from fastflow.performance.sharding_report import Explained
 
-_OF_A_FRAME = "points in memory; fastflow.sweep(..., output=DIR) stores any number"
 _MOST_BYTES = 1e18  # of a tensor
-
-
-def evaluate(
-    *overrides: str,
-    config_dir: str | os.PathLike[str] | None = None,
-    listener: Listener = SILENT,
-) -> pd.DataFrame:
-    """Predict the points that overrides span; see `fastflow.evaluate`."""
-    from fastflow.engine.dataset.schema import frame_of
-    from fastflow.engine.run.execute import collect
-
-    with hydra_rules():
-        composer = Composer.of_library(config_dir)
-        run = plan(composer, overrides)
-        refuse_others(run)
-        limits.check("points", f"{run.grid.points:,}", run.grid.points, limits.MOST_COLLECTED, _OF_A_FRAME)
-        with explaining(composer, run):
-            return frame_of(*collect(run, listener))
-
-
-def sweep(
-    *overrides: str,
-    output: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    listener: Listener = SILENT,
-) -> Path | str:
-    """Predict the points that overrides span into a Parquet dataset; see `fastflow.sweep`."""
-    from fastflow.engine.dataset.folder import is_url
-    from fastflow.engine.run.execute import store
-
-    with hydra_rules():
-        composer = Composer.of_library(config_dir)
-        run = plan(composer, overrides)
-        refuse_others(run)
-        target = run.output if output is None else output
-        begin = partial(listener.start, run.grid.describe(), run.grid.points, "points")
-        with explaining(composer, run):
-            store(run, target, begin, listener.advance)
-    return str(target) if is_url(target) else Path(target)
-
-
-def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
-    """Predict a point under every strategy; see `fastflow.rank_strategies`."""
-    from fastflow.engine.dataset.schema import schema_of, to_arrow, to_frame
-    from fastflow.engine.run.ranking import ranking_of
-
-    with hydra_rules():
-        composer = Composer.of_library(config_dir)
-        run = plan(composer, overrides)
-        refuse_others(run)
-        with explaining(composer, run):
-            ranking = ranking_of(run)
-            return to_frame([to_arrow(ranking.table, schema_of(ranking.run.grid))])
 
 
 def _one_point(
@@ -102,13 +44,15 @@ def _one_point(
     return composer, run
 
 
-def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+def explain_layout(
+    *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
+) -> pd.DataFrame:
     """Return how the kernels of a point are laid out; see `fastflow.explain_layout`."""
-    from fastflow.engine.run.predict import predict_points
+    from fastflow.engine.run.predict import predict_range
     from fastflow.performance.results import explain_layout
     from fastflow.performance.sharding_report import EXCHANGES
 
-    composer, run = _one_point(overrides, "point", config_dir)
+    composer, run = _one_point(asked_for(overrides, choices, None, config_dir), "point", config_dir)
     refuse_others(run)
     if run.grid.served:
         mode = str(run.grid.first_inputs()["serve.mode"][0])
@@ -116,7 +60,7 @@ def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = 
             "serve", mode, "none: layouts are of one iteration of training", composer.origin_of_overrides
         )
     with explaining(composer, run):
-        prediction = cast("Prediction", predict_points(run.grid, 0, 1)[0].prediction)
+        prediction = cast("Prediction", predict_range(run.grid, 0, 1)[0].prediction)
         kernels = explain_layout(prediction, 0)
         if not kernels:
             reason = str(prediction.reason[0])

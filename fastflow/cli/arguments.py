@@ -16,7 +16,7 @@ from hydra._internal.utils import get_args_parser
 from fastflow.cli.command import Command
 from fastflow.config.composer import Composer
 from fastflow.config.list_keys import as_lists, as_one_value
-from fastflow.config.messages import COMMAND_LINE
+from fastflow.config.messages import COMMAND_LINE, key_of
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.engine.grid.overrides import STUDIES
 
@@ -101,7 +101,7 @@ def is_plain(arguments: Namespace) -> bool:
 
     A study says to Hydra that it is a grid; with -m the command line says so itself.
     """
-    if STUDIES in map(_key, arguments.overrides) and not arguments.multirun:
+    if STUDIES in map(key_of, arguments.overrides) and not arguments.multirun:
         return False
     given = vars(arguments)
     switches = any(given[name] for name in given if name not in ("overrides", "multirun"))
@@ -144,11 +144,6 @@ def reading(given: Namespace, kept: Namespace) -> Iterator[None]:
         sys.argv[:] = before
 
 
-def _key(text: str) -> str:
-    """Return the key of an override."""
-    return text.lstrip("+").partition("=")[0]
-
-
 def _check_primary(arguments: Namespace) -> None:
     """Refuse a primary configuration that says nothing of what a run needs, as a choice of a group does."""
     composer = Composer.of_library(arguments.config_dir or None, COMMAND_LINE, arguments.config_name)
@@ -163,12 +158,12 @@ def check_folders(own: Sequence[str], overrides: Sequence[str], is_grid: bool) -
 
     own: the overrides of Hydra's section; overrides: the others.
     """
-    given = {_key(text): text.partition("=")[2] for text in own}
+    given = {key_of(text): text.partition("=")[2] for text in own}
     followed, other = ("sweep", "run") if is_grid else ("run", "sweep")
     if f"hydra.{other}.dir" in given:
         allowed = f"output=DIR, or hydra.{followed}.dir: this run does not follow hydra.{other}.dir"
         raise InputError(f"hydra.{other}.dir", given[f"hydra.{other}.dir"], allowed, COMMAND_LINE)
-    outputs = [text for text in overrides if _key(text) == "output"]
+    outputs = [text for text in overrides if key_of(text) == "output"]
     if f"hydra.{followed}.dir" in given and outputs:
         allowed = f"only one of it and {outputs[-1]}, which both say where the dataset goes"
         raise InputError(f"hydra.{followed}.dir", given[f"hydra.{followed}.dir"], allowed, COMMAND_LINE)

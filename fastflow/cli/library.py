@@ -75,7 +75,7 @@ def list_library(arguments: Sequence[str]) -> None:
 
 def _list_chips(own: Path | None, usual: str) -> None:
     """Print the chips with what they have."""
-    from fastflow.api.functions import evaluate
+    from fastflow.api.notebook.calls import evaluate
     from fastflow.config.composer import Composer
     from fastflow.config.library import hydra_rules
     from fastflow.reporting.terminal.library import show_chips
@@ -148,7 +148,7 @@ def _section(name: str, found: Sequence[Figure]) -> list[Figure]:
 
 def _made(overrides: Sequence[str], found: Sequence[Figure], own: Path | None) -> list[str]:
     """Return what a chip comes to, in lines: memory and links, and its rate in each data type."""
-    from fastflow.api.functions import evaluate
+    from fastflow.api.notebook.calls import evaluate
     from fastflow.reporting.terminal.library import made_of
 
     dtypes = [one.key.removeprefix(_RATE) for one in found if one.key.startswith(_RATE)]

@@ -8,7 +8,7 @@ the system: nothing is chosen then.
 from __future__ import annotations
 
 from fastflow.config.hydra_composer import Composition, HydraComposer
-from fastflow.config.messages import one_of
+from fastflow.config.messages import key_of, one_of, sets
 from fastflow.config.model_inputs import MACHINE
 from fastflow.core.errors import InputError
 from fastflow.physics.hardware.packages import DEVICES
@@ -76,9 +76,8 @@ def overrides_for(composition: Composition, machine: str) -> tuple[str, ...]:
     chip = composition.choices.get("chip")  # a list of files is the user's own override
     chosen = (f"{SYSTEM}={machine}", *([f"chip={chip}"] if chip else []))
     devices = composition.leaves[DEVICES]
-    said = {text.lstrip("+").partition("=")[0] for text in composition.overrides}
-    before = [text for text in chosen if text.partition("=")[0] not in said]
-    if DEVICES not in said:
+    before = [text for text in chosen if not sets(composition.overrides, key_of(text))]
+    if not sets(composition.overrides, DEVICES):
         before.append(f"{DEVICES}={devices}")
     return (*before, *composition.overrides)
 

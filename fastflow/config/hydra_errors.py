@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fastflow.config.catalog import choices, groups, keys
 from fastflow.config.hydra_composer import COMPOSITION_ERRORS, HydraComposer
 from fastflow.config.library import is_own_file
-from fastflow.config.messages import first_line, one_of
+from fastflow.config.messages import first_line, key_of, one_of
 from fastflow.config.model_inputs import is_documentation
 from fastflow.config.suggestions import advice_on_choice, advice_on_key
 from fastflow.core.errors import CompositionError, InputError
@@ -98,9 +98,8 @@ def _yaml_line(error: yaml.YAMLError) -> str:
 def _value_given(key: str, overrides: Sequence[str]) -> str | None:
     """Return what the overrides say of a key, None if nothing."""
     for override in reversed(overrides):
-        name, _, value = override.partition("=")
-        if name.lstrip("+~").split("@")[0] == key:
-            return value
+        if key_of(override).split("@")[0] == key:
+            return override.partition("=")[2]
     return None
 
 
@@ -214,8 +213,8 @@ def _is_input(key: str) -> bool:
 
 def known_keys(composer: HydraComposer, overrides: Sequence[str], but: str) -> set[str]:
     """Return the leaves of the configuration without the overrides of one key; the bare one if that fails."""
-    rest = [text for text in overrides if text.partition("=")[0].lstrip("+~").split("@")[0] != but]
-    groups = [text for text in rest if composer.is_group(text.partition("=")[0].lstrip("+~"))]
+    rest = [text for text in overrides if key_of(text).split("@")[0] != but]
+    groups = [text for text in rest if composer.is_group(key_of(text))]
     for attempt in (groups, []):
         try:
             return {name for name in composer.leaves(attempt) if not is_documentation(name.partition(".")[2])}

@@ -1,4 +1,4 @@
-"""Parts of error messages: lists of choices, similar names, paths as the user writes them."""
+"""Words to and from a user: keys of overrides, lists of choices, similar names, paths as users write them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,16 @@ def written(value: object) -> str:
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def key_of(override: str) -> str:
+    """Return the key, or the group, that an override sets, adds or removes."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def sets(overrides: Iterable[str], key: str) -> bool:
+    """Say whether any override sets or adds a key, or a group."""
+    return any(text.lstrip("+").partition("=")[0] == key for text in overrides)
 
 
 def one_of(names: Iterable[str]) -> str:

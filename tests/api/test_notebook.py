@@ -15,10 +15,10 @@ import pytest
 from matplotlib.figure import Figure
 
 import fastflow
-from fastflow.analysis.validation.study import Validation
 from fastflow.api.notebook import calls, markup
 from fastflow.api.notebook.extension import continuations, load, unload
 from fastflow.api.notebook.frames import Points
+from fastflow.api.notebook.results import Validation
 from fastflow.core import units
 from fastflow.reporting import studies
 from fastflow.reporting.terminal import progress as progress_module

@@ -192,6 +192,13 @@ def test_off_changes_nothing():
     assert grid_of(*POINT[:-1]).fingerprint != grid_of(*FEW).fingerprint
 
 
+def test_drawn_shares_of_a_budget_stay_within_the_whole():
+    """Else a chip would have more power than it has: half of the samples had no result."""
+    one = ("model=gemm", "system.devices=1", "parallel.strategy=d1", "uncertainty=on")
+    rows = fastflow.evaluate(*one, "uncertainty.samples=16", "+chip.uncertainty={power: {core: 50%}}")
+    assert rows["samples_failed"].tolist() == [0]
+
+
 def test_another_seed_makes_other_bands_and_another_dataset():
     one, other = (fastflow.evaluate(*FEW, f"uncertainty.seed={seed}") for seed in (0, 1))
     assert one["time_s_p50"][0] != other["time_s_p50"][0]

@@ -36,7 +36,7 @@ WRITERS = {
     "analysis/search/run.py": "History",
     "analysis/search/study.py": "write_table",  # rankings and fronts
     "analysis/validation/tables.py": "write_table",
-    "analysis/sensitivity/study.py": "write_table",
+    "api/notebook/calls.py": "write_table",  # a sensitivity
     "cli/run/sensitivity.py": "write_table",
     "analysis/backtest/study.py": "write_table",
 }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hydra.core.override_parser.types import Override
 
 from fastflow.config.composer import Composer
-from fastflow.config.messages import one_of
+from fastflow.config.messages import one_of, sets
 from fastflow.core.errors import InputError
 
 _SECTION = "backtest"
@@ -50,7 +50,7 @@ def read(composer: Composer, overrides: Sequence[str]) -> Asked:
         for name in ("shared_area", "shared_power")
     }
     folder = leaves.get(f"{_SECTION}.measurements")
-    given = any(text.lstrip("+").startswith("output=") for text in overrides)
+    given = sets(overrides, "output")
     return Asked(
         chips=chips,
         generations=lists["generations"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ from fastflow.analysis.backtest.measured_kernels import errors_of, files_in, hel
 from fastflow.analysis.backtest.options import Asked
 from fastflow.analysis.measurements.aliases import table
 from fastflow.config.composer import Composer
-from fastflow.config.library import hydra_rules
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.folder import folder_at
@@ -26,7 +24,6 @@ from fastflow.engine.dataset.kinds import kind_of_table
 from fastflow.engine.dataset.reader import Dataset, find
 from fastflow.engine.dataset.schema import field_of, origin
 from fastflow.engine.dataset.store import check_table, write_table
-from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.schema import find_result
 
 GAINS, FILES = "-gains", "-files"
@@ -46,27 +43,6 @@ class Backtest(NamedTuple):
     """A row for every file of measurements and device: errors with real and with generated chips."""
     measured: pd.DataFrame
     """A row for every pair of files with rows alike: the gain that was measured, and those predicted."""
-
-
-def backtest(
-    *overrides: str,
-    output: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    listener: Listener = SILENT,
-) -> Backtest:
-    """Try the generator on chips that exist; see `fastflow.backtest`."""
-    with hydra_rules():
-        composer = Composer.of_library(config_dir, config_name=CONFIG)
-        question, devices = question_of(composer, overrides)
-        where = question.output if output is None else str(output)
-        if where is not None:
-            check(where)
-        files = [] if question.measurements is None else files_in(question.measurements)
-        listener.start(f"{len(question.chips)} chips", 2 + len(files), "tables")
-        found = tried(composer, question, devices, lambda what: listener.advance(1))
-        if where is not None:
-            write(where, found, question)
-    return found
 
 
 def question_of(composer: Composer, overrides: Sequence[str]) -> tuple[Asked, dict[str, str]]:

@@ -1,57 +1,17 @@
-"""`fastflow.calibrate`: a chip fitted to files of measurements, and written into a chip file."""
+"""A chip fitted to files of measurements, and written into a chip file."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
-import pandas as pd
-
-from fastflow.analysis.calibration.fitted_chip import (
-    FittedChip,
-    calibrated_chip_text,
-    error_frame,
-    fit_chip,
-    scalar_frame,
-)
-from fastflow.analysis.calibration.task import LISTS, CalibrationTask, plan_calibration
+from fastflow.analysis.calibration.fitted_chip import FittedChip, calibrated_chip_text, fit_chip
+from fastflow.analysis.calibration.task import CalibrationTask
 from fastflow.config.composer import Composer
-from fastflow.config.library import hydra_rules
-from fastflow.config.list_keys import as_lists
 from fastflow.config.messages import counted, path_of
 from fastflow.engine.dataset.folder import LocalFolder, remove_empty
 from fastflow.engine.grid.run import explaining
 from fastflow.engine.run.progress import SILENT, Listener
-
-
-class Calibration(NamedTuple):
-    """What measurements say of a chip."""
-
-    scalars: pd.DataFrame
-    """A row a scalar: `scalar`, `before`, `after`, `standard_error`, their `unit`, and `state`."""
-    errors: pd.DataFrame
-    """A row each for the rows that were fitted and those held back: mean relative errors."""
-    text: str
-    """The chip file, which `chip=FILE.yaml` accepts."""
-    path: Path | None
-    """Where it was written, if it was."""
-
-
-def calibrate(
-    *overrides: str,
-    output: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    listener: Listener = SILENT,
-) -> Calibration:
-    """Fit the scalars of a chip to measurements; see `fastflow.calibrate`."""
-    with hydra_rules():
-        composer = Composer.of_library(config_dir, config_name="calibrate")
-        asked = None if output is None else str(output)
-        task, where = plan_calibration(composer, as_lists(overrides, LISTS), asked)
-        fitted, text = fit_and_write(composer, task, where, listener)
-    path = None if where is None else Path(where)
-    return Calibration(scalars=scalar_frame(fitted), errors=error_frame(fitted), text=text, path=path)
 
 
 def fit_and_write(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.csv_file import MOST_COLUMNS, CsvFile, Given, listed, merged
 from fastflow.analysis.measurements.host_overhead import product_call
-from fastflow.analysis.measurements.predict import PredictedRows, predict_points, replaced, with_reasons
+from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, replaced, with_reasons
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
@@ -174,7 +174,7 @@ class Measurements:
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
         """Predict some rows; raises InputError where the chip lacks a row's data type."""
         for some, inputs in self.points(grid, rows):
-            reason, results, needs = predict_points(inputs)
+            reason, results, needs = predict_iterations(inputs)
             self._refuse_dtypes(some, reason)
             seen = self.with_host(some, inputs, results["time_s"])
             host = seen - results["time_s"]

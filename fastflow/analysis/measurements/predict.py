@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.csv_file import Given
 from fastflow.core.tables import Columns, Floats, Ints, Texts, take
-from fastflow.engine.grid.run import naming_what_is_missing
+from fastflow.engine.run.predict import Predicted, columns_of, predict_points
 
 if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
@@ -40,25 +40,26 @@ def replaced(inputs: Columns, given: Mapping[str, Given], rows: Ints) -> Columns
     return found
 
 
-def predict_points(inputs: Columns) -> PredictedPoints:
-    """Predict points of the model; raises InputError where it asks for an input that is not there."""
-    from fastflow.performance import crossflow
-    from fastflow.performance.auto.resolve import settle
-    from fastflow.performance.precompile import compile_ahead
-    from fastflow.performance.results import summary
+def results_of_rows(inputs: Columns) -> Columns:
+    """Return result columns of rows, (rows,); raises InputError where the model lacks an input."""
+    return _columns_of(predict_points(inputs))
 
-    with naming_what_is_missing(inputs):
-        compile_ahead(inputs)
-        prediction = crossflow.predict(settle(inputs))
-    return PredictedPoints(prediction.reason, summary(prediction), _needs(prediction))
+
+def predict_iterations(inputs: Columns) -> PredictedPoints:
+    """Predict iterations, or kernels, of the model; raises InputError where it lacks an input."""
+    points = predict_points(inputs)
+    prediction = cast("Prediction", points.prediction)
+    return PredictedPoints(prediction.reason, _columns_of(points), _needs(prediction))
+
+
+def _columns_of(points: Predicted) -> Columns:
+    """Return result columns; why no strategy fits is not among their reasons: devices are as measured."""
+    return columns_of(points._replace(least=None))
 
 
 def device_times(inputs: Columns) -> Floats:
     """Return the time of points on their device [s], NaN where one has none."""
-    from fastflow.performance import crossflow
-    from fastflow.performance.auto.resolve import settle
-
-    prediction = crossflow.predict(settle(inputs))
+    prediction = cast("Prediction", predict_points(inputs).prediction)
     found = np.full(prediction.reason.size, np.nan)
     found[prediction.timed] = prediction.timeline.total
     return found

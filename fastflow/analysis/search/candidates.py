@@ -123,16 +123,18 @@ def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
     from fastflow.performance.auto.rank import spaces_of
     from fastflow.performance.auto.serving import in_order
     from fastflow.performance.auto.transformer import best_layouts
-    from fastflow.performance.serving.disaggregated.predict import is_apart
+    from fastflow.performance.serving.disaggregated.predict import PREFILL_STRATEGY, is_apart
     from fastflow.physics.workload import in_blocks
 
     given = tuple(inputs[key][0].item() for key in CHOSEN)
+    if serves(inputs) and is_apart(inputs)[0]:
+        for key in (_STRATEGY, PREFILL_STRATEGY):
+            if inputs[key][0] == AUTO:
+                allowed = "a strategy where prefill has devices of its own: a search does not split devices"
+                raise InputError(key, AUTO, allowed)
     if given[0] != AUTO:
         return [given]
     if serves(inputs):
-        if is_apart(inputs)[0]:
-            allowed = "a strategy where prefill has devices of its own: a search does not split devices"
-            raise InputError(_STRATEGY, AUTO, allowed)
         layouts = in_order(inputs)[_STRATEGY][:MOST_LAYOUTS]
         return [(layout, *given[1:]) for layout in layouts.tolist()]
     if not in_blocks(inputs):

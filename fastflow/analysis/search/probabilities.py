@@ -17,7 +17,7 @@ from fastflow.core.uncertainty.percentiles import chance
 from fastflow.engine.dataset.schema import field_of
 from fastflow.engine.grid.grid import Share
 from fastflow.engine.run.monte_carlo import samples_by
-from fastflow.engine.run.predict import predict, serves
+from fastflow.engine.run.predict import predict_points, serves
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.serving.predict import Served
 from fastflow.schema.uncertainty import CHANCE, ON_FRONT
@@ -93,7 +93,7 @@ def _sampled(answer: Answer, share: Share, inputs: Columns, objective: str) -> F
 
 def _measured(inputs: Columns, objective: str) -> Floats:
     """Return an objective of points that are given as input columns."""
-    one = predict(inputs)
+    points = predict_points(inputs)
     if serves(inputs):
-        return measure_served(one.settled, cast("Served", one.prediction), objective)
-    return measure(cast("Prediction", one.prediction), objective)
+        return measure_served(points.settled, cast("Served", points.prediction), objective)
+    return measure(cast("Prediction", points.prediction), objective)

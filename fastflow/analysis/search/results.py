@@ -19,7 +19,7 @@ from fastflow.analysis.search.ranges import KEY, in_order
 from fastflow.analysis.search.run import Answer
 from fastflow.config.chip_file import chip_text
 from fastflow.config.composer import Composer
-from fastflow.config.messages import counted
+from fastflow.config.messages import counted, key_of
 from fastflow.config.model_inputs import SEARCH_KEYS
 from fastflow.core.errors import InputError
 from fastflow.core.pareto import nondominated
@@ -148,7 +148,7 @@ def chips(
         section: Any = OmegaConf.to_container(composer.compose(texts).config["chip"], resolve=True)
         strategy = str(answer.candidates.strategy[candidate])
         beside = answer.candidates.beside
-        own = [text for text in texts if not _replaced(text) and _key(text) not in beside]
+        own = [text for text in texts if not _replaced(text) and key_of(text) not in beside]
         own += [f"parallel.strategy={strategy}"]
         own += [
             f"{key}={column[candidate]}"
@@ -160,7 +160,7 @@ def chips(
         name = "-".join(_named(key, labels[key][candidate]) for key in telling)
         where = f"{row['devices']:,} devices, {row['tech']}, {row['mem']}, {row['net']}"
         about = f"{row['model']} on {where}, {strategy}, by {answer.options.objective}"
-        changed = [key for key in map(_key, texts) if key.startswith("chip.")]
+        changed = [key for key in map(key_of, texts) if key.startswith("chip.")]
         text = chip_text(section, shares, about, _how(answer, own), changed)
         found.append(BestChip(candidate=candidate, text=text, name=name, overrides=tuple(own)))
     return found
@@ -173,11 +173,6 @@ def _named(key: str, choice: Any) -> str:
     return f"{key.rpartition('.')[2]}_{text}" if "." in key else text
 
 
-def _key(text: str) -> str:
-    """Return what an override sets."""
-    return text.lstrip("+~").partition("=")[0]
-
-
 def _is_auto(key: str, value: Any) -> bool:
     """Say whether a value of an input stands for what is usual."""
     column = find_input(key)
@@ -186,9 +181,9 @@ def _is_auto(key: str, value: Any) -> bool:
 
 def _replaced(text: str) -> bool:
     """Say whether an override says what the chip's file, or the search alone, does."""
-    section = re.split(r"[.@]", _key(text))[0]
+    section = re.split(r"[.@]", key_of(text))[0]
     return (
-        section in ("chip", "output", "engine", "report", *SEARCH_KEYS) or _key(text) == "parallel.strategy"
+        section in ("chip", "output", "engine", "report", *SEARCH_KEYS) or key_of(text) == "parallel.strategy"
     )
 
 

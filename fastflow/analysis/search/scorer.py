@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +15,20 @@ from fastflow.analysis.search.optimizers.halving import Advance, DesignBatch, Ev
 from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, OBJECTIVES, measure, score
 from fastflow.analysis.search.options import SearchOptions
 from fastflow.config.engine_settings import Settings
-from fastflow.core.tables import Bools, Columns, Floats, Ints
+from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.engine.dataset.schema import ResultTable, field_of, identity, kind_of
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.run import naming_what_is_missing
 from fastflow.engine.run.chunks import KINDS, bytes_of
-from fastflow.engine.run.predict import serves
+from fastflow.engine.run.predict import Predicted, columns_of, predict_points, serves
 from fastflow.engine.run.workers import Crew, Watch
 from fastflow.performance.accuracy.classes import typical_columns
+from fastflow.performance.precompile import SEARCH
 from fastflow.schema import find_result, result_order
+
+if TYPE_CHECKING:
+    from fastflow.performance.prediction import Prediction
+    from fastflow.performance.serving.predict import Served
 
 FEWEST = 512  # designs that a thread is woken for: fewer take longer in two threads than in one
 
@@ -128,11 +133,13 @@ def score_designs(
     for place, inputs in candidates.inputs(batch.candidate, batch.designs):
         weight = weights[batch.start[place]]
         changed = np.zeros(place.size, np.bool_)  # no design is a chip as it is in the library
+        points = predict_points(inputs, kernels="" if serves(inputs) else SEARCH)
         with naming_what_is_missing(inputs):
+            columns: ResultTable = columns_of(points)
             if serves(inputs):
-                columns = _served(inputs, options, weight)
+                columns |= _served_scores(points, options, weight)
             else:
-                columns = _iterated(inputs, options, weight, holdable[batch.candidate[place]])
+                columns |= _scores(points, options, weight, holdable[batch.candidate[place]])
         columns |= typical_columns(inputs, changed)
         columns |= _lacking(candidates.grid, columns, place.size)  # all of a time, where no design has one
         if place.size == rows:
@@ -145,15 +152,10 @@ def score_designs(
     return table
 
 
-def _iterated(inputs: Columns, options: SearchOptions, weight: Floats, holdable: Bools) -> ResultTable:
-    """Predict and score designs by the time of an iteration."""
-    from fastflow.performance.crossflow import predict
-    from fastflow.performance.precompile import SEARCH, compile_ahead
-    from fastflow.performance.results import summary
-
-    compile_ahead(inputs, SEARCH)
-    prediction = predict(inputs)
-    columns: ResultTable = summary(prediction) | {
+def _scores(points: Predicted, options: SearchOptions, weight: Floats, holdable: Bools) -> ResultTable:
+    """Score designs by the time of an iteration."""
+    prediction = cast("Prediction", points.prediction)
+    columns: ResultTable = {
         "score": score(prediction, options.objective, options.pareto, weight, holdable),
         "objective": measure(prediction, options.objective),
     }
@@ -162,14 +164,12 @@ def _iterated(inputs: Columns, options: SearchOptions, weight: Floats, holdable:
     return columns
 
 
-def _served(inputs: Columns, options: SearchOptions, weight: Floats) -> ResultTable:
-    """Predict and score designs that serve."""
+def _served_scores(points: Predicted, options: SearchOptions, weight: Floats) -> ResultTable:
+    """Score designs that serve."""
     from fastflow.analysis.search.optimizers.serving_objective import measure_served, score_served
-    from fastflow.performance.serving.columns import served_columns
-    from fastflow.performance.serving.predict import serve
 
-    served = serve(inputs)
-    columns: ResultTable = served_columns(inputs, served) | {
+    inputs, served = points.settled, cast("Served", points.prediction)
+    columns: ResultTable = {
         "score": score_served(inputs, served, options.objective, options.pareto, weight),
         "objective": measure_served(inputs, served, options.objective),
     }

@@ -35,20 +35,25 @@ class Elasticity(NamedTuple):
         return not self.reason and all(abs(side) < FLAT for side in (self.left, self.right) if side == side)
 
 
-def elasticities(
-    inputs: Inputs, figures: Sequence[Figure], evaluate: Evaluate, objective: str, step: float
-) -> list[Elasticity]:
-    """Return the elasticity of an objective to every figure, by differences in logarithms.
+def changed(inputs: Inputs, figures: Sequence[Figure], step: float) -> Columns:
+    """Return a point, and after it the point with every figure less and more; (1 + 2 x figures,).
 
-    inputs: of one point; step: what a figure is changed by, as a share. All points are evaluated in one call:
-    the point itself, then every figure less and more.
+    inputs: of the point, (1,); step: what a figure is changed by, as a share.
     """
-    count = len(figures)
-    columns = {key: np.repeat(column, 1 + 2 * count) for key, column in inputs.items()}
+    columns = {key: np.repeat(column, 1 + 2 * len(figures)) for key, column in inputs.items()}
     for place, figure in enumerate(figures):
         for side, factor in ((1, 1.0 - step), (2, 1.0 + step)):
             columns[figure.key][side + 2 * place] = figure.value * factor
-    results = evaluate(columns)
+    return columns
+
+
+def elasticities(
+    results: Columns, figures: Sequence[Figure], objective: str, step: float
+) -> list[Elasticity]:
+    """Return the elasticity of an objective to every figure, by differences in logarithms.
+
+    results: of the points that `changed` returns.
+    """
     logs = logarithms(results[objective])
     found = []
     for place, figure in enumerate(figures):

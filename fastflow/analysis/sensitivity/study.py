@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,24 +11,22 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fastflow.analysis.sensitivity.elasticity import Elasticity, Evaluate, elasticities, logarithms
-from fastflow.analysis.sensitivity.parameters import Figure, figures_of, varied
+from fastflow.analysis.sensitivity.elasticity import Elasticity, Evaluate, changed, elasticities, logarithms
+from fastflow.analysis.sensitivity.parameters import Figure, figures_of
 from fastflow.analysis.sensitivity.reoptimize import CANDIDATES, among_the_best, has_candidates
 from fastflow.analysis.sensitivity.sobol import Indices, sobol
 from fastflow.config.composer import Composer
-from fastflow.config.library import hydra_rules
-from fastflow.config.messages import counted, one_of, suggestion
+from fastflow.config.messages import counted, one_of, sets, suggestion
 from fastflow.core import units
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.tables import Columns, Floats, Ints, take
 from fastflow.core.uncertainty.sampling import Spread, factors
 from fastflow.engine.dataset.folder import folder_at
-from fastflow.engine.dataset.kinds import SENSITIVITY
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.engine.dataset.schema import field_of, identity, to_frame
-from fastflow.engine.dataset.store import check_table, write_table
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.grid.run import Run, explaining, refuse_others
+from fastflow.engine.grid.run import Run, refuse_others
+from fastflow.engine.run.monte_carlo import varied
 from fastflow.engine.run.predict import results_of, serves
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import Crew
@@ -83,26 +80,6 @@ class Sensitivity(NamedTuple):
     """How far such answers were off, as the result column; "" in older datasets."""
 
 
-def sensitivity(
-    *overrides: str,
-    output: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    listener: Listener = SILENT,
-) -> Sensitivity:
-    """Say which figures a result hangs on; see `fastflow.sensitivity`."""
-    with hydra_rules():
-        composer = Composer.of_library(config_dir, config_name=CONFIG)
-        question = question_of(composer, overrides)
-        where = question.output if output is None else str(output)
-        if where is not None:
-            check_table(where, SENSITIVITY)
-        with explaining(composer, question.run):
-            table, found = answered(question, listener)
-        if where is not None:
-            write_table(where, table)
-    return found
-
-
 def question_of(composer: Composer, overrides: Sequence[str]) -> Question:
     """Read what is asked; raises InputError."""
     composition = composer.compose(overrides)
@@ -131,10 +108,10 @@ def question_of(composer: Composer, overrides: Sequence[str]) -> Question:
     if column is None or column.kind not in ("float", "int"):
         close = suggestion(objective, _numeric())
         raise InputError("objective", objective, f"a numeric result column (docs/columns.md){close}", origin)
-    given = any(text.lstrip("+").startswith("output=") for text in overrides)
+    given = sets(overrides, "output")
     step, span = share("step"), share("range")
     samples, seed = count("samples", _MOST), count("seed", 2**32 - 1)
-    run = plan(composer, [text for text in overrides if not text.lstrip("+~").startswith("objective=")])
+    run = plan(composer, overrides)
     refuse_others(run)
     if run.grid.points != 1:
         key = run.grid.keys[0]
@@ -178,9 +155,10 @@ def answered(question: Question, listener: Listener = SILENT) -> tuple[pa.Table,
             evaluate, each = among_the_best(inputs, evaluate), CANDIDATES
         figures = figures_of(inputs)
         changes = counted(2 * len(figures), "change")
-        listener.start(f"{question.objective} under {changes}", each * (2 + 2 * len(figures)))
-        value = _value(question, evaluate(inputs))
-        found = elasticities(inputs, figures, evaluate, question.objective, question.step)
+        listener.start(f"{question.objective} under {changes}", each * (1 + 2 * len(figures)))
+        results = evaluate(changed(inputs, figures, question.step))
+        value = _value(question, results)
+        found = elasticities(results, figures, question.objective, question.step)
         stated = {one.key: one for one in _spreads(question.run)}
         some = [
             place
@@ -265,7 +243,7 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def _value(question: Question, results: Columns) -> float:
-    """Return the objective of the point itself; raises InputError where it has none."""
+    """Return the objective of the point itself, the first of the results; raises InputError for none."""
     lacking = question.objective not in results
     if lacking or np.isnan(logarithms(results[question.objective])[0]):
         if "time_s" in results and np.isnan(logarithms(results["time_s"])[0]) and results["reason"][0]:
@@ -287,7 +265,9 @@ def _indices(
     """Return Sobol's indices of figures that matter, of the logarithm of the objective."""
 
     def values(even: Floats) -> Floats:
-        return logarithms(evaluate(varied(inputs, figures, factors_of(even)))[question.objective])
+        every = factors_of(even)
+        moved = {one.key: one.value * every[None, :, place] for place, one in enumerate(figures)}
+        return logarithms(evaluate(varied(inputs, moved, 1, len(even)))[question.objective])
 
     return sobol(values, len(figures), question.samples, question.seed)
 

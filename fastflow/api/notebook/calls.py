@@ -1,14 +1,25 @@
-"""The functions of `import fastflow` whose answers a notebook shows, and whose progress it follows."""
+"""What the functions of `import fastflow` do: compose, run, and return an answer that a notebook can show.
+
+Each takes what the function of its name takes, which documents it.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fastflow.config.composer import Composer
+from fastflow.config.keyword_overrides import asked_for
+from fastflow.config.library import hydra_rules
+from fastflow.config.messages import counted, sets
+from fastflow.engine.grid import limits
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.grid.run import explaining, refuse_others
 from fastflow.engine.run.progress import SILENT, Listener
 
 if TYPE_CHECKING:
@@ -17,6 +28,22 @@ if TYPE_CHECKING:
     from fastflow.api.notebook.results import Backtest, Calibration, Search, Sensitivity, Validation
 
 Where = str | os.PathLike[str] | None
+_OF_A_FRAME = "points in memory; fastflow.sweep(..., output=DIR) stores any number"
+
+
+class _Call(NamedTuple):
+    """A call of a function."""
+
+    composer: Composer
+    overrides: tuple[str, ...]
+    output: Where
+    listener: Listener
+
+    def folder(self, configured: str | None) -> str | None:
+        """Return where the answer goes: the argument before the override; None where neither says."""
+        if self.output is not None:
+            return str(self.output)
+        return configured if sets(self.overrides, "output") else None
 
 
 def shell() -> Any:
@@ -39,81 +66,176 @@ def _listening() -> Iterator[Listener]:
         yield progress
 
 
-def evaluate(*overrides: str, config_dir: Where = None) -> pd.DataFrame:
+@contextmanager
+def _call(
+    overrides: Sequence[str], choices: Mapping[str, Any], config_dir: Where, output: Where = None,
+    config_name: str = "config",
+) -> Iterator[_Call]:  # fmt: skip
+    """Yield a call: its arguments checked, keywords as overrides, and a composer; raises InputError."""
+    texts = asked_for(overrides, choices, output, config_dir)
+    with _listening() as listener, hydra_rules():
+        yield _Call(Composer.of_library(config_dir, config_name=config_name), texts, output, listener)
+
+
+def evaluate(*overrides: str, config_dir: Where = None, **choices: Any) -> pd.DataFrame:
     """Predict the points that overrides span; see `fastflow.evaluate`."""
-    from fastflow.api.functions import evaluate
     from fastflow.api.notebook.frames import Points
+    from fastflow.engine.dataset.schema import frame_of
+    from fastflow.engine.run.execute import collect
 
-    with _listening() as listener:
-        return Points.of(evaluate(*overrides, config_dir=config_dir, listener=listener))
+    with _call(overrides, choices, config_dir) as call:
+        run = plan(call.composer, call.overrides)
+        refuse_others(run)
+        limits.check("points", f"{run.grid.points:,}", run.grid.points, limits.MOST_COLLECTED, _OF_A_FRAME)
+        with explaining(call.composer, run):
+            return Points.of(frame_of(*collect(run, call.listener)))
 
 
-def rank_strategies(*overrides: str, config_dir: Where = None) -> pd.DataFrame:
+def rank_strategies(*overrides: str, config_dir: Where = None, **choices: Any) -> pd.DataFrame:
     """Predict a point under every strategy; see `fastflow.rank_strategies`."""
-    from fastflow.api.functions import rank_strategies
     from fastflow.api.notebook.frames import Points
+    from fastflow.engine.dataset.schema import schema_of, to_arrow, to_frame
+    from fastflow.engine.run.ranking import ranking_of
 
-    with _listening():
-        return Points.of(rank_strategies(*overrides, config_dir=config_dir))
+    with _call(overrides, choices, config_dir) as call:
+        run = plan(call.composer, call.overrides)
+        refuse_others(run)
+        with explaining(call.composer, run):
+            ranking = ranking_of(run)
+            return Points.of(to_frame([to_arrow(ranking.table, schema_of(ranking.run.grid))]))
 
 
-def chances(*overrides: str, objective: str = "time_s", config_dir: Where = None) -> pd.DataFrame:
+def chances(
+    *overrides: str, objective: str = "time_s", config_dir: Where = None, **choices: Any
+) -> pd.DataFrame:
     """Say how likely each point is better than each other; see `fastflow.chances`."""
-    from fastflow.analysis.pairwise import chances
+    from fastflow.analysis.pairwise import chances_of
     from fastflow.api.notebook.frames import Chances
 
-    with _listening():
-        return Chances.of(chances(*overrides, objective=objective, config_dir=config_dir))
+    with _call(overrides, choices, config_dir) as call:
+        return Chances.of(chances_of(call.composer, call.overrides, objective))
 
 
-def sweep(*overrides: str, output: Where = None, config_dir: Where = None) -> Path | str:
+def sweep(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Path | str:
     """Predict the points that overrides span into a dataset; see `fastflow.sweep`."""
-    from fastflow.api.functions import sweep
+    from fastflow.engine.dataset.folder import is_url
+    from fastflow.engine.run.execute import store
 
-    with _listening() as listener:
-        return sweep(*overrides, output=output, config_dir=config_dir, listener=listener)
+    with _call(overrides, choices, config_dir, output) as call:
+        run = plan(call.composer, call.overrides)
+        refuse_others(run)
+        target = run.output if output is None else output
+        begin = partial(call.listener.start, run.grid.describe(), run.grid.points, "points")
+        with explaining(call.composer, run):
+            store(run, target, begin, call.listener.advance)
+    return str(target) if is_url(target) else Path(target)
 
 
-def search(*overrides: str, output: Where = None, config_dir: Where = None) -> Search:
+def search(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Search:
     """Search the best designs; see `fastflow.search`."""
-    from fastflow.analysis.search.study import search
+    from fastflow.analysis.search.results import chips, front, ranking
+    from fastflow.analysis.search.run import search_designs
+    from fastflow.analysis.search.study import prepare_search, ranges_frame, write_beside
     from fastflow.api.notebook.results import Search
+    from fastflow.engine.dataset.schema import to_frame
 
-    with _listening() as listener:
-        return Search(*search(*overrides, output=output, config_dir=config_dir, listener=listener))
+    with _call(overrides, choices, config_dir, output, "search") as call:
+        run = plan(call.composer, call.overrides)
+        where = call.folder(run.output)
+        with explaining(call.composer, run):
+            options = prepare_search(call.composer, run, where)
+
+            def begin(candidates: int, steps: int, there: int) -> None:
+                call.listener.start(f"{counted(candidates, 'candidate')} of a search", steps, "steps")
+
+            answer = search_designs(run, options, where, begin, call.listener.advance)
+            best = chips(answer, call.composer, call.overrides, None)
+            table, edge = ranking(answer), front(answer) if options.pareto else None
+            if where is not None:
+                write_beside(where, table, edge, best)
+    frame = to_frame([table])
+    return Search(
+        best=frame.iloc[0],
+        ranking=frame,
+        history=to_frame([answer.history.table()]),
+        front=None if edge is None else to_frame([edge]),
+        chips={chip.name: chip.text for chip in best},
+        ranges=ranges_frame(answer.ranges, frame),
+    )
 
 
-def validate(*overrides: str, output: Where = None, config_dir: Where = None) -> Validation:
+def validate(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Validation:
     """Predict the rows of a file of measurements; see `fastflow.validate`."""
-    from fastflow.analysis.validation.study import validate
+    from fastflow.analysis.measurements.plan import plan_file
+    from fastflow.analysis.validation.tables import check_validation_output, predicted_tables, write_tables
     from fastflow.api.notebook.results import Validation
+    from fastflow.engine.dataset.schema import to_frame
 
-    with _listening() as listener:
-        return Validation(*validate(*overrides, output=output, config_dir=config_dir, listener=listener))
+    with _call(overrides, choices, config_dir, output, "validate") as call:
+        planned = plan_file(call.composer, call.overrides)
+        where = call.folder(planned.run.output)
+        if where is not None:
+            check_validation_output(where)
+        measurements = planned.measurements
+        call.listener.start(f"rows of {measurements.file.path}", measurements.rows, "rows")
+        with explaining(call.composer, planned.run):
+            tables = predicted_tables(planned, call.listener.advance)
+        if where is not None:
+            write_tables(where, tables)
+    return Validation(to_frame([tables.rows]), to_frame([tables.errors]))
 
 
-def calibrate(*overrides: str, output: Where = None, config_dir: Where = None) -> Calibration:
+def calibrate(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Calibration:
     """Fit the scalars of a chip to measurements; see `fastflow.calibrate`."""
-    from fastflow.analysis.calibration.study import calibrate
+    from fastflow.analysis.calibration.fitted_chip import error_frame, scalar_frame
+    from fastflow.analysis.calibration.study import fit_and_write
+    from fastflow.analysis.calibration.task import LISTS, plan_calibration
     from fastflow.api.notebook.results import Calibration
+    from fastflow.config.list_keys import as_lists
 
-    with _listening() as listener:
-        return Calibration(*calibrate(*overrides, output=output, config_dir=config_dir, listener=listener))
+    with _call(overrides, choices, config_dir, output, "calibrate") as call:
+        given = None if output is None else str(output)
+        task, where = plan_calibration(call.composer, as_lists(call.overrides, LISTS), given)
+        fitted, text = fit_and_write(call.composer, task, where, call.listener)
+    path = None if where is None else Path(where)
+    return Calibration(scalars=scalar_frame(fitted), errors=error_frame(fitted), text=text, path=path)
 
 
-def sensitivity(*overrides: str, output: Where = None, config_dir: Where = None) -> Sensitivity:
+def sensitivity(
+    *overrides: str, output: Where = None, config_dir: Where = None, **choices: Any
+) -> Sensitivity:
     """Say which figures a result hangs on; see `fastflow.sensitivity`."""
-    from fastflow.analysis.sensitivity.study import sensitivity
+    from fastflow.analysis.sensitivity.study import CONFIG, answered, question_of
     from fastflow.api.notebook.results import Sensitivity
+    from fastflow.engine.dataset.kinds import SENSITIVITY
+    from fastflow.engine.dataset.store import check_table, write_table
 
-    with _listening() as listener:
-        return Sensitivity(*sensitivity(*overrides, output=output, config_dir=config_dir, listener=listener))
+    with _call(overrides, choices, config_dir, output, CONFIG) as call:
+        question = question_of(call.composer, call.overrides)
+        where = call.folder(question.output)
+        if where is not None:
+            check_table(where, SENSITIVITY)
+        with explaining(call.composer, question.run):
+            table, answer = answered(question, call.listener)
+        if where is not None:
+            write_table(where, table)
+    return Sensitivity(*answer)
 
 
-def backtest(*overrides: str, output: Where = None, config_dir: Where = None) -> Backtest:
+def backtest(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Backtest:
     """Try the generator on chips that exist; see `fastflow.backtest`."""
-    from fastflow.analysis.backtest.study import backtest
+    from fastflow.analysis.backtest.measured_kernels import files_in
+    from fastflow.analysis.backtest.study import CONFIG, check, question_of, tried, write
     from fastflow.api.notebook.results import Backtest
 
-    with _listening() as listener:
-        return Backtest(*backtest(*overrides, output=output, config_dir=config_dir, listener=listener))
+    with _call(overrides, choices, config_dir, output, CONFIG) as call:
+        question, devices = question_of(call.composer, call.overrides)
+        where = call.folder(question.output)
+        if where is not None:
+            check(where)
+        files = [] if question.measurements is None else files_in(question.measurements)
+        call.listener.start(f"{len(question.chips)} chips", 2 + len(files), "tables")
+        answer = tried(call.composer, question, devices, lambda what: call.listener.advance(1))
+        if where is not None:
+            write(where, answer, question)
+    return Backtest(*answer)

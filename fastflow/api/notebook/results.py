@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -15,12 +16,9 @@ from rich.markup import escape
 from rich.text import Text
 
 from fastflow.analysis.backtest import study as backtest
-from fastflow.analysis.calibration import study as calibration
-from fastflow.analysis.search import study as explore
 from fastflow.analysis.search.optimizers.objective import OBJECTIVES
 from fastflow.analysis.search.ranges import KEY, read_ranges
 from fastflow.analysis.sensitivity import study as sensitivity
-from fastflow.analysis.validation import study as validation
 from fastflow.api.notebook.cards import row_of
 from fastflow.api.notebook.markup import card
 from fastflow.config.messages import counted
@@ -33,10 +31,21 @@ if TYPE_CHECKING:
 _TOP, _FIGURES, _WORST = 5, 10, 5
 
 
-class Search(explore.Search):
-    """What a search has found; see `fastflow.search`."""
+class Search(NamedTuple):
+    """What a search has found; frames hold units in `attrs`, as those of `fastflow.evaluate`."""
 
-    __slots__ = ()
+    best: pd.Series[Any]
+    """The best design of all: the first row of the ranking."""
+    ranking: pd.DataFrame
+    """The best design of every candidate, those that compete together, the best first."""
+    history: pd.DataFrame
+    """Every design that was scored, in order."""
+    front: pd.DataFrame | None
+    """With `pareto`: the designs that no other beats in both objectives."""
+    chips: dict[str, str]
+    """The best designs as texts of files that `chip=FILE` accepts, by what tells them apart, or ""."""
+    ranges: pd.DataFrame
+    """What each share of the best designs may be alone within `tolerance` of the best objective."""
 
     def _repr_html_(self) -> str:
         """Return the best design beside the chip's own, and the first of the ranking."""
@@ -116,10 +125,13 @@ class Search(explore.Search):
             return draw(self.history, labels_of(list(map(str, self.history))), *axes)
 
 
-class Validation(validation.Validation):
-    """Predictions beside measurements; see `fastflow.validate`."""
+class Validation(NamedTuple):
+    """Predictions beside measurements; frames hold units in `attrs`, as those of `fastflow.evaluate`."""
 
-    __slots__ = ()
+    rows: pd.DataFrame
+    """Every measurement with what was predicted of it, in the order of the file."""
+    errors: pd.DataFrame
+    """Errors of all rows, by size, by limiter and by the file's own categories."""
 
     def _repr_html_(self) -> str:
         """Return the mean and median error, the errors by group, and the worst rows."""
@@ -163,10 +175,17 @@ class Validation(validation.Validation):
             return draw(self.rows, self._title)
 
 
-class Calibration(calibration.Calibration):
-    """What measurements say of a chip; see `fastflow.calibrate`."""
+class Calibration(NamedTuple):
+    """What measurements say of a chip."""
 
-    __slots__ = ()
+    scalars: pd.DataFrame
+    """A row a scalar: `scalar`, `before`, `after`, `standard_error`, their `unit`, and `state`."""
+    errors: pd.DataFrame
+    """A row each for the rows that were fitted and those held back: mean relative errors."""
+    text: str
+    """The chip file, which `chip=FILE.yaml` accepts."""
+    path: Path | None
+    """Where it was written, if it was."""
 
     def _repr_html_(self) -> str:
         """Return the errors on rows held back, and the scalars before and after."""

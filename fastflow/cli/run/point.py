@@ -110,7 +110,7 @@ class _Found(NamedTuple):
 def _predicted(run: Run) -> _Found:
     """Predict one point, or all of its strategies; raises InputError."""
     from fastflow.engine.run.chunks import tabulate
-    from fastflow.engine.run.predict import predict_points
+    from fastflow.engine.run.predict import predict_range
     from fastflow.engine.run.ranking import asks_for_the_best, ranking_of
     from fastflow.engine.run.workers import Watch, interruptible
 
@@ -118,7 +118,7 @@ def _predicted(run: Run) -> _Found:
         if asks_for_the_best(run):
             ranking = ranking_of(run)
             return _Found(ranking.table_of_best(run), ranking.prediction, ranking.best, ranking)
-        predicted = predict_points(run.grid, 0, 1)
+        predicted = predict_range(run.grid, 0, 1)
         return _Found(tabulate(run.grid, 0, 1, predicted), predicted[0].prediction, 0, None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats
+from fastflow.core.tables import Floats
 
 PERCENTILES = (10, 50, 90)
 TOLD_APART = 0.9
@@ -40,10 +40,4 @@ def chance(one: Floats, other: Floats, more_is_better: bool = False) -> Floats:
     counted = (~lacks).sum(axis=-1)
     with np.errstate(invalid="ignore"):
         found: Floats = np.nansum(points, axis=-1) / np.where(counted > 0, counted, np.nan)
-    return found
-
-
-def is_told_apart(chances: Floats) -> Bools:
-    """Say whether a chance to be better, or to be worse, is `TOLD_APART` at least; a NaN is not."""
-    found: Bools = np.maximum(chances, 1.0 - chances) >= TOLD_APART
     return found

@@ -15,7 +15,7 @@ from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.grid.run import naming_what_is_missing
 from fastflow.engine.run.monte_carlo import band_columns
 from fastflow.engine.run.no_effect import COLUMN, tried_of_large
-from fastflow.engine.run.predict import Predicted, columns_of, predict, predict_points, serves
+from fastflow.engine.run.predict import Predicted, columns_of, predict_points, predict_range, serves
 from fastflow.performance.accuracy.classes import typical_columns
 
 KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
@@ -74,7 +74,7 @@ def lay_out(
 
 def rows(grid: Grid, start: int, stop: int) -> ResultTable:
     """Evaluate points start to stop; shape of every column (stop - start,)."""
-    return tabulate(grid, start, stop, predict_points(grid, start, stop))
+    return tabulate(grid, start, stop, predict_range(grid, start, stop))
 
 
 def evaluated(grid: Grid, start: int, stop: int, settings: Settings) -> Iterator[ResultTable]:
@@ -111,7 +111,7 @@ def bytes_of(grid: Grid, share: Share) -> Floats:
 def tried(grid: Grid) -> Grid:
     """Return a grid that says, if its points are many, which of the user's keys have no effect in it."""
     return tried_of_large(
-        grid, lambda inputs, trials: columns_of(predict(inputs, rehearsed=True, trials=trials))
+        grid, lambda inputs, trials: columns_of(predict_points(inputs, rehearsed=True, trials=trials))
     )
 
 
@@ -120,4 +120,4 @@ def warm_up(grid: Grid) -> None:
     if grid.unset and grid.no_effect is not None:
         return  # points of every batch were tried
     for _, share in grid.among(grid.first_points()):
-        predict(grid.inputs(share), rehearsed=True)
+        predict_points(grid.inputs(share), rehearsed=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Columns, Floats, Ints, is_repeated, repeated
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, is_repeated, repeated
 from fastflow.core.uncertainty.percentiles import percentiles
 from fastflow.core.uncertainty.sampling import Uncertainty, figure_factors, model_factors
 from fastflow.engine.grid.grid import Grid, Share
-from fastflow.engine.run.predict import Predicted, predict_points, results_of, serves
+from fastflow.engine.run.predict import Predicted, predict_range, results_of, serves
 from fastflow.performance.accuracy.classes import typical_errors
 from fastflow.performance.serving.slo import COMPARED, LIMITS, is_late
 from fastflow.physics.workload import OTHERS, family_of
@@ -22,6 +22,8 @@ _DESIGN = ("tech", "mem", "net", "chip", "system")
 _OWN_ERROR = {"ttft_s": "first_token"}
 """Results whose times err as another kind of work than their points."""
 _TIME, _FEASIBLE = "time_s", "feasible"
+BUDGETS = ("chip.area.", "chip.power.", "chip.perimeter.")
+"""Inputs that are shares of one whole each."""
 
 
 def band_columns(grid: Grid, one: Predicted, columns: Columns) -> Columns:
@@ -55,7 +57,7 @@ def samples_of(grid: Grid, points: Sequence[int], names: Sequence[str]) -> list[
     """Return samples of results of some points of a grid, (samples,) each; names: of result columns."""
     found = []
     for point in points:
-        (one,) = predict_points(grid, point, point + 1)
+        (one,) = predict_range(grid, point, point + 1)
         sampled = _sampled(grid, one, np.zeros(1, dtype=np.int64))
         nothing = np.full((1, _samples(grid)), np.nan)
         found.append({name: sampled.get(name, nothing)[0] for name in names})
@@ -71,7 +73,7 @@ def samples_by(
     columns to values, of which as many as `power` says are times.
     """
     assert grid.uncertainty is not None
-    inputs = varied(settled, *_rows(grid, share), grid.uncertainty)
+    inputs = _drawn(settled, *_rows(grid, share), grid.uncertainty)
     work = _work(settled)
     errors = _errors(work, settled, grid, share)
     model = model_factors(work, _designs(grid, share), errors, grid.uncertainty)
@@ -95,7 +97,7 @@ def _sampled(grid: Grid, one: Predicted, some: Ints) -> dict[str, Floats]:
     settled = {
         key: column[:1] if is_repeated(column) else column[some] for key, column in one.settled.items()
     }
-    results = results_of(varied(settled, *_rows(grid, share), grid.uncertainty))
+    results = results_of(_drawn(settled, *_rows(grid, share), grid.uncertainty))
     designs = _designs(grid, share)
     every = {
         work: model_factors(work, designs, _errors(work, settled, grid, share), grid.uncertainty)
@@ -158,28 +160,44 @@ def _designs(grid: Grid, share: Share) -> list[str]:
     return [" ".join(map(str, names)) for names in zip(*choices, strict=True)]
 
 
-def varied(inputs: Columns, batch: int, rows: Ints, uncertainty: Uncertainty) -> Columns:
-    """Return points as often as there are samples, one after the other, with figures as they are drawn.
+def _drawn(inputs: Columns, batch: int, rows: Ints, uncertainty: Uncertainty) -> Columns:
+    """Return points as often as there are samples, with figures as they are drawn; as `varied`.
 
-    inputs: (points,) each, (1,) where all are alike; of some rows of a batch. A figure stays within its
-    bounds. That of devices that prefill alone goes with it where it is the same.
+    inputs: of some rows of a batch. The figure of devices that prefill alone goes with that of the others
+    where it is the same.
     """
-    samples, size = uncertainty.samples, rows.size * uncertainty.samples
+    values: dict[str, Floats] = {}
+    for spread in uncertainty.spreads[batch]:
+        value = np.broadcast_to(inputs[spread.key], rows.shape)
+        values[spread.key] = value[:, None] * figure_factors(spread, rows, uncertainty)
+        prefill = OF_PREFILL + spread.key
+        if prefill in inputs and np.array_equal(inputs[prefill], inputs[spread.key]):
+            values[prefill] = values[spread.key]
+    return varied(inputs, values, rows.size, uncertainty.samples)
+
+
+def varied(inputs: Inputs, values: Mapping[str, Floats], points: int, samples: int) -> Columns:
+    """Return every point as often as there are samples, one point after the other, with other figures.
+
+    inputs: (points,) each, (1,) where all are alike; values: of figures, (points, samples) each. A figure
+    stays within its bounds, and shares of one budget within the whole: where they would sum to more, all of
+    them shrink alike.
+    """
     many = {
-        key: repeated(column[:1], size)
+        key: repeated(column[:1], points * samples)
         if column.size == 1 or is_repeated(column)
         else np.repeat(column, samples)
         for key, column in inputs.items()
     }
-    for spread in uncertainty.spreads[batch]:
-        known = find_input(spread.key)
+    for key, each in values.items():
+        known = find_input(key)
         assert known is not None
-        value = np.broadcast_to(inputs[spread.key], rows.shape)
-        drawn = (value[:, None] * figure_factors(spread, rows, uncertainty)).clip(known.low, known.high)
-        prefill = OF_PREFILL + spread.key
-        if prefill in many and np.array_equal(inputs[prefill], inputs[spread.key]):
-            many[prefill] = drawn.ravel()
-        many[spread.key] = drawn.ravel()
+        many[key] = each.clip(known.low, known.high).ravel()
+    for budget in (of + budget for budget in BUDGETS for of in ("", OF_PREFILL)):
+        if any(key.startswith(budget) for key in values):
+            shares = [key for key in many if key.startswith(budget)]
+            over = np.maximum(np.sum([many[key] for key in shares], axis=0), 1.0)
+            many |= {key: many[key] / over for key in shares}
     return many
 
 

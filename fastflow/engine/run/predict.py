@@ -42,35 +42,39 @@ class Predicted(NamedTuple):
     """Whether any strategy was taken where the best one is asked for."""
 
 
-def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
-    """Run the model on points start to stop; raises InputError."""
+def predict_range(grid: Grid, start: int, stop: int) -> list[Predicted]:
+    """Predict points start to stop of a grid; raises InputError."""
     predicted = []
     for share in grid.shares(start, stop):
         inputs = grid.inputs(share)
-        one = predict(inputs, trials=trials_of(grid, share, inputs))
-        predicted.append(one._replace(place=share.points - start, share=share))
+        points = predict_points(inputs, trials=trials_of(grid, share, inputs))
+        predicted.append(points._replace(place=share.points - start, share=share))
     return predicted
 
 
-def predict(inputs: Columns, rehearsed: bool = False, trials: Sequence[Trial] = ()) -> Predicted:
-    """Run the model; raises InputError where it asks for an input that the configuration does not give.
+def predict_points(
+    inputs: Columns, rehearsed: bool = False, trials: Sequence[Trial] = (), kernels: str = ""
+) -> Predicted:
+    """Compile what is not compiled, settle the strategy, and run the model, of training or of serving.
 
-    rehearsed: the result does not count, so any strategy does where the best one is asked for. trials: of
-    some of the points, which are predicted after them.
+    inputs: (points,) each. rehearsed: the result does not count, so any strategy does where the best one is
+    asked for. trials: of some of the points, which are predicted after them. kernels: which list of them is
+    compiled, as of `compile_ahead`. `columns_of` makes the result columns. Raises InputError, also where the
+    model asks for an input that is not there.
     """
     from fastflow.performance.auto.no_fit import LEAST
     from fastflow.performance.precompile import compile_ahead
 
     with naming_what_is_missing(inputs):
-        compile_ahead(inputs)
-    settled = _settled(inputs, rehearsed)
+        compile_ahead(inputs, kernels)
+    settled = settled_inputs(inputs, rehearsed)
     least = settled.pop(LEAST, None)
     prediction, trials = _with_trials(settled, trials)
     points = next(iter(inputs.values())).size
     return Predicted(np.arange(points), inputs, prediction, settled, None, trials, least, rehearsed)
 
 
-def _settled(inputs: Columns, rehearsed: bool = False) -> Columns:
+def settled_inputs(inputs: Columns, rehearsed: bool = False) -> Columns:
     """Return inputs with the best strategy where it is asked for, and why none fits; raises InputError."""
     with naming_what_is_missing(inputs):
         if serves(inputs):
@@ -150,13 +154,13 @@ def _chosen_alike(one: Predicted, trial: Trial, rows: Ints) -> Bools:
     if not some.size:
         return alike
     try:
-        others = _settled(take(changed(one.inputs, trial), rows[some]))
+        others = settled_inputs(take(changed(one.inputs, trial), rows[some]))
     except InputError:  # none is found
         alike[some] = False
         return alike
     here = take(one.settled, points[some])
     if one.rehearsed:
-        here = _settled(take(one.inputs, points[some]))
+        here = settled_inputs(take(one.inputs, points[some]))
     elif one.least is not None:
         here[LEAST] = one.least[points[some]]
     for key in here.keys() & others.keys() - trial.values.keys():
@@ -169,7 +173,7 @@ def results_of(inputs: Columns, trials: Sequence[Trial] = ()) -> Columns:
 
     trials: of some of the points, which say which of the user's keys have no effect.
     """
-    return columns_of(predict(inputs, trials=trials))
+    return columns_of(predict_points(inputs, trials=trials))
 
 
 def serves(inputs: Columns) -> bool:

@@ -19,7 +19,7 @@ from fastflow.engine.run.chunks import lay_out
 from fastflow.engine.run.monte_carlo import band_columns, samples_by
 from fastflow.engine.run.no_effect import COLUMN as NO_EFFECT
 from fastflow.engine.run.no_effect import trials_of
-from fastflow.engine.run.predict import Predicted, columns_of, predict, results_of, serves
+from fastflow.engine.run.predict import Predicted, columns_of, predict_points, results_of, serves
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.physics.parallelism.strategy import AUTO
@@ -56,7 +56,7 @@ class Ranking(NamedTuple):
         user = run.grid.inputs(share)
         trials = trials_of(run.grid, share, user)
         if trials:
-            one = predict(inputs, trials=trials)._replace(inputs=user)
+            one = predict_points(inputs, trials=trials)._replace(inputs=user)
             table[NO_EFFECT] = columns_of(one)[NO_EFFECT]
         if run.grid.uncertainty is not None:
             best = Predicted(np.zeros(1, dtype=np.int64), inputs, self.prediction, inputs, share)
@@ -87,7 +87,6 @@ def ranking_of(run: Run) -> Ranking:
     from fastflow.performance.auto.no_fit import with_devices
     from fastflow.performance.auto.rank import fits, least_needed, predict_all
     from fastflow.performance.precompile import compile_ahead
-    from fastflow.performance.results import summary
 
     if run.grid.points != 1:
         raise CompositionError(f"a ranking takes one point, and these overrides make {run.grid.points:,}")
@@ -101,13 +100,14 @@ def ranking_of(run: Run) -> Ranking:
         prediction, (order,), search = next(predict_all(inputs))
     chosen = CHOSEN if search else (_KEY,)
     grid = _over(run.grid, {key: prediction.inputs[key][order] for key in chosen})
-    columns = take(dict(prediction.inputs) | summary(prediction), order)
+    every = Predicted(np.arange(order.size), dict(prediction.inputs), prediction, dict(prediction.inputs))
+    columns = take(every.inputs | columns_of(every), order)
     columns |= typical_columns(columns, _is_stock(run, order.size))
     table = lay_out(grid, 0, order.size, [(np.arange(order.size), columns)])
     least = search.least if search else least_needed(prediction, order)
     if least:
         table["reason"] = _first(with_devices(inputs, least, fits), table["reason"])
-    settled = take(dict(prediction.inputs), order)
+    settled = take(every.inputs, order)
     return Ranking(run._replace(grid=grid), table, prediction, int(order[0]), search, settled)
 
 
@@ -115,20 +115,18 @@ def _of_servers(run: Run, inputs: Columns) -> Ranking:
     """Rank the layouts of servers for the load of the one point of a run."""
     from fastflow.performance.auto.no_fit import with_devices
     from fastflow.performance.auto.serving import fits, ranked
-    from fastflow.performance.serving.columns import served_columns
-    from fastflow.performance.serving.predict import serve
 
     with naming_what_is_missing(inputs):
         layouts, least = ranked(inputs)
         count = layouts[_KEY].size
         many = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
-        served = serve(many)
     grid = _over(run.grid, layouts)
-    columns = many | served_columns(many, served) | typical_columns(many, _is_stock(run, count))
+    every = predict_points(many)
+    columns = many | columns_of(every) | typical_columns(many, _is_stock(run, count))
     table = lay_out(grid, 0, count, [(np.arange(count), columns)])
     if least:
         table["reason"] = _first(with_devices(inputs, least, fits), table["reason"])
-    return Ranking(run._replace(grid=grid), table, served, 0, None, many)
+    return Ranking(run._replace(grid=grid), table, every.prediction, 0, None, many)
 
 
 def _is_stock(run: Run, rows: int) -> Bools:

@@ -31,7 +31,6 @@ WORK = {
 """The kind of work of each family of models that measurements are of."""
 BACKWARD = ("gemm", "rnn", "transformer")
 """Families whose backward passes are measured too."""
-COLLECTIVES = "collectives"
 MODES = ("continuous",)
 """Ways to serve that are measured."""
 _FLAGS = {"model.training": 0.0, "system.devices": 1.0, "model.experts": 1.0, "model.latent": 0.0}

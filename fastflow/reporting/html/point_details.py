@@ -22,7 +22,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns, Floats, Ints, take
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.run.predict import predict, serves
+from fastflow.engine.run.predict import predict_points, serves
 from fastflow.performance.results import explain
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.reporting.html.content import Details, Kernels
@@ -60,7 +60,7 @@ def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) ->
                     continue
                 for start in range(0, places.size, _AT_ONCE):
                     some = np.arange(start, min(start + _AT_ONCE, places.size))
-                    predicted = predict(take(inputs, some))
+                    predicted = predict_points(take(inputs, some))
                     found.add(places[some], predicted.inputs, predicted.prediction)  # type: ignore[arg-type]
     except InputError as error:
         own = "" if config_dir else "; --config-dir names your own library, if they were made with one"

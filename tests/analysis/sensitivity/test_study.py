@@ -6,13 +6,14 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 
 import fastflow
-from fastflow.analysis.sensitivity.elasticity import elasticities
-from fastflow.analysis.sensitivity.parameters import Figure, figures_of, varied
+from fastflow.analysis.sensitivity.elasticity import changed, elasticities
+from fastflow.analysis.sensitivity.parameters import Figure, figures_of
 from fastflow.analysis.sensitivity.sobol import base_of, sobol
 from fastflow.analysis.sensitivity.study import Sensitivity
 from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.sensitivity import main as command
 from fastflow.core.errors import InputError
+from fastflow.engine.run.monte_carlo import varied
 from fastflow.reporting.charts.sensitivity import draw, listed
 from fastflow.reporting.terminal.sensitivity import show
 from tests.conftest import columns_of
@@ -38,6 +39,10 @@ def of(found, figure):
 # --- one at a time
 
 
+def answers(inputs, figures, evaluate, objective, step):
+    return elasticities(evaluate(changed(inputs, figures, step)), figures, objective, step)
+
+
 @pytest.mark.parametrize("power", [-1.0, 0.5, 2.0])
 def test_a_power_law_has_its_power(power):
     inputs = {"x": np.array([3.0]), "y": np.array([7.0])}
@@ -46,7 +51,7 @@ def test_a_power_law_has_its_power(power):
     def evaluate(columns):
         return {"f": 5.0 * columns["x"] ** power, "reason": np.full(columns["x"].size, "")}
 
-    first, second = elasticities(inputs, figures, evaluate, "f", 0.05)
+    first, second = answers(inputs, figures, evaluate, "f", 0.05)
     assert (first.left, first.right, first.both) == pytest.approx((power, power, power), abs=1e-12)
     assert (second.both, second.flat, second.kink) == (0.0, True, "")
 
@@ -60,7 +65,7 @@ def test_both_sides_of_a_kink_are_told_apart():
         return {"time_s": time, "bound_by": limiter, "reason": np.full(time.size, "")}
 
     inputs = {"bandwidth": np.array([1.0])}
-    (one,) = elasticities(inputs, [Figure("bandwidth", 1.0, "B/s")], evaluate, "time_s", 0.01)
+    (one,) = answers(inputs, [Figure("bandwidth", 1.0, "B/s")], evaluate, "time_s", 0.01)
     assert (one.left, one.right) == pytest.approx((-1.0, 0.0))
     assert one.kink == "limiter: dram to compute"
 
@@ -74,12 +79,12 @@ def whole(columns):
 
 
 def test_a_kink_names_the_units_that_make_it():
-    (one,) = elasticities({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], whole, "f", 0.05)
+    (one,) = answers({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], whole, "f", 0.05)
     assert one.kink == "whole units: 3 to 4 to 3 dram_devices"
 
 
 def test_a_figure_whose_sides_cancel_is_not_flat():
-    (one,) = elasticities({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], whole, "f", 0.05)
+    (one,) = answers({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], whole, "f", 0.05)
     assert abs(one.both) < 0.1 < min(abs(one.left), abs(one.right))
     assert not one.flat
 
@@ -89,7 +94,7 @@ def test_a_curve_without_uneven_units_is_curved():
         curve = np.exp((columns["area"] - 0.5) ** 2 * 10.0)
         return {**whole(columns), "f": curve, "dram_devices": np.full(curve.size, 4)}
 
-    (one,) = elasticities({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], evaluate, "f", 0.2)
+    (one,) = answers({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], evaluate, "f", 0.2)
     assert one.kink == "curved"
 
 
@@ -105,7 +110,7 @@ def test_one_side_alone_and_none():
 
     def asked(value, high=np.inf):
         figure = Figure("x", value, "", high)
-        return elasticities({"x": np.array([value])}, [figure], evaluate, "f", 0.05)[0]
+        return answers({"x": np.array([value])}, [figure], evaluate, "f", 0.05)[0]
 
     assert asked(2.0).both == pytest.approx(1.0)
     assert asked(2.0).kink == "less alone: too much"
@@ -226,7 +231,7 @@ def test_points_without_a_result_are_counted():
 def test_shares_stay_within_the_whole(compose):
     point = columns_of([compose(*POINT)])
     figures = figures_of(point)
-    columns = varied(point, figures, np.full((3, len(figures)), 1.2))
+    columns = varied(point, {one.key: np.full((1, 3), 1.2 * one.value) for one in figures}, 1, 3)
     for budget in ("chip.area.", "chip.power.", "chip.perimeter."):
         total = sum(column for key, column in columns.items() if key.startswith(budget))
         assert (total <= 1.0 + 1e-12).all()

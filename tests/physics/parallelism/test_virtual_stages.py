@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.api.functions import _one_point
-from fastflow.engine.run.chunks import predict_points
+from fastflow.engine.run.chunks import predict_range
 from fastflow.physics.parallelism.virtual_stages import (
     EVEN,
     crossings,
@@ -273,7 +273,7 @@ def test_a_trace_has_every_block_of_every_stage(bundles):
          "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1",
          f"parallel.overlap.bundles={bundles}")
     )  # fmt: skip
-    (found,) = predict_points(run.grid, 0, 1)
+    (found,) = predict_range(run.grid, 0, 1)
     events = [event for event in trace_point(found.prediction, 0) if event["ph"] == "X"]
     total = 1e6 * found.prediction.timeline.total[0]
     assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(total, rel=1e-6)
@@ -349,7 +349,7 @@ def test_layers_that_stand_for_several_are_those_written_out(tmp_path, monkeypat
              "parallel.zero=0", "parallel.sequence=false", "parallel.split=balanced",
              "parallel.overlap.bundles=0")
         )  # fmt: skip
-        (found,) = predict_points(run.grid, 0, 1)
+        (found,) = predict_range(run.grid, 0, 1)
         return found.prediction
 
     expected = predicted()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.csv_file import scalar_of, shown
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
-from fastflow.analysis.measurements.predict import PredictedRows
+from fastflow.analysis.measurements.predict import PredictedRows, results_of_rows
 from fastflow.analysis.measurements.row_keys import SECTIONS_OF_ROWS
 from fastflow.analysis.measurements.system_runs import SystemRuns
 from fastflow.config.composer import Composer
@@ -22,7 +22,7 @@ from fastflow.config.messages import one_of
 from fastflow.config.model_inputs import convert
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
-from fastflow.engine.grid.run import Run, naming_what_is_missing
+from fastflow.engine.grid.run import Run
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy
 from fastflow.schema import find_input
 
@@ -203,17 +203,9 @@ class ServedPoints(SystemRuns):
 
     def predicted(self, rows: Ints, inputs: Columns) -> PredictedRows:
         """Predict rows, both times of a line by one point; raises InputError."""
-        from fastflow.performance.auto.serving import settle_servers
-        from fastflow.performance.precompile import compile_ahead
-        from fastflow.performance.serving.columns import served_columns
-        from fastflow.performance.serving.predict import serve
-
         _, first, place = np.unique(self.file.line[rows], return_index=True, return_inverse=True)
-        own = take(inputs, first)
-        with naming_what_is_missing(own):
-            compile_ahead(own)
-            found = served_columns(own, serve(settle_servers(own)))
-        columns = {name: column[place] for name, column in found.items()}
+        points = results_of_rows(take(inputs, first))
+        columns = {name: column[place] for name, column in points.items()}
         is_first = self.part[rows] == TTFT
         if "ttft_s" not in columns:  # none of these points has a time
             nothing = {"time_s": np.full(rows.size, np.nan), "bound_by": np.full(rows.size, "")}

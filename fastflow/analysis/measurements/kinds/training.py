@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
-from fastflow.analysis.measurements.predict import PredictedRows, predict_points
+from fastflow.analysis.measurements.predict import PredictedRows, results_of_rows
 from fastflow.analysis.measurements.system_runs import SystemRuns
 from fastflow.config.composer import Composer
 from fastflow.config.messages import one_of
@@ -254,7 +254,7 @@ class TrainingRuns(SystemRuns):
 
     def predicted(self, rows: Ints, inputs: Columns) -> PredictedRows:
         """Predict rows of one call of the model; raises InputError."""
-        _, results, _ = predict_points(inputs)
+        results = results_of_rows(inputs)
         weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
         size = _BILLIONS[np.searchsorted(_BILLIONS, weights / 1e9, side="right") - 1]
         own = {"billions": np.where(np.isnan(weights), np.nan, size)}

@@ -57,7 +57,6 @@ METHODS = {
     "gradient": MethodDefaults(Gradient, 10, 100),  # S and T of Section 7
     "random": MethodDefaults(Random, 10, 100),
 }
-DEFAULT = "mirror"
 
 
 def make(name: str, space: Space, start: Floats, seed: int) -> Method:

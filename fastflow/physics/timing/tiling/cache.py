@@ -74,11 +74,6 @@ class Kept:
 _kept: dict[int, Kept] = {}
 
 
-def forget() -> None:
-    """Forget all GEMMs that were solved: the next ones are searched anew."""
-    _kept.clear()
-
-
 def search_unsolved(
     gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, key: Words, levels: int
 ) -> Tilings:

@@ -38,9 +38,9 @@ ORDERS = (
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    solved.forget()
+    solved._kept.clear()
     yield
-    solved.forget()
+    solved._kept.clear()
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_another_hierarchy_is_not_the_same():
     together = [roofline.time_kernels(*machine) for machine in machines]
     different = 0
     for machine, got in zip(machines, together, strict=True):
-        solved.forget()
+        solved._kept.clear()
         alone = roofline.time_kernels(*machine)
         for name in alone._fields:
             assert getattr(alone, name).tobytes() == getattr(got, name).tobytes(), name
@@ -221,7 +221,7 @@ def test_the_order_of_axes_does_not_matter(searched):
     """As many GEMMs are solved with networks first, chunk after chunk, as with networks last."""
     counts, times = [], []
     for order in ORDERS:
-        solved.forget()
+        solved._kept.clear()
         searched.clear()
         with hydra_rules():
             grid = plan(Composer.of_library(), order).grid
