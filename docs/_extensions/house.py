@@ -1,6 +1,6 @@
 """The picture of the packages, docs/house.svg: `python docs/_extensions/house.py` draws it from the package.
 
-A storey holds the packages that import those below it, a box inside a sub-package with the first line of its
+A layer holds the packages that import those below it, a box inside a sub-package with the first line of its
 docstring, and the names of packages inside it. An arrow is an import. Where A imports B and B imports C, an
 arrow from A to C is left out. A test holds the file against the package.
 """
@@ -120,7 +120,7 @@ def imports_of(paths: Iterable[Path]) -> Imports:
     return {a: {b for b in used if not any(b in reached(c) for c in used)} for a, used in imports.items()}
 
 
-def storeys(paths: Iterable[Path], imports: Imports) -> list[list[Path]]:
+def layers(paths: Iterable[Path], imports: Imports) -> list[list[Path]]:
     """Return packages in rows, so that each stands above those that it imports, and not far above."""
     depth = {path.stem: 0 for path in paths}
     for _ in depth:
@@ -183,7 +183,7 @@ def package(path: Path, width: float) -> Box:
     """Return a package as a box of some width, with those of its sub-packages."""
     inside = folders(path)
     box = Box(path, width, lines_of(path, width), imports=imports_of(inside))
-    for row in storeys(inside, box.imports):
+    for row in layers(inside, box.imports):
         each = (width - 2 * PAD - GAP * (len(row) - 1)) / len(row)
         box.rows.append([sub_package(one, each) for one in row])
     return box
@@ -193,7 +193,7 @@ def page() -> Box:
     """Return all packages, below the two files of `fastflow/`."""
     packages = folders(PACKAGE)
     whole = Box(PACKAGE, WIDTH - GUTTER - MARGIN, imports=imports_of([*FILES, *packages]))
-    for row in [FILES, *storeys(packages, imports_of(packages))]:
+    for row in [FILES, *layers(packages, imports_of(packages))]:
         parts = [2 + len(folders(path)) for path in row]
         free = whole.width - GAP * (len(row) - 1)
         widths = (free * part / sum(parts) for part in parts)

@@ -1,6 +1,6 @@
 """The rules of the house: who may import whom, how large a folder is, where every number comes from.
 
-Storeys and circles are contracts of import-linter, in pyproject.toml.
+Layers and circles are contracts of import-linter, in pyproject.toml.
 """
 
 import ast
