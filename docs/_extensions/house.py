@@ -24,11 +24,11 @@ FILES = [PACKAGE / "__init__.py", PACKAGE / "__main__.py"]
 WIDTH, GUTTER, MARGIN, GAP, PAD = 900, 24, 8, 13, 8
 NAME, TEXT, LINE, CHIP = 13, 11.5, 16, 20  # sizes of fonts, heights of lines [px]
 OF_NAME, OF_TEXT = 7.5, 5.5  # mean width of a letter [px]
-INK, SAID, ARROW = "#1d2b38", "#3d4f60", "#4a5a69"
+INK, GREY, ARROW = "#1d2b38", "#3d4f60", "#4a5a69"
 COLOURS = {True: ("#e4efe6", "#7d9c86"), False: ("#f5ecdc", "#b7a27a")}
 """Fill and line of packages that predictions follow from, and of the others."""
 LEGEND = (
-    "Green: what predictions follow from, which knows nothing of Hydra, pandas and files. "
+    "Green: what predictions follow from, which knows nothing of Hydra, pandas and Parquet. "
     "An arrow is an import; where A → B → C, none is drawn from A to C."
 )
 HEAD = f"""\
@@ -108,8 +108,8 @@ def imports_of(paths: Iterable[Path]) -> Imports:
     imports = {
         path.stem: {
             name
-            for name, begins in dotted.items()
-            if name != path.stem and any(f"{one}.".startswith(f"{begins}.") for one in imported(path))
+            for name, prefix in dotted.items()
+            if name != path.stem and any(f"{used}.".startswith(f"{prefix}.") for used in imported(path))
         }
         for path in paths
     }
@@ -184,8 +184,8 @@ def package(path: Path, width: float) -> Box:
     inside = folders(path)
     box = Box(path, width, lines_of(path, width), imports=imports_of(inside))
     for row in layers(inside, box.imports):
-        each = (width - 2 * PAD - GAP * (len(row) - 1)) / len(row)
-        box.rows.append([sub_package(one, each) for one in row])
+        share = (width - 2 * PAD - GAP * (len(row) - 1)) / len(row)
+        box.rows.append([sub_package(folder, share) for folder in row])
     return box
 
 
@@ -218,8 +218,8 @@ def drawn(box: Box, height: float, fill: str, line: str) -> Iterator[str]:
     for number, text in enumerate(box.lines):
         bold = f'<tspan font-size="{NAME}" font-weight="bold" fill="{INK}">{name_of(box.path)}</tspan>'
         start, space = ("", 0) if number else (bold, 8)
-        said = f'{start}<tspan dx="{space}" font-size="{TEXT}" fill="{SAID}">{escape(text.strip())}</tspan>'
-        yield f'<text x="{box.x + PAD:.0f}" y="{box.y + LINE * (number + 1) - 1:.0f}">{said}</text>'
+        span = f'<tspan dx="{space}" font-size="{TEXT}" fill="{GREY}">{escape(text.strip())}</tspan>'
+        yield f'<text x="{box.x + PAD:.0f}" y="{box.y + LINE * (number + 1) - 1:.0f}">{start}{span}</text>'
     y = box.y + 4 + (0 if box.beside else LINE * len(box.lines))
     for names in box.chips:
         x = box.x + (box.width - sum(map(chip_width, names)) if box.beside else PAD)
@@ -269,7 +269,7 @@ def picture() -> str:
             parts += arrows(box)
     parts += arrows(whole)
     bottom = MARGIN + sum(tallest(row) + GAP for row in whole.rows) + 8
-    parts.append(f'<text x="{GUTTER}" y="{bottom:.0f}" font-size="{TEXT}" fill="{SAID}">{LEGEND}</text>')
+    parts.append(f'<text x="{GUTTER}" y="{bottom:.0f}" font-size="{TEXT}" fill="{GREY}">{LEGEND}</text>')
     return HEAD.format(height=round(bottom + 12)) + "\n".join(parts) + "\n</svg>\n"
 
 
