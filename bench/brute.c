@@ -1,5 +1,5 @@
-/* The loop of fastflow/timing/brute.py by hand: the yardstick for what Numba makes of it.
-   Tables are those of fastflow/timing/search_space.py, in the same layout. */
+/* The loop of fastflow/physics/timing/tiling/brute_force.py by hand: the yardstick for what Numba makes of it.
+   Tables are those of fastflow/physics/timing/tiling/search_space.py, in the same layout. */
 #include <math.h>
 #include <stdint.h>
 

@@ -24,20 +24,20 @@ from fastflow.engine.run.workers import Watch
 PARTS = range(4, 124, 6)
 # stage, and the functions (file, name) whose cumulative times make it up
 STAGES = (
-    ("decode points to input columns", [("grid.py", "inputs"), ("runner.py", "_fitting")]),
+    ("decode points to input columns", [("grid.py", "inputs"), ("chunks.py", "_fitting")]),
     ("generate chips (4)", [("admission.py", "generate_chips")]),
     ("compute graphs (3.2)", [("__init__.py", "build_graph")]),
     ("layouts, cut, stages, footprint (3.3, 5.1)", [
         ("admission.py", "_read_strategies"), ("admission.py", "_count_microbatches"),
-        ("supergraph.py", "cut"), ("stages.py", "pipeline"), ("footprint.py", "footprint"),
+        ("partition.py", "cut"), ("pipeline.py", "pipeline"), ("memory.py", "footprint"),
     ]),
     ("tiling search (6.2)", [("roofline.py", "_search")]),
     ("roofline of every kernel (6.1)", [("roofline.py", "time_kernels")]),
     ("placement and collectives (5.2, 6.4)", [("communication.py", "communicate")]),
-    ("schedule (6.5)", [("schedule.py", "schedule")]),
+    ("schedule (6.5)", [("timeline.py", "schedule")]),
     ("energy", [("energy.py", "energy")]),
     ("all of the model", [("crossflow.py", "predict")]),
-    ("result columns", [("runner.py", "tabulate")]),
+    ("result columns", [("chunks.py", "tabulate")]),
     ("Arrow", [("schema.py", "to_arrow")]),
     ("Parquet, compression", [("core.py", "write_table")]),
     ("file, sync, rename", [("folder.py", "write")]),

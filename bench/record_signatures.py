@@ -1,6 +1,7 @@
 """Record the kernels that runs call, and with which types: `python bench/record_signatures.py`.
 
-Writes fastflow/signatures.json, the slowest kernel first. Takes two minutes: every kind of run compiles anew.
+Writes fastflow/performance/signatures.json, the slowest kernel first.
+Takes two minutes: every kind of run compiles anew.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ NEXT = {
 COUNT = """
 import importlib, json, sys
 from numba.core import event
-from fastflow import precompile
+from fastflow.performance import precompile
 
 class Listener(event.Listener):
     def on_start(self, event):

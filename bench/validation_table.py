@@ -1,8 +1,9 @@
 """Errors by class of validation: `python bench/validation_table.py ../shared/measurements`.
 
 It predicts the rows of every file of the folder that a kind of measurements reads, and writes
-fastflow/accuracy/table.csv, and its part in docs/validation.md, which nobody edits by hand. Files of kernels,
-training runs and served points are predicted a second time on chips that their budgets make.
+fastflow/performance/accuracy/table.csv, and its part in docs/validation.md, which nobody edits by hand.
+Files of kernels, training runs and served points are predicted a second time,
+on chips that their budgets make.
 """
 
 from __future__ import annotations

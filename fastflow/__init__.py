@@ -21,7 +21,7 @@ __all__ = [
     "sensitivity", "sweep", "validate",
 ]  # fmt: skip
 
-__path__.append(f"{__path__[0]}/cli/commands")  # where `python -m fastflow.sweep` is a file
+__path__ = [*__path__, f"{__path__[0]}/cli/commands"]  # where `python -m fastflow.sweep` is a file
 
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
 

@@ -12,8 +12,7 @@ from unittest.mock import patch
 from markdown_text import code, escaped, table
 
 from fastflow import __main__ as by_name
-from fastflow import report
-from fastflow.cli.application import PRIMARY, run_application
+from fastflow.cli.commands import COMMANDS
 from fastflow.config.cards import figures
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
@@ -44,7 +43,9 @@ def page_of_keys() -> str:
     """Return the page of all keys: default, what is allowed, meaning."""
     with hydra_rules():
         found = {
-            name: figures(Composer.of_library(config_name=primary), []) for name, primary in PRIMARY.items()
+            name: figures(Composer.of_library(config_name=command.config), [])
+            for name, command in COMMANDS.items()
+            if command.config
         }
     values = {figure.key: figure.value for figure in found["sweep"]}
     sections: dict[str, list[tuple[str, ...]]] = {}
@@ -80,11 +81,11 @@ def page_of_command_lines() -> str:
 
 def _help_texts() -> dict[str, str]:
     """Return what commands print under `--help`, by command."""
-    asked: dict[str, Callable[[], object]] = {"": partial(by_name.main, ["--help"])}
-    for name in by_name.COMMANDS:
-        # not by its module: imported, `fastflow.sweep` is no longer the function that is documented
-        asked[name] = partial(run_application, name) if name in PRIMARY else partial(report.main, ["--help"])
-    asked |= {name: partial(by_name.main, [name, "--help"]) for name in _OWN}
+    asked: dict[str, Callable[[], object]] = {
+        "": partial(by_name.main, ["--help"]),
+        **{name: command.main for name, command in COMMANDS.items()},
+        **{name: partial(by_name.main, [name, "--help"]) for name in _OWN},
+    }
     texts = {}
     for name, run in asked.items():
         with patch.object(sys, "argv", [f"python -m fastflow.{name}", "--help"]):

@@ -91,7 +91,7 @@ class Composer(HydraComposer):
     def compose(self, overrides: Sequence[str]) -> Composition:
         """Compose one configuration (no sweeps among the overrides); raises InputError.
 
-        A real chip brings its machine where no system is chosen (`configuration.machine`).
+        A real chip brings its machine where no system is chosen (`config.default_system`).
         """
         if self._latest is not None and self._latest.overrides == tuple(overrides):
             return self._latest

@@ -34,7 +34,7 @@ from fastflow.physics.workload import build_graph, order_of
 def predict(inputs: Inputs, refused: Texts) -> Prediction:
     """Predict one training iteration of every point; called as `predict(inputs)`.
 
-    inputs: dotted key to column of shape (points,), in SI units, as `columns.INPUTS` says; `tables.repeated`
+    inputs: dotted key to column of shape (points,), in SI units, as `schema.INPUTS` says; `tables.repeated`
     or ordinary ones. All points of a call have the same keys, so the same on-chip levels and the same
     workload. refused: why a point has no time that is a number, as far as that is known. Raises KeyError for
     a key that the model reads and that is not there.

@@ -1,4 +1,4 @@
-"""Kernels of points on their devices (6.1 to 6.3): what is asked of the room of timing."""
+"""Kernels of points on their devices (6.1 to 6.3): what is asked of `physics/timing/`."""
 
 from __future__ import annotations
 

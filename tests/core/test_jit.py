@@ -296,11 +296,11 @@ def test_a_fingerprint_follows_what_is_called():
     assert caller(one) == caller(same) != caller(other)
 
 
-SEARCHED = {"tiling._search_each"}
-FOLLOWS = {"tiles._list_tiles", "blocks.run_blocks", "tiling._search_each"}
+SEARCHED = {"search._search_each"}
+FOLLOWS = {"tile_sets._list_tiles", "thread_blocks.run_blocks", "search._search_each"}
 EDITS = """
 import sys
-from fastflow import precompile, crossflow
+from fastflow.performance import precompile, crossflow
 calls = [call for kind in ("network, searched", "layer, blocks") for call in precompile._calls(kind)]
 print(*sorted({precompile._kernel(name)._cache.stem() for name, _ in calls}), sep="\\n")
 """
@@ -313,11 +313,11 @@ def long(*edit):
 @pytest.mark.parametrize(
     ("file", "before", "after", "anew"),
     [
-        ("timing/roofline.py", '"""Write every level', '"""Write each level', set()),
-        ("timing/tiles.py", "PARTIAL_SUM_BYTES = 4.0", "PARTIAL_SUM_BYTES = 2.0", FOLLOWS),
-        long("timing/roofline.py", "launch[p]\n", "launch[p] + 0.0\n", {"roofline._limit"}),
-        long("timing/dataflow.py", "per_n: float) -> float:", "per_n: float) -> int:", set()),
-        long("timing/bounds.py", "LEAST, SHARE = 0, 1, 2", "LEAST, SHARE = 0, 2, 1", SEARCHED),
+        ("physics/timing/roofline.py", '"""Write every level', '"""Write each level', set()),
+        ("physics/timing/tiling/tile_sets.py", "PARTIAL_SUM_BYTES = 4.0", "PARTIAL_SUM_BYTES = 2.0", FOLLOWS),
+        long("physics/timing/roofline.py", "launch[p]\n", "launch[p] + 0.0\n", {"roofline._limit"}),
+        long("physics/timing/tiling/dataflow.py", "per_n: float) -> float:", "per_n: float) -> int:", set()),
+        long("physics/timing/tiling/bounds.py", "LEAST, SHARE = 0, 1, 2", "LEAST, SHARE = 0, 2, 1", SEARCHED),
     ],
 )  # fmt: skip
 def test_an_edit_compiles_what_depends_on_it_and_no_more(copied, file, before, after, anew):

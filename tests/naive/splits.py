@@ -1,4 +1,4 @@
-"""A plan of `parallelism.splits`, executed: every device of a mesh works on its own parts alone.
+"""A plan of `sharding.propagation`, executed: every device of a mesh works on its own parts alone.
 
 How a kernel is cut, what it reads and makes, and where tensors lie, is said here once more, by dimension.
 Without an exchange a device can only take a part of what it has; all else comes from the exchanges that the

@@ -1,9 +1,10 @@
 """The rules of the house: who may import whom, how large a folder is, where every number comes from.
 
-Storeys and circles are contracts of import-linter, in pyproject.toml.
+Layers and circles are contracts of import-linter, in pyproject.toml.
 """
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -150,6 +151,28 @@ def test_commands_name_the_files_that_make_them():
         config = f"conf/{command.config}.yaml" if command.config else ""
         assert [cell.strip("`") for cell in rows[name]] == [config, *files]
         assert find_spec(f"fastflow.{name}").origin == str(PACKAGE / "cli" / "commands" / f"{name}.py")
+
+
+def test_the_picture_is_of_these_packages(monkeypatch):
+    """It is what its script draws, and names every package; arrows are imports, and lead to all others."""
+    monkeypatch.syspath_prepend(PACKAGE.parent / "docs" / "_extensions")
+    house = importlib.import_module("house")
+    drawn = house.FILE.read_text(encoding="utf-8")
+    assert drawn == house.picture(), "python docs/_extensions/house.py draws it anew"
+    folders = [path.parent.relative_to(PACKAGE).parts for path in PACKAGE.rglob("*/__init__.py")]
+    for parts in filter(None, folders):
+        name = f">{parts[-1]}/<" if len(parts) < 3 else f">{'/'.join(parts[2:])}<"
+        assert name in drawn, parts
+    packages = {parts[0] for parts in folders if parts}
+    pairs = {(path.relative_to(PACKAGE).parts[0], used) for path in sources() for used in imported(path)}
+    pairs = {(a, used.split(".")[1]) for a, used in pairs if used.startswith("fastflow.")}
+    imports = {(a, b) for a, b in pairs if a != b and a in packages}
+    arrows = {(a, b) for a, b in re.findall(r"<title>(\w+) imports (\w+)</title>", drawn) if a in packages}
+    arrows = {(a, b) for a, b in arrows if b in packages}
+    assert arrows <= imports
+    while further := {(a, d) for a, b in arrows for c, d in arrows if b == c} - arrows:
+        arrows |= further
+    assert imports <= arrows
 
 
 def leaves(node, prefix=""):

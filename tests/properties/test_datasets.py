@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow import report
 from fastflow.__main__ import COMMANDS
 from fastflow.__main__ import main as run
 from fastflow.analysis.backtest.study import FILES, GAINS
@@ -33,13 +32,13 @@ from tests.support.browser import PROGRAM, Browser, browser
 from tests.support.datasets import CASES, words, write_files
 
 WRITERS = {
-    "evaluation/execute.py": "Store",  # points and grids
-    "explore/search.py": "History",
-    "explore/api.py": "write_table",  # rankings and fronts
-    "measured/validation_tables.py": "write_table",
-    "notebook/calls.py": "write_table",  # a sensitivity
-    "cli/sensitivity.py": "write_table",
-    "analysis/backtest.py": "write_table",
+    "engine/run/execute.py": "Store",  # points and grids
+    "analysis/search/run.py": "History",
+    "analysis/search/study.py": "write_table",  # rankings and fronts
+    "analysis/validation/tables.py": "write_table",
+    "api/notebook/calls.py": "write_table",  # a sensitivity
+    "cli/run/sensitivity.py": "write_table",
+    "analysis/backtest/study.py": "write_table",
 }
 """Modules that leave datasets, and by what: of each there is a case."""
 
@@ -106,10 +105,10 @@ def test_every_dataset_has_its_report_and_its_page(
     assert there == {f"{name}{suffix}" for suffix in case.leaves}
     for dataset in sorted(there):
         capsys.readouterr()
-        assert report.main([str(tmp_path / dataset)]) == 0, dataset
+        assert run(["report", str(tmp_path / dataset)]) == 0, dataset
         assert capsys.readouterr().out.count("\n") >= 1, dataset
         page = tmp_path / f"{dataset}.html"
-        assert report.main([str(tmp_path / dataset), f"html={page}"]) == 0, dataset
+        assert run(["report", str(tmp_path / dataset), f"html={page}"]) == 0, dataset
         told = capsys.readouterr().out
         assert "not shown" not in told, dataset  # what is inside of the points is predicted again
         assert "another time today" not in told, dataset

@@ -30,6 +30,8 @@ LOADED = re.compile(
     r"""|<link[^>]*rel=["'](?:stylesheet|icon|preload|modulepreload|preconnect)[^>]*href=["'](?:https?:)?//[^>]*>"""
 )
 """What a browser would fetch from a network."""
+PATH = re.compile(r"(?<![\w/.:-])(?:fastflow|tests|bench)/[\w/.]*\w")
+"""A file or a folder of this project that a text names."""
 RUN = ("sh", "python")
 MOST_NOT_RUN = 18
 OWN = (
@@ -66,6 +68,14 @@ def test_links_lead_somewhere(page):
         assert there.exists(), f"{name_of(page)}: {target}"
         if anchor:
             assert anchor in anchors(there), f"{name_of(page)}: {target}"
+
+
+def test_files_that_texts_name_are_there():
+    texts = [*pages(), *(ROOT / "conf").rglob("*.yaml")]
+    texts += [path for name in ("fastflow", "tests", "bench") for path in (ROOT / name).rglob("*.py")]
+    named = {(name, name_of(path)) for path in texts for name in PATH.findall(path.read_text("utf-8"))}
+    assert len(named) > 50
+    assert {(name, where) for name, where in named if not (ROOT / name).exists()} == set()
 
 
 def test_every_page_is_in_a_table_of_contents():

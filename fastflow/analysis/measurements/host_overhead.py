@@ -40,7 +40,7 @@ def operator_call(time: Floats, overhead: Floats, launch: Floats, op: Texts, ten
     """Return the time of a call that runs a pointwise or normalisation operator [s].
 
     time: of the device, its launch included [s]; overhead: of a call that reads two tensors [s]; launch:
-    overhead of a launch [s]; op: one of `operators.OPERATORS`; tensors: that the operator reads and
+    overhead of a launch [s]; op: one of `pointwise.OPERATORS`; tensors: that the operator reads and
     writes, 0 where its name says how many. All of shape (rows,).
     """
     work = np.where(tensors > 2, 1.0, _OF_ONE_INPUT)

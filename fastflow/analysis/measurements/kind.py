@@ -158,7 +158,7 @@ class Measurements:
     ) -> Iterator[PredictedRows]:
         """Predict all rows, some at a time; raises InputError.
 
-        grid: as planned. Columns are those of `columns.RESULTS` and `columns.VALIDATION`; `reason` says why
+        grid: as planned. Columns are those of `schema.RESULTS` and `schema.VALIDATION`; `reason` says why
         a row has no time. advance: told how many rows are done.
         """
         for some in self.batches(np.arange(self.rows, dtype=np.int64)):

@@ -27,7 +27,7 @@ class PredictedPoints(NamedTuple):
     """What the model says of points; shape (points,)."""
 
     reason: Texts  # why a point has no time; "" where it has
-    columns: dict[str, NDArray[Any]]  # of `columns.RESULTS`
+    columns: dict[str, NDArray[Any]]  # of `schema.RESULTS`
     needs: dict[str, NDArray[Any]]  # what all launches take of each thing alone [s]
 
 

@@ -39,7 +39,7 @@ def axes_of(frame: pd.DataFrame) -> list[str]:
 
 
 def served_of(frame: pd.DataFrame) -> str:
-    """Say which of the points serve, by their columns: `columns.ALL`, SOME or "" for none."""
+    """Say which of the points serve, by their columns: `schema.ALL`, SOME or "" for none."""
     return "" if "tpot_s" not in frame else SOME if "bound_by" in frame else ALL
 
 

@@ -93,7 +93,7 @@ class KernelCache:
         return str(FOLDERS[0])
 
     def stem(self) -> str:
-        """Return how the names of all files of this kernel begin: "tiling._search_each-..."."""
+        """Return how the names of all files of this kernel begin: "search._search_each-..."."""
         follows = f"{fingerprint(self._function)} {sorted(self._options.items())} {_surroundings()}"
         name = f"{self._function.__module__.rpartition('.')[2]}.{self._function.__name__}"
         return f"{name}-{hashlib.sha256(follows.encode()).hexdigest()[:16]}"

@@ -125,7 +125,7 @@ class Grid(NamedTuple):
     stacked: bool = False
     """Whether a model is made of layers that stand for several."""
     served: str = ""
-    """Which of the points serve: columns.ALL, columns.SOME or none."""
+    """Which of the points serve: schema.ALL, schema.SOME or none."""
     report: str = ""
     """The study of the paper that it is drawn and judged as, if any."""
     uncertainty: Uncertainty | None = None

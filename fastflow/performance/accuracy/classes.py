@@ -80,7 +80,7 @@ class Answer(NamedTuple):
 
 
 def typical_columns(inputs: Inputs, stock: Bools) -> Columns:
-    """Return how far such answers were off, (points,) each: `columns.results.TYPICAL`, of what serves more.
+    """Return how far such answers were off, (points,) each: `schema.results.TYPICAL`, of what serves more.
 
     inputs: of points that share a call of the model. stock: whether a point's chip is one of the library,
     none of whose figures is changed.

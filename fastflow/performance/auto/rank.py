@@ -2,7 +2,7 @@
 
 Feasible strategies come first, then those that lack memory, each by time; strategies without a time
 come last. Ties go to the first one of `every_strategy`: data parallelism before kernel cuts. Of a transformer
-layouts are ranked instead (`optimize.layouts`), and where none fits, by memory.
+layouts are ranked instead (`performance.auto.transformer`), and where none fits, by memory.
 """
 
 from __future__ import annotations

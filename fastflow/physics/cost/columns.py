@@ -35,7 +35,7 @@ def _once(inputs: Inputs) -> Inputs:
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # of chips that cannot be
 def cost_columns(kinds: Sequence[Devices], power: Floats) -> Columns:
-    """Return `columns.cost.COSTS` of every point.
+    """Return `schema.cost.COSTS` of every point.
 
     NaN where its chip cannot be, and of its hours where it has no time. kinds: the devices of systems; the
     columns of one device are of the first kind. power: what all devices of a point draw [W], NaN without a

@@ -256,13 +256,13 @@ def _links(inputs: Inputs, part: str) -> LinkDesign:
     return design._replace(bandwidth=_pinned(inputs, f"{part}_Bps", design.bandwidth))
 
 
-@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `hardware.limits` names what comes of it
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `bounds` names what comes of it
 def generate(inputs: Inputs) -> Chip:
     """Generate a chip for every row of the inputs.
 
     inputs: the columns of `tech`, `mem`, `net` and `chip`, each of shape (points,). A quantity
     under `chip.pinned` replaces the generated one, and what depends on it follows. Budgets that make
-    no chip leave zeros, which `hardware.faults` explains.
+    no chip leave zeros, which `infeasible` explains.
     """
     cores, core_power = _cores(inputs)
     bundles = np.ceil(cores.mcus / inputs["chip.mcus_per_bundle"])

@@ -184,7 +184,7 @@ def pipeline(
 ) -> Pipeline:  # fmt: skip
     """Cut the layers of every point into stages, so that the slowest one takes as little as it can.
 
-    Layers that stand for several are dealt to chunks of stages instead (`parallelism.chunks`).
+    Layers that stand for several are dealt to chunks of stages instead (`virtual_stages`).
 
     inputs: `parallel.schedule`, `.split`, `.recompute`, `model.training`; dealing: of their models' layers,
     where some stand for several; strategies, microbatched (micro-batches): (points,); kernel_s: what a launch

@@ -27,7 +27,7 @@ class Stacks(NamedTuple):
     update: Floats  # of the stage that takes longest [s], (points,)
     stage: Ints  # the busiest one, which has most work for a micro-batch and sets the pace, (points,)
     idle: Floats  # how long it waits for the update of another stage [s], (points,)
-    waits: Floats  # of that stage in an iteration, by iteration.layers.WAITS [s], (waits, points)
+    waits: Floats  # of that stage in an iteration, by layer_times.WAITS [s], (waits, points)
     offload: Floats  # how much longer it takes for what the host has [s], (points,)
 
     @property

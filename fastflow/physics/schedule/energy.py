@@ -26,9 +26,9 @@ def energy(
     rate: peak of the units that a kernel computes on [flop/s], launches of it in an iteration, and timing:
     a row a kernel of the graph; sent: bytes on the network within the package and between packages, of
     all stages [B], time of the iteration [s]: (points,). An operation costs the cores' power at the
-    operating point over that rate, more where idle cores leave theirs to others (`timing.boost`); cores are
-    idle for free between kernels, while the memories' leakage, controllers and standby last as long as the
-    iteration.
+    operating point over that rate, more where idle cores leave theirs to others (`tiling/boost.py`); cores
+    are idle for free between kernels, while the memories' leakage, controllers and standby last as long as
+    the iteration.
     """
     dynamic = [level.dynamic_energy for level in chip.levels] + [chip.dram.energy]
     static = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)

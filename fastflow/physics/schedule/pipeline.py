@@ -357,7 +357,7 @@ def tasks_of(kernels: TimedKernels, plan: PipelinePlan, point: int) -> tuple[Tas
 def run_pipelines(kernels: TimedKernels, plan: PipelinePlan, points: Ints, out: Floats) -> None:
     """Simulate the given points and write their phases; out [s]: (5, all points).
 
-    Rows: forward, backward and update, exposed communication, and bubble, as `schedule.Timeline` says.
+    Rows: forward, backward and update, exposed communication, and bubble, as `timeline.Timeline` says.
     """
     for point in points:
         tasks, durations, labels = tasks_of(kernels, plan, point)

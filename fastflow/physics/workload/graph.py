@@ -2,7 +2,7 @@
 
 The graph is written for the whole, undivided model. Each kernel says how its layer's distributed
 GEMM lies in it (rows of the batch, inner and column dimension of the weights), and which tensors are
-complete once it is done, so that `parallelism.splits` can cut it by any assignment.
+complete once it is done, so that `physics.parallelism.sharding.propagation` can cut it by any assignment.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ Time = Callable[[Device, Share], tuple[Launched, Floats]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Cutting:
-    """How kernels of a type are timed and cut: the part of a `layers.KernelType` that splits go by.
+    """How kernels of a type are timed and cut: the part of a `network.KernelType` that splits go by.
 
     `reads`, of each operand, and `makes` have an entry for every side that can be cut: how a tensor lies
     along the axis then, split in one of the kernel's sides (the inner one is the columns of what it reads),

@@ -16,7 +16,7 @@ from fastflow.analysis.search.optimizers.cma_es import Evolution
 from fastflow.analysis.search.optimizers.design_space import Space, fill, random_designs, sums, with_slack
 from fastflow.core.tables import Floats
 
-# Chosen on the three problems that descent.py names, and N2 HBM4 GDR RC-1-16-d32.
+# Chosen on the three problems that gradient.py names, and N2 HBM4 GDR RC-1-16-d32.
 DIFFERENCE = 0.5  # of the logarithm of a share: wide enough to see over the response's steps
 RATES = np.array([0.25, 0.5, 1.0, 2.0])  # tried together, the best one taken
 CLIP = 1.0  # largest change: of a score, and of the logarithm of a share

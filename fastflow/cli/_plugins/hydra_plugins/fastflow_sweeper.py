@@ -1,6 +1,6 @@
 """fastflow's plugins for Hydra: a grid as one table, what can be chosen, no empty folders.
 
-Hydra finds plugins under the namespace package `hydra_plugins` alone; `configuration.library.use_plugins`
+Hydra finds plugins under the namespace package `hydra_plugins` alone; `config.library.use_plugins`
 puts this folder on `sys.path`. Hydra imports this module whenever it starts, so it imports little.
 """
 

@@ -1,6 +1,6 @@
 """What requests of a server see, in a form fast enough for grids: means, without a walk through events.
 
-It says where it may be far from the simulation (near.py): such a point is simulated.
+It says where it may be far from the simulation (applicability.py): such a point is simulated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastflow.performance.serving.simulator.scheduler import Batch, batch_of
 
 
 class Steady(NamedTuple):
-    """What requests see; shape (points,). As `simulate.Simulated`, and 0 where a load is refused."""
+    """What requests see; shape (points,). as `simulator.run.Simulated`, and 0 where a load is refused."""
 
     refused: Ints  # TAKEN, or why it has no result: TOO_LONG, or TOO_MANY, with requests_per_s of the most
     ttft_s: Floats  # from sending to the first token

@@ -50,7 +50,7 @@ MOST_STEPS = 1_000_000
 
 
 class SteadyApart(NamedTuple):
-    """What requests see, and what both pools do; shape (points,). As `disaggregated.Apart`."""
+    """What requests see, and what both pools do; shape (points,). As `simulate.Apart`."""
 
     refused: Ints  # TAKEN, or why it has no result: TOO_LONG, or TOO_MANY, with requests_per_s of the most
     ttft_s: Floats  # from sending to the first token, which prefill makes
@@ -116,7 +116,7 @@ class _Prefilled(NamedTuple):
 
 
 def steady_apart(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads) -> SteadyApart:
-    """Return what requests of every point see; as `disaggregated.simulate_apart`."""
+    """Return what requests of every point see; as `simulate.simulate_apart`."""
     points = loads.isl.size
     flags = np.zeros((2, points), dtype=np.bool_)
     out = SteadyApart(np.zeros(points, dtype=np.int64), *np.zeros((9, points)), *flags)

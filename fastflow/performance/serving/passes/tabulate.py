@@ -1,6 +1,6 @@
 """What passes of a server take, tabulated by the same kernels and exchanges as training.
 
-A point of `crossflow.predict` is one part of a pass (workload/transformer/serving.py) at one size. All parts
+A point of `crossflow.predict` is one part of a pass (`transformer/serving_pass.py`) at one size. All parts
 and sizes of a server are predicted in one call, many servers together, so that what repeats is timed once.
 """
 

@@ -55,7 +55,7 @@ CHOICES = ("auto", *ALGORITHMS)
 WAYS = len(ALGORITHMS)
 
 Cost = tuple[float, float, float, float]
-"""What a pattern costs, as `routing.reach` returns it: load within packages and between, and both hops."""
+"""What a pattern costs, as `contention.reach` returns it: load within packages and between, and both hops."""
 
 
 def worse(one: Cost, other: Cost) -> Cost:

@@ -1,7 +1,7 @@
 """Cost of a collective on a system's network (6.4).
 
-Two stages, so that a sweep stays cheap. `recipe.recipe` depends on the network and on how the ranks lie on
-it: it writes every algorithm of every collective (`network.algorithms`) as phases. `price` puts a device's
+Two stages, so that a sweep stays cheap. `decompose.recipe` depends on the network and on how the ranks lie on
+it: it writes every algorithm of every collective (`algorithms`) as phases. `price` puts a device's
 bandwidths and latencies in: then a collective over S bytes takes latency + S * per_byte, and `cheapest`
 picks the algorithm whose line is lowest at the message's size.
 

@@ -77,7 +77,7 @@ KEYS = (
 
 
 class Spread(NamedTuple):
-    """How a group lies on machines; loads as `routing.reach` returns them."""
+    """How a group lies on machines; loads as `contention.reach` returns them."""
 
     ranks: float
     inside: float  # ranks of it in each machine

@@ -50,7 +50,10 @@ class Slot(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """How kernels of the structures are cut, by assignment, as `splits.Split`; (cuts,). Sets by number."""
+    """How kernels of the structures are cut, by assignment, as `propagation.Split`; (cuts,).
+
+    Sets by number.
+    """
 
     rows: Ints
     inner: Ints

@@ -2,7 +2,7 @@
 
 It has five products instead of two: a block has a tile of keys, recomputes scores tile by tile of queries,
 keeps the gradients of its keys and values, and adds to those of queries in L2. All else is as in
-`timing/flash_attention.py`.
+`forward.py`.
 
 What runs beside this kernel is memory-bound: row sums of dO x O, with the clearing of the fp32 sums of dQ,
 and the conversion of these.

@@ -1,6 +1,6 @@
 """Time of fused attention of few queries over a long cache: decode, and a few drafted tokens at once (6.1).
 
-A block (`timing/decode_blocks.py`) reads its keys and values once, so that a kernel is a matter of how many
+A block (`decode_tiles.py`) reads its keys and values once, so that a kernel is a matter of how many
 bundles read, and how fast. A block's time is
 
 - *its beginning and end*: a chain of dependent trips through the memories (page, length, queries, first keys,

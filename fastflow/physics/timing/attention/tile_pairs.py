@@ -1,6 +1,6 @@
 """Fused attention as pairs of tiles: what a kernel of them is, and how long a chip takes for it (6.1).
 
-`timing/flash_attention.py` says how pairs arise, forward, and `timing/flash_attention_backward.py` backward.
+`forward.py` says how pairs arise, forward, and `backward.py` backward.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 A grouped product is C_e[m_e, n] = A_e[m_e, k] B_e[k, n] for every expert e that got m_e tokens (as example
 24 of NVIDIA/cutlass; the products of TensorRT-LLM's mixtures and of DeepGEMM are such). The gradient of its
 rows is one too, with k and n swapped; that of its weights, dB_e[k, n] = A_e^T[k, m_e] dC_e[m_e, n], is
-summed over an expert's tokens instead. It takes what `timing/blocks.py` says of a product, but for this:
+summed over an expert's tokens instead. It takes what `thread_blocks.py` says of a product, but for this:
 
 - one tile a x b is chosen for all experts, for their mean number of tokens (TensorRT-LLM's profiler times
   even loads), from those of the library that have `LEAST_COLUMNS` columns or more. Where idle bundles leave
-  their power (`timing/boost.py`), it is the quickest for these loads, so that more bundles slow no product;
+  their power (`tiling/boost.py`), it is the quickest for these loads, so that more bundles slow no product;
 - blocks of all experts run in waves together, and the inner dimension is never split;
 - every expert that has tokens has its operands read once, or more often where they exceed the cache
   outside; one without tokens moves nothing;

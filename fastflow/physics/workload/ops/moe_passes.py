@@ -2,7 +2,7 @@
 
 `route` finds the experts of each token and sorts its choices, `dispatch` gathers a row for each of them (and
 rounds it), `expert_gate` multiplies what products made by the gate (and rounds it), `combine` sums up a
-token's rows. What each of them launches and moves on a chip is in `timing.experts`.
+token's rows. What each of them launches and moves on a chip is in `physics.timing.moe.layer`.
 """
 
 from __future__ import annotations

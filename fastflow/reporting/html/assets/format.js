@@ -3,7 +3,7 @@
 let UNITS = {}; // what quantities of each unit are written in, the largest first: [from what on, its size, its name]
 const WORDS = [[1e12, "trillion"], [1e9, "billion"], [1e6, "million"]];
 
-// What a value of a unit is written in, as fastflow/units.py has it: [its size, its name].
+// What a value of a unit is written in, as fastflow/core/units.py has it: [its size, its name].
 function scaleFor(value, unit) {
   const known = UNITS[unit] ?? [[1, 1, unit]];
   const found = value ? known.find(([least]) => Math.abs(value) >= least * 0.9995) : known.find(([, size]) => size === 1);

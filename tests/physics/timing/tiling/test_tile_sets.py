@@ -73,7 +73,7 @@ def test_divisors_are_all_tiles_that_fit(others, row):
 @given(full_rows | random_rows)
 @cases(200)
 def test_thinning_drops_what_another_tile_beats(row):
-    """Which tiles win is known where tiles are combined: test_tiling.py."""
+    """Which tiles win is known where tiles are combined: test_search.py."""
     everything, kept = tile_sets([row], thinned=False)[0], tile_sets([row], thinned=True)[0]
     assert len(set(kept)) == len(kept)
     assert set(kept) <= set(everything)

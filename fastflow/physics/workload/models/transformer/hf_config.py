@@ -53,7 +53,7 @@ _OTHER_MODELS = {
 def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the leaves of a configuration, with what a config.json says of a model; raises InputError.
 
-    What is null is as the file has it, or else as `sizes.DEFAULTS` has it; all other leaves stay.
+    What is null is as the file has it, or else as `dimensions.DEFAULTS` has it; all other leaves stay.
     """
     if KEY not in leaves:
         return leaves
