@@ -50,7 +50,10 @@ def schedule(kernels: TimedKernels, plan: PipelinePlan) -> Timeline:
     """Return the time of each phase of every point; see `pipeline` for what a plan means."""
     out = np.zeros((5, plan.stages.size))
     alone = (plan.stages == 1) & (plan.microbatches == 1) & (plan.slots == 1)
-    _walk(kernels, np.flatnonzero(alone), out)
+    _walk(
+        kernels.offset, kernels.phase, kernels.kernel_s, kernels.sync_s, kernels.sync_level, kernels.wait,
+        kernels.gradient_s, kernels.gradient_level, np.flatnonzero(alone), out,
+    )  # fmt: skip
     if not alone.all():
         run_pipelines(kernels, plan, np.flatnonzero(~alone), out)
     return Timeline(
@@ -59,16 +62,16 @@ def schedule(kernels: TimedKernels, plan: PipelinePlan) -> Timeline:
 
 
 @kernel
-def _walk(kernels: TimedKernels, points: Ints, out: Floats) -> None:
+def _walk(
+    offset: Ints, phase: Ints, kernel_s: Floats, sync_s: Floats, sync_level: Ints, wait: Ints,
+    gradient_s: Floats, gradient_level: Ints, points: Ints, out: Floats,
+) -> None:  # fmt: skip
     """Walk through the rows of given points, each on one device, and write their phases; out: (5, points).
 
     A level is free of collectives from `free` on, and `queue` of gradient sums are left then: both are
     brought forward to the end of each kernel. A row starts when the one before it is done and all that
     it is `due` to wait for.
     """
-    offset, phase, kernel_s, sync_s = kernels.offset, kernels.phase, kernels.kernel_s, kernels.sync_s
-    sync_level, wait = kernels.sync_level, kernels.wait
-    gradient_s, gradient_level = kernels.gradient_s, kernels.gradient_level
     free, queue = np.empty(2), np.empty(2)
     most = 0
     for p in points:
