@@ -19,7 +19,7 @@ from fastflow.engine.dataset.store import Store
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.run import execute
 from fastflow.engine.run.chunks import warm_up
-from fastflow.engine.run.workers import Watch
+from fastflow.engine.run.workers import CancellationToken
 
 PARTS = range(4, 124, 6)
 # stage, and the functions (file, name) whose cumulative times make it up
@@ -55,7 +55,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder, grid)
         store.open()
-        work = partial(execute._do_part, Watch(), execute.Job(grid, study.settings, store.schema, store))
+        work = partial(
+            execute._do_part, CancellationToken(), execute.Job(grid, study.settings, store.schema, store)
+        )
         work(0)
         profile = cProfile.Profile()
         profile.enable()

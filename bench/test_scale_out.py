@@ -10,7 +10,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from fastflow.core.tables import Inputs
 from fastflow.performance.auto.rank import rank
-from fastflow.performance.auto.resolve import settle
+from fastflow.performance.auto.resolve import resolve_strategy
 from fastflow.performance.crossflow import predict
 from fastflow.physics.network import routes
 from fastflow.physics.parallelism.strategy import every_strategy
@@ -34,7 +34,7 @@ def test_rank_all_strategies_of_512_devices(benchmark: BenchmarkFixture, points:
 
 def test_settle_12_points_of_512_devices(benchmark: BenchmarkFixture, points: Points) -> None:
     inputs = points("system=torus", "tech=n12,n7,n5,n3", "mem=hbm2,hbm3,hbm4", "parallel.strategy=auto")
-    settled = benchmark(settle, inputs)
+    settled = benchmark(resolve_strategy, inputs)
     benchmark.extra_info["points"] = 12
     benchmark.extra_info["best_strategies"] = len(set(settled["parallel.strategy"].tolist()))
     assert (settled["parallel.strategy"] != "auto").all()

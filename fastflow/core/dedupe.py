@@ -18,7 +18,7 @@ from fastflow.core.tables import (
     Texts,
     Values,
     columns_of,
-    is_repeated,
+    is_broadcast,
     repeat,
     take,
     values_of,
@@ -55,7 +55,7 @@ def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
         size *= 2
     slots = np.full(size, -1, dtype=np.int64)
     first, place = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
-    kinds = 0
+    count = 0
     for row in range(rows):
         mixed = np.uint64(0)
         for column in range(table.shape[1]):
@@ -65,10 +65,10 @@ def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
         while slots[slot] >= 0 and not _alike(table, first[slots[slot]], row):
             slot = (slot + 1) & (size - 1)
         if slots[slot] < 0:
-            slots[slot], first[kinds] = kinds, row
-            kinds += 1
+            slots[slot], first[count] = count, row
+            count += 1
         place[row] = slots[slot]
-    return first[:kinds].copy(), place
+    return first[:count].copy(), place
 
 
 @kernel
@@ -98,7 +98,7 @@ def _varying_words(column: NDArray[Any]) -> NDArray[Any]:
     return words[:, _which_vary(words)]
 
 
-def kinds(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
+def unique_rows(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
     """Return the first row of each kind in some columns, and the place of every row's kind.
 
     columns: of numbers or texts, each (rows,) or of more axes; numbers are alike if their bits are. Both
@@ -106,7 +106,7 @@ def kinds(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
     """
     if rows <= 1:
         return np.arange(rows), np.zeros(rows, dtype=np.int64)
-    varying = [_varying_words(column) for column in columns if not is_repeated(column)]
+    varying = [_varying_words(column) for column in columns if not is_broadcast(column)]
     table = np.empty((rows, sum(words.shape[1] for words in varying)), dtype=np.int64)
     at = 0
     for words in varying:
@@ -128,7 +128,7 @@ def mixed(words: Words, columns: Sequence[NDArray[Any]]) -> Words:
     return words
 
 
-def once_a_kind(
+def compute_unique(
     function: Callable[[Inputs], Result],
     inputs: Inputs,
     *prefixes: str,
@@ -146,7 +146,7 @@ def once_a_kind(
     if rows == 1 and not kept:
         return function(inputs)
     seen = {key: column for key, column in inputs.items() if key.startswith(prefixes)}
-    first, place = kinds(seen.values(), rows)
+    first, place = unique_rows(seen.values(), rows)
     found = _kept(function, values_of(seen)) if kept and first.size == 1 else function(take(seen, first))
     if rows == 1:
         return found
@@ -159,24 +159,24 @@ def _kept(function: Callable[[Inputs], Any], values: Values) -> Any:
     return function(columns_of(values))
 
 
-def once_a_row(function: Callable[[Table], Result], table: Table) -> Result:
+def compute_unique_rows(function: Callable[[Table], Result], table: Table) -> Result:
     """Return the function's table for all rows of another one, computed once for rows that are alike.
 
     table: columns of shape (rows,).
     """
-    first, place = kinds(table, table[0].size)
+    first, place = unique_rows(table, table[0].size)
     if 2 * first.size > place.size:  # few repeat: to copy them takes longer
         return function(table)
     return take(function(take(table, first)), place)
 
 
-def vocabulary(texts: Texts) -> tuple[list[str], Ints]:
+def factorize(texts: Texts) -> tuple[list[str], Ints]:
     """Return the distinct texts of a column, and the place of each row's text among them."""
-    first, place = kinds([texts], texts.size)
+    first, place = unique_rows([texts], texts.size)
     return texts[first].tolist(), place
 
 
-def look_up(values: Mapping[str, float], names: Texts) -> Floats:
+def map_values(values: Mapping[str, float], names: Texts) -> Floats:
     """Return the value that a mapping has for each name, shape (points,)."""
-    known, place = vocabulary(names)
+    known, place = factorize(names)
     return np.array([values[name] for name in known], dtype=np.float64)[place]

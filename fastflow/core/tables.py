@@ -37,10 +37,10 @@ def where_read(rows: Bools, inputs: Inputs, key: str, otherwise: float) -> NDArr
     return np.where(rows, inputs[key] if rows.any() else otherwise, otherwise)
 
 
-def repeated(value: NDArray[Any], rows: int) -> NDArray[Any]:
+def broadcast_column(value: NDArray[Any], rows: int) -> NDArray[Any]:
     """Return a column that has one value in every row; value: (1,).
 
-    `is_repeated` sees that without a look at the rows. No kernel takes such a column: for Numba it is of a
+    `is_broadcast` sees that without a look at the rows. No kernel takes such a column: for Numba it is of a
     type of its own.
     """
     if rows == 1:
@@ -51,7 +51,7 @@ def repeated(value: NDArray[Any], rows: int) -> NDArray[Any]:
     return column
 
 
-def is_repeated(column: NDArray[Any]) -> bool:
+def is_broadcast(column: NDArray[Any]) -> bool:
     """Return whether a column is known to have the same value in all of its rows."""
     return column.size > 1 and not any(column.strides)
 
@@ -105,9 +105,9 @@ def stacked(parts: Sequence[Rows]) -> Rows:
 
 
 def repeat(columns: Rows, rows: int) -> Rows:
-    """Return the only row of a (nested) table so many times, as `repeated` does."""
+    """Return the only row of a (nested) table so many times, as `broadcast_column` does."""
     if isinstance(columns, np.ndarray):
-        return repeated(columns, rows)  # type: ignore[return-value]
+        return broadcast_column(columns, rows)  # type: ignore[return-value]
     assert isinstance(columns, tuple)
     parts = [repeat(column, rows) for column in columns]
     return columns._make(parts) if hasattr(columns, "_make") else tuple(parts)  # type: ignore[return-value]

@@ -11,27 +11,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import once_a_kind
+from fastflow.core.dedupe import compute_unique
 from fastflow.core.tables import Floats, Inputs, Ints, Texts, first_of, take
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.prediction import Parallelism, Prediction
-from fastflow.performance.validity import refuse, unnumbered, unschedulable, unsent, untimed
-from fastflow.physics.cost.rent import is_rented, unrented
+from fastflow.performance.validity import (
+    invalid_comm_times,
+    nonfinite_results,
+    refuse,
+    too_large_to_schedule,
+    untimed,
+)
+from fastflow.physics.cost.rent import invalid_rent, is_rented
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.hardware.infeasible import chip_faults, unsupported_dtype
 from fastflow.physics.network.collectives.custom_all_reduce import EXCHANGE
 from fastflow.physics.network.communication import Communication
 from fastflow.physics.network.routes import network_faults
-from fastflow.physics.parallelism.pipeline import microbatches, misordered
-from fastflow.physics.parallelism.sharding.layout import lay_out, names_layers, undivided
+from fastflow.physics.parallelism.pipeline import invalid_schedule, microbatches
+from fastflow.physics.parallelism.sharding.layout import indivisible_dims, lay_out, names_layers
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.sharding.tables import uncut
-from fastflow.physics.parallelism.strategy import misfit, parse_column
-from fastflow.physics.parallelism.virtual_stages import Dealing, undealt
+from fastflow.physics.parallelism.strategy import invalid_strategy, parse_column
+from fastflow.physics.parallelism.virtual_stages import LayerPartition, invalid_pipeline_partition
 from fastflow.physics.timing.roofline import Timing
-from fastflow.physics.workload import STRUCTURE, count_layers, fewest_rows, trained_types, unsuited
+from fastflow.physics.workload import STRUCTURE, count_layers, fewest_rows, invalid_model_dims, trained_types
 from fastflow.physics.workload.graph import Graph
-from fastflow.physics.workload.precision import Precision, precision, untrainable
+from fastflow.physics.workload.precision import Precision, invalid_training_types, precision
 
 # what a strategy depends on, and data types
 STRATEGY = ("parallel.", "system.", EXCHANGE, "placement", "model.name", *STRUCTURE)
@@ -64,7 +70,7 @@ class ValidatedPoints(NamedTuple):
 
 def generate_chips(inputs: Inputs) -> tuple[Chip, Texts]:
     """Generate every point's chip (4.2 to 4.4), and say why it cannot be used (or ""); (points,)."""
-    return once_a_kind(generate_chip, inputs, *HARDWARE, shown=True, kept=True)
+    return compute_unique(generate_chip, inputs, *HARDWARE, shown=True, kept=True)
 
 
 def generate_chip(inputs: Inputs) -> tuple[Chip, Texts]:
@@ -80,33 +86,33 @@ def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -
     """
     by_layer = names_layers(inputs)
     read = (*STRATEGY, *LAYERS) if by_layer else STRATEGY
-    parallelism, invalid_strategy = once_a_kind(_read_strategies, inputs, *read)
-    count, invalid_batch = _count_microbatches(inputs, parallelism, invalid_strategy)
+    parallelism, wrong_strategy = compute_unique(_read_strategies, inputs, *read)
+    count, invalid_batch = _count_microbatches(inputs, parallelism, wrong_strategy)
     reason = first_of(
         faults,
-        invalid_strategy,
+        wrong_strategy,
         invalid_batch,
-        unsuited(inputs),
-        undivided(inputs, parallelism.strategies),
-        once_a_kind(_untrainable, inputs, *TYPES, "model.name"),
+        invalid_model_dims(inputs),
+        indivisible_dims(inputs, parallelism.strategies),
+        compute_unique(_untrainable, inputs, *TYPES, "model.name"),
         refused,
     )
     if is_rented(inputs):
-        reason = first_of(reason, unrented(inputs))
+        reason = first_of(reason, invalid_rent(inputs))
     rows = np.flatnonzero(reason == "")
     timed = dict(inputs), chip, parallelism, count
     timed = timed if rows.size == reason.size else take(timed, rows)
-    numbers = once_a_kind(precision, timed[0], *TYPES)
+    numbers = compute_unique(precision, timed[0], *TYPES)
     return ValidatedPoints(parallelism, reason, Points(rows, *timed, numbers, by_layer))
 
 
 def _read_strategies(inputs: Inputs) -> tuple[Parallelism, Texts]:
     """Read strategies and their layouts, and say why one does not suit its system or its model (3.3)."""
     strategies, printed = parse_column(inputs["parallel.strategy"], ~inputs["parallel.expert_tensor"])
-    invalid_strategy = misfit(strategies, printed, inputs["system.devices"], count_layers(inputs))
+    wrong_strategy = invalid_strategy(strategies, printed, inputs["system.devices"], count_layers(inputs))
     layouts, invalid_layout = lay_out(inputs, strategies)
     return Parallelism(strategies, layouts, printed), first_of(
-        network_faults(inputs, strategies.lp, layouts), invalid_strategy, invalid_layout
+        network_faults(inputs, strategies.lp, layouts), wrong_strategy, invalid_layout
     )
 
 
@@ -118,14 +124,14 @@ def _count_microbatches(inputs: Inputs, parallelism: Parallelism, invalid: Texts
 
 
 def _untrainable(inputs: Inputs) -> Texts:
-    return untrainable(inputs, trained_types(inputs))
+    return invalid_training_types(inputs, trained_types(inputs))
 
 
 def check_graph(points: Points, graph: Graph) -> None:
     """Refuse points whose layouts cannot cut their graphs, or whose iteration is too long to schedule."""
     strategies, layouts, _ = points.parallelism
     refuse(points.rows, uncut(graph, layouts))
-    refuse(points.rows, unschedulable(points.inputs, graph, strategies, points.microbatches))
+    refuse(points.rows, too_large_to_schedule(points.inputs, graph, strategies, points.microbatches))
 
 
 def check_kernels(points: Points, graph: Graph, shards: Supergraph, timing: Timing, rate: Floats) -> None:
@@ -136,26 +142,26 @@ def check_kernels(points: Points, graph: Graph, shards: Supergraph, timing: Timi
     refuse(points.rows, untimed(points.inputs, graph, rate, timing, shards.fused))
 
 
-def check_pipeline(points: Points, dealing: Dealing | None) -> None:
+def check_pipeline(points: Points, partition: LayerPartition | None) -> None:
     """Refuse points whose schedule does not suit the pipeline, or whose stages do not divide the layers.
 
     dealing: of the layers to stages, where a layer of the graph stands for several.
     """
     strategies = points.parallelism.strategies
-    in_blocks = dealing is not None
-    refuse(points.rows, misordered(points.inputs, strategies, points.microbatches, in_blocks))
-    if dealing is not None:
-        refuse(points.rows, undealt(dealing, strategies, points.inputs))
+    has_layer_runs = partition is not None
+    refuse(points.rows, invalid_schedule(points.inputs, strategies, points.microbatches, has_layer_runs))
+    if partition is not None:
+        refuse(points.rows, invalid_pipeline_partition(partition, strategies, points.inputs))
 
 
 def check_communication(points: Points, graph: Graph, communication: Communication) -> None:
     """Refuse points with a collective whose time is no number."""
-    refuse(points.rows, unsent(graph, communication.exchanges))
+    refuse(points.rows, invalid_comm_times(graph, communication.exchanges))
 
 
 def check_results(prediction: Prediction) -> None:
     """Refuse points with a result that is no number."""
-    reason = unnumbered(
+    reason = nonfinite_results(
         prediction.graph,
         prediction.rate,
         prediction.pipeline,

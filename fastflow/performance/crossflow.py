@@ -24,7 +24,7 @@ from fastflow.physics.parallelism.layer_memory import layer_memory
 from fastflow.physics.parallelism.memory import footprint
 from fastflow.physics.parallelism.pipeline import pipeline
 from fastflow.physics.parallelism.sharding.partition import cut
-from fastflow.physics.parallelism.virtual_stages import dealing_of
+from fastflow.physics.parallelism.virtual_stages import layer_partition_of
 from fastflow.physics.schedule.energy import energy
 from fastflow.physics.workload import build_graph, order_of
 
@@ -56,7 +56,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     # 4. Time every kernel on its device (6.1 to 6.3); by these times, layers are cut into pipeline stages
     timing, rate, peak = time_on_devices(columns, chip, graph, shards, precision)
     admission.check_kernels(points, graph, shards, timing, rate)
-    dealing = dealing_of(graph, order_of(columns), strategies)
+    dealing = layer_partition_of(graph, order_of(columns), strategies)
     admission.check_pipeline(points, dealing)
     pipe = pipeline(columns, graph, dealing, strategies, points.microbatches, timing.time)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds, look_up
+from fastflow.core.dedupe import map_values, unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take, where_read
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares, Supergraph
@@ -34,7 +34,7 @@ def time_on_devices(
     """
     own, own_chip, device_of = _devices(inputs, chip, graph, numbers)
     points, strided = numbers.operand.size, transposed(inputs)
-    first, place = kinds(own.values(), own["model.dtype"].size)
+    first, place = unique_rows(own.values(), own["model.dtype"].size)
     if first.size < place.size:
         own, own_chip = take((own, own_chip), first)
     point = place[device_of]
@@ -48,7 +48,7 @@ def time_on_devices(
         strided=strided[graph.point] if strided.any() else np.zeros(graph.point.size, dtype=np.bool_),
         pass_bytes=shards.elements * graph.bytes_per_element,
         pass_flop=shards.elements * graph.flop_per_element,
-        element_bytes=look_up(OPERAND_BYTES, own["model.dtype"]),
+        element_bytes=map_values(OPERAND_BYTES, own["model.dtype"]),
         output_bytes=own["output"],
         samples=where_read(tiles, own, "tiling.samples", 0),
         seed=where_read(tiles, own, "tiling.seed", 0),
@@ -80,7 +80,7 @@ def _devices(
         own["model.dtype"] = np.concatenate([inputs["model.dtype"], wide_type(inputs)[wide]])
         is_wide = (graph.wide > 0) & (numbers.quantised > 0.0)[device_of]
         device_of = np.where(is_wide, points + np.searchsorted(wide, device_of), device_of)
-    own["output"] = look_up(OUTPUT_BYTES, own["model.dtype"])
+    own["output"] = map_values(OUTPUT_BYTES, own["model.dtype"])
     adds = (graph.kind == WEIGHT_GRADIENT) & (numbers.summed > numbers.output)[graph.point]
     if adds.any():  # and one for products that add to what is there
         count = own["output"].size
@@ -103,5 +103,5 @@ def _fused(one: FusedShares, inputs: Inputs, chip: Chip, machine: Device, place:
         dtype = one.type.dtype(inputs)
         machine = device({**inputs, "model.dtype": dtype}, chip, lasts)
         stored = dtype if one.type.stored is None else one.type.stored(inputs)
-        share = share._replace(operand=look_up(OPERAND_BYTES, stored)[share.device])
+        share = share._replace(operand=map_values(OPERAND_BYTES, stored)[share.device])
     return Fused(one.rows, share, one.type.time, machine)

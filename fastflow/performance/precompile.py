@@ -24,7 +24,7 @@ from fastflow.core.jit import cache
 from fastflow.core.jit.dispatcher import uncollected
 from fastflow.core.jit.signatures import compile_for
 from fastflow.core.tables import Inputs
-from fastflow.physics.workload import family_of, in_blocks
+from fastflow.physics.workload import family_of, has_layer_runs
 from fastflow.physics.workload.request_lengths import SERVES
 
 Call = tuple[str, list[Any]]
@@ -51,7 +51,7 @@ def tell(whom: Callable[[str, int, int], None]) -> None:
 
 def _kind_of(inputs: Inputs) -> str:
     """Return which list of kernels a run needs, such as those of transformers, of blocks or searched."""
-    what = "transformer" if in_blocks(inputs) else "network" if family_of(inputs).layers else "layer"
+    what = "transformer" if has_layer_runs(inputs) else "network" if family_of(inputs).layers else "layer"
     what = "server" if SERVES in inputs else what
     how = "blocks" if inputs["tiling.tiles"][0] == "blocks" else "searched"
     return f"{what}, {how}"

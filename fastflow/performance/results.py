@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.core.dedupe import kinds, vocabulary
+from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, repeated, take
+from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, broadcast_column, take
 from fastflow.performance import sharding_report as explanation
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.transformer_results import stacked_columns
@@ -65,7 +65,7 @@ def summary(prediction: Prediction) -> Columns:
     fits = columns["footprint_B"] <= columns["dram_capacity_B"]
     columns["feasible"] = (prediction.reason == "") & fits
     columns["reason"] = _reasons(prediction, columns, fits)
-    columns["no_effect"] = repeated(np.array([""]), points)  # as far as inputs alone can say
+    columns["no_effect"] = broadcast_column(np.array([""]), points)  # as far as inputs alone can say
     names = result_order(len(prediction.chip.levels), prediction.stacks is not None)
     order = [name for name in names if name in columns]
     return {name: columns[name] for name in order}
@@ -86,7 +86,7 @@ def _reasons(prediction: Prediction, columns: Columns, fits: Bools) -> NDArray[A
     """Name why a point is not feasible; one that only lacks memory says both figures."""
     short = prediction.timed[~fits[prediction.timed]]
     needed, there = columns["footprint_B"][short], columns["dram_capacity_B"][short]
-    first, place = kinds([needed, there], short.size)
+    first, place = unique_rows([needed, there], short.size)
     texts = np.array(
         [
             f"needs {a / 1e9:.4g} GB of memory a device, has {b / 1e9:.4g} GB"
@@ -146,7 +146,7 @@ def _own_cuts(prediction: Prediction) -> Texts:
     other |= layouts.assignment != strategies.assignment[:, None]
     known = layouts.assignment < len(NAMES)  # a file's has no name
     own = np.where(asked & other & known, layouts.assignment, -1)
-    first, place = kinds((own, layouts.degrees.reshape(len(own), -1), of, by_layer), len(own))
+    first, place = unique_rows((own, layouts.degrees.reshape(len(own), -1), of, by_layer), len(own))
     texts = []
     for i in first.tolist():
         cut = [
@@ -197,7 +197,7 @@ def _known_peak(prediction: Prediction) -> Floats:
     untimed = prediction.reason != ""
     if not untimed.any():
         return peak
-    names, place = vocabulary(dtype)
+    names, place = factorize(dtype)
     known = np.array(
         [
             f"tech.core.flop_per_cycle.{name}" in prediction.inputs
@@ -309,7 +309,7 @@ def _longest(offset: Ints, m: Ints, time: Floats) -> Ints:
 
 def _written(tiles: Ints) -> Texts:
     """Write tiles as m x k x n, "" for none; (rows, 3) to (rows,)."""
-    first, place = kinds(tiles.T, len(tiles))
+    first, place = unique_rows(tiles.T, len(tiles))
     names = ["x".join(map(str, tile)) if any(tile) else "" for tile in tiles[first].tolist()]
     return take(np.array(names, dtype=np.str_), place)
 

@@ -33,11 +33,11 @@ from fastflow.physics.workload.graph import (
     NO_GRADIENT,
     ON_WEIGHTS,
     PHASES,
-    Facts,
     Form,
     Graph,
+    KernelSignature,
 )
-from fastflow.physics.workload.sharding_rules import BROADCAST, COLS, GROUPS, INNER, PARTIAL
+from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIAL, REPLICATE
 
 EXCHANGES = ("sync", "relayout", "fetch", "gradient", "replicas", "send")
 """Of a Supergraph; where a kernel has several of the first, the others are sync2 and so on."""
@@ -148,7 +148,7 @@ def _exchanged(shards: Supergraph, row: int, split: Split, several: Bools, peer:
 
 
 @lru_cache(maxsize=1024)
-def signature(facts: Facts, assignment: Assignment) -> tuple[Along, ...]:
+def signature(facts: KernelSignature, assignment: Assignment) -> tuple[Along, ...]:
     """Return the layouts of a kernel's operands along every axis of an assignment."""
     return tuple(
         Along(
@@ -160,12 +160,12 @@ def signature(facts: Facts, assignment: Assignment) -> tuple[Along, ...]:
     )
 
 
-def _operands(cuts: tuple[str, ...], facts: Facts) -> tuple[tuple[str, ...], ...]:
+def _operands(cuts: tuple[str, ...], facts: KernelSignature) -> tuple[tuple[str, ...], ...]:
     """Return layouts along an axis, by the kernel's own sides: of what it reads, its weights, its result."""
     form, cut = facts.form, side(cuts, facts.form)
-    weights = cut if cut in (INNER, COLS, GROUPS) else BROADCAST
+    weights = cut if cut in (INNER, COLS, GROUPS) else REPLICATE
     if facts.kind == ON_WEIGHTS:
-        sums = BROADCAST if weights == BROADCAST else PARTIAL
+        sums = REPLICATE if weights == REPLICATE else PARTIAL
         return (weights,), (weights,), (sums if facts.statistics else weights,)
     given, wanted = taken(cuts, form), differentiated(cuts, form)
     owned = (weights,) if form.type.gradient != NO_GRADIENT else ()
@@ -185,5 +185,5 @@ def _written(cuts: tuple[str, ...], form: Form, layouts: tuple[str, ...]) -> str
     where, name = cut_at(cuts, form)
     if name in form.type.sides:
         name = (*getattr(form.dims, where), name)[0]
-    texts = (lies if lies in (BROADCAST, PARTIAL) else f"S({name})" for lies in layouts)
+    texts = (placement if placement in (REPLICATE, PARTIAL) else f"S({name})" for placement in layouts)
     return " | ".join(dict.fromkeys(texts))

@@ -22,7 +22,7 @@ from fastflow.physics.parallelism.sharding.local_graph import FusedShares
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.timeline import Timeline
 from fastflow.physics.timing.roofline import Timing
-from fastflow.physics.workload import in_blocks
+from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import Graph, model_flop, most_by_point
 
 MOST_LAUNCHES = 2.0**62  # what int64 counts
@@ -71,7 +71,7 @@ def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[
     return predicted
 
 
-def unschedulable(inputs: Inputs, graph: Graph, strategies: Strategies, microbatches: Ints) -> Texts:
+def too_large_to_schedule(inputs: Inputs, graph: Graph, strategies: Strategies, microbatches: Ints) -> Texts:
     """Say for every point why its iteration is too much to schedule; empty where it is not, shape (points,).
 
     inputs: `parallel.concurrent_kernels`, and a workload; strategies, microbatches: (points,).
@@ -79,7 +79,7 @@ def unschedulable(inputs: Inputs, graph: Graph, strategies: Strategies, microbat
     stages = strategies.lp
     launches = most_by_point(graph, graph.repeat.astype(np.float64)) * microbatches
     layers = most_by_point(graph, graph.layer.astype(np.float64)) + 1.0
-    if in_blocks(inputs):
+    if has_layer_runs(inputs):
         scheduled, most_scheduled = "blocks of a micro-batch and a virtual stage", MOST_BLOCKS
         tasks = 2.0 * strategies.chunks * stages * microbatches
     else:
@@ -132,13 +132,13 @@ def _name_types(inputs: Inputs, wrong: Bools, fused: Sequence[FusedShares], reas
                 reason.add(i, f"{what}, and chip {chip} has no {types[i]}")
 
 
-def unsent(graph: Graph, took: Exchanges) -> Texts:
+def invalid_comm_times(graph: Graph, took: Exchanges) -> Texts:
     """Say for every point why what it sends has no time that is a number; or "", shape (points,)."""
     wrong = _unsound(graph.offset, took.sync_s, took.gradient_s, took.send_s)
     return np.where(wrong, f"an exchange's time is no number up to {MOST:g} s: inputs are too far apart", "")
 
 
-def unnumbered(
+def nonfinite_results(
     graph: Graph,
     rate: Floats,
     pipe: Pipeline,

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastflow.config.composer import Composer
-from fastflow.core.dedupe import kinds, look_up, vocabulary
+from fastflow.core.dedupe import factorize, map_values, unique_rows
 from fastflow.core.jit.dispatcher import Kernel
-from fastflow.core.tables import is_repeated, take
+from fastflow.core.tables import is_broadcast, take
 from fastflow.engine.grid.plan import plan
 from fastflow.performance import admission, crossflow
 from fastflow.performance.results import summary
@@ -83,7 +83,7 @@ def test_kinds(rows):
         np.array([row[place] for row in rows], dtype=dtype)
         for place, dtype in enumerate([np.float64, np.int64, "U3", np.bool_])
     ]
-    first, place = kinds(table, len(rows))
+    first, place = unique_rows(table, len(rows))
     seen = [(np.float64(number).tobytes(), *others) for number, *others in rows]
     expected = list(dict.fromkeys(seen))
     assert [seen[row] for row in first] == expected
@@ -93,10 +93,10 @@ def test_kinds(rows):
 
 def test_a_vocabulary_keeps_the_order_of_first_use():
     texts = np.array(["fp32", "bf16", "fp32", "fp16"])
-    names, place = vocabulary(texts)
+    names, place = factorize(texts)
     assert names == ["fp32", "bf16", "fp16"]
     assert place.tolist() == [0, 1, 0, 2]
-    assert look_up({"fp16": 2, "bf16": 2, "fp32": 4}, texts).tolist() == [4.0, 2.0, 4.0, 2.0]
+    assert map_values({"fp16": 2, "bf16": 2, "fp32": 4}, texts).tolist() == [4.0, 2.0, 4.0, 2.0]
 
 
 def signatures():
@@ -122,7 +122,7 @@ def test_columns_that_repeat_a_value_change_nothing_and_reach_no_kernel(override
     """Numba would compile anew for them."""
     grid = plan(Composer.of_library(), overrides).grid
     given = grid.inputs(next(grid.shares(0, grid.points)))
-    assert any(map(is_repeated, given.values()))
+    assert any(map(is_broadcast, given.values()))
     plain = {key: np.array(column) for key, column in given.items()}
     expected = summary(crossflow.predict(plain))
     assert np.isfinite(expected["time_s"]).all()

@@ -219,7 +219,7 @@ def schedulable(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm
     graph = SimpleNamespace(offset=np.array([0, len(repeat)]), repeat=np.array(repeat), layer=np.array(layer))
     strategies = SimpleNamespace(lp=np.array([stages]), chunks=np.array([chunks]))
     inputs = {"model.name": np.array([name]), "parallel.concurrent_kernels": np.array([slots])}
-    return limits.unschedulable(inputs, graph, strategies, np.array([microbatches]))[0]
+    return limits.too_large_to_schedule(inputs, graph, strategies, np.array([microbatches]))[0]
 
 
 def test_the_most_that_is_scheduled():
@@ -251,6 +251,6 @@ def test_the_most_that_an_exchange_takes():
     sync = np.array([0.0, limits.MOST, *beyond])
     graph = SimpleNamespace(offset=np.arange(7))
     took = SimpleNamespace(sync_s=sync, gradient_s=np.zeros(6), send_s=np.zeros(6))
-    reason = limits.unsent(graph, took)
+    reason = limits.invalid_comm_times(graph, took)
     assert reason[:2].tolist() == ["", ""]
     assert set(reason[2:]) == {"an exchange's time is no number up to 1e+100 s: inputs are too far apart"}

@@ -124,7 +124,7 @@ def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
     from fastflow.performance.auto.serving import in_order
     from fastflow.performance.auto.transformer import best_layouts
     from fastflow.performance.serving.disaggregated.predict import PREFILL_STRATEGY, is_apart
-    from fastflow.physics.workload import in_blocks
+    from fastflow.physics.workload import has_layer_runs
 
     given = tuple(inputs[key][0].item() for key in CHOSEN)
     if serves(inputs) and is_apart(inputs)[0]:
@@ -137,7 +137,7 @@ def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
     if serves(inputs):
         layouts = in_order(inputs)[_STRATEGY][:MOST_LAYOUTS]
         return [(layout, *given[1:]) for layout in layouts.tolist()]
-    if not in_blocks(inputs):
+    if not has_layer_runs(inputs):
         return [(str(strategy), *given[1:]) for strategy in next(spaces_of(inputs))]
     best = best_layouts(inputs).best
     return list(zip(*(best[key][:MOST_LAYOUTS].tolist() for key in CHOSEN), strict=True))

@@ -24,7 +24,7 @@ from fastflow.config.engine_settings import Settings
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.engine.dataset.schema import ResultTable
 from fastflow.engine.grid.grid import Grid
-from fastflow.engine.run.workers import Cluster, Crew, Watch
+from fastflow.engine.run.workers import CancellationToken, Cluster, ThreadPool
 
 TOGETHER = 16 * PART_ROWS
 """Designs of a stretch, about, which lie in memory until all are there; an interrupt loses them."""
@@ -38,7 +38,7 @@ class Subject(NamedTuple):
     options: SearchOptions
 
 
-class Whom(NamedTuple):
+class CandidateBatch(NamedTuple):
     """Some candidates as a worker needs them; shape (candidates,)."""
 
     number: Ints  # increasing
@@ -51,14 +51,14 @@ class Whom(NamedTuple):
 class Piece(NamedTuple):
     """Designs to be scored."""
 
-    whom: Whom
+    whom: CandidateBatch
     batch: DesignBatch
 
 
-class Stretch(NamedTuple):
+class StepBatch(NamedTuple):
     """Starts to be taken towards their goals."""
 
-    whom: Whom
+    whom: CandidateBatch
     goals: Sequence[Goal]
     steps: int  # at most
     most: int  # designs scored at once
@@ -88,7 +88,7 @@ def score_piece(subject: Subject, piece: Piece) -> ResultTable:
     return score_designs(candidates, piece.whom.holdable, subject.options, batch)
 
 
-def walk_stretch(subject: Subject, stretch: Stretch) -> Walked:
+def walk_stretch(subject: Subject, stretch: StepBatch) -> Walked:
     """Take starts towards their goals."""
     scored: list[tuple[DesignBatch, ResultTable]] = []
     advanced: list[int] = []
@@ -113,14 +113,18 @@ def in_order(walked: Sequence[Walked]) -> Iterator[tuple[DesignBatch, ResultTabl
 
 @contextmanager
 def scorer_of(
-    candidates: Candidates, options: SearchOptions, history: History, settings: Settings, watch: Watch
+    candidates: Candidates,
+    options: SearchOptions,
+    history: History,
+    settings: Settings,
+    watch: CancellationToken,
 ) -> Iterator[Scorer]:
     """Call together those who are to score, on threads or on a cluster; raises InputError."""
     if settings.address:
         with Cluster(settings, Subject(candidates.grid, candidates.space, options)) as cluster:
             yield ClusterScorer(candidates, options, history, cluster, settings, watch)
     else:
-        with Crew(settings) as crew:
+        with ThreadPool(settings) as crew:
             yield Scorer(candidates, options, history, crew, settings, watch)
 
 
@@ -134,10 +138,10 @@ class ClusterScorer(Scorer):
         history: History,
         cluster: Cluster,
         settings: Settings,
-        watch: Watch,
+        watch: CancellationToken,
     ) -> None:
         """Take what is scored, and by whom; the cluster shares the `Subject` of the candidates."""
-        super().__init__(candidates, options, history, Crew(settings._replace(jobs=1)), settings, watch)
+        super().__init__(candidates, options, history, ThreadPool(settings._replace(jobs=1)), settings, watch)
         self.cluster = cluster
 
     def scored(self, batch: DesignBatch) -> ResultTable:
@@ -151,13 +155,13 @@ class ClusterScorer(Scorer):
         pieces = [Piece(self._whom(everybody, piece.candidate), piece) for piece in others]
         return together([here, *self.cluster.map(score_piece, pieces, self.watch)])
 
-    def _whom(self, alive: Ints, numbers: Ints) -> Whom:
+    def _whom(self, alive: Ints, numbers: Ints) -> CandidateBatch:
         """Return what a worker needs to know of candidates; numbers: their places in `alive`."""
         number = np.unique(numbers)
         own = alive[number]
         every = self.candidates
         beside = take(every.beside, own)
-        return Whom(number, every.point[own], every.strategy[own], beside, self.holdable[own])
+        return CandidateBatch(number, every.point[own], every.strategy[own], beside, self.holdable[own])
 
     def walk(
         self, alive: Ints, goals: Sequence[Goal], evaluate: Evaluate, advance: Advance
@@ -179,14 +183,14 @@ class ClusterScorer(Scorer):
                 before, own = self.history.told, batch._replace(candidate=alive[batch.candidate])
                 yield batch, self.noted(own, self.add(own, results), before)
 
-    def _stretches(self, alive: Ints, left: Sequence[Goal]) -> list[Stretch]:
+    def _stretches(self, alive: Ints, left: Sequence[Goal]) -> list[StepBatch]:
         """Cut what is left of a rung into stretches, of a few starts each, and of not too many steps."""
         shares = len(self.candidates.space.keys)  # a step takes about as many designs
         steps = max(1, TOGETHER // (len(left) * shares))
         size = max(1, min(self.most // shares, -(-len(left) // self.cluster.size)))
         goals = [left[begin : begin + size] for begin in range(0, len(left), size)]
         return [
-            Stretch(
+            StepBatch(
                 self._whom(alive, np.array([start.candidate for start, _ in some])), some, steps, self.most
             )
             for some in goals

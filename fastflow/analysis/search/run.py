@@ -23,9 +23,9 @@ from fastflow.config.messages import counted, one_of
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Ints
 from fastflow.engine.grid.run import Run
-from fastflow.engine.run.workers import Lost, Watch, interruptible
+from fastflow.engine.run.workers import CancellationToken, Lost, interruptible
 from fastflow.performance.precompile import SEARCH, compile_ahead
-from fastflow.physics.workload import in_blocks
+from fastflow.physics.workload import has_layer_runs
 from fastflow.schema import ALL
 from fastflow.schema.cost import ITERATION
 
@@ -60,7 +60,7 @@ def _check_objectives(run: Run, options: SearchOptions) -> None:
 def _has_tokens(run: Run) -> bool:
     """Say whether all points are of models that have tokens."""
     shares = run.grid.shares(0, run.grid.points)
-    return run.grid.stacked and all(in_blocks(run.grid.inputs(share, "model.")) for share in shares)
+    return run.grid.stacked and all(has_layer_runs(run.grid.inputs(share, "model.")) for share in shares)
 
 
 def search_designs(
@@ -80,7 +80,7 @@ def search_designs(
         compile_ahead(run.grid.first_inputs(), SEARCH)
     candidates = candidates_of(run.grid, options.compete)
     history = History(output, schema_of_history(candidates, options))
-    watch = Watch()
+    watch = CancellationToken()
     asked = scorer_of(candidates, options, history, run.settings, watch)
     with _keeping(history, run.settings.address), interruptible(watch), asked as scorer:
         promise, reason = screen(scorer)

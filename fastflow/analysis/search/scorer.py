@@ -21,7 +21,7 @@ from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.run import naming_what_is_missing
 from fastflow.engine.run.chunks import KINDS, bytes_of
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
-from fastflow.engine.run.workers import Crew, Watch
+from fastflow.engine.run.workers import CancellationToken, ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.precompile import SEARCH
 from fastflow.performance.serving import serves
@@ -42,9 +42,9 @@ class Scorer:
         candidates: Candidates,
         options: SearchOptions,
         history: History,
-        crew: Crew,
+        crew: ThreadPool,
         settings: Settings,
-        watch: Watch,
+        watch: CancellationToken,
     ) -> None:
         """Take what is scored, and by whom."""
         self.candidates, self.options, self.history = candidates, options, history

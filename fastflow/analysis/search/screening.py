@@ -10,7 +10,7 @@ from fastflow.analysis.search.optimizers.design_space import fill, random_design
 from fastflow.analysis.search.optimizers.halving import DesignBatch
 from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, NO_CHIP, devices_short, largest_memory
 from fastflow.analysis.search.scorer import Scorer
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import CompositionError
 from fastflow.core.tables import Bools, Floats, Ints
 
@@ -114,7 +114,7 @@ def _leave_out_alike(scorer: Scorer, reason: NDArray[np.object_], table: pa.Tabl
     alike = [name for name in _ALIKE if name in table.column_names]
     whom = np.flatnonzero((reason == "") & ~np.isnan(table["time_s"].to_numpy()))
     columns = [scorer.candidates.group[whom], *(table[name].to_numpy()[whom] for name in alike)]
-    _, place = kinds(columns, whom.size)
+    _, place = unique_rows(columns, whom.size)
     many = np.bincount(place)[place] > 1
     whom, columns = whom[many], [place[many]]
     if not whom.size:
@@ -122,7 +122,7 @@ def _leave_out_alike(scorer: Scorer, reason: NDArray[np.object_], table: pa.Tabl
     for design in random_designs(_TRIALS, scorer.candidates.space, scorer.options.rules.seed):
         tried = _tried(scorer, whom, np.tile(design, (whom.size, 1)), largest)
         columns += [tried[name].to_numpy() for name in alike]
-    first, place = kinds(columns, whom.size)
+    first, place = unique_rows(columns, whom.size)
     for candidate, other in zip(whom.tolist(), whom[first][place].tolist(), strict=True):
         if candidate != other:
             reason[candidate] = f"gives the same results as {scorer.candidates.strategy[other]}"

@@ -9,7 +9,7 @@ from fastflow.core.tables import Columns, Inputs, take
 from fastflow.performance.auto.per_layer import ASKED, STRATEGY
 from fastflow.performance.auto.rank import rank
 from fastflow.physics.parallelism.strategy import AUTO
-from fastflow.physics.workload import in_blocks
+from fastflow.physics.workload import has_layer_runs
 
 CANDIDATES = 8
 """Strategies that compete: a change of some percent makes no other one the best (tests)."""
@@ -17,7 +17,7 @@ CANDIDATES = 8
 
 def has_candidates(inputs: Inputs) -> bool:
     """Say whether the strategies of a point are a list, and one is to be chosen: not so of a transformer."""
-    return bool(inputs[STRATEGY][0] == AUTO and not inputs[ASKED][0] and not in_blocks(inputs))
+    return bool(inputs[STRATEGY][0] == AUTO and not inputs[ASKED][0] and not has_layer_runs(inputs))
 
 
 def among_the_best(inputs: Inputs, evaluate: Evaluate) -> Evaluate:

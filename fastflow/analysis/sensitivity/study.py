@@ -29,7 +29,7 @@ from fastflow.engine.grid.run import Run, refuse_others
 from fastflow.engine.run.monte_carlo import varied
 from fastflow.engine.run.predict import results_of, settled_inputs
 from fastflow.engine.run.progress import SILENT, Listener
-from fastflow.engine.run.workers import Crew
+from fastflow.engine.run.workers import ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.serving import serves
 from fastflow.schema import BANDS, RESULTS, SERVED, STACKED, find_result
@@ -48,7 +48,7 @@ _PIECE, _LEAST_PIECE = 8192, 64  # points that a thread evaluates at once: at mo
 _TURNS = 4  # pieces of a thread, so that progress shows
 
 
-class Question(NamedTuple):
+class SensitivityOptions(NamedTuple):
     """What a sensitivity is asked."""
 
     run: Run
@@ -81,7 +81,7 @@ class Sensitivity(NamedTuple):
     """How far such answers were off, as the result column; "" in older datasets."""
 
 
-def question_of(composer: Composer, overrides: Sequence[str]) -> Question:
+def question_of(composer: Composer, overrides: Sequence[str]) -> SensitivityOptions:
     """Read what is asked; raises InputError."""
     composition = composer.compose(overrides)
     leaves, origin = composition.leaves, composer.origin_of_overrides
@@ -127,7 +127,7 @@ def question_of(composer: Composer, overrides: Sequence[str]) -> Question:
     if output is not None:
         folder_at(output)
     said_at = composer.origin("objective", composition)
-    return Question(run, objective, str(strategy), step, samples, span, seed, output, said_at)
+    return SensitivityOptions(run, objective, str(strategy), step, samples, span, seed, output, said_at)
 
 
 def _numeric() -> list[str]:
@@ -143,12 +143,12 @@ def _most_varied(run: Run) -> int:
     return sum(one.value != 0.0 and (not stated or one.key in stated) for one in figures)
 
 
-def answered(question: Question, listener: Listener = SILENT) -> tuple[pa.Table, Sensitivity]:
+def answered(question: SensitivityOptions, listener: Listener = SILENT) -> tuple[pa.Table, Sensitivity]:
     """Answer; raises InputError where the point has no such result.
 
     listener: hears how many points are to be evaluated, and how many are done.
     """
-    with Crew(question.run.settings) as crew:
+    with ThreadPool(question.run.settings) as crew:
         evaluate = _evaluator(crew, listener)
         inputs = _inputs(question)
         each = 1  # points that are evaluated for one
@@ -205,7 +205,7 @@ def read(dataset: Dataset) -> Sensitivity:
         return Sensitivity(figures, dataset.about("objective"), **dataset.mapping("answer"))
 
 
-def _inputs(question: Question) -> Columns:
+def _inputs(question: SensitivityOptions) -> Columns:
     """Return the inputs of the point, with the strategy that it keeps where it is to keep one."""
     inputs = {key: column.copy() for key, column in question.run.grid.first_inputs().items()}
     if question.strategy == FIXED:
@@ -216,7 +216,7 @@ def _inputs(question: Question) -> Columns:
     return inputs
 
 
-def _evaluator(crew: Crew, listener: Listener) -> Evaluate:
+def _evaluator(crew: ThreadPool, listener: Listener) -> Evaluate:
     """Return what evaluates points, in pieces for the crew; the listener hears of each."""
 
     def results(row: Ints, columns: Columns) -> Columns:
@@ -241,7 +241,7 @@ def _joined(parts: list[Any]) -> Any:
     return np.ma.concatenate(parts) if masked else np.concatenate(parts)  # type: ignore[no-untyped-call]
 
 
-def _value(question: Question, results: Columns) -> float:
+def _value(question: SensitivityOptions, results: Columns) -> float:
     """Return the objective of the point itself, the first of the results; raises InputError for none."""
     lacking = question.objective not in results
     if lacking or np.isnan(logarithms(results[question.objective])[0]):
@@ -255,7 +255,7 @@ def _value(question: Question, results: Columns) -> float:
 
 
 def _indices(
-    question: Question,
+    question: SensitivityOptions,
     inputs: Columns,
     figures: list[Figure],
     evaluate: Evaluate,
@@ -296,7 +296,7 @@ def _as_stated(spreads: Sequence[Spread]) -> Callable[[Floats], Floats]:
     return factors_of
 
 
-def _points(question: Question, variables: int) -> int:
+def _points(question: SensitivityOptions, variables: int) -> int:
     """Return how many points Sobol's indices take, 0 where none are asked for or nothing matters."""
     if not question.samples or not variables:
         return 0

@@ -112,9 +112,9 @@ def _predicted(run: Run) -> _Found:
     from fastflow.engine.run.chunks import tabulate
     from fastflow.engine.run.predict import predict_range
     from fastflow.engine.run.ranking import asks_for_the_best, ranking_of
-    from fastflow.engine.run.workers import Watch, interruptible
+    from fastflow.engine.run.workers import CancellationToken, interruptible
 
-    with interruptible(Watch()):
+    with interruptible(CancellationToken()):
         if asks_for_the_best(run):
             ranking = ranking_of(run)
             return _Found(ranking.table_of_best(run), ranking.prediction, ranking.best, ranking)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fastflow.analysis.sensitivity.study import Question, answered, question_of
+from fastflow.analysis.sensitivity.study import SensitivityOptions, answered, question_of
 from fastflow.cli.run.grid import shown_output
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError
@@ -33,7 +33,7 @@ def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
     return partial(answer, composer, question, shown_output(question.run.output))
 
 
-def answer(composer: Composer, question: Question, folder: str) -> None:
+def answer(composer: Composer, question: SensitivityOptions, folder: str) -> None:
     """Answer a question: print, store and draw it; raises InputError."""
     from fastflow.cli.run.report import save_beside, tell_sensitivity
     from fastflow.reporting.terminal.progress import Progress

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fastflow.core import jit as _jit
-from fastflow.core.tables import Texts, is_repeated
+from fastflow.core.tables import Texts, is_broadcast
 from fastflow.core.version import version
 from fastflow.engine.grid.grid import Grid
 from fastflow.schema import Column, find_input, find_result, result_order
@@ -137,7 +137,7 @@ def array_of(column: NDArray[Any], kind: pa.DataType) -> pa.Array:
     is_quicker = column.size >= _MANY or "pandas" in sys.modules
     if not is_quicker or isinstance(column, np.ma.MaskedArray):  # of which Arrow keeps NaN
         return _array_of_buffers(column, kind)
-    if is_repeated(column):
+    if is_broadcast(column):
         return pa.repeat(pa.array(column[:1], type=kind, from_pandas=True)[0], column.size)
     if column.dtype.kind == "U":
         return _array_of_column(column)

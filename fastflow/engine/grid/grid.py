@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from fastflow.config.messages import counted
 from fastflow.config.model_inputs import Scalar, to_column
-from fastflow.core.dedupe import kinds
-from fastflow.core.tables import Columns, is_repeated, repeated
+from fastflow.core.dedupe import unique_rows
+from fastflow.core.tables import Columns, broadcast_column, is_broadcast
 from fastflow.core.uncertainty.sampling import Uncertainty
 
 Unset = Mapping[str, Mapping[str, Scalar | None]]
@@ -68,7 +68,7 @@ class Block(NamedTuple):
             if rest.size > 1 and (rest == rest[0]).all():
                 rest = rest[:1]  # on the axes that are left, neighbours are at one place
             digit = rest % count
-            digits.append(digit if rest.size == points.size else repeated(digit, points.size))
+            digits.append(digit if rest.size == points.size else broadcast_column(digit, points.size))
             rest = rest // count
         return digits[::-1]
 
@@ -184,9 +184,11 @@ class Grid(NamedTuple):
     def inputs(self, share: Share, section: str | tuple[str, ...] = "") -> Columns:
         """Return the model's inputs of some points, or sections of them: dotted key to array (points,)."""
         rows = self.row[share.block.combinations(share.points)]
-        first, place = kinds([rows], rows.size)
+        first, place = unique_rows([rows], rows.size)
         inputs = {
-            key: repeated(values, rows.size) if values.size == 1 else _spread(values[rows[first]], place)
+            key: broadcast_column(values, rows.size)
+            if values.size == 1
+            else _spread(values[rows[first]], place)
             for key, values in self.batches[share.batch].columns.items()
             if key.startswith(section)
         }
@@ -194,7 +196,9 @@ class Grid(NamedTuple):
             if not axis.composed:
                 own = {key: share.block.columns[key] for key in axis.keys if key.startswith(section)}
                 inputs |= {
-                    key: repeated(values[digit[:1]], digit.size) if is_repeated(digit) else values[digit]
+                    key: broadcast_column(values[digit[:1]], digit.size)
+                    if is_broadcast(digit)
+                    else values[digit]
                     for key, values in own.items()
                 }
         return inputs
@@ -202,9 +206,9 @@ class Grid(NamedTuple):
     def is_stock(self, share: Share) -> NDArray[np.bool_]:
         """Say whether the chips of some points are of the library, with no figure changed; (points,)."""
         if not self.stock.any():
-            return repeated(np.zeros(1, np.bool_), share.points.size)
+            return broadcast_column(np.zeros(1, np.bool_), share.points.size)
         if self.stock.all():
-            return repeated(np.ones(1, np.bool_), share.points.size)
+            return broadcast_column(np.ones(1, np.bool_), share.points.size)
         return self.stock[share.block.combinations(share.points)]
 
     def first_point_of(self, combination: int) -> int:
@@ -233,7 +237,7 @@ class Grid(NamedTuple):
             if (low := max(start, block.first_point)) < (high := min(stop, block.first_point + block.points))
         ]
         rows = np.concatenate(combinations)
-        first, place = kinds([rows], rows.size)
+        first, place = unique_rows([rows], rows.size)
         return {name: _spread(self.labels[name][rows[first]].astype(object), place) for name in names}
 
 
@@ -243,9 +247,9 @@ def _is_one(values: NDArray[Any]) -> bool:
 
 
 def _spread(values: NDArray[Any], place: NDArray[np.int64]) -> NDArray[Any]:
-    """Return a column of values at places, (points,): `repeated` if there is but one."""
+    """Return a column of values at places, (points,): `broadcast_column` if there is but one."""
     if place.size and _is_one(values):
-        return repeated(values[:1], place.size)
+        return broadcast_column(values[:1], place.size)
     return values[place]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.config.engine_settings import Settings
-from fastflow.core.tables import Columns, Floats, repeated
+from fastflow.core.tables import Columns, Floats, broadcast_column
 from fastflow.engine.dataset.schema import ResultTable, column_order, kind_of
 from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.grid.run import naming_what_is_missing
@@ -31,7 +31,7 @@ def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> R
     known = [(one.place, one.inputs | columns_of(one) | _typical(grid, one)) for one in predicted]
     if grid.no_effect is not None:
         said = np.array([grid.no_effect])
-        known = [(place, columns | {COLUMN: repeated(said, place.size)}) for place, columns in known]
+        known = [(place, columns | {COLUMN: broadcast_column(said, place.size)}) for place, columns in known]
     if grid.uncertainty is not None:
         known = [
             (place, columns | band_columns(grid, one, columns))

@@ -19,7 +19,14 @@ from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.run import Run
 from fastflow.engine.run.chunks import evaluated, tried, warm_up
 from fastflow.engine.run.progress import SILENT, Listener
-from fastflow.engine.run.workers import Lost, Watch, check_model, connected, distribute, interruptible
+from fastflow.engine.run.workers import (
+    CancellationToken,
+    Lost,
+    check_model,
+    connected,
+    distribute,
+    interruptible,
+)
 
 
 class Job(NamedTuple):
@@ -32,7 +39,7 @@ class Job(NamedTuple):
     """The store of the parts; None: tables are returned."""
 
 
-def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[ResultTable]]:
+def _do_part(watch: CancellationToken, job: Job, number: int) -> tuple[int, list[ResultTable]]:
     """Evaluate one part; returns the points that `watch` has not heard of, and the tables if handed over."""
     check_model(job.schema.metadata[b"fastflow.model"].decode(), job.settings.address)
     start, stop = parts_of(job.grid.points).range(number)
@@ -51,7 +58,9 @@ def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[ResultTable
     return 0 if watch.hears else stop - start, tables
 
 
-def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterator[list[ResultTable]]:
+def _spread(
+    run: Run, job: Job, numbers: Sequence[int], watch: CancellationToken
+) -> Iterator[list[ResultTable]]:
     """Evaluate parts on the configured workers; yields their tables, in order if they are not stored."""
     settings = run.settings
     if len(numbers) == 1 and not settings.address:
@@ -67,7 +76,7 @@ def collect(run: Run, listener: Listener = SILENT) -> tuple[list[ResultTable], p
 
     listener: hears how many points there are, and how many are done.
     """
-    watch = Watch(listener.advance)
+    watch = CancellationToken(listener.advance)
     grid = tried(run.grid)
     job = Job(grid=grid, settings=run.settings, schema=schema_of(grid), store=None)
     numbers = range(parts_of(run.grid.points).total)
@@ -122,7 +131,7 @@ def fill(
     advance: Callable[[int], None] | None = None,
 ) -> None:
     """Evaluate what an open dataset lacks into it, as `store` does; raises InputError."""
-    watch = Watch(advance)
+    watch = CancellationToken(advance)
     with interruptible(watch):
         while not _work_through(run, dataset, missing, watch, begin):
             missing = _fewer(missing, dataset, run)
@@ -146,7 +155,7 @@ def fill_from(rows: pa.Table, dataset: Store, missing: Sequence[int]) -> None:
 
 
 def _work_through(
-    run: Run, dataset: Store, missing: Sequence[int], watch: Watch, begin: Callable[[int], None]
+    run: Run, dataset: Store, missing: Sequence[int], watch: CancellationToken, begin: Callable[[int], None]
 ) -> bool:
     """Evaluate the parts that are missing; False where those who did so were lost on the way."""
     there = run.grid.points - sum(stop - start for start, stop in map(dataset.parts.range, missing))

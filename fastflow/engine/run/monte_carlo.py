@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, is_repeated, repeated
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, broadcast_column, is_broadcast
 from fastflow.core.uncertainty.percentiles import percentiles
 from fastflow.core.uncertainty.sampling import Uncertainty, figure_factors, model_factors
 from fastflow.engine.grid.grid import Grid, Share
@@ -96,7 +96,7 @@ def _sampled(grid: Grid, one: Predicted, some: Ints) -> dict[str, Floats]:
     assert one.share is not None
     share = one.share._replace(points=one.share.points[some])
     settled = {
-        key: column[:1] if is_repeated(column) else column[some] for key, column in one.settled.items()
+        key: column[:1] if is_broadcast(column) else column[some] for key, column in one.settled.items()
     }
     results = results_of(_drawn(settled, *_rows(grid, share), grid.uncertainty))
     designs = _designs(grid, share)
@@ -185,8 +185,8 @@ def varied(inputs: Inputs, values: Mapping[str, Floats], points: int, samples: i
     them shrink alike.
     """
     many = {
-        key: repeated(column[:1], points * samples)
-        if column.size == 1 or is_repeated(column)
+        key: broadcast_column(column[:1], points * samples)
+        if column.size == 1 or is_broadcast(column)
         else np.repeat(column, samples)
         for key, column in inputs.items()
     }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastflow.config.model_inputs import Scalar
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Bools, Columns, Ints, is_repeated, repeated
+from fastflow.core.tables import Bools, Columns, Ints, broadcast_column, is_broadcast
 from fastflow.engine.grid.grid import Grid, Share, Unset
 from fastflow.engine.grid.unset import most_tried, sampled
 from fastflow.performance.serving import serves
@@ -156,8 +156,8 @@ def with_trials(inputs: Columns, trials: Sequence[Trial]) -> Columns:
     points = next(iter(inputs.values())).size
     rows = np.concatenate([np.arange(points), *(trial.points for trial in fitting)])
     tried = {
-        key: repeated(column, rows.size) if points == 1
-        else repeated(column[:1], rows.size) if is_repeated(column) else column[rows]
+        key: broadcast_column(column, rows.size) if points == 1
+        else broadcast_column(column[:1], rows.size) if is_broadcast(column) else column[rows]
         for key, column in inputs.items()
     }  # fmt: skip
     at = points

@@ -82,9 +82,9 @@ def settled_inputs(inputs: Columns, rehearsed: bool = False) -> Columns:
             from fastflow.performance.auto.serving import settle_servers
 
             return dict(settle_servers(inputs, rehearsed))
-        from fastflow.performance.auto.resolve import settle, settle_on_any
+        from fastflow.performance.auto.resolve import resolve_strategy, settle_on_any
 
-        return dict(settle_on_any(inputs) if rehearsed else settle(inputs))
+        return dict(settle_on_any(inputs) if rehearsed else resolve_strategy(inputs))
 
 
 def _model(inputs: Columns) -> Prediction | Served:

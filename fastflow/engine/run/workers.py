@@ -28,7 +28,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
     """Work was given up between two chunks."""
 
 
-class Watch:
+class CancellationToken:
     """Hears how far those are who share this process's memory, asks them to stop, waits until they have.
 
     Sent to another process it becomes one of its own, which nobody listens to or asks.
@@ -42,9 +42,9 @@ class Watch:
         self._working = 0
         self._changed = threading.Condition()
 
-    def __reduce__(self) -> tuple[type[Watch], tuple[()]]:
+    def __reduce__(self) -> tuple[type[CancellationToken], tuple[()]]:
         """Become a fresh one elsewhere."""
-        return Watch, ()
+        return CancellationToken, ()
 
     def ask(self) -> None:
         """Ask everybody to stop."""
@@ -67,7 +67,7 @@ class Watch:
                 return
             yield item
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> CancellationToken:
         """Begin to work."""
         self.check()
         with self._changed:
@@ -89,7 +89,7 @@ class Watch:
 
 
 @contextmanager
-def interruptible(watch: Watch) -> Iterator[None]:
+def interruptible(watch: CancellationToken) -> Iterator[None]:
     """Turn Ctrl-C into a request to stop, and raise KeyboardInterrupt when everybody has.
 
     Numba runs Python code, unchecked, where a kernel hands over its results: an interrupt raised just
@@ -175,7 +175,7 @@ def check_model(digest: str, address: str) -> None:
         raise InputError("engine.address", address, allowed)
 
 
-class Crew:
+class ThreadPool:
     """Threads of this machine, ready for one small piece of work after the other."""
 
     def __init__(self, settings: Settings) -> None:
@@ -186,7 +186,7 @@ class Crew:
         self._parallel = joblib.Parallel(n_jobs=self.size, prefer="threads", batch_size=1)
         self._delayed = joblib.delayed
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ThreadPool:
         """Call them together."""
         if self.size > 1:
             self._parallel.__enter__()
@@ -253,7 +253,7 @@ def connected(settings: Settings, shared: Any) -> Iterator[None]:
             yield
 
 
-class Told(NamedTuple):
+class SharedContext(NamedTuple):
     """What the workers of a cluster are told once."""
 
     shared: Any
@@ -267,7 +267,7 @@ class Cluster:
     def __init__(self, settings: Settings, shared: Any) -> None:
         """Take where they are, and what all of their work needs."""
         self.settings = settings
-        self._told = Told(shared, settings.address, _jit.MODEL_DIGEST)
+        self._told = SharedContext(shared, settings.address, _jit.MODEL_DIGEST)
         self._connection = ExitStack()
 
     def __enter__(self) -> Cluster:
@@ -293,7 +293,7 @@ class Cluster:
         self,
         work: Callable[[Shared, Item], Done],
         items: Sequence[Item],
-        watch: Watch,
+        watch: CancellationToken,
         hear: Callable[[Done], None] = lambda done: None,
     ) -> list[Done]:
         """Return what the work gives for what is shared and every item, in order; raises what it raises.
@@ -330,7 +330,9 @@ class Cluster:
             raise Lost(error.allowed) from error
 
 
-def _numbered(work: Callable[[Shared, Item], Done], told: Told, task: tuple[int, Item]) -> tuple[int, Done]:
+def _numbered(
+    work: Callable[[Shared, Item], Done], told: SharedContext, task: tuple[int, Item]
+) -> tuple[int, Done]:
     """Do a task of a cluster at a worker; returns its number too."""
     check_model(told.model, told.address)
     number, item = task

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.core.dedupe import kinds
-from fastflow.core.tables import Bools, Columns, Floats, Inputs, is_repeated, repeat
+from fastflow.core.dedupe import unique_rows
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, is_broadcast, repeat
 from fastflow.performance.accuracy.table import (
     MEASURED,
     RELATIVE,
@@ -130,7 +130,7 @@ def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int6
     columns += [_above(inputs, key, least) for key, least in _FLAGS.items()]
     hosted = _above(inputs, _HOST[0]) | _above(inputs, _HOST[1])
     columns += [hosted, np.array([_is_generated(inputs)]), _plain(stock)]
-    first, place = kinds([column for column in columns if column.size > 1], stock.size)
+    first, place = unique_rows([column for column in columns if column.size > 1], stock.size)
     found = [
         Point._make(column[row if column.size > 1 else 0].item() for column in columns)
         for row in first.tolist()
@@ -153,7 +153,7 @@ def _is_generated(inputs: Inputs) -> bool:
 
 def _plain(column: NDArray[Any]) -> NDArray[Any]:
     """Return a column, of shape (1,) where it is known to have one value."""
-    return column[:1] if is_repeated(column) else column
+    return column[:1] if is_broadcast(column) else column
 
 
 def _above(inputs: Inputs, key: str, least: float = 0.0) -> Bools:

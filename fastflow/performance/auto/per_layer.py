@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, take
 from fastflow.performance.auto.rank import AT_ONCE, predict_all, scores
@@ -168,7 +168,7 @@ def _space(inputs: Inputs, prediction: Prediction, alike: _Scores, parts: Sequen
     exchanged[prediction.timed] = prediction.communication.total
     is_column_row = (layouts.assignment == COLUMN_ROW).astype(np.int64)
     sizes = (stages, layouts.row_shards, layouts.ranks, is_column_row)
-    first, _ = kinds((*sizes, alike.time, alike.memory, exchanged), stages.size)
+    first, _ = unique_rows((*sizes, alike.time, alike.memory, exchanged), stages.size)
     capacity = float(prediction.chip.dram.capacity[0])
     strategies = prediction.inputs[STRATEGY][first].tolist()
     return _Space(inputs, strategies, stages[first], take(alike, first), parts, base, capacity)

@@ -21,7 +21,7 @@ from fastflow.performance.partial_predictions import lower_bounds
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.physics.parallelism.strategy import Strategy, every_strategy
-from fastflow.physics.workload import count_layers, in_blocks
+from fastflow.physics.workload import count_layers, has_layer_runs
 
 _KEY = "parallel.strategy"
 AT_ONCE = 1024  # strategies predicted together, at least those of one point
@@ -46,7 +46,7 @@ def best_of(inputs: Inputs) -> Columns:
 
     And in `LEAST` why none fits its devices, or "".
     """
-    if not in_blocks(inputs):
+    if not has_layer_runs(inputs):
         strategies, least = [], []
         for ranked in predict_all(inputs):
             strategies += [ranked.prediction.inputs[_KEY][own[0]] for own in ranked.rows]
@@ -70,7 +70,7 @@ def least_needed(prediction: Prediction, rows: Ints) -> str:
 
 def fits(inputs: Inputs) -> bool:
     """Say whether a point has a strategy that has a time, and enough memory; inputs: of one point, (1,)."""
-    if in_blocks(inputs):
+    if has_layer_runs(inputs):
         return layouts_fit(inputs)
     (space,) = spaces_of(inputs)
     many = take(dict(inputs), np.zeros(len(space), dtype=np.int64))
@@ -84,7 +84,7 @@ def predict_all(inputs: Inputs) -> Iterator[Ranked]:
     inputs: columns of shape (points,), as `crossflow.predict` takes them; `parallel.strategy` and
     `parallel.per_layer` are not read.
     """
-    if in_blocks(inputs):
+    if has_layer_runs(inputs):
         for point in range(inputs[_KEY].size):
             one = take(dict(inputs), np.array([point]))
             found = best_layouts(one)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Inputs, take
 from fastflow.performance.auto.no_fit import LEAST
@@ -15,10 +15,10 @@ from fastflow.physics.parallelism.candidates import every_layout
 from fastflow.physics.parallelism.layout_file import KEY as FILE
 from fastflow.physics.parallelism.sharding.layout import LAYERS, SAME
 from fastflow.physics.parallelism.strategy import AUTO
-from fastflow.physics.workload import in_blocks
+from fastflow.physics.workload import has_layer_runs
 
 
-def settle(inputs: Inputs) -> Inputs:
+def resolve_strategy(inputs: Inputs) -> Inputs:
     """Return the inputs with the best strategy wherever `parallel.strategy` is `auto`; shape (points,).
 
     Of a transformer with whatever is chosen beside it. Where `parallel.per_layer` is true there, every layer
@@ -28,7 +28,7 @@ def settle(inputs: Inputs) -> Inputs:
     if not asked.any():
         return inputs
     auto = take(dict(inputs), np.flatnonzero(asked))
-    first, place = kinds(auto.values(), int(asked.sum()))  # points that agree in everything rank alike
+    first, place = unique_rows(auto.values(), int(asked.sum()))  # points that agree in everything rank alike
     return _with(inputs, asked, take(_best(take(auto, first)), place))
 
 
@@ -37,7 +37,7 @@ def _best(inputs: Inputs) -> Columns:
     apart = inputs[ASKED]
     if FILE in inputs or not apart.any():
         return best_of(inputs)
-    if in_blocks(inputs):
+    if has_layer_runs(inputs):
         raise InputError(ASKED, "true", "false: all layers of a transformer are cut alike")
     none = np.full(apart.size, SAME)
     best = {key: inputs.get(key, none).astype(object) for key in (*CHOSEN, LAYERS)}
@@ -59,7 +59,7 @@ def settle_on_any(inputs: Inputs) -> Inputs:
     if not asked.any():
         return inputs
     some = take(dict(inputs), np.flatnonzero(asked))
-    if in_blocks(inputs):
+    if has_layer_runs(inputs):
         every = [every_layout(take(some, np.array([point]))) for point in range(int(asked.sum()))]
         last = {key: np.array([one[key][-1] for one in every]) for key in CHOSEN_LAYOUT}
         return _with(inputs, asked, last)

@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Columns, Inputs, take
 from fastflow.performance.auto.no_fit import LEAST, least_text
 from fastflow.performance.serving.disaggregated.predict import (
@@ -46,7 +46,7 @@ def settle_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
         return inputs
     rows = np.flatnonzero(asked)
     own = take(dict(inputs), rows)
-    first, place = kinds(own.values(), rows.size)
+    first, place = unique_rows(own.values(), rows.size)
     best = [_best(take(own, np.array([one])), rehearsed) for one in first.tolist()]
     found = dict(inputs)
     for key in {key: None for one in best for key in one}:

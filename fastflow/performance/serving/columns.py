@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.dedupe import once_a_kind
-from fastflow.core.tables import Columns, Inputs, repeated
+from fastflow.core.dedupe import compute_unique
+from fastflow.core.tables import Columns, Inputs, broadcast_column
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.results import generated_columns
 from fastflow.performance.serving.disaggregated.predict import has_prefill_chip, with_prefill_chip
@@ -19,7 +19,7 @@ from fastflow.physics.workload.precision import types_of
 def served_columns(inputs: Inputs, served: Served) -> Columns:
     """Return the result columns of every point; NaN, or an empty text, where a point has no results."""
     meets = served.short == ""
-    parameters, _ = once_a_kind(parameters_of, inputs, "model.", kept=True)
+    parameters, _ = compute_unique(parameters_of, inputs, "model.", kept=True)
     compared = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
     judged = has_limit(inputs) & (compared | (served.reason != ""))  # a pass may not have the time of a limit
     reason = np.where(served.reason != "", served.reason, served.short)
@@ -35,7 +35,7 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
             "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~judged),
             "feasible": reason == "",
             "reason": reason,
-            "no_effect": repeated(np.array([""]), reason.size),  # as far as inputs alone can say
+            "no_effect": broadcast_column(np.array([""]), reason.size),  # as far as inputs alone can say
         }
     )
     for name in {"simulated", "stationary"} & set(columns):
@@ -48,5 +48,5 @@ def prefill_chip_columns(inputs: Inputs) -> Columns | None:
     if not has_prefill_chip(inputs):
         return None
     others = with_prefill_chip(inputs)
-    chip = once_a_kind(generate, others, *HARDWARE)
+    chip = compute_unique(generate, others, *HARDWARE)
     return generated_columns(chip) | {"compute_flops": peak_flops(others, chip, others["model.dtype"])}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.dedupe import once_a_kind
+from fastflow.core.dedupe import compute_unique
 from fastflow.core.tables import Columns, Floats, Inputs, Ints, Texts, first_of
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.serving.disaggregated.predict import (
@@ -14,7 +14,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     with_prefill_chip,
 )
 from fastflow.physics.cost.columns import Devices, cost_columns
-from fastflow.physics.cost.rent import unrented
+from fastflow.physics.cost.rent import invalid_rent
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN
@@ -33,7 +33,7 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
     if has_prefill_chip(inputs):
         prefills = np.where(is_apart(inputs), np.minimum(inputs[PREFILL_DEVICES], number), 0)
         others = with_prefill_chip(inputs)
-        prefill = once_a_kind(generate, others, *HARDWARE, kept=True)
+        prefill = compute_unique(generate, others, *HARDWARE, kept=True)
         kinds = [Devices(inputs, chip, number - prefills), Devices(others, prefill, prefills)]
     else:
         kinds = [Devices(inputs, chip, number)]
@@ -46,7 +46,7 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
 
 def unrented_devices(inputs: Inputs) -> Texts:
     """Say why devices of points that serve have no rent, those that prefill alone among them; (points,)."""
-    reason = unrented(inputs)
+    reason = invalid_rent(inputs)
     if not has_prefill_chip(inputs):
         return reason
-    return first_of(reason, np.where(is_apart(inputs), unrented(with_prefill_chip(inputs)), ""))
+    return first_of(reason, np.where(is_apart(inputs), invalid_rent(with_prefill_chip(inputs)), ""))

@@ -22,7 +22,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns, Inputs, Ints, Reasons, Texts, first_of
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE, devices_per_package, per_package
 from fastflow.physics.parallelism.mesh import AXES, axes, devices_along
-from fastflow.physics.parallelism.strategy import TENSOR, Strategy, misfit, parse_column
+from fastflow.physics.parallelism.strategy import TENSOR, Strategy, invalid_strategy, parse_column
 from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS
 from fastflow.physics.workload.precision import stored_experts
 
@@ -72,7 +72,7 @@ def server_layouts(inputs: Inputs) -> ServerLayouts:
         slots=stages,
         replicas=of["dp"] * (there // np.maximum(strategies.devices, 1)),
         experts=strategies.experts,
-        reason=first_of(misfit(strategies, printed, there, layers), reason.texts()),
+        reason=first_of(invalid_strategy(strategies, printed, there, layers), reason.texts()),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastflow.core.tables import Bools, Columns, Inputs, Ints
 from fastflow.performance.serving.overload import OVERLOAD
-from fastflow.performance.serving.requests.lengths import arrivals_of_files, in_blocks
+from fastflow.performance.serving.requests.lengths import arrivals_of_files, has_layer_runs
 from fastflow.performance.serving.requests.load import TOO_LONG, Loads
 from fastflow.performance.serving.slo import needs_requests
 
@@ -49,7 +49,7 @@ def predict_requests(
         walks[rows[(fast.refused != TOO_LONG) & needed]] = True
     rows = np.flatnonzero(can & walks)
     if rows.size:
-        for block, sent in in_blocks(inputs, loads, servers, rows):
+        for block, sent in has_layer_runs(inputs, loads, servers, rows):
             write(simulate(block, sent), block)
     for name in ("near", "long"):
         columns.pop(name, None)

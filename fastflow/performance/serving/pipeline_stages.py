@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.physics.parallelism.virtual_stages import BALANCED
@@ -48,7 +48,7 @@ def stages_of(inputs: Inputs, layouts: ServerLayouts, part_s: Floats) -> Stages:
     what = [inputs[KEY], inputs["model.layers"], slots, inputs[EXTRA_LAYERS], inputs["parallel.split"]]
     balances = (inputs["parallel.split"] == BALANCED) & (slots > 1)
     times = np.where(balances[:, None], part_s, 0.0)  # which no other split depends on
-    first, place = kinds([*what, *times.T], points)
+    first, place = unique_rows([*what, *times.T], points)
     split_by = [part_s[row] if balances[row] else None for row in first.tolist()]
     rows = zip(*(column[first].tolist() for column in what[:4]), split_by, strict=True)
     every = [_split(*row) for row in rows]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import once_a_kind
+from fastflow.core.dedupe import compute_unique
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns, Inputs, Reasons, Texts, first_of, take
 from fastflow.performance.kernel_times import HARDWARE
@@ -31,13 +31,13 @@ from fastflow.performance.serving.scenario import (
     MTP,
     ONE_DECODE,
     ONE_PREFILL,
-    Question,
+    ServingScenario,
     ask,
     some_of,
 )
 from fastflow.performance.serving.slo import late, with_compared
 from fastflow.physics.hardware.chip import Chip, generate
-from fastflow.physics.workload import family_of, in_blocks, unsuited
+from fastflow.physics.workload import family_of, has_layer_runs, invalid_model_dims
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
@@ -61,7 +61,7 @@ def serve(inputs: Inputs) -> Served:
 
     Raises InputError where the model is no transformer.
     """
-    if not in_blocks(inputs):
+    if not has_layer_runs(inputs):
         raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
     asked_for, inputs = inputs, with_lengths(inputs)
     both, apart = apart_layouts(inputs), is_apart(inputs)
@@ -75,7 +75,9 @@ def serve(inputs: Inputs) -> Served:
             inputs["model.sequence"], inputs["model.positions"],
         ),
     }  # fmt: skip
-    reason = first_of(misasked(inputs), both.reason, unsuited(own), unrented_devices(inputs)).astype(object)
+    reason = first_of(
+        invalid_load(inputs), both.reason, invalid_model_dims(own), unrented_devices(inputs)
+    ).astype(object)
     columns: Columns = {
         "strategy": layouts.printed, "replicas": layouts.replicas,
         "prefill_strategy": np.where(apart, both.prefill.printed, ""),
@@ -96,7 +98,7 @@ def serve(inputs: Inputs) -> Served:
                 empty = "" if column.dtype.kind == "U" else np.nan
                 columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
                 columns[name][timed] = column
-    chip = once_a_kind(generate, inputs, *HARDWARE, kept=True)
+    chip = compute_unique(generate, inputs, *HARDWARE, kept=True)
     columns = with_compared(inputs, columns | served_costs(inputs, columns, chip))
     overload = overloads(columns, inputs["serve.rate"])
     columns.pop(OVERLOAD, None)
@@ -104,7 +106,7 @@ def serve(inputs: Inputs) -> Served:
     return Served(asked_for, layouts, columns, reasons, short, overload, Need(*need), chip)
 
 
-def _need(asked: Question, found: Columns) -> Need:
+def _need(asked: ServingScenario, found: Columns) -> Need:
     """Return what the devices of points need; found: result columns, with the cache of a single pass."""
     cache = asked.held_by_longest
     if "kv_B" in found:
@@ -113,7 +115,7 @@ def _need(asked: Question, found: Columns) -> Need:
     return need_of(asked.inputs, asked.room, asked.passes.chip.dram.capacity[asked.server], cache)
 
 
-def misasked(inputs: Inputs) -> Texts:
+def invalid_load(inputs: Inputs) -> Texts:
     """Say for every point what of its load does not go together; or "", (points,)."""
     mode, at_once, rate = inputs["serve.mode"], inputs["serve.concurrency"], inputs["serve.rate"]
     reason = Reasons(mode.size)

@@ -19,7 +19,7 @@ from fastflow.performance.serving.scenario import (
     DISAGGREGATED,
     ONE_DECODE,
     ONE_PREFILL,
-    Question,
+    ServingScenario,
     some_of,
 )
 from fastflow.performance.serving.simulator.latencies import columns_of
@@ -36,7 +36,7 @@ SIMULATED = (*_TTFT, *_TPOT, "preemptions")
 OF_FURTHER_TOKENS = ("tpot_s", *_TPOT, "tokens_per_s_per_user")
 
 
-class Answer(NamedTuple):
+class PhaseResults(NamedTuple):
     """Result columns of points, and why one has none; (points,)."""
 
     columns: Columns
@@ -53,7 +53,7 @@ class _Pass(NamedTuple):
     stall: Floats  # of the time, what a batch waits for the slowest pipeline stage [s]
 
 
-def read(asked: Question, part: str, *sizes: Floats) -> _Pass:
+def read(asked: ServingScenario, part: str, *sizes: Floats) -> _Pass:
     """Read a part of passes at sizes of each point."""
     own, along = asked.passes.parts[part], asked.passes.axes.of(part)
     floats = [np.asarray(size, dtype=np.float64) for size in sizes]
@@ -70,7 +70,7 @@ def _times(one: _Pass, factor: Floats) -> _Pass:
     return _Pass(*(column * factor.reshape(-1, *(1,) * (column.ndim - 1)) for column in one))
 
 
-def decode_pass(asked: Question, requests: Floats, context: Floats) -> _Pass:
+def decode_pass(asked: ServingScenario, requests: Floats, context: Floats) -> _Pass:
     """Return a pass of so many decoding requests of a rank, at the pace of the slowest stage; (points,)."""
     rows, pipeline = requests * asked.servers.queries, asked.servers.pipeline
     tokens, head = read(asked, TOKENS_PART, rows), read(asked, HEAD_PART, rows)
@@ -83,7 +83,7 @@ def decode_pass(asked: Question, requests: Floats, context: Floats) -> _Pass:
     return whole._replace(time=time, stall=time - whole.time)
 
 
-def prompt_passes(asked: Question, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
+def prompt_passes(asked: ServingScenario, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
     """Return all passes over so many prompts of a rank, side by side, in chunks.
 
     tokens: to compute of each; budget: most of a pass.
@@ -101,7 +101,7 @@ def prompt_passes(asked: Question, prompts: Floats, tokens: Floats, budget: Floa
     )
 
 
-def bound_by(asked: Question, one: _Pass, host: Floats) -> Texts:
+def bound_by(asked: ServingScenario, one: _Pass, host: Floats) -> Texts:
     """Name what limits most of a pass's time, (points,)."""
     names: Texts = np.array([*asked.passes.limiters, HOST])
     found: Texts = names[np.argmax(np.column_stack([one.by, host]), axis=1)]
@@ -109,7 +109,7 @@ def bound_by(asked: Question, one: _Pass, host: Floats) -> Texts:
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `_numbered` names what comes of it
-def phases_of(asked: Question) -> Answer:
+def phases_of(asked: ServingScenario) -> PhaseResults:
     """Return the result columns of all points, of whatever mode."""
     mode = asked.inputs["serve.mode"]
     columns: Columns = {}
@@ -131,10 +131,10 @@ def phases_of(asked: Question) -> Answer:
                 columns[name] = np.full(mode.size, empty, dtype=object if empty == "" else np.float64)
             columns[name][rows] = column
     texts = {name: column.astype(np.str_) for name, column in columns.items() if column.dtype == object}
-    return Answer(columns | texts, reasons.astype(np.str_))
+    return PhaseResults(columns | texts, reasons.astype(np.str_))
 
 
-def _numbered(answer: Answer, osl: Floats) -> Answer:
+def _numbered(answer: PhaseResults, osl: Floats) -> PhaseResults:
     """Return an answer whose results are numbers that mean something, or say which one is none.
 
     An answer of one token has no time per further token, and the fast form no percentiles.
@@ -154,10 +154,10 @@ def _numbered(answer: Answer, osl: Floats) -> Answer:
             reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MOST:g}")
     wrong = reason.texts()
     columns = {name: np.where(wrong == "", column, np.nan) for name, column in floats.items()}
-    return Answer(answer.columns | columns, first_of(answer.reason, wrong))
+    return PhaseResults(answer.columns | columns, first_of(answer.reason, wrong))
 
 
-def one_prefill(asked: Question) -> Answer:
+def one_prefill(asked: ServingScenario) -> PhaseResults:
     """Return a pass over whole prompts, `serve.batch` of them at once."""
     own, layouts = asked.inputs, asked.layouts
     prompts = -(-own["serve.batch"] // (layouts.ranks * layouts.replicas))
@@ -175,10 +175,10 @@ def one_prefill(asked: Question) -> Answer:
     columns |= _energy(
         one.energy * layouts.stage * layouts.replicas, own["serve.batch"], asked.isl, took, _devices(asked)
     )
-    return Answer(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
+    return PhaseResults(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
 
 
-def one_decode(asked: Question) -> Answer:
+def one_decode(asked: ServingScenario) -> PhaseResults:
     """Return a pass that decodes `serve.batch` requests."""
     own, layouts = asked.inputs, asked.layouts
     requests = 1.0 * -(-own["serve.batch"] // (layouts.ranks * layouts.slots * layouts.replicas))
@@ -200,10 +200,10 @@ def one_decode(asked: Question) -> Answer:
         took,
         _devices(asked),
     )
-    return Answer(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
+    return PhaseResults(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
 
 
-def continuous(asked: Question) -> Answer:
+def continuous(asked: ServingScenario) -> PhaseResults:
     """Return what requests of servers see that batch them in flight."""
     times = asked.passes.times
     columns = predict_requests(
@@ -214,15 +214,15 @@ def continuous(asked: Question) -> Answer:
     refused = columns.pop("refused").astype(np.int64)
     reason = _refused(asked, refused, columns["requests_per_s"] * asked.active)
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
-    return Answer(_served(asked, columns), reason)
+    return PhaseResults(_served(asked, columns), reason)
 
 
-def disaggregated(asked: Question) -> Answer:
+def disaggregated(asked: ServingScenario) -> PhaseResults:
     """Return what requests see whose prompts have servers of their own; asked: of those that decode."""
     found = run_apart(asked)
     own, prefill, seen = asked.inputs, found.prefill, found.seen
     if not seen:
-        return Answer({}, found.reason)
+        return PhaseResults({}, found.reason)
     layouts, servers, request = asked.layouts, asked.servers, own["server.request"]
     batch = np.maximum(seen["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
     one = decode_pass(asked, batch, asked.isl + asked.osl / 2.0)
@@ -247,10 +247,10 @@ def disaggregated(asked: Question) -> Answer:
     columns |= _of_simulated(asked, seen)
     columns |= _rates(rate * asked.osl, tpot, devices)
     columns |= _energy(spent, np.ones(batch.size), asked.osl, 1.0 / rate, devices)
-    return Answer(_whole(columns | _memory(asked)), found.reason)
+    return PhaseResults(_whole(columns | _memory(asked)), found.reason)
 
 
-def _refused(asked: Question, refused: Ints, carried: Floats) -> Texts:
+def _refused(asked: ServingScenario, refused: Ints, carried: Floats) -> Texts:
     """Say why servers do not take a load; or ""; carried: requests a second, where they are too many."""
     reason = np.full(refused.size, "", dtype=object)
     for i in np.flatnonzero(refused != TAKEN).tolist():
@@ -261,7 +261,7 @@ def _refused(asked: Question, refused: Ints, carried: Floats) -> Texts:
     return reason.astype(np.str_)
 
 
-def _overfull(asked: Question, held: Floats) -> Texts:
+def _overfull(asked: ServingScenario, held: Floats) -> Texts:
     """Say where the cache of a pass has no room; or ""."""
     reason = np.full(held.size, "", dtype=object)
     for i in np.flatnonzero(held > asked.room.caches).tolist():
@@ -269,11 +269,11 @@ def _overfull(asked: Question, held: Floats) -> Texts:
     return reason.astype(np.str_)
 
 
-def _lacks(asked: Question, i: int, held: float) -> str:
+def _lacks(asked: ServingScenario, i: int, held: float) -> str:
     return lacking(asked.room, i, held, int(asked.servers.budget[i]), int(asked.layouts.slots[i]))
 
 
-def _served(asked: Question, seen: Columns) -> Columns:
+def _served(asked: ServingScenario, seen: Columns) -> Columns:
     """Return the result columns of what requests of one server see."""
     own, layouts, servers = asked.inputs, asked.layouts, asked.servers
     active = 1.0 * asked.active
@@ -311,7 +311,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
     return _whole(columns | _memory(asked))
 
 
-def _of_simulated(asked: Question, seen: Columns) -> Columns:
+def _of_simulated(asked: ServingScenario, seen: Columns) -> Columns:
     """Return what simulated points alone have; with what the host adds to a first token, as in the mean."""
     found = {name: seen[name] for name in SIMULATED if name in seen}
     for name in found.keys() & {*_TTFT}:
@@ -321,7 +321,7 @@ def _of_simulated(asked: Question, seen: Columns) -> Columns:
     return found
 
 
-def _devices(asked: Question) -> Ints:
+def _devices(asked: ServingScenario) -> Ints:
     return asked.layouts.each * asked.layouts.replicas
 
 
@@ -340,7 +340,7 @@ def _energy(joules: Floats, requests: Floats, tokens: Floats, seconds: Floats, d
     }  # fmt: skip
 
 
-def _memory(asked: Question) -> Columns:
+def _memory(asked: ServingScenario) -> Columns:
     """Return what a device's memory holds."""
     room, layouts = asked.room, asked.layouts
     most = np.floor(np.maximum(room.caches, 0.0) / asked.held) * layouts.ranks * layouts.replicas

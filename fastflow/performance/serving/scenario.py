@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
 from fastflow.performance.serving.kv_cache import Cache, Room, fullest
 from fastflow.performance.serving.layout import ServerLayouts
@@ -32,7 +32,7 @@ MTP = "mtp"
 _MOST_REQUESTS = 4096  # at which tables end; beyond that times go on as they are there
 
 
-class Question(NamedTuple):
+class ServingScenario(NamedTuple):
     """What is asked; (points,)."""
 
     inputs: Inputs
@@ -61,7 +61,7 @@ class Question(NamedTuple):
         return self.cache.of(both if LENGTHS in self.inputs else both / (1.0 - 0.5 * self.loads.spread))
 
 
-def ask(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> Question:
+def ask(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> ServingScenario:
     """Tabulate the passes of points and read their loads; inputs: of the model, `serve` and `server`.
 
     prefills: whether servers compute prompts alone.
@@ -69,7 +69,7 @@ def ask(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> Quest
     isl, osl = inputs["serve.isl"], inputs["serve.osl"]
     queries = inputs["serve.draft"] + 1
     shared = {key: own for key, own in inputs.items() if key in OF_PASSES or not key.startswith(OF_LOADS)}
-    first, server = kinds([*shared.values(), queries], queries.size)
+    first, server = unique_rows([*shared.values(), queries], queries.size)
     passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
     load = _loads(inputs, layouts, isl, osl)
     points = _Points(inputs, layouts, passes, server, load.each, prefills)
@@ -79,14 +79,14 @@ def ask(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> Quest
     each = cache.of(isl + osl) / (isl + osl)
     tokens = np.floor(np.maximum(room.caches, 0.0) / each).astype(np.int64)
     servers = _servers(points, tokens, stages)
-    return Question(
+    return ServingScenario(
         inputs=inputs, layouts=layouts, prefill_layouts=layouts, passes=passes, server=server, cache=cache,
         room=room, isl=isl, osl=osl, active=load.active, loads=load.each, requests=load.requests,
         servers=servers,
     )  # fmt: skip
 
 
-def some_of(asked: Question, rows: Ints) -> Question:
+def some_of(asked: ServingScenario, rows: Ints) -> ServingScenario:
     """Return the question of some of its points, in order."""
     if rows.size == asked.server.size:
         return asked

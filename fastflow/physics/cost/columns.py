@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Columns, Floats, Inputs, Ints, is_repeated
+from fastflow.core.tables import Columns, Floats, Inputs, Ints, is_broadcast
 from fastflow.physics.cost.device import device_cost
 from fastflow.physics.cost.rent import is_rented, rent_per_hour
 from fastflow.physics.cost.system import HOUR, electricity, network_cost, system_cost
@@ -27,7 +27,7 @@ class Devices(NamedTuple):
 def _once(inputs: Inputs) -> Inputs:
     """Return the inputs of costs, of one row where all points have the same: most prices are."""
     return {
-        key: column[:1] if is_repeated(column) else column
+        key: column[:1] if is_broadcast(column) else column
         for key, column in inputs.items()
         if key.startswith(_READ)
     }

@@ -40,7 +40,7 @@ def rent_per_hour(inputs: Inputs) -> Floats:
     return price
 
 
-def unrented(inputs: Inputs) -> Texts:
+def invalid_rent(inputs: Inputs) -> Texts:
     """Say why the devices of a point have no rent; "" where they have one or are bought, (points,)."""
     points = inputs["chip.name"].size
     reason = Reasons(points)

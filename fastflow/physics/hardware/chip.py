@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import vocabulary
+from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Inputs, Texts, table
 from fastflow.physics.hardware.chiplets import (
@@ -293,7 +293,7 @@ def peak_flops(inputs: Inputs, chip: Chip, dtype: Texts) -> Floats:
     0 in a type that the chip does not have.
     """
     rate = np.full(dtype.size, np.nan)
-    names, place = vocabulary(dtype)
+    names, place = factorize(dtype)
     for number, name in enumerate(names):
         of_chip = inputs.get(f"chip.rate.{name}", np.zeros(dtype.size))
         if (of_chip > 0.0).any():

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import vocabulary
+from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Inputs, Reasons, Texts, table
 from fastflow.physics.hardware.bounds import name_limits
@@ -78,7 +78,7 @@ def _name_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
     library = sorted(components_known(inputs))
     for number in range(len(chip.levels)):
         key = f"chip.memory.l{number}.component"
-        names, place = vocabulary(inputs[key])
+        names, place = factorize(inputs[key])
         unknown = np.array([name not in library for name in names], dtype=np.bool_)
         for i in reason.without(unknown[place]):
             reason.add(i, str(InputError(key, inputs[key][i], "one of " + ", ".join(library))))

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fastflow.core.tables import Inputs, Ints, is_repeated, repeated
+from fastflow.core.tables import Inputs, Ints, broadcast_column, is_broadcast
 
 DEVICES, PACKAGE = "system.devices", "system.package.devices"
 MOST_DEVICES = 2**20  # routing lays out every link of a system
@@ -34,8 +34,8 @@ def devices_per_package(devices: int, package: int) -> int:
 def per_package(inputs: Inputs) -> Ints:
     """Return how many devices every point uses of each package, (points,); the package's where none suit."""
     devices, package = inputs[DEVICES], inputs[PACKAGE]
-    if is_repeated(devices) and is_repeated(package):
-        return repeated(per_package({DEVICES: devices[:1], PACKAGE: package[:1]}), devices.size)
+    if is_broadcast(devices) and is_broadcast(package):
+        return broadcast_column(per_package({DEVICES: devices[:1], PACKAGE: package[:1]}), devices.size)
     found: Ints = np.minimum(devices, package)
     uneven = devices % np.maximum(found, 1) != 0
     for i in np.flatnonzero(uneven).tolist():

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds, vocabulary
+from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Inputs, Ints, Texts
 from fastflow.physics.hardware.chip import Chip
@@ -247,7 +247,7 @@ def _sends(graph: Graph, shards: Supergraph, pipe: Pipeline) -> tuple[Ints, Ints
 
 def _wanted(inputs: Inputs) -> Ints:
     """Return the algorithm that every point asks for, as `cheapest` takes it, (points,)."""
-    names, place = vocabulary(inputs["system.collective"])
+    names, place = factorize(inputs["system.collective"])
     return np.array([CHOICES.index(name) - 1 for name in names], dtype=np.int64)[place]
 
 
@@ -286,7 +286,7 @@ def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) 
 
     order: of each point, counted from its route's first. Without neighbours: NaN and 0.
     """
-    first, place = kinds([of_point, order, wires.intra, wires.inter], of_point.size)
+    first, place = unique_rows([of_point, order, wires.intra, wires.inter], of_point.size)
     most = max((len(route.orders) for route in routes), default=1)
     load, hops = np.zeros((2, len(routes), most, len(AXES), 2))
     for number, route in enumerate(routes):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.physics.hardware.chip import Chip
@@ -145,7 +145,7 @@ class Prices(NamedTuple):
 
 def prices_of(routes: list[Route], of_point: Ints, wires: Wires, libraries: Floats, groups: int) -> Prices:
     """Price the recipes of every kind of link, once a kind."""
-    first, place_of = kinds([of_point, *wires], of_point.size)
+    first, place_of = unique_rows([of_point, *wires], of_point.size)
     recipes, route = _flat(routes), of_point[first]
     first_price = np.concatenate([[0], np.cumsum(np.diff(recipes.first)[route])])
     latency, per_byte = np.full((2, first_price[-1], KINDS, ways_of(libraries)), np.inf)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.network.collectives.algorithms import HIERARCHICAL
 from fastflow.physics.network.collectives.nccl import (
@@ -133,7 +133,7 @@ def _shares(inputs: Inputs, once: Bools, spread: Floats) -> tuple[Ints, Floats]:
     As in Dispatch; once: whether a token goes once to each machine, (points,).
     """
     columns = [inputs[f"model.{name}"] for name in ("experts", "topk", "expert_groups", "topk_groups")]
-    first, place = kinds([once, *columns], once.size)
+    first, place = unique_rows([once, *columns], once.size)
     shares = np.ones((first.size, len(spread), 2))
     for number, row in enumerate(first.tolist()):
         if once[row]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Inputs, Ints, Reasons, Texts
 from fastflow.physics.network.collectives.algorithms import Cost
@@ -165,7 +165,9 @@ def _route(
                 if group is not None:
                     one = _alike(system, devices, group)
                     slots[row, number, at] = recipes.setdefault(one, len(recipes))
-    tells, _ = kinds([slots.reshape(len(placed), -1)], len(placed))  # of orders that cost the same, the first
+    tells, _ = unique_rows(
+        [slots.reshape(len(placed), -1)], len(placed)
+    )  # of orders that cost the same, the first
     placed, slots = [placed[row] for row in tells.tolist()], slots[tells]
     if devices == 1 or is_switch:  # one crossing away, over links of one's own
         load = hops = np.zeros((len(placed), len(AXES), 2))
@@ -187,7 +189,7 @@ def routes_of(
 ) -> tuple[list[Route], Ints]:
     """Return the routes of some points, and the place of each point's among them."""
     columns = [inputs[key] for key in (*SYSTEM, "placement")]
-    first, place_of = kinds([*columns, strategies.degrees, *layouts], strategies.assignment.size)
+    first, place_of = unique_rows([*columns, strategies.degrees, *layouts], strategies.assignment.size)
     routes, systems = [], [inputs[key].tolist() for key in SYSTEM]
     for i in first.tolist():
         system = tuple(column[i] for column in systems)
@@ -209,7 +211,7 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
     stages_stay = layouts.differ & (stages > 1)
     names = (*SYSTEM, "system.library", "system.collective", "placement")
     columns = [*(inputs[key] for key in names), exchange_of(inputs)]
-    first, place_of = kinds(columns, inputs["placement"].size)
+    first, place_of = unique_rows(columns, inputs["placement"].size)
     for number, row in enumerate(first.tolist()):
         *system, library, collective, placement, exchange = (column[row].item() for column in columns)
         alike = np.flatnonzero(place_of == number).tolist()

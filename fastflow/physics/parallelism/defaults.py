@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.tables import Bools, Inputs, Ints
 from fastflow.physics.parallelism.options import AUTO, BUFFER, DISPATCHER, FLEX, MICROBATCH
-from fastflow.physics.workload import in_blocks
+from fastflow.physics.workload import has_layer_runs
 
 
 class ParallelOptions(NamedTuple):
@@ -38,7 +38,7 @@ def zero_stage(inputs: Inputs) -> Ints:
     A transformer's optimizer is shared out unless told otherwise (Megatron-LM's distributed optimizer).
     """
     asked = inputs["parallel.zero"]
-    found: Ints = np.where(asked < 0, int(in_blocks(inputs)), asked)
+    found: Ints = np.where(asked < 0, int(has_layer_runs(inputs)), asked)
     return found
 
 
@@ -69,7 +69,7 @@ def sums_each_microbatch(inputs: Inputs, stages: Ints) -> Bools:
     """
     asked, zero = inputs["parallel.reduce"], zero_stage(inputs)
     dealt = ((asked == AUTO) & (zero >= 2)) | ((asked == BUFFER) & (zero >= 3))
-    found: Bools = ((dealt & (stages == 1)) | (asked == MICROBATCH)) & in_blocks(inputs)
+    found: Bools = ((dealt & (stages == 1)) | (asked == MICROBATCH)) & has_layer_runs(inputs)
     return found
 
 

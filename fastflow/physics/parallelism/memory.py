@@ -16,7 +16,7 @@ from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.pipeline_order import in_flight
 from fastflow.physics.schedule.stage_order import in_flight as chunks_in_flight
 from fastflow.physics.schedule.stage_order import waiting
-from fastflow.physics.workload import in_blocks
+from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import REDUCE_SCATTER, UPDATE, Graph, most_by_point
 from fastflow.physics.workload.precision import Precision
 
@@ -202,7 +202,7 @@ def footprint(
     by_stage = (master + state, gradient, weight)
     whole, part = np.zeros((2, zero.size))
     # until the last micro-batch, a device has all gradients of its own where nothing sums them before
-    dealt = (zero >= 2) & (sums_each_microbatch(inputs, pipeline.stages) | (not in_blocks(inputs)))
+    dealt = (zero >= 2) & (sums_each_microbatch(inputs, pipeline.stages) | (not has_layer_runs(inputs)))
     sharded = [zero >= 1, dealt, (zero >= 3) & inputs["parallel.reshard"]]
     for is_part, size in zip(sharded, by_stage, strict=True):
         whole += np.where(is_part, 0.0, size)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import look_up
+from fastflow.core.dedupe import map_values
 from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
@@ -18,7 +18,7 @@ from fastflow.physics.parallelism.virtual_stages import (
     BALANCED,
     NONE,
     Chunks,
-    Dealing,
+    LayerPartition,
     crossings,
     deal,
     launched_again,
@@ -26,7 +26,7 @@ from fastflow.physics.parallelism.virtual_stages import (
     recompute_of,
 )
 from fastflow.physics.schedule.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
-from fastflow.physics.workload import in_blocks
+from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, Graph
 
 ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE), strict=True))
@@ -75,7 +75,7 @@ def microbatches(
             allowed += f" (model.batch={rows[i]})"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     uneven = rows % shards > 0
-    for i in reason.without(uneven) if uneven.any() and in_blocks(inputs) else ():
+    for i in reason.without(uneven) if uneven.any() and has_layer_runs(inputs) else ():
         allowed = f"a strategy whose data parallelism divides model.batch={inputs['model.batch'][i]}"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     for i in reason.without(asked > most):
@@ -84,7 +84,7 @@ def microbatches(
         )
         reason.add(i, str(InputError("parallel.microbatches", int(asked[i]), allowed)))
     sequences = inputs["parallel.microbatch"]
-    each = np.where((sequences == 0) & (asked == 0) & in_blocks(inputs), 1, sequences)
+    each = np.where((sequences == 0) & (asked == 0) & has_layer_runs(inputs), 1, sequences)
     given = each > 0
     if given.any():
         whole = np.maximum(each, 1)
@@ -99,14 +99,14 @@ def microbatches(
     return np.where(asked > 0, asked, usual), reason.texts()
 
 
-def misordered(inputs: Inputs, strategies: Strategies, microbatched: Ints, stacked: bool) -> Texts:
+def invalid_schedule(inputs: Inputs, strategies: Strategies, microbatched: Ints, stacked: bool) -> Texts:
     """Say for every point why its schedule is none for its pipeline; or "", (points,).
 
     inputs: `parallel.schedule`, `.strategy`, `.recompute`, `.offload`; microbatched: micro-batches; stacked:
     of models whose layers stand for several.
     """
     schedule, chunks, stages = inputs["parallel.schedule"], strategies.chunks, strategies.lp
-    order, reason = look_up(ORDERS, schedule), Reasons(schedule.size)
+    order, reason = map_values(ORDERS, schedule), Reasons(schedule.size)
     if not stacked:
         for i in reason.without(chunks > 1):
             allowed = "pipeline stages without chunks, which layers of transformers alone are dealt to"
@@ -179,7 +179,7 @@ def _split(
 
 
 def pipeline(
-    inputs: Inputs, graph: Graph, dealing: Dealing | None, strategies: Strategies, microbatched: Ints,
+    inputs: Inputs, graph: Graph, dealing: LayerPartition | None, strategies: Strategies, microbatched: Ints,
     kernel_s: Floats,
 ) -> Pipeline:  # fmt: skip
     """Cut the layers of every point into stages, so that the slowest one takes as little as it can.
@@ -191,7 +191,7 @@ def pipeline(
     of every kernel takes [s], (kernels,).
     """
     stages, launches = strategies.lp, all_launches(graph, microbatched)
-    order = look_up(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
+    order = map_values(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     if dealing is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
         even = inputs["parallel.split"] != BALANCED

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import vocabulary
+from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Ints, Reasons, Texts
 from fastflow.physics.parallelism.mesh import AXES, PIPELINE, axes, devices_along
@@ -67,7 +67,7 @@ class Strategy(NamedTuple):
         Experts are dealt along tp, where it does not cut them (`whole_experts`), then along cp, then along
         some devices of dp, which are the mesh's axis ep: neighbours first, as Megatron-core's RankGenerator
         numbers them. Of tp and cp all devices share experts, or none: where EP does not go so far, others do.
-        Where none can, ep is 1 (see `misfit`).
+        Where none can, ep is 1 (see `invalid_strategy`).
         """
         for names in (("tp", "cp"), ("tp",), ("cp",), ()) if whole_experts else (("cp",), ()):
             along = prod(getattr(self, axis) for axis in names)
@@ -167,7 +167,7 @@ def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Stra
 
     whole_experts: whether tensor parallelism does not cut each expert, (points,).
     """
-    known, place = vocabulary(texts)
+    known, place = factorize(texts)
     parsed = [parse(text) for text in known]
     whole = np.zeros(texts.size, dtype=np.int64) if whole_experts is None else whole_experts.astype(np.int64)
     laid = [_laid(one) for one in parsed]
@@ -185,7 +185,7 @@ def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Stra
     return strategies, np.array([printed for _, _, printed in laid])[place]
 
 
-def misfit(strategies: Strategies, printed: Texts, devices: Ints, layers: Ints) -> Texts:
+def invalid_strategy(strategies: Strategies, printed: Texts, devices: Ints, layers: Ints) -> Texts:
     """Say for every point why its strategy does not suit `devices` devices or `layers` layers; or "".
 
     Or why its devices cannot share experts so.

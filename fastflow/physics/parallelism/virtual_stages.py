@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import vocabulary
+from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
@@ -51,7 +51,7 @@ def recomputed(texts: Texts) -> tuple[Ints, Bools]:
     texts: `parallel.recompute`; a number is that of layers (Megatron-LM's recompute_num_layers).
     Raises InputError.
     """
-    known, place = vocabulary(texts)
+    known, place = factorize(texts)
     of_word = {AUTO: 0, NONE: 0, SELECTIVE: 0, FULL: _EVERY}
     for one in known:
         if one not in of_word and not re.fullmatch(r"[0-9]{1,9}", one):
@@ -86,7 +86,7 @@ def _count_layers(offset: Ints, layer: Ints) -> Ints:
     return layers
 
 
-class Dealing(NamedTuple):
+class LayerPartition(NamedTuple):
     """What layers there are to deal, counted once; (points,) but for `kind` and `first`."""
 
     order: Order
@@ -97,7 +97,7 @@ class Dealing(NamedTuple):
     virtual: Ints  # stages times chunks
 
 
-def dealing_of(graph: Graph, order: Order | None, strategies: Strategies) -> Dealing | None:
+def layer_partition_of(graph: Graph, order: Order | None, strategies: Strategies) -> LayerPartition | None:
     """Count the layers of every point; None where a graph has each layer of its model (order: None)."""
     if order is None:
         return None
@@ -110,7 +110,7 @@ def dealing_of(graph: Graph, order: Order | None, strategies: Strategies) -> Dea
     begin = np.full(points, np.iinfo(np.int64).max)
     np.minimum.at(begin, point[hidden], place[hidden])
     before = np.where(count > 0, begin, 0)
-    return Dealing(order, kind, first, before, count, strategies.lp * strategies.chunks)
+    return LayerPartition(order, kind, first, before, count, strategies.lp * strategies.chunks)
 
 
 def divides(virtual: Ints, layers: Ints) -> Bools:
@@ -120,50 +120,50 @@ def divides(virtual: Ints, layers: Ints) -> Bools:
     return found
 
 
-def undealt(dealing: Dealing, strategies: Strategies, inputs: Inputs) -> Texts:
+def invalid_pipeline_partition(partition: LayerPartition, strategies: Strategies, inputs: Inputs) -> Texts:
     """Say for every point why its layers cannot be dealt so; or "", (points,). inputs: `parallel.split`,
     `.strategy`.
     """
     stages, chunks, even = strategies.lp, strategies.chunks, inputs["parallel.split"] != BALANCED
     reason = Reasons(stages.size)
-    for i in reason.without(even & (dealing.virtual > 1) & ~divides(dealing.virtual, dealing.hidden)):
+    for i in reason.without(even & (partition.virtual > 1) & ~divides(partition.virtual, partition.hidden)):
         parts = f"{stages[i]} stages" if chunks[i] == 1 else f"{stages[i]} stages of {chunks[i]} chunks"
-        allowed = f"a strategy whose {parts} divide the {dealing.hidden[i]} layers, or those and two"
-        if chunks[i] == 1 and stages[i] <= dealing.hidden[i]:
+        allowed = f"a strategy whose {parts} divide the {partition.hidden[i]} layers, or those and two"
+        if chunks[i] == 1 and stages[i] <= partition.hidden[i]:
             allowed += f"; or parallel.split={BALANCED}"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     return reason.texts()
 
 
-def deal(graph: Graph, dealing: Dealing, even: Bools, recompute: Texts, kernel_s: Floats) -> Chunks:
+def deal(graph: Graph, partition: LayerPartition, even: Bools, recompute: Texts, kernel_s: Floats) -> Chunks:
     """Deal the layers of every point to its virtual stages.
 
     even (else balanced, of one chunk each), recompute: (points,); kernel_s: what every kernel takes in an
     iteration, of all layers that it stands for [s], (kernels,).
     """
-    first, layers = dealing.first, np.diff(dealing.first)
-    at = np.concatenate([[0], np.cumsum(dealing.virtual * layers)])
-    offset = np.concatenate([[0], np.cumsum(dealing.virtual)])
+    first, layers = partition.first, np.diff(partition.first)
+    at = np.concatenate([[0], np.cumsum(partition.virtual * layers)])
+    offset = np.concatenate([[0], np.cumsum(partition.virtual)])
     held, again = np.zeros((2, at[-1]), dtype=np.int64)
     begins, ends = np.zeros((2, offset[-1]), dtype=np.int64)
     most, core = recomputed(recompute)
     own = np.zeros(first[-1])
     np.add.at(own, first[graph.point] + graph.layer, kernel_s / graph.times)
     chunked = Chunks(offset, layers, at, held, again, core, begins, ends)
-    _deal(dealing, even, most, own, chunked)
+    _deal(partition, even, most, own, chunked)
     return chunked
 
 
 @kernel
-def _deal(dealing: Dealing, even: Bools, most: Ints, layer_s: Floats, out: Chunks) -> None:
+def _deal(partition: LayerPartition, even: Bools, most: Ints, layer_s: Floats, out: Chunks) -> None:
     """Write what virtual stages hold.
 
     most: layers of each that are computed again, (points,); layer_s: of each of the graph's layers [s].
     """
-    order, kind, first = dealing.order, dealing.kind, dealing.first
+    order, kind, first = partition.order, partition.kind, partition.first
     for p in range(even.size):
         begin, count = order.offset[p], order.offset[p + 1] - order.offset[p]
-        virtual, hidden, before = dealing.virtual[p], dealing.hidden[p], dealing.before[p]
+        virtual, hidden, before = partition.virtual[p], partition.hidden[p], partition.before[p]
         starts = np.zeros(virtual, dtype=np.int64)
         if virtual > 1 and not even[p]:
             times = np.empty(count)

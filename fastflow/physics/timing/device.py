@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import look_up, vocabulary
+from fastflow.core.dedupe import factorize, map_values
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.sram import SramDesign
@@ -134,7 +134,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         unit_m=inputs["chip.mcu.m"],
         unit_k=inputs["chip.mcu.k"],
         unit_n=inputs["chip.mcu.n"],
-        dataflow=look_up(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
+        dataflow=map_values(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
         dealt_level=dealt,
         instances=instances,
         threshold=np.where(headroom > 1.0, inputs["tech.core.threshold_voltage"] / chip.cores.voltage, 0.0),
@@ -199,7 +199,7 @@ def _warp(texts: Texts) -> tuple[Floats, Floats]:
 
 def _of_dtype(inputs: Inputs, prefix: str, dtype: Texts) -> Bools:
     """Return what a chip has for each point's data type under a key by data type."""
-    names, place = vocabulary(dtype)
+    names, place = factorize(dtype)
     if not len(names):
         return np.zeros(0, dtype=np.bool_)
     columns = [inputs.get(f"{prefix}.{name}", np.zeros(dtype.size, dtype=np.bool_)) for name in names]

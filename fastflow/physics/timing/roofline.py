@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.core.dedupe import Words, hashes, kinds
+from fastflow.core.dedupe import Words, hashes, unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints, take
 from fastflow.physics.timing.device import Device, rates_of
@@ -89,7 +89,7 @@ def hierarchies_of(
         *device.bandwidth, device.dram_bandwidth, *device.capacity, *device.driven,
         device.threshold, device.headroom,
     )  # fmt: skip
-    first, place = kinds(columns, points)
+    first, place = unique_rows(columns, points)
     level = np.tile(np.arange(levels), first.size)
 
     def each(column: NDArray[Any]) -> NDArray[Any]:
@@ -98,7 +98,7 @@ def hierarchies_of(
     capacity = np.stack([column[first] for column in device.capacity], axis=1).reshape(-1)
     size, dealt = each(work.element_bytes), each(device.dealt_level)
     samples, seed = each(work.samples), each(work.seed)
-    one, tiles = kinds([capacity, size, level, dealt, samples, seed], level.size)
+    one, tiles = unique_rows([capacity, size, level, dealt, samples, seed], level.size)
     sets = make_tile_sets(capacity[one], size[one], level[one], dealt[one], samples[one], seed[one], thinned)
     bandwidth, driven = rates_of(device)
     return (
@@ -132,7 +132,7 @@ def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[
     thinned = not brute or bool((work.samples == 0).all())
     hierarchies, sets, key, hierarchy = hierarchies_of(device, work, thinned)
     gemms = Gemms(hierarchy[work.point[rows]], *take((work.m, work.k, work.n, work.batch), rows))
-    first, place = kinds(gemms, rows.size)
+    first, place = unique_rows(gemms, rows.size)
     distinct = take(gemms, first)
     if brute:
         return search_all(distinct, hierarchies, sets, levels), place
@@ -215,14 +215,14 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     )  # fmt: skip
     catalogue, listed = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
     single, batched = np.split(listed, 2)
-    one, machine = kinds((*of_machines, single, batched), work.samples.size)
+    one, machine = unique_rows((*of_machines, single, batched), work.samples.size)
     products = take(
         Products(
             point=machine[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch, strided=work.strided
         ),
         rows,
     )
-    first, place = kinds(products, rows.size)
+    first, place = unique_rows(products, rows.size)
     machines = machines_of(device, work.element_bytes, work.output_bytes, work.overlap, work.parts)
     launched = run_blocks(
         take(products, first), take(machines, one), take(device.library, one),

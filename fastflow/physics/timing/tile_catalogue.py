@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import vocabulary
+from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Ints, Texts
 
@@ -28,7 +28,7 @@ def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, I
     A tile with a side of 1 is for products with a vector. key: of the texts. Raises InputError where a tile
     is not two positive whole numbers, or the first one is a vector's.
     """
-    names, place = vocabulary(texts)
+    names, place = factorize(texts)
     listed = [_read_tiles(str(name), key) for name in names]
     offset = np.cumsum([0, *map(len, listed)])
     table = np.array([tile for tiles in listed for tile in tiles], dtype=np.float64).reshape(-1, 2)

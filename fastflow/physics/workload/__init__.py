@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import (
     Bools,
@@ -59,7 +59,7 @@ def build_graph(inputs: Inputs, numbers: Precision, by_layer: bool = False) -> G
     """
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
     points = inputs["model.training"].size
-    first, place = kinds([*model.values(), *numbers], points)
+    first, place = unique_rows([*model.values(), *numbers], points)
     if first.size == 1 and file.KEY not in model:
         one = _build_one(values_of(model), values_of(numbers._asdict()), by_layer)
         return one if points == 1 else spread(one, place)
@@ -146,7 +146,7 @@ def order_of(inputs: Inputs) -> Order | None:
     return order(inputs) if order else None
 
 
-def in_blocks(inputs: Inputs) -> bool:
+def has_layer_runs(inputs: Inputs) -> bool:
     """Say whether points are of models whose graph has layers that stand for several.
 
     inputs: at least `model.name`; all points of a call are of one family.
@@ -209,7 +209,7 @@ def transposed(inputs: Inputs) -> Bools:
     return inputs[key] if key else np.zeros(points, dtype=np.bool_)
 
 
-def unsuited(inputs: Inputs) -> Texts:
+def invalid_model_dims(inputs: Inputs) -> Texts:
     """Say for every point which sizes of its model do not go together, or are too large; or "", (points,).
 
     inputs: the columns of `model`. A file is held to the same when it is read.
@@ -245,6 +245,6 @@ def _structures(inputs: Inputs) -> Iterator[Ints]:
     own = [column.name for column in family_of(inputs).structure] if points else []
     shared = [inputs[key] for key in ("model.training", *of_types, *own) if key in inputs]
     shared += family_of(inputs).differ(inputs) if points else ()
-    first, place = kinds(shared, points)
+    first, place = unique_rows(shared, points)
     for structure in range(first.size):
         yield np.flatnonzero(place == structure)

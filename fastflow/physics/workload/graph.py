@@ -83,7 +83,7 @@ class Again(NamedTuple):
     lies: bool = False  # even where devices do not share it: as its maker leaves it
 
 
-class Facts(NamedTuple):
+class KernelSignature(NamedTuple):
     """What of a kernel decides what is exchanged after it, whatever its sizes."""
 
     phase: int
@@ -143,9 +143,9 @@ class Kernel(NamedTuple):
     own: Own = NOTHING
 
 
-Structure = tuple[Facts, ...]
+Structure = tuple[KernelSignature, ...]
 """The kernels of a point, without their sizes."""
-_facts_of = attrgetter(*Facts._fields)
+_facts_of = attrgetter(*KernelSignature._fields)
 _SYMBOLS = ("label", "form", "readers", "sums", "again", "statistics", "own")
 _OF_POINTS = ("offset", "names", "structures", "structure", "point")
 _NO_NAMES: Any = np.zeros(0, dtype=np.int64)
@@ -218,7 +218,7 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
         names=names,
-        structures=(tuple(Facts._make(_facts_of(one)) for one in kernels),),
+        structures=(tuple(KernelSignature._make(_facts_of(one)) for one in kernels),),
         structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
         own=_stack_own(kernels, points),

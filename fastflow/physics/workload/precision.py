@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import look_up
+from fastflow.core.dedupe import map_values
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Inputs, Reasons, Texts
 
@@ -104,13 +104,13 @@ def precision(inputs: Inputs) -> Precision:
     Without training there are no masters and no states.
     """
     training, how = inputs["model.training"], inputs["precision.master"]
-    operand = look_up(OPERAND_BYTES, inputs["model.dtype"])
-    output = look_up(OUTPUT_BYTES, inputs["model.dtype"])
-    quantised = look_up(QUANTIZED_BYTES, inputs["model.dtype"]) * np.where(training, COPIES, 1.0)
+    operand = map_values(OPERAND_BYTES, inputs["model.dtype"])
+    output = map_values(OUTPUT_BYTES, inputs["model.dtype"])
+    quantised = map_values(QUANTIZED_BYTES, inputs["model.dtype"]) * np.where(training, COPIES, 1.0)
     trained = np.where(training & (quantised > 0.0), output, operand)
 
     def of(role: str, default: Floats = operand) -> Floats:
-        own = look_up(_OWN_BYTES, inputs[f"precision.{role}"])
+        own = map_values(_OWN_BYTES, inputs[f"precision.{role}"])
         return np.where(own > 0.0, own, default)
 
     weight, gradient = of("weight", trained), of("gradient", trained)
@@ -126,19 +126,19 @@ def precision(inputs: Inputs) -> Precision:
         copies=np.where(training, quantised, 0.0),
         activation=of("activation", output),
         cache=of("cache", output),
-        attention=look_up(OPERAND_BYTES, attention_type(inputs)),
+        attention=map_values(OPERAND_BYTES, attention_type(inputs)),
         gradient=gradient,
         summed=np.where(adds, 2.0 * gradient, output),
         master=np.where(training, master, 0.0),
-        state=np.where(training, of("state") * look_up(STATES, inputs["model.optimizer"]), 0.0),
-        update_flop=look_up(UPDATE_FLOP, inputs["model.optimizer"]),
+        state=np.where(training, of("state") * map_values(STATES, inputs["model.optimizer"]), 0.0),
+        update_flop=map_values(UPDATE_FLOP, inputs["model.optimizer"]),
     )
 
 
 def wide_type(inputs: Inputs) -> Texts:
     """Return the data type of what every point's products make, (points,): bf16 where these quantise."""
     types: Texts = inputs["model.dtype"]
-    return np.where(look_up(QUANTIZED_BYTES, types) > 0.0, "bf16", types)
+    return np.where(map_values(QUANTIZED_BYTES, types) > 0.0, "bf16", types)
 
 
 def attention_type(inputs: Inputs) -> Texts:
@@ -181,14 +181,16 @@ def expert_type(inputs: Inputs) -> Texts:
     return np.where(has, stored, "bf16")
 
 
-def untrainable(inputs: Inputs, quantised: tuple[str, ...]) -> Texts:
+def invalid_training_types(inputs: Inputs, quantised: tuple[str, ...]) -> Texts:
     """Say for every point that trains in a data type of inference alone so; empty where it can, (points,).
 
     quantised: types of products alone that the model trains in.
     """
     types, training = inputs["model.dtype"], inputs["model.training"]
     reason = Reasons(types.size)
-    for i in np.flatnonzero(training & (look_up(QUANTIZED_BYTES, types) > 0.0) & ~np.isin(types, quantised)):
+    for i in np.flatnonzero(
+        training & (map_values(QUANTIZED_BYTES, types) > 0.0) & ~np.isin(types, quantised)
+    ):
         able = ", ".join([*(name for name, size in QUANTIZED_BYTES.items() if size == 0.0), *quantised])
         reason.add(i, str(InputError("model.dtype", types[i], f"one of {able} where model.training=true")))
     return reason.texts()

@@ -14,7 +14,7 @@ ROWS, INNER, COLS, GROUPS = "rows", "inner", "cols", "groups"
 """Sides of a kernel: of what it makes, and between the two that a product contracts. Groups of rows are
 dealt out whole: each goes to products of its own, such as an expert's."""
 SIDES = (ROWS, INNER, COLS, GROUPS)
-BROADCAST, PARTIAL = "B", "P"
+REPLICATE, PARTIAL = "B", "P"
 """Layouts of a tensor along an axis of the mesh, beside a split in a side."""
 OUTPUT = {ROWS: ROWS, COLS: COLS, GROUPS: GROUPS}
 """Of a kernel that is cut as what it makes is."""

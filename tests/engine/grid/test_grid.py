@@ -12,7 +12,7 @@ from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.config.messages import COMMAND_LINE
 from fastflow.core.errors import InputError
-from fastflow.core.tables import is_repeated
+from fastflow.core.tables import is_broadcast
 from fastflow.engine.grid.grid import Axis, Block, Share
 from fastflow.engine.grid.plan import plan
 
@@ -117,7 +117,7 @@ def test_many_points_cost_no_loop(composer):
     assert inputs["model.k"].tolist() == [1, 1000, 1, 1000]
     assert all(values.shape == (4,) for values in inputs.values())
     assert inputs["model.m"].flags.c_contiguous
-    assert is_repeated(inputs["model.n"])
+    assert is_broadcast(inputs["model.n"])
 
 
 def test_choices_are_the_final_ones(composer):
@@ -286,12 +286,12 @@ def test_inputs_that_do_not_vary_are_known_as_such(composer):
             expected = np.concatenate([one[key] for one in alone])
             assert column.dtype == expected.dtype, key
             assert column.tolist() == expected.tolist(), key
-            assert is_repeated(column) or (expected != expected[0]).any(), key
+            assert is_broadcast(column) or (expected != expected[0]).any(), key
     grid = plan(composer, overrides).grid
     assert [grid.label("net", 0, 2).tolist(), grid.label("tech", 7, 9).tolist()] == [
         ["ndr_x8", "xdr_x8"], ["n12", "n7"],
     ]  # fmt: skip
-    assert is_repeated(grid.label("tech", 0, 8))
+    assert is_broadcast(grid.label("tech", 0, 8))
 
 
 @pytest.mark.parametrize("config", [None, {"num_hidden_layers": 12, "vocab_size": 50257}])

@@ -16,7 +16,7 @@ import fastflow
 from fastflow.config.library import library_root
 from fastflow.core import jit as _jit
 from fastflow.core.errors import InputError
-from fastflow.core.tables import is_repeated
+from fastflow.core.tables import is_broadcast
 from fastflow.engine.dataset import schema
 from fastflow.performance import crossflow, results
 from fastflow.schema import RESULTS, find_result, result_order
@@ -32,7 +32,7 @@ def stand_in(monkeypatch):
 
     def predict(inputs):
         for values in inputs.values():
-            assert is_repeated(values) or (values.flags.c_contiguous and values.flags.writeable)
+            assert is_broadcast(values) or (values.flags.c_contiguous and values.flags.writeable)
         calls.append(inputs["model.m"].size)
         return inputs
 

@@ -7,7 +7,7 @@ from fastflow.config.library import hydra_rules
 from fastflow.core.errors import InputError
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.run import execute, workers
-from fastflow.engine.run.workers import Cluster, Lost, Stopped, Watch
+from fastflow.engine.run.workers import CancellationToken, Cluster, Lost, Stopped
 
 ITEMS = list("abcdefgh")
 
@@ -58,7 +58,7 @@ def upper(told, item):
 )
 def test_work_goes_on_as_long_as_losses_leave_something_done(monkeypatch, done, connected):
     cluster, heard = losing(monkeypatch, *done), []
-    assert cluster.map(upper, ITEMS, Watch(), heard.append) == [item.upper() for item in ITEMS]
+    assert cluster.map(upper, ITEMS, CancellationToken(), heard.append) == [item.upper() for item in ITEMS]
     assert sorted(heard) == [item.upper() for item in ITEMS]  # each once
     assert cluster.connected == connected
 
@@ -67,13 +67,13 @@ def test_work_goes_on_as_long_as_losses_leave_something_done(monkeypatch, done, 
 def test_two_losses_in_a_row_that_leave_nothing_done_are_told(monkeypatch, done, heard):
     cluster, told = losing(monkeypatch, *done), []
     with pytest.raises(Lost, match=r"a scheduler that keeps its workers \(gone\)"):
-        cluster.map(upper, ITEMS, Watch(), told.append)
+        cluster.map(upper, ITEMS, CancellationToken(), told.append)
     assert len(told) == heard
     assert cluster.connected == len(done) - 1
 
 
 def test_who_asks_to_stop_is_heard_after_a_loss(monkeypatch):
-    cluster, watch = losing(monkeypatch, 3), Watch()
+    cluster, watch = losing(monkeypatch, 3), CancellationToken()
     with pytest.raises(Stopped):
         cluster.map(upper, ITEMS, watch, lambda done: watch.ask() if done == "C" else None)
 

@@ -180,7 +180,7 @@ def test_what_a_task_carries_is_small():
     store = Store("/nowhere", study.grid)
     job = execute.Job(study.grid, study.settings, store.schema, store)
     assert len(pickle.dumps(job)) < 200_000  # once for each worker
-    assert len(pickle.dumps(execute.Watch())) < 1_000  # with each task, beside its number
+    assert len(pickle.dumps(execute.CancellationToken())) < 1_000  # with each task, beside its number
 
 
 def test_an_address_that_nobody_answers_is_one_line(monkeypatch, tmp_path):

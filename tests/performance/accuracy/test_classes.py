@@ -16,7 +16,7 @@ from fastflow.cli.commands.sweep import main as sweep
 from fastflow.config import catalog as shelf
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
-from fastflow.core.tables import repeated, take
+from fastflow.core.tables import broadcast_column, take
 from fastflow.engine.dataset.reader import find
 from fastflow.engine.grid.plan import plan
 from fastflow.performance.accuracy import table
@@ -222,9 +222,9 @@ def test_points_together_have_what_each_has_alone(points, alike):
     inputs = dict(zip((*TEXTS, *NUMBERS), columns, strict=True))
     rows = stock.size
     inputs["model.training"] = np.ones(rows, np.bool_)
-    inputs["chip.architecture"] = repeated(np.array(["hopper"]), rows)
-    inputs["chip.pinned.mcus"] = repeated(np.array([1]), rows)
-    inputs[alike] = repeated(inputs[alike][:1], rows)
+    inputs["chip.architecture"] = broadcast_column(np.array(["hopper"]), rows)
+    inputs["chip.pinned.mcus"] = broadcast_column(np.array([1]), rows)
+    inputs[alike] = broadcast_column(inputs[alike][:1], rows)
     together = typical_columns(inputs, stock)
     short = inputs | {alike: inputs[alike][:1]}
     assert np.array_equal(typical_errors(short, stock), together["typical_error"], equal_nan=True)

@@ -15,7 +15,7 @@ from fastflow.core.errors import InputError
 from fastflow.performance.auto import per_layer
 from fastflow.performance.auto.per_layer import ASKED, CHOSEN
 from fastflow.performance.auto.rank import rank
-from fastflow.performance.auto.resolve import settle
+from fastflow.performance.auto.resolve import resolve_strategy
 from fastflow.physics.parallelism.sharding.layout import LAYERS
 from tests.conftest import columns_of
 from tests.naive import per_layer as naive
@@ -76,7 +76,7 @@ def known(compose, summary):
 
 def chosen(point):
     """Return a point with its best cuts."""
-    settled = settle(columns_of([point | {ASKED: True}]))
+    settled = resolve_strategy(columns_of([point | {ASKED: True}]))
     return point | {key: str(settled[key][0]) for key in (*CHOSEN, LAYERS) if key in settled}
 
 

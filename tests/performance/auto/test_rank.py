@@ -5,7 +5,7 @@ import pytest
 
 import fastflow
 from fastflow.performance.auto import rank as strategies
-from fastflow.performance.auto.resolve import settle, settle_on_any
+from fastflow.performance.auto.resolve import resolve_strategy, settle_on_any
 from fastflow.physics.parallelism.strategy import every_strategy, parse
 from tests.conftest import columns_of
 from tests.naive import space as naive
@@ -94,14 +94,14 @@ def test_what_is_auto_is_settled_and_nothing_else(points, alone):
     fixed = points[0] | {"parallel.strategy": "CR-4-d4"}
     inputs = columns_of([points[0], fixed, points[3], points[0], *points[4:]])
     before = inputs["parallel.strategy"].copy()
-    found = settle(inputs)
+    found = resolve_strategy(inputs)
     best = [order[0] for order, _ in alone]
     expected = [best[0], "CR-4-d4", best[3], best[0], *best[4:]]
     assert found["parallel.strategy"].tolist() == expected
     assert (inputs["parallel.strategy"] == before).all()
     assert all(found[key] is inputs[key] for key in inputs if key != "parallel.strategy")
     given = columns_of([fixed, fixed])
-    assert settle(given) is given
+    assert resolve_strategy(given) is given
 
 
 def test_a_rehearsal_takes_a_strategy_that_cuts_in_every_way_there_is(points):

@@ -10,7 +10,7 @@ from fastflow.cli.commands.sweep import main
 from fastflow.core.errors import InputError
 from fastflow.core.tables import take
 from fastflow.performance.auto import transformer as layouts
-from fastflow.performance.auto.resolve import settle, settle_on_any
+from fastflow.performance.auto.resolve import resolve_strategy, settle_on_any
 from fastflow.performance.partial_predictions import lower_bounds
 from fastflow.physics.parallelism.bounds import limits, parse
 from fastflow.physics.parallelism.candidates import CHOSEN, every_layout
@@ -194,7 +194,7 @@ def test_a_rehearsal_takes_some_layout(compose):
 def test_the_rest_of_a_column_stays(compose):
     fixed = compose(*SMALL, "parallel.strategy=TP-2-d8", "parallel.zero=2")
     auto = compose(*SMALL, "parallel.strategy=auto")
-    found = settle(columns_of([fixed, auto]))
+    found = resolve_strategy(columns_of([fixed, auto]))
     assert [found[key][0] for key in CHOSEN] == ["TP-2-d8", 0, "auto", 2, "auto"]
     assert found["parallel.strategy"][1] != "auto"
 

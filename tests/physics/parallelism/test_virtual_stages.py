@@ -15,10 +15,10 @@ from fastflow.physics.parallelism.virtual_stages import (
     EVEN,
     crossings,
     deal,
-    dealing_of,
+    invalid_pipeline_partition,
     launched_again,
     layer_kinds,
-    undealt,
+    layer_partition_of,
 )
 from fastflow.physics.schedule.layer_times import (
     CONTEXT,
@@ -103,13 +103,13 @@ def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatche
     graph, order = model(pattern)
     expected = naive.deal(1, len(pattern), 1, stages, chunks)
     wanted = Wanted(stages, chunks)
-    dealing = dealing_of(graph, order, wanted)
-    reason = undealt(
-        dealing, wanted, {"parallel.split": np.array([EVEN]), "parallel.strategy": np.array(["d1"])}
+    partition = layer_partition_of(graph, order, wanted)
+    reason = invalid_pipeline_partition(
+        partition, wanted, {"parallel.split": np.array([EVEN]), "parallel.strategy": np.array(["d1"])}
     )[0]
     assert (expected is None) == (reason != "" and stages > 1)
     assume(expected is not None)
-    got = deal(graph, dealing, np.array([True]), np.array([recompute]), np.ones(graph.point.size))
+    got = deal(graph, partition, np.array([True]), np.array([recompute]), np.ones(graph.point.size))
     layers = got.layers[0]
     most = {"none": 0, "selective": 0, "full": 99}.get(recompute, recompute)
     again = np.zeros(layers, dtype=int)

@@ -21,7 +21,7 @@ from fastflow.performance.serving.method import predict_requests
 from fastflow.performance.serving.overload import overload_text
 from fastflow.performance.serving.requests.lengths import longest_of
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
-from fastflow.performance.serving.scenario import DISAGGREGATED, Question, ask
+from fastflow.performance.serving.scenario import DISAGGREGATED, ServingScenario, ask
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.strategy import Strategy, parse
@@ -52,7 +52,7 @@ class _Way(NamedTuple):
 class Apart(NamedTuple):
     """Servers of prefill and of decode, and what requests see; (points,)."""
 
-    prefill: Question
+    prefill: ServingScenario
     seen: Columns
     reason: Texts
 
@@ -146,7 +146,7 @@ def _with_rows(layouts: ServerLayouts, rows: Ints, others: ServerLayouts) -> Ser
     return ServerLayouts(*columns)
 
 
-def run_apart(asked: Question) -> Apart:
+def run_apart(asked: ServingScenario) -> Apart:
     """Return what requests see; asked: of servers that decode."""
     own = of_prefill(asked.inputs)
     prefill = ask(own, asked.prefill_layouts, prefills=True)
@@ -180,7 +180,7 @@ def run_apart(asked: Question) -> Apart:
     return Apart(prefill, columns, reason.astype(np.str_))
 
 
-def _way(asked: Question, prefill: Question) -> _Way:
+def _way(asked: ServingScenario, prefill: ServingScenario) -> _Way:
     """Return what sending a prompt's cache takes.
 
     Every device of a server sends its part, or receives one, whichever is more.
@@ -208,7 +208,7 @@ def _unsent(inputs: Inputs, sends: Floats) -> Texts:
     return reason.texts()
 
 
-def _refusal(asked: Question, prefill: Question, i: int) -> str:
+def _refusal(asked: ServingScenario, prefill: ServingScenario, i: int) -> str:
     """Say which servers do not hold the longest request."""
     longest = longest_of(asked.inputs)
     isl, both = longest.isl, longest.both

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.core.dedupe import look_up, vocabulary
+from fastflow.core.dedupe import factorize, map_values
 from fastflow.core.tables import (
     Bools,
     Columns,
@@ -21,8 +21,8 @@ from fastflow.core.tables import (
     Inputs,
     Ints,
     Texts,
+    broadcast_column,
     first_of,
-    repeated,
     stacked,
     take,
 )
@@ -226,7 +226,7 @@ def _predicted(inputs: Columns, ranks: Ints, queries: Ints, axes: Axes) -> dict[
         for one in sizes.values()
     ]
     asked: Columns = {
-        key: repeated(column[:1], own.size) if _alike(column) else column[own]
+        key: broadcast_column(column[:1], own.size) if _alike(column) else column[own]
         for key, column in inputs.items()
     }
     asked |= {
@@ -269,8 +269,8 @@ def _read(found: Prediction, inputs: Inputs, limiters: int) -> _Found:
 
 def _parts_of_model(graph: Graph, inputs: Inputs) -> Ints:
     """Return the part of the model that every kernel belongs to, (kernels,); inputs: of timed points."""
-    names, place = vocabulary(inputs[KEY])
-    parts, part = vocabulary(inputs[PART.name])
+    names, place = factorize(inputs[KEY])
+    parts, part = factorize(inputs[PART.name])
     table = np.zeros((len(names), len(parts), 1 + len(KINDS)), dtype=np.int64)
     for number, name in enumerate(names):
         layers = [1 + KINDS.index(kind) for kind in kinds_of(name)]
@@ -334,7 +334,7 @@ def _owned(found: Prediction, inputs: Inputs) -> Floats:
     size = precision(inputs).weight[graph.point]
     for one in shards.fused:
         if one.type is experts.TYPE:
-            size[one.rows] = look_up(OPERAND_BYTES, stored_experts(inputs))[graph.point[one.rows]]
+            size[one.rows] = map_values(OPERAND_BYTES, stored_experts(inputs))[graph.point[one.rows]]
     elements = 1.0 * graph.weights * shards.batch * shards.inner * shards.cols * graph.times
     owned: Floats = elements * size
     return owned

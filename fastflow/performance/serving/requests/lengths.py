@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.core.dedupe import kinds, vocabulary
+from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
 from fastflow.performance.serving.requests.load import Loads
 from fastflow.physics.workload.request_lengths import KEY, RequestLengths, read_lengths
@@ -49,7 +49,7 @@ def arrivals_of_files(inputs: Inputs) -> Ints:
     points, asked = inputs["serve.isl"].size, inputs["serve.requests"]
     if KEY not in inputs:
         return np.zeros(points, dtype=np.int64)
-    names, place = vocabulary(inputs[KEY])
+    names, place = factorize(inputs[KEY])
     arrivals = np.array([read_lengths(str(name)).sent.size for name in names], dtype=np.int64)[place]
     free = (inputs["serve.concurrency"] == 0) & (inputs["serve.rate"] == 0.0)
     follows = free & np.isin(inputs["serve.mode"], BATCHED) & (arrivals > 0)
@@ -84,7 +84,7 @@ def known_of(inputs: Inputs) -> Ints:
     return np.array([min(one.requests.isl.size, _most(one)) for one in files], dtype=np.int64)[place]
 
 
-def in_blocks(inputs: Inputs, loads: Loads, servers: Ints, rows: Ints) -> Iterator[tuple[Ints, Loads]]:
+def has_layer_runs(inputs: Inputs, loads: Loads, servers: Ints, rows: Ints) -> Iterator[tuple[Ints, Loads]]:
     """Yield some of the rows with their loads, which have the requests of files; so many as memory holds.
 
     servers: that share the requests of each point in turns; the first one's are sent.
@@ -101,7 +101,7 @@ def in_blocks(inputs: Inputs, loads: Loads, servers: Ints, rows: Ints) -> Iterat
 def _filled(inputs: Inputs, loads: Loads, servers: Ints) -> Loads:
     """Return loads with the requests of files."""
     files, place = _files(inputs)
-    shared, point = kinds([place, servers], place.size)
+    shared, point = unique_rows([place, servers], place.size)
     every = [_sent(files[place[i]], int(servers[i])) for i in shared.tolist()]
     counts = np.array([one.isl.size for one in every], dtype=np.int64)
     lengths = np.zeros((len(every), 2, counts.max()), dtype=np.int64)
@@ -133,7 +133,7 @@ def _most(file: _File) -> int:
 def _files(inputs: Inputs) -> tuple[list[_File], Ints]:
     """Return the files that points ask for, those whose arrivals are followed cut, and each point's place."""
     count = arrivals_of_files(inputs)
-    first, place = kinds([inputs[KEY], count], count.size)
+    first, place = unique_rows([inputs[KEY], count], count.size)
     found = []
     for i in first.tolist():
         one = read_lengths(str(inputs[KEY][i]))

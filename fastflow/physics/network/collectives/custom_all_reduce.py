@@ -25,10 +25,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts, repeated, where_read
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts, broadcast_column, where_read
 from fastflow.physics.network.collectives import nccl
 from fastflow.physics.network.collectives.algorithms import WAYS
 from fastflow.physics.network.collectives.nccl import LL0, MACHINES, PAIRS0, RANKS, REACHES, SIMPLE0
@@ -53,7 +53,7 @@ def exchange_of(inputs: Inputs) -> Texts:
     """Return what runs every point's exchanges beside the library, (points,)."""
     if EXCHANGE in inputs:
         return inputs[EXCHANGE]
-    return repeated(np.array([LIBRARY]), inputs["system.library"].size)
+    return broadcast_column(np.array([LIBRARY]), inputs["system.library"].size)
 
 
 def check_exchange(library: str, exchange: str) -> None:
@@ -71,14 +71,14 @@ def libraries_of(inputs: Inputs) -> tuple[Ints, Floats]:
     name = inputs["system.library"]
     runs: Bools = name == "nccl"
     if not runs.any():
-        return repeated(np.full(1, -1), name.size), np.zeros((0, SCALARS))
+        return broadcast_column(np.full(1, -1), name.size), np.zeros((0, SCALARS))
     ours = runs & (exchange_of(inputs) == PEER)
     columns = [
         *(where_read(runs, inputs, key, 0.0) for key in nccl.KEYS),
         *(where_read(ours, inputs, key, 0.0) for key in KEYS),
         ours.astype(np.float64),
     ]
-    first, place = kinds(columns, name.size)
+    first, place = unique_rows(columns, name.size)
     return np.where(runs, place, -1), np.stack([column[first] for column in columns], axis=1)
 
 

@@ -116,10 +116,10 @@ def _missing(maker: int, reader: int, whole: bool, gathered: bool) -> float:
             return 0.0
         return 1.0 * (reader - maker) if whole else 1.0 - maker / reader
     narrow, wide = min(maker, reader), max(maker, reader)
-    turned = 1.0 - narrow / wide if wide % narrow == 0 else 1.0
+    moved = 1.0 - narrow / wide if wide % narrow == 0 else 1.0
     if not whole:
-        return turned
-    return (turned if maker > reader else 0.0) + (reader - 1.0)
+        return moved
+    return (moved if maker > reader else 0.0) + (reader - 1.0)
 
 
 class _Border(NamedTuple):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds as kinds_of
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Inputs, Ints, Reasons, Texts
 from fastflow.core.yaml_file import listed, shown
@@ -141,7 +141,7 @@ def _write_tensor_parallel(inputs: Inputs, strategies: Strategies, layouts: Layo
         _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
         ~inputs["parallel.expert_tensor"],
     )  # fmt: skip
-    first, place = kinds_of([option[rows] for option in options], rows.size)
+    first, place = unique_rows([option[rows] for option in options], rows.size)
     for number, point in enumerate(rows[first].tolist()):
         assignment = tensor_parallel(*(option[point].item() for option in options))
         layouts.assignment[rows[place == number]] = number_of(assignment)
@@ -248,7 +248,7 @@ def _cuts_tokens(inputs: Inputs, strategies: Strategies) -> Bools:
     return cuts
 
 
-def undivided(inputs: Inputs, strategies: Strategies) -> Texts:
+def indivisible_dims(inputs: Inputs, strategies: Strategies) -> Texts:
     """Say for every point which size of its model a degree of its strategy does not divide; or "", (points,).
 
     inputs: of the family's `divided`.

@@ -20,7 +20,7 @@ from fastflow.physics.workload.graph import (
     Form,
     Structure,
 )
-from fastflow.physics.workload.sharding_rules import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS, SIDES
+from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIAL, REPLICATE, ROWS, SIDES
 
 _ACTIVATIONS, _DENSE = "activations", "dense"
 
@@ -79,35 +79,35 @@ def cut_in_two(structure: Structure, cuts: tuple[str, ...]) -> tuple[str, tuple[
 def made(cuts: tuple[str, ...], form: Form) -> str:
     """Return the layout of a kernel's output along an axis, before anything is exchanged."""
     cut = side(cuts, form)
-    return form.type.makes[cut] if cut else BROADCAST
+    return form.type.makes[cut] if cut else REPLICATE
 
 
-def home(cuts: tuple[str, ...], form: Form | None) -> str:
+def canonical_placement(cuts: tuple[str, ...], form: Form | None) -> str:
     """Return the layout in which a tensor lies along an axis; form: of its maker, None outside."""
     if form is None:
-        return BROADCAST
+        return REPLICATE
     found = made(cuts, form)
-    return lies_as_pass(cuts, form.dims) if found == PARTIAL else found
+    return placement_of_pass(cuts, form.dims) if found == PARTIAL else found
 
 
-def lies_as_pass(cuts: tuple[str, ...], dims: Dims) -> str:
+def placement_of_pass(cuts: tuple[str, ...], dims: Dims) -> str:
     """Return the layout along an axis in which a pass over a tensor would be cut."""
     for one, _, sides in _cutting(cuts, dims):
         for where, names in ((ROWS, dims.rows), (COLS, dims.cols), (GROUPS, dims.groups)):
             if (one in names or one == where != GROUPS) and where in sides:
                 return where
-    return BROADCAST
+    return REPLICATE
 
 
 def taken(cuts: tuple[str, ...], form: Form) -> str:
     """Return the layout along an axis of what a kernel reads, by the kernel's own sides."""
     cut = side(cuts, form)
-    return form.type.reads[form.operand][cut] if cut else BROADCAST
+    return form.type.reads[form.operand][cut] if cut else REPLICATE
 
 
 def is_shared(cuts: tuple[str, ...], form: Form) -> bool:
     """Say whether all that share an operand of a kernel need all of it, since others are cut."""
-    return form.operand > 0 and side(cuts, form) != "" and taken(cuts, form) == BROADCAST
+    return form.operand > 0 and side(cuts, form) != "" and taken(cuts, form) == REPLICATE
 
 
 def read(cuts: tuple[str, ...], form: Form) -> str:
@@ -116,13 +116,13 @@ def read(cuts: tuple[str, ...], form: Form) -> str:
     return COLS if found == INNER else found
 
 
-def gradient(cut: str, lies: str) -> str:
+def gradient(cut: str, placement: str) -> str:
     """Return the layout along an axis of the gradient of a tensor that lies so there.
 
     cut: the side of a kernel that the axis cuts. Of what all of its devices read each makes a part of the
     gradient, and of a sum of their parts each needs all of it.
     """
-    return {BROADCAST: PARTIAL, PARTIAL: BROADCAST}.get(lies, lies) if cut else lies
+    return {REPLICATE: PARTIAL, PARTIAL: REPLICATE}.get(placement, placement) if cut else placement
 
 
 def differentiated(cuts: tuple[str, ...], form: Form) -> str:
@@ -135,10 +135,10 @@ def added(cuts: tuple[str, ...], form: Form) -> str:
     return gradient(side(cuts, form), read(cuts, form))
 
 
-def turned(have: str, want: str) -> int:
+def collective_for(have: str, want: str) -> int:
     """Return the collective that turns one layout into another."""
     if have == PARTIAL:
-        return ALL_REDUCE if want == BROADCAST else REDUCE_SCATTER
-    if have in (want, BROADCAST):
+        return ALL_REDUCE if want == REPLICATE else REDUCE_SCATTER
+    if have in (want, REPLICATE):
         return NO_EXCHANGE
-    return ALL_GATHER if want == BROADCAST else ALL_TO_ALL
+    return ALL_GATHER if want == REPLICATE else ALL_TO_ALL

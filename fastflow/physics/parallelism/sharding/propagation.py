@@ -21,14 +21,14 @@ from fastflow.physics.parallelism.mesh import axes
 from fastflow.physics.parallelism.plans import Assignment
 from fastflow.physics.parallelism.sharding.placements import (
     added,
+    canonical_placement,
+    collective_for,
     differentiated,
-    home,
     is_shared,
-    lies_as_pass,
     made,
+    placement_of_pass,
     read,
     side,
-    turned,
 )
 from fastflow.physics.workload.graph import (
     ALL_GATHER,
@@ -45,12 +45,12 @@ from fastflow.physics.workload.graph import (
     PRODUCT,
     REDUCE_SCATTER,
     Dims,
-    Facts,
     Form,
+    KernelSignature,
     Structure,
 )
 from fastflow.physics.workload.ops import TYPES
-from fastflow.physics.workload.sharding_rules import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS, SIDES
+from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIAL, REPLICATE, ROWS, SIDES
 
 Layout = tuple[str, ...]
 """How a tensor lies along every axis. It says which side is split, not in which dimension of the side: an
@@ -84,7 +84,7 @@ class Exchange(NamedTuple):
 @lru_cache(maxsize=256)
 def axes_that_split(assignment: Assignment, where: str) -> int:
     """Return the axes that split a side of activations, as bits, whatever their dimensions are called."""
-    return axes(*(axis for axis, cuts in assignment if lies_as_pass(cuts, Dims()) == where))
+    return axes(*(axis for axis, cuts in assignment if placement_of_pass(cuts, Dims()) == where))
 
 
 class Split(NamedTuple):
@@ -120,41 +120,47 @@ def _along(
 
 def _summed(found: Collection[str]) -> str:
     """Return the layout along an axis of a sum of tensors that lie so, without an exchange."""
-    lie = set(found) - {BROADCAST} or {BROADCAST}
+    lie = set(found) - {REPLICATE} or {REPLICATE}
     return lie.pop() if len(lie) == 1 else PARTIAL  # each device's part among zeros
 
 
-def _turns(facts: Facts, assignment: Assignment) -> Iterator[tuple[int, Layout, Layout]]:
+def _turns(facts: KernelSignature, assignment: Assignment) -> Iterator[tuple[int, Layout, Layout]]:
     """Yield every tensor that is done after a kernel: of which columns, how it lies, how it is wanted."""
 
     def along(of: Callable[[tuple[str, ...], Form], str], form: Form) -> Layout:
         return tuple(of(cuts, form) for _, cuts in assignment)
 
     if facts.phase == FORWARD:
-        lies = along(home, facts.form)
-        yield SUMMED, along(made, facts.form), lies
+        placement = along(canonical_placement, facts.form)
+        yield SUMMED, along(made, facts.form), placement
         reads = dict.fromkeys(along(read, one) for one in facts.readers)
-        others = [one for one in reads if any(map(turned, lies, one))]  # that devices do not have
+        others = [
+            one for one in reads if any(map(collective_for, placement, one))
+        ]  # that devices do not have
         if others:  # they share one copy
             same = zip(*others, strict=True)
             of = SHARED if all(one.operand for one in facts.readers if along(read, one) in others) else READ
-            yield of, lies, tuple(one[0] if len({*one}) == 1 else BROADCAST for one in same)
+            yield of, placement, tuple(one[0] if len({*one}) == 1 else REPLICATE for one in same)
         return
     for maker, reader, lies_as_made in facts.again:
         want = along(read, reader)
         kept = (
-            home(cuts, maker) if lies_as_made or is_shared(cuts, reader) else one
+            canonical_placement(cuts, maker) if lies_as_made or is_shared(cuts, reader) else one
             for (_, cuts), one in zip(assignment, want, strict=True)
         )
         yield SHARED, tuple(kept), want
     for maker, adders in facts.sums:
         have = tuple(map(_summed, zip(*(along(added, one) for one in adders), strict=True)))
         if maker is None:  # whoever made it has not dealt it out
-            yield SUMMED, have, tuple(BROADCAST if one == PARTIAL else one for one in have)
+            yield SUMMED, have, tuple(REPLICATE if one == PARTIAL else one for one in have)
         else:  # all but the gradient of a product's output is for the one kernel that reads it
-            yield SUMMED, have, along(home if maker.type.kind == PRODUCT else differentiated, maker)
+            yield (
+                SUMMED,
+                have,
+                along(canonical_placement if maker.type.kind == PRODUCT else differentiated, maker),
+            )
     for one in facts.readers:
-        yield READ, along(home, one), along(differentiated, one)
+        yield READ, along(canonical_placement, one), along(differentiated, one)
 
 
 # a tensor grows in the last of them, and shrinks in the first
@@ -166,7 +172,7 @@ def _turn(of: int, have: Layout, want: Layout, names: Sequence[str]) -> Iterator
     now = dict(zip(names, have, strict=True))
     wanted = dict(zip(names, want, strict=True))
     for collective in _IN_TURN:
-        along = [axis for axis in names if turned(now[axis], wanted[axis]) == collective]
+        along = [axis for axis in names if collective_for(now[axis], wanted[axis]) == collective]
         if along:
             after = now | {axis: wanted[axis] for axis in along}
             # a gather is of what there is after it; all-to-all, of what one device deals out
@@ -178,7 +184,7 @@ def _turn(of: int, have: Layout, want: Layout, names: Sequence[str]) -> Iterator
             now = after
 
 
-def _exchanges(facts: Facts, assignment: Assignment) -> Iterator[Exchange]:
+def _exchanges(facts: KernelSignature, assignment: Assignment) -> Iterator[Exchange]:
     """Yield what is exchanged after a kernel, sums first; tensors that turn alike go together."""
     names = [axis for axis, _ in assignment]
     every = [one for turn in _turns(facts, assignment) for one in _turn(*turn, names)]
@@ -212,7 +218,7 @@ class _Sides(NamedTuple):
 
 
 @lru_cache(maxsize=4096)  # repeated layers are alike
-def _split(facts: Facts, assignment: Assignment) -> Split:
+def _split(facts: KernelSignature, assignment: Assignment) -> Split:
     form, products = facts.form, [one for one in facts.readers if one.type.kind == PRODUCT]
     sides = _Sides(*(_along(assignment, form, side, (where,)) for where in SIDES))
     local = _local_sides(facts, assignment, sides)
@@ -226,8 +232,8 @@ def _split(facts: Facts, assignment: Assignment) -> Split:
         inner=local.inner,
         cols=local.cols,
         products=local.groups,
-        lies_rows=_along(assignment, form, home, _OF_ROWS) if has_rows else 0,
-        lies_cols=_along(assignment, form, home, (COLS,)),
+        lies_rows=_along(assignment, form, canonical_placement, _OF_ROWS) if has_rows else 0,
+        lies_cols=_along(assignment, form, canonical_placement, (COLS,)),
         read_rows=_along(assignment, reader, read, _OF_ROWS),
         read_cols=_along(assignment, reader, read, (COLS,)),
         sharing=sides.rows if form.type.gradient != NO_GRADIENT else 0,
@@ -239,7 +245,7 @@ def _split(facts: Facts, assignment: Assignment) -> Split:
     )
 
 
-def _local_sides(facts: Facts, assignment: Assignment, sides: _Sides) -> _Sides:
+def _local_sides(facts: KernelSignature, assignment: Assignment, sides: _Sides) -> _Sides:
     """Return the axes that cut the dimensions of one device's kernel, and those that deal its products out.
 
     A kernel on weights has no rows, and a pass those of its tensor. What a batched product deals out are its
@@ -261,13 +267,14 @@ def _local_sides(facts: Facts, assignment: Assignment, sides: _Sides) -> _Sides:
     return _Sides(rows, inner, cols, groups)
 
 
-def _is_read_whole(facts: Facts, assignment: Assignment, products: Sequence[Form]) -> bool:
+def _is_read_whole(facts: KernelSignature, assignment: Assignment, products: Sequence[Form]) -> bool:
     """Say whether products that read a tensor, or its gradient, need all of its columns."""
     if facts.phase == FORWARD:
         needed = [{read(cuts, one) for one in products} for _, cuts in assignment]
         return bool(products) and not any(COLS in one for one in needed)
     maker = products[0] if products else facts.form
     return any(
-        home(cuts, maker) == COLS and BROADCAST in {differentiated(cuts, one) for one in products}
+        canonical_placement(cuts, maker) == COLS
+        and REPLICATE in {differentiated(cuts, one) for one in products}
         for _, cuts in assignment
     )

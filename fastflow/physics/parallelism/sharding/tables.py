@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Ints, Reasons, Texts
 from fastflow.physics.parallelism.mesh import AXES, DATA, PIPELINE, REPLICAS, SHARDS
@@ -91,7 +91,7 @@ def uncut(graph: Graph, layouts: Layouts) -> Texts:
     if not named.any():
         return reason.texts()
     every, rows = assignments(), np.flatnonzero(named)
-    first, place = kinds([graph.structure[rows], *layouts.assignment[rows].T], rows.size)
+    first, place = unique_rows([graph.structure[rows], *layouts.assignment[rows].T], rows.size)
     for number, i in enumerate(rows[first].tolist()):
         structure, alike = graph.structures[graph.structure[i]], rows[place == number]
         ways = [every[one] for one in layouts.assignment[i].tolist()]

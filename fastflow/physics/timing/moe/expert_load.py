@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints, take
 
@@ -223,7 +223,7 @@ def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
     known = known if known.tokens.size < MOST_KEPT else _NOTHING[0]
     loads = loads if known.tokens.size else _NOTHING[1]
     every = Routings(*map(np.concatenate, zip(known, routings, strict=True)))
-    first, place = kinds(every, every.tokens.size)
+    first, place = unique_rows(every, every.tokens.size)
     new = first[known.tokens.size :]
     if new.size:
         known, further = take(every, first), take(every, new)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints, take
 from fastflow.physics.timing.device import Device, Library
@@ -259,9 +259,9 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
 
     loads: of distinct routings; routing: which of these each product has.
     """
-    first, place = kinds((grouped[0], routing, *grouped[2:]), routing.size)
+    first, place = unique_rows((grouped[0], routing, *grouped[2:]), routing.size)
     distinct, own = take(grouped, first), take(routing, first)
-    one, machine = kinds((distinct.point, distinct.size, distinct.output), own.size)
+    one, machine = unique_rows((distinct.point, distinct.size, distinct.output), own.size)
     point = distinct.point[one]
     here, order = take(device, point), np.full(point.size, ORDER)
     unsplit = np.ones(point.size, dtype=np.int64)

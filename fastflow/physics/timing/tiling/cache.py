@@ -18,7 +18,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.core.dedupe import Words, kinds, mixed
+from fastflow.core.dedupe import Words, mixed, unique_rows
 from fastflow.core.tables import Ints, take
 from fastflow.physics.timing.tiling.search import search_tilings
 from fastflow.physics.timing.tiling.search_space import Gemms, Hierarchies, Tilings
@@ -56,7 +56,7 @@ class Kept:
         place, rest = self._place(other), np.arange(tag.size)
         with self._lock:
             while rest.size:
-                apart, _ = kinds([place[rest]], rest.size)  # one GEMM for each set of places
+                apart, _ = unique_rows([place[rest]], rest.size)  # one GEMM for each set of places
                 one, rest = rest[apart], np.delete(rest, apart)
                 there = self._tag[place[one]]
                 free = (there == 0) | (there == tag[one, None])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.dedupe import look_up
+from fastflow.core.dedupe import map_values
 from fastflow.core.field import Column, count
 from fastflow.core.tables import Floats, Inputs
 from fastflow.physics.workload.family import Family, alone, independent
@@ -23,10 +23,10 @@ def network(points: Inputs) -> Network:
     """Return the network of each point's product; A and C lie in memory beside B."""
     m, k, n = (points[f"model.{side}"] for side in "mkn")
     dtype, batch = points["model.dtype"], points["model.batch"]
-    written = look_up(QUANTIZED_BYTES, dtype)
+    written = map_values(QUANTIZED_BYTES, dtype)
     own, quantising = 1.0 * k, []
     if written[0] > 0.0:
-        own *= written / look_up(OUTPUT_BYTES, dtype)  # as columns of what was quantised
+        own *= written / map_values(OUTPUT_BYTES, dtype)  # as columns of what was quantised
         if not points["model.quantized"][0]:
             quantising = _quantising(points, written)
             own += k

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import vocabulary
+from fastflow.core.dedupe import factorize
 from fastflow.core.field import text
 from fastflow.core.tables import Bools, Inputs, Ints
 from fastflow.core.yaml_file import (
@@ -268,7 +268,7 @@ def _name(where: str, entry: Any, taken: Iterable[str]) -> str:
 
 def _outlines(inputs: Inputs) -> Ints:
     """Return layers, rows and sequences of every point's file, shape (points, 3)."""
-    files, place = vocabulary(inputs[KEY])
+    files, place = factorize(inputs[KEY])
     return np.array([outline(one) for one in files], dtype=np.int64)[place]
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import look_up
+from fastflow.core.dedupe import map_values
 from fastflow.core.field import count, text
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.autodiff import backward, forward
@@ -59,7 +59,7 @@ PARTS = ("all", "forward", "backward_inputs", "backward_weights")
 def network(points: Inputs) -> Network:
     """Return the network of each point's layer."""
     of = {
-        name: look_up({cell: float(one[place]) for cell, one in CELLS.items()}, points["model.cell"])
+        name: map_values({cell: float(one[place]) for cell, one in CELLS.items()}, points["model.cell"])
         for place, name in enumerate(Cell._fields)
     }
     h, batch, steps = points["model.hidden"], points["model.batch"], points["model.sequence"]

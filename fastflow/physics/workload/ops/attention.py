@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import once_a_row
+from fastflow.core.dedupe import compute_unique_rows
 from fastflow.core.tables import Bools, Floats, Ints, take
 from fastflow.core.yaml_file import MOST, listed, wrong
 from fastflow.physics.timing.attention.backward import time_attention_backward
@@ -30,7 +30,7 @@ from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS
 from fastflow.physics.workload.network import Amount, KernelType, Network, Node, Side, Size
 from fastflow.physics.workload.ops.batched_gemm import TYPE as BATCH
 from fastflow.physics.workload.precision import Precision, attention_type, wide_type
-from fastflow.physics.workload.sharding_rules import BROADCAST, COLS, GROUPS, ROWS, Share
+from fastflow.physics.workload.sharding_rules import COLS, GROUPS, REPLICATE, ROWS, Share
 
 FEW_QUERIES = 16
 """Of a sequence, for which kernels of a file are those for decoding, where it has more keys."""
@@ -193,9 +193,9 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     work, backward = _work(share), share.own.get("backward", np.zeros(share.m.size)) > 0.0
     flop = _flop(work, work.causal, backward)
     if not backward.any():
-        return once_a_row(partial(time_attention, device), work), flop
+        return compute_unique_rows(partial(time_attention, device), work), flop
     every = [
-        (rows, once_a_row(partial(time, device), take(work, rows)))
+        (rows, compute_unique_rows(partial(time, device), take(work, rows)))
         for chosen, time in ((~backward, time_attention), (backward, time_attention_backward))
         if (rows := np.flatnonzero(chosen)).size
     ]
@@ -207,7 +207,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
 def _time_few(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time kernels of few queries."""
     work = decodes_of(share)
-    return once_a_row(partial(time_decoding, device), work), _flop(
+    return compute_unique_rows(partial(time_decoding, device), work), _flop(
         work, share.own["causal"] > 0.0, np.zeros_like(work.shared)
     )
 
@@ -261,7 +261,7 @@ def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
     return wanted[0] if len(cols) == 1 else 0
 
 
-_OF_ALL = {ROWS: BROADCAST, COLS: COLS, GROUPS: ROWS}
+_OF_ALL = {ROWS: REPLICATE, COLS: COLS, GROUPS: ROWS}
 TYPE = KernelType(
     name="attention",
     title="attention",

@@ -13,7 +13,7 @@ from fastflow.core.yaml_file import MOST, listed, wrong
 from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, Dims, Kernel
 from fastflow.physics.workload.network import Amount, KernelType, Network, Node, Side, Size
 from fastflow.physics.workload.precision import Precision
-from fastflow.physics.workload.sharding_rules import BROADCAST, COLS, GROUPS, INNER, ROWS
+from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, REPLICATE, ROWS
 
 
 def _sized(kernel: Kernel, node: Node, rows: Size, inner: Size, cols: Size) -> Kernel:
@@ -83,7 +83,7 @@ TYPE = KernelType(
     sides={ROWS: GROUPS, INNER: COLS, COLS: COLS},
     reads=(
         {ROWS: ROWS, COLS: COLS, GROUPS: ROWS},
-        {ROWS: BROADCAST, COLS: COLS, GROUPS: ROWS},
+        {ROWS: REPLICATE, COLS: COLS, GROUPS: ROWS},
     ),
     makes={ROWS: ROWS, COLS: COLS, GROUPS: ROWS},
     needs=("batch", "rows", "inner", "cols"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastflow.physics.workload.graph import ON_ACTIVATIONS, SPARSE, Kernel
 from fastflow.physics.workload.network import AMOUNTS, KernelType, Network
 from fastflow.physics.workload.precision import Precision
-from fastflow.physics.workload.sharding_rules import BROADCAST, COLS, INNER, PARTIAL, ROWS
+from fastflow.physics.workload.sharding_rules import COLS, INNER, PARTIAL, REPLICATE, ROWS
 
 # Elements that are read and written, per element looked up: a row in, a row out; its gradient, a row of the
 # table's in, out.
@@ -38,7 +38,7 @@ TYPE = KernelType(
     kind=ON_ACTIVATIONS,
     gradient=SPARSE,
     sides={ROWS: ROWS, COLS: COLS},  # the table is cut by the name of its rows alone
-    reads=({ROWS: ROWS, INNER: INNER, COLS: BROADCAST},),
+    reads=({ROWS: ROWS, INNER: INNER, COLS: REPLICATE},),
     makes={ROWS: ROWS, INNER: PARTIAL, COLS: COLS},
     needs=("vocabulary", "cols"),
     takes=("rows", *AMOUNTS),

@@ -29,7 +29,7 @@ from fastflow.physics.workload.graph import (
 from fastflow.physics.workload.network import OUTSIDE, KernelType, Network, Node, Size
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, Precision
-from fastflow.physics.workload.sharding_rules import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS
+from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIAL, REPLICATE, ROWS
 
 
 def _inside(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
@@ -173,7 +173,7 @@ TYPE = KernelType(
     kind=PRODUCT,
     gradient=DENSE,
     sides={ROWS: ROWS, INNER: INNER, COLS: COLS},
-    reads=({ROWS: ROWS, INNER: INNER, COLS: BROADCAST, GROUPS: GROUPS},),
+    reads=({ROWS: ROWS, INNER: INNER, COLS: REPLICATE, GROUPS: GROUPS},),
     makes={ROWS: ROWS, INNER: PARTIAL, COLS: COLS, GROUPS: GROUPS},
     needs=("inner", "cols"),
     takes=("rows", "steps", "groups", "reads"),

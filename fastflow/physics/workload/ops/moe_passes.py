@@ -22,7 +22,7 @@ from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.ops.grouped_gemm import mixture_of_file, routings
 from fastflow.physics.workload.ops.rowwise import TYPE as ROWWISE
 from fastflow.physics.workload.precision import Precision, expert_type
-from fastflow.physics.workload.sharding_rules import BROADCAST, GROUPS, INNER, OUTPUT, PARTIAL, Share
+from fastflow.physics.workload.sharding_rules import GROUPS, INNER, OUTPUT, PARTIAL, REPLICATE, Share
 
 _KERNELS = {
     "route": ("route", "sort"),
@@ -58,7 +58,7 @@ def _of_file(
     return node._replace(own=own, moves=moves, backward_moves=moves, dims=dims)
 
 
-def _type(name: str, base: KernelType, *needs: str, reads: str = BROADCAST, makes: str = "") -> KernelType:
+def _type(name: str, base: KernelType, *needs: str, reads: str = REPLICATE, makes: str = "") -> KernelType:
     """Return a type; reads, makes: how tensors lie where an axis deals the experts that they belong to."""
     if makes:
         base = replace(base, reads=({**OUTPUT, INNER: reads},), makes={**OUTPUT, INNER: makes})

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import look_up, vocabulary
+from fastflow.core.dedupe import factorize, map_values
 from fastflow.core.field import Column, count, text
 from fastflow.core.tables import Bools, Inputs, single
 from fastflow.physics.workload.models.transformer.layer_pattern import (
@@ -173,7 +173,7 @@ def sizes_of(points: Inputs) -> Sizes:
         "experts": _or(given["experts"], 1), "topk": _or(given["topk"], 1),
         "expert_ffn": expert_ffn, "shared_ffn": shared,
         "positions": _or(given["positions"], given["sequence"]),
-        "activation_bytes": single(look_up(OUTPUT_BYTES, points["model.dtype"]).astype(np.int64)),
+        "activation_bytes": single(map_values(OUTPUT_BYTES, points["model.dtype"]).astype(np.int64)),
     }  # fmt: skip
     return Sizes(**given | known)
 
@@ -215,7 +215,7 @@ def _unfit_heads(inputs: Inputs) -> Iterator[Unfit]:
 
 def _unfit_patterns(inputs: Inputs) -> Iterator[Unfit]:
     """Yield what does not go with the kinds of layers that there are."""
-    names, place = vocabulary(inputs[KEY])
+    names, place = factorize(inputs[KEY])
     kinds = [" ".join(kinds_of(name)).split() for name in names]
     fewest = [fewest_layers(name) for name in names]
     for number, least in enumerate(fewest):

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fastflow.core.dedupe import kinds
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Ints, Texts
 from fastflow.physics.workload.family import Order
@@ -90,7 +90,7 @@ def order(patterns: Texts, layers: Ints, further: Ints) -> Order:
     patterns, layers, further (modules that predict further tokens): (points,). The written layers are the
     embedding, the kinds of the pattern, where there are such modules these and their heads, and the head.
     """
-    first, place = kinds([patterns, layers, further], layers.size)
+    first, place = unique_rows([patterns, layers, further], layers.size)
     every = []
     for i in first.tolist():
         pattern, names = parse(str(patterns[i])), kinds_of(str(patterns[i]))

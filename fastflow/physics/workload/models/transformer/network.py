@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fastflow.core.dedupe import look_up
+from fastflow.core.dedupe import map_values
 from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.graph import (
     ATTENTION,
@@ -90,7 +90,7 @@ def network(points: Inputs) -> Network:
             Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=further),
         ]
     layers.append(Layer("head", SOFTMAX, _head(points, size, made, tied)))
-    if points["model.training"][0] and look_up(QUANTIZED_BYTES, points["model.dtype"][:1])[0] > 0.0:
+    if points["model.training"][0] and map_values(QUANTIZED_BYTES, points["model.dtype"][:1])[0] > 0.0:
         layers = [layer._replace(nodes=quantised(layer.nodes, size)) for layer in layers]
     if not points["model.fused_gradients"][0]:
         layers = [layer._replace(nodes=tuple(map(_adding, layer.nodes))) for layer in layers]

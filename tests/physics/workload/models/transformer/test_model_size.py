@@ -9,7 +9,7 @@ import fastflow
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.core.errors import InputError
 from fastflow.core.tables import columns_of
-from fastflow.physics.workload import parameters_of, unsuited
+from fastflow.physics.workload import invalid_model_dims, parameters_of
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
 from fastflow.physics.workload.models.transformer.model_size import KEY, _read, with_size
 from tests.support.checks import cases
@@ -73,7 +73,7 @@ def test_any_dense_model_has_the_parameters_asked_for(exponent, heads, ratio, la
     }
     found = with_size({**DEFAULTS, **TYPES, **model, KEY: 10.0**exponent})
     columns = columns_of(found.items())
-    assert not unsuited(columns)[0]
+    assert not invalid_model_dims(columns)[0]
     assert parameters_of(columns)[0][0] == pytest.approx(10.0**exponent, rel=0.03)
     if found["model.hidden"] != hidden:
         assert found["model.heads"] % 8 == 0
