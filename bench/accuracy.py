@@ -23,8 +23,7 @@ from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.physics.timing.moe import layer
 from fastflow.physics.workload.graph import Own
-from fastflow.physics.workload.ops import grouped_gemm as experts
-from fastflow.physics.workload.ops import kv_cache
+from fastflow.physics.workload.ops import grouped_gemm, kv_cache
 
 TILES = (
     "16x64 64x16 16x128 128x16 32x32 32x64 64x32 32x128 128x32 64x64 128x64 64x128 256x64 64x256 128x128 "
@@ -127,7 +126,7 @@ def _even(*mixture: Any) -> Own:
     return _MIXTURE(*mixture[:4], 0.0)
 
 
-_MIXTURE = experts.mixture
+_MIXTURE = grouped_gemm.mixture
 _NO_TRIPS = (
     "mem.latency=0 s",
     *(f"tech.memory.{kind}.latency=0 s" for kind in ("cache", "scratchpad", "registers")),
@@ -162,7 +161,7 @@ WITHOUT_IN_DECODE: dict[str, Switch] = {
 }
 WITHOUT_IN_EXPERTS: dict[str, Switch] = {
     "as it is": ((), ()),
-    "even loads": ((), ((experts, "mixture", _even),)),
+    "even loads": ((), ((grouped_gemm, "mixture", _even),)),
     "passes at the achievable bandwidth": ((), ((layer, "PASS", 1.0),)),
     "no trips of top-k": ((), ((layer, "TOPK_TRIPS", 0.0),)),
     "no operations to scale blocks": ((), ((layer, "SCALE", 0.0),)),

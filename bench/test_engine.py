@@ -16,7 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from fastflow.config.composer import Composer
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.run import execute
-from fastflow.physics.timing.tiling import cache as solved
+from fastflow.physics.timing.tiling import cache
 
 PART_OF_A_MILLION = ("+sweeps=million", "tech=n12,n3", "mem=hbm2,hbm3")  # 144,000 points
 NETWORKS = "net=ndr_x8,xdr_x8,gdr_x8"
@@ -53,7 +53,7 @@ def test_two_threads(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
 
     def sweep(jobs: int, number: int) -> None:
         study = plan(Composer.of_library(), [*PART_OF_A_MILLION, f"engine.jobs={jobs}"])
-        solved.forget()
+        cache.forget()
         start = perf_counter()
         execute.store(study, tmp_path / f"{jobs}-{number}")
         seconds[jobs].append(perf_counter() - start)
@@ -89,17 +89,17 @@ def test_grid_of_transformers(benchmark: BenchmarkFixture, tmp_path: Path) -> No
 def test_gemms_solved_in_either_order(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """4,800 points in small chunks; on one thread, as two may solve the same GEMM at once."""
     found: list[int] = []
-    keep = solved.Kept.keep
+    keep = cache.Kept.keep
 
-    def count(self: solved.Kept, tag: solved.Words, *rest: Any) -> None:
+    def count(self: cache.Kept, tag: cache.Words, *rest: Any) -> None:
         found.append(tag.size)
         keep(self, tag, *rest)
 
-    monkeypatch.setattr(solved.Kept, "keep", count)
+    monkeypatch.setattr(cache.Kept, "keep", count)
 
     def gemms(*axes: str) -> int:
         run = plan(Composer.of_library(), [*axes, "engine.jobs=1", "engine.chunk=256"])
-        solved.forget()
+        cache.forget()
         found.clear()
         execute.collect(run)
         return sum(found)

@@ -15,7 +15,7 @@ from fastflow.config.library import hydra_rules
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run
 from fastflow.performance.crossflow import predict
-from fastflow.physics.timing.tiling import cache as solved
+from fastflow.physics.timing.tiling import cache
 
 POINT = ("tech=n7", "mem=hbm3", "parallel.strategy=RC-1-16-d32")
 AT_ONCE = 4096
@@ -27,7 +27,7 @@ def plan_of(*overrides: str) -> Run:
 
 
 def searched(planned: Run) -> Answer:
-    solved.forget()
+    cache.forget()
     return search_designs(planned, read_options(planned.first.leaves), None)
 
 
@@ -39,7 +39,7 @@ def all_at_once(answer: Answer) -> float:
     """Return the seconds that the model takes for the designs of a search in large batches."""
     table, space = answer.history.table(), answer.candidates.space
     designs = np.column_stack([table[key].to_numpy() for key in space.keys])
-    solved.forget()
+    cache.forget()
     begin = perf_counter()
     for first in range(0, len(designs), AT_ONCE):
         some = designs[first : first + AT_ONCE]

@@ -11,7 +11,7 @@ from test_tiling import seconds
 
 import fastflow
 from fastflow.performance.serving.analytic.steady_state import steady
-from fastflow.performance.serving.passes import tabulate as passes
+from fastflow.performance.serving.passes import tabulate
 from fastflow.performance.serving.simulator.run import simulate
 from tests.naive import serving as naive
 from tests.support.servers import LOAD, PLAIN, loads, many_likely, realistic, servers, walk
@@ -56,13 +56,13 @@ def test_fast_form_of_600_servers(benchmark: BenchmarkFixture) -> None:
 def test_a_grid_of_points_that_serve(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three layouts under 3,375 loads each: the fast form, from the grid to the frame, on one thread."""
     tabulated, sizes = [], "128,192,256,384,512,768,1024,1536,2048,3072,4096,5120,6144,7168,8192"
-    real = passes.tabulate
+    real = tabulate.tabulate
 
-    def counted(*arguments: Any) -> passes.Passes:
+    def counted(*arguments: Any) -> tabulate.Passes:
         tabulated.append(arguments[1].ranks.size)
         return real(*arguments)
 
-    monkeypatch.setattr(passes, "tabulate", counted)
+    monkeypatch.setattr(tabulate, "tabulate", counted)
     asked = (
         "serve=continuous", "server=vllm", "model=llama3_70b", "chip=h100_sxm", "system=dgx_h100",
         "model.dtype=fp8", "engine.jobs=1", "parallel.strategy=TP-2-d4,TP-4-d2,TP-8", f"serve.isl={sizes}",

@@ -13,7 +13,7 @@ from tilings import LEVELS, both_loops, hierarchy, shapes_64
 
 from fastflow.core.tables import Inputs, take
 from fastflow.performance.crossflow import predict
-from fastflow.physics.timing.tiling import cache as solved
+from fastflow.physics.timing.tiling import cache
 from fastflow.physics.timing.tiling.brute_force import search_all
 from fastflow.physics.timing.tiling.search import search_tilings
 from fastflow.physics.timing.tiling.search_space import Gemms, Tilings
@@ -106,7 +106,7 @@ def test_a_library_against_the_search(benchmark: BenchmarkFixture, points: Point
         both.append(inputs)
 
     def searched() -> None:
-        solved.forget()
+        cache.forget()
         predict(both[1])
 
     blocks, divisors = seconds(lambda: predict(both[0]), searched)

@@ -15,7 +15,7 @@ from fastflow.core.tables import Inputs, take
 from fastflow.physics.hardware.chip import generate
 from fastflow.physics.timing.device import device
 from fastflow.physics.timing.roofline import KernelWork, hierarchies_of
-from fastflow.physics.timing.tiling import brute_force as brute
+from fastflow.physics.timing.tiling import brute_force
 from fastflow.physics.timing.tiling.candidates import lay_tiles
 from fastflow.physics.timing.tiling.search_space import (
     TIME,
@@ -84,7 +84,7 @@ def both_loops(
 
     def in_numba() -> int:
         layout.best.column[0, TIME] = np.inf
-        return int(brute._try_all(problem, rates, layout, turn))
+        return int(brute_force._try_all(problem, rates, layout, turn))
 
     compiler = shutil.which("cc")
     if compiler is None:

@@ -26,10 +26,10 @@ from fastflow.analysis.measurements.kind import KINDS
 from fastflow.analysis.measurements.plan import PlannedFile, plan_file
 from fastflow.analysis.validation.error_metrics import accuracy
 from fastflow.analysis.validation.tables import predicted_tables
-from fastflow.config import catalog as shelf
+from fastflow.config import catalog
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
-from fastflow.core import jit as _jit
+from fastflow.core import jit
 from fastflow.core.errors import InputError
 from fastflow.core.version import version
 from fastflow.engine.grid.run import explaining
@@ -184,8 +184,8 @@ def _class_of(point: Point, kind: str, part: str) -> tuple[str, str, str, str, s
 def calibrated() -> set[str]:
     """Return the architectures of the library to whose chips something was calibrated."""
     found = set()
-    for chip in shelf.choices("chip"):
-        path = shelf.path_of("chip", chip)
+    for chip in catalog.choices("chip"):
+        path = catalog.path_of("chip", chip)
         assert path is not None
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         if "calibrated:" in str(content.get("source", "")) and chip != "pathfinding":
@@ -216,7 +216,7 @@ def classes(rows: pd.DataFrame) -> Iterator[tuple[table.Key, pd.DataFrame]]:
 def written(rows: pd.DataFrame) -> str:
     """Return the table of rows, as a file."""
     text = io.StringIO()
-    text.write(HEAD.format(version=version(), model=_jit.MODEL_DIGEST))
+    text.write(HEAD.format(version=version(), model=jit.MODEL_DIGEST))
     to = csv.writer(text, lineterminator="\n")
     to.writerow([*table.Key._fields, *table.Errors._fields, "files"])
     for key, group in sorted(classes(rows), key=lambda one: one[0]):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markdown_text import code, escaped, table
 
 from fastflow import evaluate
-from fastflow.config import catalog as shelf
+from fastflow.config import catalog
 from fastflow.config.cards import Figure, figures
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
@@ -19,10 +19,10 @@ TITLES = {
     "links": "Links of real machines", "chip": "Chips", "pins": "Pins", "system": "Systems", "cost": "Costs",
     "model": "Models", "precision": "Precisions", "parallel": "Parallelism", "tiling": "Tilings",
     "framework": "Frameworks", "serve": "Loads of servers", "server": "Servers",
-    "uncertainty": "Uncertainty", "engine": "Engines", shelf.STUDIES: "Studies",
+    "uncertainty": "Uncertainty", "engine": "Engines", catalog.STUDIES: "Studies",
 }  # fmt: skip
 _CHIP = "chip"
-_AS_FILES = (shelf.STUDIES, "links")
+_AS_FILES = (catalog.STUDIES, "links")
 """Groups that are no section of a configuration: they set keys of others."""
 _SAME = "as above"
 _OF_PRODUCTS = ("model=gemm", "system.devices=1", "uncertainty=off")
@@ -34,19 +34,19 @@ _FOUND = {"fp16": "compute_flops", "capacity": "dram_capacity_B", "rate": "dram_
 
 def library_pages() -> dict[str, str]:
     """Return a page for each group, by the group's name."""
-    return {group: _page(group) for group in shelf.groups()}
+    return {group: _page(group) for group in catalog.groups()}
 
 
 def _page(group: str) -> str:
-    usual, names = shelf.usual().get(group, ""), shelf.choices(group)
-    said = {name: shelf.about(path) if (path := shelf.path_of(group, name)) else "" for name in names}
-    way = "-m +sweeps=NAME" if group == shelf.STUDIES else f"{group}=NAME"
+    usual, names = catalog.usual().get(group, ""), catalog.choices(group)
+    said = {name: catalog.about(path) if (path := catalog.path_of(group, name)) else "" for name in names}
+    way = "-m +sweeps=NAME" if group == catalog.STUDIES else f"{group}=NAME"
     lines = [f"# {TITLES.get(group, group)}", "", f"The group `{group}`: choose with `{way}`."]
     lines += [f"Without a choice it is {_link(usual)}." if usual else "", ""]
     if group == _CHIP:
         lines += _table_of_chips(names)
     else:
-        sentences = ((_link(name), escaped(shelf.first_sentence(said[name]))) for name in names)
+        sentences = ((_link(name), escaped(catalog.first_sentence(said[name]))) for name in names)
         lines += table((group, "what it is"), sentences)
     for name in names:
         lines += [f"## {name}", "", escaped(said[name]), "", *_card(group, name)]
@@ -61,7 +61,7 @@ def _card(group: str, name: str) -> list[str]:
     """Return the figures of a choice with their sources; of one that sets keys of others, its file."""
     found = _figures(group, name)
     if not found:
-        path = shelf.path_of(group, name)
+        path = catalog.path_of(group, name)
         assert path is not None, (group, name)
         return ["```yaml", path.read_text(encoding="utf-8").rstrip(), "```", ""]
     uncertain = any(figure.spread for figure in found)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from markdown_text import code, escaped, table
 
-from fastflow import __main__ as by_name
+from fastflow import __main__
 from fastflow.cli.commands import COMMANDS
 from fastflow.config.cards import figures
 from fastflow.config.composer import Composer
@@ -82,9 +82,9 @@ def page_of_command_lines() -> str:
 def _help_texts() -> dict[str, str]:
     """Return what commands print under `--help`, by command."""
     asked: dict[str, Callable[[], object]] = {
-        "": partial(by_name.main, ["--help"]),
+        "": partial(__main__.main, ["--help"]),
         **{name: command.main for name, command in COMMANDS.items()},
-        **{name: partial(by_name.main, [name, "--help"]) for name in _OWN},
+        **{name: partial(__main__.main, [name, "--help"]) for name in _OWN},
     }
     texts = {}
     for name, run in asked.items():

@@ -11,7 +11,7 @@ import argcomplete
 from argcomplete.shell_integration import shellcode
 
 from fastflow.cli.library import PLURALS
-from fastflow.config import catalog as shelf
+from fastflow.config import catalog
 from fastflow.config.messages import COMMAND_LINE, one_of
 from fastflow.core.errors import InputError
 
@@ -40,7 +40,7 @@ def print_script(arguments: Sequence[str]) -> None:
 
 def overrides(prefix: str, parsed_args: Namespace, **_: Any) -> Iterable[str]:
     """Return how an override that begins with a prefix may go on."""
-    return shelf.continuations(prefix, [text for text in parsed_args.overrides or [] if "=" in text])
+    return catalog.continuations(prefix, [text for text in parsed_args.overrides or [] if "=" in text])
 
 
 def complete(commands: Mapping[str, str]) -> None:
@@ -52,7 +52,7 @@ def complete(commands: Mapping[str, str]) -> None:
     for name, what in commands.items():
         command = each.add_parser(name, help=what, add_help=False)
         if name == "list":
-            command.add_argument("group", choices=[*shelf.groups(), *PLURALS])
+            command.add_argument("group", choices=[*catalog.groups(), *PLURALS])
         elif name == "completion":
             command.add_argument("shell", choices=SHELLS)
         elif name == "report":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastflow.cli.argparse_commands import Parser
-from fastflow.config import catalog as shelf
+from fastflow.config import catalog
 from fastflow.config.messages import COMMAND_LINE, one_of, suggestion
 from fastflow.core.errors import InputError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PLURALS = {
     "chips": "chip", "technologies": "tech", "nodes": "tech", "memories": "mem", "networks": "net",
-    "models": "model", "systems": "system", "servers": "server", "studies": shelf.STUDIES,
+    "models": "model", "systems": "system", "servers": "server", "studies": catalog.STUDIES,
 }  # fmt: skip
 """What groups are called where several of their choices are meant."""
 _CHIP = "chip"
@@ -52,9 +52,9 @@ def list_library(arguments: Sequence[str]) -> None:
     from fastflow.reporting.terminal import library as shown
 
     own = _own(given.config_dir)
-    groups, usual = shelf.groups(own), shelf.usual(own)
+    groups, usual = catalog.groups(own), catalog.usual(own)
     if not given.group:
-        every = {group: shelf.choices(group, own) for group in groups}
+        every = {group: catalog.choices(group, own) for group in groups}
         shown.show_groups(
             (group, len(names), usual.get(group, ""), ", ".join(names)[:_WIDTH])
             for group, names in every.items()
@@ -67,9 +67,9 @@ def list_library(arguments: Sequence[str]) -> None:
     if group == _CHIP:
         _list_chips(own, usual[_CHIP])
         return
-    names = shelf.choices(group, own)
-    paths = [(name, shelf.path_of(group, name, own)) for name in names]
-    rows = [(name, shelf.first_sentence(shelf.about(path)) if path else "") for name, path in paths]
+    names = catalog.choices(group, own)
+    paths = [(name, catalog.path_of(group, name, own)) for name in names]
+    rows = [(name, catalog.first_sentence(catalog.about(path)) if path else "") for name, path in paths]
     shown.show_choices(group, usual.get(group, ""), rows)
 
 
@@ -80,7 +80,7 @@ def _list_chips(own: Path | None, usual: str) -> None:
     from fastflow.config.library import hydra_rules
     from fastflow.reporting.terminal.library import show_chips
 
-    names = shelf.choices(_CHIP, own)
+    names = catalog.choices(_CHIP, own)
     of_products = ("model=gemm", "model.dtype=fp16", "system.devices=1", "uncertainty=off")
     frame = evaluate(f"chip={','.join(names)}", *of_products, config_dir=own)
     with hydra_rules():
@@ -113,7 +113,7 @@ def show_choice(arguments: Sequence[str]) -> None:
 
     sections = [text for text in given.overrides if "=" not in text]
     overrides = [text for text in given.overrides if "=" in text]
-    groups = [group for group in shelf.groups(own) if group != shelf.STUDIES]
+    groups = [group for group in catalog.groups(own) if group != catalog.STUDIES]
     named = [text.lstrip("+").partition("=")[0].partition(".")[0] for text in overrides]
     asked = sections or list(dict.fromkeys(name for name in named if name in groups))
     with hydra_rules():
@@ -126,8 +126,8 @@ def show_choice(arguments: Sequence[str]) -> None:
         for section, card in zip(asked, cards, strict=True):
             group = section.partition(".")[0]
             choice = chosen.get(group, "")
-            path = shelf.path_of(group, choice, own)
-            words = [shelf.about(path)] if path else []
+            path = catalog.path_of(group, choice, own)
+            words = [catalog.about(path)] if path else []
             words += [f"Assumed: {one}." for one in taken if f"{group}=" in one]
             if section == _CHIP:
                 words += _made(overrides, found, own)

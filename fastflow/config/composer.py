@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from fastflow.config import fast_composer as plain
+from fastflow.config import fast_composer
 from fastflow.config.default_system import brought_machine, overrides_for
 from fastflow.config.hydra_composer import COMPOSITION_ERRORS, Composition, HydraComposer, flatten
 from fastflow.config.hydra_errors import translated
@@ -146,8 +146,8 @@ class Composer(HydraComposer):
         leaves = {key: value for key, value in composition.leaves.items() if wanted(key)}
         if isinstance(composition.content, dict):
             try:
-                return plain.resolved(composition.content, leaves)
-            except (plain.Unusual, *COMPOSITION_ERRORS):
+                return fast_composer.resolved(composition.content, leaves)
+            except (fast_composer.Unusual, *COMPOSITION_ERRORS):
                 pass  # what follows resolves anything, or says why not
         try:
             every = flatten(composition.config, resolve=True)

@@ -20,7 +20,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
-from fastflow.config import fast_composer as plain
+from fastflow.config import fast_composer
 from fastflow.config.file_cache import Repository, group_of, path_of_config
 from fastflow.config.messages import COMMAND_LINE, first_line, path_of
 
@@ -90,8 +90,8 @@ class Composition:
         """Return the value of a key as plain containers, a scalar resolved; None without one."""
         if isinstance(self.content, dict):
             try:
-                return plain.selected(self.content, key)
-            except plain.Unusual:
+                return fast_composer.selected(self.content, key)
+            except fast_composer.Unusual:
                 pass
         value = OmegaConf.select(self.config, key)
         return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
@@ -101,7 +101,7 @@ class Composition:
         """The leaves, dotted key to value as written, interpolations unresolved."""
         if isinstance(self.content, DictConfig):
             return flatten(self.content)
-        return plain.flat({name: part for name, part in self.content.items() if name != "hydra"})
+        return fast_composer.flat({name: part for name, part in self.content.items() if name != "hydra"})
 
 
 class HydraComposer:
@@ -127,7 +127,7 @@ class HydraComposer:
         self.known: dict[tuple[str, ...], Mapping[str, Any]] = {}
         """Overrides to the inputs of their point, where these follow from files that are read here alone."""
         self._parsed: dict[str, Override] = {}
-        self._chosen: dict[tuple[str, ...], tuple[dict[str, Any], plain.Found]] = {}
+        self._chosen: dict[tuple[str, ...], tuple[dict[str, Any], fast_composer.Found]] = {}
         self._contents: dict[tuple[str, str, bool], dict[str, Any]] = {}
         self._keys: dict[tuple[str, str, bool], frozenset[str]] = {}
         self._overridden: dict[str, frozenset[str]] = {}
@@ -166,7 +166,7 @@ class HydraComposer:
         parsed = self.read(overrides)
         try:
             return self._compose_plain(parsed, tuple(overrides))
-        except (plain.Unusual, *COMPOSITION_ERRORS):
+        except (fast_composer.Unusual, *COMPOSITION_ERRORS):
             with _only_hydra(overrides):
                 return self._compose_by_hydra(parsed, tuple(overrides))
 
@@ -181,21 +181,21 @@ class HydraComposer:
                 self._chosen.clear()
             self._chosen[texts] = self._compose_choices(chosen)
         content, found = self._chosen[texts]
-        return Composition(plain.overridden(content, leaves), found.choices, found.files, overrides)
+        return Composition(fast_composer.overridden(content, leaves), found.choices, found.files, overrides)
 
-    def _compose_choices(self, chosen: list[Override]) -> tuple[dict[str, Any], plain.Found]:
+    def _compose_choices(self, chosen: list[Override]) -> tuple[dict[str, Any], fast_composer.Found]:
         """Compose what choices in groups come to, before leaves are set."""
-        found = plain.find_files(self.repository, self.config_name, chosen)
+        found = fast_composer.find_files(self.repository, self.config_name, chosen)
         content: dict[str, Any] = {}
         for default in found.files:
-            content = plain.merged(content, self._plain_content(default))
+            content = fast_composer.merged(content, self._plain_content(default))
         return content, found
 
     def _plain_content(self, default: ResultDefault) -> dict[str, Any]:
         """Return what a file adds to the configuration as plain containers, read once for each place."""
         key = (default.config_path or "", default.package or "", default.primary)
         if key not in self._contents:
-            self._contents[key] = plain.contents(self.content(default))
+            self._contents[key] = fast_composer.contents(self.content(default))
         return self._contents[key]
 
     def _compose_by_hydra(self, parsed: list[Override], overrides: tuple[str, ...]) -> Composition:
@@ -248,8 +248,8 @@ class HydraComposer:
     def sets(self, default: ResultDefault, key: str) -> bool:
         """Say whether a file sets a leaf, or something below it."""
         try:
-            return plain.has(self._plain_content(default), key)
-        except plain.Unusual:
+            return fast_composer.has(self._plain_content(default), key)
+        except fast_composer.Unusual:
             return any(f"{name}.".startswith(f"{key}.") for name in self.keys_of(default))
 
     def origin(self, key: str, composition: Composition) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.config import fast_composer as plain
+from fastflow.config import fast_composer
 from fastflow.config.composer import Composer
 from fastflow.config.hydra_composer import Composition, related
 from fastflow.config.model_inputs import INT64_MAX, Scalar, convert
@@ -121,7 +121,7 @@ def _stated(
     swept: set[str],
 ) -> Iterator[Stated]:
     set_there = list(
-        plain.flat(
+        fast_composer.flat(
             {
                 override.key_or_group: override.value()
                 for override in composer.read(composition.overrides)

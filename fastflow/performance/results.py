@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, broadcast_column, take
-from fastflow.performance import sharding_report as explanation
+from fastflow.performance import sharding_report
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.transformer_results import stacked_columns
 from fastflow.physics.cost.columns import Devices, iteration_columns
@@ -364,7 +364,7 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
     return columns
 
 
-def explain_layout(prediction: Prediction, point: int) -> list[explanation.Explained]:
+def explain_layout(prediction: Prediction, point: int) -> list[sharding_report.Explained]:
     """Return how every kernel of one point lies on its devices and what is exchanged after it, in order.
 
     Empty for a point without a time.
@@ -374,7 +374,7 @@ def explain_layout(prediction: Prediction, point: int) -> list[explanation.Expla
         return []
     layouts = take(prediction.parallelism.layouts, prediction.timed)
     known = sections(prediction.inputs)
-    return explanation.explain(
+    return sharding_report.explain(
         prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(place[0]),
         known.names[known.place[point]].tolist(),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fastflow.__main__ import COMMANDS, main
-from fastflow.config import catalog as shelf
+from fastflow.config import catalog
 from fastflow.config.cards import figures
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
@@ -98,28 +98,28 @@ def test_a_mistake_is_one_line(run, given, said):
 def test_groups_are_listed_with_their_choices(run):
     code, out, _ = run("list")
     assert code == 0
-    for group in shelf.groups():
+    for group in catalog.groups():
         assert f"\n{group} " in out
     assert "h100_sxm" not in out.splitlines()[0]
-    assert f" {len(shelf.choices('chip'))} " in next(line for line in out.splitlines() if "a100" in line)
+    assert f" {len(catalog.choices('chip'))} " in next(line for line in out.splitlines() if "a100" in line)
 
 
-@pytest.mark.parametrize("group", shelf.groups())
+@pytest.mark.parametrize("group", catalog.groups())
 def test_every_choice_says_what_it_is(run, group):
-    for name in shelf.choices(group):
-        words = shelf.about(shelf.path_of(group, name))
+    for name in catalog.choices(group):
+        words = catalog.about(catalog.path_of(group, name))
         assert len(words) > len(name), f"{group}/{name}.yaml begins with no comment"
     if group != "chip":
         code, out, _ = run("list", group)
         assert code == 0
-        assert all(f"\n{name} " in out for name in shelf.choices(group))
+        assert all(f"\n{name} " in out for name in catalog.choices(group))
 
 
 def test_chips_are_listed_with_what_they_have(run):
     code, out, _ = run("list", "chips")
     assert code == 0
     lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
-    assert set(shelf.choices("chip")) <= set(lines)
+    assert set(catalog.choices("chip")) <= set(lines)
     assert all(text in lines["h100_sxm"] for text in ("N5", "HBM3", "814 mm2", "700 W", "989 Tflop/s"))
     assert "nan" not in out
 
@@ -166,7 +166,7 @@ def test_every_figure_has_a_source(group):
     """Of technology, memory and real chips: what the backlog of a card would be."""
     with hydra_rules():
         composer = Composer.of_library()
-        for name in shelf.choices(group):
+        for name in catalog.choices(group):
             found = figures(composer, [f"{group}={name}"])
             own = [one for one in found if one.key.startswith(f"{group}.")]
             assert own

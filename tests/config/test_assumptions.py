@@ -8,7 +8,7 @@ import yaml
 
 import fastflow
 from fastflow.cli.commands.sweep import main as sweep
-from fastflow.config import catalog as shelf
+from fastflow.config import catalog
 from fastflow.config.assumptions import INSTEAD, OF, ORIGIN, assumptions
 from fastflow.config.composer import Composer
 from fastflow.config.model_inputs import ALTERNATIVE, MACHINE, convert, is_of_model
@@ -17,8 +17,8 @@ from fastflow.core.errors import InputError
 from fastflow.schema import OF_PREFILL, find_input
 from fastflow.schema.results import BETWEEN
 
-CONF = shelf.library_root() / "conf"
-CHIPS = shelf.choices("chip")
+CONF = catalog.library_root() / "conf"
+CHIPS = catalog.choices("chip")
 MODEL = ("model=llama3_8b",)
 
 
@@ -43,7 +43,7 @@ def test_every_chip_of_a_maker_says_which_machine_it_comes_in(composer):
     for chip in CHIPS:
         leaves = composer.compose([f"chip={chip}", "model=gemm"]).leaves
         assert (MACHINE in leaves) == ("chip.maker" in leaves), chip
-        assert leaves.get(MACHINE) in (*shelf.choices("system"), None), chip
+        assert leaves.get(MACHINE) in (*catalog.choices("system"), None), chip
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -151,8 +151,8 @@ BLOCKS = [
         choice,
         yaml.safe_load((CONF / group / f"{choice}.yaml").read_text(encoding="utf-8"))[ALTERNATIVE],
     )
-    for group in shelf.groups()[:-1]
-    for choice in shelf.choices(group)
+    for group in catalog.groups()[:-1]
+    for choice in catalog.choices(group)
     if f"\n{ALTERNATIVE}:" in (CONF / group / f"{choice}.yaml").read_text(encoding="utf-8")
 ]
 

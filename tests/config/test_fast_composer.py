@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from fastflow.config import fast_composer as plain
+from fastflow.config import fast_composer
 from fastflow.config.composer import Composer
 from fastflow.config.hydra_composer import flatten
 from fastflow.config.library import hydra_rules, library_root
@@ -251,7 +251,7 @@ def stopped_clock(monkeypatch):
         def now(cls):
             return cls(2026, 1, 2, 3, 4, 5, 678)
 
-    monkeypatch.setattr(plain, "datetime", Stopped)
+    monkeypatch.setattr(fast_composer, "datetime", Stopped)
     monkeypatch.setattr("hydra.core.utils.datetime", Stopped)
 
 
@@ -259,7 +259,7 @@ def through_hydra(composer):
     """Return a composer that leaves everything to Hydra and OmegaConf."""
 
     def unusual(*_):
-        raise plain.Unusual
+        raise fast_composer.Unusual
 
     slow = Composer(composer.loader, composer.config_name, origin=composer.origin_of_overrides)
     slow._compose_plain = unusual
@@ -434,7 +434,7 @@ class Decided:
             expected = None
         try:
             got = ours()
-        except plain.Unusual:
+        except fast_composer.Unusual:
             self.refused += expected is None
             self.left_to_hydra += expected is not None
             return
@@ -449,7 +449,7 @@ def test_merging_is_omegaconfs():
     @given(st.lists(TREES, min_size=2, max_size=3))
     def each(trees):
         decided.note(
-            lambda: functools.reduce(plain.merged, trees, {}),
+            lambda: functools.reduce(fast_composer.merged, trees, {}),
             lambda: OmegaConf.to_container(OmegaConf.merge(*trees)),
         )
 
@@ -498,7 +498,7 @@ def test_overriding_is_hydras():
             ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
             return OmegaConf.to_container(config)
 
-        decided.note(lambda: plain.overridden(tree, parsed), by_hydra)
+        decided.note(lambda: fast_composer.overridden(tree, parsed), by_hydra)
 
     each()
     assert decided.composed + decided.left_to_hydra + decided.refused == CASES

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import fastflow
-from fastflow.config import composer as composers
+from fastflow.config import composer
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.core.errors import InputError
@@ -108,7 +108,7 @@ def test_nothing_grows_without_end(home, monkeypatch):
         folder.mkdir()
         one = Composer.of_library(folder)
         one.read([f"model.batch={number}", "model=gemm"])
-    assert len(composers._KEPT.__dict__) <= composers._MOST_KEPT
+    assert len(composer._KEPT.__dict__) <= composer._MOST_KEPT
     for number in range(20):
         one = Composer.of_library(home)
         one.read([f"model.batch={number}"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.cli.commands.sweep import main as sweep
-from fastflow.config import catalog as shelf
+from fastflow.config import catalog
 from fastflow.config.composer import Composer
 from fastflow.config.messages import key_of, sets
 from fastflow.config.suggestions import advice_on_choice, advice_on_key
@@ -17,8 +17,8 @@ from fastflow.physics.parallelism.strategy import parse
 from fastflow.schema import INPUTS
 from tests.support.checks import cases
 
-GROUPS = [*shelf.usual()]
-CHOICES = {group: shelf.choices(group) for group in GROUPS}
+GROUPS = [*catalog.usual()]
+CHOICES = {group: catalog.choices(group) for group in GROUPS}
 LAST = {}
 for column in INPUTS:
     if "*" not in column.name:

@@ -10,7 +10,7 @@ import pytest
 from numba.core import event, types
 
 import fastflow
-from fastflow.core import jit as _jit
+from fastflow.core import jit
 from fastflow.core.jit import cache
 from fastflow.core.jit.cache import KernelCache
 from fastflow.core.jit.dispatcher import Kernel
@@ -30,12 +30,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "kernels"
 
 
-@_jit.kernel
+@jit.kernel
 def scaled(value):
     return FACTOR * value
 
 
-@_jit.kernel
+@jit.kernel
 def summed(values):
     total = 0.0
     for value in values:
@@ -43,7 +43,7 @@ def summed(values):
     return total
 
 
-@_jit.kernel
+@jit.kernel
 def copied(values):
     """An allocation, which Numba compiles as a function of its own."""
     out = np.empty(values.size)
@@ -51,7 +51,7 @@ def copied(values):
     return out
 
 
-@_jit.kernel
+@jit.kernel
 def difference(pair):
     return pair.first[0] - pair.second[0]
 
@@ -121,22 +121,22 @@ def test_a_kernel_that_was_loaded_is_a_part_of_others():
     assert numba.njit(namespace["caller"])(2.0) == 7.0
 
 
-@_jit.lean_kernel
+@jit.lean_kernel
 def first(values):
     return values[0]
 
 
-@_jit.lean_kernel
+@jit.lean_kernel
 def made_lean(size):
     return np.zeros(size).sum()
 
 
-@_jit.kernel
+@jit.kernel
 def calls_first(values):
     return first(values) + first(values[1:])
 
 
-@_jit.kernel
+@jit.kernel
 def calls_made_lean(size):
     return made_lean(size)
 
@@ -167,9 +167,9 @@ def test_kernels_are_sent_by_name():
 
 
 def _jit_kernel():
-    from fastflow.core import dedupe as distinct
+    from fastflow.core import dedupe
 
-    return distinct.distinct_rows
+    return dedupe.distinct_rows
 
 
 @pytest.mark.parametrize("torn", [b"", b"no pickle", pickle.dumps(("a", "foreign", "thing"))])

@@ -11,7 +11,7 @@ from fastflow.performance import results
 from fastflow.performance.sharding_report import signature
 from fastflow.physics.parallelism.strategy import parse
 from fastflow.physics.workload.graph import FORWARD, NO_GRADIENT, PRODUCT, Dims, Form, KernelSignature
-from fastflow.physics.workload.ops import gemm as product
+from fastflow.physics.workload.ops import gemm
 from tests.support.networks import three_products
 
 # 64 rows of fp16; products of 8 x 32, 32 x 16 and 16 x 48 columns
@@ -231,7 +231,7 @@ def test_what_is_no_point_is_refused(overrides, says):
 
 def test_named_dimensions_are_written():
     """As a network's names and an assignment by them give."""
-    form = Form(product.TYPE, Dims(("batch", "sequence"), ("hidden",), ("heads",)))
+    form = Form(gemm.TYPE, Dims(("batch", "sequence"), ("hidden",), ("heads",)))
     facts = KernelSignature(FORWARD, PRODUCT, form, (form,), (), (), False, NO_GRADIENT)
     assignment = (("tp", ("heads",)), ("cp", ("sequence",)), ("dp", ("rows",)), ("kp", ("vocabulary",)))
     assert [(one.axis, one.reads, one.weights, one.makes) for one in signature(facts, assignment)] == [

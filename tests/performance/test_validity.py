@@ -8,8 +8,7 @@ import pytest
 
 import fastflow
 from fastflow.core.errors import InputError
-from fastflow.performance import crossflow, results
-from fastflow.performance import validity as limits
+from fastflow.performance import crossflow, results, validity
 from fastflow.physics.hardware.bounds import LEAST_AREA, MOST_UNITS
 from fastflow.schema import find_input
 from tests.conftest import columns_of
@@ -219,7 +218,7 @@ def schedulable(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm
     graph = SimpleNamespace(offset=np.array([0, len(repeat)]), repeat=np.array(repeat), layer=np.array(layer))
     strategies = SimpleNamespace(lp=np.array([stages]), chunks=np.array([chunks]))
     inputs = {"model.name": np.array([name]), "parallel.concurrent_kernels": np.array([slots])}
-    return limits.too_large_to_schedule(inputs, graph, strategies, np.array([microbatches]))[0]
+    return validity.too_large_to_schedule(inputs, graph, strategies, np.array([microbatches]))[0]
 
 
 def test_the_most_that_is_scheduled():
@@ -233,7 +232,7 @@ def test_the_most_that_is_scheduled():
 
 
 def test_a_device_that_goes_through_its_kernels_once_is_not_simulated(monkeypatch):
-    monkeypatch.setattr(limits, "MOST_TASKS", 2)
+    monkeypatch.setattr(validity, "MOST_TASKS", 2)
     assert schedulable([1] * 3, 1, 1) == ""
     for simulated in ((2, 1, 1), (1, 2, 1), (1, 1, 2)):
         assert "kernels over all micro-batches" in schedulable([1] * 3, *simulated)
@@ -247,10 +246,10 @@ def test_layers_that_stand_for_several_are_scheduled_in_blocks():
 
 
 def test_the_most_that_an_exchange_takes():
-    beyond = [float(np.nextafter(limits.MOST, np.inf)), np.inf, np.nan, -1e-9]
-    sync = np.array([0.0, limits.MOST, *beyond])
+    beyond = [float(np.nextafter(validity.MOST, np.inf)), np.inf, np.nan, -1e-9]
+    sync = np.array([0.0, validity.MOST, *beyond])
     graph = SimpleNamespace(offset=np.arange(7))
     took = SimpleNamespace(sync_s=sync, gradient_s=np.zeros(6), send_s=np.zeros(6))
-    reason = limits.invalid_comm_times(graph, took)
+    reason = validity.invalid_comm_times(graph, took)
     assert reason[:2].tolist() == ["", ""]
     assert set(reason[2:]) == {"an exchange's time is no number up to 1e+100 s: inputs are too far apart"}

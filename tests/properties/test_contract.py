@@ -19,7 +19,7 @@ from importlinter.api import read_configuration
 import fastflow
 from fastflow.cli.commands import COMMANDS
 from fastflow.config.model_inputs import ALTERNATIVE
-from fastflow.core import jit as _jit
+from fastflow.core import jit
 from fastflow.schema import INPUTS, RESULTS, find_input, result_order
 
 PACKAGE = Path(fastflow.__file__).parent
@@ -82,9 +82,9 @@ def test_results_follow_from_the_packages_that_name_them():
     graph = grimp.build_graph("fastflow", cache_dir=None)
     model = {"fastflow.performance"}
     below = model | {name for start in model for name in graph.find_upstream_modules(start, as_package=True)}
-    assert {name.split(".")[1] for name in below} == set(_jit.MODEL)
+    assert {name.split(".")[1] for name in below} == set(jit.MODEL)
     with_kernels = graph.find_modules_that_directly_import("fastflow.core.jit")
-    others = {name.split(".")[1] for name in with_kernels} - set(_jit.MODEL)
+    others = {name.split(".")[1] for name in with_kernels} - set(jit.MODEL)
     assert not any(uses_kernels(PACKAGE / package) for package in others)
 
 
@@ -100,7 +100,7 @@ def test_an_edit_of_what_is_said_on_screen_leaves_the_model_as_it_is(copied):
         return run("from fastflow.core.jit import MODEL_DIGEST; print(MODEL_DIGEST)")
 
     before = digest()
-    assert before.strip() == _jit.MODEL_DIGEST
+    assert before.strip() == jit.MODEL_DIGEST
     for path in ("cli/run/point.py", "reporting/trace.py", "analysis/search/optimizers/cma_es.py"):
         with (package / path).open("a") as file:
             file.write("# a comment\n")

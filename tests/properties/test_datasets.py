@@ -24,7 +24,7 @@ from fastflow.config.library import PACKAGE, library_root
 from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING
 from fastflow.engine.dataset.reader import find
 from fastflow.physics.workload import FAMILIES
-from fastflow.physics.workload.models.transformer import serving_pass as serving
+from fastflow.physics.workload.models.transformer import serving_pass
 from fastflow.reporting.html.kinds import page_of
 from fastflow.schema.serving import MODES, NO_SERVING
 from tests.support import datasets
@@ -64,7 +64,7 @@ def test_the_list_has_every_kind_of_whatever_makes_one() -> None:
     studies = {path.stem for path in (library_root() / "sweeps").glob("*.yaml")}
     assert {*datasets.STUDIES} == studies
     assert {*datasets.MEASURED} == {kind.name for kind in KINDS}
-    assert {*datasets.FAMILIES} == {*FAMILIES} - {serving.FAMILY.name}
+    assert {*datasets.FAMILIES} == {*FAMILIES} - {serving_pass.FAMILY.name}
     assert {*datasets.MODES} == {*MODES} - {NO_SERVING}
     for method in METHODS:
         assert any(f"method={method}" in text for text in asked)

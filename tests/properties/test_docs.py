@@ -20,7 +20,7 @@ import pytest
 
 import fastflow
 from fastflow.__main__ import COMMANDS
-from fastflow.config import catalog as shelf
+from fastflow.config import catalog
 from fastflow.schema import BACKTEST, BANDS, INPUTS, RESULTS, SEARCH, SENSITIVITY, SERVED, STACKED, VALIDATION
 from tests.support.documents import DOCS, MISTAKE, NOT_RUN, ROOT, blocks, pages, prose
 
@@ -216,10 +216,10 @@ def test_the_site_builds_and_works_offline(tmp_path):
         assert not re.search(r"@import|url\([\"']?https?:|importScripts|fetch\([\"']https?:", content), path
     assert "<math" in html["equations.html"]
 
-    for group in shelf.groups():
+    for group in catalog.groups():
         page = html[f"generated/library/{group}.html"]
         titles = set(re.findall(r"<h2>(.*?)<a", page))
-        assert set(shelf.choices(group)) == titles, group
+        assert set(catalog.choices(group)) == titles, group
     shown = re.compile(r'<span class="pre">(.*?)</span>')
     assert {column.name for column in INPUTS} <= set(shown.findall(html["generated/reference/keys.html"]))
     every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS, *INPUTS)

@@ -13,36 +13,36 @@ import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
 import fastflow
-from fastflow.analysis.calibration import parameters as scalars
+from fastflow.analysis.calibration import parameters
 from fastflow.analysis.measurements import csv_file
 from fastflow.cli.commands.calibrate import main as calibrate
 from fastflow.cli.commands.search import main as search
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.cli.commands.validate import main as validate
-from fastflow.config import composer as composers
+from fastflow.config import composer
 from fastflow.config.hydra_composer import HydraComposer
 from fastflow.core import yaml_file
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.engine.dataset.store import Store
-from fastflow.engine.run import chunks as runner
+from fastflow.engine.run import chunks
 from fastflow.performance import crossflow
-from fastflow.performance.auto import rank as strategies
+from fastflow.performance.auto import rank
 from fastflow.physics.hardware import chip
 
 RC = "parallel.strategy=RC-1-16-d32"
 AUTO = "parallel.strategy=auto"
 COUNTED = {
     "predicted": (crossflow, "predict"),
-    "ranked": (strategies, "_order"),
+    "ranked": (rank, "_order"),
     "peaks": (chip, "peak_flops"),  # of the units of products, and of passes: 2 a prediction
     "composed": (HydraComposer, "_compose_choices"),
     "by hydra": (ConfigLoaderImpl, "load_configuration"),
     "opened": (Store, "open"),
     "read back": (Dataset, "_part"),
     "parts shown": (Store, "read"),
-    "warmed": (runner, "warm_up"),
+    "warmed": (chunks, "warm_up"),
     "csv": (csv_file, "read_csv"),
-    "points": (scalars, "points_of"),
+    "points": (parameters, "points_of"),
     "networks": (yaml_file, "load"),
 }
 
@@ -51,7 +51,7 @@ COUNTED = {
 def counts(monkeypatch):
     """How often each of COUNTED has been called, wherever it was imported to."""
     found = Counter()
-    monkeypatch.setattr(composers, "_KEPT", type("Kept", (), {})())  # what other tests have composed
+    monkeypatch.setattr(composer, "_KEPT", type("Kept", (), {})())  # what other tests have composed
 
     def counted(name, function):
         @functools.wraps(function)

@@ -11,11 +11,17 @@ from fastflow.analysis.validation.error_metrics import ALL
 from fastflow.api.notebook import cards
 from fastflow.core import units
 from fastflow.reporting.charts.overview import AxisSummary, ValueSummary
-from fastflow.reporting.html.kinds import grid as grid_page
+from fastflow.reporting.html.kinds import grid, validation
 from fastflow.reporting.html.kinds import sensitivity as sensitivity_page
-from fastflow.reporting.html.kinds import validation as validation_page
-from fastflow.reporting.terminal import calibration, overview, point, sensitivity, serving, training
-from fastflow.reporting.terminal import percentiles as bands
+from fastflow.reporting.terminal import (
+    calibration,
+    overview,
+    percentiles,
+    point,
+    sensitivity,
+    serving,
+    training,
+)
 from fastflow.reporting.terminal.cost import cost_sheet
 from fastflow.reporting.terminal.tables import column_sheet, listing, quantity
 from fastflow.reporting.terminal.validation import error_sheet
@@ -334,15 +340,15 @@ def test_time_memory_and_energy_of_a_server(seed):
 
 def test_bands_are_those_of_their_columns(row):
     row |= {"model_share": 0.37, "samples_failed": 5}
-    names = {name: bands.band_of(name) for name in bands._NAMES}
+    names = {name: percentiles.band_of(name) for name in percentiles._NAMES}
     for place, ends in enumerate(names.values()):
         row |= {end: (1.7 + place) * 10.0**nth for nth, end in enumerate(ends)}
-    sheet = bands.band_sheet(row)
+    sheet = percentiles.band_sheet(row)
     assert [column.header for column in sheet.columns[1:4]] == ["10%", "50%", "90%"]
-    assert bands._NAMES.keys() <= set(BANDED)
+    assert percentiles._NAMES.keys() <= set(BANDED)
     in_order = [name for name in BANDED if name in names]
     for name, (label, *cells) in zip(in_order, rows_of(sheet), strict=False):
-        assert label == bands._NAMES[name]
+        assert label == percentiles._NAMES[name]
         for cell, end in zip(cells[:3], names[name], strict=True):
             check_text(cell, [(row[end], find_result(name).unit)])
     (failed,) = (cells for cells in rows_of(sheet) if cells[0] == "not feasible")
@@ -395,16 +401,16 @@ BEST = {
 
 
 def test_bars_of_a_page_are_of_the_columns_that_their_labels_name():
-    shown = {label: name for bar in (grid_page.MEMORY, grid_page.TIME) for label, name in bar.columns.items()}
+    shown = {label: name for bar in (grid.MEMORY, grid.TIME) for label, name in bar.columns.items()}
     assert shown == {
         "weights": "weight_B", "gradients": "gradient_B", "optimizer": "optimizer_B",
         "activations": "activation_B", "buffers": "buffer_B", "caches": "kv_B",
         "kernels": "compute_s", "exposed communication": "exposed_comm_s", "bubble": "bubble_s",
     }  # fmt: skip
-    assert {find_result(name).unit for name in grid_page.MEMORY.columns.values()} == {"B"}
-    assert {find_result(name).unit for name in grid_page.TIME.columns.values()} == {"s"}
-    assert (grid_page.MEMORY.limit, grid_page.MEMORY.total) == ("dram_capacity_B", "footprint_B")
-    assert [said[:2] for said in grid_page.SERVED[:5]] == [
+    assert {find_result(name).unit for name in grid.MEMORY.columns.values()} == {"B"}
+    assert {find_result(name).unit for name in grid.TIME.columns.values()} == {"s"}
+    assert (grid.MEMORY.limit, grid.MEMORY.total) == ("dram_capacity_B", "footprint_B")
+    assert [said[:2] for said in grid.SERVED[:5]] == [
         ("first token", "ttft_s"), ("each further token", "tpot_s"), ("one pass", "time_s"),
         ("decoding limited by", "decode_bound_by"), ("prompts by", "prefill_bound_by"),
     ]  # fmt: skip
@@ -412,11 +418,11 @@ def test_bars_of_a_page_are_of_the_columns_that_their_labels_name():
 
 @pytest.mark.parametrize("serves", [False, True])
 def test_headlines_of_a_page_are_the_best_of_their_columns(monkeypatch, serves):
-    monkeypatch.setattr(grid_page, "_MOST_HEADLINES", 99)
+    monkeypatch.setattr(grid, "_MOST_HEADLINES", 99)
     names = ["tpot_s"] if serves else []
     frame = pd.DataFrame([trained(seed) | {"point": seed, "time_s": 7.0 + seed} for seed in range(5)])
     frame = frame[["point", "feasible", *dict.fromkeys(name for name, _ in BEST.values()), *names]]
-    first, *others = grid_page._headlines(frame, ["point"])
+    first, *others = grid._headlines(frame, ["point"])
     check_text(first.value, [(5, ""), (5, "")])
     expected = {label for label in BEST if label != ("Fastest" if serves else "Shortest pass")}
     assert {one.label for one in others} == expected
@@ -440,7 +446,7 @@ ERRORS = {
 def test_errors_of_a_validation_are_shown_as_what_they_are():
     frame = pd.DataFrame([{"by": ALL, "value": ALL, "rows": 17, **ERRORS}])
     rows = pd.DataFrame({"predicted_s": [1.0, 2.0, np.nan]})
-    told = validation_page._headlines(rows, frame)
+    told = validation._headlines(rows, frame)
     numbers = [(value, "") for value in ERRORS.values()]
     check_text(told[0].value, [(2, ""), (3, "")])
     for headline, number in zip(told[1:], numbers[:4], strict=True):

@@ -5,8 +5,7 @@ import numpy as np
 from fastflow.performance.serving.passes.step_time import Hosts, Pipelines, Servers
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import Loads, lengths_sent
-from fastflow.performance.serving.simulator import fast_forward as steps
-from fastflow.performance.serving.simulator import scheduler
+from fastflow.performance.serving.simulator import fast_forward, scheduler
 from fastflow.performance.serving.simulator.run import simulate
 
 PLAIN = {
@@ -136,7 +135,7 @@ def many_likely(count, seed, draw=likely):
 def walk(times, server, load):
     """Return how many steps a simulation of a closed loop takes, and for how many iterations: of one slot."""
     count, sent, ended, walked, now = load.requests[0], 0, 0, 0, 0.0
-    batch, totals = scheduler.batch_of(server, 0, True), np.zeros(steps.TOTALS)
+    batch, totals = scheduler.batch_of(server, 0, True), np.zeros(fast_forward.TOTALS)
     requests = scheduler.requests_of(*lengths_sent(load, 0, count), np.zeros(count), load.prefix[0])
     ranks = scheduler.ranks_of(batch.ranks, count, batch.most)
     while ended < count:
@@ -147,9 +146,11 @@ def walk(times, server, load):
         for rank in range(batch.ranks if not batch.reserves else 0):
             scheduler.preempt(batch, requests, ranks, rank)
         has_prompts = scheduler.compose(batch, requests, ranks, now)
-        took = steps.step(times, batch, requests, ranks, has_prompts, steps.Span(now, np.inf), totals)
+        took = fast_forward.step(
+            times, batch, requests, ranks, has_prompts, fast_forward.Span(now, np.inf), totals
+        )
         now += took.seconds
         walked += 1
         for rank in range(batch.ranks):
             ended += scheduler.advance(batch, requests, ranks, rank, took.passes, now)
-    return walked, totals[steps.ITERATIONS]
+    return walked, totals[fast_forward.ITERATIONS]

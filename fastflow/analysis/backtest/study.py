@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from fastflow.analysis.backtest import options as asked
+from fastflow.analysis.backtest import options
 from fastflow.analysis.backtest.generated_chips import beside
 from fastflow.analysis.backtest.generation_speedups import gains
 from fastflow.analysis.backtest.measured_kernels import errors_of, files_in, held, measured_gains
@@ -47,7 +47,7 @@ class Backtest(NamedTuple):
 
 def question_of(composer: Composer, overrides: Sequence[str]) -> tuple[Asked, dict[str, str]]:
     """Read what is asked, and what chips are called in files of measurements; raises InputError."""
-    question = asked.read(composer, overrides)
+    question = options.read(composer, overrides)
     if question.output is not None:
         folder_at(question.output)
     if question.measurements is not None:

@@ -107,7 +107,7 @@ def continuations(code: str, names: dict[str, Any]) -> tuple[str, list[str]]:
     place = place_of(code)
     if place is None or not _is_ours(place.function, names):
         return "", []
-    from fastflow.config import catalog as shelf
+    from fastflow.config import catalog
 
     given = [text or f"{key.replace('__', '.')}={value}" for text, key, value in _GIVEN.findall(place.before)]
     if place.text is None:  # the name of a keyword
@@ -120,17 +120,17 @@ def continuations(code: str, names: dict[str, Any]) -> tuple[str, list[str]]:
     key = keyword[1].replace("__", ".") + "=" if keyword else ""
     whole = key + place.text
     begun = re.split(r"[=,]", whole)[-1]
-    every = shelf.continuations(whole, given) if "=" in whole else _names(whole, given)
+    every = catalog.continuations(whole, given) if "=" in whole else _names(whole, given)
     found = [one for one in every if one.startswith(whole)]
     return begun, [one[len(whole) - len(begun) :] for one in found]
 
 
 def _names(begun: str, given: list[str]) -> list[str]:
     """Return the groups that begin so, each with the keys of its choice, or the keys; given: overrides."""
-    from fastflow.config import catalog as shelf
+    from fastflow.config import catalog
 
-    groups = [one for one in shelf.continuations(begun, given) if one.startswith(begun)]
-    inner = [key for one in groups if "." not in one for key in shelf.continuations(f"{one[:-1]}.", given)]
+    groups = [one for one in catalog.continuations(begun, given) if one.startswith(begun)]
+    inner = [key for one in groups if "." not in one for key in catalog.continuations(f"{one[:-1]}.", given)]
     return [*groups, *(key for key in inner if any(key.startswith(f"{one[:-1]}.") for one in groups))]
 
 

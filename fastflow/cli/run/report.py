@@ -70,9 +70,9 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg", col
         if "rank" not in names:
             draw_search(dataset, figures, kind)
     elif is_of_servers(names):
-        from fastflow.reporting.terminal import serving_grid as served
+        from fastflow.reporting.terminal import serving_grid
 
-        served.report(dataset, partial(_save, dataset, "report", figures, kind), chosen)
+        serving_grid.report(dataset, partial(_save, dataset, "report", figures, kind), chosen)
     else:
         from fastflow.reporting.terminal import overview
 

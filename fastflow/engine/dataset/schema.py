@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fastflow.core import jit as _jit
+from fastflow.core import jit
 from fastflow.core.tables import Texts, is_broadcast
 from fastflow.core.version import version
 from fastflow.engine.grid.grid import Grid
@@ -113,7 +113,7 @@ def origin(fingerprint: str, overrides: Sequence[str]) -> dict[str, str]:
     """Return the metadata that say what results follow from: a fingerprint of all, and the overrides."""
     return {
         "fastflow.version": version(),
-        "fastflow.model": _jit.MODEL_DIGEST,
+        "fastflow.model": jit.MODEL_DIGEST,
         "fastflow.fingerprint": fingerprint,
         "fastflow.overrides": json.dumps(overrides),
     }

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from fastflow.config.engine_settings import Settings
-from fastflow.core import jit as _jit
+from fastflow.core import jit
 from fastflow.core.errors import InputError
 from fastflow.core.version import version
 
@@ -170,7 +170,7 @@ def _noticing_loss() -> Iterator[None]:
 
 def check_model(digest: str, address: str) -> None:
     """Refuse to work, as one at an address, for somebody with another model; raises InputError."""
-    if digest != _jit.MODEL_DIGEST:
+    if digest != jit.MODEL_DIGEST:
         allowed = f"the address of workers with the same fastflow ({version()}) and Numba as this machine"
         raise InputError("engine.address", address, allowed)
 
@@ -267,7 +267,7 @@ class Cluster:
     def __init__(self, settings: Settings, shared: Any) -> None:
         """Take where they are, and what all of their work needs."""
         self.settings = settings
-        self._told = SharedContext(shared, settings.address, _jit.MODEL_DIGEST)
+        self._told = SharedContext(shared, settings.address, jit.MODEL_DIGEST)
         self._connection = ExitStack()
 
     def __enter__(self) -> Cluster:

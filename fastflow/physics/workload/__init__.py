@@ -25,11 +25,18 @@ from fastflow.core.tables import (
 )
 from fastflow.physics.workload.family import OTHERS, WORK, Family, Order
 from fastflow.physics.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
-from fastflow.physics.workload.models import attention, gemm, latent_attention, operator, rnn, transformer
-from fastflow.physics.workload.models import graph_file as file
-from fastflow.physics.workload.models import lstm_lm as lstm
-from fastflow.physics.workload.models import moe_layer as experts
-from fastflow.physics.workload.models.transformer import serving_pass as serving
+from fastflow.physics.workload.models import (
+    attention,
+    gemm,
+    graph_file,
+    latent_attention,
+    lstm_lm,
+    moe_layer,
+    operator,
+    rnn,
+    transformer,
+)
+from fastflow.physics.workload.models.transformer import serving_pass
 from fastflow.physics.workload.network import Layer
 from fastflow.physics.workload.ops import TYPES
 from fastflow.physics.workload.precision import UNSIZED, Precision
@@ -38,7 +45,18 @@ __all__ = ["OTHERS", "WORK"]
 MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
 FAMILIES: dict[str, Family] = {
     one.FAMILY.name: one.FAMILY
-    for one in (gemm, operator, attention, latent_attention, experts, rnn, lstm, serving, transformer, file)
+    for one in (
+        gemm,
+        operator,
+        attention,
+        latent_attention,
+        moe_layer,
+        rnn,
+        lstm_lm,
+        serving_pass,
+        transformer,
+        graph_file,
+    )
 }
 STRUCTURE = tuple(column.name for family in FAMILIES.values() for column in family.structure)
 """The inputs that decide which kernels a model has, how many layers too."""
@@ -60,7 +78,7 @@ def build_graph(inputs: Inputs, numbers: Precision, by_layer: bool = False) -> G
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
     points = inputs["model.training"].size
     first, place = unique_rows([*model.values(), *numbers], points)
-    if first.size == 1 and file.KEY not in model:
+    if first.size == 1 and graph_file.KEY not in model:
         one = _build_one(values_of(model), values_of(numbers._asdict()), by_layer)
         return one if points == 1 else spread(one, place)
     if 2 * first.size > points:  # few repeat: to copy them takes longer

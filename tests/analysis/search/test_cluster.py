@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow.analysis.search import cluster as clusters
-from fastflow.analysis.search import history as histories
+from fastflow.analysis.search import cluster, history
 from fastflow.analysis.search.optimizers.design_space import Space
 from fastflow.analysis.search.optimizers.methods import METHODS, make
 from fastflow.core.errors import InputError
@@ -55,8 +54,8 @@ class Office:
 
 @pytest.fixture
 def office(monkeypatch):
-    monkeypatch.setattr(clusters, "Cluster", Office)
-    monkeypatch.setattr(clusters, "FEWEST", 40)
+    monkeypatch.setattr(cluster, "Cluster", Office)
+    monkeypatch.setattr(cluster, "FEWEST", 40)
     Office.log = []
     return Office.log
 
@@ -95,7 +94,7 @@ def test_a_cluster_finds_what_one_process_finds(office, monkeypatch, how):
     )
     own = (*own, "tolerance=0")  # ranges are scored in pieces too
     local = fastflow.search(*own, *how)
-    monkeypatch.setattr(clusters, "TOGETHER", 700)  # several stretches a rung
+    monkeypatch.setattr(cluster, "TOGETHER", 700)  # several stretches a rung
     far = fastflow.search(*own, *how, *FAR)
     pd.testing.assert_frame_equal(far.history, local.history, check_exact=True)
     pd.testing.assert_frame_equal(far.ranking, local.ranking, check_exact=True)
@@ -107,7 +106,7 @@ def test_a_cluster_finds_what_one_process_finds(office, monkeypatch, how):
 
 
 def test_what_is_known_is_not_handed_out_again(office, monkeypatch, tmp_path):
-    monkeypatch.setattr(histories, "PART_ROWS", 100)
+    monkeypatch.setattr(history, "PART_ROWS", 100)
     how = (*POINT, "parallel.strategy=d16,RC-1-4-d4", "steps=12", "tolerance=0")  # ranges are scored anew
     local = fastflow.search(*how)
     fastflow.search(*how, output=tmp_path / "run")
@@ -128,7 +127,7 @@ def test_progress_counts_every_step(office, monkeypatch):
     from fastflow.config.library import hydra_rules
     from fastflow.engine.grid.plan import plan
 
-    monkeypatch.setattr(clusters, "TOGETHER", 300)
+    monkeypatch.setattr(cluster, "TOGETHER", 300)
     with hydra_rules():
         run = plan(
             Composer.of_library(config_name="search"),
@@ -160,7 +159,7 @@ def test_a_mistake_at_a_worker_is_the_same_line(office, tmp_path, monkeypatch):
     def refuse(*arguments):
         raise InputError("model.batch", 3, "another")
 
-    monkeypatch.setattr(clusters, "score_designs", refuse)
+    monkeypatch.setattr(cluster, "score_designs", refuse)
     with pytest.raises(InputError, match=r"^model\.batch=3 .*is invalid: expected another$"):
         fastflow.search(*POINT, "parallel.strategy=RC-1-4-d4", "steps=4", *FAR, output=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

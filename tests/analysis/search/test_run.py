@@ -6,7 +6,7 @@ import pytest
 
 import fastflow
 from fastflow.analysis.search import history as histories
-from fastflow.analysis.search import scorer as scorers
+from fastflow.analysis.search import scorer
 from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, NO_CHIP
 from fastflow.core.errors import InputError
 
@@ -89,7 +89,7 @@ def test_another_seed_starts_elsewhere(found):
 @pytest.mark.long
 def test_a_search_that_was_cut_short_goes_on(found, tmp_path, monkeypatch):
     monkeypatch.setattr(histories, "PART_ROWS", 40)
-    score = scorers.Scorer._score
+    score = scorer.Scorer._score
     calls, how = [], (*FIXED, *QUICK, "tolerance=0")  # ranges are scored anew
 
     def break_down(self, batch, rows):
@@ -98,7 +98,7 @@ def test_a_search_that_was_cut_short_goes_on(found, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return score(self, batch, rows)
 
-    monkeypatch.setattr(scorers.Scorer, "_score", break_down)
+    monkeypatch.setattr(scorer.Scorer, "_score", break_down)
     with pytest.raises(KeyboardInterrupt, match="resumes from there"):
         fastflow.search(*how, output=tmp_path / "run")
     kept = len(pd.read_parquet(tmp_path / "run"))

@@ -8,7 +8,7 @@ import pytest
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.run import chunks as runner
+from fastflow.engine.run import chunks
 from fastflow.engine.run.chunks import evaluated, rows, warm_up
 from fastflow.physics.workload import count_kernels
 
@@ -56,7 +56,7 @@ def test_a_point_that_is_too_large_is_a_chunk_of_its_own(study):
 def test_kernels_are_counted_without_building_them():
     with hydra_rules():
         grid = plan(Composer.of_library(), ["model.layers=2,7,1", "model.training=true,false"]).grid
-    table = runner.predict_range(grid._replace(unset={}), 0, grid.points)
+    table = chunks.predict_range(grid._replace(unset={}), 0, grid.points)
     graph = table[0].prediction.graph
     inputs = grid.inputs(next(grid.shares(0, grid.points)), "model.")
     assert count_kernels(inputs).tolist() == np.diff(graph.offset).tolist()

@@ -14,7 +14,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 import fastflow
 from fastflow.config.library import library_root
-from fastflow.core import jit as _jit
+from fastflow.core import jit
 from fastflow.core.errors import InputError
 from fastflow.core.tables import is_broadcast
 from fastflow.engine.dataset import schema
@@ -131,7 +131,7 @@ def test_a_rerun_adds_nothing_and_another_configuration_is_refused(stand_in, tmp
         fastflow.sweep("model=gemm", "model.m=1,2", output=tmp_path)
     for place, name, what in (
         (schema, "version", "version"),
-        (_jit, "MODEL_DIGEST", "model"),
+        (jit, "MODEL_DIGEST", "model"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, "99" if name.isupper() else lambda: "99")

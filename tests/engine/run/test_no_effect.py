@@ -18,7 +18,7 @@ from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.config.model_inputs import is_of_model, model_inputs
 from fastflow.engine.grid.unset import NEVER, SAMPLE, _inputs_without
-from fastflow.engine.run import no_effect as effects
+from fastflow.engine.run import no_effect
 from fastflow.schema import INPUTS, find_input, results
 
 COLUMN = "no_effect"
@@ -49,7 +49,7 @@ WORK = {
         "serve.concurrency=4", "serve.slo.ttft=1 s", "serve.slo.tpot=1 s",
     ),
 }  # fmt: skip
-NEVER_TRIED = (*NEVER, *effects._OF_PREFILL, "model.name", "model.config", "model.size")
+NEVER_TRIED = (*NEVER, *no_effect._OF_PREFILL, "model.name", "model.config", "model.size")
 """Keys that are not asked for: columns name what they come to, or other keys follow from them."""
 NAMES_FILES = ("model.file", "parallel.layout", "serve.lengths", "serve.prefill.chip", "parallel.layers")
 
@@ -95,7 +95,7 @@ def _without(work: str) -> pd.DataFrame:
 
 def _same(left: pd.DataFrame, right: pd.DataFrame) -> bool:
     """Say whether two points have the same results, inputs that are repeated aside."""
-    names = [name for name in left if name not in (*effects._ECHOES, *TYPICAL)]
+    names = [name for name in left if name not in (*no_effect._ECHOES, *TYPICAL)]
     return list(left) == list(right) and left[names].equals(right[names])
 
 
@@ -120,7 +120,7 @@ def check(work: str, text: str) -> None:
     elif same:  # it is what is done without it, by a default that stands for something
         default, column = _inputs(work)[key], find_input(key)
         assert column is not None
-        stands = default in effects._STANDS_FOR or default == column.auto or default == 0
+        stands = default in no_effect._STANDS_FOR or default == column.auto or default == 0
         stands |= key == "system.devices"  # as many as the strategy takes
         assert stands, (work, text)
 
@@ -275,7 +275,7 @@ def test_equal_values(left: list[float | None], data: st.DataObject) -> None:
         return None if value is None or value != value else value
 
     expected = [plain(one) == plain(other) for one, other in zip(left, right, strict=True)]
-    assert effects._equal(column(left), column(right)).tolist() == expected
+    assert no_effect._equal(column(left), column(right)).tolist() == expected
 
 
 def test_what_is_left_is_kept_for_further_calls_unless_it_follows_from_elsewhere(monkeypatch):

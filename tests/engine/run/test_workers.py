@@ -17,7 +17,7 @@ from fastflow.analysis.search.options import read_options
 from fastflow.analysis.search.run import search_designs
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
-from fastflow.core import jit as _jit
+from fastflow.core import jit
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.store import Store
 from fastflow.engine.grid.plan import plan
@@ -125,7 +125,7 @@ def test_workers_write_what_threads_write_and_one_may_die(scheduler, workers, tm
         fastflow.sweep(*GRID, *engine, output="memory://fastflow/elsewhere")
 
     # a worker with another fastflow refuses, and its line reaches the user
-    monkeypatch.setattr(_jit, "MODEL_DIGEST", "another")
+    monkeypatch.setattr(jit, "MODEL_DIGEST", "another")
     with pytest.raises(InputError, match=rf"^engine\.address={scheduler} .*workers with the same fastflow"):
         fastflow.sweep(*engine, output=tmp_path / "none")
     assert not (tmp_path / "none").exists()
@@ -168,7 +168,7 @@ def test_workers_search_as_threads_do_and_may_die(scheduler, workers, tmp_path, 
     assert again.num_rows == len(local.history)
 
     # a worker with another fastflow refuses, and its line reaches the user
-    monkeypatch.setattr(_jit, "MODEL_DIGEST", "another")
+    monkeypatch.setattr(jit, "MODEL_DIGEST", "another")
     with pytest.raises(InputError, match=rf"^engine\.address={scheduler} .*workers with the same fastflow"):
         fastflow.search(*SEARCH, *engine, output=tmp_path / "none")
     assert not (tmp_path / "none").exists()

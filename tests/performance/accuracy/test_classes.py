@@ -13,7 +13,7 @@ import fastflow
 from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.sensitivity import main as sensitivity
 from fastflow.cli.commands.sweep import main as sweep
-from fastflow.config import catalog as shelf
+from fastflow.config import catalog
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.core.tables import broadcast_column, take
@@ -37,7 +37,7 @@ from fastflow.schema.results import TYPICAL, TYPICAL_TTFT
 from tests.support.documents import ROOT
 from tests.support.measured import SAMPLE, whole
 
-CHIPS = shelf.choices("chip")
+CHIPS = catalog.choices("chip")
 MADE = ("pathfinding", "pathfinding_today", "chiplets")
 WORK = {  # overrides, and the kind of work that they are; None: no measurement is of it
     "products": ("model=gemm",),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.performance.auto import rank as strategies
+from fastflow.performance.auto import rank
 from fastflow.performance.auto.resolve import resolve_strategy, settle_on_any
 from fastflow.physics.parallelism.strategy import every_strategy, parse
 from tests.conftest import columns_of
@@ -65,8 +65,8 @@ def alone(summary, points):
 
 @pytest.mark.parametrize("at_once", [1, 100, 10_000])
 def test_ranking(monkeypatch, points, alone, at_once):
-    monkeypatch.setattr(strategies, "AT_ONCE", at_once)
-    together = [ranked.tolist() for ranked in strategies.rank(columns_of(points))]
+    monkeypatch.setattr(rank, "AT_ONCE", at_once)
+    together = [ranked.tolist() for ranked in rank.rank(columns_of(points))]
     assert together == [order for order, _ in alone]
 
 
@@ -81,13 +81,13 @@ def test_the_ranked_points_are_of_every_kind(alone):
 
 
 def test_what_fills_the_memory_to_the_byte_fits(points, predict, summary):
-    fastest = next(strategies.rank(columns_of([points[0]])))[0]
+    fastest = next(rank.rank(columns_of([points[0]])))[0]
     footprint = predict([points[0] | {"parallel.strategy": fastest}]).footprint.total[0]
     full = points[0] | {"chip.pinned.dram_capacity_B": footprint}
     order, candidates = ranked_alone(summary, full)
     assert any(fits for name, _, fits in candidates if name != fastest)
     assert order[0] == fastest
-    assert next(strategies.rank(columns_of([full]))).tolist() == order
+    assert next(rank.rank(columns_of([full]))).tolist() == order
 
 
 def test_what_is_auto_is_settled_and_nothing_else(points, alone):

@@ -9,7 +9,7 @@ from fastflow.analysis.search import candidates
 from fastflow.cli.commands.sweep import main
 from fastflow.core.errors import InputError
 from fastflow.core.tables import take
-from fastflow.performance.auto import transformer as layouts
+from fastflow.performance.auto import transformer
 from fastflow.performance.auto.resolve import resolve_strategy, settle_on_any
 from fastflow.performance.partial_predictions import lower_bounds
 from fastflow.physics.parallelism.bounds import limits, parse
@@ -105,9 +105,9 @@ def test_some_lack_memory_and_some_do_not(all_of_them):
 @pytest.mark.parametrize(("kept", "first"), [(1, 4), (5, 16), (40, 64), (1000, 1024)])
 def test_the_best_are_those_of_all(monkeypatch, all_of_them, kept, first):
     inputs, tried, table = all_of_them
-    monkeypatch.setattr(layouts, "KEPT", kept)
-    monkeypatch.setattr(layouts, "FIRST", first)
-    found = layouts.best_layouts(inputs)
+    monkeypatch.setattr(transformer, "KEPT", kept)
+    monkeypatch.setattr(transformer, "FIRST", first)
+    found = transformer.best_layouts(inputs)
     order = [i for i in np.argsort(table["time_s"], kind="stable") if table["feasible"][i]][:kept]
     assert rows_of(found.best) == rows_of(take(tried, np.array(order)))
     assert found.layouts == table["time_s"].size
@@ -127,7 +127,7 @@ def test_no_layout_is_faster_than_it_is_weighed(all_of_them):
 
 def test_where_nothing_fits_the_fastest_is_best(compose):
     inputs = inputs_of(compose, "chip.pinned.dram_capacity_B=1 MB")
-    found = layouts.best_layouts(inputs)
+    found = transformer.best_layouts(inputs)
     assert found.lacking == found.layouts
     best = fastflow.evaluate(*SMALL, "parallel.strategy=auto", "chip.pinned.dram_capacity_B=1 MB").iloc[0]
     assert best["strategy"] == found.best["parallel.strategy"][0]
@@ -154,7 +154,7 @@ def test_a_point_of_a_grid_has_what_was_chosen_for_it():
 def test_the_ranking():
     ranking = fastflow.rank_strategies(*SMALL)
     best = fastflow.evaluate(*SMALL, "parallel.strategy=auto").iloc[0]
-    assert len(ranking) == layouts.KEPT
+    assert len(ranking) == transformer.KEPT
     assert ranking["time_s"].is_monotonic_increasing
     assert ranking["feasible"].all()
     same = [
@@ -180,7 +180,7 @@ def test_the_screen_and_the_files(cli, tmp_path):
     for words in ("Best of ", " layouts predicted; ", " compute too long ", "micro-batches of "):
         assert words in out
     best, ranking = (pd.read_parquet(tmp_path / name) for name in ("here", "here-ranking"))
-    assert len(ranking) == layouts.KEPT
+    assert len(ranking) == transformer.KEPT
     assert best.loc[0, "time_s"] == ranking.loc[0, "time_s"]
 
 

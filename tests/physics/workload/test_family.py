@@ -14,7 +14,7 @@ from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.family import Family, alone, independent
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import Layer, Node, connect
-from fastflow.physics.workload.ops import gemm as product
+from fastflow.physics.workload.ops import gemm
 from fastflow.schema import find_input
 
 PACKAGE = Path(fastflow.__file__).parent
@@ -31,7 +31,7 @@ layers:
 
 def floors(points):
     h = points["model.hidden"]
-    node = Node(name="product", type=product.TYPE, rows=points["model.batch"], cols=h, inner=h)
+    node = Node(name="product", type=gemm.TYPE, rows=points["model.batch"], cols=h, inner=h)
     return connect([Layer("floor", HIDDEN, (node,), repeat=int(points["model.layers"][0]))])
 
 

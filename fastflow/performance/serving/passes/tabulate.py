@@ -45,7 +45,7 @@ from fastflow.physics.workload.models.transformer.serving_pass import (
     PREFILL,
     TOKENS_PART,
 )
-from fastflow.physics.workload.ops import grouped_gemm as experts
+from fastflow.physics.workload.ops import grouped_gemm
 from fastflow.physics.workload.precision import OPERAND_BYTES, precision, stored_experts
 
 NETWORK = "network"
@@ -333,7 +333,7 @@ def _owned(found: Prediction, inputs: Inputs) -> Floats:
     graph, shards = found.graph, found.shards
     size = precision(inputs).weight[graph.point]
     for one in shards.fused:
-        if one.type is experts.TYPE:
+        if one.type is grouped_gemm.TYPE:
             size[one.rows] = map_values(OPERAND_BYTES, stored_experts(inputs))[graph.point[one.rows]]
     elements = 1.0 * graph.weights * shards.batch * shards.inner * shards.cols * graph.times
     owned: Floats = elements * size

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.network.collectives import custom_all_reduce as peer
-from fastflow.physics.network.collectives import nccl
+from fastflow.physics.network.collectives import custom_all_reduce, nccl
 from fastflow.physics.network.collectives.algorithms import (
     WAYS,
     Cost,
@@ -84,9 +83,12 @@ def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
     patterns, dimensions = _patterns(topology, devices, group), _dimensions(topology, devices, group)
     spread = nccl.spread(topology, devices, group, patterns)
     shape = (len(COLLECTIVES), WAYS)
-    offered, sending = np.zeros(shape, dtype=np.bool_), np.zeros((len(COLLECTIVES), peer.ALL_WAYS))
+    offered, sending = (
+        np.zeros(shape, dtype=np.bool_),
+        np.zeros((len(COLLECTIVES), custom_all_reduce.ALL_WAYS)),
+    )
     sending[:, WAYS : nccl.ALL_WAYS] = nccl.sent(ranks, int(spread.inside))
-    sending[:, nccl.ALL_WAYS :] = peer.sent(ranks)
+    sending[:, nccl.ALL_WAYS :] = custom_all_reduce.sent(ranks)
     offset, rows = [0], []
     for collective, algorithm in np.ndindex(shape):
         if ranks == 1 or collective == NO_EXCHANGE:

@@ -13,9 +13,7 @@ from fastflow.core.tables import Floats, Inputs
 from fastflow.physics.workload.family import Family, alone, independent
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
-from fastflow.physics.workload.ops import elementwise, rowwise
-from fastflow.physics.workload.ops import gemm as product
-from fastflow.physics.workload.ops import quantize as quantise
+from fastflow.physics.workload.ops import elementwise, gemm, quantize, rowwise
 from fastflow.physics.workload.precision import MAXIMUM_FLOP, OUTPUT_BYTES, QUANTISE_FLOP, QUANTIZED_BYTES
 
 
@@ -31,7 +29,7 @@ def network(points: Inputs) -> Network:
             quantising = _quantising(points, written)
             own += k
     node = Node(
-        name="gemm", type=product.TYPE, rows=m, cols=n, inner=k, batch=batch,
+        name="gemm", type=gemm.TYPE, rows=m, cols=n, inner=k, batch=batch,
         reads=(quantising[-1].name if quantising else INPUT,), keeps=n,
         keeps_whole=np.rint(own).astype(np.int64),
     )  # fmt: skip
@@ -48,7 +46,7 @@ def _quantising(points: Inputs, written: Floats) -> list[Node]:
     """
     rows, k = points["model.m"] * points["model.batch"], points["model.k"]
     once = Node(
-        name="quantise", type=quantise.TYPE, rows=rows, cols=k, moves=written,
+        name="quantise", type=quantize.TYPE, rows=rows, cols=k, moves=written,
         flop=MAXIMUM_FLOP + QUANTISE_FLOP, keeps=0, keeps_whole=0,
     )  # fmt: skip
     if points["model.dtype"][0] != "fp8":

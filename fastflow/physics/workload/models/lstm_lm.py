@@ -20,9 +20,8 @@ from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.family import Family, independent
 from fastflow.physics.workload.graph import EMBEDDING, HIDDEN, SOFTMAX, Dims
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
-from fastflow.physics.workload.ops import elementwise, rowwise
+from fastflow.physics.workload.ops import elementwise, gemm, rowwise
 from fastflow.physics.workload.ops import embedding as lookup
-from fastflow.physics.workload.ops import gemm as product
 
 # Elements that a fused pass reads and writes, per element of h, and its operations.
 # Forward: four gates and c in, four activated gates, c and h out; biases, five activations, c and h.
@@ -51,7 +50,7 @@ def network(points: Inputs) -> Network:
         dims=Dims(_TOKENS, ("vocabulary",), ("hidden",)),
     )  # fmt: skip
     cell = Node(
-        name="lstm cell", type=product.TYPE, rows=batch, cols=4 * h, inner=2 * h, steps=steps,
+        name="lstm cell", type=gemm.TYPE, rows=batch, cols=4 * h, inner=2 * h, steps=steps,
         reads=(INPUT, "lstm gates"), keeps=0, dims=Dims(("batch",), ("hidden",), ("gates",)),
     )  # fmt: skip
     gates = Node(
@@ -61,7 +60,7 @@ def network(points: Inputs) -> Network:
         dims=Dims(("batch",), (), ("gates", "hidden")),  # a device has all gates of its units
     )  # fmt: skip
     softmax = Node(
-        name="softmax", type=product.TYPE, rows=tokens, cols=vocabulary, inner=h,
+        name="softmax", type=gemm.TYPE, rows=tokens, cols=vocabulary, inner=h,
         dims=Dims(_TOKENS, ("hidden",), ("vocabulary",)),
     )  # fmt: skip
     loss = Node(

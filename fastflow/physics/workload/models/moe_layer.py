@@ -12,8 +12,7 @@ from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.workload.family import Family, alone, independent
 from fastflow.physics.workload.graph import HIDDEN, Dims
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
-from fastflow.physics.workload.ops import TYPES
-from fastflow.physics.workload.ops import grouped_gemm as experts
+from fastflow.physics.workload.ops import TYPES, grouped_gemm
 from fastflow.physics.workload.ops.moe_passes import TYPES as PASSES
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 
@@ -27,7 +26,7 @@ def network(points: Inputs) -> Network:
     )
     local, ffn = -(-every // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
     rows = np.maximum(1, -(-tokens * topk * local // every))
-    own = experts.mixture(tokens, topk, every, local, points["model.power_law"])
+    own = grouped_gemm.mixture(tokens, topk, every, local, points["model.power_law"])
 
     def a_pass(name: str, kind: str, rows: Ints, cols: Ints, read: str, moves: Floats | None = None) -> Node:
         return Node(
@@ -37,7 +36,7 @@ def network(points: Inputs) -> Network:
 
     def product(name: str, inner: Ints, cols: Ints, read: str, gated: bool) -> Node:
         return Node(
-            name=name, type=experts.TYPE, rows=rows, cols=cols, inner=inner, groups=local, reads=(read,),
+            name=name, type=grouped_gemm.TYPE, rows=rows, cols=cols, inner=inner, groups=local, reads=(read,),
             own={**own, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
         )  # fmt: skip
 
@@ -111,7 +110,7 @@ FAMILY = Family(
             "",
             "exponent of the power law by which tokens fall on experts; 0: evenly",
             0.0,
-            experts.MOST_SKEWED,
+            grouped_gemm.MOST_SKEWED,
         ),
     ),
     network=network,

@@ -22,8 +22,7 @@ from fastflow.physics.workload.autodiff import backward, forward
 from fastflow.physics.workload.family import Family, independent
 from fastflow.physics.workload.graph import FORWARD, HIDDEN, INPUT_GRADIENT, WEIGHT_GRADIENT, Kernel
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
-from fastflow.physics.workload.ops import elementwise
-from fastflow.physics.workload.ops import gemm as product
+from fastflow.physics.workload.ops import elementwise, gemm
 from fastflow.physics.workload.precision import Precision
 
 
@@ -65,7 +64,7 @@ def network(points: Inputs) -> Network:
     h, batch, steps = points["model.hidden"], points["model.batch"], points["model.sequence"]
     gates, kept = of["gates"].astype(np.int64), of["kept"].astype(np.int64)
     recurrent = Node(
-        name="recurrent product", type=product.TYPE, rows=batch, cols=gates * h, inner=h, steps=steps,
+        name="recurrent product", type=gemm.TYPE, rows=batch, cols=gates * h, inner=h, steps=steps,
         reads=("gates",), keeps=0,
     )  # fmt: skip
     pointwise = Node(

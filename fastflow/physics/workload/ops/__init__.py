@@ -1,18 +1,23 @@
 """Types of kernel: a file each, which ends in its entry and has its name here."""
 
 from fastflow.physics.workload.network import KernelType
-from fastflow.physics.workload.ops import attention, elementwise, kv_cache, rowwise
-from fastflow.physics.workload.ops import batched_gemm as batched_product
-from fastflow.physics.workload.ops import embedding as lookup
-from fastflow.physics.workload.ops import gemm as product
-from fastflow.physics.workload.ops import grouped_gemm as experts
-from fastflow.physics.workload.ops import linear_attention as linear_time
-from fastflow.physics.workload.ops import moe_passes as expert_passes
-from fastflow.physics.workload.ops import pointwise as operators
-from fastflow.physics.workload.ops import quantize as quantise
+from fastflow.physics.workload.ops import (
+    attention,
+    batched_gemm,
+    elementwise,
+    embedding,
+    gemm,
+    grouped_gemm,
+    kv_cache,
+    linear_attention,
+    moe_passes,
+    pointwise,
+    quantize,
+    rowwise,
+)
 
-_EVERY = (product, batched_product, lookup, elementwise, rowwise, quantise, attention, kv_cache, experts)
+_EVERY = (gemm, batched_gemm, embedding, elementwise, rowwise, quantize, attention, kv_cache, grouped_gemm)
 TYPES: dict[str, KernelType] = (
-    {one.TYPE.name: one.TYPE for one in _EVERY} | expert_passes.TYPES | linear_time.TYPES | operators.TYPES
+    {one.TYPE.name: one.TYPE for one in _EVERY} | moe_passes.TYPES | linear_attention.TYPES | pointwise.TYPES
 )
 """By their names in files."""

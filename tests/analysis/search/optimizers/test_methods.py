@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.analysis.search.optimizers import gradient as descent
+from fastflow.analysis.search.optimizers import gradient
 from fastflow.analysis.search.optimizers.design_space import Space, random_designs, sums
 from fastflow.analysis.search.optimizers.methods import DEFAULT, METHODS, defaults, make
 from fastflow.core.errors import InputError
-from tests.naive import descent as naive
+from tests.naive import gradient as naive
 from tests.support.checks import cases
 
 WHOLE = Space(tuple("abcdefghijklmnopq"), np.repeat([0, 1, 2], [7, 7, 3]))  # as the pathfinding chip's
@@ -253,7 +253,7 @@ def test_equation_6_step_by_step(seed, problem, steps):
     method = make("gradient", space, start, 0)
     budgets = [np.flatnonzero(space.budget == budget).tolist() for budget in range(space.budget.max() + 1)]
     design = average = start.tolist()
-    widths = [descent.DIFFERENCE] * len(design)
+    widths = [gradient.DIFFERENCE] * len(design)
     for _ in range(steps):
         method.tell(score(method.ask()))
         design, average, widths = naive.step(
@@ -262,8 +262,8 @@ def test_equation_6_step_by_step(seed, problem, steps):
             widths,
             budgets,
             lambda one: float(score(np.array([one]))[0]),
-            descent.RATE,
-            descent.MEMORY,
-            descent.CLIP,
+            gradient.RATE,
+            gradient.MEMORY,
+            gradient.CLIP,
         )
         np.testing.assert_allclose(method.ask()[0], design, rtol=0, atol=1e-9)

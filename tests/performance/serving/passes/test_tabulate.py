@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.performance.serving.passes import tabulate as passes
+from fastflow.performance.serving.passes import tabulate
 
 SERVER = (
     "serve=continuous", "model=llama3_8b", "chip=h100_sxm", "system=dgx_h100", "system.devices=2",
@@ -16,21 +16,21 @@ SEEN = ("ttft_s", "tpot_s", "tokens_per_s", "energy_J", "decode_bound_by", "kv_r
 @pytest.fixture
 def tabulated(monkeypatch):
     """How many servers each call tabulates."""
-    found, real = [], passes.tabulate
+    found, real = [], tabulate.tabulate
 
     def counted(*arguments):
         found.append(arguments[1].ranks.size)
         return real(*arguments)
 
-    monkeypatch.setattr(passes, "tabulate", counted)
-    monkeypatch.setattr(passes, "_last", passes.threading.local())
+    monkeypatch.setattr(tabulate, "tabulate", counted)
+    monkeypatch.setattr(tabulate, "_last", tabulate.threading.local())
     return found
 
 
 def test_servers_of_a_call_do_not_know_of_each_other():
     """More than are predicted together."""
     many = fastflow.evaluate(*SERVER, "model.ffn=range(1024,2304,32)")
-    assert len(many) == 40 > passes._AT_ONCE
+    assert len(many) == 40 > tabulate._AT_ONCE
     for row in (0, 31, 32, 39):
         alone = fastflow.evaluate(*SERVER, f"model.ffn={1024 + 32 * row}")
         assert [alone[name].iloc[0] for name in SEEN] == [many[name].iloc[row] for name in SEEN]
@@ -39,7 +39,7 @@ def test_servers_of_a_call_do_not_know_of_each_other():
 def test_loads_share_the_tables_of_a_server(tabulated):
     fastflow.evaluate(*SERVER, "serve.concurrency=1")
     of_one_load = sum(tabulated)  # with what it would be without keys of SERVER
-    passes._last.passes = None, None
+    tabulate._last.passes = None, None
     tabulated.clear()
     frame = fastflow.evaluate(*SERVER, "serve.concurrency=1,2,4", "engine.chunk=1")
     assert sum(tabulated) == of_one_load

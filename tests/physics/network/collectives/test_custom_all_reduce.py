@@ -9,15 +9,14 @@ import fastflow
 from fastflow.performance.crossflow import predict
 from fastflow.performance.partial_predictions import time_collectives
 from fastflow.performance.results import explain
-from fastflow.physics.network.collectives import custom_all_reduce as peer
-from fastflow.physics.network.collectives import nccl
+from fastflow.physics.network.collectives import custom_all_reduce, nccl
 from fastflow.physics.network.collectives.cost import KINDS, cheapest
 from fastflow.physics.network.collectives.decompose import recipe
 from fastflow.physics.network.routing.patterns import group_of
 from fastflow.physics.network.routing.topology import topology
 from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, COLLECTIVES
 from tests.conftest import columns_of
-from tests.naive import peer as naive
+from tests.naive import custom_all_reduce as naive
 from tests.physics.network.collectives.test_nccl import LINK, LINKS, SCALARS, SMALL, STEPS, by_hand
 from tests.support.checks import cases, near
 
@@ -31,9 +30,9 @@ def prices(machines, inside, library=OFFERED, group=None, package="switch", shap
     devices = machines * inside
     network = topology(devices, inside, package, shape, "switch", "1d", 1, 1.0)
     made = recipe(network, devices, group_of(group or [(devices, 1)]))
-    latency, per_byte = np.empty((2, KINDS, peer.ALL_WAYS))
+    latency, per_byte = np.empty((2, KINDS, custom_all_reduce.ALL_WAYS))
     nccl.price_library(made.spread, library, LINKS, latency, per_byte)
-    peer.price_peers(made.spread, library, LINK, latency, per_byte)
+    custom_all_reduce.price_peers(made.spread, library, LINK, latency, per_byte)
     return latency, per_byte
 
 
@@ -42,7 +41,7 @@ def ours(priced, collective, size):
     latency, per_byte = (column[collective, nccl.ALL_WAYS :] for column in priced)
     return {
         name: latency[way] + size * per_byte[way]
-        for way, name in enumerate(peer.NAMES)
+        for way, name in enumerate(custom_all_reduce.NAMES)
         if np.isfinite(latency[way])
     }
 
@@ -71,7 +70,7 @@ def test_the_fastest_of_all_ways_is_taken_each_as_written_out_by_hand(name, mach
     assert time <= alone
     assert near(time, min([alone, *expected.values()]), rel=1e-9)
     if way >= nccl.ALL_WAYS:
-        assert near(time, expected[peer.NAMES[way - nccl.ALL_WAYS]], rel=1e-9)
+        assert near(time, expected[custom_all_reduce.NAMES[way - nccl.ALL_WAYS]], rel=1e-9)
     if ranks == 1:
         assert time == 0.0
     elif package == "switch" and name != "point-to-point":
@@ -117,10 +116,10 @@ def test_across_machines_and_among_more_than_eight_there_are_none():
 
 
 def test_what_is_sent():
-    shares = peer.sent(8)
+    shares = custom_all_reduce.sent(8)
     assert shares[ALL_REDUCE].tolist() == [7.0, 1.75, 0.0]
     assert shares[ALL_TO_ALL].tolist() == [0.0, 0.0, 0.875]
-    assert not peer.sent(1).any()
+    assert not custom_all_reduce.sent(1).any()
     made = recipe(topology(8, 8, "switch", "1d", "switch", "1d", 1, 1.0), 8, group_of([(8, 1)]))
     assert np.array_equal(made.sent[:, nccl.ALL_WAYS :], shares)
 
@@ -184,7 +183,7 @@ def test_results_name_the_way(compose):
         kernels = explain(predict(columns_of([compose(*given, f"net.exchange={exchange}")])), 0)
         found[exchange] = set(kernels["algorithm"][kernels["comm"] == "all-reduce"].tolist())
     assert found["peer"] & {"one-shot", "two-shot"}
-    assert not found["library"] & set(peer.NAMES)
+    assert not found["library"] & set(custom_all_reduce.NAMES)
 
 
 def test_a_network_without_the_key_has_the_library_alone(compose):

@@ -13,7 +13,7 @@ from fastflow.engine.run.chunks import rows as rows_of
 from fastflow.physics.timing import roofline
 from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.roofline import KernelWork
-from fastflow.physics.timing.tiling import cache as solved
+from fastflow.physics.timing.tiling import cache
 from fastflow.physics.timing.tiling.cache import Kept, search_unsolved
 from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
 from fastflow.physics.timing.tiling.search_space import Tilings
@@ -38,9 +38,9 @@ ORDERS = (
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    solved._kept.clear()
+    cache._kept.clear()
     yield
-    solved._kept.clear()
+    cache._kept.clear()
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_another_hierarchy_is_not_the_same():
     together = [roofline.time_kernels(*machine) for machine in machines]
     different = 0
     for machine, got in zip(machines, together, strict=True):
-        solved._kept.clear()
+        cache._kept.clear()
         alone = roofline.time_kernels(*machine)
         for name in alone._fields:
             assert getattr(alone, name).tobytes() == getattr(got, name).tobytes(), name
@@ -221,7 +221,7 @@ def test_the_order_of_axes_does_not_matter(searched):
     """As many GEMMs are solved with networks first, chunk after chunk, as with networks last."""
     counts, times = [], []
     for order in ORDERS:
-        solved._kept.clear()
+        cache._kept.clear()
         searched.clear()
         with hydra_rules():
             grid = plan(Composer.of_library(), order).grid

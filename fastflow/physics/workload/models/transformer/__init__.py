@@ -6,7 +6,7 @@ import numpy as np
 
 from fastflow.core.tables import Bools, Inputs, Ints
 from fastflow.physics.workload.family import Family
-from fastflow.physics.workload.models.transformer import layer_pattern as pattern
+from fastflow.physics.workload.models.transformer import layer_pattern
 from fastflow.physics.workload.models.transformer.dimensions import SIZES, STRUCTURE, differ, unfit
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
@@ -36,7 +36,9 @@ FAMILY = Family(
     structure=STRUCTURE,
     differ=differ,
     layers=_layers,
-    order=lambda inputs: pattern.order(inputs[pattern.KEY], inputs["model.layers"], inputs["model.mtp"]),
+    order=lambda inputs: layer_pattern.order(
+        inputs[layer_pattern.KEY], inputs["model.layers"], inputs["model.mtp"]
+    ),
     tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
     parameters=parameters,
     unfit=unfit,

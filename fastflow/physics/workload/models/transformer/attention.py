@@ -29,8 +29,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     Sizes,
 )
 from fastflow.physics.workload.network import Node, Size
-from fastflow.physics.workload.ops import batched_gemm as batched_product
-from fastflow.physics.workload.ops import pointwise as operators
+from fastflow.physics.workload.ops import batched_gemm, pointwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 
 PROJECTION = "projection"
@@ -81,10 +80,10 @@ def _queries_and_keys(points: Inputs, size: Sizes, read: str) -> list[Node]:
         )
     ]  # fmt: skip
     if normed:
-        does = operators.OPERATORS["rmsnorm"]
+        does = pointwise.OPERATORS["rmsnorm"]
         nodes += [
             Node(
-                name="query and key norm", type=operators.OPERATORS["mul"].base, rows=size.tokens, cols=cols,
+                name="query and key norm", type=pointwise.OPERATORS["mul"].base, rows=size.tokens, cols=cols,
                 reads=("qkv",), moves=2.0 * turned / cols, flop=does.flop,
                 backward_moves=does.backward * turned / cols,
                 keeps=0 if rotated else cols, keeps_whole=0,
@@ -129,9 +128,9 @@ def _key_norm(size: Sizes, names: tuple[str, ...]) -> Node:
 
 def _rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Node:
     """Return the pass that turns queries and keys by their positions; moved: elements of a token."""
-    does = operators.OPERATORS["rotary"]
+    does = pointwise.OPERATORS["rotary"]
     return Node(
-        name="rotary", type=operators.TYPES["rotary"], rows=size.tokens, cols=cols, reads=reads,
+        name="rotary", type=pointwise.TYPES["rotary"], rows=size.tokens, cols=cols, reads=reads,
         moves=moved / cols, backward_moves=moved / cols, flop=does.flop, dims=Dims(TOKENS, (), HEADS),
     )  # fmt: skip
 
@@ -139,18 +138,18 @@ def _rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Nod
 def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node]:
     """Return scores, their softmax and the sums of values as kernels of their own."""
     cols, batch = size.heads * size.sequence, size.sequences * size.heads
-    does = operators.OPERATORS["softmax"]
+    does = pointwise.OPERATORS["softmax"]
     scores, softmax, dropped, context = SELECTIVE
 
     def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **more: Any) -> Node:
         return Node(
-            name=name, type=batched_product.TYPE, batch=batch, rows=size.sequence, inner=inner, cols=cols,
+            name=name, type=batched_gemm.TYPE, batch=batch, rows=size.sequence, inner=inner, cols=cols,
             width=size.heads * cols, reads=reads, dims=_CORE, wide=True, **more,
         )  # fmt: skip
 
     def a_pass(name: str, read: str, **more: Any) -> Node:
         return Node(
-            name=name, type=operators.OPERATORS["exp"].base, rows=size.tokens, cols=cols, reads=(read,),
+            name=name, type=pointwise.OPERATORS["exp"].base, rows=size.tokens, cols=cols, reads=(read,),
             keeps_whole=0, dims=Dims(TOKENS, (), HEADS), **more,
         )  # fmt: skip
 

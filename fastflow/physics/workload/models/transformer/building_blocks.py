@@ -12,9 +12,8 @@ from typing import Any
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.transformer.dimensions import ACTIVATIONS, RMS, Sizes
 from fastflow.physics.workload.network import Node, Size
-from fastflow.physics.workload.ops import elementwise
+from fastflow.physics.workload.ops import elementwise, pointwise
 from fastflow.physics.workload.ops import gemm as product
-from fastflow.physics.workload.ops import pointwise as operators
 
 TOKENS = ("batch", "sequence")
 HIDDEN, HEADS, FEED_FORWARD, VOCABULARY = ("hidden",), ("heads",), ("feed_forward",), ("vocabulary",)
@@ -47,9 +46,9 @@ def norm(
 ) -> Node:  # fmt: skip
     """Return a norm of some columns of every token; keeps: a product reads what it makes."""
     title = "rmsnorm" if kind == RMS else "layernorm"
-    does = operators.OPERATORS[title]
+    does = pointwise.OPERATORS[title]
     return Node(
-        name=name, type=operators.TYPES[title], rows=size.tokens, cols=cols, reads=(read,), flop=does.flop,
+        name=name, type=pointwise.TYPES[title], rows=size.tokens, cols=cols, reads=(read,), flop=does.flop,
         moves=2.0, backward_moves=float(does.backward), keeps=cols if keeps else 0, keeps_whole=0,
         dims=Dims(TOKENS, (), names), vectors=cols if kind == RMS else 2 * cols,
     )  # fmt: skip
@@ -60,11 +59,11 @@ def residual(name: str, size: Sizes, reads: tuple[str, ...], dropout: bool, bias
 
     biases: of the products before it, which are added here (Megatron-LM's bias_dropout_add).
     """
-    add = operators.OPERATORS["add"]
+    add = pointwise.OPERATORS["add"]
     kept, further = 1.0 / size.activation_bytes if dropout else 0.0, len(reads) - 1.0
     summed = GRADIENT_SUM_MOVES + (1.0 if biases else 0.0)
     return Node(
-        name=name, type=operators.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=reads,
+        name=name, type=pointwise.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=reads,
         flop=further * add.flop + (DROPOUT_FLOP if dropout else 0.0), moves=1.0 + len(reads) + kept,
         backward_moves=summed + (2.0 + kept if dropout else 0.0), vectors=biases * size.hidden,
         keeps=size.hidden + (mask(size, size.hidden) if dropout else 0), keeps_whole=0,
@@ -77,7 +76,7 @@ def activation(
 ) -> Node:  # fmt: skip
     """Return the activation of some columns, gated: which multiplies as many others."""
     return Node(
-        name=name, type=operators.TYPES.get(_title(kind, gated), elementwise.TYPE), cols=cols, reads=(read,),
+        name=name, type=pointwise.TYPES.get(_title(kind, gated), elementwise.TYPE), cols=cols, reads=(read,),
         flop=ACTIVATIONS[kind] + (1.0 if gated else 0.0), moves=3.0 if gated else 2.0,
         backward_moves=5.0 if gated else 3.0,
         **{"rows": size.tokens, "dims": Dims(TOKENS, (), FEED_FORWARD)} | more,

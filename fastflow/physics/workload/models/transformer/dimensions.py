@@ -19,7 +19,7 @@ from fastflow.physics.workload.models.transformer.layer_pattern import (
     kinds_of,
 )
 from fastflow.physics.workload.network import Size
-from fastflow.physics.workload.ops import grouped_gemm as mixtures
+from fastflow.physics.workload.ops import grouped_gemm
 from fastflow.physics.workload.ops.attention import MOST_QUERIES
 from fastflow.physics.workload.precision import OUTPUT_BYTES
 
@@ -62,7 +62,7 @@ SIZES = (
     count("model.shared_ffn", "columns of all experts that every token goes to; 0: as experts have", low=0),
     Column(
         "model.power_law", "float", "",
-        "exponent of the power law by which tokens fall on experts; 0: evenly", 0.0, mixtures.MOST_SKEWED,
+        "exponent of the power law by which tokens fall on experts; 0: evenly", 0.0, grouped_gemm.MOST_SKEWED,
     ),
     count("model.vocabulary", "words of the vocabulary"),
     Column("model.train_tokens", "float", "", "tokens to train on (train_s, train_energy_J)", 0.0, 1e18),

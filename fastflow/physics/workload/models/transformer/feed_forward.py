@@ -17,8 +17,7 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
 )
 from fastflow.physics.workload.models.transformer.dimensions import ALL, Sizes
 from fastflow.physics.workload.network import Node, Size
-from fastflow.physics.workload.ops import grouped_gemm as experts
-from fastflow.physics.workload.ops import moe_passes as expert_passes
+from fastflow.physics.workload.ops import grouped_gemm, moe_passes
 
 _EXPERTS = ("experts",)
 
@@ -49,14 +48,14 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     gated, kind = bool(points["model.gated"][0]), str(points["model.activation"][0])
     biased = str(points["model.biases"][0]) == ALL
     rows, topk, ffn = size.tokens * size.topk, size.topk, size.expert_ffn
-    own = experts.mixture(size.tokens, topk, size.experts, size.experts, size.power_law)
+    own = grouped_gemm.mixture(size.tokens, topk, size.experts, size.experts, size.power_law)
     up, middle, down = _names(gated)
 
     def a_pass(
         name: str, rows: Size, cols: Size, read: str, names: tuple[str, ...], moves: Any = None
     ) -> Node:
         return Node(
-            name=name, type=expert_passes.TYPES[name], rows=rows, cols=cols, reads=(read,), own=own,
+            name=name, type=moe_passes.TYPES[name], rows=rows, cols=cols, reads=(read,), own=own,
             dims=Dims(TOKENS, () if moves is None else _EXPERTS, names), moves=moves, backward_moves=moves,
         )  # fmt: skip
 
@@ -64,14 +63,14 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         names = (HIDDEN, FEED_FORWARD) if is_up else (FEED_FORWARD, HIDDEN)
         vectors = size.experts * cols if biased else 0
         return Node(
-            name=name, type=experts.TYPE, rows=rows, cols=cols, inner=inner, groups=size.experts,
+            name=name, type=grouped_gemm.TYPE, rows=rows, cols=cols, inner=inner, groups=size.experts,
             reads=(read,), own={**own, "gated": float(gated and is_up)}, vectors=vectors,
             dims=Dims(TOKENS, *names, _EXPERTS), keeps=None if is_up else 0,
         )  # fmt: skip
 
     if gated:
         gate = Node(
-            name=middle, type=expert_passes.TYPES["expert_gate"], rows=rows, cols=ffn, reads=(up,), own=own,
+            name=middle, type=moe_passes.TYPES["expert_gate"], rows=rows, cols=ffn, reads=(up,), own=own,
             dims=Dims(TOKENS, (), FEED_FORWARD, _EXPERTS),
         )  # fmt: skip
     else:

@@ -52,8 +52,7 @@ from fastflow.physics.workload.models.transformer.quantized import quantised
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, Size, connect
 from fastflow.physics.workload.ops import embedding as lookup
 from fastflow.physics.workload.ops import gemm as product
-from fastflow.physics.workload.ops import pointwise as operators
-from fastflow.physics.workload.ops import rowwise
+from fastflow.physics.workload.ops import pointwise, rowwise
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
 TIED_PRODUCT = replace(product.TYPE, title="product, tied", gradient=NO_GRADIENT)
@@ -68,7 +67,7 @@ LOGIT_BYTES = 4  # logits are kept in fp32 (arXiv:2205.05198, section 4.3)
 # (megatron/core/fusions/fused_cross_entropy.py at 0cb4a9c) makes one pass of difference and exponentials.
 LOSS_BYTES, LOSS_BACKWARD_BYTES = 38.0, 14.0
 LAST = "add"  # of a layer
-KEPT_IN_PARTS = tuple(operators.TYPES[name] for name in ("layernorm", "rmsnorm", "add"))
+KEPT_IN_PARTS = tuple(pointwise.TYPES[name] for name in ("layernorm", "rmsnorm", "add"))
 """Types whose output every device keeps as it lies there, under sequence parallelism its own tokens."""
 
 
@@ -161,9 +160,9 @@ def _summed(
     if not behind:
         return _unkept(nodes, made), made
     if len(made) > 1:
-        add = operators.OPERATORS["add"]
+        add = pointwise.OPERATORS["add"]
         both = Node(
-            name="add shared", type=operators.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=made,
+            name="add shared", type=pointwise.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=made,
             flop=add.flop, backward_moves=0.0, dims=Dims(TOKENS, (), HIDDEN_COLUMNS),
         )  # fmt: skip
         nodes, made = [*_unkept(nodes, made), both], (both.name,)

@@ -7,7 +7,7 @@ import numpy as np
 from fastflow.core.tables import Floats, Inputs
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.network import Node
-from fastflow.physics.workload.ops import grouped_gemm as experts
+from fastflow.physics.workload.ops import grouped_gemm
 
 
 def parameters(points: Inputs) -> tuple[Floats, Floats]:
@@ -31,4 +31,4 @@ def parameters(points: Inputs) -> tuple[Floats, Floats]:
 
 def _met(node: Node) -> Floats | float:
     """Return the share of a node's weights that a token meets."""
-    return node.own["topk"] / node.own["experts"] if node.type is experts.TYPE else 1.0
+    return node.own["topk"] / node.own["experts"] if node.type is grouped_gemm.TYPE else 1.0

@@ -14,9 +14,9 @@ from fastflow.physics.workload.graph import PRODUCT
 from fastflow.physics.workload.models.transformer.building_blocks import mask
 from fastflow.physics.workload.models.transformer.dimensions import Sizes
 from fastflow.physics.workload.network import Node, Size
-from fastflow.physics.workload.ops import pointwise as operators
+from fastflow.physics.workload.ops import pointwise
 
-NORMS = (operators.TYPES["rmsnorm"], operators.TYPES["layernorm"])
+NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
 
 
 def quantised(nodes: Sequence[Node], size: Sizes) -> tuple[Node, ...]:

@@ -24,7 +24,7 @@ from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import ATTENTION, EMBEDDING, HEAD, HIDDEN, PRODUCT, SOFTMAX, Dims
 from fastflow.physics.workload.models import transformer
 from fastflow.physics.workload.models.attention import CACHED, preparing
-from fastflow.physics.workload.models.transformer import layer_pattern as pattern
+from fastflow.physics.workload.models.transformer import layer_pattern
 from fastflow.physics.workload.models.transformer.attention import PROJECTION
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, TOKENS, VOCABULARY, gemm
 from fastflow.physics.workload.models.transformer.building_blocks import HIDDEN as HIDDEN_COLUMNS
@@ -39,10 +39,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, WINDOW, times
 from fastflow.physics.workload.models.transformer.network import LOGIT_BYTES, TIED_PRODUCT, block, embedding
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, Size, connect
-from fastflow.physics.workload.ops import batched_gemm as batched_product
-from fastflow.physics.workload.ops import grouped_gemm as experts
-from fastflow.physics.workload.ops import pointwise as operators
-from fastflow.physics.workload.ops import rowwise
+from fastflow.physics.workload.ops import batched_gemm, grouped_gemm, pointwise, rowwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
@@ -51,8 +48,8 @@ TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
 PART = text("model.pass", "part of a pass", (TOKENS_PART, HEAD_PART, DECODE, PREFILL))
 BEFORE = count("model.before", "tokens of each sequence that the cache holds before a pass", low=0)
 EXPERT_ROWS = count("model.expert_rows", "rows that each expert computes at least, chosen or not", low=0)
-NORMS = (operators.TYPES["rmsnorm"], operators.TYPES["layernorm"])
-ADD = operators.TYPES["add"]
+NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
+ADD = pointwise.TYPES["add"]
 _CORE = Dims(("sequence",), (), HEADS, ("batch",))
 _EVERY_HEAD = Dims(TOKENS, (), HEADS)
 OF_ATTENTION = ("rotary", "attention", "key up")
@@ -93,7 +90,7 @@ def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Let products of experts have the rows that a library gives them."""
     least = single(points[EXPERT_ROWS.name])
     return tuple(
-        node._replace(own={**node.own, "least": least}) if node.type is experts.TYPE else node
+        node._replace(own={**node.own, "least": least}) if node.type is grouped_gemm.TYPE else node
         for node in nodes
     )
 
@@ -220,14 +217,14 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
 def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Node:
     """Return the product of every head's rows with its own part of the weights that are absorbed."""
     return Node(
-        name=name, type=batched_product.TYPE, batch=size.heads, rows=size.tokens, inner=inner, cols=cols,
+        name=name, type=batched_gemm.TYPE, batch=size.heads, rows=size.tokens, inner=inner, cols=cols,
         width=size.heads * cols, reads=(read,), dims=Dims(TOKENS, (), HEADS), wide=True,
     )  # fmt: skip
 
 
 def _order(inputs: Inputs) -> Order:
     """Return the layer of the network of every layer of each model, as the part has them."""
-    every = pattern.order(inputs[KEY], inputs["model.layers"], np.zeros_like(inputs["model.layers"]))
+    every = layer_pattern.order(inputs[KEY], inputs["model.layers"], np.zeros_like(inputs["model.layers"]))
     point = np.repeat(np.arange(every.offset.size - 1), np.diff(every.offset))
     part = inputs[PART.name][point]
     first = np.isin(np.arange(point.size), every.offset[:-1])
