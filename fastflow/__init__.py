@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +23,17 @@ __all__ = [
 ]  # fmt: skip
 
 __path__ = [*__path__, f"{__path__[0]}/cli/commands"]  # where `python -m fastflow.sweep` is a file
+
+
+class _Package(ModuleType):
+    """The package: `import fastflow.sweep` leaves `fastflow.sweep` the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and name in __all__):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
 
