@@ -17,10 +17,10 @@ from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.prediction import Parallelism, Prediction
 from fastflow.performance.validity import (
     invalid_comm_times,
+    invalid_kernel_times,
     nonfinite_results,
     refuse,
     too_large_to_schedule,
-    untimed,
 )
 from fastflow.physics.cost.rent import invalid_rent, is_rented
 from fastflow.physics.hardware.chip import Chip, generate
@@ -31,7 +31,7 @@ from fastflow.physics.network.routes import network_faults
 from fastflow.physics.parallelism.pipeline import invalid_schedule, microbatches
 from fastflow.physics.parallelism.sharding.layout import indivisible_dims, lay_out, names_layers
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
-from fastflow.physics.parallelism.sharding.tables import uncut
+from fastflow.physics.parallelism.sharding.tables import unshardable_axes
 from fastflow.physics.parallelism.strategy import invalid_strategy, parse_column
 from fastflow.physics.parallelism.virtual_stages import LayerPartition, invalid_pipeline_partition
 from fastflow.physics.timing.roofline import Timing
@@ -94,7 +94,7 @@ def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -
         invalid_batch,
         invalid_model_dims(inputs),
         indivisible_dims(inputs, parallelism.strategies),
-        compute_unique(_untrainable, inputs, *TYPES, "model.name"),
+        compute_unique(_invalid_training_types, inputs, *TYPES, "model.name"),
         refused,
     )
     if is_rented(inputs):
@@ -123,14 +123,14 @@ def _count_microbatches(inputs: Inputs, parallelism: Parallelism, invalid: Texts
     return np.where(invalid == "", count, 1), reason
 
 
-def _untrainable(inputs: Inputs) -> Texts:
+def _invalid_training_types(inputs: Inputs) -> Texts:
     return invalid_training_types(inputs, trained_types(inputs))
 
 
 def check_graph(points: Points, graph: Graph) -> None:
     """Refuse points whose layouts cannot cut their graphs, or whose iteration is too long to schedule."""
     strategies, layouts, _ = points.parallelism
-    refuse(points.rows, uncut(graph, layouts))
+    refuse(points.rows, unshardable_axes(graph, layouts))
     refuse(points.rows, too_large_to_schedule(points.inputs, graph, strategies, points.microbatches))
 
 
@@ -139,7 +139,7 @@ def check_kernels(points: Points, graph: Graph, shards: Supergraph, timing: Timi
 
     rate: peak of the units that a kernel computes on [flop/s], (kernels,).
     """
-    refuse(points.rows, untimed(points.inputs, graph, rate, timing, shards.fused))
+    refuse(points.rows, invalid_kernel_times(points.inputs, graph, rate, timing, shards.fused))
 
 
 def check_pipeline(points: Points, partition: LayerPartition | None) -> None:

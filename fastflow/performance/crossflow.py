@@ -56,9 +56,9 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     # 4. Time every kernel on its device (6.1 to 6.3); by these times, layers are cut into pipeline stages
     timing, rate, peak = time_on_devices(columns, chip, graph, shards, precision)
     admission.check_kernels(points, graph, shards, timing, rate)
-    dealing = layer_partition_of(graph, order_of(columns), strategies)
-    admission.check_pipeline(points, dealing)
-    pipe = pipeline(columns, graph, dealing, strategies, points.microbatches, timing.time)
+    layer_partition = layer_partition_of(graph, order_of(columns), strategies)
+    admission.check_pipeline(points, layer_partition)
+    pipe = pipeline(columns, graph, layer_partition, strategies, points.microbatches, timing.time)
 
     # 5. Place the devices on the topology (5.2), and time every edge between them (6.4)
     communication = communicate(columns, chip, graph, shards, pipe, strategies, layouts)

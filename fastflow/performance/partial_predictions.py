@@ -62,9 +62,9 @@ def lower_bounds(inputs: Inputs, refused: Texts) -> LowerBounds:
     _, reason, points = admission.validate_points(inputs, chips, faults, refused)
     graph, shards, timing = _time_kernels(points)
     columns, strategies = points.inputs, points.parallelism.strategies
-    dealing = layer_partition_of(graph, order_of(columns), strategies)
-    admission.check_pipeline(points, dealing)
-    pipe = pipeline(columns, graph, dealing, strategies, points.microbatches, timing.time)
+    layer_partition = layer_partition_of(graph, order_of(columns), strategies)
+    admission.check_pipeline(points, layer_partition)
+    pipe = pipeline(columns, graph, layer_partition, strategies, points.microbatches, timing.time)
     layers = layer_memory(graph, shards, pipe.chunks, copies_embedding(columns))
     time, memory = np.full((2, reason.size), np.nan)
     time[points.rows] = pipe.busiest

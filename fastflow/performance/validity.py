@@ -97,7 +97,7 @@ def too_large_to_schedule(inputs: Inputs, graph: Graph, strategies: Strategies, 
     return reason.texts()
 
 
-def untimed(
+def invalid_kernel_times(
     inputs: Inputs, graph: Graph, rate: Floats, timing: Timing, fused: Sequence[FusedShares]
 ) -> Texts:
     """Say for every point why a kernel of it has no time that is a number; or "", shape (points,).

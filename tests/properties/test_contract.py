@@ -60,6 +60,23 @@ def test_no_folder_is_a_hall():
     assert {folder for folder in lines if lines[folder] > LARGEST * sum(lines.values())} == set()
 
 
+RETIRED = {
+    "undealt", "misfit", "misordered", "misasked", "undivided", "unsent", "unnumbered", "unsuited", "unrented",
+    "unschedulable", "once_a_kind", "look_up", "in_blocks", "is_repeated", "lies_as_pass", "Dealing", "Facts",
+    "Crew", "Watch", "Whom", "Told", "Stretch", "Question", "hindsight", "shelf",
+}  # fmt: skip
+"""Names that had to be learnt; today's are the field's."""
+
+
+def test_retired_words_name_nothing():
+    found = set()
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            words = (getattr(node, field, None) for field in ("id", "attr", "arg", "name", "asname"))
+            found |= RETIRED.intersection(word for word in words if isinstance(word, str))
+    assert not found
+
+
 def imported(path):
     """Every module that a file imports, wherever in the file, as dotted absolute names."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

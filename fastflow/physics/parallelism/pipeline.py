@@ -179,23 +179,23 @@ def _split(
 
 
 def pipeline(
-    inputs: Inputs, graph: Graph, dealing: LayerPartition | None, strategies: Strategies, microbatched: Ints,
+    inputs: Inputs, graph: Graph, layer_partition: LayerPartition | None, strategies: Strategies, microbatched: Ints,
     kernel_s: Floats,
 ) -> Pipeline:  # fmt: skip
     """Cut the layers of every point into stages, so that the slowest one takes as little as it can.
 
     Layers that stand for several are dealt to chunks of stages instead (`virtual_stages`).
 
-    inputs: `parallel.schedule`, `.split`, `.recompute`, `model.training`; dealing: of their models' layers,
+    inputs: `parallel.schedule`, `.split`, `.recompute`, `model.training`; layer_partition: of their models' layers,
     where some stand for several; strategies, microbatched (micro-batches): (points,); kernel_s: what a launch
     of every kernel takes [s], (kernels,).
     """
     stages, launches = strategies.lp, all_launches(graph, microbatched)
     order = map_values(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
-    if dealing is not None:
+    if layer_partition is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
         even = inputs["parallel.split"] != BALANCED
-        chunks = deal(graph, dealing, even, recompute_of(inputs), launches * kernel_s)
+        chunks = deal(graph, layer_partition, even, recompute_of(inputs), launches * kernel_s)
         again = launched_again(graph.numbers, chunks, microbatched)
         none = np.zeros(graph.point.size, dtype=np.int64)
         crosses = crossings(graph.numbers, chunks)

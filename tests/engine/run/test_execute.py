@@ -1,5 +1,6 @@
 """Running and storing: chunks, datasets, refusals, and the functions that Python users call."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -173,6 +174,13 @@ def test_the_models_refusal_names_the_command_line_or_the_file(tmp_path):
     (tmp_path / "parallel" / "mine.yaml").write_text("strategy: x\n")
     with pytest.raises(InputError, match=r"parallel\.strategy=x \(from .*mine\.yaml\)"):
         fastflow.evaluate("parallel=mine", config_dir=tmp_path)
+
+
+def test_sweep_is_the_function_before_and_after_its_module_is_imported():
+    before = fastflow.sweep
+    module = importlib.import_module("fastflow.sweep")
+    assert callable(module.main)
+    assert fastflow.sweep is before
 
 
 def test_importing_fastflow_is_cheap():

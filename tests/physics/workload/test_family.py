@@ -100,19 +100,20 @@ def test_what_an_entry_says_is_asked_for(predicted, monkeypatch):
 def test_a_new_family_is_a_file_and_a_name(copied):
     """The registry has its name and its inputs; what it shares with others means what each of them says."""
     package, run = copied
-    text = (package / "workload" / "gemm.py").read_text()
+    models = package / "physics" / "workload" / "models"
+    text = (models / "gemm.py").read_text()
     for before, after in (
         ('name="gemm"', 'name="new"'), ("model.k", "model.depth"), ("independent GEMMs", "piles"),
         ('for side in "mkn"', "for side in SIDES"), ("FAMILY =", 'SIDES = ("m", "depth", "n")\nFAMILY ='),
     ):  # fmt: skip
         assert before in text
         text = text.replace(before, after)
-    (package / "workload" / "new.py").write_text(text)
-    package = package / "workload" / "__init__.py"
+    (models / "new.py").write_text(text)
+    package = models.parent / "__init__.py"
     package.write_text(
         package.read_text()
-        .replace("    operator,\n", "    new,\n    operator,\n")
-        .replace("transformer, file)", "transformer, file, new)")
+        .replace("    operator,\n    rnn,\n", "    new,\n    operator,\n    rnn,\n")
+        .replace("        graph_file,\n", "        graph_file,\n        new,\n")
     )
     said = run(
         "import numpy as np\n"

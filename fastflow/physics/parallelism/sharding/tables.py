@@ -84,7 +84,7 @@ def _cutting(splits: Iterable[Split]) -> int:
     return reduce(or_, (one.rows | one.inner | one.cols | one.products for one in splits), 0)
 
 
-def uncut(graph: Graph, layouts: Layouts) -> Texts:
+def unshardable_axes(graph: Graph, layouts: Layouts) -> Texts:
     """Say for every point which axis of its layout cannot cut its model; or "", (points,)."""
     reason = Reasons(graph.structure.size)
     named = layouts.assignment.max(axis=1, initial=0) > COLUMN_ROW  # by dimensions that a model may not have

@@ -174,11 +174,11 @@ def splits(network):
 
 def test_a_new_type_is_a_file_and_a_name(copied):
     package, run = copied
-    types = package / "workload" / "types"
+    types = package / "physics" / "workload" / "ops"
     text = (types / "rowwise.py").read_text(encoding="utf-8")
     (types / "new.py").write_text(text.replace('name="rowwise"', 'name="new"'), encoding="utf-8")
     registry = (types / "__init__.py").read_text(encoding="utf-8")
-    for before, after in (("    lookup,", "    lookup,\n    new,"), ("rowwise, ", "rowwise, new, ")):
+    for before, after in (("    kv_cache,", "    kv_cache,\n    new,"), ("rowwise, ", "rowwise, new, ")):
         assert before in registry
         registry = registry.replace(before, after)
     (types / "__init__.py").write_text(registry, encoding="utf-8")
