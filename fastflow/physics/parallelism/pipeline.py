@@ -179,15 +179,15 @@ def _split(
 
 
 def pipeline(
-    inputs: Inputs, graph: Graph, layer_partition: LayerPartition | None, strategies: Strategies, microbatched: Ints,
-    kernel_s: Floats,
+    inputs: Inputs, graph: Graph, layer_partition: LayerPartition | None, strategies: Strategies,
+    microbatched: Ints, kernel_s: Floats,
 ) -> Pipeline:  # fmt: skip
     """Cut the layers of every point into stages, so that the slowest one takes as little as it can.
 
     Layers that stand for several are dealt to chunks of stages instead (`virtual_stages`).
 
-    inputs: `parallel.schedule`, `.split`, `.recompute`, `model.training`; layer_partition: of their models' layers,
-    where some stand for several; strategies, microbatched (micro-batches): (points,); kernel_s: what a launch
+    inputs: `parallel.schedule`, `.split`, `.recompute`, `model.training`; layer_partition: of their models'
+    layers, where some stand for several; strategies, microbatched (micro-batches): (points,); kernel_s: what a launch
     of every kernel takes [s], (kernels,).
     """
     stages, launches = strategies.lp, all_launches(graph, microbatched)

@@ -120,59 +120,53 @@ def divides(virtual: Ints, layers: Ints) -> Bools:
     return found
 
 
-def invalid_pipeline_partition(
-    layer_partition: LayerPartition, strategies: Strategies, inputs: Inputs
-) -> Texts:
+def invalid_pipeline_partition(partition: LayerPartition, strategies: Strategies, inputs: Inputs) -> Texts:
     """Say for every point why its layers cannot be dealt so; or "", (points,). inputs: `parallel.split`,
     `.strategy`.
     """
     stages, chunks, even = strategies.lp, strategies.chunks, inputs["parallel.split"] != BALANCED
     reason = Reasons(stages.size)
-    for i in reason.without(
-        even & (layer_partition.virtual > 1) & ~divides(layer_partition.virtual, layer_partition.hidden)
-    ):
+    for i in reason.without(even & (partition.virtual > 1) & ~divides(partition.virtual, partition.hidden)):
         parts = f"{stages[i]} stages" if chunks[i] == 1 else f"{stages[i]} stages of {chunks[i]} chunks"
-        allowed = f"a strategy whose {parts} divide the {layer_partition.hidden[i]} layers, or those and two"
-        if chunks[i] == 1 and stages[i] <= layer_partition.hidden[i]:
+        allowed = f"a strategy whose {parts} divide the {partition.hidden[i]} layers, or those and two"
+        if chunks[i] == 1 and stages[i] <= partition.hidden[i]:
             allowed += f"; or parallel.split={BALANCED}"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     return reason.texts()
 
 
-def deal(
-    graph: Graph, layer_partition: LayerPartition, even: Bools, recompute: Texts, kernel_s: Floats
-) -> Chunks:
+def deal(graph: Graph, partition: LayerPartition, even: Bools, recompute: Texts, kernel_s: Floats) -> Chunks:
     """Deal the layers of every point to its virtual stages.
 
     even (else balanced, of one chunk each), recompute: (points,); kernel_s: what every kernel takes in an
     iteration, of all layers that it stands for [s], (kernels,).
     """
-    first, layers = layer_partition.first, np.diff(layer_partition.first)
-    at = np.concatenate([[0], np.cumsum(layer_partition.virtual * layers)])
-    offset = np.concatenate([[0], np.cumsum(layer_partition.virtual)])
+    first, layers = partition.first, np.diff(partition.first)
+    at = np.concatenate([[0], np.cumsum(partition.virtual * layers)])
+    offset = np.concatenate([[0], np.cumsum(partition.virtual)])
     held, again = np.zeros((2, at[-1]), dtype=np.int64)
     begins, ends = np.zeros((2, offset[-1]), dtype=np.int64)
     most, core = recomputed(recompute)
     own = np.zeros(first[-1])
     np.add.at(own, first[graph.point] + graph.layer, kernel_s / graph.times)
     chunked = Chunks(offset, layers, at, held, again, core, begins, ends)
-    _deal(layer_partition, even, most, own, chunked)
+    _deal(partition, even, most, own, chunked)
     return chunked
 
 
 @kernel
-def _deal(layer_partition: LayerPartition, even: Bools, most: Ints, layer_s: Floats, out: Chunks) -> None:
+def _deal(partition: LayerPartition, even: Bools, most: Ints, layer_s: Floats, out: Chunks) -> None:
     """Write what virtual stages hold.
 
     most: layers of each that are computed again, (points,); layer_s: of each of the graph's layers [s].
     """
-    order, kind, first = layer_partition.order, layer_partition.kind, layer_partition.first
+    order, kind, first = partition.order, partition.kind, partition.first
     for p in range(even.size):
         begin, count = order.offset[p], order.offset[p + 1] - order.offset[p]
         virtual, hidden, before = (
-            layer_partition.virtual[p],
-            layer_partition.hidden[p],
-            layer_partition.before[p],
+            partition.virtual[p],
+            partition.hidden[p],
+            partition.before[p],
         )
         starts = np.zeros(virtual, dtype=np.int64)
         if virtual > 1 and not even[p]:
