@@ -62,8 +62,9 @@ def test_no_folder_is_a_hall():
 
 RETIRED = {
     "undealt", "misfit", "misordered", "misasked", "undivided", "unsent", "unnumbered", "unsuited",
-    "unrented", "unschedulable", "once_a_kind", "look_up", "in_blocks", "is_repeated", "lies_as_pass", "Dealing", "Facts",
-    "Crew", "Watch", "Whom", "Told", "Stretch", "Question", "hindsight", "shelf",
+    "unrented", "unschedulable", "once_a_kind", "look_up", "in_blocks", "is_repeated",
+    "lies_as_pass", "Dealing", "Facts", "Crew", "Watch", "Whom", "Told", "Stretch", "Question",
+    "hindsight", "shelf",
 }  # fmt: skip
 """Names that had to be learnt; today's are the field's."""
 
