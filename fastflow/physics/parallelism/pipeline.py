@@ -187,8 +187,8 @@ def pipeline(
     Layers that stand for several are dealt to chunks of stages instead (`virtual_stages`).
 
     inputs: `parallel.schedule`, `.split`, `.recompute`, `model.training`; layer_partition: of their models'
-    layers, where some stand for several; strategies, microbatched (micro-batches): (points,); kernel_s: what a
-    launch of every kernel takes [s], (kernels,).
+    layers, where some stand for several; strategies, microbatched (micro-batches): (points,); kernel_s: what
+    a launch of every kernel takes [s], (kernels,).
     """
     stages, launches = strategies.lp, all_launches(graph, microbatched)
     order = map_values(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
