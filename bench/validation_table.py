@@ -35,7 +35,6 @@ from fastflow.core.version import version
 from fastflow.engine.grid.run import explaining
 from fastflow.performance.accuracy import table
 from fastflow.performance.accuracy.classes import (
-    COLLECTIVES,
     FIRST_TOKEN,
     SERVING,
     TRAINING,
@@ -77,6 +76,8 @@ PINS = (
 BY_DTYPE = ("products", "experts")
 """Kinds of work whose classes are also of one data type each."""
 DIGITS = 4
+COLLECTIVES = "collectives"
+"""A kind of measurement, each row of which is a class."""
 DOCS = Path(__file__).parents[1] / "docs" / "validation.md"
 BEGIN, END = "<!-- written by bench/validation_table.py -->\n", "<!-- up to here -->\n"
 HEAD = """\

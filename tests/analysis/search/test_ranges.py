@@ -16,7 +16,6 @@ from fastflow.analysis.search.optimizers import ranges as optimize
 from fastflow.analysis.search.optimizers.design_space import Space
 from fastflow.analysis.search.optimizers.ranges import TOLERANCE, varied
 from fastflow.analysis.search.ranges import WithinTolerance, read_ranges
-from fastflow.cli.commands.report import main
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.core.errors import InputError
@@ -27,6 +26,7 @@ from fastflow.reporting.terminal.equivalents import layouts_as_good
 from fastflow.reporting.terminal.ranges import range_parts, ranges_of, rows_of
 from tests.naive import ranges as naive
 from tests.support.checks import cases
+from tests.support.commands import report
 
 SPACE = Space(("a0", "a1", "a2", "p0", "p1"), np.array([0, 0, 0, 1, 1]))
 SEARCHED = (
@@ -142,7 +142,7 @@ def test_ranges_are_on_the_page_and_in_the_report(searched, capsys: pytest.Captu
     for name in (folder, f"{folder}-ranking"):
         rows, within = ranges_of(find(str(name)), [])
         assert said in rows_of(rows[0], within)[1]
-    assert main([f"{folder}-ranking"]) == 0
+    assert report([f"{folder}-ranking"]) == 0
     assert said in capsys.readouterr().out
 
 

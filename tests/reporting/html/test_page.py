@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow.cli.commands.report import main
 from fastflow.engine.dataset.reader import find
 from fastflow.reporting.html import rows
 from fastflow.reporting.html.document import document, packed
 from fastflow.reporting.html.kinds import page_of
 from tests.support.browser import PROGRAM, Browser, browser
+from tests.support.commands import report
 
 GRID = ("tech=n12,n7,n5", "mem=hbm2,hbm3", "parallel.strategy=d512,RC-8-8-d8")
 
@@ -157,7 +157,7 @@ def test_mistakes_are_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    assert main([str(grid), *(word.replace("DATASET", str(grid)) for word in given)]) == 2
+    assert report([str(grid), *(word.replace("DATASET", str(grid)) for word in given)]) == 2
     told = capsys.readouterr().err
     assert said in told
     assert told.count("\n") == 1
@@ -170,12 +170,12 @@ def test_only_grids_are_judged_by_a_study(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     fastflow.sensitivity("model=gemm", output="moved")
-    assert main(["--study", "fig09", "moved", "html=x.html"]) == 2
+    assert report(["--study", "fig09", "moved", "html=x.html"]) == 2
     assert (
         "study=fig09 (from the command line) is invalid: expected none: this dataset is no grid"
         in capsys.readouterr().err
     )
-    assert main(["html=moved.HTML", "moved"]) == 0  # in any order, in capitals
+    assert report(["html=moved.HTML", "moved"]) == 0  # in any order, in capitals
     assert (tmp_path / "moved.HTML").stat().st_size > 300_000
 
 
@@ -202,7 +202,7 @@ def tab() -> Iterator[Browser]:
 
 
 def _written(dataset: Path, file: Path) -> Path:
-    assert main([str(dataset), f"html={file}"]) == 0
+    assert report([str(dataset), f"html={file}"]) == 0
     assert file.stat().st_size < 5_000_000
     return file
 

@@ -5,13 +5,13 @@ import pytest
 
 import fastflow
 from fastflow.api.notebook.cards import one, several
-from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.overload import is_overload
 from fastflow.performance.serving.requests.load import TAKEN, TOO_MANY
 from fastflow.performance.serving.simulator.run import simulate
 from fastflow.performance.serving.slo import is_late
+from tests.support.commands import report
 from tests.support.servers import likely, loads, realistic, servers
 
 CARRIED, TOO_MUCH = (0.5, 0.8, 0.95), 1.1

@@ -16,7 +16,7 @@ from fastflow.physics.network.routing.patterns import group_of
 from fastflow.physics.network.routing.topology import topology
 from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, COLLECTIVES
 from tests.conftest import columns_of
-from tests.naive import custom_all_reduce as naive
+from tests.naive import peer as naive
 from tests.physics.network.collectives.test_nccl import LINK, LINKS, SCALARS, SMALL, STEPS, by_hand
 from tests.support.checks import cases, near
 
