@@ -231,23 +231,14 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     return launched, place
 
 
-@kernel
 def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out: Timing) -> None:
     """Write how the kernels in `rows` run, `place` among those launched, as `_lay_gemms` does."""
-    tilings, columns = len(launched.tile), out.times.shape[1]
-    for i in range(rows.size):
-        row, g = rows[i], place[i]
-        out.time[row], out.lift[row] = launched.time[g], launched.lift[g]
-        limiter = 0
-        for column in range(columns):
-            out.times[row, column] = launched.times[g, column]
-            if launched.times[g, column] > launched.times[g, limiter]:
-                limiter = column
-        for level in range(columns - 2):
-            out.bytes[row, level] = launched.bytes[g, level]
-        out.parts[row], out.waves[row], out.busy[row] = launched.parts[g], launched.waves[g], launched.busy[g]
-        out.candidates[row], out.limiter[row] = launched.candidates[g], limiter
-        out.tiling[row] = before + g if g < tilings else 0
+    out.times[rows] = launched.times[place]
+    out.limiter[rows] = launched.times.argmax(axis=1)[place]
+    out.bytes[rows] = launched.bytes[place]
+    for name in ("time", "lift", "parts", "waves", "busy", "candidates"):
+        getattr(out, name)[rows] = getattr(launched, name)[place]
+    out.tiling[rows] = np.where(place < len(launched.tile), before + place, 0)
 
 
 def _of_points(flags: Bools, point: Ints) -> Bools:
