@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.performance.serving.kv_cache import fullest, need_of
+from fastflow.performance.serving.kv_cache import memory_need, room_of_fullest_stage
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages
 from fastflow.physics.workload.models.transformer.layer_pattern import KINDS
@@ -82,7 +82,7 @@ def found(servers, inputs):
     stages = Stages(layers, np.ones(SERVERS), np.ones(SERVERS))
     capacity = np.array([server.capacity for _, server, *_ in servers])
     tokens = np.array([tokens for *_, tokens in servers])
-    return fullest(inputs, layouts, stages, weights, capacity, tokens)
+    return room_of_fullest_stage(inputs, layouts, stages, weights, capacity, tokens)
 
 
 def test_each_part_of_a_servers_memory_is_counted_by_hand(servers, found):
@@ -102,7 +102,7 @@ def test_a_server_with_what_it_needs_has_just_enough(servers, inputs, found):
     """With as much memory as it would need, the caches are those that were asked for."""
     room, wanted = found[0], np.full(SERVERS, 1e7)
     there = np.array([server.capacity for _, server, *_ in servers])
-    need = need_of(inputs, room, there, wanted)
+    need = memory_need(inputs, room, there, wanted)
     for i, (_, server, *_) in enumerate(servers):
         taken = room.weights[i] + room.work[i]
         total = need.total[i]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.performance.serving.passes.step_time import Pipeline, stall_time
-from fastflow.performance.serving.pipeline_stages import even
+from fastflow.performance.serving.pipeline_stages import even_layers
 from tests.naive import served_stages as naive
 from tests.support.checks import cases
 
@@ -21,14 +21,14 @@ EXTRA = ("first", "before_last", "last")
 @given(st.integers(1, 200), st.integers(1, 64), st.sampled_from(EXTRA))
 def test_layers_are_shared_out_as_servers_do(layers, stages, extra):
     stages = min(layers, stages)
-    assert list(even(layers, stages, extra)) == naive.split(layers, stages, extra)
+    assert list(even_layers(layers, stages, extra)) == naive.split(layers, stages, extra)
 
 
 @pytest.mark.parametrize(("server", "want"), [("vllm", (31, 30)), ("sglang", (30, 31)), ("trtllm", (31, 30))])
 def test_61_layers_in_two_stages(compose, server, want):
     """vLLM and SGLang, get_pp_indices; TensorRT-LLM, Mapping.pp_layers."""
     point = compose("serve=decode", "model=deepseek_v3", f"server={server}")
-    assert even(point["model.layers"], 2, point["server.extra_layers"]) == want
+    assert even_layers(point["model.layers"], 2, point["server.extra_layers"]) == want
 
 
 @cases(60)

@@ -13,7 +13,7 @@ from fastflow.core.errors import InputError
 from fastflow.performance.serving.analytic.applicability import MOST_STEPS
 from fastflow.performance.serving.columns import served_columns
 from fastflow.performance.serving.predict import serve
-from fastflow.performance.serving.slo import is_late, ordinal, passing_over
+from fastflow.performance.serving.slo import is_slo_violation, ordinal, requests_past_burst
 from fastflow.reporting.charts.serving import latencies_of, lines_of
 from fastflow.reporting.terminal.serving import limits_of, load_of, served_sheets
 from tests.conftest import columns_of
@@ -152,7 +152,7 @@ def test_the_reason_names_the_first_burst_and_requests_that_pass_over_it(percent
     load = (*load, f"serve.slo.ttft='{limit} s'")
     late = fastflow.evaluate(*load).iloc[0]
     assert not late["feasible"]
-    assert is_late(late["reason"])
+    assert is_slo_violation(late["reason"])
     assert "; the first burst of 200 requests counts: serve.requests=" in late["reason"]
     advice = re.search(r"(serve\.requests=\d+) has it in less than (\S+)%, .* has none$", late["reason"])
     assert float(advice[2]) == pytest.approx(100 - percentile)
@@ -175,7 +175,7 @@ def test_requests_that_pass_over_a_burst_are_the_fewest(at_once, percentile, ser
         times = np.repeat([0.0, 1.0], [each - burst, burst])
         return np.percentile(times, percentile) > 0.0
 
-    enough = passing_over(at_once, percentile, servers)
+    enough = requests_past_burst(at_once, percentile, servers)
     assert not late(enough)
     assert late((1.0 - 3.0 / (burst + 2)) * enough)
 
@@ -185,7 +185,7 @@ def test_requests_that_pass_over_a_burst_are_the_fewest(at_once, percentile, ser
 )
 def test_other_late_points_say_nothing_of_the_burst(change):
     reason = fastflow.evaluate(*BURST, "serve.slo.ttft='1 us'", change)["reason"][0]
-    assert is_late(reason)
+    assert is_slo_violation(reason)
     assert "burst" not in reason
 
 
@@ -218,7 +218,7 @@ def test_scores_of_late_servers_are_of_what_is_compared(compose):
     late = score_served(inputs, found, "time", None, np.zeros(2)) - LACKS_MEMORY
     assert late == pytest.approx(np.log(found.columns["ttft_slo_s"] / 1e-4))
     assert late[1] > late[0]
-    assert all(is_late(text) for text in found.short)
+    assert all(is_slo_violation(text) for text in found.short)
 
 
 def test_the_best_layout_keeps_the_limit_at_the_percentile():

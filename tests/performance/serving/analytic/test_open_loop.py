@@ -10,7 +10,7 @@ from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.overload import is_overload
 from fastflow.performance.serving.requests.load import TAKEN, TOO_MANY
 from fastflow.performance.serving.simulator.run import simulate
-from fastflow.performance.serving.slo import is_late
+from fastflow.performance.serving.slo import is_slo_violation
 from tests.support.commands import report
 from tests.support.servers import likely, loads, realistic, servers
 
@@ -151,7 +151,7 @@ def test_an_overload_meets_no_limit_and_screens_and_reports_say_overload(cli):
     assert rows["meets_slo"].tolist() == [False, True, False, False]
     assert rows["simulated"].all()
     assert rows["stationary"].tolist() == [True, True, False, False]
-    assert [is_late(text) for text in rows["reason"]] == [True, False, False, False]
+    assert [is_slo_violation(text) for text in rows["reason"]] == [True, False, False, False]
     assert [is_overload(text) for text in rows["reason"]] == [False, False, True, True]
     code, out, _ = cli(sweep, *own, "serve.slo.tpot='10 s'", "serve.rate='200 1/s'", "output=p")
     assert code == 0

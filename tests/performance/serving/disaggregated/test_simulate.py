@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_apart
-from fastflow.performance.serving.disaggregated.steady_state import steady_apart
+from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
+from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.simulator.latencies import columns_of
 from tests.naive import disaggregated as naive
@@ -34,7 +34,7 @@ def pools(first, second, counts, way):
 
 
 def check(times, two, counts, way, load_):
-    got = simulate_apart(*times, pools(*two, counts, way), loads(load_))
+    got = simulate_disaggregated(*times, pools(*two, counts, way), loads(load_))
     two, load_ = [PLAIN | server for server in two], LOAD | load_
     one = {name: column[0] for name, column in columns_of(got).items()}
     capacity = [server["capacity"] // server["slots"] for server in two]
@@ -101,7 +101,7 @@ def test_where_it_says_so_the_fast_form_is_near_the_simulation():
             "requests": 10 * at_once if is_closed else 300,
         }  # fmt: skip
         asked = pools(first, second, random.choice([1, 2, 4], 2), (1e-3, 1e-6)), loads(load_)
-        want, got = simulate_apart(times, times, *asked), steady_apart(times, times, *asked)
+        want, got = simulate_disaggregated(times, times, *asked), steady_disaggregated(times, times, *asked)
         assert got.refused[0] == want.refused[0] == TAKEN
         names = ("ttft_s", "tpot_s", "requests_per_s")
         errors.append([getattr(got, name)[0] / columns_of(want)[name][0] - 1.0 for name in names])
@@ -117,9 +117,9 @@ def test_where_it_says_so_the_fast_form_is_near_the_simulation():
 def test_fast_form_refuses_what_is_too_much():
     times = realistic()
     many = loads({"concurrency": 0, "rate": 1000.0})
-    assert steady_apart(times, times, pools({}, {}, (1, 1), (0.0, 0.0)), many).refused[0] == TOO_MANY
+    assert steady_disaggregated(times, times, pools({}, {}, (1, 1), (0.0, 0.0)), many).refused[0] == TOO_MANY
     long = pools({"capacity": 1000}, {}, (1, 1), (0.0, 0.0))
-    assert steady_apart(times, times, long, loads({})).refused[0] == TOO_LONG
+    assert steady_disaggregated(times, times, long, loads({})).refused[0] == TOO_LONG
 
 
 POINT = (

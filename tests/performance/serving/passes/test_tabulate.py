@@ -30,7 +30,7 @@ def tabulated(monkeypatch):
 def test_servers_of_a_call_do_not_know_of_each_other():
     """More than are predicted together."""
     many = fastflow.evaluate(*SERVER, "model.ffn=range(1024,2304,32)")
-    assert len(many) == 40 > tabulate._AT_ONCE
+    assert len(many) == 40 > tabulate._BATCH_SIZE
     for row in (0, 31, 32, 39):
         alone = fastflow.evaluate(*SERVER, f"model.ffn={1024 + 32 * row}")
         assert [alone[name].iloc[0] for name in SEEN] == [many[name].iloc[row] for name in SEEN]
