@@ -49,7 +49,7 @@ class ServerLayouts(NamedTuple):
         return self.tensor * self.ranks
 
     @property
-    def each(self) -> Ints:
+    def devices(self) -> Ints:
         """Devices of one server."""
         return self.stage * self.slots
 

@@ -57,10 +57,10 @@ def stages_of(inputs: Inputs, layouts: ServerLayouts, part_s: Floats) -> Stages:
         table[index, : len(split)] = split
     layers = table[inverse]
     stage_s = _stage_times(layers, part_s)
-    total, index = stage_s.sum(axis=1), np.arange(points)
+    total, point = stage_s.sum(axis=1), np.arange(points)
     share = stage_s / np.where(total > 0.0, total, 1.0)[:, None]
-    last = np.where(slots > 1, share[index, slots - 1], 1.0)
-    share[index, slots - 1] = 0.0
+    last = np.where(slots > 1, share[point, slots - 1], 1.0)
+    share[point, slots - 1] = 0.0
     return Stages(layers, share.max(axis=1), last)
 
 

@@ -163,11 +163,11 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
     prompts = -(-inputs["serve.batch"] // (layouts.ranks * layouts.replicas))
     computed = np.maximum(scenario.isl * (1.0 - scenario.loads.prefix), 1.0)
     prefill = prompt_passes(scenario, 1.0 * prompts, computed, np.full(prompts.size, np.inf))
-    took = prefill.time + inputs["server.iteration"]
-    ttft = took + inputs["server.request"]
+    pass_s = prefill.time + inputs["server.iteration"]
+    ttft = pass_s + inputs["server.request"]
     columns = {
-        "ttft_s": ttft, "time_s": took, "requests_per_s": inputs["serve.batch"] / took,
-        "prefill_tokens_per_s": inputs["serve.batch"] * computed / took,
+        "ttft_s": ttft, "time_s": pass_s, "requests_per_s": inputs["serve.batch"] / pass_s,
+        "prefill_tokens_per_s": inputs["serve.batch"] * computed / pass_s,
         "prefill_bound_by": bound_by(scenario, prefill, inputs["server.iteration"]),
         "exchange_s": prefill.exchange, "pipeline_stall_s": prefill.stall,
         "serve_host_s": inputs["server.iteration"],
@@ -177,7 +177,7 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
         prefill.energy * layouts.stage * layouts.replicas,
         inputs["serve.batch"],
         scenario.isl,
-        took,
+        pass_s,
         _devices(scenario),
     )
     return PhaseResults(_with_caches(columns | _memory(scenario)), _cache_overflow(scenario, columns["kv_B"]))
@@ -192,20 +192,20 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
     )
     decode = decode_pass(scenario, requests, context)
     host = inputs["server.iteration"] + inputs["server.row"] * requests + scenario.servers.draft_s
-    took = decode.time + host
+    pass_s = decode.time + host
     tokens = inputs["serve.batch"] * scenario.servers.per_pass
     columns = {
-        "tpot_s": took / scenario.servers.per_pass, "time_s": took,
+        "tpot_s": pass_s / scenario.servers.per_pass, "time_s": pass_s,
         "decode_bound_by": bound_by(scenario, decode, host), "exchange_s": decode.exchange,
         "serve_host_s": host,
         "pipeline_stall_s": decode.stall, "batch_in_flight": 1.0 * inputs["serve.batch"],
         "kv_B": scenario.cache.of(context) * requests * layouts.slots,
-    } | _rates(tokens / took, took / scenario.servers.per_pass, _devices(scenario))  # fmt: skip
+    } | _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))  # fmt: skip
     columns |= _energy(
         decode.energy * layouts.stage * layouts.slots * layouts.replicas,
         tokens,
         np.ones(tokens.size),
-        took,
+        pass_s,
         _devices(scenario),
     )
     return PhaseResults(_with_caches(columns | _memory(scenario)), _cache_overflow(scenario, columns["kv_B"]))
@@ -241,7 +241,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     energy = decode.energy * passes / (batch * layouts.ranks) * layouts.stage
     energy += prompt.energy / prefill.layouts.ranks * prefill.layouts.stage
     rate, tpot = metrics["requests_per_s"], np.where(scenario.osl > 1.0, metrics["tpot_s"], np.nan)
-    devices = layouts.each * layouts.replicas + inputs["serve.prefill.devices"]
+    devices = layouts.devices * layouts.replicas + inputs["serve.prefill.devices"]
     iterations = metrics["prefill_iterations"] + metrics["decode_iterations"]
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + request, "tpot_s": tpot, "requests_per_s": rate,
@@ -342,7 +342,7 @@ def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
 
 
 def _devices(scenario: ServingScenario) -> Ints:
-    return scenario.layouts.each * scenario.layouts.replicas
+    return scenario.layouts.devices * scenario.layouts.replicas
 
 
 def _rates(tokens_per_s: Floats, tpot: Floats, devices: Ints) -> Columns:

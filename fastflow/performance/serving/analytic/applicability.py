@@ -77,8 +77,10 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, metric
     # time that prompts add to iterations, at least that of iterations full of prompts
     budget = float(batch.budget)
     token_s = shared_time(times, batch.times, budget) / budget + request.attention_s / request.prompt
-    prefill_s = max(metrics.group.total, token_s * request.prompt * prompts_on_rank(batch, metrics.together))
-    return bool(prefill_s / metrics.together * slot.requests <= MOST_WORK * metrics.makespan * metrics.busy)
+    prefill_s = max(
+        metrics.group.total, token_s * request.prompt * prompts_on_rank(batch, metrics.group_size)
+    )
+    return bool(prefill_s / metrics.group_size * slot.requests <= MOST_WORK * metrics.makespan * metrics.busy)
 
 
 @lean_kernel

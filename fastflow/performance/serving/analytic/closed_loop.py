@@ -75,7 +75,7 @@ def closed_loop_metrics(
         first = waiting * (0.5 * waiting / loop.running + 0.5) * length
         others = max(0.0, requests - at_once) * waiting * length / loop.running
         queued = (first + others) / requests
-    together = 1.0 / cycle.groups
+    group_size = 1.0 / cycle.groups
     return SlotMetrics(
         ttft=queued + cycle.ttft,
         tpot=tpot_of(request, answer, cycle.shared),
@@ -85,8 +85,8 @@ def closed_loop_metrics(
         makespan=_makespan(times, batch, request, loop, length, cycle.stall, spread),
         busy=1.0,
         running=loop.decoding,
-        together=together,
-        group=_group(times, batch, request, loop, together),
+        group_size=group_size,
+        group=_group(times, batch, request, loop, group_size),
     )
 
 
@@ -108,8 +108,8 @@ def _loop(
     span = min(most, np.sqrt(width**2 + cycles * drift**2))
     evenness = 0.0 if most <= 1.0 else (span - 1.0) / (most - 1.0)
     # the last requests run with fewer others: a smaller last cohort, or fewer and fewer
-    whole = np.floor(cycles)
-    cohorts = running * (whole + (cycles - whole) ** 2) / cycles
+    full_cycles = np.floor(cycles)
+    cohorts = running * (full_cycles + (cycles - full_cycles) ** 2) / cycles
     drained = running * (1.0 - min(1.0, cycles) / (6.0 * max(1.0, cycles)))
     decoding = max(1.0, decoding_share * ((1.0 - evenness) * cohorts + evenness * drained) / batch.ranks)
     pass_s = total_time(pass_parts(times, batch, request, decoding, 0.0, 0.0))
@@ -125,14 +125,14 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
     """
     ttft, wait, stall, shared, groups = 0.0, 0.0, 0.0, 0.0, 0.0
     group = group_of(times, batch, request, 0.5 * (loop.rank - 1.0), loop.rank)
-    span, together = loop.width, loop.running  # passes over which ends are uniform; prompts in a group
+    span, group_size = loop.width, loop.running  # passes over which ends are uniform; prompts in a group
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
         cycles_left = loop.cycles - cycle
         weight = (cycles_left if cycle == _CYCLES - 1 else min(1.0, cycles_left)) / loop.cycles
         stall_of_group = group.total - group.completion
         if batch.mixes:  # its iterations decode, too
             stall_of_group = group.total * max(0.0, 1.0 - group.completion / total_time(group.parts))
-        added = stall_of_group + 0.5 * max(0.0, loop.running / together - 1.0) * group.total
+        added = stall_of_group + 0.5 * max(0.0, loop.running / group_size - 1.0) * group.total
         pass_stall, queued = group.total / group.passes, 0.0
         if cycle > 0 and batch.mixes:
             # prompts wait for those before them, the first prompts for fewer
@@ -142,21 +142,21 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
         ttft += weight * (queued + group.completion)
         wait += weight * (queued + group.wait)
         shared += 0.0 if batch.mixes else weight * stall_of_group
-        groups += weight / together
+        groups += weight / group_size
         span = min(loop.most, np.sqrt(loop.width**2 + (cycle + 1) * loop.drift**2))
         drifted = 1.0 - (loop.width / span) ** 2 if span > loop.width else 0.0
-        together = min(loop.running, max(1.0, (loop.running - drifted) / span + drifted))
-        group = _group(times, batch, request, loop, together)
+        group_size = min(loop.running, max(1.0, (loop.running - drifted) / span + drifted))
+        group = _group(times, batch, request, loop, group_size)
         if cycles_left > 1.0:
-            added += 0.5 * max(0.0, loop.running / together - 1.0) * group.total
+            added += 0.5 * max(0.0, loop.running / group_size - 1.0) * group.total
         stall += weight * (min(added, request.passes * pass_stall) if batch.mixes else added)
     return _Cycle(ttft, wait, stall, shared, groups)
 
 
 @lean_kernel
-def _group(times: PassTimes, batch: Batch, request: Request, loop: _Loop, together: float) -> Group:
+def _group(times: PassTimes, batch: Batch, request: Request, loop: _Loop, group_size: float) -> Group:
     """Return the times of some prompts of a slot that are computed together, while all others decode."""
-    prompts = prompts_on_rank(batch, together)
+    prompts = prompts_on_rank(batch, group_size)
     return group_of(times, batch, request, max(0.0, loop.rank - prompts) * loop.decoding_share, prompts)
 
 

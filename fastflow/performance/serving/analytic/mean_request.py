@@ -161,10 +161,10 @@ def room_of(batch: Batch, request: Request, decoding: float) -> float:
     if batch.mixes:
         room = max(1.0, room - decoding * batch.queries)
     if not batch.chunks:
-        whole = np.floor(room / request.prompt)
+        fit = np.floor(room / request.prompt)
         if request.half_range > 0.0:  # as in a renewal process over a long interval
-            whole = room / request.prompt - 0.5 * (1.0 - request.half_range**2 / 3.0)
-        return float(max(1.0, whole) * request.prompt)
+            fit = room / request.prompt - 0.5 * (1.0 - request.half_range**2 / 3.0)
+        return float(max(1.0, fit) * request.prompt)
     return room
 
 
@@ -178,13 +178,13 @@ def group_of(times: PassTimes, batch: Batch, request: Request, decoding: float, 
     group = _integer_group(times, batch, request, decoding, low)
     if low == prompts or low >= _EXACT:
         return group
-    more, share = _integer_group(times, batch, request, decoding, low + 1.0), prompts - low
+    next_group, share = _integer_group(times, batch, request, decoding, low + 1.0), prompts - low
     return Group(
-        group.wait + share * (more.wait - group.wait),
-        group.completion + share * (more.completion - group.completion),
-        group.total + share * (more.total - group.total),
-        group.passes + share * (more.passes - group.passes),
-        add_scaled(group.parts, add_scaled(more.parts, group.parts, -1.0), share),
+        group.wait + share * (next_group.wait - group.wait),
+        group.completion + share * (next_group.completion - group.completion),
+        group.total + share * (next_group.total - group.total),
+        group.passes + share * (next_group.passes - group.passes),
+        add_scaled(group.parts, add_scaled(next_group.parts, group.parts, -1.0), share),
     )
 
 
@@ -194,22 +194,22 @@ def _integer_group(
 ) -> Group:
     mixed = decoding if batch.mixes else 0.0
     room = room_of(batch, request, mixed)
-    alone = total_time(pass_parts(times, batch, request, mixed, 0.0, 0.0)) if mixed > 0.0 else 0.0
+    decode_s = total_time(pass_parts(times, batch, request, mixed, 0.0, 0.0)) if mixed > 0.0 else 0.0
     tokens = prompts * request.prompt
     passes = _mean_ceiling(tokens / room, request.half_range * request.prompt / room * np.sqrt(prompts))
-    rest = tokens - (passes - 1.0) * room
-    last = pass_parts(times, batch, request, mixed, max(1.0, rest / request.prompt), rest)
+    last_tokens = tokens - (passes - 1.0) * room
+    last = pass_parts(times, batch, request, mixed, max(1.0, last_tokens / request.prompt), last_tokens)
     full_s, last_s, parts = 0.0, total_time(last), last
     if passes > 1.0:
         full = pass_parts(times, batch, request, mixed, max(1.0, room / request.prompt), room)
         full_s, parts = total_time(full), add_scaled(last, full, passes - 1.0)
-    in_last = min(1.0, max(1.0, np.floor(rest / request.prompt)) / prompts)
+    in_last = min(1.0, max(1.0, np.floor(last_tokens / request.prompt)) / prompts)
     ends = min(passes, _mean_end(prompts, request.prompt / room, request.half_range))
     size = max(1.0, request.prompt / room)
     return Group(
         wait=max(0.0, ends - size) * full_s,
         completion=(ends - in_last) * full_s + in_last * last_s,
-        total=(passes - 1.0) * full_s + last_s - passes * alone,
+        total=(passes - 1.0) * full_s + last_s - passes * decode_s,
         passes=passes,
         parts=parts,
     )
@@ -227,8 +227,8 @@ def _mean_ceiling(value: float, half_range: float) -> float:
 @lean_kernel
 def _ceilings(value: float) -> float:
     """Return the integral of the ceiling, from 0."""
-    whole = np.floor(value)
-    return float((whole + 1.0) * (0.5 * whole + value - whole))
+    floor = np.floor(value)
+    return float((floor + 1.0) * (0.5 * floor + value - floor))
 
 
 @lean_kernel

@@ -40,7 +40,7 @@ class _RequestTimes(NamedTuple):
     length: float  # from its first to its last token [s]
     wait: float  # for iterations before the first with its prompt [s]
     at_first: float  # of the length, time of prompts right after its prompt [s]
-    together: float  # prompts that are computed together, in the slot
+    group_size: float  # prompts that are computed together, in the slot
 
 
 class _Range(NamedTuple):
@@ -75,7 +75,7 @@ def open_loop_metrics(
     more = _request_times(times, batch, request, rate, 1.1 * high)
     sensitivity = (more.length - typical.length) * rate / (0.1 * high)
     decoding = 1.0 + high / batch.ranks
-    group = group_of(times, batch, request, decoding, prompts_on_rank(batch, typical.together))
+    group = group_of(times, batch, request, decoding, prompts_on_rank(batch, typical.group_size))
     # requests are assigned to slots and ranks in turns, so each rank's arrivals are more even than random
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
     queued = wait_for(
@@ -91,7 +91,7 @@ def open_loop_metrics(
         makespan=requests / rate,
         busy=1.0 - np.exp(-rate * (typical.length + group.completion)),
         running=decoding,
-        together=typical.together,
+        group_size=typical.group_size,
         group=group,
     )
 
@@ -133,20 +133,20 @@ def _request_times(
     group = group_of(times, batch, request, decoding, 1.0)
     # prompts of an iteration
     capacity = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks
-    prompt_s, together, window = total_time(group.parts), 1.0, pass_s
+    prompt_s, group_size, window = total_time(group.parts), 1.0, pass_s
     if rate * prompt_s / capacity >= FULL:
         return _RequestTimes(np.inf, np.inf, np.inf, np.inf)
     busy = 1.0 - np.exp(-others)
     for _ in range(4):  # prompts in a group and the length of iterations depend on each other
         mixed_s = total_time(group.parts)
-        mixed_share = min(1.0, rate * mixed_s / together)  # of time: iterations with prompts
+        mixed_share = min(1.0, rate * mixed_s / group_size)  # of time: iterations with prompts
         window = (
             mixed_share * mixed_s / group.passes * (1.0 - 1.0 / capacity)
             + (1.0 - mixed_share) * busy * pass_s
         )
-        together = min(capacity, 1.0 + rate * window)
-        group = group_of(times, batch, request, decoding, prompts_on_rank(batch, together))
-    share = rate * group.total / together
+        group_size = min(capacity, 1.0 + rate * window)
+        group = group_of(times, batch, request, decoding, prompts_on_rank(batch, group_size))
+    share = rate * group.total / group_size
     if share >= FULL:
         return _RequestTimes(np.inf, np.inf, np.inf, np.inf)
     wait = 0.5 * window + wait_for(
@@ -154,4 +154,4 @@ def _request_times(
     )
     group_stall = 0.0 if batch.mixes else group.total - group.completion
     at_first = (share * group.total + group_stall) / (1.0 - share)
-    return _RequestTimes(request.passes * pass_s / (1.0 - share) + at_first, wait, at_first, together)
+    return _RequestTimes(request.passes * pass_s / (1.0 - share) + at_first, wait, at_first, group_size)

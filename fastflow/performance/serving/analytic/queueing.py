@@ -26,7 +26,7 @@ class SlotMetrics(NamedTuple):
     makespan: float  # until all have ended [s]; inf: the rate exceeds what the server carries
     busy: float  # share of the makespan with requests
     running: float  # requests of a rank that decode together, mean over requests
-    together: float  # prompts of the slot that are computed together
+    group_size: float  # prompts of the slot that are computed together
     group: Group  # prompts that are computed together
 
 

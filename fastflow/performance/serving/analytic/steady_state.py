@@ -114,8 +114,8 @@ def _prefill_share(
 ) -> float:
     """Return the share of iterations that compute prompts; requests: of a slot."""
     parts = pass_parts(times, batch, request, metrics.running, 0.0, 0.0)
-    with_prompts = metrics.group.passes / metrics.together  # per request, as `added` and `passes`
-    added = metrics.group.total / metrics.together
+    with_prompts = metrics.group.passes / metrics.group_size  # per request, as `added` and `passes`
+    added = metrics.group.total / metrics.group_size
     passes = max(0.0, metrics.makespan * metrics.busy / requests - added) / total_time(parts)
-    alone = max(0.0, passes - with_prompts) if batch.mixes else passes
-    return with_prompts / (with_prompts + alone)
+    without_prompts = max(0.0, passes - with_prompts) if batch.mixes else passes
+    return with_prompts / (with_prompts + without_prompts)

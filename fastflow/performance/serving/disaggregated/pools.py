@@ -191,11 +191,11 @@ def start_prefill(
         attention = max(attention, rank_attention)
     if most_rows == 0:
         return 0.0
-    rest = batch.host.iteration_s + batch.host.row_s * most_rows
+    host_s = batch.host.iteration_s + batch.host.row_s * most_rows
     shared = shared_time(times, batch.times, float(most_tokens))
     head = head_time(times, batch.times, float(most_rows))
     stall = stall_time(batch.pipeline, shared + attention, head)
-    duration = shared + head + attention + rest + stall
+    duration = shared + head + attention + host_s + stall
     pool.until[unit] = now + duration
     return duration
 
@@ -211,8 +211,8 @@ def end_prefill(
         for order in range(pool.last[unit, rank]):
             i = request_at(pool, unit, rank, pool.done[unit, rank])
             is_last = order == pool.last[unit, rank] - 1
-            rest = requests.isl[i] - requests.cached[i] - requests.computed[i]
-            requests.computed[i] += pool.tokens[unit, rank] if is_last else rest
+            tokens_left = requests.isl[i] - requests.cached[i] - requests.computed[i]
+            requests.computed[i] += pool.tokens[unit, rank] if is_last else tokens_left
             if requests.cached[i] + requests.computed[i] < requests.isl[i]:
                 continue
             pool.done[unit, rank] += 1
@@ -272,11 +272,11 @@ def start_decode(
     if most == 0:
         return 0.0
     rows = float(most * batch.queries)
-    rest = batch.host.iteration_s + batch.host.row_s * most + batch.draft_s
+    host_s = batch.host.iteration_s + batch.host.row_s * most + batch.draft_s
     shared = shared_time(times, batch.times, rows)
     head = head_time(times, batch.times, rows)
     stall = stall_time(batch.pipeline, shared + attention, head)
-    duration = shared + head + attention + rest + stall
+    duration = shared + head + attention + host_s + stall
     pool.until[unit] = now + duration
     return duration
 

@@ -1,7 +1,7 @@
 """Disaggregated serving: devices, layouts and passes of both phases, and metrics of requests.
 
-`serve.prefill.devices` of the devices prefill; the others decode (Zhong et al., DistServe, OSDI 2024; Patel et
-al., Splitwise, ISCA 2024). A prefill server makes the first token. The wait for a server of decode and the
+`serve.prefill.devices` of the devices prefill; the others decode (Zhong et al., DistServe, OSDI 2024; Patel
+et al., Splitwise, ISCA 2024). A prefill server makes the first token. The wait for a server of decode and the
 transfer of the cache delay the second token, and count in the time per output token.
 """
 
@@ -169,12 +169,12 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
     reason = first_of(
         prefill.passes.reason[prefill.server], _invalid_transfer_times(scenario.inputs, sending_s)
     ).astype(object)
-    both = prefill.passes.times, scenario.passes.times
+    pass_times = prefill.passes.times, scenario.passes.times
     columns = predict_requests(
         scenario.inputs, loads, np.ones(sending_s.size, dtype=np.int64),
         np.asarray(reason == "", dtype=np.bool_),
-        lambda rows: steady_disaggregated(*both, take(pools, rows), take(loads, rows)),
-        lambda rows, block_loads: columns_of(simulate_disaggregated(*both, take(pools, rows), block_loads)),
+        lambda rows: steady_disaggregated(*pass_times, take(pools, rows), take(loads, rows)),
+        lambda rows, loads: columns_of(simulate_disaggregated(*pass_times, take(pools, rows), loads)),
     )  # fmt: skip
     refused = columns.pop("refused", np.full(sending_s.size, np.nan))
     for i in np.flatnonzero(refused == TOO_MANY).tolist():

@@ -112,7 +112,7 @@ class _Transfers(NamedTuple):
 class _Arrivals(NamedTuple):
     """Caches in transfer."""
 
-    count: int
+    num_moving: int
     soonest: float  # when the next one arrives [s]
 
 
@@ -255,7 +255,7 @@ def _run(
             head, transfers = head + 1, transfers + 1
         if arrival <= now:
             arrivals = _arrive(before, requests, moving, transfers, now)
-            transfers, arrival = arrivals.count, arrivals.soonest
+            transfers, arrival = arrivals.num_moving, arrivals.soonest
         for unit in range(before.until.size):
             if before.until[unit] == NEVER:
                 step_s = start_prefill(prefill.times, prefill.batch, before, requests, sent, unit, now)

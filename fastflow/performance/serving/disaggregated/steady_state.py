@@ -110,7 +110,7 @@ class _Prefilled(NamedTuple):
 
     wait: float  # until its first iteration [s]
     prefill: float  # from there to its first token [s]
-    together: float  # prompts of a unit that are computed together
+    group_size: float  # prompts of a unit that are computed together
     total: float  # time of these prompts [s]
     load: float  # utilization, were iterations full
 
@@ -242,27 +242,27 @@ def _prefilled(pool: _Pool, rate: float, varies: float, least: float) -> _Prefil
     load = unit_rate * full.total / most
     if load >= 0.999:
         return _Prefilled(np.inf, full.completion, most, full.total, load)
-    together = 1.0 if least <= 1.0 else least * ranks
+    group_size = 1.0 if least <= 1.0 else least * ranks
     group = group_of(pool.times, pool.batch, pool.request, 0.0, least)
-    if unit_rate * group.total > together:
+    if unit_rate * group.total > group_size:
         for _ in range(8):
-            together = min(most, max(together, unit_rate * group.total))
-            group = group_of(pool.times, pool.batch, pool.request, 0.0, max(1.0, together / ranks))
-    busy = min(1.0, unit_rate * group.total / together)
+            group_size = min(most, max(group_size, unit_rate * group.total))
+            group = group_of(pool.times, pool.batch, pool.request, 0.0, max(1.0, group_size / ranks))
+    busy = min(1.0, unit_rate * group.total / group_size)
     service = pool.request.half_range**2 / 3.0
     wait = 0.5 * (varies + service) * busy * group.total
     wait += 0.5 * (varies + service) * load ** sqrt(2.0 * (most + 1.0)) / (1.0 - load) * full.total / most
-    return _Prefilled(wait + group.wait, group.completion - group.wait, together, group.total, load)
+    return _Prefilled(wait + group.wait, group.completion - group.wait, group_size, group.total, load)
 
 
 @lean_kernel
-def _mean_transfer_s(transfer: _Transfer, rate: float, together: float) -> float:
+def _mean_transfer_s(transfer: _Transfer, rate: float, group_size: float) -> float:
     """Return the time of a cache's transfer, with the wait for earlier caches of its server [s].
 
     together: prompts that end together on a server.
     """
     load = min(0.98, rate * transfer.cache_s / transfer.servers)
-    return transfer.cache_s * (1.0 + 0.5 * load / (1.0 - load) + 0.5 * (together - 1.0))
+    return transfer.cache_s * (1.0 + 0.5 * load / (1.0 - load) + 0.5 * (group_size - 1.0))
 
 
 @lean_kernel
@@ -285,7 +285,7 @@ def _closed(
     prompt_rate = 0.0 if has_answers else _prompts_alone(prefill, at_once, varies, least)
     rate = running / (decoding_s + transfer.cache_s) if has_answers else prompt_rate
     prompt = _prefilled(prefill, rate, varies, least)
-    mean_transfer_s = _mean_transfer_s(transfer, rate, prompt.together / prefill.batch.ranks)
+    mean_transfer_s = _mean_transfer_s(transfer, rate, prompt.group_size / prefill.batch.ranks)
     waiting = at_once / rate - prompt.prefill - mean_transfer_s - decoding_s
     burst = group_of(prefill.times, prefill.batch, prefill.request, 0.0, max(1.0, rank_requests))
     share = at_once / requests
@@ -336,8 +336,8 @@ def _least_together(
     Requests whose caches arrive within an iteration of decode end together. decoding: most requests; rank:
     concurrent requests per rank of prefill.
     """
-    together = room_of(prefill.batch, prefill.request, 0.0) / prefill.request.prompt
-    least = max(1.0, min(rank, np.floor(together)))
+    group_size = room_of(prefill.batch, prefill.request, 0.0) / prefill.request.prompt
+    least = max(1.0, min(rank, np.floor(group_size)))
     if transfer.cache_s > 0.0:
         pass_s = _decoding_s(decode, decoding) / max(1.0, decode.request.passes)
         least = max(1.0, min(least, 0.5 * pass_s / transfer.cache_s))
@@ -406,7 +406,7 @@ def _open(prefill: _Pool, decode: _Pool, transfer: _Transfer, rate: float, reque
         else:
             high = middle
     decoding_s = _decoding_s(decode, 1.0 + high)  # other requests as at a random time (Poisson)
-    mean_transfer_s = _mean_transfer_s(transfer, rate, prompt.together / prefill.batch.ranks)
+    mean_transfer_s = _mean_transfer_s(transfer, rate, prompt.group_size / prefill.batch.ranks)
     busy = min(0.999, high / places)
     admission = 0.5 * decoding_s * busy ** (sqrt(2.0 * (places + 1.0)) - 1.0) / (places * (1.0 - busy))
     return _Means(
@@ -428,7 +428,7 @@ def _iterations(
 ) -> _Iterations:
     """Return the iterations of both pools; rate: of requests [1/s]; decoding: requests of the pool."""
     return _Iterations(
-        prefill_busy=min(1.0, rate * prompt.total / (prompt.together * prefill.units)),
-        prefills=requests / prompt.together,
+        prefill_busy=min(1.0, rate * prompt.total / (prompt.group_size * prefill.units)),
+        prefills=requests / prompt.group_size,
         decodes=requests * decode.request.passes / max(1.0, decoding / decode.units),
     )

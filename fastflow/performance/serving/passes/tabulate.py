@@ -360,7 +360,7 @@ def _stage_transfer_s(inputs: Inputs, servers: ServerLayouts, chip: Chip, tokens
 
     inputs: of all devices. A server is in one package where it fits; each device sends its shard.
     """
-    in_package = servers.each <= inputs[PACKAGE]
+    in_package = servers.devices <= inputs[PACKAGE]
     intra, inter = (
         getattr(chip, name).bandwidth * inputs[f"net.{name}.utilization"] for name in ("intra", "inter")
     )

@@ -170,14 +170,14 @@ def _run(
             for rank in range(batch.ranks):
                 row[PREEMPTIONS] += preempt(batch, requests, ranks, rank)
         has_prompts = compose(batch, requests, ranks, now)
-        took = step(times, batch, requests, ranks, has_prompts, Span(now, until), row)
-        if took.passes == 0:
+        steps = step(times, batch, requests, ranks, has_prompts, Span(now, until), row)
+        if steps.passes == 0:
             now = next_arrival(batch, requests, ranks, -1.0, False)
             continue
-        now += took.seconds
+        now += steps.seconds
         before = ended
         for rank in range(batch.ranks):
-            ended += advance(batch, requests, ranks, rank, took.passes, now)
+            ended += advance(batch, requests, ranks, rank, steps.passes, now)
         for _ in range(min(ended - before, count - sent)):  # an open loop has sent all
             requests.sent[sent] = now
             send(ranks, batch, sent)

@@ -143,11 +143,11 @@ def window_of(ended: EndedRequests, bounds: Floats, rate: float) -> Window:
         return _whole_run(ended, parts + 1, half.service)
     ramp = _ramp(time[filled:complete] / tokens[filled:complete])
     first = filled + min(ramp, (complete - filled) // 2)
-    whole = time[first:complete].sum() / ((complete - first) * size)
+    request_s = time[first:complete].sum() / ((complete - first) * size)
     middle = (first + complete) // 2
     before = time[first:middle].sum() / tokens[first:middle].sum()
     after = time[middle:complete].sum() / tokens[middle:complete].sum()
-    is_long_enough = bounds[complete] - bounds[first] >= SPANS * whole
+    is_long_enough = bounds[complete] - bounds[first] >= SPANS * request_s
     is_even = abs(before - after) <= MAX_DIFFERENCE * 0.5 * (before + after)
     ends, sends = (
         _num_ended(ended, bounds[first], bounds[complete]),
@@ -178,10 +178,10 @@ def _num_ended(ended: EndedRequests, start: float, stop: float) -> int:
 @lean_kernel
 def _variation(values: Floats, first: int, rounding: float) -> _Variation:
     """Return the variation of values from `first` on; rounding: least squared relative variation."""
-    rest = values.size - first
+    count = values.size - first
     mean = 0.0
     for i in range(first, values.size):
-        mean += values[i] / rest
+        mean += values[i] / count
     squares = rounding * mean * mean
     for i in range(first, values.size):
         squares += (values[i] - mean) ** 2
@@ -210,9 +210,9 @@ def _second_half(ended: EndedRequests, start: float, stop: float, rate: float) -
         waiting -= ended.sent[i] < start < ended.admitted[i]
     service, sends = service / sends, sends - 1  # the last request is sent at `stop`
     chance = max(0.0, sends - rate * (stop - start))
-    many, spans = max((1.0 - SERVED) * sends, SIGMAS * sqrt(sends)), (stop - start) / service
-    is_short = sends - chance - _num_ended(ended, start, stop) > many and spans >= OVERLOAD_SPANS
-    return _Half(service, is_short or (waiting - chance > many and spans >= WAITING_SPANS))
+    deficit, spans = max((1.0 - SERVED) * sends, SIGMAS * sqrt(sends)), (stop - start) / service
+    is_short = sends - chance - _num_ended(ended, start, stop) > deficit and spans >= OVERLOAD_SPANS
+    return _Half(service, is_short or (waiting - chance > deficit and spans >= WAITING_SPANS))
 
 
 @lean_kernel
@@ -220,10 +220,10 @@ def _ramp(means: Floats) -> int:
     """Return how many of the first parts are truncated: the fewest with the least standard error."""
     best, least = 0, np.inf
     for first in range(max(1, means.size - 4)):
-        rest = means.size - first
+        remaining = means.size - first
         squares = _variation(means, first, ROUNDING).squares
-        if squares / (rest * rest) < least:
-            best, least = first, squares / (rest * rest)
+        if squares / (remaining * remaining) < least:
+            best, least = first, squares / (remaining * remaining)
     return best
 
 
