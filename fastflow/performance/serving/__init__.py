@@ -1,4 +1,4 @@
-"""Serving: times of a server's iterations, and latencies of its requests: simulated, or analytic."""
+"""Serving: what a server's iterations take, and what requests see of them: simulated, or in a fast form."""
 
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.request_lengths import SERVES
