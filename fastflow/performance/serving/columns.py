@@ -21,9 +21,8 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
     meets_slo = served.short == ""
     parameters, _ = compute_unique(parameters_of, inputs, "model.", kept=True)
     has_latency = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
-    has_verdict = has_limit(inputs) & (
-        has_latency | (served.reason != "")
-    )  # a pass may lack the time that a limit is of
+    # a pass may lack the latency that a limit is of
+    has_verdict = has_limit(inputs) & (has_latency | (served.reason != ""))
     reason = np.where(served.reason != "", served.reason, served.short)
     columns: Columns = (
         dict(served.columns)

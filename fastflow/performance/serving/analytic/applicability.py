@@ -69,7 +69,7 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, metric
     ):
         return False
     is_finite = not batch.is_closed and not slot.is_extended
-    if is_finite and are_brief(metrics.makespan, metrics.ttft + metrics.tpot * request.gaps):
+    if is_finite and are_too_few(metrics.makespan, metrics.ttft + metrics.tpot * request.gaps):
         return False
     prefill_budget = batch.budget - (metrics.running * batch.queries if batch.mixes else 0.0)
     if not batch.chunks and slot.prompt > prefill_budget:
@@ -91,7 +91,7 @@ def takes_long(batch: Batch, slot: Slot, metrics: SlotMetrics) -> bool:
 
 
 @lean_kernel
-def are_brief(sending_s: float, request_s: float) -> bool:
+def are_too_few(sending_s: float, request_s: float) -> bool:
     """Say whether requests of an open loop are too few for a stationary state.
 
     sending_s: duration of their arrivals [s]; request_s: from sending to the last token [s].

@@ -64,7 +64,7 @@ class PoolRank(NamedTuple):
     rank: int
 
 
-class Prefilled(NamedTuple):
+class PrefillResult(NamedTuple):
     """Result of an iteration of prefill."""
 
     tail: int  # end of the queue for decode
@@ -203,7 +203,7 @@ def start_prefill(
 @lean_kernel
 def end_prefill(
     batch: Batch, pool: Prefills, requests: PoolRequests, ready: Ints, tail: int, unit: int, now: float
-) -> Prefilled:
+) -> PrefillResult:
     """End the iteration of a unit."""
     ended = 0
     pool.until[unit] = NEVER
@@ -224,7 +224,7 @@ def end_prefill(
             else:
                 ready[tail] = i
                 tail += 1
-    return Prefilled(tail, ended)
+    return PrefillResult(tail, ended)
 
 
 @lean_kernel

@@ -72,7 +72,7 @@ class Apart(NamedTuple):
     cache: Floats  # share of decode's caches in use, mean over time
 
 
-class _Prefill(NamedTuple):
+class _PrefillState(NamedTuple):
     """The prefill pool of a point."""
 
     times: PassTimes
@@ -80,7 +80,7 @@ class _Prefill(NamedTuple):
     pool: Prefills
 
 
-class _Decode(NamedTuple):
+class _DecodeState(NamedTuple):
     """The decode pool of a point."""
 
     times: PassTimes
@@ -158,12 +158,12 @@ def _simulate_requests(
     bounds = bounds_of(sent, is_random(loads, point))
     totals = np.zeros((bounds.size - 1, 2))
     requests = pool_requests_of(isl, osl, sent, loads.prefix[point])
-    before = _Prefill(prefill, prefill_batch, prefills_of(pools.prefills[point], prefill_batch))
-    after = _Decode(decode, decode_batch, decodes_of(pools.decodes[point], decode_batch, count))
+    prefill_state = _PrefillState(prefill, prefill_batch, prefills_of(pools.prefills[point], prefill_batch))
+    decode_state = _DecodeState(decode, decode_batch, decodes_of(pools.decodes[point], decode_batch, count))
     transfer = _Transfer(pools.transfer_latency_s[point], pools.transfer_token_s[point])
     at_once = min(concurrency, count) if is_closed else count
     caches = _Caches(np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64))
-    _run(before, after, requests, transfer, caches, at_once, bounds, totals)
+    _run(prefill_state, decode_state, requests, transfer, caches, at_once, bounds, totals)
     ended = _ended(requests)
     window = window_of(ended, bounds, loads.rate[point])
     next_run = longer_run(window, loads, point, count)
@@ -175,7 +175,7 @@ def _simulate_requests(
         out.prefill_iterations[point] = done[_PREFILLS]
         out.decode_iterations[point] = done[_DECODES]
         out.cache[point] = transfers.cached / (
-            duration * after.pool.num_admitted.size * decode_batch.capacity
+            duration * decode_state.pool.num_admitted.size * decode_batch.capacity
         )
     return next_run
 
@@ -215,8 +215,8 @@ def _window_transfers(requests: PoolRequests, window: Window) -> _Transfers:
 
 @lean_kernel
 def _run(
-    prefill: _Prefill,
-    decode: _Decode,
+    prefill: _PrefillState,
+    decode: _DecodeState,
     requests: PoolRequests,
     transfer: _Transfer,
     caches: _Caches,
@@ -229,42 +229,42 @@ def _run(
     at_once: requests that are sent at the start; bounds: when parts start, and inf [s].
     """
     count, ready, moving = requests.isl.size, caches.ready, caches.moving
-    before, after = prefill.pool, decode.pool
+    prefill_pool, decode_pool = prefill.pool, decode.pool
     head, tail, transfers, sent, ended, now, part = 0, 0, 0, at_once, 0, 0.0, 0
     arrival = NEVER  # of the next cache at its rank
     while True:
         while bounds[part + 1] <= now < np.inf:
             part += 1
         ends = 0
-        for unit in range(before.until.size):
-            if before.until[unit] <= now:
-                done = end_prefill(prefill.batch, before, requests, ready, tail, unit, now)
+        for unit in range(prefill_pool.until.size):
+            if prefill_pool.until[unit] <= now:
+                done = end_prefill(prefill.batch, prefill_pool, requests, ready, tail, unit, now)
                 tail, ends = done.tail, ends + done.ended
-        for unit in range(after.until.size):
-            if after.until[unit] <= now:
-                ends += end_decode(decode.batch, after, requests, unit, now)
+        for unit in range(decode_pool.until.size):
+            if decode_pool.until[unit] <= now:
+                ends += end_decode(decode.batch, decode_pool, requests, unit, now)
         ended += ends
         if ended == count:
             return
         for _ in range(min(ends, count - sent)):
             requests.sent[sent] = now
             sent += 1
-        while head < tail and admit_to_decode(decode.batch, after, requests, ready[head]):
+        while head < tail and admit_to_decode(decode.batch, decode_pool, requests, ready[head]):
             moving[transfers] = ready[head]
-            arrival = min(arrival, _send(before, requests, moving[transfers], transfer, now))
+            arrival = min(arrival, _send(prefill_pool, requests, moving[transfers], transfer, now))
             head, transfers = head + 1, transfers + 1
         if arrival <= now:
-            arrivals = _arrive(before, requests, moving, transfers, now)
+            arrivals = _arrive(prefill_pool, requests, moving, transfers, now)
             transfers, arrival = arrivals.num_moving, arrivals.soonest
-        for unit in range(before.until.size):
-            if before.until[unit] == NEVER:
-                step_s = start_prefill(prefill.times, prefill.batch, before, requests, sent, unit, now)
+        for unit in range(prefill_pool.until.size):
+            if prefill_pool.until[unit] == NEVER:
+                step_s = start_prefill(prefill.times, prefill.batch, prefill_pool, requests, sent, unit, now)
                 totals[part, _PREFILLS] += step_s > 0.0
-        for unit in range(after.until.size):
-            if after.until[unit] == NEVER:
-                step_s = start_decode(decode.times, decode.batch, after, requests, unit, now)
+        for unit in range(decode_pool.until.size):
+            if decode_pool.until[unit] == NEVER:
+                step_s = start_decode(decode.times, decode.batch, decode_pool, requests, unit, now)
                 totals[part, _DECODES] += step_s > 0.0
-        now = min(arrival, _next(prefill.batch, before, after, requests, sent, now))
+        now = min(arrival, _next(prefill.batch, prefill_pool, decode_pool, requests, sent, now))
 
 
 @lean_kernel
@@ -299,16 +299,16 @@ def _arrive(pool: Prefills, requests: PoolRequests, moving: Ints, transfers: int
 
 @lean_kernel
 def _next(
-    batch: Batch, before: Prefills, after: Decodes, requests: PoolRequests, sent: int, now: float
+    batch: Batch, prefill_pool: Prefills, decode_pool: Decodes, requests: PoolRequests, sent: int, now: float
 ) -> float:
     """Return the time of the next event except arrivals of caches [s]."""
     soonest = NEVER
-    for unit in range(after.until.size):
-        soonest = min(soonest, after.until[unit])
-    for unit in range(before.until.size):
-        soonest = min(soonest, before.until[unit])
+    for unit in range(decode_pool.until.size):
+        soonest = min(soonest, decode_pool.until[unit])
+    for unit in range(prefill_pool.until.size):
+        soonest = min(soonest, prefill_pool.until[unit])
         for rank in range(batch.ranks):
-            i = request_at(before, unit, rank, before.head[unit, rank])
+            i = request_at(prefill_pool, unit, rank, prefill_pool.head[unit, rank])
             if i < sent and requests.sent[i] > now:
                 soonest = min(soonest, requests.sent[i])
     return soonest

@@ -20,7 +20,7 @@ from fastflow.performance.serving.analytic.applicability import (
     FEW_CYCLES,
     FEW_PASSES,
     FEW_REQUESTS,
-    are_brief,
+    are_too_few,
 )
 from fastflow.performance.serving.analytic.mean_request import (
     Request,
@@ -105,7 +105,7 @@ class _Pool(NamedTuple):
     ranks: float  # of all units
 
 
-class _Prefilled(NamedTuple):
+class _PromptTimes(NamedTuple):
     """Times of a prompt at a rate."""
 
     wait: float  # until its first iteration [s]
@@ -194,7 +194,7 @@ def _is_near(pool: _Pool, loads: Loads, point: int, means: _Means) -> bool:
     is_closed = at_once > 0.0
     if not is_closed and loads.most[point] == 0:  # the simulation is not extended
         sending_s = requests / loads.rate[point]
-        if are_brief(sending_s, means.ttft + means.tpot * pool.request.gaps):
+        if are_too_few(sending_s, means.ttft + means.tpot * pool.request.gaps):
             return False
     if is_closed and loads.spread[point] > 0.0 and requests < max(FEW_CYCLES * at_once, float(FEW_REQUESTS)):
         return False
@@ -209,7 +209,7 @@ def _is_near(pool: _Pool, loads: Loads, point: int, means: _Means) -> bool:
 
 
 @lean_kernel
-def _places(pool: _Pool, requests: float) -> float:
+def _most_running(pool: _Pool, requests: float) -> float:
     """Return the most requests of a rank of decode, mean: each reserves memory for all of its tokens."""
     most = min(float(pool.batch.most), requests)
     room = pool.batch.capacity / pool.request.reserved
@@ -229,7 +229,7 @@ def _decoding_s(pool: _Pool, requests: float) -> float:
 
 
 @lean_kernel
-def _prefilled(pool: _Pool, rate: float, varies: float, least: float) -> _Prefilled:
+def _prompt_times(pool: _Pool, rate: float, varies: float, least: float) -> _PromptTimes:
     """Return the times of a prompt at a rate of the pool [1/s]; a wait of inf where the rate is too high.
 
     varies: squared coefficient of variation of the gaps between prompts of a unit; least: prompts that arrive
@@ -241,7 +241,7 @@ def _prefilled(pool: _Pool, rate: float, varies: float, least: float) -> _Prefil
     full = group_of(pool.times, pool.batch, pool.request, 0.0, most / ranks)
     load = unit_rate * full.total / most
     if load >= 0.999:
-        return _Prefilled(np.inf, full.completion, most, full.total, load)
+        return _PromptTimes(np.inf, full.completion, most, full.total, load)
     group_size = 1.0 if least <= 1.0 else least * ranks
     group = group_of(pool.times, pool.batch, pool.request, 0.0, least)
     if unit_rate * group.total > group_size:
@@ -252,7 +252,7 @@ def _prefilled(pool: _Pool, rate: float, varies: float, least: float) -> _Prefil
     service = pool.request.half_range**2 / 3.0
     wait = 0.5 * (varies + service) * busy * group.total
     wait += 0.5 * (varies + service) * load ** sqrt(2.0 * (most + 1.0)) / (1.0 - load) * full.total / most
-    return _Prefilled(wait + group.wait, group.completion - group.wait, group_size, group.total, load)
+    return _PromptTimes(wait + group.wait, group.completion - group.wait, group_size, group.total, load)
 
 
 @lean_kernel
@@ -270,7 +270,7 @@ def _closed(
     prefill: _Pool, decode: _Pool, transfer: _Transfer, at_once: float, requests: float, spread: float
 ) -> _Means:
     """Return the metrics of a closed loop."""
-    places = decode.ranks * _places(decode, at_once)
+    places = decode.ranks * _most_running(decode, at_once)
     most, varies = min(at_once, places), min(1.0, 2.0 * decode.request.half_range)
     rank_requests, least = at_once / prefill.ranks, 1.0
     if spread == 0.0:
@@ -284,7 +284,7 @@ def _closed(
     decoding_s = _decoding_s(decode, running)
     prompt_rate = 0.0 if has_answers else _prompts_alone(prefill, at_once, varies, least)
     rate = running / (decoding_s + transfer.cache_s) if has_answers else prompt_rate
-    prompt = _prefilled(prefill, rate, varies, least)
+    prompt = _prompt_times(prefill, rate, varies, least)
     mean_transfer_s = _mean_transfer_s(transfer, rate, prompt.group_size / prefill.batch.ranks)
     waiting = at_once / rate - prompt.prefill - mean_transfer_s - decoding_s
     burst = group_of(prefill.times, prefill.batch, prefill.request, 0.0, max(1.0, rank_requests))
@@ -304,7 +304,7 @@ def _closed(
     later_ttft = queue + prompt.prefill
     makespan = requests / rate + max(0.0, burst.total - queue - prompt.prefill)
     if spread > 0.0:
-        last = _last(decode, spread, running)
+        last = _last_decoding_s(decode, spread, running)
         makespan = (requests - at_once) / rate + later_ttft + mean_transfer_s + admission + last
     served = requests / makespan
     decoding = served * decoding_s
@@ -353,7 +353,7 @@ def _most_decoding(
     for step in range(_HALVINGS):
         middle = high if step == 0 else 0.5 * (low + high)
         rate = middle / (_decoding_s(decode, middle) + transfer_s)
-        prompt = _prefilled(prefill, rate, varies, least)
+        prompt = _prompt_times(prefill, rate, varies, least)
         if middle + rate * (prompt.wait + prompt.prefill) > at_once:
             high = middle
         else:
@@ -370,7 +370,7 @@ def _prompts_alone(pool: _Pool, at_once: float, varies: float, least: float) -> 
     low, high = 0.0, pool.ranks * most / group_of(pool.times, pool.batch, pool.request, 0.0, most).total
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        prompt = _prefilled(pool, middle, varies, least)
+        prompt = _prompt_times(pool, middle, varies, least)
         if middle * (prompt.wait + prompt.prefill) > at_once:
             high = middle
         else:
@@ -379,7 +379,7 @@ def _prompts_alone(pool: _Pool, at_once: float, varies: float, least: float) -> 
 
 
 @lean_kernel
-def _last(pool: _Pool, spread: float, decoding: float) -> float:
+def _last_decoding_s(pool: _Pool, spread: float, decoding: float) -> float:
     """Return how long the last requests decode [s]: the longest of them, with half as many others."""
     rank = max(1.0, 0.5 * decoding / pool.ranks)
     pass_s = total_time(pass_parts(pool.times, pool.batch, pool.request, rank, 0.0, 0.0))
@@ -392,8 +392,8 @@ def _open(prefill: _Pool, decode: _Pool, transfer: _Transfer, rate: float, reque
 
     requests: total. Where the rate is too high, `requests_per_s` is the highest that the pools carry.
     """
-    places = decode.ranks * _places(decode, np.inf)
-    prompt = _prefilled(prefill, rate, 1.0 / prefill.ranks, 1.0)
+    places = decode.ranks * _most_running(decode, np.inf)
+    prompt = _prompt_times(prefill, rate, 1.0 / prefill.ranks, 1.0)
     if prompt.wait == np.inf or _decoding_s(decode, places) * rate > places:
         most = min(rate * 0.999 / prompt.load, places / max(_decoding_s(decode, places), TINY))
         iterations = _iterations(prefill, decode, prompt, most, requests, places)
@@ -424,7 +424,7 @@ def _open(prefill: _Pool, decode: _Pool, transfer: _Transfer, rate: float, reque
 
 @lean_kernel
 def _iterations(
-    prefill: _Pool, decode: _Pool, prompt: _Prefilled, rate: float, requests: float, decoding: float
+    prefill: _Pool, decode: _Pool, prompt: _PromptTimes, rate: float, requests: float, decoding: float
 ) -> _Iterations:
     """Return the iterations of both pools; rate: of requests [1/s]; decoding: requests of the pool."""
     return _Iterations(

@@ -53,11 +53,7 @@ PAIR = "pair"
 """A prefill of two chunks in the same iteration."""
 PARTS = (TOKENS_PART, HEAD_PART, DECODE, PREFILL)
 _FINE, _COARSE = (1.0, 1.5), (1.0,)  # entries of an axis, relative to the start of each doubling
-_DEFAULT_SIZES = {
-    "tokens": 8192,
-    "requests": 512,
-    "context": 16384,
-}  # so that most calls have the same tables
+_DEFAULT_SIZES = {"tokens": 8192, "requests": 512, "context": 16384}  # most calls have the same tables
 _BATCH_SIZE = 32  # servers of a call, which have some 500 sizes each
 _MAX_CACHED = 64  # servers
 

@@ -29,7 +29,7 @@ MOST_ARRIVALS = 65_536  # of a file whose arrival times are used; of longer file
 _CELLS = 4_000_000  # requests of points that are in memory at a time
 
 
-class Longest(NamedTuple):
+class LongestLengths(NamedTuple):
     """The longest lengths of requests [tokens]; (points,)."""
 
     isl: Floats  # a prompt
@@ -69,15 +69,15 @@ def with_lengths(inputs: Inputs) -> Inputs:
     return dict(inputs) | dict(zip(("serve.isl", "serve.osl", "serve.spread"), means.T, strict=True))
 
 
-def longest_of(inputs: Inputs) -> Longest:
+def longest_of(inputs: Inputs) -> LongestLengths:
     """Return the longest lengths of points with files, and the means of others."""
     if KEY not in inputs:
         isl, osl = inputs["serve.isl"], inputs["serve.osl"]
-        return Longest(isl, osl, isl + osl)
+        return LongestLengths(isl, osl, isl + osl)
     lengths = _file_statistics(
         inputs, lambda file: (file.isl.max(), file.osl.max(), (file.isl + file.osl).max())
     )
-    return Longest(*lengths.T)
+    return LongestLengths(*lengths.T)
 
 
 def num_known_requests(inputs: Inputs) -> Ints:
