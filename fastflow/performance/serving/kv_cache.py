@@ -34,7 +34,7 @@ class Cache(NamedTuple):
     window: Ints
 
     def of(self, tokens: Floats) -> Floats:
-        """Return the bytes of requests of so many tokens."""
+        """Return the bytes of requests by their tokens."""
         return self.token * tokens + self.windowed * np.minimum(tokens, self.window)
 
 
@@ -65,7 +65,7 @@ def _token_bytes_per_layer(size: Sizes, numbers: Precision, servers: ServerLayou
 def _workspace(
     inputs: Inputs, size: Sizes, numbers: Precision, servers: ServerLayouts, tokens: Ints
 ) -> Floats:
-    """Return the activations of a pass over so many tokens of a rank, on one device [B], (points,)."""
+    """Return the activations of a pass over some tokens of a rank, on one device [B], (points,)."""
     expert = np.where(np.asarray(inputs["model.experts"]) > 1, size.topk * np.asarray(size.expert_ffn), 0)
     wide = np.maximum(size.ffn, expert) * 2.0 / servers.tensor
     width = _HIDDEN_LIVE * np.asarray(size.hidden) + _WIDE_LIVE * wide

@@ -116,7 +116,7 @@ class _PromptTimes(NamedTuple):
 
 
 def steady_disaggregated(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads) -> SteadyApart:
-    """Return what requests of every point see; as `simulate.simulate_apart`."""
+    """Return the metrics of every point's requests; as `simulate.simulate_disaggregated`."""
     points = loads.isl.size
     flags = np.zeros((2, points), dtype=np.bool_)
     out = SteadyApart(np.zeros(points, dtype=np.int64), *np.zeros((9, points)), *flags)

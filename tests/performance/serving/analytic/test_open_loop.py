@@ -73,9 +73,9 @@ def test_both_methods_have_the_same_verdict_and_near_times(count, shares, most):
     table, load, served = drawn(count, 5)
     for share in shares:
         shared_load = load._replace(rate=share * served, most=np.full(count, most))
-        fast, whole = steady(times, table, shared_load), simulate(times, table, shared_load)
-        assert (whole.refused == TAKEN).all()
-        metrics = whole.metrics
+        fast, simulated = steady(times, table, shared_load), simulate(times, table, shared_load)
+        assert (simulated.refused == TAKEN).all()
+        metrics = simulated.metrics
         overload = metrics.overload > 0
         assert overload.mean() == (share > 1.0) or (share == 0.8 and overload.mean() < 0.05)
         near = fast.near & (fast.refused == TAKEN)
@@ -93,13 +93,13 @@ def test_both_methods_have_the_same_verdict_and_near_times(count, shares, most):
 def test_a_load_is_carried_or_an_overload_in_both_methods():
     """The first 1,000 requests are not in the stationary state, in which 4,000 are in flight."""
     for rate, carried in ((78.0, True), (150.0, False)):
-        fast, whole = (open_loop(GPT, rate, *more) for more in ((), ("serve.simulate=true",)))
-        assert fast["feasible"] == whole["feasible"] == carried
-        assert fast["tpot_s"] == pytest.approx(whole["tpot_s"], rel=0.08)
-        assert whole["stationary"] == carried
+        fast, simulated = (open_loop(GPT, rate, *more) for more in ((), ("serve.simulate=true",)))
+        assert fast["feasible"] == simulated["feasible"] == carried
+        assert fast["tpot_s"] == pytest.approx(simulated["tpot_s"], rel=0.08)
+        assert simulated["stationary"] == carried
         if carried:
-            assert whole["requests_per_s"] == pytest.approx(rate, rel=0.03)
-            assert whole["batch_in_flight"] == pytest.approx(rate * 1023 * whole["tpot_s"], rel=0.03)
+            assert simulated["requests_per_s"] == pytest.approx(rate, rel=0.03)
+            assert simulated["batch_in_flight"] == pytest.approx(rate * 1023 * simulated["tpot_s"], rel=0.03)
     short = open_loop(GPT, 78.0, "serve.simulate=true", "serve.requests=1000")
     assert not short["stationary"]
     assert short["feasible"]  # so short a run says nothing of an overload
@@ -128,13 +128,17 @@ def test_loads_at_shares_of_capacity(point):
     """Open and closed, simulated or as the analytic form decides."""
     most = capacity(point)
     for share in (*CARRIED, TOO_MUCH):
-        fast, whole = (open_loop(point, share * most, *more) for more in ((), ("serve.simulate=true",)))
-        assert fast["feasible"] == whole["feasible"] == (share < 1), (share, fast["reason"], whole["reason"])
-        assert "(overload)" in whole["reason"] or share < 1
-        if share < 1 and whole["stationary"]:
-            assert fast["tpot_s"] == pytest.approx(whole["tpot_s"], rel=0.08)
-            assert whole["requests_per_s"] == pytest.approx(share * most, rel=0.05)
-        at_once = max(1, round(whole["batch_in_flight"]))
+        fast, simulated = (open_loop(point, share * most, *more) for more in ((), ("serve.simulate=true",)))
+        assert fast["feasible"] == simulated["feasible"] == (share < 1), (
+            share,
+            fast["reason"],
+            simulated["reason"],
+        )
+        assert "(overload)" in simulated["reason"] or share < 1
+        if share < 1 and simulated["stationary"]:
+            assert fast["tpot_s"] == pytest.approx(simulated["tpot_s"], rel=0.08)
+            assert simulate_["requests_per_s"] == pytest.approx(share * most, rel=0.05)
+        at_once = max(1, round(simulated["batch_in_flight"]))
         both = [
             fastflow.evaluate(*point, f"serve.concurrency={at_once}", f"serve.simulate={simulated}").iloc[0]
             for simulated in ("false", "true")
