@@ -137,11 +137,11 @@ def test_loads_at_shares_of_capacity(point):
         assert "(overload)" in simulated["reason"] or share < 1
         if share < 1 and simulated["stationary"]:
             assert fast["tpot_s"] == pytest.approx(simulated["tpot_s"], rel=0.08)
-            assert simulate_["requests_per_s"] == pytest.approx(share * most, rel=0.05)
+            assert simulated["requests_per_s"] == pytest.approx(share * most, rel=0.05)
         at_once = max(1, round(simulated["batch_in_flight"]))
         both = [
-            fastflow.evaluate(*point, f"serve.concurrency={at_once}", f"serve.simulate={simulated}").iloc[0]
-            for simulated in ("false", "true")
+            fastflow.evaluate(*point, f"serve.concurrency={at_once}", f"serve.simulate={value}").iloc[0]
+            for value in ("false", "true")
         ]
         assert all(row["feasible"] for row in both)
         assert both[0]["tpot_s"] == pytest.approx(both[1]["tpot_s"], rel=0.08)
