@@ -8,8 +8,8 @@ import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from fastflow.core.tables import take
-from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_apart
-from fastflow.performance.serving.disaggregated.steady_state import steady_apart
+from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
+from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
 from tests.support.servers import loads, realistic, servers
 
 POINTS = 1000
@@ -23,11 +23,11 @@ def test_prefill_and_decoding_apart(benchmark: BenchmarkFixture) -> None:
     pools = Pools(servers(*[{}] * POINTS), servers(*[{}] * POINTS), two, two, none + 1e-3, none + 1e-6)
     few = np.arange(0, POINTS, 100)
     some = times, times, take(pools, few), take(asked, few)
-    simulate_apart(*some)
+    simulate_disaggregated(*some)
     start = perf_counter()
-    simulate_apart(*some)
+    simulate_disaggregated(*some)
     simulated = (perf_counter() - start) / few.size
-    benchmark.pedantic(steady_apart, (times, times, pools, asked), warmup_rounds=1, rounds=5)
+    benchmark.pedantic(steady_disaggregated, (times, times, pools, asked), warmup_rounds=1, rounds=5)
     benchmark.extra_info["points"] = POINTS
     if benchmark.stats:
         fast = benchmark.stats.stats.min / POINTS

@@ -123,11 +123,11 @@ def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
     from fastflow.performance.auto.rank import spaces_of
     from fastflow.performance.auto.serving import in_order
     from fastflow.performance.auto.transformer import best_layouts
-    from fastflow.performance.serving.disaggregated.predict import PREFILL_STRATEGY, is_apart
+    from fastflow.performance.serving.disaggregated.predict import PREFILL_STRATEGY, is_disaggregated
     from fastflow.physics.workload import has_layer_runs
 
     given = tuple(inputs[key][0].item() for key in CHOSEN)
-    if serves(inputs) and is_apart(inputs)[0]:
+    if serves(inputs) and is_disaggregated(inputs)[0]:
         for key in (_STRATEGY, PREFILL_STRATEGY):
             if inputs[key][0] == AUTO:
                 allowed = "a strategy where prefill has devices of its own: a search does not split devices"

@@ -13,7 +13,7 @@ from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.run.predict import Predicted, predict_range, results_of
 from fastflow.performance.accuracy.classes import typical_errors
 from fastflow.performance.serving import serves
-from fastflow.performance.serving.slo import COMPARED, LIMITS, is_late
+from fastflow.performance.serving.slo import COMPARED, LIMITS, is_slo_violation
 from fastflow.physics.workload import OTHERS, family_of
 from fastflow.schema import BANDED, OF_PREFILL, band_of, find_input
 
@@ -121,7 +121,7 @@ def _within_limits(results: Columns, settled: Columns, errors: Mapping[str, Floa
 
     errors: by what the model's own error multiplies times that may have limits.
     """
-    late = np.array([is_late(reason) for reason in results["reason"].tolist()])
+    late = np.array([is_slo_violation(reason) for reason in results["reason"].tolist()])
     feasible: Bools = (np.asarray(results[_FEASIBLE]) | late).reshape(errors["ttft"].shape)
     for name, error in errors.items():
         most = np.broadcast_to(settled[LIMITS[name]], error.shape[:1])[:, None]

@@ -22,8 +22,8 @@ from fastflow.performance.serving.disaggregated.predict import (
     PREFILL_DEVICES,
     PREFILL_STRATEGY,
     SAME,
-    is_apart,
-    same_server,
+    is_disaggregated,
+    single_server_strategy,
 )
 from fastflow.performance.serving.layout import STRATEGY
 from fastflow.performance.serving.predict import Served, serve
@@ -40,8 +40,8 @@ def settle_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
     these fits, or "". rehearsed: any layout does. Raises InputError as the model does.
     """
     asked = inputs[STRATEGY] == AUTO
-    if is_apart(inputs).any():
-        asked = asked | (is_apart(inputs) & (inputs[PREFILL_STRATEGY] == AUTO))
+    if is_disaggregated(inputs).any():
+        asked = asked | (is_disaggregated(inputs) & (inputs[PREFILL_STRATEGY] == AUTO))
     if not asked.any():
         return inputs
     rows = np.flatnonzero(asked)
@@ -68,7 +68,11 @@ def _best(inputs: Inputs, rehearsed: bool) -> dict[str, str | int]:
 
 def _every(inputs: Inputs) -> list[dict[str, str | int]]:
     """Return the layouts of one point, (1,): what each makes of the inputs."""
-    return every_split(inputs) if is_apart(inputs)[0] else [{STRATEGY: one} for one in every_server(inputs)]
+    return (
+        every_split(inputs)
+        if is_disaggregated(inputs)[0]
+        else [{STRATEGY: one} for one in every_server(inputs)]
+    )
 
 
 def in_order(inputs: Inputs) -> Columns:
@@ -85,10 +89,10 @@ def ranked(inputs: Inputs) -> tuple[Columns, str]:
     total = np.where(np.isnan(found.need.total), np.inf, found.need.total)
     least = int(np.argmin(total))
     text = ""
-    if (found.reason != "").all() and found.need.there[least] < total[least] < np.inf:
+    if (found.reason != "").all() and found.need.available[least] < total[least] < np.inf:
         parts = {name: float(getattr(found.need, name)[least]) for name in ("weights", "work", "cache")}
         layout = f"{found.layouts.printed[least]} with server.memory={inputs['server.memory'][0]:g}"
-        text = least_text(layout, float(total[least]), float(found.need.there[least]), parts)
+        text = least_text(layout, float(total[least]), float(found.need.available[least]), parts)
     by = total if text else -scores(found.columns, found.reason, found.short, found.overload)
     return take(layouts, np.argsort(by, kind="stable")), text
 
@@ -125,7 +129,7 @@ def every_split(inputs: Inputs) -> list[dict[str, str | int]]:
         prefill = servers_on(prefills) if strategy == AUTO else [strategy]
         for server in decode:
             for other in prefill:
-                if other != SAME or prefills % parse(same_server(server)).devices == 0:
+                if other != SAME or prefills % parse(single_server_strategy(server)).devices == 0:
                     found.append({STRATEGY: server, PREFILL_DEVICES: prefills, PREFILL_STRATEGY: other})
     decodes = "TP-1" if decodes == AUTO else decodes
     return found or [{STRATEGY: decodes, PREFILL_DEVICES: asked, PREFILL_STRATEGY: SAME}]

@@ -5,5 +5,5 @@ from fastflow.physics.workload.request_lengths import SERVES
 
 
 def serves(inputs: Inputs) -> bool:
-    """Say whether points serve: those of a call all do, or none, since they have the same keys."""
+    """Say whether points serve. All points of a call do, or none, since they have the same keys."""
     return SERVES in inputs

@@ -18,10 +18,11 @@ from fastflow.physics.workload.precision import types_of
 
 def served_columns(inputs: Inputs, served: Served) -> Columns:
     """Return the result columns of every point; NaN, or an empty text, where a point has no results."""
-    meets = served.short == ""
+    meets_slo = served.short == ""
     parameters, _ = compute_unique(parameters_of, inputs, "model.", kept=True)
-    compared = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
-    judged = has_limit(inputs) & (compared | (served.reason != ""))  # a pass may not have the time of a limit
+    has_latency = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
+    # a pass may lack the latency that a limit is of
+    has_verdict = has_limit(inputs) & (has_latency | (served.reason != ""))
     reason = np.where(served.reason != "", served.reason, served.short)
     columns: Columns = (
         dict(served.columns)
@@ -32,10 +33,10 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
             "layers": inputs["model.layers"],
             "hidden": inputs["model.hidden"],
             "dtype": types_of(inputs),
-            "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~judged),
+            "meets_slo": np.ma.MaskedArray(meets_slo & (served.reason == ""), mask=~has_verdict),
             "feasible": reason == "",
             "reason": reason,
-            "no_effect": broadcast_column(np.array([""]), reason.size),  # as far as inputs alone can say
+            "no_effect": broadcast_column(np.array([""]), reason.size),  # as far as the inputs alone tell
         }
     )
     for name in {"simulated", "stationary"} & set(columns):
@@ -44,9 +45,11 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
 
 
 def prefill_chip_columns(inputs: Inputs) -> Columns | None:
-    """Return what the generator made of the chips that prefill alone; None where there are no such chips."""
+    """Return columns of the generated prefill chips; None where there are none."""
     if not has_prefill_chip(inputs):
         return None
-    others = with_prefill_chip(inputs)
-    chip = compute_unique(generate, others, *HARDWARE)
-    return generated_columns(chip) | {"compute_flops": peak_flops(others, chip, others["model.dtype"])}
+    prefill_inputs = with_prefill_chip(inputs)
+    chip = compute_unique(generate, prefill_inputs, *HARDWARE)
+    return generated_columns(chip) | {
+        "compute_flops": peak_flops(prefill_inputs, chip, prefill_inputs["model.dtype"])
+    }

@@ -1,4 +1,4 @@
-"""What points that serve cost: their systems, which may have a chip of their own for prefill, and tokens."""
+"""Costs of points that serve: of systems, which may have another chip for prefill, and of tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.serving.disaggregated.predict import (
     PREFILL_DEVICES,
     has_prefill_chip,
-    is_apart,
+    is_disaggregated,
     with_prefill_chip,
 )
 from fastflow.physics.cost.columns import Devices, cost_columns
@@ -23,30 +23,35 @@ from fastflow.schema.cost import A_MILLION, MILLION, TOKEN
 def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
     """Return result columns of cost; inputs: of points that serve, with all devices; columns: their results.
 
-    chip: that of the devices which decode.
+    chip: of the devices that decode.
 
-    A token costs what the system costs in the time that it takes: an output token, or a token of a pass.
+    A token's cost is that of the system in the token's time: of an output token, or of a token of a pass.
     """
-    number: Ints = inputs["system.devices"]
-    nothing = np.full(number.size, np.nan)
-    power: Floats = columns.get("power_W", nothing) * number
+    devices: Ints = inputs["system.devices"]
+    missing = np.full(devices.size, np.nan)
+    power: Floats = columns.get("power_W", missing) * devices
     if has_prefill_chip(inputs):
-        prefills = np.where(is_apart(inputs), np.minimum(inputs[PREFILL_DEVICES], number), 0)
-        others = with_prefill_chip(inputs)
-        prefill = compute_unique(generate, others, *HARDWARE, kept=True)
-        kinds = [Devices(inputs, chip, number - prefills), Devices(others, prefill, prefills)]
+        prefill_devices = np.where(is_disaggregated(inputs), np.minimum(inputs[PREFILL_DEVICES], devices), 0)
+        prefill_inputs = with_prefill_chip(inputs)
+        prefill_chip = compute_unique(generate, prefill_inputs, *HARDWARE, kept=True)
+        groups = [
+            Devices(inputs, chip, devices - prefill_devices),
+            Devices(prefill_inputs, prefill_chip, prefill_devices),
+        ]
     else:
-        kinds = [Devices(inputs, chip, number)]
-    costs = cost_columns(kinds, power)
-    answers, prompts = (columns.get(name, nothing) for name in ("tokens_per_s", "prefill_tokens_per_s"))
-    costs[TOKEN.name] = costs["usd_per_h"] / HOUR / np.where(np.isnan(answers), prompts, answers)
+        groups = [Devices(inputs, chip, devices)]
+    costs = cost_columns(groups, power)
+    output_rate, prompt_rate = (
+        columns.get(name, missing) for name in ("tokens_per_s", "prefill_tokens_per_s")
+    )
+    costs[TOKEN.name] = costs["usd_per_h"] / HOUR / np.where(np.isnan(output_rate), prompt_rate, output_rate)
     costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
     return costs
 
 
-def unrented_devices(inputs: Inputs) -> Texts:
-    """Say why devices of points that serve have no rent, those that prefill alone among them; (points,)."""
+def invalid_device_rent(inputs: Inputs) -> Texts:
+    """Say why devices of points that serve have no rent, prefill devices included; (points,)."""
     reason = invalid_rent(inputs)
     if not has_prefill_chip(inputs):
         return reason
-    return first_of(reason, np.where(is_apart(inputs), invalid_rent(with_prefill_chip(inputs)), ""))
+    return first_of(reason, np.where(is_disaggregated(inputs), invalid_rent(with_prefill_chip(inputs)), ""))

@@ -1,12 +1,12 @@
 """Servers of a strategy: data parallelism makes independent ones, unless it shares experts.
 
-Tensor parallelism cuts all layers of a server. Devices of data parallelism that experts are dealt over are
+Tensor parallelism shards all layers of a server. Data-parallel devices that share experts are the attention
 ranks of one server: each has requests of its own, and all run the expert layers together (DeepSeek-V3,
-arXiv:2412.19437, section 3.4). What data parallelism is left makes replicas, and so do devices that the
-strategy leaves. Stages of a pipeline are slots: as many batches are under way, each on another stage.
+arXiv:2412.19437, section 3.4). The remaining data parallelism makes replicas, and so do devices beyond the
+strategy's. Stages of a pipeline are slots: as many batches are in flight, each on another stage.
 
-Experts are dealt over the devices of tensor parallelism first, which then cuts none of them, as vLLM and
-TensorRT-LLM do; without expert parallelism it cuts each.
+Experts are distributed over the tensor-parallel devices first, and no expert is then sharded, as in vLLM and
+TensorRT-LLM. Without expert parallelism, tensor parallelism shards each expert.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class ServerLayouts(NamedTuple):
     """Servers of every point; (points,)."""
 
     printed: Texts  # the strategy of all devices
-    tensor: Ints  # devices that share a layer's heads
-    ranks: Ints  # groups of these that attend to requests of their own
+    tensor: Ints  # devices that a layer's heads are sharded over
+    ranks: Ints  # attention ranks: groups of such devices, each with its own requests
     slots: Ints  # stages
     replicas: Ints  # independent servers
-    experts: Ints  # devices that share experts
+    experts: Ints  # devices that experts are distributed over
     reason: Texts  # why there is none
 
     @property
@@ -49,56 +49,56 @@ class ServerLayouts(NamedTuple):
         return self.tensor * self.ranks
 
     @property
-    def each(self) -> Ints:
+    def devices(self) -> Ints:
         """Devices of one server."""
         return self.stage * self.slots
 
 
 def server_layouts(inputs: Inputs) -> ServerLayouts:
-    """Return the servers that strategies make; raises InputError for a text that is no strategy."""
-    texts, there = inputs[STRATEGY], inputs["system.devices"]
+    """Return the servers that strategies make; raises InputError for a text that is not a strategy."""
+    texts, devices = inputs[STRATEGY], inputs["system.devices"]
     strategies, printed = parse_column(texts, np.ones(texts.size, dtype=np.bool_))
     degrees, reason = strategies.degrees, Reasons(texts.size)
     for i in reason.without((devices_along(degrees, axes("kp1", "kp2", "cp")) > 1) | (strategies.chunks > 1)):
         allowed = "tensor, expert, data and pipeline parallelism alone, where serve is not none"
         reason.add(i, str(InputError(STRATEGY, texts[i], allowed)))
     layers, stages = inputs["model.layers"], np.maximum(strategies.lp, 1)
-    of = {name: degrees[:, AXES.index(name)] for name in ("tp", "ep", "dp")}
-    _name_uneven(inputs, of["tp"] * of["ep"], reason)
+    degree = {name: degrees[:, AXES.index(name)] for name in ("tp", "ep", "dp")}
+    _refuse_uneven_stages(inputs, degree["tp"] * degree["ep"], reason)
     return ServerLayouts(
         printed=printed,
-        tensor=of["tp"],
-        ranks=of["ep"],
+        tensor=degree["tp"],
+        ranks=degree["ep"],
         slots=stages,
-        replicas=of["dp"] * (there // np.maximum(strategies.devices, 1)),
+        replicas=degree["dp"] * (devices // np.maximum(strategies.devices, 1)),
         experts=strategies.experts,
-        reason=first_of(invalid_strategy(strategies, printed, there, layers), reason.texts()),
+        reason=first_of(invalid_strategy(strategies, printed, devices, layers), reason.texts()),
     )
 
 
-def _name_uneven(inputs: Inputs, stage: Ints, reason: Reasons) -> None:
+def _refuse_uneven_stages(inputs: Inputs, stage: Ints, reason: Reasons) -> None:
     """Name strategies whose stages use packages unevenly; stage: devices of each, (points,)."""
     for i in reason.without((stage > inputs[PACKAGE]) & (stage % np.maximum(inputs[PACKAGE], 1) > 0)):
-        own, package = int(stage[i]), int(inputs[PACKAGE][i])
-        if not devices_per_package(own, package):
+        devices, package = int(stage[i]), int(inputs[PACKAGE][i])
+        if not devices_per_package(devices, package):
             allowed = f"stages with as many of each package of {package} devices, at least half of them"
-            reason.add(i, str(InputError(STRATEGY, inputs[STRATEGY][i], f"{allowed}; not {own}")))
+            reason.add(i, str(InputError(STRATEGY, inputs[STRATEGY][i], f"{allowed}; not {devices}")))
 
 
 def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
     """Return inputs of the model with the layout of one stage of each point's server."""
-    each = zip(servers.tensor.tolist(), servers.experts.tolist(), servers.ranks.tolist(), strict=True)
+    stages = zip(servers.tensor.tolist(), servers.experts.tolist(), servers.ranks.tolist(), strict=True)
     package = per_package({DEVICES: servers.stage, PACKAGE: inputs[PACKAGE]})
     count = servers.tensor.size
     changed = {
-        STRATEGY: np.array([_written(*one) for one in each], dtype=np.str_),
+        STRATEGY: np.array([_stage_strategy(*degrees) for degrees in stages], dtype=np.str_),
         "parallel.expert_tensor": servers.experts == 1,
         "parallel.sequence": np.full(count, "false"),
         "parallel.microbatches": np.ones(count, dtype=np.int64),
         "parallel.microbatch": np.zeros(count, dtype=np.int64),
         "model.training": np.zeros(count, dtype=np.bool_),
-        "model.dropout": np.zeros(count, dtype=np.bool_),  # which training alone has
-        "model.fused_attention": np.ones(count, dtype=np.bool_),  # as all serving libraries have it
+        "model.dropout": np.zeros(count, dtype=np.bool_),  # of training alone
+        "model.fused_attention": np.ones(count, dtype=np.bool_),  # as in all serving libraries
         "system.devices": servers.stage,
         EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
         "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
@@ -110,24 +110,24 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
 
 @lru_cache(maxsize=4096)
 def _shape(text: str, whole: int, part: int) -> str:
-    """Return the shape of a part of a network: sides that are written out are of all of it.
+    """Return the shape of a part of a network, whose text may give the sides of the whole.
 
-    Sides that do not go with it stay, and are refused.
+    Sides that do not match the number of packages stay, and are refused.
     """
     sides = [int(side) for side in text.split("x") if re.fullmatch(r"[1-9][0-9]{0,7}", side)]
     return f"{len(sides)}d" if part != whole and 0 < len(sides) < 4 and prod(sides) == whole else text
 
 
 def _expert_rows(inputs: Inputs, tensor: Ints) -> Ints:
-    """Return the rows that each expert computes at least, (servers,).
+    """Return the minimum rows of each expert's GEMM, (servers,).
 
-    A library gives fp8 with scales of blocks to DeepGEMM, whose operands have room for a whole block of rows
-    of every expert, unless tensor parallelism has cut the experts thin (vllm-project/vllm#29346).
+    Libraries run fp8 with block scales on DeepGEMM, which pads each expert's rows to a whole block, unless
+    tensor parallelism has sharded the experts over many devices (vllm-project/vllm#29346).
     """
     padded = (stored_experts(inputs) == PADDED) & (tensor < THIN)
     return np.where(padded, inputs["server.expert_rows"], 0)
 
 
 @lru_cache(maxsize=4096)
-def _written(tensor: int, experts: int, ranks: int) -> str:
+def _stage_strategy(tensor: int, experts: int, ranks: int) -> str:
     return str(Strategy(TENSOR, tp=tensor, ep=experts, dp=ranks))

@@ -1,7 +1,7 @@
-"""Both forms of a prediction: the fast one, or the simulation.
+"""Both methods of a prediction: the analytic one, or the simulation.
 
-That is taken where it is asked for, where the fast form is not near, and where a limit is of a percentile of
-requests, which the fast form does not have.
+A point is simulated where `serve.simulate` says so, where the analytic form is not near the simulation, and
+where a limit is of a percentile of requests, which the analytic form does not have.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from fastflow.core.tables import Bools, Columns, Inputs, Ints
 from fastflow.performance.serving.overload import OVERLOAD
-from fastflow.performance.serving.requests.lengths import arrivals_of_files, has_layer_runs
+from fastflow.performance.serving.requests.lengths import arrivals_of_files, blocks_with_requests
 from fastflow.performance.serving.requests.load import TOO_LONG, Loads
 from fastflow.performance.serving.slo import needs_requests
 
@@ -22,35 +22,35 @@ def predict_requests(
     inputs: Inputs,
     loads: Loads,
     servers: Ints,
-    can: Bools,
+    valid: Bools,
     steady: Callable[[Ints], Any],
     simulate: Callable[[Ints, Loads], Columns],
 ) -> Columns:
-    """Return what requests of points see, `refused` and `simulated` among it; NaN of points that cannot.
+    """Return columns of points' requests, `refused` and `simulated` included; NaN where a point is not valid.
 
-    servers: that share a point's requests. steady, simulate: what both forms say of some rows: a table, which
-    also says where it is `near`, and whose simulation takes too `long`; and columns. What arrives when a file
-    says is always simulated.
+    servers: that share a point's requests; valid: points to predict. steady, simulate: predict some rows: as
+    a table, which also says where it is `near` and whose simulation takes too `long`; and as columns.
+    Requests that arrive at the times of a file are always simulated.
     """
-    walks = inputs["serve.simulate"] | (arrivals_of_files(inputs) > 0)
+    simulated = inputs["serve.simulate"] | (arrivals_of_files(inputs) > 0)
     columns: Columns = {}
 
-    def write(found: Columns, rows: Ints) -> None:
-        for name, column in found.items():
-            columns.setdefault(name, np.full(walks.size, np.nan))[rows] = column
+    def write(result: Columns, rows: Ints) -> None:
+        for name, column in result.items():
+            columns.setdefault(name, np.full(simulated.size, np.nan))[rows] = column
 
-    rows = np.flatnonzero(can & ~walks)
+    rows = np.flatnonzero(valid & ~simulated)
     if rows.size:
-        fast = steady(rows)
+        analytic = steady(rows)
         rate = loads.rate[rows]
         state = {"stationary": np.where(rate > 0.0, 1.0, np.nan), OVERLOAD: 0.0 * rate}
-        write(fast._asdict() | state, rows)
-        needed = ~fast.near | (needs_requests(inputs)[rows] & ~fast.long)
-        walks[rows[(fast.refused != TOO_LONG) & needed]] = True
-    rows = np.flatnonzero(can & walks)
+        write(analytic._asdict() | state, rows)
+        needs_simulation = ~analytic.near | (needs_requests(inputs)[rows] & ~analytic.long)
+        simulated[rows[(analytic.refused != TOO_LONG) & needs_simulation]] = True
+    rows = np.flatnonzero(valid & simulated)
     if rows.size:
-        for block, sent in has_layer_runs(inputs, loads, servers, rows):
-            write(simulate(block, sent), block)
+        for block, block_loads in blocks_with_requests(inputs, loads, servers, rows):
+            write(simulate(block, block_loads), block)
     for name in ("near", "long"):
         columns.pop(name, None)
-    return columns | {"simulated": 1.0 * walks} if columns else columns
+    return columns | {"simulated": 1.0 * simulated} if columns else columns

@@ -1,4 +1,4 @@
-"""Servers that serve less than is sent to them: what is said of it."""
+"""Overloaded servers, which serve fewer requests than arrive: columns and messages."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from fastflow.core.tables import Columns, Floats, Inputs, Texts
 OVERLOAD = "overload"
 """Column of requests a second that are sent, where fewer are served; 0 elsewhere, NaN without results."""
 _MARK = "(overload)"
-"""What tells the reason of an overload from others."""
+"""Text that marks the reason of an overload."""
 CARRIED = 0.9
-"""Share of what an overloaded server serves that is advised: nearer to it waits grow long."""
+"""Advised rate as a share of the rate that an overloaded server serves: nearer to it, waits grow long."""
 
 
-def overload_text(served: float, sent: float, follows: bool = False) -> str:
-    """Say that requests are an overload, and what helps; served, sent: requests a second.
+def overload_text(served: float, sent: float, from_file: bool = False) -> str:
+    """Say that requests are an overload, and how to avoid it; served, sent: requests a second.
 
-    follows: they are sent when a file says.
+    from_file: they arrive at the times of a file.
     """
     advice = f"serve.rate='{CARRIED * served:.2g} 1/s' is carried"
-    if follows:
+    if from_file:
         advice = "requests that come more slowly"
-    says = f"serves {served:.3g} of {sent:.3g} requests a second that are sent {_MARK}"
-    return f"{says}: {advice}, or more devices"
+    message = f"serves {served:.3g} of {sent:.3g} requests a second that are sent {_MARK}"
+    return f"{message}: {advice}, or more devices"
 
 
 def is_overload(reason: str) -> bool:
@@ -32,7 +32,7 @@ def is_overload(reason: str) -> bool:
 
 
 def overloads(columns: Columns, rate: np.ndarray) -> Texts:
-    """Say for every point that it is overloaded; or "", (points,). rate: of sending at random times [1/s]."""
+    """Say of every overloaded point how much it serves; or "", (points,). rate: of random arrivals [1/s]."""
     reason = np.full(rate.size, "", dtype=object)
     sent = columns.get(OVERLOAD, np.zeros(rate.size))
     for i in np.flatnonzero(sent > 0.0).tolist():
@@ -40,8 +40,8 @@ def overloads(columns: Columns, rate: np.ndarray) -> Texts:
     return reason.astype(np.str_)
 
 
-def excess(inputs: Inputs, columns: Columns) -> Floats:
-    """Return by how many e-folds more requests are sent at random times than are served; (points,)."""
+def overload_excess(inputs: Inputs, columns: Columns) -> Floats:
+    """Return the logarithm of the rate of random arrivals over the rate served, at least 0; (points,)."""
     total = np.zeros(inputs["serve.rate"].size)
     if "requests_per_s" in columns:
         rows = np.flatnonzero(inputs["serve.rate"] > columns["requests_per_s"])

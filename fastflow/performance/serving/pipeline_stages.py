@@ -1,12 +1,12 @@
-"""How servers share a model's layers out over pipeline stages, and which stage sets the pace.
+"""How servers partition a model's layers over pipeline stages, and which stage is the bottleneck.
 
-Where stages do not divide the layers, some have a layer more: the first ones (TensorRT-LLM's
-Mapping.pp_layers), the last ones (SGLang's get_pp_indices), or the last ones before the very last, which has
-the head (vLLM's get_pp_indices). `parallel.split=balanced` sets the numbers so that the slowest stage takes
-as little as it can, which users do by hand (VLLM_PP_LAYER_PARTITION, SGLANG_PP_LAYER_PARTITION).
+Where the number of stages does not divide the layers, some stages have one layer more: the first ones
+(TensorRT-LLM's Mapping.pp_layers), the last ones (SGLang's get_pp_indices), or the last ones before the very
+last, which has the head (vLLM's get_pp_indices). `parallel.split=balanced` chooses the numbers that make the
+slowest stage fastest, which users do by hand (VLLM_PP_LAYER_PARTITION, SGLANG_PP_LAYER_PARTITION).
 
-The first stage has the embedding beside its layers, the last one the head. Where as many batches are in
-flight as there are stages, a batch comes back to a stage once the slowest stage has run all of them.
+The first stage has the embedding too, the last one the head. Where as many batches are in flight as there
+are stages, a batch returns to a stage once the slowest stage has run all of them.
 """
 
 from __future__ import annotations
@@ -26,83 +26,83 @@ from fastflow.physics.workload.models.transformer.layer_pattern import KEY, KIND
 FIRST, BEFORE_LAST, LAST = "first", "before_last", "last"
 EXTRA_LAYERS = "server.extra_layers"
 EMBEDDING_TIME, HEAD_TIME = 0, 1 + len(KINDS)
-"""Places in what a model's parts take: its embedding, each of KINDS, its head."""
+"""Indices of a model's parts: its embedding, layers of each of KINDS, its head."""
 PARTS_OF_MODEL = HEAD_TIME + 1
 
 
 class Stages(NamedTuple):
     """Pipeline stages of each point's servers; (points,) but for `layers`."""
 
-    layers: Ints  # of each of KINDS in every stage, none beyond a point's last, (points, stages, kinds)
-    widest: Floats  # share of the time of all layers that the slowest stage but the last takes
-    last: Floats  # the same of the last stage, which takes the head's time too
+    layers: Ints  # of each of KINDS in every stage, 0 beyond a point's last, (points, stages, kinds)
+    widest: Floats  # largest share of all layers' time in a stage but the last
+    last: Floats  # share in the last stage, which has the head too
 
 
 def stages_of(inputs: Inputs, layouts: ServerLayouts, part_s: Floats) -> Stages:
     """Return the stages of points.
 
-    part_s: what each part of the model takes in the pass that stages are balanced for [s],
+    part_s: time of each part of the model in the pass that stages are balanced for [s],
     (points, PARTS_OF_MODEL).
     """
     points, slots = layouts.slots.size, layouts.slots
-    what = [inputs[KEY], inputs["model.layers"], slots, inputs[EXTRA_LAYERS], inputs["parallel.split"]]
+    columns = [inputs[KEY], inputs["model.layers"], slots, inputs[EXTRA_LAYERS], inputs["parallel.split"]]
     balances = (inputs["parallel.split"] == BALANCED) & (slots > 1)
-    times = np.where(balances[:, None], part_s, 0.0)  # which no other split depends on
-    first, place = unique_rows([*what, *times.T], points)
+    times = np.where(balances[:, None], part_s, 0.0)  # no other split depends on it
+    first, inverse = unique_rows([*columns, *times.T], points)
     split_by = [part_s[row] if balances[row] else None for row in first.tolist()]
-    rows = zip(*(column[first].tolist() for column in what[:4]), split_by, strict=True)
-    every = [_split(*row) for row in rows]
+    rows = zip(*(column[first].tolist() for column in columns[:4]), split_by, strict=True)
+    splits = [_split(*row) for row in rows]
     table = np.zeros((first.size, int(slots.max(initial=1)), len(KINDS)), dtype=np.int64)
-    for number, split in enumerate(every):
-        table[number, : len(split)] = split
-    layers = table[place]
-    stage_s = _times(layers, part_s)
-    whole, at = stage_s.sum(axis=1), np.arange(points)
-    share = stage_s / np.where(whole > 0.0, whole, 1.0)[:, None]
-    last = np.where(slots > 1, share[at, slots - 1], 1.0)
-    share[at, slots - 1] = 0.0
+    for index, split in enumerate(splits):
+        table[index, : len(split)] = split
+    layers = table[inverse]
+    stage_s = _stage_times(layers, part_s)
+    total, point = stage_s.sum(axis=1), np.arange(points)
+    share = stage_s / np.where(total > 0.0, total, 1.0)[:, None]
+    last = np.where(slots > 1, share[point, slots - 1], 1.0)
+    share[point, slots - 1] = 0.0
     return Stages(layers, share.max(axis=1), last)
 
 
-def _times(layers: Ints, part_s: Floats) -> Floats:
-    """Return what each stage takes without the head [s], (points, stages)."""
-    many = layers.sum(axis=1)
-    each = part_s[:, 1:HEAD_TIME] / np.maximum(many, 1)
-    stage_s: Floats = (layers * each[:, None, :]).sum(axis=2)
+def _stage_times(layers: Ints, part_s: Floats) -> Floats:
+    """Return the time of each stage without the head [s], (points, stages)."""
+    num_layers = layers.sum(axis=1)
+    layer_s = part_s[:, 1:HEAD_TIME] / np.maximum(num_layers, 1)
+    stage_s: Floats = (layers * layer_s[:, None, :]).sum(axis=2)
     stage_s[:, 0] += part_s[:, EMBEDDING_TIME]
     return stage_s
 
 
 def _split(pattern: str, layers: int, stages: int, extra: str, part_s: Floats | None) -> Ints:
-    """Return how many layers of each of KINDS stages have, (stages, kinds).
+    """Return the number of layers of each of KINDS in every stage, (stages, kinds).
 
-    part_s: what stages are balanced by, as `stages_of` has it, of one point; None: they are even.
+    part_s: times that stages are balanced by, as in `stages_of`, of one point; None: an even split.
     """
     order = kinds_in_order(pattern, layers)
     if part_s is None:
-        counts = even(layers, stages, extra)
+        counts = even_layers(layers, stages, extra)
         starts = np.cumsum([0, *counts[:-1]])
     else:
-        each = part_s[1:HEAD_TIME] / np.maximum(np.bincount(order, minlength=len(KINDS)), 1)
-        times = each[order]
+        layer_s = part_s[1:HEAD_TIME] / np.maximum(np.bincount(order, minlength=len(KINDS)), 1)
+        times = layer_s[order]
         times[0] += part_s[EMBEDDING_TIME]
         times[-1] += part_s[HEAD_TIME]
         starts = balance(times, stages)
-    counted = np.zeros((stages, len(KINDS)), dtype=np.int64)
-    np.add.at(counted, (np.searchsorted(starts, np.arange(layers), side="right") - 1, order), 1)
-    return counted
+    num_layers = np.zeros((stages, len(KINDS)), dtype=np.int64)
+    np.add.at(num_layers, (np.searchsorted(starts, np.arange(layers), side="right") - 1, order), 1)
+    return num_layers
 
 
 @lru_cache(maxsize=4096)
-def even(layers: int, stages: int, extra: str) -> tuple[int, ...]:
-    """Return the layers of each stage, as even as they come; extra: which stages have a layer more."""
-    each, rest = divmod(layers, stages)
-    begin = {FIRST: 0, BEFORE_LAST: stages - 1 - rest, LAST: stages - rest}[extra]
-    return tuple(each + (begin <= stage < begin + rest) for stage in range(stages))
+def even_layers(layers: int, stages: int, extra: str) -> tuple[int, ...]:
+    """Return the layers of each stage, split evenly; extra: which stages have one layer more."""
+    each, remainder = divmod(layers, stages)
+    begin = {FIRST: 0, BEFORE_LAST: stages - 1 - remainder, LAST: stages - remainder}[extra]
+    return tuple(each + (begin <= stage < begin + remainder) for stage in range(stages))
 
 
 @lru_cache(maxsize=4096)
 def kinds_in_order(pattern: str, layers: int) -> Ints:
-    """Return the place among KINDS of every layer of a model, (layers,)."""
-    every = np.array([KINDS.index(kind) for kind in parse(pattern)], dtype=np.int64)
-    return np.resize(every, layers)
+    """Return the index in KINDS of every layer of a model, (layers,)."""
+    indices = np.array([KINDS.index(kind) for kind in parse(pattern)], dtype=np.int64)
+    return np.resize(indices, layers)

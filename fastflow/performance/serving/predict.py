@@ -1,6 +1,6 @@
-"""Served points: from a chip, a layout and a load to latencies, rates, memory and energy.
+"""Points that serve: from a chip, a layout and a load to latencies, rates, memory and energy.
 
-Points that differ in their load alone share the tables of their passes, which are made once.
+Points that differ in their load alone share the tables of their passes, which are computed once.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from fastflow.core.dedupe import compute_unique
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns, Inputs, Reasons, Texts, first_of, take
 from fastflow.performance.kernel_times import HARDWARE
-from fastflow.performance.serving.costs import served_costs, unrented_devices
+from fastflow.performance.serving.costs import invalid_device_rent, served_costs
 from fastflow.performance.serving.disaggregated.predict import (
     PREFILL_DEVICES,
-    apart_layouts,
-    is_apart,
-    of_decode,
+    decode_inputs,
+    is_disaggregated,
+    phase_layouts,
 )
-from fastflow.performance.serving.kv_cache import Need, need_of
+from fastflow.performance.serving.kv_cache import Need, memory_need
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overload import OVERLOAD, overloads
 from fastflow.performance.serving.requests.lengths import arrivals_of_files, longest_of, with_lengths
@@ -32,10 +32,10 @@ from fastflow.performance.serving.scenario import (
     ONE_DECODE,
     ONE_PREFILL,
     ServingScenario,
-    ask,
-    some_of,
+    build_scenario,
+    select_points,
 )
-from fastflow.performance.serving.slo import late, with_compared
+from fastflow.performance.serving.slo import slo_violations, with_compared
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.workload import family_of, has_layer_runs, invalid_model_dims
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED
@@ -44,14 +44,14 @@ from fastflow.physics.workload.request_lengths import read_lengths
 
 
 class Served(NamedTuple):
-    """Served points; (points,)."""
+    """Results of points that serve; (points,)."""
 
     inputs: Inputs
     layouts: ServerLayouts
     columns: Columns  # NaN, or an empty text, where a point has no results
-    reason: Texts  # why it has none; "" where it has
-    short: Texts  # that it serves less than is sent, or which time is above what is allowed; "" where none is
-    overload: Texts  # the first of these alone
+    reason: Texts  # why a point has no results; "" where it has
+    short: Texts  # which target it misses: that it is overloaded, or which latency violates its limit; or ""
+    overload: Texts  # that it is overloaded, or ""
     need: Need  # memory of the devices that decode
     chip: Chip  # of the devices that decode
 
@@ -63,12 +63,12 @@ def serve(inputs: Inputs) -> Served:
     """
     if not has_layer_runs(inputs):
         raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
-    asked_for, inputs = inputs, with_lengths(inputs)
-    both, apart = apart_layouts(inputs), is_apart(inputs)
-    layouts, points = both.decode, apart.size
-    one = np.ones(points, dtype=np.int64)
-    own = dict(of_decode(inputs)) | {
-        "model.training": np.zeros(points, np.bool_), "model.sequence": one, "model.batch": one,
+    point_inputs, inputs = inputs, with_lengths(inputs)
+    phases, disaggregated = phase_layouts(inputs), is_disaggregated(inputs)
+    layouts, points = phases.decode, disaggregated.size
+    ones = np.ones(points, dtype=np.int64)
+    serving_inputs = dict(decode_inputs(inputs)) | {
+        "model.training": np.zeros(points, np.bool_), "model.sequence": ones, "model.batch": ones,
         # a table of positions has as many as the model's sequence has tokens, as in training
         "model.positions": np.where(
             (inputs["model.positions"] == 0) & (inputs["model.position"] == LEARNED),
@@ -76,51 +76,54 @@ def serve(inputs: Inputs) -> Served:
         ),
     }  # fmt: skip
     reason = first_of(
-        invalid_load(inputs), both.reason, invalid_model_dims(own), unrented_devices(inputs)
+        invalid_load(inputs), phases.reason, invalid_model_dims(serving_inputs), invalid_device_rent(inputs)
     ).astype(object)
     columns: Columns = {
         "strategy": layouts.printed, "replicas": layouts.replicas,
-        "prefill_strategy": np.where(apart, both.prefill.printed, ""),
-        "prefill_devices": np.where(apart, inputs.get(PREFILL_DEVICES, 0), 0),
+        "prefill_strategy": np.where(disaggregated, phases.prefill.printed, ""),
+        "prefill_devices": np.where(disaggregated, inputs.get(PREFILL_DEVICES, 0), 0),
     }  # fmt: skip
-    timed, need = np.flatnonzero(reason == ""), np.full((len(Need._fields), points), np.nan)
-    if timed.size:
-        asked = ask(*(own, layouts) if timed.size == points else take((own, layouts), timed))
-        reason[timed] = asked.passes.reason[asked.server]
-        can = np.flatnonzero(reason[timed] == "")
-        timed = timed[can]
-        if timed.size:
-            asked = some_of(asked, can)._replace(prefill_layouts=take(both.prefill, timed))
-            found = phases_of(asked)
-            reason[timed] = found.reason
-            need[:, timed] = _need(asked, found.columns)
-            for name, column in found.columns.items():
+    rows, need = np.flatnonzero(reason == ""), np.full((len(Need._fields), points), np.nan)
+    if rows.size:
+        arguments = serving_inputs, layouts
+        scenario = build_scenario(*(arguments if rows.size == points else take(arguments, rows)))
+        reason[rows] = scenario.passes.reason[scenario.server]
+        valid = np.flatnonzero(reason[rows] == "")
+        rows = rows[valid]
+        if rows.size:
+            scenario = select_points(scenario, valid)._replace(prefill_layouts=take(phases.prefill, rows))
+            results = phases_of(scenario)
+            reason[rows] = results.reason
+            need[:, rows] = _need(scenario, results.columns)
+            for name, column in results.columns.items():
                 empty = "" if column.dtype.kind == "U" else np.nan
                 columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
-                columns[name][timed] = column
+                columns[name][rows] = column
     chip = compute_unique(generate, inputs, *HARDWARE, kept=True)
     columns = with_compared(inputs, columns | served_costs(inputs, columns, chip))
     overload = overloads(columns, inputs["serve.rate"])
     columns.pop(OVERLOAD, None)
-    short, reasons = first_of(overload, late(inputs, columns)), reason.astype(np.str_)
-    return Served(asked_for, layouts, columns, reasons, short, overload, Need(*need), chip)
+    short, reasons = first_of(overload, slo_violations(inputs, columns)), reason.astype(np.str_)
+    return Served(point_inputs, layouts, columns, reasons, short, overload, Need(*need), chip)
 
 
-def _need(asked: ServingScenario, found: Columns) -> Need:
-    """Return what the devices of points need; found: result columns, with the cache of a single pass."""
-    cache = asked.held_by_longest
-    if "kv_B" in found:
-        one_pass = np.isin(asked.inputs["serve.mode"], (ONE_PREFILL, ONE_DECODE))
-        cache = np.where(one_pass, found["kv_B"], cache)
-    return need_of(asked.inputs, asked.room, asked.passes.chip.dram.capacity[asked.server], cache)
+def _need(scenario: ServingScenario, columns: Columns) -> Need:
+    """Return the memory that devices of points need; columns: results, with the cache of a single pass."""
+    cache = scenario.longest_request_cache
+    if "kv_B" in columns:
+        one_pass = np.isin(scenario.inputs["serve.mode"], (ONE_PREFILL, ONE_DECODE))
+        cache = np.where(one_pass, columns["kv_B"], cache)
+    return memory_need(
+        scenario.inputs, scenario.room, scenario.passes.chip.dram.capacity[scenario.server], cache
+    )
 
 
 def invalid_load(inputs: Inputs) -> Texts:
-    """Say for every point what of its load does not go together; or "", (points,)."""
+    """Say for every point which inputs of its load contradict each other; or "", (points,)."""
     mode, at_once, rate = inputs["serve.mode"], inputs["serve.concurrency"], inputs["serve.rate"]
     reason = Reasons(mode.size)
-    loaded, arrivals = np.isin(mode, (CONTINUOUS, DISAGGREGATED)), arrivals_of_files(inputs)
-    for i in reason.without(loaded & (at_once == 0) & (rate == 0.0) & (arrivals == 0)):
+    has_requests, arrivals = np.isin(mode, (CONTINUOUS, DISAGGREGATED)), arrivals_of_files(inputs)
+    for i in reason.without(has_requests & (at_once == 0) & (rate == 0.0) & (arrivals == 0)):
         allowed = f"requests at a time, or serve.rate above 0, or {LENGTHS} with times of arrival"
         reason.add(i, str(InputError("serve.concurrency", 0, allowed)))
     for i in np.flatnonzero(arrivals > 0).tolist():
@@ -128,7 +131,7 @@ def invalid_load(inputs: Inputs) -> Texts:
         if arrivals[i] > rows:
             allowed = f"at most the {rows} requests of {LENGTHS}, which are sent once each, or 0 for all"
             reason.add(i, str(InputError("serve.requests", int(arrivals[i]), allowed)))
-    for i in reason.without(loaded & (at_once > 0) & (rate > 0.0)):
+    for i in reason.without(has_requests & (at_once > 0) & (rate > 0.0)):
         allowed = f"serve.concurrency=0 beside it, not {at_once[i]}; or serve.rate='0 1/s'"
         reason.add(i, str(InputError("serve.rate", f"{rate[i]:g} 1/s", allowed)))
     for i in reason.without(np.isin(mode, (ONE_PREFILL, ONE_DECODE)) & (inputs["serve.batch"] < 1)):
@@ -143,24 +146,24 @@ def invalid_load(inputs: Inputs) -> Texts:
             " further tokens; or serve.drafter=model, whose tokens another model proposes"
         )
         reason.add(i, str(InputError("serve.draft", int(draft[i]), allowed)))
-    return first_of(reason.texts(), _beyond_positions(inputs))
+    return first_of(reason.texts(), _exceeds_positions(inputs))
 
 
-def _beyond_positions(inputs: Inputs) -> Texts:
-    """Say for every point which of its lengths goes beyond the model's positions; or "", (points,)."""
+def _exceeds_positions(inputs: Inputs) -> Texts:
+    """Say for every point which length exceeds the model's positions; or "", (points,)."""
     most, mode, reason = inputs["model.positions"], inputs["serve.mode"], Reasons(inputs["serve.mode"].size)
     longest = longest_of(inputs)
     prompts, answers = longest.isl, longest.osl
     context = np.where(mode == ONE_DECODE, inputs["serve.context"], 0)
-    reached = np.where(mode == ONE_PREFILL, prompts, np.where(context > 0, context, longest.both))
-    for i in reason.without((most > 0) & (reached > most)):
+    positions = np.where(mode == ONE_PREFILL, prompts, np.where(context > 0, context, longest.both))
+    for i in reason.without((most > 0) & (positions > most)):
         limit = f"the {most[i]} tokens of model.positions"
         key, value = "serve.isl", float(inputs["serve.isl"][i])
         if context[i] > 0:
             key, value, allowed = "serve.context", int(context[i]), f"at most {limit}"
         elif LENGTHS in inputs:
             key, value = LENGTHS, inputs[LENGTHS][i]
-            allowed = f"requests of at most {limit}, not {reached[i]:.0f}"
+            allowed = f"requests of at most {limit}, not {positions[i]:.0f}"
         elif mode[i] == ONE_PREFILL:
             allowed = f"at most {limit}"
         elif most[i] < 2:

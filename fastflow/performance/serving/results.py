@@ -1,4 +1,4 @@
-"""What servers do in each phase, as result columns: latencies, rates, what limits them, memory, energy."""
+"""Result columns of servers in each mode: latencies, rates, limiters, memory, energy."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from fastflow.core.tables import Columns, Floats, Ints, Reasons, Texts, first_of, take
 from fastflow.performance.serving.analytic.steady_state import steady
-from fastflow.performance.serving.disaggregated.predict import run_apart
-from fastflow.performance.serving.kv_cache import lacking
+from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
+from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.method import predict_requests
 from fastflow.performance.serving.overload import OVERLOAD, overload_text
-from fastflow.performance.serving.passes.interpolate import between
+from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG
 from fastflow.performance.serving.scenario import (
     CONTINUOUS,
@@ -20,7 +20,7 @@ from fastflow.performance.serving.scenario import (
     ONE_DECODE,
     ONE_PREFILL,
     ServingScenario,
-    some_of,
+    select_points,
 )
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
@@ -32,100 +32,100 @@ STATIONARY = "stationary"
 _TTFT = ("ttft_median_s", "ttft_p99_s", "ttft_percentile_s")
 _TPOT = ("tpot_median_s", "tpot_p99_s", "tpot_percentile_s")
 SIMULATED = (*_TTFT, *_TPOT, "preemptions")
-"""Columns of simulated points alone."""
-OF_FURTHER_TOKENS = ("tpot_s", *_TPOT, "tokens_per_s_per_user")
+"""Columns of simulated points only."""
+TPOT_COLUMNS = ("tpot_s", *_TPOT, "tokens_per_s_per_user")
 
 
 class PhaseResults(NamedTuple):
-    """Result columns of points, and why one has none; (points,)."""
+    """Result columns of points, and the reasons of points without results; (points,)."""
 
     columns: Columns
     reason: Texts
 
 
 class _Pass(NamedTuple):
-    """One pass of one kind on every point's server; (points,)."""
+    """A pass on every point's server; (points,)."""
 
     time: Floats  # on the device [s]
     exchange: Floats  # [s]
     energy: Floats  # of a device of one stage [J]
     by: Floats  # time by limiter, (points, limiters) [s]
-    stall: Floats  # of the time, what a batch waits for the slowest pipeline stage [s]
+    stall: Floats  # of the time, the wait of a batch for the slowest pipeline stage [s]
 
 
-def read(asked: ServingScenario, part: str, *sizes: Floats) -> _Pass:
+def _read_part(scenario: ServingScenario, part: str, *sizes: Floats) -> _Pass:
     """Read a part of passes at sizes of each point."""
-    own, along = asked.passes.parts[part], asked.passes.axes.of(part)
+    tabulated, axes = scenario.passes.parts[part], scenario.passes.axes.of(part)
     floats = [np.asarray(size, dtype=np.float64) for size in sizes]
-    tables = (own.time, own.exchange, own.energy, own.by)
-    time, exchange, energy, by = (between(table, along, asked.server, floats) for table in tables)
-    return _Pass(time, exchange, energy, by, stall=np.zeros(asked.server.size))
+    tables = (tabulated.time, tabulated.exchange, tabulated.energy, tabulated.by)
+    time, exchange, energy, by = (interpolate_at(table, axes, scenario.server, floats) for table in tables)
+    return _Pass(time, exchange, energy, by, stall=np.zeros(scenario.server.size))
 
 
 def _sum(*parts: _Pass) -> _Pass:
     return _Pass(*(sum(columns[1:], columns[0]) for columns in zip(*parts, strict=True)))
 
 
-def _times(one: _Pass, factor: Floats) -> _Pass:
-    return _Pass(*(column * factor.reshape(-1, *(1,) * (column.ndim - 1)) for column in one))
+def _scaled(pass_: _Pass, factor: Floats) -> _Pass:
+    return _Pass(*(column * factor.reshape(-1, *(1,) * (column.ndim - 1)) for column in pass_))
 
 
-def decode_pass(asked: ServingScenario, requests: Floats, context: Floats) -> _Pass:
-    """Return a pass of so many decoding requests of a rank, at the pace of the slowest stage; (points,)."""
-    rows, pipeline = requests * asked.servers.queries, asked.servers.pipeline
-    tokens, head = read(asked, TOKENS_PART, rows), read(asked, HEAD_PART, rows)
-    core = read(asked, DECODE, requests, context)
+def decode_pass(scenario: ServingScenario, requests: Floats, context: Floats) -> _Pass:
+    """Return a pass that decodes some requests of a rank, at the pace of the slowest stage; (points,)."""
+    rows, pipeline = requests * scenario.servers.queries, scenario.servers.pipeline
+    tokens, head = _read_part(scenario, TOKENS_PART, rows), _read_part(scenario, HEAD_PART, rows)
+    core = _read_part(scenario, DECODE, requests, context)
     layers = tokens.time + core.time
     slowest = np.maximum(pipeline.widest * layers, pipeline.last * layers + head.time)
-    whole = _sum(tokens, head, core)
-    waits = (pipeline.in_flight > 1.0) & (pipeline.in_flight * slowest > whole.time)
-    time = np.where(waits, pipeline.in_flight * slowest, whole.time)
-    return whole._replace(time=time, stall=time - whole.time)
+    total = _sum(tokens, head, core)
+    waits = (pipeline.in_flight > 1.0) & (pipeline.in_flight * slowest > total.time)
+    time = np.where(waits, pipeline.in_flight * slowest, total.time)
+    return total._replace(time=time, stall=time - total.time)
 
 
-def prompt_passes(asked: ServingScenario, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
-    """Return all passes over so many prompts of a rank, side by side, in chunks.
+def prompt_passes(scenario: ServingScenario, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
+    """Return the sum of all passes that prefill some prompts of a rank together, in chunks.
 
-    tokens: to compute of each; budget: most of a pass.
+    tokens: to compute of each prompt; budget: most tokens of a pass.
     """
-    whole = prompts * tokens
-    together = np.minimum(whole, budget)
-    often = whole / together
+    total = prompts * tokens
+    pass_tokens = np.minimum(total, budget)
+    num_passes = total / pass_tokens
     chunk = np.minimum(tokens, budget)
     chunks = tokens / chunk
-    before = asked.isl - tokens + (tokens - chunk) / 2.0
+    before = scenario.isl - tokens + (tokens - chunk) / 2.0
     return _sum(
-        _times(read(asked, TOKENS_PART, together), often),
-        read(asked, HEAD_PART, prompts),
-        _times(read(asked, PREFILL, chunk, before), chunks * prompts),
+        _scaled(_read_part(scenario, TOKENS_PART, pass_tokens), num_passes),
+        _read_part(scenario, HEAD_PART, prompts),
+        _scaled(_read_part(scenario, PREFILL, chunk, before), chunks * prompts),
     )
 
 
-def bound_by(asked: ServingScenario, one: _Pass, host: Floats) -> Texts:
-    """Name what limits most of a pass's time, (points,)."""
-    names: Texts = np.array([*asked.passes.limiters, HOST])
-    found: Texts = names[np.argmax(np.column_stack([one.by, host]), axis=1)]
-    return found
+def bound_by(scenario: ServingScenario, pass_: _Pass, host: Floats) -> Texts:
+    """Return the name of the limiter with most of a pass's time, (points,)."""
+    names: Texts = np.array([*scenario.passes.limiters, HOST])
+    limiters: Texts = names[np.argmax(np.column_stack([pass_.by, host]), axis=1)]
+    return limiters
 
 
-@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `_numbered` names what comes of it
-def phases_of(asked: ServingScenario) -> PhaseResults:
-    """Return the result columns of all points, of whatever mode."""
-    mode = asked.inputs["serve.mode"]
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `_refuse_invalid_results` names the results
+def phases_of(scenario: ServingScenario) -> PhaseResults:
+    """Return the result columns of all points, of any mode."""
+    mode = scenario.inputs["serve.mode"]
     columns: Columns = {}
     reasons = np.full(mode.size, "", dtype=object)
-    for names, answer in (
+    for modes, predict_mode in (
         ((ONE_PREFILL,), one_prefill),
         ((ONE_DECODE,), one_decode),
         ((CONTINUOUS,), continuous),
         ((DISAGGREGATED,), disaggregated),
     ):
-        rows = np.flatnonzero(np.isin(mode, names))
+        rows = np.flatnonzero(np.isin(mode, modes))
         if not rows.size:
             continue
-        found = _numbered(answer(some_of(asked, rows)), asked.osl[rows])
-        reasons[rows] = found.reason
-        for name, column in found.columns.items():
+        results = _refuse_invalid_results(predict_mode(select_points(scenario, rows)), scenario.osl[rows])
+        reasons[rows] = results.reason
+        for name, column in results.columns.items():
             if name not in columns:
                 empty = "" if column.dtype.kind == "U" else np.nan
                 columns[name] = np.full(mode.size, empty, dtype=object if empty == "" else np.float64)
@@ -134,195 +134,215 @@ def phases_of(asked: ServingScenario) -> PhaseResults:
     return PhaseResults(columns | texts, reasons.astype(np.str_))
 
 
-def _numbered(answer: PhaseResults, osl: Floats) -> PhaseResults:
-    """Return an answer whose results are numbers that mean something, or say which one is none.
+def _refuse_invalid_results(results: PhaseResults, osl: Floats) -> PhaseResults:
+    """Return results with a reason, and NaN, where a column is not finite or outside its bounds.
 
-    An answer of one token has no time per further token, and the fast form no percentiles.
+    A request with one output token has no time per output token, and the analytic form no percentiles.
     """
-    floats = {name: column for name, column in answer.columns.items() if column.dtype.kind == "f"}
+    floats = {name: column for name, column in results.columns.items() if column.dtype.kind == "f"}
     if not floats:
-        return answer
+        return results
     table = np.array(list(floats.values()))
-    may_lack = np.array([(name in (*SIMULATED, STATIONARY), name in OF_FURTHER_TOKENS) for name in floats])
-    has_none = np.isnan(table) & (may_lack[:, :1] | (may_lack[:, 1:] & (osl <= 1.0)))
-    unsound = (answer.reason == "") & ~((table >= 0.0) & (table <= MOST)) & ~has_none
-    if not unsound.any():
-        return answer
-    reason = Reasons(answer.reason.size)
-    for (name, column), rows in zip(floats.items(), unsound, strict=True):
+    may_lack = np.array([(name in (*SIMULATED, STATIONARY), name in TPOT_COLUMNS) for name in floats])
+    may_be_nan = np.isnan(table) & (may_lack[:, :1] | (may_lack[:, 1:] & (osl <= 1.0)))
+    invalid = (results.reason == "") & ~((table >= 0.0) & (table <= MOST)) & ~may_be_nan
+    if not invalid.any():
+        return results
+    reason = Reasons(results.reason.size)
+    for (name, column), rows in zip(floats.items(), invalid, strict=True):
         for i in reason.without(rows):
             reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MOST:g}")
-    wrong = reason.texts()
-    columns = {name: np.where(wrong == "", column, np.nan) for name, column in floats.items()}
-    return PhaseResults(answer.columns | columns, first_of(answer.reason, wrong))
+    texts = reason.texts()
+    columns = {name: np.where(texts == "", column, np.nan) for name, column in floats.items()}
+    return PhaseResults(results.columns | columns, first_of(results.reason, texts))
 
 
-def one_prefill(asked: ServingScenario) -> PhaseResults:
-    """Return a pass over whole prompts, `serve.batch` of them at once."""
-    own, layouts = asked.inputs, asked.layouts
-    prompts = -(-own["serve.batch"] // (layouts.ranks * layouts.replicas))
-    computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
-    one = prompt_passes(asked, 1.0 * prompts, computed, np.full(prompts.size, np.inf))
-    took = one.time + own["server.iteration"]
-    seen = took + own["server.request"]
+def one_prefill(scenario: ServingScenario) -> PhaseResults:
+    """Return the results of a pass over whole prompts, `serve.batch` of them at once."""
+    inputs, layouts = scenario.inputs, scenario.layouts
+    prompts = -(-inputs["serve.batch"] // (layouts.ranks * layouts.replicas))
+    computed = np.maximum(scenario.isl * (1.0 - scenario.loads.prefix), 1.0)
+    prefill = prompt_passes(scenario, 1.0 * prompts, computed, np.full(prompts.size, np.inf))
+    pass_s = prefill.time + inputs["server.iteration"]
+    ttft = pass_s + inputs["server.request"]
     columns = {
-        "ttft_s": seen, "time_s": took, "requests_per_s": own["serve.batch"] / took,
-        "prefill_tokens_per_s": own["serve.batch"] * computed / took,
-        "prefill_bound_by": bound_by(asked, one, own["server.iteration"]), "exchange_s": one.exchange,
-        "pipeline_stall_s": one.stall, "serve_host_s": own["server.iteration"],
-        "batch_in_flight": 1.0 * own["serve.batch"], "kv_B": asked.cache.of(asked.isl) * prompts,
+        "ttft_s": ttft, "time_s": pass_s, "requests_per_s": inputs["serve.batch"] / pass_s,
+        "prefill_tokens_per_s": inputs["serve.batch"] * computed / pass_s,
+        "prefill_bound_by": bound_by(scenario, prefill, inputs["server.iteration"]),
+        "exchange_s": prefill.exchange, "pipeline_stall_s": prefill.stall,
+        "serve_host_s": inputs["server.iteration"],
+        "batch_in_flight": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
     }  # fmt: skip
     columns |= _energy(
-        one.energy * layouts.stage * layouts.replicas, own["serve.batch"], asked.isl, took, _devices(asked)
+        prefill.energy * layouts.stage * layouts.replicas,
+        inputs["serve.batch"],
+        scenario.isl,
+        pass_s,
+        _devices(scenario),
     )
-    return PhaseResults(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
+    return PhaseResults(_with_caches(columns | _memory(scenario)), _cache_overflow(scenario, columns["kv_B"]))
 
 
-def one_decode(asked: ServingScenario) -> PhaseResults:
-    """Return a pass that decodes `serve.batch` requests."""
-    own, layouts = asked.inputs, asked.layouts
-    requests = 1.0 * -(-own["serve.batch"] // (layouts.ranks * layouts.slots * layouts.replicas))
-    context = np.where(own["serve.context"] > 0, own["serve.context"], asked.isl + asked.osl / 2.0)
-    one, host = decode_pass(asked, requests, context), own["server.iteration"] + own["server.row"] * requests
-    host = host + asked.servers.draft_s
-    took = one.time + host
-    tokens = own["serve.batch"] * asked.servers.per_pass
+def one_decode(scenario: ServingScenario) -> PhaseResults:
+    """Return the results of a pass that decodes `serve.batch` requests."""
+    inputs, layouts = scenario.inputs, scenario.layouts
+    requests = 1.0 * -(-inputs["serve.batch"] // (layouts.ranks * layouts.slots * layouts.replicas))
+    context = np.where(
+        inputs["serve.context"] > 0, inputs["serve.context"], scenario.isl + scenario.osl / 2.0
+    )
+    decode = decode_pass(scenario, requests, context)
+    host = inputs["server.iteration"] + inputs["server.row"] * requests + scenario.servers.draft_s
+    pass_s = decode.time + host
+    tokens = inputs["serve.batch"] * scenario.servers.per_pass
     columns = {
-        "tpot_s": took / asked.servers.per_pass, "time_s": took,
-        "decode_bound_by": bound_by(asked, one, host), "exchange_s": one.exchange, "serve_host_s": host,
-        "pipeline_stall_s": one.stall, "batch_in_flight": 1.0 * own["serve.batch"],
-        "kv_B": asked.cache.of(context) * requests * layouts.slots,
-    } | _rates(tokens / took, took / asked.servers.per_pass, _devices(asked))  # fmt: skip
+        "tpot_s": pass_s / scenario.servers.per_pass, "time_s": pass_s,
+        "decode_bound_by": bound_by(scenario, decode, host), "exchange_s": decode.exchange,
+        "serve_host_s": host,
+        "pipeline_stall_s": decode.stall, "batch_in_flight": 1.0 * inputs["serve.batch"],
+        "kv_B": scenario.cache.of(context) * requests * layouts.slots,
+    } | _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))  # fmt: skip
     columns |= _energy(
-        one.energy * layouts.stage * layouts.slots * layouts.replicas,
+        decode.energy * layouts.stage * layouts.slots * layouts.replicas,
         tokens,
         np.ones(tokens.size),
-        took,
-        _devices(asked),
+        pass_s,
+        _devices(scenario),
     )
-    return PhaseResults(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
+    return PhaseResults(_with_caches(columns | _memory(scenario)), _cache_overflow(scenario, columns["kv_B"]))
 
 
-def continuous(asked: ServingScenario) -> PhaseResults:
-    """Return what requests of servers see that batch them in flight."""
-    times = asked.passes.times
+def continuous(scenario: ServingScenario) -> PhaseResults:
+    """Return the results of servers with continuous batching."""
+    times = scenario.passes.times
     columns = predict_requests(
-        asked.inputs, asked.loads, asked.active, np.ones(asked.server.size, dtype=np.bool_),
-        lambda rows: steady(times, take(asked.servers, rows), take(asked.loads, rows)),
-        lambda rows, loads: columns_of(simulate(times, take(asked.servers, rows), loads)),
+        scenario.inputs, scenario.loads, scenario.active, np.ones(scenario.server.size, dtype=np.bool_),
+        lambda rows: steady(times, take(scenario.servers, rows), take(scenario.loads, rows)),
+        lambda rows, loads: columns_of(simulate(times, take(scenario.servers, rows), loads)),
     )  # fmt: skip
     refused = columns.pop("refused").astype(np.int64)
-    reason = _refused(asked, refused, columns["requests_per_s"] * asked.active)
+    reason = _refusals(scenario, refused, columns["requests_per_s"] * scenario.active)
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
-    return PhaseResults(_served(asked, columns), reason)
+    return PhaseResults(_continuous_columns(scenario, columns), reason)
 
 
-def disaggregated(asked: ServingScenario) -> PhaseResults:
-    """Return what requests see whose prompts have servers of their own; asked: of those that decode."""
-    found = run_apart(asked)
-    own, prefill, seen = asked.inputs, found.prefill, found.seen
-    if not seen:
-        return PhaseResults({}, found.reason)
-    layouts, servers, request = asked.layouts, asked.servers, own["server.request"]
-    batch = np.maximum(seen["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
-    one = decode_pass(asked, batch, asked.isl + asked.osl / 2.0)
+def disaggregated(scenario: ServingScenario) -> PhaseResults:
+    """Return the results of disaggregated servers; scenario: of those that decode."""
+    result = predict_disaggregated(scenario)
+    inputs, prefill, metrics = scenario.inputs, result.prefill, result.metrics
+    if not metrics:
+        return PhaseResults({}, result.reason)
+    layouts, servers, request = scenario.layouts, scenario.servers, inputs["server.request"]
+    batch = np.maximum(metrics["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
+    decode = decode_pass(scenario, batch, scenario.isl + scenario.osl / 2.0)
     host = servers.host.iteration_s + servers.host.row_s * batch + servers.draft_s
-    computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
+    computed = np.maximum(scenario.isl * (1.0 - scenario.loads.prefix), 1.0)
     prompt = prompt_passes(prefill, np.ones(batch.size), computed, prefill.servers.budget.astype(np.float64))
-    passes = (asked.osl - 1.0) / servers.per_pass
-    spent = one.energy * passes / (batch * layouts.ranks) * layouts.stage
-    spent += prompt.energy / prefill.layouts.ranks * prefill.layouts.stage
-    rate, tpot = seen["requests_per_s"], np.where(asked.osl > 1.0, seen["tpot_s"], np.nan)
-    devices = layouts.each * layouts.replicas + own["serve.prefill.devices"]
-    iterations = seen["prefill_iterations"] + seen["decode_iterations"]
+    passes = (scenario.osl - 1.0) / servers.per_pass
+    energy = decode.energy * passes / (batch * layouts.ranks) * layouts.stage
+    energy += prompt.energy / prefill.layouts.ranks * prefill.layouts.stage
+    rate, tpot = metrics["requests_per_s"], np.where(scenario.osl > 1.0, metrics["tpot_s"], np.nan)
+    devices = layouts.devices * layouts.replicas + inputs["serve.prefill.devices"]
+    iterations = metrics["prefill_iterations"] + metrics["decode_iterations"]
     columns: Columns = {
-        "ttft_s": seen["ttft_s"] + request, "tpot_s": tpot, "requests_per_s": rate, "time_s": one.time + host,
-        "batch_in_flight": seen["decoding"], "queue": seen["queue"], "transfer_s": seen["transfer_s"],
-        "prefill_share": seen["prefill_iterations"] / iterations, "serve_host_s": host,
-        "exchange_s": one.exchange, "pipeline_stall_s": one.stall, "prefill_tokens_per_s": rate * computed,
-        "kv_B": seen["cache"] * asked.room.caches, "decode_bound_by": bound_by(asked, one, host),
+        "ttft_s": metrics["ttft_s"] + request, "tpot_s": tpot, "requests_per_s": rate,
+        "time_s": decode.time + host,
+        "batch_in_flight": metrics["decoding"], "queue": metrics["queue"],
+        "transfer_s": metrics["transfer_s"],
+        "prefill_share": metrics["prefill_iterations"] / iterations, "serve_host_s": host,
+        "exchange_s": decode.exchange, "pipeline_stall_s": decode.stall,
+        "prefill_tokens_per_s": rate * computed,
+        "kv_B": metrics["cache"] * scenario.room.caches, "decode_bound_by": bound_by(scenario, decode, host),
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.host.iteration_s),
-        "simulated": seen["simulated"], STATIONARY: seen[STATIONARY], OVERLOAD: seen[OVERLOAD],
+        "simulated": metrics["simulated"], STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD],
     }  # fmt: skip
-    columns |= _of_simulated(asked, seen)
-    columns |= _rates(rate * asked.osl, tpot, devices)
-    columns |= _energy(spent, np.ones(batch.size), asked.osl, 1.0 / rate, devices)
-    return PhaseResults(_whole(columns | _memory(asked)), found.reason)
+    columns |= _simulated_columns(scenario, metrics)
+    columns |= _rates(rate * scenario.osl, tpot, devices)
+    columns |= _energy(energy, np.ones(batch.size), scenario.osl, 1.0 / rate, devices)
+    return PhaseResults(_with_caches(columns | _memory(scenario)), result.reason)
 
 
-def _refused(asked: ServingScenario, refused: Ints, carried: Floats) -> Texts:
-    """Say why servers do not take a load; or ""; carried: requests a second, where they are too many."""
+def _refusals(scenario: ServingScenario, refused: Ints, carried: Floats) -> Texts:
+    """Say why servers refuse a load; or ""; carried: rate that they serve, where it is too high [1/s]."""
     reason = np.full(refused.size, "", dtype=object)
     for i in np.flatnonzero(refused != TAKEN).tolist():
         if refused[i] == TOO_LONG:
-            reason[i] = _lacks(asked, i, float(asked.held_by_longest[i]))
+            reason[i] = _cache_shortage(scenario, i, float(scenario.longest_request_cache[i]))
         else:
-            reason[i] = overload_text(float(carried[i]), float(asked.inputs["serve.rate"][i]))
+            reason[i] = overload_text(float(carried[i]), float(scenario.inputs["serve.rate"][i]))
     return reason.astype(np.str_)
 
 
-def _overfull(asked: ServingScenario, held: Floats) -> Texts:
-    """Say where the cache of a pass has no room; or ""."""
-    reason = np.full(held.size, "", dtype=object)
-    for i in np.flatnonzero(held > asked.room.caches).tolist():
-        reason[i] = _lacks(asked, i, float(held[i]))
+def _cache_overflow(scenario: ServingScenario, cache_bytes: Floats) -> Texts:
+    """Say where the cache of a pass exceeds the memory; or ""."""
+    reason = np.full(cache_bytes.size, "", dtype=object)
+    for i in np.flatnonzero(cache_bytes > scenario.room.caches).tolist():
+        reason[i] = _cache_shortage(scenario, i, float(cache_bytes[i]))
     return reason.astype(np.str_)
 
 
-def _lacks(asked: ServingScenario, i: int, held: float) -> str:
-    return lacking(asked.room, i, held, int(asked.servers.budget[i]), int(asked.layouts.slots[i]))
+def _cache_shortage(scenario: ServingScenario, i: int, cache_bytes: float) -> str:
+    return cache_shortage(
+        scenario.room, i, cache_bytes, int(scenario.servers.budget[i]), int(scenario.layouts.slots[i])
+    )
 
 
-def _served(asked: ServingScenario, seen: Columns) -> Columns:
-    """Return the result columns of what requests of one server see."""
-    own, layouts, servers = asked.inputs, asked.layouts, asked.servers
-    active = 1.0 * asked.active
+def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
+    """Return the result columns; metrics: of the requests of one server."""
+    inputs, layouts, servers = scenario.inputs, scenario.layouts, scenario.servers
+    active = 1.0 * scenario.active
     # a server's share of a closed loop is rounded up
-    there = np.where(
-        own["serve.concurrency"] > 0,
-        own["serve.concurrency"] / np.maximum(active * asked.loads.concurrency, 1.0),
+    share = np.where(
+        inputs["serve.concurrency"] > 0,
+        inputs["serve.concurrency"] / np.maximum(active * scenario.loads.concurrency, 1.0),
         1.0,
     )
-    requests_per_s, decoding = seen["requests_per_s"] * active * there, seen["decoding"] * active * there
-    ttft, tpot = seen["ttft_s"] + own["server.request"], np.where(asked.osl > 1.0, seen["tpot_s"], np.nan)
-    batch = np.maximum(seen["decoding"] / (layouts.ranks * layouts.slots), 1e-9)
-    context = asked.isl + asked.osl / 2.0
-    one = decode_pass(asked, np.maximum(batch, 1.0), context)
-    host = servers.host.iteration_s + servers.host.row_s * batch + servers.draft_s
-    computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
-    prompt = prompt_passes(asked, np.ones(batch.size), computed, servers.budget.astype(np.float64))
-    passes = asked.osl / servers.per_pass
-    spent = one.energy * passes / (np.maximum(batch, 1.0) * layouts.ranks) + prompt.energy / layouts.ranks
-    columns: Columns = {
-        "ttft_s": ttft, "tpot_s": tpot, "requests_per_s": requests_per_s, "time_s": one.time + host,
-        "batch_in_flight": decoding, "queue": seen["queue"] * active,
-        "prefill_share": seen["prefill_share"], "serve_host_s": host, "exchange_s": one.exchange,
-        "pipeline_stall_s": one.stall, "prefill_tokens_per_s": requests_per_s * computed,
-        "kv_B": seen["cache"] * asked.room.caches,
-        "decode_bound_by": bound_by(asked, one, host),
-        "prefill_bound_by": bound_by(asked, prompt, servers.host.iteration_s), "simulated": seen["simulated"],
-        STATIONARY: seen[STATIONARY], OVERLOAD: seen[OVERLOAD] * active,
-    }  # fmt: skip
-    columns |= _of_simulated(asked, seen)
-    columns |= _rates(requests_per_s * asked.osl, tpot, _devices(asked))
-    columns |= _energy(
-        spent * layouts.stage, np.ones(batch.size), asked.osl, 1.0 / requests_per_s, _devices(asked)
+    requests_per_s, decoding = (
+        metrics["requests_per_s"] * active * share,
+        metrics["decoding"] * active * share,
     )
-    return _whole(columns | _memory(asked))
+    ttft, tpot = (
+        metrics["ttft_s"] + inputs["server.request"],
+        np.where(scenario.osl > 1.0, metrics["tpot_s"], np.nan),
+    )
+    batch = np.maximum(metrics["decoding"] / (layouts.ranks * layouts.slots), 1e-9)
+    context = scenario.isl + scenario.osl / 2.0
+    decode = decode_pass(scenario, np.maximum(batch, 1.0), context)
+    host = servers.host.iteration_s + servers.host.row_s * batch + servers.draft_s
+    computed = np.maximum(scenario.isl * (1.0 - scenario.loads.prefix), 1.0)
+    prompt = prompt_passes(scenario, np.ones(batch.size), computed, servers.budget.astype(np.float64))
+    passes = scenario.osl / servers.per_pass
+    energy = decode.energy * passes / (np.maximum(batch, 1.0) * layouts.ranks) + prompt.energy / layouts.ranks
+    columns: Columns = {
+        "ttft_s": ttft, "tpot_s": tpot, "requests_per_s": requests_per_s, "time_s": decode.time + host,
+        "batch_in_flight": decoding, "queue": metrics["queue"] * active,
+        "prefill_share": metrics["prefill_share"], "serve_host_s": host, "exchange_s": decode.exchange,
+        "pipeline_stall_s": decode.stall, "prefill_tokens_per_s": requests_per_s * computed,
+        "kv_B": metrics["cache"] * scenario.room.caches,
+        "decode_bound_by": bound_by(scenario, decode, host),
+        "prefill_bound_by": bound_by(scenario, prompt, servers.host.iteration_s),
+        "simulated": metrics["simulated"],
+        STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD] * active,
+    }  # fmt: skip
+    columns |= _simulated_columns(scenario, metrics)
+    columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
+    columns |= _energy(
+        energy * layouts.stage, np.ones(batch.size), scenario.osl, 1.0 / requests_per_s, _devices(scenario)
+    )
+    return _with_caches(columns | _memory(scenario))
 
 
-def _of_simulated(asked: ServingScenario, seen: Columns) -> Columns:
-    """Return what simulated points alone have; with what the host adds to a first token, as in the mean."""
-    found = {name: seen[name] for name in SIMULATED if name in seen}
-    for name in found.keys() & {*_TTFT}:
-        found[name] = found[name] + asked.inputs["server.request"]
-    for name in found.keys() & {*_TPOT}:
-        found[name] = np.where(asked.osl > 1.0, found[name], np.nan)
-    return found
+def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
+    """Return the columns of simulated points only; first tokens with the host's time, as in the mean."""
+    columns = {name: metrics[name] for name in SIMULATED if name in metrics}
+    for name in columns.keys() & {*_TTFT}:
+        columns[name] = columns[name] + scenario.inputs["server.request"]
+    for name in columns.keys() & {*_TPOT}:
+        columns[name] = np.where(scenario.osl > 1.0, columns[name], np.nan)
+    return columns
 
 
-def _devices(asked: ServingScenario) -> Ints:
-    return asked.layouts.each * asked.layouts.replicas
+def _devices(scenario: ServingScenario) -> Ints:
+    return scenario.layouts.devices * scenario.layouts.replicas
 
 
 def _rates(tokens_per_s: Floats, tpot: Floats, devices: Ints) -> Columns:
@@ -333,24 +353,25 @@ def _rates(tokens_per_s: Floats, tpot: Floats, devices: Ints) -> Columns:
 
 
 def _energy(joules: Floats, requests: Floats, tokens: Floats, seconds: Floats, devices: Ints) -> Columns:
-    """Return energy and power; joules: of all devices for so many requests of so many tokens in a time."""
+    """Return energy and power; joules: of all devices for some requests of some tokens in a time."""
     return {
         "energy_J": joules / requests, "joules_per_token": joules / (requests * tokens),
         "power_W": joules / seconds / devices,
     }  # fmt: skip
 
 
-def _memory(asked: ServingScenario) -> Columns:
-    """Return what a device's memory holds."""
-    room, layouts = asked.room, asked.layouts
-    most = np.floor(np.maximum(room.caches, 0.0) / asked.held) * layouts.ranks * layouts.replicas
+def _memory(scenario: ServingScenario) -> Columns:
+    """Return the columns of a device's memory."""
+    room, layouts = scenario.room, scenario.layouts
+    most = np.floor(np.maximum(room.caches, 0.0) / scenario.request_cache) * layouts.ranks * layouts.replicas
     return {
         "footprint_B": room.weights + room.work, "weight_B": room.weights,
-        "kv_token_B": asked.cache.token + asked.cache.windowed, "kv_room_B": np.maximum(room.caches, 0.0),
-        "most_requests": most, "compute_flops": asked.passes.peak[asked.server],
+        "kv_token_B": scenario.cache.token + scenario.cache.windowed,
+        "kv_room_B": np.maximum(room.caches, 0.0),
+        "most_requests": most, "compute_flops": scenario.passes.peak[scenario.server],
     }  # fmt: skip
 
 
-def _whole(columns: Columns) -> Columns:
-    """Count the caches among what a device's memory holds."""
+def _with_caches(columns: Columns) -> Columns:
+    """Add the caches to the footprint of a device."""
     return columns | {"footprint_B": columns["footprint_B"] + columns["kv_B"]}

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from fastflow.core import units
 from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Ints
-from fastflow.performance.serving.slo import COMPARED, is_late
+from fastflow.performance.serving.slo import COMPARED, is_slo_violation
 from fastflow.reporting.charts.overview import choices, label, swept
 from fastflow.reporting.charts.style import APART, head, written
 from fastflow.reporting.colours import INK, QUIET
@@ -72,7 +72,7 @@ def lines_of(frame: pd.DataFrame) -> Lines:
     ordered = frame[["chip", *(name for name in frame if name != "chip" and name not in LOADS)]]
     keys = swept(ordered)  # of a chip and the memory that comes with it the chip
     load = next((name for name in LOADS if name in frame and len(frame[name].unique()) > 1), "")
-    late = ~frame["feasible"] & frame["reason"].astype(str).map(is_late)
+    late = ~frame["feasible"] & frame["reason"].astype(str).map(is_slo_violation)
     usable = frame["time_s"].notna() & (frame["feasible"] | late)
     told = [frame[key].map(lambda value, key=key: written(label(key, value))).astype(str) for key in keys]
     line = pd.concat(told, axis=1).agg(", ".join, axis=1) if told else "all points"

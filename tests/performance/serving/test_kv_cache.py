@@ -1,10 +1,10 @@
-"""What a device of a server holds, each part for itself, against counts by hand; and what a server needs."""
+"""Memory of a server's device, part by part, against counts by hand; and the memory that a server needs."""
 
 import numpy as np
 import pytest
 
 import fastflow
-from fastflow.performance.serving.kv_cache import fullest, need_of
+from fastflow.performance.serving.kv_cache import memory_need, room_of_fullest_stage
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages
 from fastflow.physics.workload.models.transformer.layer_pattern import KINDS
@@ -19,11 +19,11 @@ OF_MODEL = {"words": "vocabulary"}
 
 def drawn(random):
     """A model, a server of it, the bytes of its parts, and the tokens of a request."""
-    latent, many = int(random.choice([0, 48])), bool(random.integers(2))
+    latent, is_moe = int(random.choice([0, 48])), bool(random.integers(2))
     model = naive.Model(
         hidden=int(random.integers(1, 40)) * 16, kv_heads=int(random.choice([1, 2, 4, 8])), head_dim=20,
-        value_dim=12, ffn=int(random.integers(1, 3000)), experts=8 if many else 0, topk=3 if many else 0,
-        expert_ffn=int(random.integers(1, 2000)) if many else 0, latent=latent, rotary=6 if latent else 0,
+        value_dim=12, ffn=int(random.integers(1, 3000)), experts=8 if is_moe else 0, topk=3 if is_moe else 0,
+        expert_ffn=int(random.integers(1, 2000)) if is_moe else 0, latent=latent, rotary=6 if latent else 0,
         window=int(random.integers(1, 300)), tied=bool(random.integers(2)),
         words=int(random.integers(100, 4000)), positions=int(random.choice([0, 500])),
     )  # fmt: skip
@@ -31,9 +31,9 @@ def drawn(random):
         [bool(random.integers(2)) for _ in range(random.integers(1, 5))] for _ in range(random.integers(1, 5))
     ]
     parts = random.uniform(1e6, 5e8, 4)
-    flat = [own for layers in stages for own in layers]
-    parts[0] *= False in flat
-    parts[1] *= True in flat
+    windowed = [layer for layers in stages for layer in layers]
+    parts[0] *= False in windowed
+    parts[1] *= True in windowed
     server = naive.Server(
         tensor=int(random.choice([1, 2, 4])), stages=stages, budget=int(random.integers(1, 9000)),
         share=float(random.uniform(0.3, 1.0)), of_free=bool(random.integers(2)),
@@ -51,24 +51,24 @@ def servers():
 @pytest.fixture(scope="module")
 def inputs(servers):
     """The columns of all servers' models and settings."""
-    given = {
+    model_columns = {
         OF_MODEL.get(name, name): [getattr(model, name) for model, *_ in servers]
         for name in naive.Model._fields
     }
-    given["position"] = ["learned" if model.positions else "rotary" for model, *_ in servers]
-    given["training"] = [False] * SERVERS
-    of_server = {
+    model_columns["position"] = ["learned" if model.positions else "rotary" for model, *_ in servers]
+    model_columns["training"] = [False] * SERVERS
+    server_columns = {
         "server.budget": [server.budget for _, server, *_ in servers],
         "server.memory": [server.share for _, server, *_ in servers],
         "server.memory_of": ["free" if server.of_free else "all" for _, server, *_ in servers],
     }
-    table = points(**given) | mixed(SERVERS)
-    return table | {key: np.array(column) for key, column in of_server.items()}
+    table = points(**model_columns) | mixed(SERVERS)
+    return table | {key: np.array(column) for key, column in server_columns.items()}
 
 
 @pytest.fixture(scope="module")
-def found(servers, inputs):
-    """What the stage that is full first holds, and a request's cache."""
+def fullest_stage(servers, inputs):
+    """Memory of the stage that is full first, and a request's cache."""
     ones, slots = np.ones(SERVERS, int), np.array([len(server.stages) for _, server, *_ in servers])
     tensor = np.array([server.tensor for _, server, *_ in servers])
     texts = np.full(SERVERS, "")
@@ -76,17 +76,17 @@ def found(servers, inputs):
     layers = np.zeros((SERVERS, slots.max(), len(KINDS)), dtype=np.int64)
     weights = np.zeros((SERVERS, PARTS_OF_MODEL))
     for i, (_, server, parts, _) in enumerate(servers):
-        for number, own in enumerate(server.stages):
-            layers[i, number, [DENSE, WINDOWED]] = own.count(False), own.count(True)
+        for stage, windowed in enumerate(server.stages):
+            layers[i, stage, [DENSE, WINDOWED]] = windowed.count(False), windowed.count(True)
         weights[i, [1 + DENSE, 1 + WINDOWED, 0, -1]] = parts
     stages = Stages(layers, np.ones(SERVERS), np.ones(SERVERS))
     capacity = np.array([server.capacity for _, server, *_ in servers])
     tokens = np.array([tokens for *_, tokens in servers])
-    return fullest(inputs, layouts, stages, weights, capacity, tokens)
+    return room_of_fullest_stage(inputs, layouts, stages, weights, capacity, tokens)
 
 
-def test_each_part_of_a_servers_memory_is_counted_by_hand(servers, found):
-    room, cache = found
+def test_each_part_of_a_servers_memory_is_counted_by_hand(servers, fullest_stage):
+    room, cache = fullest_stage
     for i, (model, server, parts, tokens) in enumerate(servers):
         expected = naive.rooms(model, server, parts, tokens, SIZE)
         for name in ("weights", "work", "caches"):
@@ -94,27 +94,27 @@ def test_each_part_of_a_servers_memory_is_counted_by_hand(servers, found):
         assert cache.token[i] == expected.token
         assert cache.windowed[i] == expected.windowed
         assert cache.window[i] == model.window
-    assert (room.caches < 0.0).any()  # some do not even have their weights
+    assert (room.caches < 0.0).any()  # some have no room for their weights
     assert (room.caches > 0.0).any()
 
 
-def test_a_server_with_what_it_needs_has_just_enough(servers, inputs, found):
-    """With as much memory as it would need, the caches are those that were asked for."""
-    room, wanted = found[0], np.full(SERVERS, 1e7)
-    there = np.array([server.capacity for _, server, *_ in servers])
-    need = need_of(inputs, room, there, wanted)
+def test_a_server_with_the_memory_it_needs_has_just_enough(servers, inputs, fullest_stage):
+    """With as much memory as it would need, the caches are the wanted ones."""
+    room, wanted = fullest_stage[0], np.full(SERVERS, 1e7)
+    available = np.array([server.capacity for _, server, *_ in servers])
+    need = memory_need(inputs, room, available, wanted)
     for i, (_, server, *_) in enumerate(servers):
-        taken = room.weights[i] + room.work[i]
+        fixed = room.weights[i] + room.work[i]
         total = need.total[i]
-        left = server.share * (total - taken) if server.of_free else server.share * total - taken
+        left = server.share * (total - fixed) if server.of_free else server.share * total - fixed
         assert near(left, wanted[i], rel=1e-6)
-    assert (need.there == there).all()
+    assert (need.available == available).all()
     for name, column in (("weights", room.weights), ("work", room.work), ("cache", wanted)):
         assert (getattr(need, name) == column).all()
 
 
 def test_columns_of_a_served_point_are_the_parts_of_its_memory():
-    """What a device holds is weights, work space and caches; of the rest a server's share is room."""
+    """The footprint is weights, workspace and caches; the room is a share of memory without the first two."""
     row = fastflow.evaluate(
         "model=transformer", "model.hidden=512", "model.heads=8", "model.kv_heads=2", "model.ffn=1024",
         "model.layers=2", "model.vocabulary=1000", "chip=h100_sxm", "system=dgx_h100", "serve=decode",

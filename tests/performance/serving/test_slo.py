@@ -1,4 +1,4 @@
-"""Limits of times (`serve.slo`): one figure is compared with them, in columns, verdicts, reasons, scores."""
+"""Limits of latencies (`serve.slo`): compared with a percentile or mean, in columns, reasons and scores."""
 
 import re
 
@@ -13,7 +13,7 @@ from fastflow.core.errors import InputError
 from fastflow.performance.serving.analytic.applicability import MOST_STEPS
 from fastflow.performance.serving.columns import served_columns
 from fastflow.performance.serving.predict import serve
-from fastflow.performance.serving.slo import is_late, ordinal, passing_over
+from fastflow.performance.serving.slo import is_slo_violation, ordinal, requests_past_burst
 from fastflow.reporting.charts.serving import latencies_of, lines_of
 from fastflow.reporting.terminal.serving import limits_of, load_of, served_sheets
 from tests.conftest import columns_of
@@ -37,13 +37,13 @@ TIMES = ("ttft", "tpot")
 
 
 @pytest.mark.parametrize("load", [CLOSED, OPEN, POOLS])
-def test_what_is_compared_is_the_percentile_that_is_asked_for(load):
-    """What kernels make of percentiles is compared with numpy in test_serving and test_disaggregated."""
-    own = fastflow.evaluate(*load, *BOTH, "serve.slo.percentile=0,50,99,100", "serve.simulate=true")
+def test_the_limit_is_compared_with_the_percentile_of_the_key(load):
+    """Percentiles of kernels are compared with numpy in test_serving and test_disaggregated."""
+    simulated = fastflow.evaluate(*load, *BOTH, "serve.slo.percentile=0,50,99,100", "serve.simulate=true")
     fast = fastflow.evaluate(*load, *BOTH, "serve.slo.percentile=0,50,99,100")
     for name in TIMES:
-        mean, median, p99, most = own[f"{name}_slo_s"]
-        assert [mean, median, p99] == [own[f"{name}{part}_s"][0] for part in ("", "_median", "_p99")]
+        mean, median, p99, most = simulated[f"{name}_slo_s"]
+        assert [mean, median, p99] == [simulated[f"{name}{part}_s"][0] for part in ("", "_median", "_p99")]
         assert most >= p99 >= median
         assert fast[f"{name}_slo_s"].tolist() == [fast[f"{name}_s"][0], median, p99, most]
     assert fast["simulated"].tolist()[1:] == [True] * 3
@@ -65,9 +65,9 @@ def test_without_a_limit_nothing_is_compared_and_the_percentile_says_so():
 def test_a_limit_that_is_met_has_an_effect_where_there_is_its_time(load, percentile):
     frame = fastflow.evaluate(*load, *BOTH, f"serve.slo.percentile={percentile}")
     assert frame["meets_slo"].tolist() == [True]
-    said = [part.split(":")[0] for part in frame["no_effect"][0].split("; ") if part]
+    without_effect = [part.split(":")[0] for part in frame["no_effect"][0].split("; ") if part]
     of_one_pass = ["serve.slo.ttft", *(["serve.slo.percentile"] if percentile == "0" else [])]
-    assert said == (of_one_pass if load is DECODE else [])
+    assert without_effect == (of_one_pass if load is DECODE else [])
 
 
 def test_answers_of_one_token_have_no_time_per_further_token():
@@ -113,8 +113,8 @@ def drawn(compose, count, mode):
         pytest.param("disaggregated", 400, marks=pytest.mark.long),
     ],
 )
-def test_verdicts_are_the_same_in_both_forms(compose, mode, count):
-    """Of loads that the fast form takes; means of both forms differ, so it may not judge."""
+def test_verdicts_are_the_same_in_both_methods(compose, mode, count):
+    """Of loads that the analytic form takes; means of both methods differ, so it may not judge."""
     columns = drawn(compose, count, mode)
     fast = serve(columns)
     full = serve(columns | {"serve.simulate": np.ones(count, dtype=np.bool_)})
@@ -123,17 +123,17 @@ def test_verdicts_are_the_same_in_both_forms(compose, mode, count):
     assert fast.short[taken].tolist() == full.short[taken].tolist()
     limited = taken & ((columns["serve.slo.ttft"] > 0) | (columns["serve.slo.tpot"] > 0))
     assert 0.1 < (fast.short[limited] != "").mean() < 0.9
-    results = [served_columns(columns, one) for one in (fast, full)]
+    results = [served_columns(columns, served) for served in (fast, full)]
     assert results[0]["meets_slo"][taken].tolist() == results[1]["meets_slo"][taken].tolist()
 
 
 def test_a_simulation_that_takes_too_long_leaves_the_mean(compose):
     point = compose(*CLOSED) | {"serve.concurrency": MOST_STEPS, "serve.requests": 4 * MOST_STEPS,
                                 "serve.slo.tpot": 1e-9, "serve.slo.ttft": 1e9}  # fmt: skip
-    found = serve(columns_of([point]))
-    assert found.columns["simulated"][0] == 0.0
-    assert found.short[0].startswith("mean tpot is ")
-    assert found.columns["tpot_slo_s"][0] == found.columns["tpot_s"][0]
+    served = serve(columns_of([point]))
+    assert served.columns["simulated"][0] == 0.0
+    assert served.short[0].startswith("mean tpot is ")
+    assert served.columns["tpot_slo_s"][0] == served.columns["tpot_s"][0]
     assert any(
         "compared with means" in line and "serve.simulate=true" in line for line in load_of(point, False)
     )
@@ -147,12 +147,12 @@ BURST = (
 @pytest.mark.parametrize("percentile", [95, 99, 99.9])
 def test_the_reason_names_the_first_burst_and_requests_that_pass_over_it(percentile):
     load = (*BURST, f"serve.slo.percentile={percentile}")
-    seen = fastflow.evaluate(*load, "serve.slo.ttft='1 s'").iloc[0]
-    limit = 0.5 * (2.0 * seen["ttft_median_s"] + seen["ttft_slo_s"])
+    burst = fastflow.evaluate(*load, "serve.slo.ttft='1 s'").iloc[0]
+    limit = 0.5 * (2.0 * burst["ttft_median_s"] + burst["ttft_slo_s"])
     load = (*load, f"serve.slo.ttft='{limit} s'")
     late = fastflow.evaluate(*load).iloc[0]
     assert not late["feasible"]
-    assert is_late(late["reason"])
+    assert is_slo_violation(late["reason"])
     assert "; the first burst of 200 requests counts: serve.requests=" in late["reason"]
     advice = re.search(r"(serve\.requests=\d+) has it in less than (\S+)%, .* has none$", late["reason"])
     assert float(advice[2]) == pytest.approx(100 - percentile)
@@ -175,7 +175,7 @@ def test_requests_that_pass_over_a_burst_are_the_fewest(at_once, percentile, ser
         times = np.repeat([0.0, 1.0], [each - burst, burst])
         return np.percentile(times, percentile) > 0.0
 
-    enough = passing_over(at_once, percentile, servers)
+    enough = requests_past_burst(at_once, percentile, servers)
     assert not late(enough)
     assert late((1.0 - 3.0 / (burst + 2)) * enough)
 
@@ -185,7 +185,7 @@ def test_requests_that_pass_over_a_burst_are_the_fewest(at_once, percentile, ser
 )
 def test_other_late_points_say_nothing_of_the_burst(change):
     reason = fastflow.evaluate(*BURST, "serve.slo.ttft='1 us'", change)["reason"][0]
-    assert is_late(reason)
+    assert is_slo_violation(reason)
     assert "burst" not in reason
 
 
@@ -209,31 +209,32 @@ def test_the_screen_says_of_how_few_requests_a_percentile_is(compose, percentile
     assert said in "".join(lines)
 
 
-def test_scores_of_late_servers_are_of_what_is_compared(compose):
+def test_scores_of_late_servers_are_of_the_compared_values(compose):
     points = [
-        compose(*CLOSED) | {"serve.slo.ttft": 1e-4, "serve.slo.percentile": one} for one in (50.0, 99.0)
+        compose(*CLOSED) | {"serve.slo.ttft": 1e-4, "serve.slo.percentile": percentile}
+        for percentile in (50.0, 99.0)
     ]
     inputs = columns_of(points)
-    found = serve(inputs)
-    late = score_served(inputs, found, "time", None, np.zeros(2)) - LACKS_MEMORY
-    assert late == pytest.approx(np.log(found.columns["ttft_slo_s"] / 1e-4))
+    served = serve(inputs)
+    late = score_served(inputs, served, "time", None, np.zeros(2)) - LACKS_MEMORY
+    assert late == pytest.approx(np.log(served.columns["ttft_slo_s"] / 1e-4))
     assert late[1] > late[0]
-    assert all(is_late(text) for text in found.short)
+    assert all(is_slo_violation(text) for text in served.short)
 
 
 def test_the_best_layout_keeps_the_limit_at_the_percentile():
     """Of those whose simulation keeps it. The layout with most tokens keeps it in the mean alone."""
     layouts = ["TP-1-d4", "TP-2-d2", "TP-4", "TP-2-p2", "TP-1-d2-p2", "TP-1-p4"]
     load = (*(text for text in CLOSED if "strategy" not in text), "serve.spread=1")
-    every = fastflow.evaluate(*load, f"parallel.strategy={','.join(layouts)}", "serve.simulate=true")
-    every = every.sort_values("tokens_per_s", ascending=False)
-    best = every.iloc[0]
+    results = fastflow.evaluate(*load, f"parallel.strategy={','.join(layouts)}", "serve.simulate=true")
+    results = results.sort_values("tokens_per_s", ascending=False)
+    best = results.iloc[0]
     limit = 0.5 * (best["ttft_s"] + best["ttft_p99_s"])
-    keeps = every[every["ttft_p99_s"] <= limit]
-    assert 0 < len(keeps) < (every["ttft_s"] <= limit).sum()
-    found = fastflow.evaluate(*load, "parallel.strategy=auto", f"serve.slo.ttft='{limit} s'")
-    assert found["strategy"][0] == keeps["strategy"].iloc[0] != best["strategy"]
-    assert found["meets_slo"][0]
+    keeps = results[results["ttft_p99_s"] <= limit]
+    assert 0 < len(keeps) < (results["ttft_s"] <= limit).sum()
+    best_auto = fastflow.evaluate(*load, "parallel.strategy=auto", f"serve.slo.ttft='{limit} s'")
+    assert best_auto["strategy"][0] == keeps["strategy"].iloc[0] != best["strategy"]
+    assert best_auto["meets_slo"][0]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_the_verdict_stands_beside_what_is_compared(compose, percentile, column)
     row = {name: values[0] for name, values in columns.items()}
     for most, verdict in ((limit, "met"), (0.99 * limit, "missed")):
         sheet = served_sheets(row, limits_of(point | {"serve.slo.ttft": most}))[0]
-        names = [str(one.header) for one in sheet.columns]
+        names = [str(column_.header) for column_ in sheet.columns]
         assert names[-3:] == [column, "allowed", ""]
         assert len({*names}) == len(names) - 1  # but for the empty ones
         assert verdict in next(iter(sheet.columns[-1].cells))
@@ -290,7 +291,7 @@ def test_charts_draw_what_is_compared():
 
 
 def test_samples_miss_limits_by_the_error_of_the_model_too():
-    """About half of them where the limit is the figure that is compared."""
+    """About half of them where the limit is the value that is compared."""
     uncertain = ("uncertainty=on", "uncertainty.samples=32", *CLOSED)
     limit = fastflow.evaluate(*CLOSED, "serve.slo.tpot='1 s'")["tpot_slo_s"][0]
     failed = [

@@ -20,9 +20,9 @@ from fastflow.analysis.search.optimizers.objective import (
     devices_short,
 )
 from fastflow.core.tables import Columns, Floats, Inputs, take
-from fastflow.performance.serving.overload import excess
+from fastflow.performance.serving.overload import overload_excess
 from fastflow.performance.serving.predict import Served
-from fastflow.performance.serving.slo import lateness
+from fastflow.performance.serving.slo import slo_excess
 from fastflow.physics.hardware.budget_deficit import shortage
 
 _WITHOUT_CACHE = 20.0  # above LACKS_MEMORY: a design that is so many e-folds late is still nearer
@@ -58,7 +58,9 @@ def score_served(
     if second is not None:
         value = (1.0 - weight) * value + weight * np.log(measure_served(inputs, served, second))
     late = np.flatnonzero((served.short != "") & (served.reason == ""))
-    value[late] = LACKS_MEMORY + (lateness(inputs, served.columns) + excess(inputs, served.columns))[late]
+    value[late] = (
+        LACKS_MEMORY + (slo_excess(inputs, served.columns) + overload_excess(inputs, served.columns))[late]
+    )
     has_weights = ~np.isnan(served.columns.get("weight_B", np.full(value.size, np.nan)))
     lacks = np.flatnonzero((served.reason != "") & has_weights)
     if lacks.size:

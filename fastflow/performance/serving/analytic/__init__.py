@@ -1,1 +1,1 @@
-"""The fast form: means of requests without a simulation."""
+"""The analytic form: means of requests without a simulation."""

@@ -1,9 +1,10 @@
-"""The fast form of a closed loop: each request that ends is followed by the next.
+"""The analytic form of a closed loop: when a request ends, the next one is sent.
 
-Of all requests some run and the rest waits. They start as one burst. All that follow start when others end,
-in groups. Answers of one length end together, and those of spread lengths drift apart from cycle to cycle,
-until ends are even over a whole cycle. Where prompts share iterations, the burst itself sets requests apart.
-A cycle is the prompts of a request's own group, its passes, and what other groups' prompts add to them.
+Some requests run and the others queue. The first requests start as a burst, later ones when others end, in
+groups. Answers of equal length end together. Ends of answers of unequal lengths drift from cycle to cycle,
+until they are uniform over a whole cycle. Where prompts share iterations with decoding, the burst itself
+spreads the ends. A cycle is the time of the prompts of a request's group, of its passes, and of other groups'
+prompts meanwhile.
 """
 
 from __future__ import annotations
@@ -13,67 +14,79 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
-from fastflow.performance.serving.analytic.mean_request import Group, Request, group_of, pass_parts, total_of
-from fastflow.performance.serving.analytic.queueing import Seen, last_passes, on_rank, running_of, tpot_of
+from fastflow.performance.serving.analytic.mean_request import (
+    Group,
+    Request,
+    group_of,
+    pass_parts,
+    total_time,
+)
+from fastflow.performance.serving.analytic.queueing import (
+    SlotMetrics,
+    last_passes,
+    prompts_on_rank,
+    running_of,
+    tpot_of,
+)
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import longest
 from fastflow.performance.serving.simulator.scheduler import Batch
 
-_CYCLES = 12  # that are told apart; the last one stands for all that follow
+_CYCLES = 12  # with separate terms; the last one stands for all that follow
 
 
 class _Loop(NamedTuple):
-    """A slot's closed loop."""
+    """The closed loop of a slot."""
 
-    running: float  # requests that run
-    rank: float  # of them on a rank
-    cycles: float  # requests one after the other on a place
-    width: float  # passes over which the ends of the first cycle would be even with answers all alike
-    drift: float  # and by which a cycle widens that, as a sum of squares
+    running: float  # running requests
+    rank: float  # running requests of a rank
+    cycles: float  # requests one after the other
+    width: float  # passes over which ends of the first cycle are uniform, with answers of equal length
+    drift: float  # passes by which a cycle widens it, as a sum of squares
     most: float  # passes of a cycle
-    even: float  # how even ends are in the last cycle: 0 all together, 1 over the whole cycle
-    decodes: float  # share of those that run, in a pass
-    behind: float  # passes that a prompt waits because prompts fill every iteration
-    decoding: float  # requests of a rank in a pass, as a request sees it
-    every: float  # such a pass without prompts [s]
+    evenness: float  # of ends in the last cycle: 0: all together; 1: over the whole cycle
+    decoding_share: float  # of running requests, in a pass
+    delay: float  # passes that a prompt waits because prompts fill every iteration
+    decoding: float  # requests of a rank in a pass, mean over requests
+    pass_s: float  # such a pass without prompts [s]
 
 
 class _Cycle(NamedTuple):
-    """What a request sees in a cycle, mean over all; [s]."""
+    """Times of a request in a cycle, mean over all [s]."""
 
-    ttft: float  # once it has a place
+    ttft: float  # once it runs
     wait: float  # until its prompt starts
-    stall: float  # what prompts add between its first and last tokens
-    shared: float  # of it, what its own group adds: the same for short answers
-    groups: float  # groups of prompts for each request, no time
+    stall: float  # time of prompts between its first and last tokens
+    shared: float  # part of the stall by its group: the same for short answers
+    groups: float  # groups of prompts per request (no time)
 
 
 @lean_kernel
-def closed(
+def closed_loop_metrics(
     times: PassTimes, batch: Batch, request: Request, spread: float, at_once: float, requests: float
-) -> Seen:
-    """Return what a slot's requests see; at_once: those that are sent without waiting for others."""
+) -> SlotMetrics:
+    """Return the metrics of a slot's requests; at_once: requests that are sent at the start."""
     loop = _loop(times, batch, request, spread, running_of(batch, request, at_once), requests)
     cycle = _mean_cycle(times, batch, request, loop)
-    answer = request.passes * loop.every + cycle.stall
+    answer = request.passes * loop.pass_s + cycle.stall
     length = cycle.ttft + answer
     waiting, queued = at_once - loop.running, 0.0
-    if waiting > 0.0:  # the first ones wait for whole cycles, all others for those before them
+    if waiting > 0.0:  # requests of the start wait for whole cycles, others for those before them
         first = waiting * (0.5 * waiting / loop.running + 0.5) * length
         others = max(0.0, requests - at_once) * waiting * length / loop.running
         queued = (first + others) / requests
-    together = 1.0 / cycle.groups
-    return Seen(
+    group_size = 1.0 / cycle.groups
+    return SlotMetrics(
         ttft=queued + cycle.ttft,
         tpot=tpot_of(request, answer, cycle.shared),
         wait=queued + cycle.wait,
-        placed=queued,
-        steep=0.0,
+        queued=queued,
+        sensitivity=0.0,
         makespan=_makespan(times, batch, request, loop, length, cycle.stall, spread),
         busy=1.0,
         running=loop.decoding,
-        together=together,
-        group=_group(times, batch, request, loop, together),
+        group_size=group_size,
+        group=_group(times, batch, request, loop, group_size),
     )
 
 
@@ -82,68 +95,69 @@ def _loop(
     times: PassTimes, batch: Batch, request: Request, spread: float, running: float, requests: float
 ) -> _Loop:
     cycles, rank = requests / running, max(1.0, running / batch.ranks)
-    width, decodes, behind = 1.0, 1.0, 0.0
+    width, decoding_share, delay = 1.0, 1.0, 0.0
     if batch.mixes:
         width = group_of(times, batch, request, 0.5 * (rank - 1.0), rank).passes
-        for _ in range(3):  # a cycle has room for all prompts, whose room depends on how many decode
-            passes = group_of(times, batch, request, rank * decodes, rank).passes
-            behind = max(0.0, passes - request.passes - 1.0)
-            decodes = request.passes / max(request.passes + 1.0, passes)
+        # a cycle has iterations for all prompts, whose number depends on decoding requests
+        for _ in range(3):
+            passes = group_of(times, batch, request, rank * decoding_share, rank).passes
+            delay = max(0.0, passes - request.passes - 1.0)
+            decoding_share = request.passes / max(request.passes + 1.0, passes)
     drift = spread * longest(request.gaps + 1.0, spread) / batch.per_pass
     most = max(1.0, request.passes)
     span = min(most, np.sqrt(width**2 + cycles * drift**2))
-    even = 0.0 if most <= 1.0 else (span - 1.0) / (most - 1.0)
-    # the last requests have fewer beside them: a smaller last cohort, or ever fewer
-    whole = np.floor(cycles)
-    cohorts = running * (whole + (cycles - whole) ** 2) / cycles
+    evenness = 0.0 if most <= 1.0 else (span - 1.0) / (most - 1.0)
+    # the last requests run with fewer others: a smaller last cohort, or fewer and fewer
+    full_cycles = np.floor(cycles)
+    cohorts = running * (full_cycles + (cycles - full_cycles) ** 2) / cycles
     drained = running * (1.0 - min(1.0, cycles) / (6.0 * max(1.0, cycles)))
-    decoding = max(1.0, decodes * ((1.0 - even) * cohorts + even * drained) / batch.ranks)
-    every = total_of(pass_parts(times, batch, request, decoding, 0.0, 0.0))
-    return _Loop(running, rank, cycles, width, drift, most, even, decodes, behind, decoding, every)
+    decoding = max(1.0, decoding_share * ((1.0 - evenness) * cohorts + evenness * drained) / batch.ranks)
+    pass_s = total_time(pass_parts(times, batch, request, decoding, 0.0, 0.0))
+    return _Loop(running, rank, cycles, width, drift, most, evenness, decoding_share, delay, decoding, pass_s)
 
 
 @lean_kernel
 def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -> _Cycle:
-    """Return what requests see in a cycle: the burst, and those that follow.
+    """Return the times of requests in a cycle: of the burst, and of later requests.
 
-    Of the groups beside a request's own, half come after its own group, at the start of its passes, and half
-    of those that follow it come before its end.
+    Of the other groups, half come after the request's group, at the start of its passes, and half of those
+    that follow the request come before its end.
     """
     ttft, wait, stall, shared, groups = 0.0, 0.0, 0.0, 0.0, 0.0
     group = group_of(times, batch, request, 0.5 * (loop.rank - 1.0), loop.rank)
-    span, together = loop.width, loop.running  # passes over which ends are even; prompts in a group
+    span, group_size = loop.width, loop.running  # passes over which ends are uniform; prompts in a group
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
-        left = loop.cycles - cycle
-        weight = (left if cycle == _CYCLES - 1 else min(1.0, left)) / loop.cycles
-        own = group.total - group.completion
-        if batch.mixes:  # which has what would decode without prompts, too
-            own = group.total * max(0.0, 1.0 - group.completion / total_of(group.parts))
-        added = own + 0.5 * max(0.0, loop.running / together - 1.0) * group.total
-        one, queued = group.total / group.passes, 0.0
+        cycles_left = loop.cycles - cycle
+        weight = (cycles_left if cycle == _CYCLES - 1 else min(1.0, cycles_left)) / loop.cycles
+        stall_of_group = group.total - group.completion
+        if batch.mixes:  # its iterations decode, too
+            stall_of_group = group.total * max(0.0, 1.0 - group.completion / total_time(group.parts))
+        added = stall_of_group + 0.5 * max(0.0, loop.running / group_size - 1.0) * group.total
+        pass_stall, queued = group.total / group.passes, 0.0
         if cycle > 0 and batch.mixes:
-            # prompts wait for those before them, the first ones for fewer
-            late = loop.behind * (1.0 - 0.5 * min(1.0, loop.behind / loop.width))
-            queued = late * total_of(group.parts) / group.passes
-            added -= min(added, late * one)
+            # prompts wait for those before them, the first prompts for fewer
+            delay = loop.delay * (1.0 - 0.5 * min(1.0, loop.delay / loop.width))
+            queued = delay * total_time(group.parts) / group.passes
+            added -= min(added, delay * pass_stall)
         ttft += weight * (queued + group.completion)
         wait += weight * (queued + group.wait)
-        shared += 0.0 if batch.mixes else weight * own
-        groups += weight / together
+        shared += 0.0 if batch.mixes else weight * stall_of_group
+        groups += weight / group_size
         span = min(loop.most, np.sqrt(loop.width**2 + (cycle + 1) * loop.drift**2))
         drifted = 1.0 - (loop.width / span) ** 2 if span > loop.width else 0.0
-        together = min(loop.running, max(1.0, (loop.running - drifted) / span + drifted))
-        group = _group(times, batch, request, loop, together)
-        if left > 1.0:
-            added += 0.5 * max(0.0, loop.running / together - 1.0) * group.total
-        stall += weight * (min(added, request.passes * one) if batch.mixes else added)
+        group_size = min(loop.running, max(1.0, (loop.running - drifted) / span + drifted))
+        group = _group(times, batch, request, loop, group_size)
+        if cycles_left > 1.0:
+            added += 0.5 * max(0.0, loop.running / group_size - 1.0) * group.total
+        stall += weight * (min(added, request.passes * pass_stall) if batch.mixes else added)
     return _Cycle(ttft, wait, stall, shared, groups)
 
 
 @lean_kernel
-def _group(times: PassTimes, batch: Batch, request: Request, loop: _Loop, together: float) -> Group:
-    """Return what so many prompts of a slot take that are there together, beside all others that decode."""
-    own = on_rank(batch, together)
-    return group_of(times, batch, request, max(0.0, loop.rank - own) * loop.decodes, own)
+def _group(times: PassTimes, batch: Batch, request: Request, loop: _Loop, group_size: float) -> Group:
+    """Return the times of some prompts of a slot that are computed together, while all others decode."""
+    prompts = prompts_on_rank(batch, group_size)
+    return group_of(times, batch, request, max(0.0, loop.rank - prompts) * loop.decoding_share, prompts)
 
 
 @lean_kernel
@@ -156,12 +170,12 @@ def _makespan(
     stall: float,
     spread: float,
 ) -> float:
-    """Return how long it takes until all requests have ended [s]: cohort by cohort, or place by place.
+    """Return the time until all requests have ended [s]: cohort by cohort, or with uniform ends.
 
-    length: of a cycle [s]. Place by place, the first ones end a cycle after the burst and not at once, which
-    is half a cycle more. The last ones have half as many beside them.
+    length: of a cycle [s]. With uniform ends, the first requests end over a cycle after the burst, which is
+    half a cycle more. The last requests run with half as many others.
     """
     last = last_passes(request, spread, loop.running)
-    half = total_of(pass_parts(times, batch, request, max(1.0, 0.5 * loop.decoding), 0.0, 0.0))
-    by_place = (loop.cycles - 0.5) * length + last * half + 0.5 * stall
-    return float((1.0 - loop.even) * np.ceil(loop.cycles - 1e-9) * length + loop.even * by_place)
+    half_s = total_time(pass_parts(times, batch, request, max(1.0, 0.5 * loop.decoding), 0.0, 0.0))
+    uniform_s = (loop.cycles - 0.5) * length + last * half_s + 0.5 * stall
+    return float((1.0 - loop.evenness) * np.ceil(loop.cycles - 1e-9) * length + loop.evenness * uniform_s)

@@ -1,4 +1,4 @@
-"""What a slot's iterations take with numbers of requests that are means: the terms of the fast form."""
+"""Times of a slot's iterations with mean numbers of requests: terms of the analytic form."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fastflow.performance.serving.passes.step_time import (
     stall_time,
 )
 from fastflow.performance.serving.passes.table import PassTimes
-from fastflow.performance.serving.requests.load import Loads, found, longest
+from fastflow.performance.serving.requests.load import Loads, cached_tokens, longest
 from fastflow.performance.serving.simulator.scheduler import Batch
 
-_EXACT = 16  # prompts whose iterations are counted one by one
+_EXACT = 16  # prompts whose iterations are counted exactly
 
 
 class Parts(NamedTuple):
-    """What an iteration takes [s]."""
+    """Times of the parts of an iteration [s]."""
 
-    shared: float  # with what a batch waits for the slowest stage
+    shared: float  # with the wait for the slowest pipeline stage
     head: float
     decode: float
     prefill: float
@@ -33,49 +33,49 @@ class Parts(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request of mean lengths; numbers of one point."""
+    """A point's request of mean lengths."""
 
-    prompt: float  # tokens of its prompt that are computed
-    held: float  # tokens of it in the cache
+    prompt: float  # computed tokens of its prompt
+    cached: float  # tokens of its prompt in the cache, once computed
     context: float  # mean tokens in the cache while it decodes
-    reserved: float  # mean tokens at their ends of those that run: long ones run for longer
-    variance: float  # of these, in squares of their mean
-    half_range: float  # of prompts' lengths, in their mean
+    reserved: float  # mean tokens of running requests at their ends: long ones run for longer
+    variance: float  # of reserved tokens, over the square of their mean
+    half_range: float  # of lengths, over their mean
     largest: float  # tokens of the longest request
     passes: float  # in which it decodes
-    most: float  # passes of the longest one
+    most: float  # passes of the longest request
     gaps: float  # tokens of the answer after the first
-    short: float  # by how much more a wait that all share adds to a token's time, since short answers count
-    whole_s: float  # attention of its prompt, in as few chunks as there can be [s]
-    first_s: float  # what the first such chunk in an iteration takes more [s]
+    short: float  # factor on shared waits in the mean time per token, since short answers count more
+    attention_s: float  # attention of its prompt, in the fewest chunks [s]
+    first_chunk_s: float  # additional time of the first such chunk in an iteration [s]
 
 
 class Group(NamedTuple):
-    """Prompts that are there together."""
+    """Prompts that are computed together."""
 
-    wait: float  # from the first iteration with them until a prompt of them starts, mean [s]
-    completion: float  # and until it ends [s]
-    total: float  # what all of them add to the time of iterations [s]
-    passes: float  # iterations with them
-    parts: Parts  # of these iterations
+    wait: float  # from the first iteration of the group until a prompt starts, mean [s]
+    completion: float  # until a prompt ends, mean [s]
+    total: float  # time that they add to iterations [s]
+    passes: float  # iterations with prompts
+    parts: Parts  # sums over these iterations
 
 
 @lean_kernel
-def total_of(parts: Parts) -> float:
-    """Return what an iteration takes [s]."""
+def total_time(parts: Parts) -> float:
+    """Return the time of an iteration [s]."""
     return parts.shared + parts.head + parts.decode + parts.prefill + parts.host + parts.draft
 
 
 @lean_kernel
-def plus(one: Parts, other: Parts, times: float) -> Parts:
-    """Return the sum of one and so many times the other."""
+def add_scaled(parts: Parts, other: Parts, factor: float) -> Parts:
+    """Return the sum of parts and a factor times others."""
     return Parts(
-        one.shared + times * other.shared,
-        one.head + times * other.head,
-        one.decode + times * other.decode,
-        one.prefill + times * other.prefill,
-        one.host + times * other.host,
-        one.draft + times * other.draft,
+        parts.shared + factor * other.shared,
+        parts.head + factor * other.head,
+        parts.decode + factor * other.decode,
+        parts.prefill + factor * other.prefill,
+        parts.host + factor * other.host,
+        parts.draft + factor * other.draft,
     )
 
 
@@ -83,13 +83,13 @@ def plus(one: Parts, other: Parts, times: float) -> Parts:
 def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Request:
     """Return a point's mean request."""
     isl, osl, spread = loads.isl[point], loads.osl[point], loads.spread[point]
-    known = found(isl, loads.prefix[point])
+    cached = cached_tokens(isl, loads.prefix[point])
     gaps = max(0.0, osl - 1.0)
     passes = gaps / batch.per_pass
     if spread == 0.0:
         passes = np.ceil(passes - 1e-9)
     elif batch.per_pass > 1.0 and gaps > 0.0:
-        passes += 0.5  # the last pass makes more than is asked for
+        passes += 0.5  # the last pass makes more tokens than needed
     top = longest(osl, spread)
     low = (1.0 - spread) * top
     squared = (top * top + top * low + low * low) / 3.0
@@ -99,24 +99,24 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
     least, short = max(1.0, low - 1.0), 1.0
     if top - 1.0 > least * (1.0 + 1e-9):
         short = max(1.0, gaps * np.log((top - 1.0) / least) / (top - 1.0 - least))
-    prompt = isl - known
+    prompt = isl - cached
     room = float(batch.budget) if batch.chunks else prompt
     done, attention = 0.0, 0.0
     chunks = np.ceil(prompt / room)
-    if chunks > _EXACT:  # the mean over its length
-        middle = prefill_time(times, batch.times, room, known + 0.5 * (prompt - room), True)
+    if chunks > _EXACT:  # its mean over the prompt
+        middle = prefill_time(times, batch.times, room, cached + 0.5 * (prompt - room), True)
         attention = middle * prompt / room
     else:
         while done < prompt:
             chunk = min(room, prompt - done)
-            attention += prefill_time(times, batch.times, chunk, known + done, chunks > 1)
+            attention += prefill_time(times, batch.times, chunk, cached + done, chunks > 1)
             done += chunk
     first = 0.0
     if chunks == 1:
-        first = prefill_time(times, batch.times, prompt, float(known), True) - attention
+        first = prefill_time(times, batch.times, prompt, float(cached), True) - attention
     return Request(
         prompt=prompt,
-        held=isl,
+        cached=isl,
         context=isl + 0.5 * squared / osl + 0.5,
         reserved=isl + squared / osl,
         variance=variance / (isl + squared / osl) ** 2,
@@ -126,8 +126,8 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
         most=passes * top / osl,
         gaps=gaps,
         short=short,
-        whole_s=attention,
-        first_s=first,
+        attention_s=attention,
+        first_chunk_s=first,
     )
 
 
@@ -135,15 +135,15 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
 def pass_parts(
     times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float, tokens: float
 ) -> Parts:
-    """Return what an iteration takes in which so many requests of a rank decode, beside tokens of prompts."""
+    """Return the times of an iteration with some decoding requests and prompts of a rank."""
     rows = decoding * batch.queries
     decode = decode_line(times, batch.times, decoding, request.context).seconds if decoding > 0.0 else 0.0
-    first = request.first_s if tokens > 0.0 else 0.0
+    first = request.first_chunk_s if tokens > 0.0 else 0.0
     shared, head = (
         shared_time(times, batch.times, rows + tokens),
         head_time(times, batch.times, rows + prompts),
     )
-    prefill = max(0.0, request.whole_s * tokens / request.prompt + first)
+    prefill = max(0.0, request.attention_s * tokens / request.prompt + first)
     return Parts(
         shared=shared + stall_time(batch.pipeline, shared + decode + prefill, head),
         head=head,
@@ -156,58 +156,60 @@ def pass_parts(
 
 @lean_kernel
 def room_of(batch: Batch, request: Request, decoding: float) -> float:
-    """Return how many tokens of prompts an iteration takes on a rank beside requests that decode."""
+    """Return the tokens of prompts that an iteration takes on a rank, with some decoding requests."""
     room = float(batch.budget)
     if batch.mixes:
         room = max(1.0, room - decoding * batch.queries)
     if not batch.chunks:
-        whole = np.floor(room / request.prompt)
-        if request.half_range > 0.0:  # as many as a renewal process has in a long interval
-            whole = room / request.prompt - 0.5 * (1.0 - request.half_range**2 / 3.0)
-        return float(max(1.0, whole) * request.prompt)
+        fit = np.floor(room / request.prompt)
+        if request.half_range > 0.0:  # as in a renewal process over a long interval
+            fit = room / request.prompt - 0.5 * (1.0 - request.half_range**2 / 3.0)
+        return float(max(1.0, fit) * request.prompt)
     return room
 
 
 @lean_kernel
 def group_of(times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float) -> Group:
-    """Return what prompts of a rank that are there together take; decoding: requests of it beside them.
+    """Return the times of prompts of a rank that are computed together; decoding: its requests that decode.
 
-    Where their number is a mean, it is now the whole number below and now the one above.
+    A fractional number of prompts is interpolated between the integers around it.
     """
     low = np.floor(prompts)
-    group = _whole_group(times, batch, request, decoding, low)
+    group = _integer_group(times, batch, request, decoding, low)
     if low == prompts or low >= _EXACT:
         return group
-    more, share = _whole_group(times, batch, request, decoding, low + 1.0), prompts - low
+    next_group, share = _integer_group(times, batch, request, decoding, low + 1.0), prompts - low
     return Group(
-        group.wait + share * (more.wait - group.wait),
-        group.completion + share * (more.completion - group.completion),
-        group.total + share * (more.total - group.total),
-        group.passes + share * (more.passes - group.passes),
-        plus(group.parts, plus(more.parts, group.parts, -1.0), share),
+        group.wait + share * (next_group.wait - group.wait),
+        group.completion + share * (next_group.completion - group.completion),
+        group.total + share * (next_group.total - group.total),
+        group.passes + share * (next_group.passes - group.passes),
+        add_scaled(group.parts, add_scaled(next_group.parts, group.parts, -1.0), share),
     )
 
 
 @lean_kernel
-def _whole_group(times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float) -> Group:
-    beside = decoding if batch.mixes else 0.0
-    room = room_of(batch, request, beside)
-    alone = total_of(pass_parts(times, batch, request, beside, 0.0, 0.0)) if beside > 0.0 else 0.0
+def _integer_group(
+    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float
+) -> Group:
+    mixed = decoding if batch.mixes else 0.0
+    room = room_of(batch, request, mixed)
+    decode_s = total_time(pass_parts(times, batch, request, mixed, 0.0, 0.0)) if mixed > 0.0 else 0.0
     tokens = prompts * request.prompt
     passes = _mean_ceiling(tokens / room, request.half_range * request.prompt / room * np.sqrt(prompts))
-    rest = tokens - (passes - 1.0) * room
-    last = pass_parts(times, batch, request, beside, max(1.0, rest / request.prompt), rest)
-    full_s, last_s, parts = 0.0, total_of(last), last
+    last_tokens = tokens - (passes - 1.0) * room
+    last = pass_parts(times, batch, request, mixed, max(1.0, last_tokens / request.prompt), last_tokens)
+    full_s, last_s, parts = 0.0, total_time(last), last
     if passes > 1.0:
-        full = pass_parts(times, batch, request, beside, max(1.0, room / request.prompt), room)
-        full_s, parts = total_of(full), plus(last, full, passes - 1.0)
-    in_last = min(1.0, max(1.0, np.floor(rest / request.prompt)) / prompts)
+        full = pass_parts(times, batch, request, mixed, max(1.0, room / request.prompt), room)
+        full_s, parts = total_time(full), add_scaled(last, full, passes - 1.0)
+    in_last = min(1.0, max(1.0, np.floor(last_tokens / request.prompt)) / prompts)
     ends = min(passes, _mean_end(prompts, request.prompt / room, request.half_range))
     size = max(1.0, request.prompt / room)
     return Group(
         wait=max(0.0, ends - size) * full_s,
         completion=(ends - in_last) * full_s + in_last * last_s,
-        total=(passes - 1.0) * full_s + last_s - passes * alone,
+        total=(passes - 1.0) * full_s + last_s - passes * decode_s,
         passes=passes,
         parts=parts,
     )
@@ -215,7 +217,7 @@ def _whole_group(times: PassTimes, batch: Batch, request: Request, decoding: flo
 
 @lean_kernel
 def _mean_ceiling(value: float, half_range: float) -> float:
-    """Return the mean of numbers rounded up that are even over a range around a value; at least 1."""
+    """Return the mean ceiling of numbers that are uniform in a range around a value; at least 1."""
     if half_range < 1e-6:
         return float(max(1.0, np.ceil(value - 1e-9)))
     low, high = max(0.0, value - half_range), value + half_range
@@ -224,14 +226,14 @@ def _mean_ceiling(value: float, half_range: float) -> float:
 
 @lean_kernel
 def _ceilings(value: float) -> float:
-    """Return the integral of numbers rounded up, from 0."""
-    whole = np.floor(value)
-    return float((whole + 1.0) * (0.5 * whole + value - whole))
+    """Return the integral of the ceiling, from 0."""
+    floor = np.floor(value)
+    return float((floor + 1.0) * (0.5 * floor + value - floor))
 
 
 @lean_kernel
 def _mean_end(prompts: float, size: float, half_range: float) -> float:
-    """Return the number of the iteration that ends a prompt, mean; size: of a prompt, in iterations."""
+    """Return the mean number of the iteration that ends a prompt; size: of a prompt, in iterations."""
     if prompts > _EXACT and size * _EXACT < 1.0:
         return _ceilings(prompts * size) / (prompts * size)
     count = int(min(max(1.0, np.floor(prompts + 0.5)), _EXACT))

@@ -1,1 +1,1 @@
-"""Prefill and decoding on pools of their own."""
+"""Disaggregated serving: prefill and decoding on separate pools."""

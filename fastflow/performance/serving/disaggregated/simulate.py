@@ -1,6 +1,6 @@
-"""Prefill and decoding on servers of their own, simulated: every request, event by event.
+"""Simulation of disaggregated prefill and decoding: every request, event by event.
 
-An open loop at random times is measured in its window, as servers that do both are (window.py).
+An open loop at random times is measured in its window, as with servers that do both (window.py).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.disaggregated.pools import (
     NEVER,
     Decodes,
-    Moved,
+    PoolRequests,
     Prefills,
+    admit_to_decode,
     decodes_of,
     end_decode,
     end_prefill,
-    give_place,
-    moved_of,
-    place_of,
+    pool_rank_of,
+    pool_requests_of,
     prefills_of,
     request_at,
     start_decode,
@@ -32,81 +32,87 @@ from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import TOO_LONG, Loads, is_random, lengths_sent, sent_at
 from fastflow.performance.serving.simulator.latencies import (
     RequestMetrics,
-    inside,
     is_measured,
     no_metrics,
+    overlap,
     write_metrics,
 )
 from fastflow.performance.serving.simulator.scheduler import Batch, batch_of
-from fastflow.performance.serving.simulator.window import Ended, Window, bounds_of, longer_run, window_of
+from fastflow.performance.serving.simulator.window import (
+    EndedRequests,
+    Window,
+    bounds_of,
+    longer_run,
+    window_of,
+)
 
 
 class Pools(NamedTuple):
-    """Servers of prefill and of decode, and the way between; shape (points,)."""
+    """Servers of prefill and of decode, and transfers of caches between them; shape (points,)."""
 
-    prefill: Servers  # one of those of prefill
-    decode: Servers  # one of those of decode, which reserve all tokens of a request
-    prefills: Ints  # servers
+    prefill: Servers  # a server of prefill
+    decode: Servers  # a server of decode, which reserves all tokens of a request
+    prefills: Ints  # number of servers
     decodes: Ints
-    way_s: Floats  # what sending a cache takes, of none [s]
-    way_token_s: Floats  # and of each token [s]
+    transfer_latency_s: Floats  # of a transfer of a cache [s]
+    transfer_token_s: Floats  # further time of each token [s]
 
 
 class Apart(NamedTuple):
-    """What requests see, and what both pools do; shape (points,). 0 where they do not take the load.
+    """Metrics of requests and of both pools; shape (points,). 0 where they refuse the load.
 
-    Times per output token count the wait for a place, and the cache's way to it.
+    Times per output token include the wait for admission to decode, and the transfer of the cache.
     """
 
-    refused: Ints  # load.TAKEN, or why it has no result: TOO_LONG
+    refused: Ints  # load.TAKEN, or why a point has no result: TOO_LONG
     metrics: RequestMetrics
-    transfer_s: Floats  # from a place to the cache's arrival there, mean of requests with more than one token
-    prefill_iterations: Floats  # all units
+    transfer_s: Floats  # from admission to the cache's arrival, mean of requests with more than one token
+    prefill_iterations: Floats  # of all units
     decode_iterations: Floats
-    cache: Floats  # share of decode's caches that requests hold, mean over time
+    cache: Floats  # share of decode's caches in use, mean over time
 
 
-class _Prefill(NamedTuple):
-    """The pool of prefill of one point."""
+class _PrefillState(NamedTuple):
+    """The prefill pool of a point."""
 
     times: PassTimes
     batch: Batch
     pool: Prefills
 
 
-class _Decode(NamedTuple):
-    """The pool of decode of one point."""
+class _DecodeState(NamedTuple):
+    """The decode pool of a point."""
 
     times: PassTimes
     batch: Batch
     pool: Decodes
 
 
-class _Way(NamedTuple):
-    """What sending a cache takes of one point."""
+class _Transfer(NamedTuple):
+    """The time of a cache's transfer of a point."""
 
-    fixed_s: float
+    latency_s: float
     token_s: float
 
 
 class _Caches(NamedTuple):
     """Requests whose caches are on servers of prefill; shape (requests,), the first ones count."""
 
-    ready: Ints  # in the order in which they wait for a place
-    moving: Ints  # those that are on their way
+    ready: Ints  # in the order in which they wait for admission
+    moving: Ints  # those in transfer
 
 
-class _Moves(NamedTuple):
-    """Caches that go from prefill to decode."""
+class _Transfers(NamedTuple):
+    """Transfers of caches from prefill to decode."""
 
-    transfer_s: float  # on the way, mean
-    held: float  # tokens on servers of decode, each times how long [s]
+    transfer_s: float  # mean
+    cached: float  # tokens on servers of decode times their duration [s]
 
 
 class _Arrivals(NamedTuple):
-    """Caches that are on their way."""
+    """Caches in transfer."""
 
-    moves: int
+    num_moving: int
     soonest: float  # when the next one arrives [s]
 
 
@@ -114,7 +120,7 @@ _PREFILLS, _DECODES = range(2)
 """Totals: numbers of iterations of all units that start in a part of the arrivals."""
 
 
-def simulate_apart(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads) -> Apart:
+def simulate_disaggregated(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads) -> Apart:
     """Simulate every point's pools; prefill, decode: passes of their servers; loads: of all servers."""
     points = loads.isl.size
     out = Apart(np.zeros(points, dtype=np.int64), no_metrics(points), *np.zeros((4, points)))
@@ -134,80 +140,85 @@ def _simulate(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads,
 def _simulate_requests(
     prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, point: int, count: int, out: Apart
 ) -> int:
-    """Simulate so many requests of a point, and write what `Apart` has of it.
+    """Simulate some requests of a point, and write its row of `Apart`.
 
-    Returns how many requests are to be sent instead: then nothing is written. Else 0.
+    Returns 0; or how many requests a longer run has, which is needed: then nothing is written.
     """
     concurrency = loads.concurrency[point]
     is_closed = concurrency > 0
     isl, osl = lengths_sent(loads, point, count)
-    first, second = batch_of(pools.prefill, point, is_closed), batch_of(pools.decode, point, is_closed)
-    if isl.max() > first.capacity or (isl + osl).max() > second.capacity:
+    prefill_batch, decode_batch = (
+        batch_of(pools.prefill, point, is_closed),
+        batch_of(pools.decode, point, is_closed),
+    )
+    if isl.max() > prefill_batch.capacity or (isl + osl).max() > decode_batch.capacity:
         out.refused[point] = TOO_LONG
         return 0
     sent = sent_at(loads, point, count)
     bounds = bounds_of(sent, is_random(loads, point))
     totals = np.zeros((bounds.size - 1, 2))
-    requests = moved_of(isl, osl, sent, loads.prefix[point])
-    before = _Prefill(prefill, first, prefills_of(pools.prefills[point], first))
-    after = _Decode(decode, second, decodes_of(pools.decodes[point], second, count))
-    way = _Way(pools.way_s[point], pools.way_token_s[point])
+    requests = pool_requests_of(isl, osl, sent, loads.prefix[point])
+    prefill_state = _PrefillState(prefill, prefill_batch, prefills_of(pools.prefills[point], prefill_batch))
+    decode_state = _DecodeState(decode, decode_batch, decodes_of(pools.decodes[point], decode_batch, count))
+    transfer = _Transfer(pools.transfer_latency_s[point], pools.transfer_token_s[point])
     at_once = min(concurrency, count) if is_closed else count
     caches = _Caches(np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64))
-    _run(before, after, requests, way, caches, at_once, bounds, totals)
+    _run(prefill_state, decode_state, requests, transfer, caches, at_once, bounds, totals)
     ended = _ended(requests)
     window = window_of(ended, bounds, loads.rate[point])
-    more = longer_run(window, loads, point, count)
-    if more == 0:
+    next_run = longer_run(window, loads, point, count)
+    if next_run == 0:
         write_metrics(ended, window, loads, point, out.metrics)
-        moves, done = _moves(requests, window), totals[window.first : window.last].sum(axis=0)
-        lasts = window.end - window.start
-        out.transfer_s[point] = moves.transfer_s
+        transfers, done = _window_transfers(requests, window), totals[window.first : window.last].sum(axis=0)
+        duration = window.end - window.start
+        out.transfer_s[point] = transfers.transfer_s
         out.prefill_iterations[point] = done[_PREFILLS]
         out.decode_iterations[point] = done[_DECODES]
-        out.cache[point] = moves.held / (lasts * after.pool.taken.size * second.capacity)
-    return more
+        out.cache[point] = transfers.cached / (
+            duration * decode_state.pool.num_admitted.size * decode_batch.capacity
+        )
+    return next_run
 
 
 @kernel
-def _ended(requests: Moved) -> Ended:
-    """Return requests that have ended."""
-    moves = requests.osl > 1
-    return Ended(
+def _ended(requests: PoolRequests) -> EndedRequests:
+    """Return the requests as those of a simulation that has ended."""
+    transfers = requests.osl > 1
+    return EndedRequests(
         number=np.arange(requests.osl.size),
         osl=requests.osl,
         sent=requests.sent,
         admitted=requests.admitted,
         first=requests.first,
-        begin=np.where(moves, requests.arrive, requests.end),
+        begin=np.where(transfers, requests.arrive, requests.end),
         end=requests.end,
         service=requests.end
         - requests.admitted
-        - np.where(moves, requests.placed - requests.first, 0.0 * requests.end),
+        - np.where(transfers, requests.placed - requests.first, 0.0 * requests.end),
     )
 
 
 @lean_kernel
-def _moves(requests: Moved, window: Window) -> _Moves:
-    """Return what caches do that go from prefill to decode: means are of requests of the window."""
-    moved, moving, held = 0, 0.0, 0.0
+def _window_transfers(requests: PoolRequests, window: Window) -> _Transfers:
+    """Return the transfers of caches; means are of requests of the window."""
+    count, transfer_s, cached = 0, 0.0, 0.0
     for i in range(requests.osl.size):
         if requests.osl[i] == 1:
             continue
         if is_measured(window, requests.sent[i]):
-            moved += 1
-            moving += requests.arrive[i] - requests.placed[i]
+            count += 1
+            transfer_s += requests.arrive[i] - requests.placed[i]
         context = requests.isl[i] + 0.5 * (1 + requests.osl[i])
-        held += inside(window, requests.arrive[i], requests.end[i]) * context
-    return _Moves(moving / max(moved, 1), held)
+        cached += overlap(window, requests.arrive[i], requests.end[i]) * context
+    return _Transfers(transfer_s / max(count, 1), cached)
 
 
 @lean_kernel
 def _run(
-    prefill: _Prefill,
-    decode: _Decode,
-    requests: Moved,
-    way: _Way,
+    prefill: _PrefillState,
+    decode: _DecodeState,
+    requests: PoolRequests,
+    transfer: _Transfer,
     caches: _Caches,
     at_once: int,
     bounds: Floats,
@@ -215,68 +226,70 @@ def _run(
 ) -> None:
     """Run both pools until all requests have ended; adds to the totals, a row for each part.
 
-    at_once: requests that are sent without waiting for others to end; bounds: when parts start, and inf [s].
+    at_once: requests that are sent at the start; bounds: when parts start, and inf [s].
     """
     count, ready, moving = requests.isl.size, caches.ready, caches.moving
-    before, after = prefill.pool, decode.pool
-    head, tail, moves, sent, ended, now, part = 0, 0, 0, at_once, 0, 0.0, 0
-    arrival = NEVER  # of the next cache at its place
+    prefill_pool, decode_pool = prefill.pool, decode.pool
+    head, tail, transfers, sent, ended, now, part = 0, 0, 0, at_once, 0, 0.0, 0
+    arrival = NEVER  # of the next cache at its rank
     while True:
         while bounds[part + 1] <= now < np.inf:
             part += 1
         ends = 0
-        for unit in range(before.until.size):
-            if before.until[unit] <= now:
-                done = end_prefill(prefill.batch, before, requests, ready, tail, unit, now)
+        for unit in range(prefill_pool.until.size):
+            if prefill_pool.until[unit] <= now:
+                done = end_prefill(prefill.batch, prefill_pool, requests, ready, tail, unit, now)
                 tail, ends = done.tail, ends + done.ended
-        for unit in range(after.until.size):
-            if after.until[unit] <= now:
-                ends += end_decode(decode.batch, after, requests, unit, now)
+        for unit in range(decode_pool.until.size):
+            if decode_pool.until[unit] <= now:
+                ends += end_decode(decode.batch, decode_pool, requests, unit, now)
         ended += ends
         if ended == count:
             return
         for _ in range(min(ends, count - sent)):
             requests.sent[sent] = now
             sent += 1
-        while head < tail and give_place(decode.batch, after, requests, ready[head]):
-            moving[moves] = ready[head]
-            arrival = min(arrival, _send(before, requests, moving[moves], way, now))
-            head, moves = head + 1, moves + 1
+        while head < tail and admit_to_decode(decode.batch, decode_pool, requests, ready[head]):
+            moving[transfers] = ready[head]
+            arrival = min(arrival, _send(prefill_pool, requests, moving[transfers], transfer, now))
+            head, transfers = head + 1, transfers + 1
         if arrival <= now:
-            arrivals = _arrive(before, requests, moving, moves, now)
-            moves, arrival = arrivals.moves, arrivals.soonest
-        for unit in range(before.until.size):
-            if before.until[unit] == NEVER:
-                took = start_prefill(prefill.times, prefill.batch, before, requests, sent, unit, now)
-                totals[part, _PREFILLS] += took > 0.0
-        for unit in range(after.until.size):
-            if after.until[unit] == NEVER:
-                took = start_decode(decode.times, decode.batch, after, requests, unit, now)
-                totals[part, _DECODES] += took > 0.0
-        now = min(arrival, _next(prefill.batch, before, after, requests, sent, now))
+            arrivals = _arrive(prefill_pool, requests, moving, transfers, now)
+            transfers, arrival = arrivals.num_moving, arrivals.soonest
+        for unit in range(prefill_pool.until.size):
+            if prefill_pool.until[unit] == NEVER:
+                step_s = start_prefill(prefill.times, prefill.batch, prefill_pool, requests, sent, unit, now)
+                totals[part, _PREFILLS] += step_s > 0.0
+        for unit in range(decode_pool.until.size):
+            if decode_pool.until[unit] == NEVER:
+                step_s = start_decode(decode.times, decode.batch, decode_pool, requests, unit, now)
+                totals[part, _DECODES] += step_s > 0.0
+        now = min(arrival, _next(prefill.batch, prefill_pool, decode_pool, requests, sent, now))
 
 
 @lean_kernel
-def _send(pool: Prefills, requests: Moved, i: int, way: _Way, now: float) -> float:
-    """Send a request's cache, after all that its rank sends before; returns when it arrives [s]."""
-    place = place_of(pool, i)
-    unit, rank = place.unit, place.rank
+def _send(pool: Prefills, requests: PoolRequests, i: int, transfer: _Transfer, now: float) -> float:
+    """Send a request's cache, after earlier caches of its rank; returns when it arrives [s]."""
+    source = pool_rank_of(pool, i)
+    unit, rank = source.unit, source.rank
     server = unit % pool.link.shape[0]
     requests.placed[i] = now
-    requests.arrive[i] = max(now, pool.link[server, rank]) + way.fixed_s + way.token_s * requests.isl[i]
+    requests.arrive[i] = (
+        max(now, pool.link[server, rank]) + transfer.latency_s + transfer.token_s * requests.isl[i]
+    )
     pool.link[server, rank] = requests.arrive[i]
     return float(requests.arrive[i])
 
 
 @lean_kernel
-def _arrive(pool: Prefills, requests: Moved, moving: Ints, moves: int, now: float) -> _Arrivals:
-    """Give free what has been sent; returns what is on its way still."""
+def _arrive(pool: Prefills, requests: PoolRequests, moving: Ints, transfers: int, now: float) -> _Arrivals:
+    """Free the memory of caches that have arrived; returns those still in transfer."""
     kept, soonest = 0, NEVER
-    for order in range(moves):
+    for order in range(transfers):
         i = moving[order]
         if requests.arrive[i] <= now:
-            place = place_of(pool, i)
-            pool.held[place.unit, place.rank] -= requests.isl[i]
+            source = pool_rank_of(pool, i)
+            pool.cached[source.unit, source.rank] -= requests.isl[i]
         else:
             moving[kept] = i
             kept += 1
@@ -285,15 +298,17 @@ def _arrive(pool: Prefills, requests: Moved, moving: Ints, moves: int, now: floa
 
 
 @lean_kernel
-def _next(batch: Batch, before: Prefills, after: Decodes, requests: Moved, sent: int, now: float) -> float:
-    """Return when something happens next but the arrival of a cache [s]."""
+def _next(
+    batch: Batch, prefill_pool: Prefills, decode_pool: Decodes, requests: PoolRequests, sent: int, now: float
+) -> float:
+    """Return the time of the next event except arrivals of caches [s]."""
     soonest = NEVER
-    for unit in range(after.until.size):
-        soonest = min(soonest, after.until[unit])
-    for unit in range(before.until.size):
-        soonest = min(soonest, before.until[unit])
+    for unit in range(decode_pool.until.size):
+        soonest = min(soonest, decode_pool.until[unit])
+    for unit in range(prefill_pool.until.size):
+        soonest = min(soonest, prefill_pool.until[unit])
         for rank in range(batch.ranks):
-            i = request_at(before, unit, rank, before.head[unit, rank])
+            i = request_at(prefill_pool, unit, rank, prefill_pool.head[unit, rank])
             if i < sent and requests.sent[i] > now:
                 soonest = min(soonest, requests.sent[i])
     return soonest

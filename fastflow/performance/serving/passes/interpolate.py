@@ -1,6 +1,6 @@
-"""Tables of passes read between their sizes: linear along every axis, as iterations are timed.
+"""Linear interpolation in tables of passes, along every axis.
 
-`between` reads columns of points, the kernels one point. Their lines are the same, their rounding is not.
+`interpolate_at` reads columns of points, the kernels a single point. Both differ by rounding only.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from fastflow.core.tables import Floats, Ints
 
 
 @np.errstate(invalid="ignore")  # a chip without links takes forever, and has its reason
-def between(table: Floats, axes: Sequence[Ints], server: Ints, values: Sequence[Floats]) -> Floats:
-    """Return what a table has at sizes of each point, shape (points, ...).
+def interpolate_at(table: Floats, axes: Sequence[Ints], server: Ints, values: Sequence[Floats]) -> Floats:
+    """Interpolate a table at sizes of each point; shape (points, ...).
 
-    table: (servers, *sizes, ...), sizes as the axes list them; server, and each of values: (points,). Beyond
-    the last size it goes on as between the last two.
+    table: (servers, *sizes, ...), in the order of the axes; server, and each of values: (points,). Beyond the
+    last size the table is extrapolated from the last two.
     """
-    found = np.zeros((server.size, *table.shape[1 + len(axes) :]))
+    result = np.zeros((server.size, *table.shape[1 + len(axes) :]))
     lows = [
         np.clip(np.searchsorted(axis, value, side="right") - 1, 0, axis.size - 2)
         for axis, value in zip(axes, values, strict=True)
@@ -33,14 +33,14 @@ def between(table: Floats, axes: Sequence[Ints], server: Ints, values: Sequence[
         weight = np.ones(server.size)
         for share, upper in zip(shares, corner, strict=True):
             weight = weight * (share if upper else 1.0 - share)
-        place = tuple(low + upper for low, upper in zip(lows, corner, strict=True))
-        found += weight.reshape(-1, *(1,) * (found.ndim - 1)) * table[(server, *place)]
-    return found
+        index = tuple(low + upper for low, upper in zip(lows, corner, strict=True))
+        result += weight.reshape(-1, *(1,) * (result.ndim - 1)) * table[(server, *index)]
+    return result
 
 
 @lean_kernel
-def piece_of(axis: Ints, value: float) -> int:
-    """Return the entry of an axis at which the straight piece around a value starts."""
+def interval_of(axis: Ints, value: float) -> int:
+    """Return the index of the entry of an axis at which the interval around a value starts."""
     low, high = 0, axis.size - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -52,26 +52,26 @@ def piece_of(axis: Ints, value: float) -> int:
 
 
 @lean_kernel
-def share_of(axis: Ints, piece: int, value: float) -> float:
-    """Return how far a value is along a piece: 0 at its start, 1 at its end, more beyond the last one."""
+def share_of(axis: Ints, interval: int, value: float) -> float:
+    """Return the position of a value in an interval: 0 at its start, 1 at its end, above 1 beyond it."""
     if axis.size == 1:
         return 0.0
-    return float((value - axis[piece]) / (axis[piece + 1] - axis[piece]))
+    return float((value - axis[interval]) / (axis[interval + 1] - axis[interval]))
 
 
 @lean_kernel
-def along(table: Floats, piece: int, share: float) -> float:
+def interpolate_1d(table: Floats, interval: int, share: float) -> float:
     """Interpolate in a row of a table."""
     if table.size == 1:
         return float(table[0])
-    start, end = table[piece], table[piece + 1]
+    start, end = table[interval], table[interval + 1]
     return float(start + share * (end - start))
 
 
 @lean_kernel
-def across(table: Floats, row: int, of_rows: float, piece: int, share: float) -> float:
-    """Interpolate in a table of two axes; of_rows, share: how far along the pieces of both."""
-    before = along(table[row], piece, share)
+def interpolate_2d(table: Floats, row: int, row_share: float, interval: int, share: float) -> float:
+    """Interpolate in a table of two axes; row_share, share: positions in the intervals of both."""
+    value = interpolate_1d(table[row], interval, share)
     if table.shape[0] == 1:
-        return before
-    return before + of_rows * (along(table[row + 1], piece, share) - before)
+        return value
+    return value + row_share * (interpolate_1d(table[row + 1], interval, share) - value)

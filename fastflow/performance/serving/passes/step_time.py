@@ -1,8 +1,8 @@
-"""What the parts of an iteration take, interpolated in the tables of passes.
+"""Times of the parts of an iteration, interpolated in the tables of passes.
 
-An iteration is one pass of the model over the tokens of every request that takes part: the next ones of those
-that decode, and chunks of prompts. Attention ranks advance together. What they share is taken at the most
-tokens of any rank, and attention at the slowest one.
+An iteration is a pass of the model over tokens of all requests in the batch: the next tokens of decoding
+requests, and chunks of prompts. Attention ranks advance together. Shared layers take the time of the rank
+with most tokens, and attention that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -11,58 +11,63 @@ from typing import NamedTuple
 
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.performance.serving.passes.interpolate import across, along, piece_of, share_of
+from fastflow.performance.serving.passes.interpolate import (
+    interpolate_1d,
+    interpolate_2d,
+    interval_of,
+    share_of,
+)
 from fastflow.performance.serving.passes.table import PassTimes
 
 
 class Hosts(NamedTuple):
-    """What the hosts of servers add to iterations [s]; shape (points,)."""
+    """Times that the hosts of servers add to iterations [s]; shape (points,)."""
 
-    iteration_s: Floats  # to every one
-    row_s: Floats  # for every request in it, sampling and turning tokens to text
+    iteration_s: Floats  # to every iteration
+    row_s: Floats  # for every request in it: sampling and detokenization
 
 
 class Pipelines(NamedTuple):
-    """How the stages of servers set the pace; shape (points,)."""
+    """Pipeline stages of servers, for the time of the bottleneck stage; shape (points,)."""
 
     in_flight: Floats  # batches in flight on average, at most as many as slots
-    widest: Floats  # share of the time of all layers that the slowest stage but the last takes
-    last: Floats  # the same of the last stage, which takes the head's time too
+    widest: Floats  # largest share of all layers' time in a stage but the last
+    last: Floats  # share in the last stage, which has the head too
 
 
 class Servers(NamedTuple):
-    """How servers make iterations; shape (points,).
+    """Servers and their batching; shape (points,).
 
-    A server with pipeline stages has as many batches in flight, its slots. Each of them takes whole passes,
-    and goes on by itself; a pass takes at least what the slowest stage takes of all batches in flight. The
-    cache and the most requests are shared out evenly over slots.
+    A server with pipeline stages has as many batches in flight, its slots. Each slot runs its own passes; a
+    pass takes at least the time of the slowest stage for all batches in flight. The cache and the most
+    requests are divided evenly among slots.
     """
 
     times: Ints  # row of the tables of passes
-    ranks: Ints  # attention ranks that advance together, each with requests of its own
+    ranks: Ints  # attention ranks that advance together, each with its own requests
     slots: Ints  # pipeline stages: batches in flight, 1 without
     host: Hosts
     budget: Ints  # most tokens of an iteration on a rank
     most: Ints  # most requests in flight on a rank
     capacity: Ints  # tokens that the cache of a rank holds
-    mixes: Bools  # prompts and decoding requests share iterations; else prompts go first, alone
-    chunks: Bools  # prompts are cut where an iteration is full; else one that is too long goes alone
-    reserves: Bools  # a request starts when all its tokens will fit the cache; else when its prompt fits
-    per_pass: Floats  # tokens that a request gains in a pass, at least 1: more with speculation
+    mixes: Bools  # prompts and decoding requests share iterations; else iterations of prompts go first
+    chunks: Bools  # chunked prefill; else a prompt beyond the budget has an iteration alone
+    reserves: Bools  # a request starts when all its tokens fit the cache; else when its prompt fits
+    per_pass: Floats  # tokens of a request accepted in a pass, at least 1: more with speculation
     queries: Ints  # tokens of a decoding request in a pass, at least 1: those that are verified
-    draft_s: Floats  # what proposing them adds to an iteration that decodes [s]
+    draft_s: Floats  # time of proposing draft tokens in an iteration that decodes [s]
     pipeline: Pipelines
 
 
 class Host(NamedTuple):
-    """The hosts' numbers of one point."""
+    """Times of the host of one point."""
 
     iteration_s: float
     row_s: float
 
 
 class Pipeline(NamedTuple):
-    """The pipelines' numbers of one point."""
+    """The pipeline stages of one point."""
 
     in_flight: float
     widest: float
@@ -70,26 +75,26 @@ class Pipeline(NamedTuple):
 
 
 class StageShares(NamedTuple):
-    """Shares of the time of layers and of the head that set a pass's time."""
+    """Shares of the time of layers and of the head that add up to a pass's time."""
 
     layers: float
     head: float
 
 
 class DecodeLine(NamedTuple):
-    """What decoding requests' attention takes, along the mean context."""
+    """Time of decoding requests' attention, a line along the mean context."""
 
     seconds: float
     slope: float  # [s a token]
-    end: float  # mean context up to which that slope holds [tokens]
+    end: float  # mean context up to which the slope is valid [tokens]
 
 
 @lean_kernel
 def stage_shares(pipeline: Pipeline, layers: float, head: float) -> StageShares:
-    """Return which shares of the time of layers and of the head set a pass's time.
+    """Return which shares of the time of layers and of the head add up to a pass's time.
 
-    Of all stages one after the other, of the slowest stage but the last, or of the last, whichever takes the
-    pass of a batch longest where so many are in flight.
+    The longest of: all stages one after the other, the slowest stage but the last for all batches in flight,
+    and the last stage for all of them.
     """
     in_flight, widest, last = pipeline.in_flight, pipeline.widest, pipeline.last
     shares, most = StageShares(1.0, 1.0), layers + head
@@ -102,9 +107,9 @@ def stage_shares(pipeline: Pipeline, layers: float, head: float) -> StageShares:
 
 @lean_kernel
 def stall_time(pipeline: Pipeline, layers: float, head: float) -> float:
-    """Return how long the slowest stage of a pipeline makes a batch wait in a pass [s].
+    """Return how long a batch waits for the slowest pipeline stage in a pass [s].
 
-    layers, head: what all layers, attention included, and the head take of the pass [s].
+    layers, head: times of all layers, attention included, and of the head in the pass [s].
     """
     if pipeline.in_flight <= 1.0:
         return 0.0
@@ -114,45 +119,48 @@ def stall_time(pipeline: Pipeline, layers: float, head: float) -> float:
 
 @lean_kernel
 def shared_time(times: PassTimes, server: int, tokens: float) -> float:
-    """Return what all layers but attention's core take [s]."""
+    """Return the time of all layers but the core of attention [s]."""
     if tokens <= 0.0:
         return 0.0
-    piece = piece_of(times.tokens, tokens)
-    return along(times.shared[server], piece, share_of(times.tokens, piece, tokens))
+    interval = interval_of(times.tokens, tokens)
+    return interpolate_1d(times.shared[server], interval, share_of(times.tokens, interval, tokens))
 
 
 @lean_kernel
 def head_time(times: PassTimes, server: int, rows: float) -> float:
-    """Return what the logits of so many rows take [s]."""
+    """Return the time of the logits of some rows [s]."""
     if rows <= 0.0:
         return 0.0
-    piece = piece_of(times.tokens, rows)
-    return along(times.head[server], piece, share_of(times.tokens, piece, rows))
+    interval = interval_of(times.tokens, rows)
+    return interpolate_1d(times.head[server], interval, share_of(times.tokens, interval, rows))
 
 
 @lean_kernel
 def decode_line(times: PassTimes, server: int, requests: float, context: float) -> DecodeLine:
-    """Return what attention takes of so many decoding requests of a mean context."""
+    """Return the time of attention of some decoding requests with a mean context."""
     if requests <= 0.0:
         return DecodeLine(0.0, 0.0, 1e300)
-    row, column = piece_of(times.requests, requests), piece_of(times.context, context)
+    row, column = interval_of(times.requests, requests), interval_of(times.context, context)
     share = share_of(times.requests, row, requests)
     table = times.decode[server]
-    here = across(table, row, share, column, share_of(times.context, column, context))
+    seconds = interpolate_2d(table, row, share, column, share_of(times.context, column, context))
     if times.context.size == 1:
-        return DecodeLine(here, 0.0, 1e300)
-    start, end = across(table, row, share, column, 0.0), across(table, row, share, column, 1.0)
+        return DecodeLine(seconds, 0.0, 1e300)
+    start, end = (
+        interpolate_2d(table, row, share, column, 0.0),
+        interpolate_2d(table, row, share, column, 1.0),
+    )
     slope = (end - start) / (times.context[column + 1] - times.context[column])
     is_last = column + 2 == times.context.size
-    return DecodeLine(here, slope, 1e300 if is_last else float(times.context[column + 1]))
+    return DecodeLine(seconds, slope, 1e300 if is_last else float(times.context[column + 1]))
 
 
 @lean_kernel
 def prefill_time(times: PassTimes, server: int, chunk: float, before: float, is_first: bool) -> float:
-    """Return what attention takes of a chunk of a prompt [s]; is_first: in its iteration."""
+    """Return the time of attention of a chunk of a prompt [s]; is_first: of its iteration."""
     if chunk <= 0.0:
         return 0.0
-    row, column = piece_of(times.chunk, chunk), piece_of(times.before, before)
-    of_chunk, of_before = share_of(times.chunk, row, chunk), share_of(times.before, column, before)
+    row, column = interval_of(times.chunk, chunk), interval_of(times.before, before)
+    chunk_share, before_share = share_of(times.chunk, row, chunk), share_of(times.before, column, before)
     table = times.prefill[server] if is_first else times.prefill_more[server]
-    return across(table, row, of_chunk, column, of_before)
+    return interpolate_2d(table, row, chunk_share, column, before_share)

@@ -1,7 +1,7 @@
-"""What is asked of servers: how many requests, how long they are, and when they are sent.
+"""Loads of servers: how many requests, their lengths, and their arrival times.
 
 Lengths and the gaps between arrivals are evenly spaced quantiles of their distributions, in a shuffled order
-that is the same in every run: so a few hundred requests have the means that were asked for.
+that is the same in every run, so that a few hundred requests have the given means.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ PROMPTS, ANSWERS, ARRIVALS, ROWS = 0, 1, 2, 3
 TWO_64 = 2.0**64
 
 TAKEN, TOO_LONG, TOO_MANY = 0, 1, 2
-"""Whether a server can take a load: the cache may not hold one request, or fewer are served than are sent."""
+"""Whether a server takes a load: a request may exceed the cache, or the rate what the server carries."""
 
 
 class Loads(NamedTuple):
-    """What is asked of servers; shape (points,).
+    """Loads of servers; shape (points,).
 
-    Requests come in one of three ways. In a closed loop, `concurrency` of them are sent at once, and each one
-    that ends is followed by the next. In an open loop they come at random times, with a given mean rate, or
-    where that is 0 when a file says.
+    There are three kinds. In a closed loop, `concurrency` requests are sent at once, and the next one
+    whenever a request ends. In an open loop requests arrive at random times with a mean rate, or, where the
+    rate is 0, at the times of a file.
     """
 
     isl: Floats  # mean tokens of a prompt
     osl: Floats  # mean tokens of an answer
-    spread: Floats  # lengths are uniform, from (1 - spread) of the longest one up to it: 0 all alike
-    prefix: Floats  # share of a prompt that is in the cache already: not computed, but held
+    spread: Floats  # lengths are uniform, from (1 - spread) of the longest one up to it; 0: all equal
+    prefix: Floats  # share of a prompt that is in the cache already: not computed, but in memory
     concurrency: Ints  # of a closed loop, of the whole server; 0: open
     rate: Floats  # of an open loop at random times [1/s]; 0: closed, or as `arrivals` have it
-    requests: Ints  # how many there are in all; at first, where a simulation goes on until it is stationary
-    most: Ints  # and at most then; 0: just `requests`
-    known: Ints  # how many requests a file tells of, which are sent in place of uniform lengths; 0: none
-    lengths: Ints  # their prompts and answers, as they arrive, or fewest tokens first; (points, 2, most)
-    arrivals: Floats  # when they arrive [s], where they are sent then; (points, most)
-    percentile: Floats  # of requests' times that is asked for beside the median and the 99th
+    requests: Ints  # total; at first, where a simulation is extended until it is stationary
+    most: Ints  # at most, where it is extended; 0: it is not
+    known: Ints  # requests of a file, which replace uniform lengths; 0: no file
+    lengths: Ints  # of their prompts and answers, by arrival, or fewest tokens first; (points, 2, known)
+    arrivals: Floats  # their arrival times [s], where used; (points, known)
+    percentile: Floats  # of latencies that is computed beside the median and the 99th
 
 
 @lean_kernel
@@ -50,8 +50,8 @@ def longest(mean: float, spread: float) -> float:
 
 
 @lean_kernel
-def found(prompt: float, prefix: float) -> int:
-    """Return how many tokens of a prompt are in the cache already; one at least is computed."""
+def cached_tokens(prompt: float, prefix: float) -> int:
+    """Return how many tokens of a prompt are in the cache already; at least one is computed."""
     return int(min(np.floor(prefix * prompt), prompt - 1.0))
 
 
@@ -87,22 +87,22 @@ def lengths_of(mean: float, spread: float, requests: int, stream: int) -> Ints:
 
 @lean_kernel
 def is_random(loads: Loads, point: int) -> bool:
-    """Say whether requests are sent at random times, with a mean rate."""
+    """Say whether requests arrive at random times, with a mean rate."""
     return bool(loads.concurrency[point] == 0 and loads.rate[point] > 0.0)
 
 
 @lean_kernel
-def _follows(loads: Loads, point: int) -> bool:
-    """Say whether requests are sent when a file says."""
+def _uses_file_times(loads: Loads, point: int) -> bool:
+    """Say whether requests arrive at the times of a file."""
     return bool(loads.concurrency[point] == 0 and loads.rate[point] == 0.0)
 
 
 @kernel
 def sent_at(loads: Loads, point: int, requests: int) -> Floats:
-    """Return when each request of a point is sent [s], (requests,); of a closed loop those at the start."""
+    """Return when each request of a point is sent [s], (requests,); 0 for a closed loop, as at its start."""
     if loads.concurrency[point] > 0:
         return np.zeros(requests)
-    if _follows(loads, point):
+    if _uses_file_times(loads, point):
         return loads.arrivals[point, :requests].copy()
     return arrivals_of(loads.rate[point], requests)
 
@@ -111,11 +111,11 @@ def sent_at(loads: Loads, point: int, requests: int) -> Floats:
 def lengths_sent(loads: Loads, point: int, requests: int) -> tuple[Ints, Ints]:
     """Return the prompt and the answer of each request of a point [tokens], (requests,) each.
 
-    Of those that a file tells of, all are sent in order where their arrivals are followed, else one of each
-    part, of as many parts as there are requests.
+    A file's requests are all sent in order where its arrival times are used. Else the file is divided into as
+    many parts as there are requests, and one request of each part is drawn.
     """
     known = loads.known[point]
-    if known > 0 and _follows(loads, point):
+    if known > 0 and _uses_file_times(loads, point):
         return loads.lengths[point, 0, :requests].copy(), loads.lengths[point, 1, :requests].copy()
     if known == 0:
         isl = lengths_of(loads.isl[point], loads.spread[point], requests, PROMPTS)
@@ -123,8 +123,8 @@ def lengths_sent(loads: Loads, point: int, requests: int) -> tuple[Ints, Ints]:
         return isl, osl
     rows = np.empty(requests)
     for i in range(requests):
-        inside = _random(ROWS, i) / TWO_64
-        rows[i] = min(np.floor((i + inside) * known / requests), known - 1.0)
+        offset = _random(ROWS, i) / TWO_64
+        rows[i] = min(np.floor((i + offset) * known / requests), known - 1.0)
     _shuffle(rows, PROMPTS)
     isl, osl = np.empty(requests, dtype=np.int64), np.empty(requests, dtype=np.int64)
     for i in range(requests):

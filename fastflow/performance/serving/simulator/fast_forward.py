@@ -1,7 +1,7 @@
-"""What iterations of a simulated server take, in steps of one or of many that are alike.
+"""Times of a simulated server's iterations, in steps of a single iteration or of many.
 
-Between two events all iterations decode the same requests, whose contexts grow evenly: as long as the table
-is straight, what they take is an arithmetic series, and summed up in one step.
+Between two events all iterations decode the same requests, whose contexts grow evenly. Within a linear
+interval of the table their times are an arithmetic series, which is summed in a single step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastflow.performance.serving.passes.step_time import (
 )
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.simulator.scheduler import (
-    CLOSE,
+    TOLERANCE,
     Batch,
     Ranks,
     Requests,
@@ -30,51 +30,51 @@ from fastflow.performance.serving.simulator.scheduler import (
 )
 
 CACHE, ITERATIONS, WITH_PREFILL, PREEMPTIONS = range(4)
-"""Totals: the time of iterations times the tokens held meanwhile [s], and counts."""
+"""Totals: the time of iterations times the tokens in the cache [s], and counts."""
 TOTALS = 4
 
 _NEVER = 1 << 62
 
 
 class Step(NamedTuple):
-    """Iterations that are alike."""
+    """Iterations with the same requests."""
 
     passes: int
-    seconds: float  # all of them
+    seconds: float  # of all passes
 
 
 class Span(NamedTuple):
     """When iterations may start [s]."""
 
     now: float
-    until: float  # the last of them at the latest
+    until: float  # latest start
 
 
-class _Rest(NamedTuple):
-    """What an iteration takes besides attention [s]."""
+class _FixedTimes(NamedTuple):
+    """Time of an iteration without attention [s]."""
 
     shared: float
     head: float
-    total: float  # with what the host and proposing tokens add
+    total: float  # with the host and draft tokens
 
 
 class _Attention(NamedTuple):
-    """What attention takes on the slowest rank [s]."""
+    """Time of attention on the slowest rank [s]."""
 
     decode: float
     prefill: float
 
 
-class _Stretch(NamedTuple):
-    """Iterations that decode alone and are alike."""
+class _DecodeSteps(NamedTuple):
+    """Iterations without prompts that decode the same requests."""
 
-    decode: float  # what attention takes in the first of them [s]
-    slope: float  # what each adds to that [s]
+    decode: float  # attention's time in the first iteration [s]
+    slope: float  # increase in each further iteration [s]
     passes: int
 
 
 class _Sizes(NamedTuple):
-    """What sets the time of an iteration besides attention: the most of any rank."""
+    """Sizes that set the time of an iteration without attention: each the largest of any rank."""
 
     tokens: int
     rows: int  # of logits
@@ -88,8 +88,8 @@ def _sizes(batch: Batch, ranks: Ranks) -> _Sizes:
     for rank in range(batch.ranks):
         decoding = 0 if ranks.pauses[rank] else ranks.decoding[rank]
         prompts, chunks = 0, ranks.chunks[rank]
-        for place in range(ranks.decoding[rank], ranks.decoding[rank] + chunks):
-            prompts += ranks.take[rank, place]
+        for index in range(ranks.decoding[rank], ranks.decoding[rank] + chunks):
+            prompts += ranks.chunk[rank, index]
         tokens = max(tokens, decoding * batch.queries + prompts)
         rows = max(rows, decoding * batch.queries + chunks)
         requests = max(requests, decoding + chunks)
@@ -107,7 +107,7 @@ def step(
     span: Span,
     totals: Floats,
 ) -> Step:
-    """Time the next iteration, and all that follow in which nothing happens; adds to the totals."""
+    """Time the next iteration, and those after it up to the next event; adds to the totals."""
     sizes = _sizes(batch, ranks)
     if sizes.requests == 0:
         return Step(0, 0.0)
@@ -115,26 +115,26 @@ def step(
     head = head_time(times, batch.times, float(sizes.rows))
     host = batch.host.iteration_s + batch.host.row_s * sizes.requests
     draft = batch.draft_s if sizes.decoding else 0.0
-    rest = _Rest(shared, head, shared + head + host + draft)
+    fixed = _FixedTimes(shared, head, shared + head + host + draft)
     if has_prompts:
         attention = _attention(times, batch, requests, ranks)
-        stretch = _Stretch(attention.decode, 0.0, 1)
+        steps = _DecodeSteps(attention.decode, 0.0, 1)
     else:
         attention = _Attention(0.0, 0.0)
-        stretch = _stretch(times, batch, requests, ranks, rest, span)
-    decode, count = stretch.decode, stretch.passes
+        steps = _decode_steps(times, batch, requests, ranks, fixed, span)
+    decode, count = steps.decode, steps.passes
     layers = shared + decode + attention.prefill
     stall = stall_time(batch.pipeline, layers, head)
-    steep = stretch.slope * _steepness(batch.pipeline, layers, head)
-    # the i-th of them takes `steep` more than the one before: sums over i, and over its square
-    first, second = 0.5 * count * (count - 1), count * (count - 1) * (2 * count - 1) / 6.0
-    one = rest.total + decode + attention.prefill + stall
-    held, growth = 0.0, 0.0
+    increase = steps.slope * _steepness(batch.pipeline, layers, head)
+    # iteration i takes `i * increase` more than the first: sums over i, and over its square
+    sum_i, sum_squares = 0.5 * count * (count - 1), count * (count - 1) * (2 * count - 1) / 6.0
+    first_s = fixed.total + decode + attention.prefill + stall
+    cached, growth = 0.0, 0.0
     for rank in range(batch.ranks):
-        held += contexts(batch, ranks, rank) + ranks.prompts[rank]
+        cached += contexts(batch, ranks, rank) + ranks.prompts[rank]
         growth += batch.per_pass * ranks.decoding[rank]
-    seconds = count * one + steep * first
-    totals[CACHE] += held * seconds + growth * (one * first + steep * second)
+    seconds = count * first_s + increase * sum_i
+    totals[CACHE] += cached * seconds + growth * (first_s * sum_i + increase * sum_squares)
     totals[ITERATIONS] += count
     totals[WITH_PREFILL] += 1 if has_prompts else 0
     return Step(count, seconds)
@@ -142,7 +142,7 @@ def step(
 
 @lean_kernel
 def _steepness(pipeline: Pipeline, layers: float, head: float) -> float:
-    """Return by how much a pass takes longer for each second that its layers take longer."""
+    """Return the derivative of a pass's time by the time of its layers."""
     if pipeline.in_flight <= 1.0:
         return 1.0
     return stage_shares(pipeline, layers, head).layers
@@ -150,41 +150,41 @@ def _steepness(pipeline: Pipeline, layers: float, head: float) -> float:
 
 @lean_kernel
 def _attention(times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks) -> _Attention:
-    """Return what attention takes on the slowest rank."""
+    """Return the time of attention on the slowest rank."""
     slowest = _Attention(0.0, 0.0)
     for rank in range(batch.ranks):
         decoding, decode, prefill = ranks.decoding[rank], 0.0, 0.0
         if decoding and not ranks.pauses[rank]:
             mean = contexts(batch, ranks, rank) / decoding
             decode = decode_line(times, batch.times, float(decoding), mean).seconds
-        for place in range(decoding, decoding + ranks.chunks[rank]):
-            i = ranks.running[rank, place]
-            before = float(requests.found[i] + requests.computed[i])
-            chunk = float(ranks.take[rank, place])
-            prefill += prefill_time(times, batch.times, chunk, before, place == decoding)
+        for index in range(decoding, decoding + ranks.chunks[rank]):
+            i = ranks.running[rank, index]
+            before = float(requests.cached[i] + requests.computed[i])
+            chunk = float(ranks.chunk[rank, index])
+            prefill += prefill_time(times, batch.times, chunk, before, index == decoding)
         if decode + prefill > slowest.decode + slowest.prefill:
             slowest = _Attention(decode, prefill)
     return slowest
 
 
 @lean_kernel
-def _stretch(
-    times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks, rest: _Rest, span: Span
-) -> _Stretch:
-    """Return the next iterations that are alike.
+def _decode_steps(
+    times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks, fixed: _FixedTimes, span: Span
+) -> _DecodeSteps:
+    """Return the next iterations whose times are an arithmetic series.
 
-    No request starts or ends before the last of them ends, the same rank is the slowest on one straight
-    piece of the table, and the same stage sets the pace.
+    No request starts or ends before the last iteration ends, the same rank is the slowest within a linear
+    interval of the table, and the same stage is the bottleneck.
     """
     count, slowest, value, slope = _NEVER, 0, -1.0, 0.0
     for rank in range(batch.ranks):
         decoding = ranks.decoding[rank]
         if decoding == 0:
             continue
-        count = min(count, ranks.soonest[rank] - ranks.passes[rank])
+        count = min(count, ranks.next_end[rank] - ranks.passes[rank])
         total = contexts(batch, ranks, rank)
         if not batch.reserves and ranks.started[rank] > 1:
-            room = batch.capacity - total - ranks.prompts[rank] + CLOSE
+            room = batch.capacity - total - ranks.prompts[rank] + TOLERANCE
             count = min(count, int(room / (batch.per_pass * decoding)) + 1)
         mean = total / decoding
         line = decode_line(times, batch.times, float(decoding), mean)
@@ -193,39 +193,39 @@ def _stretch(
             slowest, value, slope = rank, line.seconds, line.slope * batch.per_pass
     count = max(count, 1)
     if batch.ranks > 1:
-        count = _while_slowest(times, batch, ranks, slowest, count)
-    layers = rest.shared + value
-    steepness = _steepness(batch.pipeline, layers, rest.head)
-    while count > 1 and _steepness(batch.pipeline, layers + slope * (count - 1), rest.head) != steepness:
+        count = _steps_while_slowest(times, batch, ranks, slowest, count)
+    layers = fixed.shared + value
+    steepness = _steepness(batch.pipeline, layers, fixed.head)
+    while count > 1 and _steepness(batch.pipeline, layers + slope * (count - 1), fixed.head) != steepness:
         count = (count + 1) // 2 if count > 2 else 1
-    first = rest.total + value + stall_time(batch.pipeline, layers, rest.head)
+    first = fixed.total + value + stall_time(batch.pipeline, layers, fixed.head)
     arrival = min(next_arrival(batch, requests, ranks, span.now, True), span.until)
-    return _Stretch(value, slope, _until(arrival - span.now, first, slope * steepness, count))
+    return _DecodeSteps(value, slope, _steps_before(arrival - span.now, first, slope * steepness, count))
 
 
 @lean_kernel
-def _while_slowest(times: PassTimes, batch: Batch, ranks: Ranks, slowest: int, count: int) -> int:
-    """Return for how many of `count` iterations a rank stays the slowest: at both ends of straight lines."""
+def _steps_while_slowest(times: PassTimes, batch: Batch, ranks: Ranks, slowest: int, count: int) -> int:
+    """Return for how many of `count` iterations a rank stays the slowest: checked at both ends of lines."""
     while count > 1:
         most, last = -1.0, -1.0
         for rank in range(batch.ranks):
             decoding = ranks.decoding[rank]
             if decoding:
                 mean = contexts(batch, ranks, rank) / decoding + batch.per_pass * (count - 1)
-                takes = decode_line(times, batch.times, float(decoding), mean).seconds
-                most = max(most, takes)
-                last = takes if rank == slowest else last
-        if last >= most * (1.0 - 1e-13):  # ranks that are alike differ by rounding
+                seconds = decode_line(times, batch.times, float(decoding), mean).seconds
+                most = max(most, seconds)
+                last = seconds if rank == slowest else last
+        if last >= most * (1.0 - 1e-13):  # equal ranks differ by rounding
             return count
         count = (count + 1) // 2 if count > 2 else 1
     return count
 
 
 @lean_kernel
-def _until(seconds: float, first: float, slope: float, count: int) -> int:
-    """Return how many iterations, of `count`, have to end before so many seconds are over.
+def _steps_before(seconds: float, first: float, slope: float, count: int) -> int:
+    """Return how many iterations, of `count`, start before a time is over [s].
 
-    first: what the first takes [s]; slope: what each takes more than the one before [s].
+    first: time of the first iteration [s]; slope: increase from each iteration to the next [s].
     """
     if count * first + 0.5 * slope * count * (count - 1) < seconds:
         return count

@@ -1,4 +1,4 @@
-"""What simulated requests see within a window: latencies, rates, how many decode or wait."""
+"""Metrics of simulated requests within a window: latencies, rates, how many decode or wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Columns, Floats
 from fastflow.performance.serving.requests.load import Loads
-from fastflow.performance.serving.simulator.window import Ended, Window, state_of
+from fastflow.performance.serving.simulator.window import EndedRequests, Window, state_of
 
 
 class Latency(NamedTuple):
@@ -18,7 +18,7 @@ class Latency(NamedTuple):
     mean: Floats
     median: Floats
     p99: Floats
-    percentile: Floats  # at `loads.percentile`, of 0 the least
+    percentile: Floats  # at `loads.percentile`; 0: the minimum
 
     def columns(self, name: str) -> Columns:
         """Return its columns by name; name: of the time."""
@@ -32,14 +32,14 @@ _TIMES = ("ttft", "tpot")
 
 
 class RequestMetrics(NamedTuple):
-    """What requests see; shape (points,).
+    """Metrics of requests; shape (points,).
 
     Times are of requests that are sent in the window, rates of those that end in it.
     """
 
     ttft: Latency  # from sending to the first token
-    tpot: Latency  # from the first to the last token, for each after the first, of requests with several
-    requests_per_s: Floats  # all requests over the time until the last one ends; or ends in the window
+    tpot: Latency  # time per token after the first, of requests with several
+    requests_per_s: Floats  # requests that end in the window over its duration, or all over that of the run
     decoding: Floats  # requests that decode, mean over time
     queue: Floats  # requests that have not started, mean over time
     stationary: Floats  # 1: an open loop at random times is; 0: it is not; NaN: no such loop
@@ -65,26 +65,28 @@ def no_metrics(points: int) -> RequestMetrics:
 
 
 @kernel
-def write_metrics(ended: Ended, window: Window, loads: Loads, point: int, out: RequestMetrics) -> None:
-    """Write what a point's requests see."""
+def write_metrics(
+    ended: EndedRequests, window: Window, loads: Loads, point: int, out: RequestMetrics
+) -> None:
+    """Write the metrics of a point's requests."""
     ttft, tpot = np.empty(ended.end.size), np.empty(ended.end.size)
-    measured, answered, ends, decoding, wait = 0, 0, 0, 0.0, 0.0
+    num_ttft, num_tpot, ends, decoding, waiting = 0, 0, 0, 0.0, 0.0
     for i in range(ended.end.size):
         if is_measured(window, ended.sent[i]):
-            ttft[measured] = ended.first[i] - ended.sent[i]
-            measured += 1
+            ttft[num_ttft] = ended.first[i] - ended.sent[i]
+            num_ttft += 1
             if ended.osl[i] > 1:
-                tpot[answered] = (ended.end[i] - ended.first[i]) / (ended.osl[i] - 1)
-                answered += 1
+                tpot[num_tpot] = (ended.end[i] - ended.first[i]) / (ended.osl[i] - 1)
+                num_tpot += 1
         ends += is_measured(window, ended.end[i])
-        decoding += inside(window, ended.begin[i], ended.end[i])
-        wait += inside(window, ended.sent[i], ended.admitted[i])
-    lasts, percentile = window.end - window.start, loads.percentile[point]
-    _write_latency(ttft[:measured], percentile, point, out.ttft)
-    _write_latency(tpot[:answered], percentile, point, out.tpot)
-    out.requests_per_s[point] = ends / lasts
-    out.decoding[point] = decoding / lasts
-    out.queue[point] = wait / lasts
+        decoding += overlap(window, ended.begin[i], ended.end[i])
+        waiting += overlap(window, ended.sent[i], ended.admitted[i])
+    duration, percentile = window.end - window.start, loads.percentile[point]
+    _write_latency(ttft[:num_ttft], percentile, point, out.ttft)
+    _write_latency(tpot[:num_tpot], percentile, point, out.tpot)
+    out.requests_per_s[point] = ends / duration
+    out.decoding[point] = decoding / duration
+    out.queue[point] = waiting / duration
     state = state_of(ended, window, loads, point)
     out.stationary[point] = state.stationary
     out.overload[point] = state.overload
@@ -92,13 +94,13 @@ def write_metrics(ended: Ended, window: Window, loads: Loads, point: int, out: R
 
 @lean_kernel
 def is_measured(window: Window, when: float) -> bool:
-    """Say whether a time lies in the window [s]."""
+    """Say whether a time is in the window [s]."""
     return bool(window.is_whole or window.start <= when < window.end)
 
 
 @lean_kernel
-def inside(window: Window, start: float, end: float) -> float:
-    """Return how much of a time lies in the window [s]."""
+def overlap(window: Window, start: float, end: float) -> float:
+    """Return how much of an interval is in the window [s]."""
     return max(0.0, min(end, window.end) - max(start, window.start))
 
 
@@ -116,8 +118,8 @@ def _write_latency(values: Floats, percentile: float, point: int, out: Latency) 
 
 @lean_kernel
 def percentile_of(ordered: Floats, percentile: float) -> float:
-    """Return a percentile of values, the least first; between neighbours as a straight line."""
-    place = percentile / 100.0 * (ordered.size - 1)
-    low = int(place)
+    """Return a percentile of sorted values; linear between neighbours."""
+    position = percentile / 100.0 * (ordered.size - 1)
+    low = int(position)
     high = min(low + 1, ordered.size - 1)
-    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+    return float(ordered[low] + (position - low) * (ordered[high] - ordered[low]))

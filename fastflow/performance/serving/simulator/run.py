@@ -1,6 +1,6 @@
-"""A server simulated: every request of a benchmark, from sending to its last token.
+"""Simulation of a server: every request of a load, from sending to its last token.
 
-An open loop at random times goes on until it is stationary, and is measured without its ramp and its drain
+An open loop at random times is extended until it is stationary, and measured without its ramp and its drain
 (window.py).
 """
 
@@ -38,21 +38,27 @@ from fastflow.performance.serving.simulator.scheduler import (
     requests_of,
     send,
 )
-from fastflow.performance.serving.simulator.window import Ended, Window, bounds_of, longer_run, window_of
+from fastflow.performance.serving.simulator.window import (
+    EndedRequests,
+    Window,
+    bounds_of,
+    longer_run,
+    window_of,
+)
 
 
 class Simulated(NamedTuple):
-    """What requests see, and what iterations are made of; shape (points,).
+    """Metrics of requests and of iterations; shape (points,).
 
-    All are 0 where the server does not take the load. Of an open loop at random times, what is in its window:
-    requests that are sent in it, ends, iterations that start in it.
+    All are 0 where the server refuses the load. Of an open loop at random times, metrics are of its window:
+    of requests that are sent in it, of ends, and of iterations that start in it.
     """
 
-    refused: Ints  # load.TAKEN, or why it has no result: TOO_LONG
+    refused: Ints  # load.TAKEN, or why a point has no result: TOO_LONG
     metrics: RequestMetrics
-    prefill_share: Floats  # of iterations: those that compute prompts
-    preemptions: Floats  # places lost
-    cache: Floats  # share of the cache that is held, mean over time
+    prefill_share: Floats  # share of iterations that compute prompts
+    preemptions: Floats  # number of them
+    cache: Floats  # share of the cache in use, mean over time
 
 
 def simulate(times: PassTimes, servers: Servers, loads: Loads) -> Simulated:
@@ -75,9 +81,9 @@ def _simulate(times: PassTimes, servers: Servers, loads: Loads, out: Simulated) 
 def _simulate_requests(
     times: PassTimes, servers: Servers, loads: Loads, point: int, requests: int, out: Simulated
 ) -> int:
-    """Simulate so many requests of a point, slot by slot, and write what `Simulated` has of it.
+    """Simulate some requests of a point, slot by slot, and write its row of `Simulated`.
 
-    Returns how many requests are to be sent instead: then nothing is written. Else 0.
+    Returns 0; or how many requests a longer run has, which is needed: then nothing is written.
     """
     concurrency = loads.concurrency[point]
     isl, osl = lengths_sent(loads, point, requests)
@@ -89,37 +95,37 @@ def _simulate_requests(
     sent = sent_at(loads, point, requests)
     bounds = bounds_of(sent, is_random(loads, point))
     slots = min(servers.slots[point], requests, concurrency if is_closed else requests)
-    totals, ended = np.zeros((bounds.size - 1, TOTALS)), ended_of(requests)
+    totals, ended = np.zeros((bounds.size - 1, TOTALS)), empty_ended(requests)
     clients = concurrency if is_closed else requests
-    number, done = np.arange(requests), 0
+    number, num_ended = np.arange(requests), 0
     for slot in range(slots):
-        mine = np.flatnonzero(number % clients % slots == slot)
+        members = np.flatnonzero(number % clients % slots == slot)
         batch = batch_of(servers, point, is_closed)
         share = concurrency // slots + (1 if slot < concurrency % slots else 0)
-        of_slot = requests_of(isl[mine], osl[mine], sent[mine], loads.prefix[point])
-        ranks = ranks_of(batch.ranks, mine.size, batch.most)
-        _run(times, batch, of_slot, ranks, share if is_closed else mine.size, bounds, totals)
-        _keep(ended, of_slot, mine, done)
-        done += mine.size
+        slot_requests = requests_of(isl[members], osl[members], sent[members], loads.prefix[point])
+        ranks = ranks_of(batch.ranks, members.size, batch.most)
+        _run(times, batch, slot_requests, ranks, share if is_closed else members.size, bounds, totals)
+        _append_ended(ended, slot_requests, members, num_ended)
+        num_ended += members.size
     window = window_of(ended, bounds, loads.rate[point])
-    more = longer_run(window, loads, point, requests)
-    if more == 0:
+    next_run = longer_run(window, loads, point, requests)
+    if next_run == 0:
         write_metrics(ended, window, loads, point, out.metrics)
         _write_iterations(servers, point, totals[window.first : window.last], window, out)
-    return more
+    return next_run
 
 
 @kernel
-def ended_of(requests: int) -> Ended:
-    """Return room for so many requests."""
+def empty_ended(requests: int) -> EndedRequests:
+    """Return an empty table for some requests."""
     number, osl = np.empty(requests, dtype=np.int64), np.empty(requests, dtype=np.int64)
     sent, admitted, first = np.empty(requests), np.empty(requests), np.empty(requests)
-    return Ended(number, osl, sent, admitted, first, first, np.empty(requests), np.empty(requests))
+    return EndedRequests(number, osl, sent, admitted, first, first, np.empty(requests), np.empty(requests))
 
 
 @kernel
-def _keep(ended: Ended, requests: Requests, number: Ints, start: int) -> None:
-    """Write a slot's requests behind those of the slots before it."""
+def _append_ended(ended: EndedRequests, requests: Requests, number: Ints, start: int) -> None:
+    """Append a slot's requests to those of the slots before it."""
     stop = start + number.size
     ended.number[start:stop], ended.osl[start:stop] = number, requests.osl
     ended.sent[start:stop], ended.admitted[start:stop] = requests.sent, requests.admitted
@@ -129,11 +135,11 @@ def _keep(ended: Ended, requests: Requests, number: Ints, start: int) -> None:
 
 @kernel
 def _write_iterations(servers: Servers, point: int, rows: Floats, window: Window, out: Simulated) -> None:
-    """Write what iterations that start in the window are made of; rows: of totals, (parts, TOTALS)."""
-    totals, lasts = rows.sum(axis=0), window.end - window.start
+    """Write the metrics of iterations that start in the window; rows: of totals, (parts, TOTALS)."""
+    totals, duration = rows.sum(axis=0), window.end - window.start
     out.prefill_share[point] = totals[WITH_PREFILL] / max(totals[ITERATIONS], 1.0)
     out.preemptions[point] = totals[PREEMPTIONS]
-    out.cache[point] = totals[CACHE] / (lasts * servers.ranks[point] * servers.capacity[point])
+    out.cache[point] = totals[CACHE] / (duration * servers.ranks[point] * servers.capacity[point])
 
 
 @lean_kernel
@@ -148,7 +154,7 @@ def _run(
 ) -> None:
     """Run a slot until all of its requests have ended; adds to the totals, a row for each part.
 
-    at_once: requests that are sent without waiting for others to end; bounds: when parts start, and inf [s].
+    at_once: requests that are sent at the start; bounds: when parts start, and inf [s].
     """
     count, part = requests.isl.size, 0
     sent, ended, now = 0, 0, 0.0
@@ -164,15 +170,15 @@ def _run(
             for rank in range(batch.ranks):
                 row[PREEMPTIONS] += preempt(batch, requests, ranks, rank)
         has_prompts = compose(batch, requests, ranks, now)
-        took = step(times, batch, requests, ranks, has_prompts, Span(now, until), row)
-        if took.passes == 0:
+        steps = step(times, batch, requests, ranks, has_prompts, Span(now, until), row)
+        if steps.passes == 0:
             now = next_arrival(batch, requests, ranks, -1.0, False)
             continue
-        now += took.seconds
+        now += steps.seconds
         before = ended
         for rank in range(batch.ranks):
-            ended += advance(batch, requests, ranks, rank, took.passes, now)
-        for _ in range(min(ended - before, count - sent)):  # of an open loop all have been sent
+            ended += advance(batch, requests, ranks, rank, steps.passes, now)
+        for _ in range(min(ended - before, count - sent)):  # an open loop has sent all
             requests.sent[sent] = now
             send(ranks, batch, sent)
             sent += 1

@@ -1,16 +1,17 @@
-"""Which part of a simulated open loop is measured: its stationary state, without the ramp and the drain.
+"""The measured part of a simulated open loop: its stationary state, without the ramp and the drain.
 
-A server is empty when the first request is sent, and drains when the last one has been. Arrivals are cut into
-parts of as many requests each. The ramp lasts until those of the first part have ended, and is cut off where
-the marginal standard error of what is left is least (MSER: White, Simulation 69, 1997), at the latest in the
-middle: of means over parts of a request's whole time for each token of its answer. Parts with a request that
-ends after the last one was sent are the drain. What lies between is stationary if it lasts several times as
-long as a request, both of its halves agree, as many requests end as are sent, and the mean is exact.
+A server is empty when the first request is sent, and drains when the last one has been. Arrivals are split
+into parts with equal numbers of requests. The ramp lasts until the requests of the first part have ended, and
+is truncated where the marginal standard error of the rest is least (MSER: White, Simulation 69, 1997), at the
+latest in the middle. The error is that of the parts' means of a request's time per token of its answer. Parts
+with a request that ends after the last one was sent are the drain. The rest is stationary if it lasts several
+times as long as a request, both of its halves agree, as many requests end as are sent, and the mean has a
+small error.
 
 Where in the second half of all arrivals fewer requests end than 95% of those that are sent, by more than
-chance, the server is overloaded: there is no stationary state, and that half is what is measured. It lasts
-several times as long as a request is served, so that it is no ramp; less is enough where ever more
-wait to start.
+chance, the server is overloaded: there is no stationary state, and that half is measured. It must last
+several times as long as a request is served, so that it is not the ramp; less is enough where the queue
+grows.
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.requests.load import Loads, is_random
 
 PARTS = 32
-"""Of the arrivals of an open loop: batch means."""
+"""Parts of the arrivals of an open loop, for batch means."""
 FEWEST_PARTS = 8
-"""Between ramp and drain: of fewer, the whole run is measured. MSER truncates none of the last 5."""
+"""Fewest parts between ramp and drain, or the whole run is measured. MSER truncates none of the last 5."""
 SPANS = 5.0
-"""Times that the window lasts as long as a request, at least."""
+"""Least duration of the window, in times of a request."""
 OVERLOAD_SPANS, WAITING_SPANS = 8.0, 2.0
-"""Times that the second half of the arrivals lasts as long as a request is served, at least, of an overload:
-where fewer requests end than are sent, and where ever more wait."""
-AGREE = 0.05
-"""By how much of their mean both halves may differ, and what ends a second from what is sent."""
-EXACT = 0.05
-"""Standard error of the mean over the parts, in it, at most."""
+"""Least duration of the second half of the arrivals in an overload, in service times of a request: where
+fewer requests end than are sent, and where the queue grows."""
+MAX_DIFFERENCE = 0.05
+"""Largest relative difference of both halves' means, and of the rates of ends and arrivals."""
+MAX_ERROR = 0.05
+"""Largest relative standard error of the mean over the parts."""
 SERVED = 0.95
-"""Share of what is sent that is served at least, where a server carries the load."""
+"""Least share of the requests sent that end, where a server carries the load."""
 ROUNDING = 1e-12
-"""Squared variation of a mean that counts as none."""
+"""Squared relative variation that counts as rounding."""
 LONGEST = 4
-"""Times the most requests of a run, where servers hold so many that it has to be longer."""
+"""Factor on the most requests of a run, where so many are on the servers that it has to be longer."""
 SIGMAS = 4.0
-"""Standard deviations of a Poisson number of arrivals by which ends are fewer, of an overload."""
+"""Least deficit of ends in an overload, in standard deviations of a Poisson number of arrivals."""
 
 
-class Ended(NamedTuple):
+class EndedRequests(NamedTuple):
     """Requests that have ended; (requests,). Times in s."""
 
     number: Ints  # in the order of sending
@@ -57,41 +58,41 @@ class Ended(NamedTuple):
     first: Floats  # its first token
     begin: Floats  # when it starts to decode
     end: Floats
-    service: Floats  # its time on servers, without waiting for a place
+    service: Floats  # its time on servers, without queueing
 
 
 class Window(NamedTuple):
-    """What is measured."""
+    """The measured time of a run."""
 
     start: float  # [s]
     end: float  # [s]
-    first: int  # of the rows of totals
-    last: int  # behind the last one
+    first: int  # row of totals
+    last: int  # behind the last row
     is_whole: bool  # the whole run, with ramp and drain
     is_stationary: bool
     is_overload: bool
-    service: float  # a request's time on servers in the second half of the arrivals, mean [s]
+    service: float  # mean time on servers of requests in the second half of the arrivals [s]
 
 
 class State(NamedTuple):
     """The state of an open loop."""
 
-    stationary: float  # 1: an open loop at random times is; 0: it is not; NaN: no such loop
+    stationary: float  # 1: an open loop at random times is; 0: it is not; NaN: another loop
     overload: float  # requests a second that are sent, where fewer are served; else 0
 
 
 class _Half(NamedTuple):
     """The second half of the arrivals."""
 
-    service: float  # a request's time on servers, mean [s]
+    service: float  # mean time on servers of requests [s]
     is_overload: bool
 
 
-class _Spread(NamedTuple):
-    """How far values lie apart."""
+class _Variation(NamedTuple):
+    """Mean and variation of values."""
 
     mean: float
-    squares: float  # sum of squared deviations from it
+    squares: float  # sum of squared deviations from the mean
 
 
 @lean_kernel
@@ -118,8 +119,8 @@ def bounds_of(sent: Floats, is_random: bool) -> Floats:
 
 
 @kernel
-def window_of(ended: Ended, bounds: Floats, rate: float) -> Window:
-    """Return what is measured: of arrivals without parts the whole run; rate: of sending [1/s]."""
+def window_of(ended: EndedRequests, bounds: Floats, rate: float) -> Window:
+    """Return the measured window: the whole run of arrivals without parts; rate: of arrivals [1/s]."""
     parts, size = bounds.size - 2, part_size(ended.end.size)
     if parts == 0:
         return _whole_run(ended, 1, ended.service.mean())
@@ -142,26 +143,31 @@ def window_of(ended: Ended, bounds: Floats, rate: float) -> Window:
         return _whole_run(ended, parts + 1, half.service)
     ramp = _ramp(time[filled:complete] / tokens[filled:complete])
     first = filled + min(ramp, (complete - filled) // 2)
-    whole = time[first:complete].sum() / ((complete - first) * size)
+    request_s = time[first:complete].sum() / ((complete - first) * size)
     middle = (first + complete) // 2
     before = time[first:middle].sum() / tokens[first:middle].sum()
     after = time[middle:complete].sum() / tokens[middle:complete].sum()
-    is_long = bounds[complete] - bounds[first] >= SPANS * whole
-    is_even = abs(before - after) <= AGREE * 0.5 * (before + after)
-    ends, sends = _ends(ended, bounds[first], bounds[complete]), rate * (bounds[complete] - bounds[first])
-    is_even = is_even and abs(ends - sends) <= AGREE * sends
-    is_stationary = is_long and is_even and _error(time[first:complete] / tokens[first:complete]) <= EXACT
+    is_long_enough = bounds[complete] - bounds[first] >= SPANS * request_s
+    is_even = abs(before - after) <= MAX_DIFFERENCE * 0.5 * (before + after)
+    ends, sends = (
+        _num_ended(ended, bounds[first], bounds[complete]),
+        rate * (bounds[complete] - bounds[first]),
+    )
+    is_even = is_even and abs(ends - sends) <= MAX_DIFFERENCE * sends
+    is_stationary = (
+        is_long_enough and is_even and _error(time[first:complete] / tokens[first:complete]) <= MAX_ERROR
+    )
     return Window(bounds[first], bounds[complete], first, complete, False, is_stationary, False, half.service)
 
 
 @kernel
-def _whole_run(ended: Ended, rows: int, service: float) -> Window:
+def _whole_run(ended: EndedRequests, rows: int, service: float) -> Window:
     """Return the window that is a whole run; rows: of totals."""
     return Window(0.0, ended.end.max(), 0, rows, True, False, False, service)
 
 
 @lean_kernel
-def _ends(ended: Ended, start: float, stop: float) -> int:
+def _num_ended(ended: EndedRequests, start: float, stop: float) -> int:
     """Return how many requests end from `start` to `stop` [s]."""
     ends = 0
     for i in range(ended.end.size):
@@ -170,30 +176,30 @@ def _ends(ended: Ended, start: float, stop: float) -> int:
 
 
 @lean_kernel
-def _spread(values: Floats, first: int, rounding: float) -> _Spread:
-    """Return how far values from `first` on lie apart; rounding: squared variation that there is at least."""
-    rest = values.size - first
+def _variation(values: Floats, first: int, rounding: float) -> _Variation:
+    """Return the variation of values from `first` on; rounding: least squared relative variation."""
+    count = values.size - first
     mean = 0.0
     for i in range(first, values.size):
-        mean += values[i] / rest
+        mean += values[i] / count
     squares = rounding * mean * mean
     for i in range(first, values.size):
         squares += (values[i] - mean) ** 2
-    return _Spread(mean, squares)
+    return _Variation(mean, squares)
 
 
 @lean_kernel
 def _error(means: Floats) -> float:
-    """Return the standard error of the mean of means over parts, in it."""
-    spread = _spread(means, 0, 0.0)
-    return sqrt(spread.squares) / (means.size * spread.mean)
+    """Return the relative standard error of the mean of parts' means."""
+    variation = _variation(means, 0, 0.0)
+    return sqrt(variation.squares) / (means.size * variation.mean)
 
 
 @lean_kernel
-def _second_half(ended: Ended, start: float, stop: float, rate: float) -> _Half:
-    """Return how long requests are served that are sent in a time, and whether it is an overload.
+def _second_half(ended: EndedRequests, start: float, stop: float, rate: float) -> _Half:
+    """Return the service time of requests sent from `start` to `stop` [s], and whether they are an overload.
 
-    start, stop: of the time [s]. Requests that happen to be more than their rate makes overload nothing.
+    Arrivals that exceed their rate by chance do not count as overload.
     """
     sends, waiting, service = 0, 0, 0.0
     for i in range(ended.end.size):
@@ -202,41 +208,41 @@ def _second_half(ended: Ended, start: float, stop: float, rate: float) -> _Half:
             service += ended.service[i]
         waiting += ended.admitted[i] > stop
         waiting -= ended.sent[i] < start < ended.admitted[i]
-    service, sends = service / sends, sends - 1  # the last one is sent when it stops
+    service, sends = service / sends, sends - 1  # the last request is sent at `stop`
     chance = max(0.0, sends - rate * (stop - start))
-    many, spans = max((1.0 - SERVED) * sends, SIGMAS * sqrt(sends)), (stop - start) / service
-    is_short = sends - chance - _ends(ended, start, stop) > many and spans >= OVERLOAD_SPANS
-    return _Half(service, is_short or (waiting - chance > many and spans >= WAITING_SPANS))
+    deficit, spans = max((1.0 - SERVED) * sends, SIGMAS * sqrt(sends)), (stop - start) / service
+    is_short = sends - chance - _num_ended(ended, start, stop) > deficit and spans >= OVERLOAD_SPANS
+    return _Half(service, is_short or (waiting - chance > deficit and spans >= WAITING_SPANS))
 
 
 @lean_kernel
 def _ramp(means: Floats) -> int:
-    """Return how many of the first parts are cut off: the fewest for which the standard error is least."""
+    """Return how many of the first parts are truncated: the fewest with the least standard error."""
     best, least = 0, np.inf
     for first in range(max(1, means.size - 4)):
-        rest = means.size - first
-        squares = _spread(means, first, ROUNDING).squares
-        if squares / (rest * rest) < least:
-            best, least = first, squares / (rest * rest)
+        remaining = means.size - first
+        squares = _variation(means, first, ROUNDING).squares
+        if squares / (remaining * remaining) < least:
+            best, least = first, squares / (remaining * remaining)
     return best
 
 
 @kernel
-def state_of(ended: Ended, window: Window, loads: Loads, point: int) -> State:
+def state_of(ended: EndedRequests, window: Window, loads: Loads, point: int) -> State:
     """Return the state of a point's run."""
     if is_random(loads, point):
         rate = loads.rate[point]
         return State(1.0 if window.is_stationary else 0.0, rate if window.is_overload else 0.0)
     last_sent = ended.sent.max()
-    is_overload = loads.concurrency[point] == 0 and _is_backlog(ended, last_sent)
+    is_overload = loads.concurrency[point] == 0 and _has_backlog(ended, last_sent)
     return State(np.nan, ended.end.size / last_sent if is_overload else 0.0)
 
 
 @lean_kernel
-def _is_backlog(ended: Ended, last_sent: float) -> bool:
-    """Say whether a server falls behind requests that are sent when a file says.
+def _has_backlog(ended: EndedRequests, last_sent: float) -> bool:
+    """Say whether a server falls behind requests that arrive at the times of a file.
 
-    More than 5% of them wait to start when the last one is sent, by more than chance.
+    More than 5% of the requests wait to start when the last request is sent, by more than chance.
     """
     waiting, requests = 0, ended.end.size
     for i in range(requests):
@@ -247,15 +253,15 @@ def _is_backlog(ended: Ended, last_sent: float) -> bool:
 
 @lean_kernel
 def longer_run(window: Window, loads: Loads, point: int, requests: int) -> int:
-    """Return how many requests are sent next in a run that goes on until it is stationary; 0: it has ended.
+    """Return how many requests the next, longer run has, until a run is stationary; 0: no further run.
 
-    requests: of this run. The longest one has `loads.most`, or more where so many are on the servers that an
-    overload does not show in them, up to LONGEST times as many.
+    requests: of this run. The longest run has `loads.most`, or more where so many are on the servers that an
+    overload does not show, up to LONGEST times as many.
     """
     most = loads.most[point]
     if most == 0 or not is_random(loads, point) or window.is_stationary or window.is_overload:
         return 0
-    served = window.service * loads.rate[point]  # at a time, by Little's law
+    served = window.service * loads.rate[point]  # requests on servers at a time, by Little's law
     longest = np.floor(min(float(LONGEST * most), max(float(most), 2.5 * OVERLOAD_SPANS * served)))
     if requests >= longest:
         return 0

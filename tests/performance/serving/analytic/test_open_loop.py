@@ -1,4 +1,4 @@
-"""Open loops: the stationary state, overloads, the same verdict of both forms at any share of capacity."""
+"""Open loops: the stationary state, overloads, the same verdict of both methods at any share of capacity."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.overload import is_overload
 from fastflow.performance.serving.requests.load import TAKEN, TOO_MANY
 from fastflow.performance.serving.simulator.run import simulate
-from fastflow.performance.serving.slo import is_late
+from fastflow.performance.serving.slo import is_slo_violation
 from tests.support.commands import report
 from tests.support.servers import likely, loads, realistic, servers
 
@@ -50,7 +50,7 @@ def capacity(point):
 
 
 def drawn(count, seed):
-    """Return servers of some places, loads of closed loops of a few more, and open ones at their capacity."""
+    """Return servers, loads of closed loops with a few more requests than fit, and open ones at capacity."""
     random, rows = np.random.default_rng(seed), []
     while len(rows) < count:
         server, load = likely(random)
@@ -59,47 +59,47 @@ def drawn(count, seed):
             rows.append((server, load, int(1.3 * places) + 2))
     table = servers(*(server for server, _, _ in rows))
     full = [load | {"concurrency": n, "rate": 0.0, "requests": 12 * n, "most": 0} for _, load, n in rows]
-    takes = simulate(realistic(), table, loads(*full)).metrics.requests_per_s
-    return table, loads(*(load | {"concurrency": 0, "requests": 1000} for _, load, _ in rows)), takes
+    served = simulate(realistic(), table, loads(*full)).metrics.requests_per_s
+    return table, loads(*(load | {"concurrency": 0, "requests": 1000} for _, load, _ in rows)), served
 
 
 @pytest.mark.parametrize(
     ("count", "shares", "most"),
     [(12, (0.5, 1.3), 16384), pytest.param(150, (0.5, 0.8, 1.3), 65536, marks=pytest.mark.long)],
 )
-def test_both_forms_have_the_same_verdict_and_near_times(count, shares, most):
+def test_both_methods_have_the_same_verdict_and_near_times(count, shares, most):
     """Closed loops that burst and drain do not tell the capacity of a drawn server to a few percent."""
     times = realistic()
-    table, load, takes = drawn(count, 5)
+    table, load, served = drawn(count, 5)
     for share in shares:
-        own = load._replace(rate=share * takes, most=np.full(count, most))
-        fast, whole = steady(times, table, own), simulate(times, table, own)
-        assert (whole.refused == TAKEN).all()
-        seen = whole.metrics
-        overload = seen.overload > 0
+        shared_load = load._replace(rate=share * served, most=np.full(count, most))
+        fast, simulated = steady(times, table, shared_load), simulate(times, table, shared_load)
+        assert (simulated.refused == TAKEN).all()
+        metrics = simulated.metrics
+        overload = metrics.overload > 0
         assert overload.mean() == (share > 1.0) or (share == 0.8 and overload.mean() < 0.05)
         near = fast.near & (fast.refused == TAKEN)
         assert not (near & overload).any()
         assert fast.near[fast.refused == TOO_MANY].sum() == 0
-        error = fast.tpot_s[near] / seen.tpot.mean[near] - 1
+        error = fast.tpot_s[near] / metrics.tpot.mean[near] - 1
         assert np.abs(error).max(initial=0.0) < 0.08
-        steady_ones = seen.stationary > 0
-        assert steady_ones.mean() > 0.9 or share > 1.0
-        both = near & steady_ones
-        assert seen.requests_per_s[both] == pytest.approx(own.rate[both], rel=0.1)
-        assert seen.decoding[both] == pytest.approx(fast.decoding[both], rel=0.1)
+        stationary = metrics.stationary > 0
+        assert stationary.mean() > 0.9 or share > 1.0
+        both = near & stationary
+        assert metrics.requests_per_s[both] == pytest.approx(shared_load.rate[both], rel=0.1)
+        assert metrics.decoding[both] == pytest.approx(fast.decoding[both], rel=0.1)
 
 
-def test_a_load_is_carried_or_an_overload_whatever_the_form():
-    """The first 1,000 requests see nothing of the stationary state, in which 4,000 are in flight."""
+def test_a_load_is_carried_or_an_overload_in_both_methods():
+    """The first 1,000 requests are not in the stationary state, in which 4,000 are in flight."""
     for rate, carried in ((78.0, True), (150.0, False)):
-        fast, whole = (open_loop(GPT, rate, *more) for more in ((), ("serve.simulate=true",)))
-        assert fast["feasible"] == whole["feasible"] == carried
-        assert fast["tpot_s"] == pytest.approx(whole["tpot_s"], rel=0.08)
-        assert whole["stationary"] == carried
+        fast, simulated = (open_loop(GPT, rate, *more) for more in ((), ("serve.simulate=true",)))
+        assert fast["feasible"] == simulated["feasible"] == carried
+        assert fast["tpot_s"] == pytest.approx(simulated["tpot_s"], rel=0.08)
+        assert simulated["stationary"] == carried
         if carried:
-            assert whole["requests_per_s"] == pytest.approx(rate, rel=0.03)
-            assert whole["batch_in_flight"] == pytest.approx(rate * 1023 * whole["tpot_s"], rel=0.03)
+            assert simulated["requests_per_s"] == pytest.approx(rate, rel=0.03)
+            assert simulated["batch_in_flight"] == pytest.approx(rate * 1023 * simulated["tpot_s"], rel=0.03)
     short = open_loop(GPT, 78.0, "serve.simulate=true", "serve.requests=1000")
     assert not short["stationary"]
     assert short["feasible"]  # so short a run says nothing of an overload
@@ -125,40 +125,44 @@ def test_the_best_layout_carries_the_load():
 @pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
 def test_loads_at_shares_of_capacity(point):
-    """Open and closed, simulated or as the fast form decides."""
+    """Open and closed, simulated or as the analytic form decides."""
     most = capacity(point)
     for share in (*CARRIED, TOO_MUCH):
-        fast, whole = (open_loop(point, share * most, *more) for more in ((), ("serve.simulate=true",)))
-        assert fast["feasible"] == whole["feasible"] == (share < 1), (share, fast["reason"], whole["reason"])
-        assert "(overload)" in whole["reason"] or share < 1
-        if share < 1 and whole["stationary"]:
-            assert fast["tpot_s"] == pytest.approx(whole["tpot_s"], rel=0.08)
-            assert whole["requests_per_s"] == pytest.approx(share * most, rel=0.05)
-        at_once = max(1, round(whole["batch_in_flight"]))
+        fast, simulated = (open_loop(point, share * most, *more) for more in ((), ("serve.simulate=true",)))
+        assert fast["feasible"] == simulated["feasible"] == (share < 1), (
+            share,
+            fast["reason"],
+            simulated["reason"],
+        )
+        assert "(overload)" in simulated["reason"] or share < 1
+        if share < 1 and simulated["stationary"]:
+            assert fast["tpot_s"] == pytest.approx(simulated["tpot_s"], rel=0.08)
+            assert simulated["requests_per_s"] == pytest.approx(share * most, rel=0.05)
+        at_once = max(1, round(simulated["batch_in_flight"]))
         both = [
-            fastflow.evaluate(*point, f"serve.concurrency={at_once}", f"serve.simulate={one}").iloc[0]
-            for one in ("false", "true")
+            fastflow.evaluate(*point, f"serve.concurrency={at_once}", f"serve.simulate={value}").iloc[0]
+            for value in ("false", "true")
         ]
-        assert all(one["feasible"] for one in both)
+        assert all(row["feasible"] for row in both)
         assert both[0]["tpot_s"] == pytest.approx(both[1]["tpot_s"], rel=0.08)
 
 
 def test_an_overload_meets_no_limit_and_screens_and_reports_say_overload(cli):
     """Whether its times so far are above their limits or not; grids and reports count it by itself."""
-    own = (*POINTS[1], "serve.concurrency=0", "serve.isl=512", "serve.osl=128")
+    point = (*POINTS[1], "serve.concurrency=0", "serve.isl=512", "serve.osl=128")
     limits = ("serve.slo.tpot='10 s','1 us'", "serve.rate=1 1/s,200 1/s")
-    rows = fastflow.evaluate(*own, *limits).sort_values(["serve.rate", "serve.slo.tpot"])
+    rows = fastflow.evaluate(*point, *limits).sort_values(["serve.rate", "serve.slo.tpot"])
     assert rows["meets_slo"].tolist() == [False, True, False, False]
     assert rows["simulated"].all()
     assert rows["stationary"].tolist() == [True, True, False, False]
-    assert [is_late(text) for text in rows["reason"]] == [True, False, False, False]
+    assert [is_slo_violation(text) for text in rows["reason"]] == [True, False, False, False]
     assert [is_overload(text) for text in rows["reason"]] == [False, False, True, True]
-    code, out, _ = cli(sweep, *own, "serve.slo.tpot='10 s'", "serve.rate='200 1/s'", "output=p")
+    code, out, _ = cli(sweep, *point, "serve.slo.tpot='10 s'", "serve.rate='200 1/s'", "output=p")
     assert code == 0
     assert any(line.startswith("per further token") and line.endswith("met so far") for line in out)
     assert any(line.startswith("Times are those seen so far") for line in out)
     code, out, _ = cli(
-        sweep, "-m", *own, limits[0], "serve.rate='1 1/s','200 1/s'", "columns=tpot_slo_s,*_slo", "output=g"
+        sweep, "-m", *point, limits[0], "serve.rate='1 1/s','200 1/s'", "columns=tpot_slo_s,*_slo", "output=g"
     )
     assert code == 0
     assert [line.split()[-2:] for line in out if line.startswith("point ")] == [["tpot_slo", "meets_slo"]]
@@ -169,9 +173,9 @@ def test_an_overload_meets_no_limit_and_screens_and_reports_say_overload(cli):
 
 
 def test_the_percentile_is_of_requests_of_the_window():
-    """What is compared with a limit is of the same requests as medians and 99th percentiles."""
-    own = (*POINTS[1], "serve.concurrency=0", "serve.rate=4 1/s", "serve.osl=128", "serve.slo.ttft='1 s'")
-    rows = fastflow.evaluate(*own, "serve.slo.percentile=0,50,99")
+    """The value compared with a limit is of the same requests as medians and 99th percentiles."""
+    point = (*POINTS[1], "serve.concurrency=0", "serve.rate=4 1/s", "serve.osl=128", "serve.slo.ttft='1 s'")
+    rows = fastflow.evaluate(*point, "serve.slo.percentile=0,50,99")
     assert rows["stationary"].all()
     assert rows["simulated"].tolist()[1:] == [True, True]
     compared = rows["ttft_slo_s"].tolist()
@@ -180,7 +184,7 @@ def test_the_percentile_is_of_requests_of_the_window():
     assert compared[1] < compared[2]
 
 
-def test_a_run_that_is_too_short_is_said_of_grids():
+def test_grids_report_runs_that_are_too_short():
     short = ("serve.concurrency=0", "serve.rate='2 1/s'", "serve.requests=100", "serve.simulate=true")
     frame = fastflow.evaluate(*POINTS[1], *short, "serve.osl=512,1024")
     assert not frame["stationary"].any()

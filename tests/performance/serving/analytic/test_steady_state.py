@@ -1,4 +1,4 @@
-"""The fast form of servers, against the simulation: how near it is, and where it is exact."""
+"""The analytic form of servers, against the simulation: how near it is, and where it is exact."""
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ from tests.performance.serving.simulator.test_run import random_load, random_ser
 from tests.support.checks import cases
 from tests.support.servers import likely, loads, many_likely, realistic, servers, unlikely
 
-SEEN = ("ttft_s", "tpot_s", "requests_per_s", "decoding", "cache")
-BOUNDS = {  # of errors where it is near: the median, what 19 of 20 are below, and all
+METRICS = ("ttft_s", "tpot_s", "requests_per_s", "decoding", "cache")
+BOUNDS = {  # of errors where it is near: the median, the 95th percentile, and the maximum
     "ttft_s": (0.015, 0.12, 0.5),
     "tpot_s": (0.002, 0.02, 0.08),
     "requests_per_s": (0.01, 0.05, 0.13),
@@ -25,19 +25,19 @@ BOUNDS = {  # of errors where it is near: the median, what 19 of 20 are below, a
 
 
 def errors(count, seed, draw):
-    """Return signed errors of the fast form where it says that it is near, and the share of points there."""
+    """Return signed errors of the analytic form at points that it marks as near, and their share."""
     (server, load), times = many_likely(count, seed, draw), realistic()
     got, expected = steady(times, server, load), simulate(times, server, load)
     at_once = got.decoding + server.ranks * server.slots
     requests = np.where(load.concurrency > 0, load.requests, np.maximum(load.requests, 16 * at_once))
-    longest = load.isl / (1 - 0.5 * load.spread)  # of whose simulation nobody would wait for the end
+    longest = load.isl / (1 - 0.5 * load.spread)  # whose simulation would take too long
     steps = requests * (1 + longest / server.budget)
     taken = (got.refused == TAKEN) & (expected.refused == TAKEN) & (steps <= MOST_STEPS)
     taken &= (load.concurrency > 0) | (expected.metrics.stationary > 0)
     near = taken & got.near
     simulated = columns_of(expected)
-    found = {name: getattr(got, name)[near] / simulated[name][near] - 1 for name in BOUNDS}
-    return found, near.sum() / taken.sum()
+    relative = {name: getattr(got, name)[near] / simulated[name][near] - 1 for name in BOUNDS}
+    return relative, near.sum() / taken.sum()
 
 
 @pytest.mark.parametrize(
@@ -45,19 +45,19 @@ def errors(count, seed, draw):
 )
 def test_where_it_says_so_it_is_near_the_simulation(draw, seed, least):
     """A token's time within 8%, of seeds that it was not made with."""
-    found, near = errors(1000, seed, draw)
+    relative, near = errors(1000, seed, draw)
     assert near > least
     for name, bounds in BOUNDS.items():
-        error = np.abs(found[name])
+        error = np.abs(relative[name])
         for share, most in zip((0.5, 0.95, 1.0), bounds, strict=True):
             assert np.quantile(error, share) < most, (name, share)
 
 
 @pytest.mark.long
 def test_it_has_no_bias():
-    found, _ = errors(600, 8, likely)
+    relative, _ = errors(600, 8, likely)
     for name in ("ttft_s", "tpot_s", "requests_per_s"):
-        assert abs(np.median(found[name])) < 0.01, name
+        assert abs(np.median(relative[name])) < 0.01, name
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_it_has_no_bias():
         ({"chunks": False, "budget": 1000}, {}),  # no iteration has room for a prompt
         ({}, {"requests": 100, "spread": 0.2}),  # no cycle is whole
         ({}, {"osl": 4.0}),
-        ({"most": 8}, {"concurrency": 0, "rate": 0.9, "requests": 1000}),  # most wait for a place
-        ({"slots": 4}, {"concurrency": 4, "requests": 40, "spread": 1.0}),  # stages end apart
+        ({"most": 8}, {"concurrency": 0, "rate": 0.9, "requests": 1000}),  # most queue
+        ({"slots": 4}, {"concurrency": 4, "requests": 40, "spread": 1.0}),  # stages end at different times
         ({}, {"known": 2, "lengths": np.ones((2, 0), dtype=np.int64)}),  # of a file
     ],
 )
@@ -80,7 +80,7 @@ def test_where_means_are_not_enough_it_says_so(server, load):
     assert not steady(times, servers(server), loads(load)).near[0]
 
 
-def test_what_would_take_long_to_simulate_is_not():
+def test_long_simulations_are_not_needed():
     times, many = realistic(), {"concurrency": 10**6, "requests": 10**7}
     file = {"known": 2, "lengths": np.ones((2, 0), dtype=np.int64)}
     for more in ({}, file):
@@ -116,13 +116,13 @@ def test_whatever_the_server_it_is_a_number_or_a_reason(seed):
         assert got.ttft_s[0] > 0
 
 
-def test_one_request_alone():
+def test_a_single_request():
     """Its prompt, then its passes one after the other."""
     times = realistic()
     for server in ({}, {"mixes": True}):
         load = {"concurrency": 1, "requests": 5}
         got, expected = (form(times, servers(server), loads(load)) for form in (steady, simulate))
-        for name in SEEN:
+        for name in METRICS:
             assert getattr(got, name)[0] == pytest.approx(columns_of(expected)[name][0], rel=1e-3), name
 
 

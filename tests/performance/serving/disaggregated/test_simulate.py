@@ -1,4 +1,4 @@
-"""Prefill and decoding on servers of their own: the simulation, the fast form, points of a configuration."""
+"""Disaggregated serving: the simulation, the analytic form, points of a configuration."""
 
 import numpy as np
 import pytest
@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_apart
-from fastflow.performance.serving.disaggregated.steady_state import steady_apart
+from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
+from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.simulator.latencies import columns_of
 from tests.naive import disaggregated as naive
 from tests.naive import window as naive_window
 from tests.performance.serving.simulator.test_run import (
     arrivals,
-    check_seen,
+    check_metrics,
     lengths,
     oracle_tables,
     random_load,
@@ -26,41 +26,43 @@ from tests.support.checks import cases
 from tests.support.servers import LOAD, PLAIN, loads, realistic, servers
 
 
-def pools(first, second, counts, way):
+def pools(first, second, counts, transfer):
     return Pools(
         servers(first), servers(second), np.array([counts[0]]), np.array([counts[1]]),
-        np.array([way[0]]), np.array([way[1]]),
+        np.array([transfer[0]]), np.array([transfer[1]]),
     )  # fmt: skip
 
 
-def check(times, two, counts, way, load_):
-    got = simulate_apart(*times, pools(*two, counts, way), loads(load_))
+def check(times, two, counts, transfer, load_):
+    got = simulate_disaggregated(*times, pools(*two, counts, transfer), loads(load_))
     two, load_ = [PLAIN | server for server in two], LOAD | load_
-    one = {name: column[0] for name, column in columns_of(got).items()}
+    row = {name: column[0] for name, column in columns_of(got).items()}
     capacity = [server["capacity"] // server["slots"] for server in two]
-    plain = [oracle_tables(one) for one in times]
+    plain = [oracle_tables(table) for table in times]
 
     def run(more):
-        own = [dict(server) for server in two]
+        copies = [dict(server) for server in two]
         both = lengths(more), arrivals(more)
-        return naive.simulate(plain, own, counts, way, *both, load_["concurrency"], load_["prefix"])
+        return naive.simulate(plain, copies, counts, transfer, *both, load_["concurrency"], load_["prefix"])
 
-    def fits(every):
-        return max(a for a, _ in every) <= capacity[0] and max(a + b for a, b in every) <= capacity[1]
+    def fits(pairs):
+        return max(a for a, _ in pairs) <= capacity[0] and max(a + b for a, b in pairs) <= capacity[1]
 
-    found = until_stationary(run, load_, fits)
-    if found is None:
-        assert one["refused"] == TOO_LONG
-        assert not any(value for name, value in one.items() if name != "refused")
+    result = until_stationary(run, load_, fits)
+    if result is None:
+        assert row["refused"] == TOO_LONG
+        assert not any(value for name, value in row.items() if name != "refused")
         return None
-    requests, log, window = found
-    assert one["refused"] == TAKEN
-    check_seen(one, requests, window, load_, lambda r: r.arrive if r.osl > 1 else r.end)
-    moved = [r for r in requests if r.osl > 1 and naive_window.has(window, r.sent)]
-    assert one["transfer_s"] == pytest.approx(np.mean([r.arrive - r.placed for r in moved] or [0]), rel=1e-9)
+    requests, log, window = result
+    assert row["refused"] == TAKEN
+    check_metrics(row, requests, window, load_, lambda r: r.arrive if r.osl > 1 else r.end)
+    transferred = [r for r in requests if r.osl > 1 and naive_window.has(window, r.sent)]
+    assert row["transfer_s"] == pytest.approx(
+        np.mean([r.arrive - r.placed for r in transferred] or [0]), rel=1e-9
+    )
     for name in ("prefill", "decode"):
         starts = [start for start, pool, _ in log if pool == name and naive_window.has(window, start)]
-        assert one[f"{name}_iterations"] == len(starts)
+        assert row[f"{name}_iterations"] == len(starts)
     return requests
 
 
@@ -73,9 +75,9 @@ def test_simulation_agrees_with_its_definition(seed):
     for server in two:
         server["slots"] = int(random.integers(1, 3))
         server["per_pass"] = float(random.choice([1.0, 1.5, 1.75]))  # contexts are exact in any order
-    way = float(random.choice([0.0, 1e-2 * random.random()])), float(random.choice([0.0, 1e-4]))
+    transfer = float(random.choice([0.0, 1e-2 * random.random()])), float(random.choice([0.0, 1e-4]))
     counts = random.integers(1, 4, 2).tolist()
-    check(times, two, counts, way, random_load(random))
+    check(times, two, counts, transfer, random_load(random))
 
 
 @pytest.mark.parametrize("capacity", [3000, 1_000_000])
@@ -87,7 +89,7 @@ def test_full_servers_of_decode_hold_prefill_up(capacity):
     assert any(request.placed > request.first for request in requests)
 
 
-def test_where_it_says_so_the_fast_form_is_near_the_simulation():
+def test_where_it_says_so_the_analytic_form_is_near_the_simulation():
     """Means of loads over servers of all kinds; closed loops of loads that the cache bounds among them."""
     times, random, errors, near = realistic(), np.random.default_rng(1), [], []
     for case in range(150):
@@ -100,8 +102,11 @@ def test_where_it_says_so_the_fast_form_is_near_the_simulation():
             "rate": 0.0 if is_closed else 10.0 ** random.uniform(-1.0, 0.5),
             "requests": 10 * at_once if is_closed else 300,
         }  # fmt: skip
-        asked = pools(first, second, random.choice([1, 2, 4], 2), (1e-3, 1e-6)), loads(load_)
-        want, got = simulate_apart(times, times, *asked), steady_apart(times, times, *asked)
+        arguments = pools(first, second, random.choice([1, 2, 4], 2), (1e-3, 1e-6)), loads(load_)
+        want, got = (
+            simulate_disaggregated(times, times, *arguments),
+            steady_disaggregated(times, times, *arguments),
+        )
         assert got.refused[0] == want.refused[0] == TAKEN
         names = ("ttft_s", "tpot_s", "requests_per_s")
         errors.append([getattr(got, name)[0] / columns_of(want)[name][0] - 1.0 for name in names])
@@ -114,12 +119,12 @@ def test_where_it_says_so_the_fast_form_is_near_the_simulation():
     assert rate.max() < 0.13
 
 
-def test_fast_form_refuses_what_is_too_much():
+def test_the_analytic_form_refuses_overloads():
     times = realistic()
     many = loads({"concurrency": 0, "rate": 1000.0})
-    assert steady_apart(times, times, pools({}, {}, (1, 1), (0.0, 0.0)), many).refused[0] == TOO_MANY
+    assert steady_disaggregated(times, times, pools({}, {}, (1, 1), (0.0, 0.0)), many).refused[0] == TOO_MANY
     long = pools({"capacity": 1000}, {}, (1, 1), (0.0, 0.0))
-    assert steady_apart(times, times, long, loads({})).refused[0] == TOO_LONG
+    assert steady_disaggregated(times, times, long, loads({})).refused[0] == TOO_LONG
 
 
 POINT = (
@@ -128,7 +133,7 @@ POINT = (
 )  # fmt: skip
 
 
-def test_points_say_what_both_pools_do():
+def test_columns_of_both_pools():
     frame = fastflow.evaluate(*POINT, "serve.prefill.devices=2,4", "serve.bandwidth=10 GB/s,0 B/s")
     assert frame["feasible"].all()
     assert (frame["prefill_strategy"] == "TP-2").all()
@@ -163,11 +168,11 @@ def test_points_without_results_say_which_pool_is_wrong(overrides, says):
 
 def test_the_best_split_is_the_best_of_all():
     best = fastflow.evaluate(*POINT, "parallel.strategy=auto", "serve.concurrency=32")
-    every = fastflow.evaluate(
+    splits = fastflow.evaluate(
         *POINT, "serve.concurrency=32", "parallel.strategy=TP-1,TP-2,TP-4", "serve.prefill.devices=1,2,4,6,7"
     )
     assert best["feasible"][0]
-    assert best["tokens_per_s"][0] >= every["tokens_per_s"].max() * (1 - 1e-12)
+    assert best["tokens_per_s"][0] >= splits["tokens_per_s"].max() * (1 - 1e-12)
 
 
 def test_another_chip_may_prefill():
@@ -175,7 +180,7 @@ def test_another_chip_may_prefill():
     same, faster, slower = chips["ttft_s"]
     assert faster < same < slower
     assert chips["compute_flops"].nunique() == 1  # of those that decode
-    alone = fastflow.evaluate(*POINT, "serve.prefill.devices=4", "serve.prefill.chip=h100_sxm")
-    assert alone["ttft_s"][0] == same
+    named = fastflow.evaluate(*POINT, "serve.prefill.devices=4", "serve.prefill.chip=h100_sxm")
+    assert named["ttft_s"][0] == same
     with pytest.raises(fastflow.InputError, match=r"serve\.prefill\.chip=h101 .* expected one of a100"):
         fastflow.evaluate(*POINT, "serve.prefill.devices=4", "serve.prefill.chip=h101")

@@ -10,30 +10,30 @@ SERVER = (
     "serve=continuous", "model=llama3_8b", "chip=h100_sxm", "system=dgx_h100", "system.devices=2",
     "parallel.strategy=TP-2", "serve.isl=512", "serve.osl=64", "serve.concurrency=4", "engine.jobs=1",
 )  # fmt: skip
-SEEN = ("ttft_s", "tpot_s", "tokens_per_s", "energy_J", "decode_bound_by", "kv_room_B", "compute_flops")
+COLUMNS = ("ttft_s", "tpot_s", "tokens_per_s", "energy_J", "decode_bound_by", "kv_room_B", "compute_flops")
 
 
 @pytest.fixture
 def tabulated(monkeypatch):
     """How many servers each call tabulates."""
-    found, real = [], tabulate.tabulate
+    sizes, real = [], tabulate.tabulate
 
     def counted(*arguments):
-        found.append(arguments[1].ranks.size)
+        sizes.append(arguments[1].ranks.size)
         return real(*arguments)
 
     monkeypatch.setattr(tabulate, "tabulate", counted)
     monkeypatch.setattr(tabulate, "_last", tabulate.threading.local())
-    return found
+    return sizes
 
 
 def test_servers_of_a_call_do_not_know_of_each_other():
-    """More than are predicted together."""
+    """More servers than are predicted together."""
     many = fastflow.evaluate(*SERVER, "model.ffn=range(1024,2304,32)")
-    assert len(many) == 40 > tabulate._AT_ONCE
+    assert len(many) == 40 > tabulate._BATCH_SIZE
     for row in (0, 31, 32, 39):
-        alone = fastflow.evaluate(*SERVER, f"model.ffn={1024 + 32 * row}")
-        assert [alone[name].iloc[0] for name in SEEN] == [many[name].iloc[row] for name in SEEN]
+        single = fastflow.evaluate(*SERVER, f"model.ffn={1024 + 32 * row}")
+        assert [single[name].iloc[0] for name in COLUMNS] == [many[name].iloc[row] for name in COLUMNS]
 
 
 def test_loads_share_the_tables_of_a_server(tabulated):
@@ -47,7 +47,7 @@ def test_loads_share_the_tables_of_a_server(tabulated):
 
 
 @pytest.mark.parametrize("key", ["server.exchange=library,peer", "model.ffn=1024,2048", "serve.draft=0,1"])
-def test_what_passes_depend_on_makes_tables_of_its_own(tabulated, key):
+def test_keys_that_passes_depend_on_make_separate_tables(tabulated, key):
     frame = fastflow.evaluate(*SERVER, "serve.drafter=model", key)
     assert sum(tabulated) >= 2
     assert np.diff(frame["tpot_s"]) != 0.0

@@ -21,15 +21,15 @@ TABLES = ("shared", "head", "decode", "prefill", "prefill_more")
 
 def random_times(random):
     """Tables of a few entries on uneven axes. Decoding takes no less for more requests: beyond the tables,
-    which go on straight, that of many would take less than nothing else."""
+    which are extrapolated, many requests would else have negative times."""
 
     def axis(low):
         return np.unique(np.concatenate([[low], random.integers(2, 60, random.integers(0, 4))]))
 
     tokens, requests, context, chunk, before = axis(1), axis(1), axis(1), axis(1), axis(0)
     shapes = (tokens.size,), (tokens.size,), (requests.size, context.size), *[(chunk.size, before.size)] * 2
-    found = [np.cumsum(1e-3 * random.random((1, *shape)), axis=-1) for shape in shapes]
-    shared, head, decode, prefill, more = found
+    tables = [np.cumsum(1e-3 * random.random((1, *shape)), axis=-1) for shape in shapes]
+    shared, head, decode, prefill, more = tables
     decode = np.cumsum(decode, axis=-2)
     return PassTimes(tokens, shared, head, requests, context, decode, chunk, before, prefill, more)
 
@@ -52,7 +52,7 @@ def random_server(random, ranks):
 
 
 def random_stages(random):
-    """What the stages of a pipeline are, half of the time."""
+    """Pipeline stages, half of the time."""
     if random.random() < 0.5:
         return {}
     widest, last = (0.5 * (1.0 + random.random(2))).tolist()
@@ -75,7 +75,7 @@ def random_load(random):
 
 
 def random_file(random, is_closed):
-    """What a load has from a file of requests, once in four, and of these half of the open ones' arrivals."""
+    """Requests of a file, once in four, and the arrival times of half of these in open loops."""
     if random.random() < 0.75:
         return {}
     known = int(random.integers(1, 12))
@@ -114,29 +114,29 @@ def oracle_tables(times):
 
 
 def of_oracle(times, server, load_):
-    """Return (requests as they were sent, iterations) of the oracle, each slot as a server of its own."""
-    every, times_sent = lengths(load_), arrivals(load_)
-    slots = min(server["slots"], load_["concurrency"] or len(every), len(every))
-    own = server | {"capacity": server["capacity"] // server["slots"]}
-    own["most"] = max(1, server["most"] // server["slots"])
+    """Return (requests as they were sent, iterations) of the oracle, each slot as a separate server."""
+    pairs, times_sent = lengths(load_), arrivals(load_)
+    slots = min(server["slots"], load_["concurrency"] or len(pairs), len(pairs))
+    slot_server = server | {"capacity": server["capacity"] // server["slots"]}
+    slot_server["most"] = max(1, server["most"] // server["slots"])
     plain = oracle_tables(times)
     requests, log = [], []
-    clients = load_["concurrency"] or len(every)
+    clients = load_["concurrency"] or len(pairs)
     for slot in range(slots):
-        mine = [i for i in range(len(every)) if i % clients % slots == slot]
+        members = [i for i in range(len(pairs)) if i % clients % slots == slot]
         at_once = len(range(slot, load_["concurrency"], slots))
-        sent = None if times_sent is None else [times_sent[i] for i in mine]
-        found, iterations = naive.simulate(
-            plain, own, [every[i] for i in mine], sent, at_once, load_["prefix"]
+        sent = None if times_sent is None else [times_sent[i] for i in members]
+        slot_requests, iterations = naive.simulate(
+            plain, slot_server, [pairs[i] for i in members], sent, at_once, load_["prefix"]
         )
-        requests, log = requests + list(zip(mine, found, strict=True)), log + iterations
-    return [request for _, request in sorted(requests, key=lambda one: one[0])], log
+        requests, log = requests + list(zip(members, slot_requests, strict=True)), log + iterations
+    return [request for _, request in sorted(requests, key=lambda pair: pair[0])], log
 
 
 def until_stationary(run, load_, fits):
-    """Return what an oracle's run has, and what is measured of it, of as many requests as it goes on for.
+    """Return an oracle's requests, iterations and window, of a run that is extended until it is stationary.
 
-    None where requests do not fit the caches; fits: says so of (isl, osl) of all.
+    None where requests do not fit the caches; fits: whether (isl, osl) of all requests do.
     """
     while True:
         if not fits(lengths(load_)):
@@ -151,68 +151,68 @@ def until_stationary(run, load_, fits):
         load_ = load_ | {"requests": more}
 
 
-def check_seen(one, requests, window, load_, begin):
-    """Compare what requests see, and the state of an open loop."""
+def check_metrics(row, requests, window, load_, begin):
+    """Compare metrics of requests, and the state of an open loop."""
     sent = [r for r in requests if naive_window.has(window, r.sent)]
     ended = [r for r in requests if naive_window.has(window, r.end)]
     ttft = [request.first - request.sent for request in sent]
     tpot = [(r.end - r.first) / (r.osl - 1) for r in sent if r.osl > 1] or [0.0]
     for name, values in (("ttft", ttft), ("tpot", tpot)):
-        assert near(one[f"{name}_s"], np.mean(values), 1e-9)
-        assert near(one[f"{name}_median_s"], np.median(values), 1e-9)
-        assert near(one[f"{name}_p99_s"], np.percentile(values, 99), 1e-9)
-        assert near(one[f"{name}_percentile_s"], np.percentile(values, load_["percentile"]), 1e-9)
+        assert near(row[f"{name}_s"], np.mean(values), 1e-9)
+        assert near(row[f"{name}_median_s"], np.median(values), 1e-9)
+        assert near(row[f"{name}_p99_s"], np.percentile(values, 99), 1e-9)
+        assert near(row[f"{name}_percentile_s"], np.percentile(values, load_["percentile"]), 1e-9)
     span = window["end"] - window["start"]
     decoding, queue = (
         sum(naive_window.inside(window, *ends(r)) for r in requests)
         for ends in (lambda r: (begin(r), r.end), lambda r: (r.sent, r.admitted))
     )
-    assert near(one["requests_per_s"], len(ended) / span, 1e-9)
-    assert one["decoding"] * span == pytest.approx(decoding, rel=1e-9, abs=1e-12)
-    assert one["queue"] * span == pytest.approx(queue, rel=1e-9, abs=1e-12)
+    assert near(row["requests_per_s"], len(ended) / span, 1e-9)
+    assert row["decoding"] * span == pytest.approx(decoding, rel=1e-9, abs=1e-12)
+    assert row["queue"] * span == pytest.approx(queue, rel=1e-9, abs=1e-12)
     if "stationary" not in window:
-        assert np.isnan(one["stationary"])
+        assert np.isnan(row["stationary"])
         if load_["concurrency"]:
-            assert one["overload"] == 0
+            assert row["overload"] == 0
         else:
-            check_backlog(one, requests)
+            check_backlog(row, requests)
         return
-    assert one["stationary"] == window["stationary"]
-    assert one["overload"] == (load_["rate"] if window["overload"] else 0)
+    assert row["stationary"] == window["stationary"]
+    assert row["overload"] == (load_["rate"] if window["overload"] else 0)
 
 
-def check_backlog(one, requests):
+def check_backlog(row, requests):
     """Of a file's arrivals: more than 5% wait at the last one, by more than chance."""
     stop, service = requests[-1].sent, np.mean([r.service for r in requests])
     waiting = sum(r.admitted > stop for r in requests)
     many = max(0.05 * len(requests), 4 * len(requests) ** 0.5)
-    assert one["overload"] == (len(requests) / stop if waiting > many and stop >= 5 * service else 0)
+    assert row["overload"] == (len(requests) / stop if waiting > many and stop >= 5 * service else 0)
 
 
 def check(times, server, load_):
     got = simulate(times, servers(server), loads(load_))
     server, load_ = PLAIN | server, LOAD | load_
-    one = {name: column[0] for name, column in columns_of(got).items()}
+    row = {name: column[0] for name, column in columns_of(got).items()}
     capacity = server["capacity"] // server["slots"]
-    found = until_stationary(
+    run = until_stationary(
         lambda more: of_oracle(times, server, more),
         load_,
-        lambda every: max(a + b for a, b in every) <= capacity,
+        lambda pairs: max(a + b for a, b in pairs) <= capacity,
     )
-    if found is None:
-        assert one["refused"] == TOO_LONG
-        assert not any(value for name, value in one.items() if name != "refused")
+    if run is None:
+        assert row["refused"] == TOO_LONG
+        assert not any(value for name, value in row.items() if name != "refused")
         return None
-    requests, log, window = found
-    assert one["refused"] == TAKEN
-    check_seen(one, requests, window, load_, lambda r: r.first)
-    measured = [found for start, found in log if naive_window.has(window, start)]
-    total = {name: sum(found[name] for found in measured) for name in log[0][1]}
-    assert one["preemptions"] == total["preemptions"]
-    assert near(one["prefill_share"], total["with_prefill"] / max(total["iterations"], 1), 1e-12)
+    requests, log, window = run
+    assert row["refused"] == TAKEN
+    check_metrics(row, requests, window, load_, lambda r: r.first)
+    measured = [counts for start, counts in log if naive_window.has(window, start)]
+    total = {name: sum(counts[name] for counts in measured) for name in log[0][1]}
+    assert row["preemptions"] == total["preemptions"]
+    assert near(row["prefill_share"], total["with_prefill"] / max(total["iterations"], 1), 1e-12)
     capacity = (window["end"] - window["start"]) * server["ranks"] * server["capacity"]
-    assert near(one["cache"], total["cache"] / capacity, 1e-9)
-    return one
+    assert near(row["cache"], total["cache"] / capacity, 1e-9)
+    return row
 
 
 @cases(240)
@@ -224,7 +224,7 @@ def test_simulation_agrees_with_its_definition(seed):
 
 @cases(30)
 @given(st.integers(0, 2**32))
-def test_times_are_interpolated_and_go_on_as_between_the_last_entries(seed):
+def test_times_are_interpolated_and_extrapolated(seed):
     random = np.random.default_rng(seed)
     times = random_times(random)
     plain = oracle_tables(times)
@@ -259,7 +259,7 @@ def test_lengths_are_even_over_their_range_and_the_same_every_time(mean, spread,
     assert spread or (got == mean).all()
 
 
-def test_lengths_of_prompts_and_answers_are_shuffled_apart():
+def test_lengths_of_prompts_and_answers_are_shuffled_independently():
     prompts, answers = (load.lengths_of(1000.0, 1.0, 1000, s) for s in (load.PROMPTS, load.ANSWERS))
     assert abs(np.corrcoef(prompts, answers)[0, 1]) < 0.1
     assert abs(np.corrcoef(prompts[1:], prompts[:-1])[0, 1]) < 0.1
@@ -276,8 +276,8 @@ def test_arrivals_are_those_of_a_poisson_process():
 
 
 @pytest.mark.parametrize("mixes", [False, True])
-def test_iterations_alike_are_summed_up(mixes):
-    """The oracle walks through every one of them."""
+def test_equal_iterations_are_summed_in_a_step(mixes):
+    """The oracle walks through every iteration."""
     times, server = realistic(), {"mixes": mixes, "budget": 2048}
     load_ = {"concurrency": 16, "requests": 48, "osl": 200.0}
     check(times, server, load_)
@@ -293,13 +293,13 @@ def test_slots_are_servers_that_share_the_load():
     check(times, {"slots": 2, "ranks": 2, "mixes": True}, load_ | {"concurrency": 0, "rate": 5.0})
 
 
-def test_a_full_cache_takes_places_away():
+def test_a_full_cache_preempts_requests():
     load_ = {"concurrency": 20, "requests": 40, "osl": 300.0, "isl": 100.0}
-    one = check(realistic(), {"capacity": 3000}, load_)
-    assert one["preemptions"] > 0
+    row = check(realistic(), {"capacity": 3000}, load_)
+    assert row["preemptions"] > 0
     reserved = check(realistic(), {"capacity": 3000, "reserves": True}, load_)
     assert reserved["preemptions"] == 0
-    assert reserved["cache"] < one["cache"]
+    assert reserved["cache"] < row["cache"]
 
 
 def test_a_request_longer_than_the_cache_is_refused():
@@ -307,13 +307,13 @@ def test_a_request_longer_than_the_cache_is_refused():
     assert check(realistic(), {"capacity": 4000, "slots": 2}, {"concurrency": 2, "requests": 4}) is None
 
 
-def test_prompts_longer_than_an_iteration_go_alone_where_they_are_not_cut():
+def test_prompts_longer_than_an_iteration_have_one_alone_without_chunks():
     load_ = {"isl": 3000.0, "osl": 40.0, "concurrency": 4, "requests": 12, "spread": 0.8}
     for mixes in (False, True):
         check(realistic(), {"mixes": mixes, "chunks": False, "budget": 2500}, load_)
 
 
-def test_points_are_apart_from_each_other():
+def test_points_do_not_affect_each_other():
     times = realistic()
     rows = [{}, {"times": 1}, {"mixes": True}]
     loads_ = [
@@ -321,8 +321,8 @@ def test_points_are_apart_from_each_other():
         {"concurrency": 2, "requests": 5},
         {"spread": 0.3, "requests": 70},
     ]
-    together = simulate(times, servers(*rows), loads(*loads_))
+    whole = simulate(times, servers(*rows), loads(*loads_))
     for i, (server, load_) in enumerate(zip(rows, loads_, strict=True)):
-        alone = simulate(times, servers(server), loads(load_))
-        for name, column in columns_of(alone).items():
-            assert np.array_equal(columns_of(together)[name][i], column[0], equal_nan=True), name
+        single = simulate(times, servers(server), loads(load_))
+        for name, column in columns_of(single).items():
+            assert np.array_equal(columns_of(whole)[name][i], column[0], equal_nan=True), name
