@@ -10,7 +10,7 @@ from typing import Any
 _WORD = re.compile(r"[a-z0-9]+")
 
 
-def table(leaves: Mapping[str, Any], section: str) -> dict[str, str]:
+def alias_table(leaves: Mapping[str, Any], section: str) -> dict[str, str]:
     """Return a table of a configuration: what stands below a section, but its documentation.
 
     Of names with the same words ("Llama 70B", Llama_70B) the last has the place of all: it is the user's.
@@ -31,7 +31,7 @@ def key_for(text: str) -> str:
     return words if words[0].isalpha() else f"_{words}"
 
 
-def named(text: str, known: Iterable[str]) -> str:
+def match_name(text: str, known: Iterable[str]) -> str:
     """Return the longest of some known names that a text has, "" where it has none.
 
     A text has a name if each word of the name begins a word of the text: "H100 96GB" is in

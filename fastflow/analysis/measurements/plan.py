@@ -34,7 +34,7 @@ def plan_file(composer: Composer, overrides: Sequence[str]) -> PlannedFile:
     parsed = composer.parse(overrides)
     composition = composer.compose(_about_measurements(parsed))
     leaves = composition.leaves
-    path, timed, device = (said_of(leaves, name) for name in ("measurements", "timed", "device"))
+    path, timed, device = (section_of(leaves, name) for name in ("measurements", "timed", "device"))
     origin = composer.origin_of_overrides
     if not isinstance(path, str) or not path:
         raise InputError("measurements", "null" if path is None else path, "a CSV file", origin)
@@ -50,7 +50,7 @@ def plan_file(composer: Composer, overrides: Sequence[str]) -> PlannedFile:
     return PlannedFile(measurements, run)
 
 
-def said_of(leaves: Mapping[str, Any], key: str) -> Any:
+def section_of(leaves: Mapping[str, Any], key: str) -> Any:
     """Return what a configuration says of a key, None where nothing; a section as a mapping."""
     section = {name[len(key) + 1 :]: value for name, value in leaves.items() if name.startswith(f"{key}.")}
     return section or leaves.get(key)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.aliases import key_for, named, table
+from fastflow.analysis.measurements.aliases import alias_table, key_for, match_name
 from fastflow.analysis.measurements.csv_file import Given, listed, merged, shown
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, several_values
 from fastflow.analysis.measurements.predict import PredictedRows, replaced
@@ -64,7 +64,7 @@ class SystemRuns(Measurements):
         self.timed = np.full(self.rows, "")
         self.reason: NDArray[Any] = np.full(self.rows, "", dtype=object)
         """Why a row is not predicted; "" where it is."""
-        self.tables = {name: table(options.leaves, f"{self.section}.{name}") for name in self.tabled}
+        self.tables = {name: alias_table(options.leaves, f"{self.section}.{name}") for name in self.tabled}
         self._check_devices()
         self.said = options.said
         """Groups and keys that the command line sets."""
@@ -160,8 +160,8 @@ class SystemRuns(Measurements):
 
     def _named(self, table: str, texts: Sequence[str]) -> NDArray[Any]:
         """Return the name in a table that texts have, "" where they have none."""
-        found = {text: named(text, self.tables[table]) for text in set(texts)}
-        return np.array([found[text] for text in texts], dtype=object)
+        names = {text: match_name(text, self.tables[table]) for text in set(texts)}
+        return np.array([names[text] for text in texts], dtype=object)
 
     def _values(self, key: str) -> NDArray[Any]:
         """Return what rows say of an input, 0 where they say nothing."""

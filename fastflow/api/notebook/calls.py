@@ -225,17 +225,17 @@ def sensitivity(
 def backtest(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Backtest:
     """Try the generator on chips that exist; see `fastflow.backtest`."""
     from fastflow.analysis.backtest.measured_kernels import files_in
-    from fastflow.analysis.backtest.study import CONFIG, check, question_of, tried, write
+    from fastflow.analysis.backtest.study import CONFIG, check, read_options, run_backtest, write
     from fastflow.api.notebook.results import Backtest
 
     with _call(overrides, choices, config_dir, output, CONFIG) as call:
-        question, devices = question_of(call.composer, call.overrides)
-        where = call.folder(question.output)
+        options, devices = read_options(call.composer, call.overrides)
+        where = call.folder(options.output)
         if where is not None:
             check(where)
-        files = [] if question.measurements is None else files_in(question.measurements)
-        call.listener.start(f"{len(question.chips)} chips", 2 + len(files), "tables")
-        answer = tried(call.composer, question, devices, lambda what: call.listener.advance(1))
+        files = [] if options.measurements is None else files_in(options.measurements)
+        call.listener.start(f"{len(options.chips)} chips", 2 + len(files), "tables")
+        answer = run_backtest(call.composer, options, devices, lambda step: call.listener.advance(1))
         if where is not None:
-            write(where, answer, question)
+            write(where, answer, options)
     return Backtest(*answer)
