@@ -66,7 +66,9 @@ def times(points: Sequence[FilePoints], values: Mapping[str, float], rows: int) 
         inputs = batch.inputs | {
             f"chip.{name}": np.full(batch.rows.size, value) for name, value in values.items()
         }
-        predicted[batch.rows] = batch.measurements.with_host(batch.file_rows, inputs, device_times(inputs))
+        predicted[batch.rows] = batch.measurements.add_host_time(
+            batch.file_rows, inputs, device_times(inputs)
+        )
     return predicted
 
 
@@ -124,9 +126,8 @@ def _observable_scalars(points: Sequence[FilePoints]) -> set[str]:
         scalars |= units
         if "utilization" in units and batch.inputs[f"chip.{STEP}"].any():
             scalars.add(STEP)
-        num_calls += int(batch.measurements.called(batch.file_rows).sum())
+        num_calls += int(batch.measurements.includes_call(batch.file_rows).sum())
         num_rows += batch.rows.size
-    scalars.add(
-        CALL if 2 * num_calls > num_rows else LAUNCH
-    )  # of a call with one kernel only their sum shows
+    # of a call with one kernel only their sum shows
+    scalars.add(CALL if 2 * num_calls > num_rows else LAUNCH)
     return scalars

@@ -25,11 +25,8 @@ _WIDEST_ERROR = 0.2  # relative standard error from which a file does not determ
 _START_MARGIN = 0.02  # how far inside its bounds a start is, relative
 _AT_BOUND = 0.005  # how near a bound is the bound, relative
 _MOST_STEPS = 25
-_STARTS = (
-    (1.0, 1.0),
-    (0.6, 2.0),
-    (0.9, 0.5),
-)  # shares, and others over the library's; the first is the library's
+# shares, and other scalars over the library's; the first start is the library's values
+_STARTS = ((1.0, 1.0), (0.6, 2.0), (0.9, 0.5))
 _DEFAULT_TIME = 5e-6  # [s], where the library's is 0
 
 FITTED, AT_BOUND, NOT_DETERMINED = "fitted", "at its bound", "not determined"

@@ -42,18 +42,18 @@ Refusal = Callable[[str], InputError]
 """From what is wrong with a file to the mistake."""
 
 
-class Given(NamedTuple):
+class InputColumn(NamedTuple):
     """What a column says of an input of the model; shape (rows,)."""
 
     values: NDArray[Any]
     there: Bools  # False where the cell is empty
 
 
-def merged(first: Given | None, second: Given) -> Given:
+def merge_columns(first: InputColumn | None, second: InputColumn) -> InputColumn:
     """Return what two columns say of one input, the second before the first."""
     if first is None:
         return second
-    return Given(np.where(second.there, second.values, first.values), first.there | second.there)
+    return InputColumn(np.where(second.there, second.values, first.values), first.there | second.there)
 
 
 class CsvFile(NamedTuple):
@@ -131,7 +131,7 @@ class CsvFile(NamedTuple):
         self.refuse(column, np.array([cell not in meant for cell in cells]), one_of(among))
         return np.array([meant[cell] for cell in cells], dtype=np.str_)
 
-    def given(self, column: str, key: str, is_needed: bool) -> Given:
+    def given(self, column: str, key: str, is_needed: bool) -> InputColumn:
         """Return what a column says of an input of the model; raises InputError."""
         there = self.filled(column)
         self.refuse(column, ~there & is_needed, "a value in every row")
@@ -147,7 +147,7 @@ class CsvFile(NamedTuple):
         found = to_column(key, values)
         full = np.zeros(self.rows, dtype=found.dtype)
         full[there] = found[place]
-        return Given(full, there)
+        return InputColumn(full, there)
 
 
 def shown(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.csv_file import MOST_COLUMNS, CsvFile, Given, listed, merged
+from fastflow.analysis.measurements.csv_file import MOST_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
 from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, replaced, with_reasons
 from fastflow.config.composer import Composer
@@ -68,19 +68,19 @@ class Measurements:
     """Columns that are known, and set no input by themselves."""
     times: ClassVar[Mapping[str, str]] = {"time_s": ""}
     """Column of times to the part of the workload that it is of."""
-    named_by: ClassVar[tuple[str, ...]] = ()
+    naming_keys: ClassVar[tuple[str, ...]] = ()
     """Columns that tell a person which row one is, in the order of saying."""
     section: ClassVar[str] = ""
     """The section of the configuration that is of this kind alone, if there is one."""
-    at_once: ClassVar[int] = 4096
+    batch_size: ClassVar[int] = 4096
     """Rows that are predicted together, at most."""
-    may_lack_cells: ClassVar[bool] = False
+    skips_incomplete_rows: ClassVar[bool] = False
     """Whether a row without a needed cell is left out, and the file taken."""
-    by: ClassVar[tuple[str, ...]] = ()
+    error_groups: ClassVar[tuple[str, ...]] = ()
     """Columns by which errors are shown; by default all of the file's with a few values."""
     is_of_a_system: ClassVar[bool] = False
     """Whether rows are measured on several devices of a system."""
-    judged_apart: ClassVar[bool] = False
+    has_errors_by_part: ClassVar[bool] = False
     """Whether each part of the workload has a mean error of its own, as times that nobody would add up."""
     not_fitted: ClassVar[str] = ""
     """Why no chip is calibrated to such rows: what is allowed instead; "" where one is."""
@@ -101,11 +101,11 @@ class Measurements:
         )
         self.timed_is_assumed = timed is None and not file.filled("timed").all()
         """Whether `timed` follows from the kind of file, in some row."""
-        self.inputs: dict[str, Given] = {}
+        self.inputs: dict[str, InputColumn] = {}
         for name, key in self.inputs_of_columns.items():
             if name in file.frame:
-                is_needed = name in self.needed and not self.may_lack_cells
-                self.inputs[key] = merged(self.inputs.get(key), file.given(name, key, is_needed))
+                is_needed = name in self.needed and not self.skips_incomplete_rows
+                self.inputs[key] = merge_columns(self.inputs.get(key), file.given(name, key, is_needed))
         used = {*self.needed, *self.inputs_of_columns, *self.other_columns, *self.times, *OF_ALL}
         self.ignored = [name for name in file.columns if name not in used]
         """Columns that say nothing to the model."""
@@ -168,15 +168,15 @@ class Measurements:
 
     def batches(self, rows: Ints) -> Iterator[Ints]:
         """Yield rows that may be predicted together."""
-        for start in range(0, rows.size, self.at_once):
-            yield rows[start : start + self.at_once]
+        for start in range(0, rows.size, self.batch_size):
+            yield rows[start : start + self.batch_size]
 
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
         """Predict some rows; raises InputError where the chip lacks a row's data type."""
         for some, inputs in self.points(grid, rows):
             reason, results, needs = predict_iterations(inputs)
             self._refuse_dtypes(some, reason)
-            seen = self.with_host(some, inputs, results["time_s"])
+            seen = self.add_host_time(some, inputs, results["time_s"])
             host = seen - results["time_s"]
             bound_by = np.where(host > 0.5 * seen, "host", results["bound_by"])
             own = {"time_s": seen, "host_s": host, "bound_by": bound_by}
@@ -187,13 +187,13 @@ class Measurements:
         first = {key: np.repeat(column, rows.size) for key, column in grid.first_inputs().items()}
         yield rows, replaced(first, self.inputs, rows)
 
-    def with_host(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
+    def add_host_time(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
         """Return the time that the host saw of rows whose device takes `time` [s], shape (rows,).
 
         inputs: of the model, of these rows.
         """
         overhead = inputs["chip.call_overhead"].astype(np.float64)
-        return np.where(self.called(rows), product_call(time, overhead), time)
+        return np.where(self.includes_call(rows), product_call(time, overhead), time)
 
     def _refuse_dtypes(self, rows: Ints, reason: NDArray[Any]) -> None:
         """Raise InputError for the first row whose data type the chip does not compute in."""
@@ -213,7 +213,7 @@ class Measurements:
         if self.not_fitted:
             raise InputError("measurements", self.file.path, self.not_fitted, origin)
 
-    def called(self, rows: Ints) -> Bools:
+    def includes_call(self, rows: Ints) -> Bools:
         """Return which rows take the longer, the longer a framework's call takes."""
         return np.asarray(self.timed[rows] == "call", dtype=np.bool_)
 

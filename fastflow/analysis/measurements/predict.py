@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.csv_file import Given
+from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
 
@@ -31,7 +31,7 @@ class PredictedPoints(NamedTuple):
     needs: dict[str, NDArray[Any]]  # what all launches take of each thing alone [s]
 
 
-def replaced(inputs: Columns, given: Mapping[str, Given], rows: Ints) -> Columns:
+def replaced(inputs: Columns, given: Mapping[str, InputColumn], rows: Ints) -> Columns:
     """Return the model's inputs with what a file says of some rows in place of the configuration's."""
     found = dict(inputs)
     for key, column in given.items():

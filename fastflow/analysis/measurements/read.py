@@ -67,13 +67,13 @@ def naming_columns(name: str, own: Sequence[str]) -> tuple[str, ...]:
 
     Of a kind that has none, or is not known, those of the file's own that are keys, or name a model.
     """
-    of_kind = next((kind.named_by for kind in KINDS if kind.name == name), ())
+    of_kind = next((kind.naming_keys for kind in KINDS if kind.name == name), ())
     return of_kind or tuple(column for column in own if "." in column or column == "model")
 
 
-def parts_apart(name: str) -> bool:
+def has_errors_by_part(name: str) -> bool:
     """Say whether the parts of a kind's rows are judged one by one; a kind that is unknown has none."""
-    return any(kind.judged_apart for kind in KINDS if kind.name == name)
+    return any(kind.has_errors_by_part for kind in KINDS if kind.name == name)
 
 
 def _kind_of(file: CsvFile, keys: Collection[str]) -> type[Measurements]:

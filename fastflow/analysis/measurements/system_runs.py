@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.aliases import alias_table, key_for, match_name
-from fastflow.analysis.measurements.csv_file import Given, listed, merged, shown
+from fastflow.analysis.measurements.csv_file import InputColumn, listed, merge_columns, shown
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, several_values
 from fastflow.analysis.measurements.predict import PredictedRows, replaced
 from fastflow.analysis.measurements.row_keys import SECTIONS_OF_ROWS, check_once, instead_of
@@ -44,10 +44,10 @@ _FROM_CONFIG = "transformer"
 class SystemRuns(Measurements):
     """Rows that each choose their system, by tables of the kind's section of the configuration."""
 
-    at_once = 64
+    batch_size = 64
     is_of_a_system = True
-    may_lack_cells = True
-    tabled: ClassVar[tuple[str, ...]] = ()
+    skips_incomplete_rows = True
+    alias_tables: ClassVar[tuple[str, ...]] = ()
     """Tables of the section."""
     device_column: ClassVar[str] = "device"
     """Which says what a row ran on; a key of the table `devices` stands for chip/system."""
@@ -64,7 +64,9 @@ class SystemRuns(Measurements):
         self.timed = np.full(self.rows, "")
         self.reason: NDArray[Any] = np.full(self.rows, "", dtype=object)
         """Why a row is not predicted; "" where it is."""
-        self.tables = {name: alias_table(options.leaves, f"{self.section}.{name}") for name in self.tabled}
+        self.tables = {
+            name: alias_table(options.leaves, f"{self.section}.{name}") for name in self.alias_tables
+        }
         self._check_devices()
         self.said = options.said
         """Groups and keys that the command line sets."""
@@ -74,15 +76,17 @@ class SystemRuns(Measurements):
         check_once(self.file, self.keys, self._keys_of_columns())
         self.own = dict(self.inputs)
         """What the kind's own columns say of inputs."""
-        self.fixed = self._read_keys()
+        self.overriding = self._read_keys()
         """What the command line and columns named by keys say of inputs: nothing that follows goes before."""
-        self.inputs |= {key: merged(self.inputs.get(key), given) for key, given in self.fixed.items()}
-        self.config = np.array(self._texts(CONFIG), dtype=object)
+        self.inputs |= {
+            key: merge_columns(self.inputs.get(key), given) for key, given in self.overriding.items()
+        }
+        self.config = np.array(self._cells(CONFIG), dtype=object)
         """The config.json that describes a row's model, "" for none."""
         self._check_configs()
         self.has_model: Bools = (self.config != "") | ("model" in self.said) | (CONFIG in self.said)
         """Whether a row's model is chosen by no name in the file."""
-        self.device = self._named("devices", self._texts(self.device_column))
+        self.device = self._match_names("devices", self._cells(self.device_column))
 
     @classmethod
     def instead_of_key(cls, key: str) -> str:
@@ -100,7 +104,7 @@ class SystemRuns(Measurements):
                 key = f"{self.section}.devices.{name}"
                 raise InputError(key, text, "CHIP/SYSTEM, such as h100_sxm/superpod_h100")
 
-    def _read_keys(self) -> dict[str, Given]:
+    def _read_keys(self) -> dict[str, InputColumn]:
         """Return what columns named by keys say, and the command line before them; raises InputError."""
         found = {key: self.file.given(key, key, False) for key in self.keys if key != CONFIG}
         for key, value in self.said.items():
@@ -110,7 +114,7 @@ class SystemRuns(Measurements):
                 values = to_column(key, [convert(key, value)])
             except InputError:  # which composing comes upon, and knows where it is from
                 continue
-            found[key] = Given(np.repeat(values, self.rows), np.ones(self.rows, np.bool_))
+            found[key] = InputColumn(np.repeat(values, self.rows), np.ones(self.rows, np.bool_))
         return found
 
     def _check_configs(self) -> None:
@@ -125,40 +129,40 @@ class SystemRuns(Measurements):
         """Return which rows say something of an input."""
         return self.inputs[key].there if key in self.inputs else np.zeros(self.rows, dtype=np.bool_)
 
-    def _is_fixed(self, key: str) -> Bools:
+    def _is_overridden(self, key: str) -> Bools:
         """Return which rows have an input of the command line, or of a column named by its key."""
-        return self.fixed[key].there if key in self.fixed else np.zeros(self.rows, dtype=np.bool_)
+        return self.overriding[key].there if key in self.overriding else np.zeros(self.rows, dtype=np.bool_)
 
-    def _leave(self, which: Bools, reason: str, *instead: str) -> None:
+    def _skip_rows(self, which: Bools, reason: str, *instead: str) -> None:
         """Leave rows out that are not left out already.
 
         instead: groups and keys, each of which says what these rows do not; rows that have one stay.
         """
         if not self.said.keys() & set(instead):
             for key in instead:
-                which = which & ~self._is_fixed(key)
+                which = which & ~self._is_overridden(key)
             self.reason[which & (self.reason == "")] = reason
 
-    def _leave_unknown(self, column: str, unknown: Bools, table: str, value: str, *instead: str) -> None:
+    def _skip_unknown(self, column: str, unknown: Bools, table: str, value: str, *instead: str) -> None:
         """Leave rows out whose text has no name in a table.
 
         value: what a name of the table stands for, in words; instead: groups that go before the names.
         """
-        texts = np.array(self._texts(column), dtype=object)
+        texts = np.array(self._cells(column), dtype=object)
         for text in self.file.each_once(column) or [""]:
             known = f"a name with one of {listed(list(self.tables[table]))}"
             adds = f"'+{self.section}.{table}.{key_for(text)}={value}', which adds one" if text else ""
             chooses = f"{' '.join(f'{group}=NAME' for group in instead)} for all rows"
             expected = "; ".join(filter(None, (known, adds)))
             reason = f"{column}={shown(text) or 'nothing'} is unknown: expected {expected}; or {chooses}"
-            self._leave(unknown & (texts == text), reason)
+            self._skip_rows(unknown & (texts == text), reason)
 
-    def _texts(self, name: str) -> list[str]:
+    def _cells(self, name: str) -> list[str]:
         """Return a column of the file, "" in every row where there is none."""
         found: list[str] = self.file.frame[name].tolist() if name in self.file.frame else [""] * self.rows
         return found
 
-    def _named(self, table: str, texts: Sequence[str]) -> NDArray[Any]:
+    def _match_names(self, table: str, texts: Sequence[str]) -> NDArray[Any]:
         """Return the name in a table that texts have, "" where they have none."""
         names = {text: match_name(text, self.tables[table]) for text in set(texts)}
         return np.array([names[text] for text in texts], dtype=object)
@@ -168,18 +172,18 @@ class SystemRuns(Measurements):
         given = self.inputs.get(key)
         return np.zeros(self.rows, np.int64) if given is None else np.where(given.there, given.values, 0)
 
-    def _set(self, key: str, values: NDArray[Any], there: Bools | None = None) -> None:
+    def _set_input(self, key: str, values: NDArray[Any], there: Bools | None = None) -> None:
         """Let rows say something of an input, by default all of them, where nothing goes before it."""
         there = np.ones(self.rows, np.bool_) if there is None else there
-        said = Given(values, there)
-        self.inputs[key] = merged(said, self.fixed[key]) if key in self.fixed else said
+        said = InputColumn(values, there)
+        self.inputs[key] = merge_columns(said, self.overriding[key]) if key in self.overriding else said
 
-    def _read_cells(self, column: str, key: str, read: Callable[[str], Scalar], allowed: str) -> None:
+    def _read_words(self, column: str, key: str, read: Callable[[str], Scalar], allowed: str) -> None:
         """Let the texts of a column set an input; a row whose text is unknown is left out.
 
         read: raises InputError or KeyError for what is unknown; allowed: what is known, in words.
         """
-        there, texts = self.file.filled(column), np.array(self._texts(column), dtype=object)
+        there, texts = self.file.filled(column), np.array(self._cells(column), dtype=object)
         known: dict[str, Scalar] = {}
         for text in filter(None, self.file.each_once(column)):
             try:
@@ -187,10 +191,10 @@ class SystemRuns(Measurements):
             except (InputError, KeyError):
                 unknown = there & (texts == text)
                 what = f"{column}={shown(text)} is unknown: expected {allowed}"
-                self._leave(unknown, f"{what}; or {key}=VALUE for all rows", key)
+                self._skip_rows(unknown, f"{what}; or {key}=VALUE for all rows", key)
                 there = there & ~unknown
         otherwise = next(iter(known.values()), 0)
-        self._set(key, np.array([known.get(text, otherwise) for text in texts]), there)
+        self._set_input(key, np.array([known.get(text, otherwise) for text in texts]), there)
 
     # --- how it is predicted
 
@@ -201,8 +205,8 @@ class SystemRuns(Measurements):
             named.discard("chip")  # it brings its own
         if named & {"chip", "system"}:
             unknown = np.asarray(self.device == "", dtype=np.bool_)
-            self._leave_unknown(self.device_column, unknown, "devices", "CHIP/SYSTEM", "chip", "system")
-        rows = [self._choices(row) | self._described(row) for row in range(self.rows)]
+            self._skip_unknown(self.device_column, unknown, "devices", "CHIP/SYSTEM", "chip", "system")
+        rows = [self._choices(row) | self._config_choices(row) for row in range(self.rows)]
         chosen = [tuple((group, text) for group, text in row.items() if group in named) for row in rows]
         each = list(dict.fromkeys(one for one, reason in zip(chosen, self.reason, strict=True) if not reason))
         if not each:
@@ -229,7 +233,7 @@ class SystemRuns(Measurements):
         device = _DEVICE.fullmatch(self.tables["devices"].get(self.device[row], ""))
         return device.groupdict() if device else {"chip": "", "system": ""}
 
-    def _described(self, row: int) -> dict[str, str]:
+    def _config_choices(self, row: int) -> dict[str, str]:
         """Return the choices of a row whose model is described by a config.json."""
         if self.config[row]:
             return {"model": _FROM_CONFIG, CONFIG: self.config[row]}
@@ -239,7 +243,7 @@ class SystemRuns(Measurements):
         """Return the type that rows are composed with: they say their own, or are not as published."""
         return {} if DTYPE in self.said else {DTYPE: WIDE[0]}
 
-    def adjusted(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
+    def adjust_inputs(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
         """Return inputs of rows with what follows from the configuration that each was composed with."""
         return inputs
 
@@ -251,15 +255,17 @@ class SystemRuns(Measurements):
             columns = grid.batches[number].columns
             place = grid.row[combination[batch == number]]
             some = rows[batch == number]
-            for own, given in self._alike(some, columns):
+            for own, given in self._groups_of_inputs(some, columns):
                 composed = {
                     key: np.repeat(values, own.sum()) if values.size == 1 else values[place[own]]
                     for key, values in columns.items()
                 }
                 inputs = replaced(composed, given, some[own])
-                yield some[own], self.adjusted(some[own], inputs, composed)
+                yield some[own], self.adjust_inputs(some[own], inputs, composed)
 
-    def _alike(self, rows: Ints, composed: Columns) -> Iterator[tuple[Bools, dict[str, Given]]]:
+    def _groups_of_inputs(
+        self, rows: Ints, composed: Columns
+    ) -> Iterator[tuple[Bools, dict[str, InputColumn]]]:
         """Yield which rows say the same of inputs that their configuration lacks, and what rows say."""
         given = {key: column for key, column in self.inputs.items() if key not in self.said}
         lacking = [key for key in given if key not in composed]
@@ -272,9 +278,9 @@ class SystemRuns(Measurements):
         """Predict some rows; raises InputError."""
         yield from self.left_out(rows)
         for some, inputs in self.points(grid, rows[self.reason[rows] == ""]):
-            yield from self._tried(some, inputs)
+            yield from self._predict_or_split(some, inputs)
 
-    def _tried(self, rows: Ints, inputs: Columns) -> Iterator[PredictedRows]:
+    def _predict_or_split(self, rows: Ints, inputs: Columns) -> Iterator[PredictedRows]:
         """Predict some rows; one whose columns named by keys make no point is left out. Raises InputError."""
         try:
             yield self.predicted(rows, inputs)
@@ -287,7 +293,7 @@ class SystemRuns(Measurements):
             if rows.size > 1:
                 for place in range(rows.size):
                     only = np.array([place])
-                    yield from self._tried(rows[only], take(inputs, only))
+                    yield from self._predict_or_split(rows[only], take(inputs, only))
                 return
             self.reason[rows] = str(error)
             yield from self.left_out(rows)
@@ -307,6 +313,6 @@ class SystemRuns(Measurements):
         """Return what rows were taken for, as result columns."""
         return {}
 
-    def called(self, rows: Ints) -> Bools:
+    def includes_call(self, rows: Ints) -> Bools:
         """No framework's call is in the time."""
         return np.zeros(rows.size, dtype=np.bool_)

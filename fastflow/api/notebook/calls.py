@@ -205,18 +205,18 @@ def sensitivity(
     *overrides: str, output: Where = None, config_dir: Where = None, **choices: Any
 ) -> Sensitivity:
     """Say which figures a result hangs on; see `fastflow.sensitivity`."""
-    from fastflow.analysis.sensitivity.study import CONFIG, answered, question_of
+    from fastflow.analysis.sensitivity.study import CONFIG, analyse, read_options
     from fastflow.api.notebook.results import Sensitivity
     from fastflow.engine.dataset.kinds import SENSITIVITY
     from fastflow.engine.dataset.store import check_table, write_table
 
     with _call(overrides, choices, config_dir, output, CONFIG) as call:
-        question = question_of(call.composer, call.overrides)
-        where = call.folder(question.output)
+        options = read_options(call.composer, call.overrides)
+        where = call.folder(options.output)
         if where is not None:
             check_table(where, SENSITIVITY)
-        with explaining(call.composer, question.run):
-            table, answer = answered(question, call.listener)
+        with explaining(call.composer, options.run):
+            table, answer = analyse(options, call.listener)
         if where is not None:
             write_table(where, table)
     return Sensitivity(*answer)

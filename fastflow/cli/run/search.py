@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastflow.analysis.search.results import chips, chips_at, front, ranking
-from fastflow.analysis.search.run import Answer, search_designs
+from fastflow.analysis.search.run import SearchResult, search_designs
 from fastflow.analysis.search.study import prepare_search, write_beside
 from fastflow.cli.run import grid
 from fastflow.cli.run.report import check_study
@@ -63,7 +63,7 @@ def _search(
 
 
 def _answer(
-    answer: Answer,
+    answer: SearchResult,
     composer: Composer,
     overrides: Sequence[str],
     spans: Mapping[str, Any] | None,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import Given
+from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.kind import Measurements, register
 from fastflow.core.tables import Columns, Ints
 from fastflow.engine.grid.grid import Grid
@@ -34,7 +34,7 @@ class Attentions(Measurements):
         "kv_heads": "model.kv_heads", "head_dim": "model.head_dim", "window": "model.window",
         "causal": "model.causal", "shared": _SHARED,
     }  # fmt: skip
-    named_by = ("phase", "batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "window", "kv_dtype")
+    naming_keys = ("phase", "batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "window", "kv_dtype")
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
         """Yield rows and their inputs; says itself whether values lie where keys do, if the file does not."""
@@ -42,7 +42,7 @@ class Attentions(Measurements):
             every = np.arange(self.rows, dtype=np.int64)
             (_, inputs), *_ = super().points(grid, every)
             shared = self._reads_too_fast(inputs)
-            self.inputs[_SHARED] = Given(np.full(self.rows, shared), np.full(self.rows, shared))
+            self.inputs[_SHARED] = InputColumn(np.full(self.rows, shared), np.full(self.rows, shared))
         yield from super().points(grid, rows)
 
     def _reads_too_fast(self, inputs: Columns) -> bool:

@@ -31,7 +31,7 @@ class Collectives(Measurements):
     name = "collectives"
     needed = ("ranks", "bytes")
     other_columns = ("collective",)
-    named_by = ("collective", "ranks", "bytes", "dtype")
+    naming_keys = ("collective", "ranks", "bytes", "dtype")
     is_of_a_system = True
     not_fitted = "a file of kernels or iterations; the time of a collective depends on the network only"
 
@@ -100,7 +100,7 @@ class Collectives(Measurements):
         }
         yield PredictedRows(rows, columns)
 
-    def called(self, rows: Ints) -> Bools:
+    def includes_call(self, rows: Ints) -> Bools:
         """No framework's call is in the time."""
         return np.zeros(rows.size, dtype=np.bool_)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import Given
+from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
@@ -26,7 +26,7 @@ class ExpertLayers(Measurements):
         "topk": "model.topk", "tp": "model.tp", "ep": "model.ep", "dtype": "model.dtype",
     }  # fmt: skip
     other_columns = ("balance",)
-    named_by = ("tokens", "hidden", "ffn", "experts", "topk", "tp", "ep", "balance", "dtype")
+    naming_keys = ("tokens", "hidden", "ffn", "experts", "topk", "tp", "ep", "balance", "dtype")
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read how tokens fall on experts too; raises InputError."""
@@ -37,4 +37,4 @@ class ExpertLayers(Measurements):
             if law is None and text.lower() not in ("", "equal", "balanced"):
                 raise file.mistake("balance", i, "equal, or power_law_EXPONENT")
             found[i] = float(law[1]) if law else 0.0
-        self.inputs["model.power_law"] = Given(found, file.filled("balance"))
+        self.inputs["model.power_law"] = InputColumn(found, file.filled("balance"))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import CsvFile, Given
+from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
@@ -24,7 +24,7 @@ class Gemms(Measurements):
         "m": "model.m", "n": "model.n", "k": "model.k", "batch": "model.batch", "dtype": "model.dtype",
     }  # fmt: skip
     other_columns = ("op", "trans_a", "trans_b")
-    named_by = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")
+    naming_keys = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")
     has_passes = False
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
@@ -38,7 +38,7 @@ class Gemms(Measurements):
         return "call" if "op" in columns else "kernel"
 
 
-def _transposed(file: CsvFile) -> Given:
+def _transposed(file: CsvFile) -> InputColumn:
     """Return whether both operands of GEMMs are stored along k, as far as a file says so.
 
     Transpositions are those of BLAS, whose matrices lie column by column: A is along k where it is
@@ -51,4 +51,4 @@ def _transposed(file: CsvFile) -> Given:
     if "op" in file.frame:
         linear = file.frame["op"].str.lower().isin(_LINEAR).to_numpy(np.bool_)
     along = np.where(stated, (trans_a == "T") & (trans_b == "N"), linear)
-    return Given(along, stated | file.filled("op"))
+    return InputColumn(along, stated | file.filled("op"))

@@ -32,7 +32,7 @@ class Iterations(Measurements):
     """Iterations of any workload; a file is of them where no other kind claims it."""
 
     name = "whole iterations"
-    at_once = 256  # their graphs are large
+    batch_size = 256  # their graphs are large
     is_of_a_system = True
 
     def __init__(self, rows: TimedRows, options: Options) -> None:

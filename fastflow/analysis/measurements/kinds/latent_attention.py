@@ -17,7 +17,7 @@ class LatentAttentions(Measurements):
     model = "latent_attention"
     needed = ("q_len", "kv_len", "heads")
     inputs_of_columns: ClassVar[Mapping[str, str]] = SIZES
-    named_by = ("phase", "batch", "q_len", "kv_len", "heads", "kv_dtype")
+    naming_keys = ("phase", "batch", "q_len", "kv_len", "heads", "kv_dtype")
 
     @classmethod
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:

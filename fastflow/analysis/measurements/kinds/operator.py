@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import Given
+from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.host_overhead import operator_call
 from fastflow.analysis.measurements.kind import Measurements, register
 from fastflow.analysis.measurements.predict import replaced
@@ -30,7 +30,7 @@ class Operators(Measurements):
         "rows": "model.rows", "cols": "model.cols", "op": "model.op", "dtype": "model.dtype",
     }  # fmt: skip
     other_columns = ("min_bytes",)
-    named_by = ("op", "rows", "cols", "dtype")
+    naming_keys = ("op", "rows", "cols", "dtype")
     has_products = False
 
     @classmethod
@@ -45,7 +45,7 @@ class Operators(Measurements):
             every = np.arange(some.size, dtype=np.int64)
             yield some, replaced(inputs, {_TENSORS: tensors} if tensors is not None else {}, every)
 
-    def _tensors(self, inputs: Columns, rows: Ints) -> Given | None:
+    def _tensors(self, inputs: Columns, rows: Ints) -> InputColumn | None:
         """Return how many tensors some rows move, by their `min_bytes`; raises InputError."""
         if "min_bytes" not in self.file.frame:
             return None
@@ -58,11 +58,11 @@ class Operators(Measurements):
         most = column.high if column is not None else np.inf
         allowed = f"the bytes of 1 to {most:g} tensors of rows x cols"
         file.refuse("min_bytes", there & ~((np.round(moved) >= 1) & (moved <= most)), allowed)
-        return Given(np.where(there, np.round(moved), 1).astype(np.int64), there)
+        return InputColumn(np.where(there, np.round(moved), 1).astype(np.int64), there)
 
-    def with_host(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
+    def add_host_time(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
         """Return the time that the host saw [s]."""
         overhead, launch = (inputs[f"chip.{name}_overhead"].astype(np.float64) for name in ("call", "launch"))
         op, tensors = inputs["model.op"].astype(np.str_), inputs["model.tensors"].astype(np.int64)
-        called = operator_call(time, overhead, launch, op, tensors)
-        return np.where(self.called(rows), called, time)
+        includes_call = operator_call(time, overhead, launch, op, tensors)
+        return np.where(self.includes_call(rows), includes_call, time)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import Given
+from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.host_overhead import LayerHost, layer_call
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 from fastflow.config.messages import one_of, suggestion
@@ -39,7 +39,7 @@ class RecurrentLayers(Measurements):
     times: ClassVar[Mapping[str, str]] = {
         "fwd_s": "forward", "bwd_inputs_s": "backward_inputs", "bwd_weights_s": "backward_weights",
     }  # fmt: skip
-    named_by = ("cell", "hidden", "timesteps", "batch", "dtype", "part")
+    naming_keys = ("cell", "hidden", "timesteps", "batch", "dtype", "part")
     section = "recurrent"
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
@@ -48,19 +48,19 @@ class RecurrentLayers(Measurements):
         settings = _settings(options.leaves)
         self.settings = list(settings.values())
         self.host = LayerHost(settings["call"], settings["gap"], settings["gap_steps"])
-        self.inputs["model.part"] = Given(self.part, np.ones(self.rows, dtype=np.bool_))
+        self.inputs["model.part"] = InputColumn(self.part, np.ones(self.rows, dtype=np.bool_))
 
     @classmethod
     def check_section(cls, leaves: Mapping[str, Any]) -> None:
         """Check the section `recurrent`; raises InputError."""
         _settings(leaves)
 
-    def with_host(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
+    def add_host_time(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
         """Return the time that the host saw [s]."""
         steps = inputs["model.sequence"].astype(np.int64)
         return layer_call(self.host, time, self.part[rows], steps)
 
-    def called(self, rows: Ints) -> Bools:
+    def includes_call(self, rows: Ints) -> Bools:
         """The call is the library's: `recurrent.call`."""
         return np.zeros(rows.size, dtype=np.bool_)
 

@@ -56,36 +56,36 @@ class ServedPoints(SystemRuns):
     times: ClassVar[Mapping[str, str]] = {
         "silicon_ttft_ms": TTFT, "ttft_ms": TTFT, "silicon_tpot_ms": TPOT, "tpot_ms": TPOT,
     }  # fmt: skip
-    named_by = (
+    naming_keys = (
         "part", "model", "system", "backend", "strategy", "isl", "osl", "concurrency", "dtype",
     )  # fmt: skip
-    by = ("part", "system", "model", "backend", "concurrency")
+    error_groups = ("part", "system", "model", "backend", "concurrency")
     section = "serving"
-    tabled = (
+    alias_tables = (
         "devices", "servers", "models", "dtypes", "experts", "caches", "spreads", "prompts", "connections",
     )  # fmt: skip
     device_column = "system"
     groups = ("serve", "server", "model")
-    at_once = 4096
-    judged_apart = True
+    batch_size = 4096
+    has_errors_by_part = True
     not_fitted = "a file of kernels; what a server's requests see depends on a whole system"
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read what every row says; raises InputError for a cell that cannot be read."""
         super().__init__(rows._replace(measured=_MILLI * rows.measured), options)
-        names, servers = self._texts("model"), self._texts("backend")
+        names, servers = self._cells("model"), self._cells("backend")
         if "server" in self.said:  # goes before the file in whatever its name stands for
             servers = [str(self.said["server"])] * self.rows
-        self.server, self.family = self._named("servers", servers), self._named("models", names)
+        self.server, self.family = self._match_names("servers", servers), self._match_names("models", names)
         if "server" not in self.said:
-            self._leave_unknown("backend", self.server == "", "servers", "NAME", "server")
-        self._leave_unknown("model", (self.family == "") & ~self.has_model, "models", "NAME", "model")
+            self._skip_unknown("backend", self.server == "", "servers", "NAME", "server")
+        self._skip_unknown("model", (self.family == "") & ~self.has_model, "models", "NAME", "model")
         self._read_layout()
         self._read_types(names, servers)
         self._read_lengths(names)
         asked = [" ".join(words) for words in zip(servers, names, strict=True)]
-        self._set(_BATCH, self._numbers("connections", _BATCH, self._named("connections", asked)))
-        self._set("serve.simulate", np.ones(self.rows, np.bool_))
+        self._set_input(_BATCH, self._numbers("connections", _BATCH, self._match_names("connections", asked)))
+        self._set_input("serve.simulate", np.ones(self.rows, np.bool_))
 
     def _count(self, name: str, otherwise: int = 1) -> Ints:
         """Return whole numbers of a column, another one where it says nothing or 0."""
@@ -106,24 +106,24 @@ class ServedPoints(SystemRuns):
         experts = np.where((ranks > 1) | ((shared > 1) & (shared == whole)), whole, 1)
         experts = np.where(every > 1, experts, 1)
         each = zip(tensor.tolist(), experts.tolist(), ranks.tolist(), stages.tolist(), strict=True)
-        self._set("parallel.strategy", np.array([_written(*one) for one in each]))
-        self._set("system.devices", whole * stages)
+        self._set_input("parallel.strategy", np.array([_written(*one) for one in each]))
+        self._set_input("system.devices", whole * stages)
 
     def _read_types(self, names: list[str], servers: list[str]) -> None:
         """Read the types of products, experts and caches."""
-        products, experts = self._texts("gemm_quant_mode"), self._texts("moe_quant_mode")
-        usual = [self.tables["dtypes"].get(name, "bf16") for name in self._named("dtypes", names)]
-        own = self._named("experts", names)
+        products, experts = self._cells("gemm_quant_mode"), self._cells("moe_quant_mode")
+        usual = [self.tables["dtypes"].get(name, "bf16") for name in self._match_names("dtypes", names)]
+        own = self._match_names("experts", names)
         types = [_type_of(*each) for each in zip(products, usual, strict=True)]
         alone = [self.tables["experts"].get(name, "") for name in own]
         of_products = ["bf16" if one else said for one, said in zip(alone, types, strict=True)]
-        self._set(_DTYPE, self._types(_DTYPE, of_products))
+        self._set_input(_DTYPE, self._types(_DTYPE, of_products))
         of_rows = [_type_of(*each) if each[0] else "operand" for each in zip(experts, usual, strict=True)]
         stored = [one or said for one, said in zip(alone, of_rows, strict=True)]
-        self._set(_EXPERTS, self._types(_EXPERTS, stored))
+        self._set_input(_EXPERTS, self._types(_EXPERTS, stored))
         asked = [" ".join(words) for words in zip(servers, names, types, strict=True)]
-        caches = [self.tables["caches"].get(name, "operand") for name in self._named("caches", asked)]
-        self._set(_CACHE, np.array(caches))
+        caches = [self.tables["caches"].get(name, "operand") for name in self._match_names("caches", asked)]
+        self._set_input(_CACHE, np.array(caches))
 
     def _types(self, key: str, texts: list[str]) -> Texts:
         """Return data types for an input; rows of unknown ones are left out."""
@@ -135,18 +135,18 @@ class ServedPoints(SystemRuns):
             except InputError:
                 unknown = np.array(texts) == text
                 allowed = f"expected {one_of(types)}; or {key}=VALUE for all rows"
-                self._leave(unknown, f"a data type {shown(text)} is unknown: {allowed}", key)
+                self._skip_rows(unknown, f"a data type {shown(text)} is unknown: {allowed}", key)
         return np.array([known.get(text, "bf16") for text in texts])
 
     def _read_lengths(self, names: list[str]) -> None:
         """Read how long requests are, and how many of them are not alike."""
         isl, osl = (self._lengths(name) for name in ("isl", "osl"))
-        self._set(_SPREAD, self._numbers("spreads", _SPREAD, self._named("spreads", names)))
+        self._set_input(_SPREAD, self._numbers("spreads", _SPREAD, self._match_names("spreads", names)))
         spread = self._values(_SPREAD)
         for key, longest in (("serve.isl", isl), ("serve.osl", osl)):
-            self._set(key, np.maximum(longest * (1.0 - spread / 2.0), 1.0))
+            self._set_input(key, np.maximum(longest * (1.0 - spread / 2.0), 1.0))
         kept = self._numbers("prompts", _PROMPTS, self.server)
-        self._set(_PROMPTS, np.where(isl % _THOUSAND == 0, kept, 0))
+        self._set_input(_PROMPTS, np.where(isl % _THOUSAND == 0, kept, 0))
 
     def _lengths(self, name: str) -> Floats:
         """Return lengths of requests [tokens], 1 where a row says none; raises InputError."""
@@ -156,7 +156,7 @@ class ServedPoints(SystemRuns):
         )
         key = self.keys_of_columns[name]
         missing = f"{name} is not said: expected a cell, or {key}=VALUE for all rows"
-        self._leave(~there, missing, key, "serve.lengths")
+        self._skip_rows(~there, missing, key, "serve.lengths")
         return np.where(there, found, 1.0)
 
     def _numbers(self, table: str, key: str, names: NDArray[Any]) -> NDArray[Any]:
@@ -189,7 +189,7 @@ class ServedPoints(SystemRuns):
             "model": self.tables["models"].get(self.family[row], ""), **super()._choices(row),
         }  # fmt: skip
 
-    def adjusted(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
+    def adjust_inputs(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
         """Return inputs of rows; what a chip does not multiply in turns into bf16 on its way to the units.
 
         A type that the command line gives, or a column of its key, stays.
@@ -198,7 +198,7 @@ class ServedPoints(SystemRuns):
         has = np.zeros(own.size, dtype=np.bool_)
         for name in np.unique(own).tolist():
             has |= (own == name) & (inputs.get(f"chip.rate.{name}", np.zeros(own.size)) > 0.0)
-        stays = has | self._is_fixed(_DTYPE)[rows] | (_DTYPE in self.said)
+        stays = has | self._is_overridden(_DTYPE)[rows] | (_DTYPE in self.said)
         return dict(inputs) | {_DTYPE: np.where(stays, own, "bf16")}
 
     def predicted(self, rows: Ints, inputs: Columns) -> PredictedRows:
@@ -219,7 +219,7 @@ class ServedPoints(SystemRuns):
         """Say what was assumed."""
         unsaid: dict[str, Bools] = {
             "attention_dp": self._count("attention_dp", 0) == 0,
-            "types of products": np.array(self._texts("gemm_quant_mode")) == "",
+            "types of products": np.array(self._cells("gemm_quant_mode")) == "",
         }
         said = [f"{name} of {rows.sum():,}" for name, rows in unsaid.items() if rows.any()]
         return [f"unsaid, by default (docs/validation.md): {', '.join(said)} rows"] if said else []

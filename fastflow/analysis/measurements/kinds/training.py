@@ -86,10 +86,10 @@ class TrainingRuns(SystemRuns):
         *keys_of_columns,
     )  # fmt: skip
     times: ClassVar[Mapping[str, str]] = {"time_s": "", "iter_time_s": ""}
-    named_by = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
-    by = ("device", "origin", "library", "family", "billions", "dtype", "complete")
+    naming_keys = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
+    error_groups = ("device", "origin", "library", "family", "billions", "dtype", "complete")
     section = "training"
-    tabled = ("devices", "networks", "frameworks", "families", "selective")
+    alias_tables = ("devices", "networks", "frameworks", "families", "selective")
     groups = ("framework", "model")
     not_fitted = "a file of kernels; the time of a training run depends on a whole system"
 
@@ -100,7 +100,7 @@ class TrainingRuns(SystemRuns):
             key = self.inputs_of_columns[name]
             missing = ~self._there(key)
             missing &= ~self.has_model | (name not in _OF_A_MODEL)
-            self._leave(missing, f"{name} is not said: expected a cell, or {key}=VALUE for all rows")
+            self._skip_rows(missing, f"{name} is not said: expected a cell, or {key}=VALUE for all rows")
         self._read_names()
         self._read_model()
         self._read_layout()
@@ -127,10 +127,10 @@ class TrainingRuns(SystemRuns):
         ep = np.where(experts, np.maximum(said["ep"], 1), 1)
         gpus = self._values("system.devices")
         dp = np.maximum(gpus // (tp * pp * cp), 1)
-        self._leave(gpus != tp * pp * cp * dp, "tp x pp x cp does not divide gpus", "parallel.strategy")
-        self._set("parallel.strategy", np.array(list(map(_strategy, tp, cp, ep, dp, pp, vp))))
+        self._skip_rows(gpus != tp * pp * cp * dp, "tp x pp x cp does not divide gpus", "parallel.strategy")
+        self._set_input("parallel.strategy", np.array(list(map(_strategy, tp, cp, ep, dp, pp, vp))))
         # more experts' ranks than data parallelism has: TP's are among them (expert_tensor_parallel_size 1)
-        self._set("parallel.expert_tensor", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
+        self._set_input("parallel.expert_tensor", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
         self._read_word("dp_kind", _ZERO_KEY, _ZERO)
         self._read_word("cp_comm_type", "parallel.context", _CONTEXT, whole=True)
         self._read_overlap()
@@ -148,20 +148,23 @@ class TrainingRuns(SystemRuns):
         said, there = self.inputs[_RECOMPUTE]
         selective = self.tables["selective"]
         means = np.array(
-            [selective.get(name, "selective") for name in self._named("selective", self.framework.tolist())]
+            [
+                selective.get(name, "selective")
+                for name in self._match_names("selective", self.framework.tolist())
+            ]
         )
-        is_own = (said == "selective") & ~self._is_fixed(_RECOMPUTE)
+        is_own = (said == "selective") & ~self._is_overridden(_RECOMPUTE)
         self.half: Bools = is_own & (means == "half")
         """Whether half of the layers of a row are computed again."""
         own = np.where(self.half, "selective", means)  # until the layers are known
-        self._set(_RECOMPUTE, np.where(is_own, own, said.astype(np.str_)), there)
+        self._set_input(_RECOMPUTE, np.where(is_own, own, said.astype(np.str_)), there)
 
     def _read_overlap(self) -> None:
         """Read which exchanges hide behind kernels: those of a list, none or all; the others do not."""
         known = f"none, all, or some of {' '.join(HIDDEN)}"
         for name in HIDDEN:
             key = f"{OVERLAP}.{name}"
-            self._read_cells("overlap", key, partial(_hides, name), known)
+            self._read_words("overlap", key, partial(_hides, name), known)
 
     def _read_model(self) -> None:
         """Read what the family of a model does not say; raises InputError."""
@@ -170,11 +173,11 @@ class TrainingRuns(SystemRuns):
         self.ungated = width == 4 * self._values("model.hidden")
         # 0 stands for what is usual; of a model that is chosen, what it says stays
         said = ~self.has_model | self._there("model.kv_heads")
-        self._set("model.kv_heads", self._values("model.kv_heads"), said)
+        self._set_input("model.kv_heads", self._values("model.kv_heads"), said)
         self.inputs.pop("model.ffn", None)
-        self._set("model.ffn", width, ~experts & (~self.has_model | (width > 0)))
-        self._set("model.expert_ffn", width, experts & (width > 0))
-        self._set("model.positions", self._values("model.sequence"), self._there("model.sequence"))
+        self._set_input("model.ffn", width, ~experts & (~self.has_model | (width > 0)))
+        self._set_input("model.expert_ffn", width, experts & (width > 0))
+        self._set_input("model.positions", self._values("model.sequence"), self._there("model.sequence"))
         self._read_first_dense()
         self._read_word("dtype", "model.dtype")
         self._read_word("attention_kernel", "model.attention_kernel")
@@ -197,12 +200,12 @@ class TrainingRuns(SystemRuns):
 
         known = find_input(key)
         assert known is not None, key
-        self._read_cells(column, key, read, one_of(meanings) if meanings else known.allowed())
+        self._read_words(column, key, read, one_of(meanings) if meanings else known.allowed())
 
     def _read_names(self) -> None:
         """Look up what the texts of a row stand for."""
         texts = {
-            name: self._texts(name) for name in ("framework", "year", "source", "model", "interconnect_note")
+            name: self._cells(name) for name in ("framework", "year", "source", "model", "interconnect_note")
         }
         dated = [
             f"{framework or source} {year or ' '.join(_YEAR.findall(source))}"
@@ -210,13 +213,13 @@ class TrainingRuns(SystemRuns):
                 texts["framework"], texts["year"], texts["source"], strict=True
             )
         ]
-        self.framework = self._named("frameworks", dated)
-        self.family = self._named("families", texts["model"])
+        self.framework = self._match_names("frameworks", dated)
+        self.family = self._match_names("families", texts["model"])
         self.origin = np.array([_REVISION.sub("", source)[:60] for source in texts["source"]], dtype=object)
         known = self.tables["networks"]
-        networks = self._named("networks", texts["interconnect_note"])
+        networks = self._match_names("networks", texts["interconnect_note"])
         rates = [convert(_RATE, known[name]) if name else 0.0 for name in networks]
-        self._set(_RATE, np.array(rates), networks != "")
+        self._set_input(_RATE, np.array(rates), networks != "")
 
     def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
         """Plan as systems are, and say for which framework each row was taken; raises InputError."""
@@ -233,7 +236,7 @@ class TrainingRuns(SystemRuns):
             "framework": frameworks.get(self.framework[row], "none"),
         }  # fmt: skip
 
-    def adjusted(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
+    def adjust_inputs(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
         """Return inputs of rows with what follows from the family and the layers."""
         layers, experts = inputs["model.layers"], inputs["model.experts"]
         pattern = np.where((experts > 1) & (composed["model.experts"] == 0), "experts", inputs[_PATTERN])
@@ -247,9 +250,9 @@ class TrainingRuns(SystemRuns):
             _SPLIT: np.where(uneven, BALANCED, inputs[_SPLIT]),
             _RECOMPUTE: np.where(self.half[rows], half, inputs[_RECOMPUTE]),
         }
-        fixed = {key: self._is_fixed(key)[rows] | (key in self.said) for key in follows}
+        overriding = {key: self._is_overridden(key)[rows] | (key in self.said) for key in follows}
         return {**inputs, **{
-            key: np.where(fixed[key], inputs[key], values) for key, values in follows.items()
+            key: np.where(overriding[key], inputs[key], values) for key, values in follows.items()
         }}  # fmt: skip
 
     def predicted(self, rows: Ints, inputs: Columns) -> PredictedRows:
