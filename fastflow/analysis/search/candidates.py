@@ -140,8 +140,8 @@ def _strategy_choices(inputs: Columns) -> list[tuple[Any, ...]]:
         return [(layout, *configured[1:]) for layout in layouts.tolist()]
     if not has_layer_runs(inputs):
         return [(str(strategy), *configured[1:]) for strategy in next(spaces_of(inputs))]
-    layouts = best_layouts(inputs).best
-    return list(zip(*(layouts[key][:MOST_LAYOUTS].tolist() for key in CHOSEN), strict=True))
+    choices = best_layouts(inputs).best
+    return list(zip(*(choices[key][:MOST_LAYOUTS].tolist() for key in CHOSEN), strict=True))
 
 
 def _refuse_pinned(inputs: Columns) -> None:

@@ -183,13 +183,13 @@ def _served_scores(points: Predicted, options: SearchOptions, weight: Floats) ->
 
 def _empty_columns(grid: Grid, columns: ResultTable, rows: int) -> ResultTable:
     """Return empty columns for the results of a grid that these designs lack."""
-    found: ResultTable = {}
+    added: ResultTable = {}
     for name in result_order(grid.levels, grid.stacked, grid.served):
         if name not in columns and name not in grid.labels:
             kind = kind_of(name, grid)
             empty: Any = np.zeros(rows, KINDS[kind])
-            found[name] = np.ma.MaskedArray(empty, mask=True)
-    return found
+            added[name] = np.ma.MaskedArray(empty, mask=True)
+    return added
 
 
 def split_rows(rows: int, size: int) -> list[Ints]:

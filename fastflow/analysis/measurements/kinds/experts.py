@@ -16,7 +16,7 @@ _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
 
 @register
 class ExpertLayers(Measurements):
-    """The expert layer of a mixture, on one device of those that share it."""
+    """The expert layer of a mixture, on one device of its group."""
 
     name = "expert layers"
     model = "experts"
@@ -29,12 +29,12 @@ class ExpertLayers(Measurements):
     naming_keys = ("tokens", "hidden", "ffn", "experts", "topk", "tp", "ep", "balance", "dtype")
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
-        """Read how tokens fall on experts too; raises InputError."""
+        """Read the distribution of tokens over experts, too; raises InputError."""
         super().__init__(rows, options)
-        file, found = self.file, np.zeros(self.file.rows)
-        for i, text in enumerate(file.frame.get("balance", ())):
+        file, exponents = self.file, np.zeros(self.file.rows)
+        for row, text in enumerate(file.frame.get("balance", ())):
             law = _POWER_LAW.fullmatch(text.lower())
             if law is None and text.lower() not in ("", "equal", "balanced"):
-                raise file.mistake("balance", i, "equal, or power_law_EXPONENT")
-            found[i] = float(law[1]) if law else 0.0
-        self.inputs["model.power_law"] = InputColumn(found, file.filled("balance"))
+                raise file.mistake("balance", row, "equal, or power_law_EXPONENT")
+            exponents[row] = float(law[1]) if law else 0.0
+        self.inputs["model.power_law"] = InputColumn(exponents, file.filled("balance"))
