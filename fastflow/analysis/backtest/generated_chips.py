@@ -20,7 +20,7 @@ QUANTITIES = (
     "mcus", "core_Hz", "l2_B", "l2_Bps", "l1_B", "l1_Bps", "l0_B", "l0_Bps", "dram_capacity_B", "dram_Bps",
 )  # fmt: skip
 RATE, LINK = "rate", "link_Bps"
-"""The quantity with a column for each data type, and the one of links."""
+"""The quantity with a column for each data type, and the quantity of links."""
 _ANY_WORKLOAD = ("model=gemm", "system.devices=1", "parallel.strategy=d1")
 _LINK_BUDGETS = ("area", "power", "perimeter")
 

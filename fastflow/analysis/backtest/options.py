@@ -17,13 +17,13 @@ _SECTION = "backtest"
 class BacktestOptions(NamedTuple):
     """The section `backtest` of a configuration, and the other overrides."""
 
-    chips: dict[str, str]  # to the links that each was bought with, oldest first
+    chips: dict[str, str]  # chip to its links, oldest first
     generations: tuple[str, ...]
     known: tuple[str, ...]
     shared_area: float
     shared_power: float
     measurements: str | None  # a folder
-    overrides: tuple[str, ...]  # all others, which hold for every chip
+    overrides: tuple[str, ...]  # all other overrides, which hold for every chip
     output: str | None
 
 

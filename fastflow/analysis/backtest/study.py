@@ -41,7 +41,7 @@ class Backtest(NamedTuple):
     files: pd.DataFrame
     """A row for every file of measurements and device: errors with real and with generated chips."""
     measured: pd.DataFrame
-    """A row for every pair of files with rows alike: the gain that was measured, and those predicted."""
+    """A row for every pair of files with shared rows: the measured gain, and the predicted gains."""
 
 
 def read_options(composer: Composer, overrides: Sequence[str]) -> tuple[BacktestOptions, dict[str, str]]:

@@ -1,7 +1,7 @@
 """Fit of the few physical scalars of a chip to measured times: robust least squares, with standard errors.
 
-Residuals are log(predicted / measured), so that a time twice too long weighs as much as one half too short,
-and all sizes alike. The loss is soft L1 (Triggs et al., Bundle Adjustment, 2000, section 3.2), which
+Residuals are log(predicted / measured), so that a time twice too long weighs as much as a time half too
+short, and all sizes alike. The loss is soft L1 (Triggs et al., Bundle Adjustment, 2000, section 3.2), which
 outliers move little. The variables are logarithms of the scalars: a step is relative.
 """
 

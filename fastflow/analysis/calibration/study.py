@@ -17,7 +17,7 @@ from fastflow.engine.run.progress import SILENT, Listener
 def fit_and_write(
     composer: Composer, task: CalibrationTask, where: str | None, listener: Listener = SILENT
 ) -> tuple[FittedChip, str]:
-    """Fit, and write the chip file where one is asked for; returns its text too. Raises InputError.
+    """Fit, and write the chip file, if a path is given; returns its text, too. Raises InputError.
 
     listener: told of every prediction of all rows; their number is unknown beforehand.
     """

@@ -21,7 +21,7 @@ import numpy as np
 from fastflow.core.tables import Floats, Ints, Texts
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 
-# The overhead of an operator's call, over that of one that reads two tensors. Calibrated: NeuSight's
+# The overhead of an operator's call, relative to an operator that reads two tensors. Calibrated: NeuSight's
 # operators on the hosts of an A100 and a V100 (sitar-lab/NeuSight@6945927), which agree within 5%. An
 # operator without a name may be any of those of one input.
 _OF_ONE_INPUT = 1.17

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 TIMED = ("kernel", "call")
-"""How a time was measured: the kernel alone, or launches back to back; or one call of a framework."""
+"""How a time was measured: the kernel alone, or launches back to back; or a call of a framework."""
 COMMON_COLUMNS = ("device", "timed")
 """Columns that any kind may have."""
 
@@ -123,11 +123,11 @@ class Measurements:
 
     @classmethod
     def check_section(cls, leaves: Mapping[str, Any]) -> None:
-        """Check the kind's own section of a configuration; raises InputError."""
+        """Check the kind's section of a configuration; raises InputError."""
 
     @classmethod
     def default_timed(cls, columns: Collection[str]) -> str:
-        """Return how rows were measured where the file does not say."""
+        """Return the default kind of timing."""
         return "kernel"
 
     @property

@@ -1,4 +1,4 @@
-"""Keys of the configuration as columns of a file, whose cells are inputs of one row each."""
+"""Keys of the configuration as columns of a file, whose cells set inputs of a row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GROUP_OF_KEY = {"model.name": "model", "serve.mode": "serve", PREFILL_CHIP: PRE
 
 
 def instead_of(key: str, kind: str, sections: Sequence[str]) -> str:
-    """Say what is allowed instead of a key as a column of transformers' points; "" if the column is allowed.
+    """Say what is allowed instead of a key as a column of transformers' points; "" if it is allowed.
 
     kind: of the file, in the plural; sections: those whose keys change its predictions.
     """

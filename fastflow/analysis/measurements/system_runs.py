@@ -317,7 +317,7 @@ class SystemRuns(Measurements):
         """Predict rows of one call of the model; raises InputError."""
 
     def skipped_rows(self, rows: Ints) -> Iterator[PredictedRows]:
-        """Yield the skipped ones of some rows, without results."""
+        """Yield the skipped rows among some rows, without results."""
         skipped = rows[self.reason[rows] != ""]
         if skipped.size:
             no_results = {

@@ -153,7 +153,7 @@ def _refuse_pinned(inputs: Columns) -> None:
 
 
 def _competing_groups(grid: Grid, point: Ints, compete: str) -> Ints:
-    """Number the groups of competing candidates: those with equal values of all keys that do not compete."""
+    """Number the groups of competing candidates: their keys that do not compete have equal values."""
     other_keys = [key for key in grid.keys if not {"", key.partition(".")[0]} & set(COMPETE[compete])]
     columns = [
         np.unique(_column_of(grid, key).astype(str), return_inverse=True)[1][point] for key in other_keys

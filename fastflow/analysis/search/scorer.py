@@ -142,9 +142,8 @@ def score_designs(
             else:
                 columns |= _scores(points, options, weight, holdable[batch.candidate[index]])
         columns |= typical_columns(inputs, changed)
-        columns |= _empty_columns(
-            candidates.grid, columns, index.size
-        )  # all columns of times, where no design has a time
+        # of times, where no design has any
+        columns |= _empty_columns(candidates.grid, columns, index.size)
         if index.size == rows:
             return columns  # scored in one call of the model
         for name, column in columns.items():
@@ -198,7 +197,7 @@ def split_rows(rows: int, size: int) -> list[Ints]:
 
 
 def concat_tables(tables: Sequence[ResultTable]) -> ResultTable:
-    """Join tables of the same columns, masked ones or not."""
+    """Concatenate tables of the same columns, masked or not."""
     return {name: _concat([table[name] for table in tables]) for name in tables[0]}
 
 

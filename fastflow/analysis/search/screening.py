@@ -43,9 +43,8 @@ def screen(scorer: Scorer) -> tuple[Floats, NDArray[np.object_]]:
     scorer.holdable[:] = ~(footprint > largest)  # unknown without a time
     score = table["score"].to_numpy()
     reason = np.full(every_candidate.size, "", dtype=object)
-    _leave_out(
-        reason, score == NO_CHIP, table["reason"].to_pylist()
-    )  # no budget is short, and there is no time
+    # at exactly NO_CHIP no budget is short, and there is no time
+    _leave_out(reason, score == NO_CHIP, table["reason"].to_pylist())
     texts = [
         f"needs {needed / 1e9:.4g} GB of memory a device; no breakdown has more than {most / 1e9:.4g} GB"
         for needed, most in zip(footprint, largest, strict=True)

@@ -1,4 +1,4 @@
-"""Elasticities: relative changes of a result for those of a figure, one figure at a time."""
+"""Elasticities: relative changes of a result by relative changes of figures, one at a time."""
 
 from __future__ import annotations
 

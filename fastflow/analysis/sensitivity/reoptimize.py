@@ -1,4 +1,4 @@
-"""The best strategy of every change of a point, among those that are best for the point itself."""
+"""The best strategy of every change of a point, among the best strategies of the point."""
 
 from __future__ import annotations
 

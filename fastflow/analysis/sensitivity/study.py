@@ -67,7 +67,7 @@ class Sensitivity(NamedTuple):
     """Elasticities and indices of a result; `attrs` of the frame hold the units and the step."""
 
     figures: pd.DataFrame
-    """A row for every figure, the one that moves the result most to either side first."""
+    """A row for every figure, sorted by the larger of its one-sided elasticities."""
     objective: str
     value: float
     """The objective of the point itself, in SI units."""
@@ -322,7 +322,7 @@ def _kind(name: str) -> str:
 def _frame(
     figures: list[Figure], per_figure: list[Elasticity], variables: list[int], indices: Indices | None
 ) -> pd.DataFrame:
-    """Return the figures as rows, the one that moves the result most to either side first."""
+    """Return the figures as rows, sorted by the larger of their one-sided elasticities."""
     rows = pd.DataFrame(
         {
             "figure": figure.key,

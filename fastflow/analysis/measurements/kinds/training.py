@@ -38,7 +38,7 @@ _MOST = 1e6  # of a degree, and of devices
 _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 """Name of a kind of data parallelism to the stage of ZeRO."""
 _CONTEXT = {"p2p": "ring", "a2a": "all_to_all"}
-"""Megatron-core's words for how context parallelism exchanges (cp_comm_type), and those of its input."""
+"""Megatron-core's words for exchanges of context parallelism (cp_comm_type), to the input's words."""
 OF_FILE = ("layers", "hidden", "dtype")
 """Result columns that are columns of a file already."""
 OVERLAP, HIDDEN = "parallel.overlap", ("tensor", "context", "expert", "data", "pipeline")
@@ -52,7 +52,7 @@ STRUCTURE = {
 }  # fmt: skip
 """Columns of a model's structure, those of config.json by its names (Hugging Face's transformers)."""
 FIRST_DENSE = ("first_k_dense", "first_k_dense_replace")
-"""Columns of how many layers are dense, before those with experts; the second by config.json's name."""
+"""Columns of the number of dense layers before layers with experts; the second by config.json's name."""
 _OF_A_MODEL = ("hidden", "layers", "heads")
 """Columns that may be empty where the command line or a config.json describes the model."""
 _VIRTUAL = "virtual stages"  # of a strategy: no key, but the meaning of two columns
@@ -183,7 +183,7 @@ class TrainingRuns(SystemRuns):
         self._read_word("attention_kernel", "model.attention_kernel")
 
     def _read_first_dense(self) -> None:
-        """Read how many layers are dense before those with experts; -1 for empty cells."""
+        """Read the number of dense layers before layers with experts; -1 for empty cells."""
         self.first_dense = np.full(self.rows, -1, dtype=np.int64)
         for name in filter(self.file.columns.__contains__, FIRST_DENSE):
             is_filled = self.file.filled(name)
@@ -309,14 +309,8 @@ def _pattern(first_dense: int, layers: int, default: str) -> str:
     """Return the pattern of a model by its number of dense layers, before those with experts."""
     if first_dense < 0:
         return default
-    num_expert_layers = layers - first_dense
-    return (
-        "experts"
-        if first_dense == 0
-        else f"{first_dense}*dense, {num_expert_layers}*experts"
-        if num_expert_layers > 0
-        else "dense"
-    )
+    rest = layers - first_dense
+    return "experts" if first_dense == 0 else f"{first_dense}*dense, {rest}*experts" if rest > 0 else "dense"
 
 
 class _Chunks(NamedTuple):

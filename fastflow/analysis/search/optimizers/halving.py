@@ -1,4 +1,4 @@
-"""Search of the designs of many candidates at once, with successive halving among those that compete.
+"""Search of the designs of many candidates at once, with successive halving of competing candidates.
 
 A *candidate* is a workload on a system under one strategy; its design is what is searched. Candidates of a
 group compete: every rung keeps the best quarter and gives each four times the steps, so that the budget
@@ -19,7 +19,7 @@ from fastflow.analysis.search.optimizers.methods import Method, make
 from fastflow.core.tables import Floats, Ints
 
 REDUCTION = 4
-FINALISTS = 3  # of a group, at most: what the last rung keeps
+FINALISTS = 3  # of a group in the last rung, at most
 
 
 class Rules(NamedTuple):

@@ -60,7 +60,7 @@ METHODS = {
 
 
 def make(name: str, space: Space, start: Floats, seed: int) -> Method:
-    """Return one start of a method; start: a design, shape (|W|,), taken to the nearest within the budgets.
+    """Return one start of a method; start: a design, shape (|W|,), projected onto the budgets.
 
     Raises InputError where the method is none of METHODS.
     """

@@ -1,11 +1,11 @@
 """Mirror descent with wide differences, then CMA-ES: fastflow's default search.
 
 At the best breakdown every share of a budget is proportional to its elasticity, the relative gain in
-score by a relative gain in share: what is moved from one component to another then gains nothing.
+score by a relative gain in share: moving a share between components then gains nothing.
 Exponentiated gradient (J. Kivinen and M. Warmuth, Information and Computation 132, 1997), which is mirror
 descent with the entropy as its mirror, grows the shares whose elasticity exceeds them and shrinks the
-others, by factors. It therefore gets near in a few steps from anywhere, where shares are wrong by factors.
-The steps of the response (whole memory devices, lanes, banks) end its use soon; CMA-ES goes on from there.
+others, by factors. It gets near the best breakdown in a few steps, even if shares are wrong by factors.
+The steps of the response (whole memory devices, lanes, banks) end its use soon; CMA-ES continues from there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIGMA = 0.06  # of CMA-ES around the best design so far, in roots of shares
 
 
 class Mirror:
-    """One start; a step takes, in turn, an evaluation a share and budget, or one a rate of RATES.
+    """One start; a step takes, in turn, an evaluation for each share and budget, or for each rate of RATES.
 
     Slack is a share like the others here, so that a search finds it where it helps. After CMA-ES has
     converged, the search restarts from a random design.

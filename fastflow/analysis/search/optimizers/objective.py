@@ -1,6 +1,6 @@
 """The objective of a search: the iteration's time, energy or cost, products of these, or time by area (9.2).
 
-A design's *score* is what search methods see, lower is better and always finite:
+A design's *score* is the value that search methods minimize; it is always finite:
 - the logarithm of the objective where the design is feasible, so that a step is a relative change;
 - LACKS_MEMORY and more where the footprint exceeds the memory, though some breakdown could hold it;
 - NO_CHIP and more where a component stays empty, by how much the budgets fall short (4.3).
@@ -40,8 +40,8 @@ OBJECTIVES = {
 }
 """Each objective's unit: iteration time, energy of all devices, energy-delay product (Gonzalez and Horowitz,
 JSSC 31(9), 1996), time by the die area that the shares use (the inverse of performance per area), and, where
-a model serves, a device's time for a token (the inverse of its tokens per second) and the energy of one; what
-a device, its system, an iteration and a token cost, and time by what the system costs (the inverse of
+a model serves, a device's time for a token (the inverse of its tokens per second) and a token's energy; the
+costs of a device, its system, an iteration and a token, and time by the cost of the system (the inverse of
 performance per dollar)."""
 
 TIMES = {name: int("time" in name or name in ("edp", "iteration_usd", PER_TOKEN)) for name in OBJECTIVES}

@@ -22,10 +22,10 @@ TOLERANCE = 0.01
 """Relative, of an objective: designs so near to the best count as good. Predictions of two similar designs
 have nearly the same error, so that their ratio is much surer than either time (`typical_error`)."""
 LOWEST, HIGHEST = 0.002, 0.98
-"""Shares that are tried at most, unless the best is near: beyond, a part or all others are hardly there."""
-_CLOSER = 8.0  # times nearer to 0 or 1 than the best share is tried, too
-_RATIO = 4.0  # times as far away is the next value
-_SMALLEST_SHARE = 1e-6  # of a share that is none, for its odds
+"""Range of tried shares, unless the best is near an end: beyond, a component or all others hardly exist."""
+_CLOSER = 8.0  # shares so many times closer to 0 or 1 than the best are tried, too
+_RATIO = 4.0  # of the distances of successive values
+_SMALLEST_SHARE = 1e-6  # for the odds of a share of 0
 FEWEST, VALUES, ROUNDS = 2, 8, 3
 """Values of a share that are tried at first, half on either side; and how often both ends are bisected."""
 ALWAYS = 256

@@ -71,7 +71,7 @@ def score_served(
 
 
 def _needed(inputs: Inputs, columns: Columns) -> Floats:
-    """Return the memory that a device needs for weights and what it is to cache, a request at least [B]."""
+    """Return the memory that a device needs for weights and its cache, of a request at least [B]."""
     request = columns["kv_token_B"] * (inputs["serve.isl"] + inputs["serve.osl"])
     cached = columns.get("kv_B", np.full(request.size, np.nan))
     total: Floats = columns["weight_B"] + np.where(np.isnan(cached), request, np.maximum(cached, request))

@@ -23,8 +23,8 @@ def project(designs: Floats, space: Space) -> Floats:
 def _project(shares: Floats) -> Floats:
     """Project each row on one budget's simplex, its inside included.
 
-    The nearest point lies inside where the shares that are not negative sum to at most 1. Elsewhere it
-    lies on the face whose shares sum to 1, found by sorting (J. Duchi et al., ICML 2008, figure 1).
+    The nearest point is inside where the shares that are not negative sum to at most 1. Elsewhere it
+    is on the face whose shares sum to 1, found by sorting (J. Duchi et al., ICML 2008, figure 1).
     """
     clipped = np.maximum(shares, 0.0)
     descending = -np.sort(-shares, axis=1)
