@@ -84,12 +84,12 @@ def write(output: str, backtest: Backtest, options: BacktestOptions) -> list[str
         FILES: backtest.files,
     }
     asked_json = json.dumps(options._replace(output=None)._asdict())
-    about = {
+    metadata = {
         **origin(hashlib.sha256(asked_json.encode()).hexdigest(), options.overrides),
         "fastflow.asked": asked_json,
     }
     return [
-        write_table(_folder_of(output, name), _arrow_table(frame, about))
+        write_table(_folder_of(output, name), _arrow_table(frame, metadata))
         for name, frame in frames.items()
         if len(frame)
     ]
@@ -131,11 +131,11 @@ def _folder_of(output: str, suffix: str) -> str:
     return output.rstrip("/") + suffix
 
 
-def _arrow_table(frame: pd.DataFrame, about: dict[str, str]) -> pa.Table:
+def _arrow_table(frame: pd.DataFrame, metadata: dict[str, str]) -> pa.Table:
     """Return a frame as an Arrow table, with the type, unit and meaning of every column."""
     fields = []
     for name in frame:
         column = find_result(str(name))
         assert column is not None, name
         fields.append(field_of(column.name, column.kind))
-    return pa.Table.from_pandas(frame, pa.schema(fields, metadata=about), preserve_index=False)
+    return pa.Table.from_pandas(frame, pa.schema(fields, metadata=metadata), preserve_index=False)

@@ -90,19 +90,19 @@ class CsvFile(NamedTuple):
             return np.zeros(self.rows, dtype=np.bool_)
         return (self.frame[column] != "").to_numpy(np.bool_)
 
-    def mistake(self, column: str, row: int, allowed: str) -> InputError:
+    def cell_error(self, column: str, row: int, allowed: str) -> InputError:
         """Return the error of a cell."""
         value = shown(self.frame[column].iloc[row]) or "nothing"
         return InputError(shown(column), value, allowed, f"{self.path}, line {self.line[row]}")
 
-    def wrong_column(self, column: str, allowed: str) -> InputError:
+    def column_error(self, column: str, allowed: str) -> InputError:
         """Return the error of a name in the header."""
         return InputError("column", shown(column), allowed, f"{self.path}, line {self.header}")
 
     def refuse(self, column: str, wrong: NDArray[np.bool_], allowed: str) -> None:
         """Raise InputError for the first wrong cell, if there is any."""
         if wrong.any():
-            raise self.mistake(column, int(wrong.argmax()), allowed)
+            raise self.cell_error(column, int(wrong.argmax()), allowed)
 
     def numbers(self, column: str) -> Floats:
         """Return a column of numbers, NaN where a cell is no number, or beyond the range of floats."""
@@ -142,7 +142,7 @@ class CsvFile(NamedTuple):
             try:
                 values.append(convert(key, scalar_of(key, text)))
             except InputError as error:
-                raise self.mistake(
+                raise self.cell_error(
                     column, int(np.flatnonzero(is_set)[codes == number][0]), error.allowed
                 ) from None
         column_of_values = to_column(key, values)

@@ -204,7 +204,7 @@ class Measurements:
             error = InputError.read(str(reason[index]))
             assert error is not None
             if "dtype" in self.file.frame:
-                raise self.file.mistake("dtype", int(rows[index]), error.allowed)
+                raise self.file.cell_error("dtype", int(rows[index]), error.allowed)
             raise error
 
     # --- calibration

@@ -121,7 +121,7 @@ def _check_keys(file: CsvFile, keys: Collection[str]) -> None:
             else ""
         )
         if first in sections or hint:
-            raise file.wrong_column(name, f"an input of the model, or a name without a dot{hint}")
+            raise file.column_error(name, f"an input of the model, or a name without a dot{hint}")
 
 
 def _check_unused_keys(file: CsvFile, keys: Collection[str], kind: type[Measurements]) -> None:
@@ -129,7 +129,7 @@ def _check_unused_keys(file: CsvFile, keys: Collection[str], kind: type[Measurem
     for name in keys:
         instead = kind.instead_of_key(name) if "." in name else ""
         if instead:
-            raise file.wrong_column(name, instead)
+            raise file.column_error(name, instead)
 
 
 def _of_device(file: CsvFile, device: str) -> CsvFile:
@@ -150,7 +150,7 @@ def _timed_rows(file: CsvFile, kind: type[Measurements]) -> TimedRows:
     missing = ~is_filled.any(axis=1)
     if missing.any():
         others = f", here or in {' or '.join(columns[1:])}" if columns[1:] else ""
-        raise file.mistake(columns[0], int(missing.argmax()), f"a time above 0{others}")
+        raise file.cell_error(columns[0], int(missing.argmax()), f"a time above 0{others}")
     times = np.column_stack([file.times(name, is_filled[:, column]) for column, name in enumerate(columns)])
     row, column = np.nonzero(is_filled)
     part = np.array([kind.times[name] for name in columns])[column]

@@ -125,7 +125,9 @@ class SystemRuns(Measurements):
             try:
                 read_config(path)
             except InputError as error:
-                raise self.file.mistake(CONFIG, int((self.config == path).argmax()), error.allowed) from None
+                raise self.file.cell_error(
+                    CONFIG, int((self.config == path).argmax()), error.allowed
+                ) from None
 
     def _is_set(self, key: str) -> Bools:
         """Return which rows set an input."""

@@ -89,9 +89,9 @@ def ranking(result: SearchResult) -> pa.Table:
         for field, column in zip(fields, columns.values(), strict=True)
     ]
     report = result.candidates.grid.report
-    about = {**best.schema.metadata, **({"fastflow.report": report} if report else {})}
-    about[KEY] = result.ranges.written
-    table = pa.table(arrays, schema=pa.schema(fields, metadata=about))
+    metadata = {**best.schema.metadata, **({"fastflow.report": report} if report else {})}
+    metadata[KEY] = result.ranges.written
+    table = pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
     return with_chance_of_first(result, table, result.best[order])
 
 
@@ -158,9 +158,9 @@ def chips(
         shares = {key: row[key] for key in result.candidates.space.keys}
         name = "-".join(_file_part(key, labels[key][candidate]) for key in distinguishing)
         where = f"{row['devices']:,} devices, {row['tech']}, {row['mem']}, {row['net']}"
-        about = f"{row['model']} on {where}, {strategy}, by {result.options.objective}"
+        description = f"{row['model']} on {where}, {strategy}, by {result.options.objective}"
         changed = [key for key in map(key_of, texts) if key.startswith("chip.")]
-        text = chip_text(section, shares, about, _provenance(result, kept), changed)
+        text = chip_text(section, shares, description, _provenance(result, kept), changed)
         best_chips.append(BestChip(text=text, name=name, overrides=tuple(kept)))
     return best_chips
 
@@ -205,7 +205,7 @@ def _provenance(result: SearchResult, overrides: Sequence[str]) -> str:
     return f"python -m fastflow.search {shlex.join(overrides)} ({rules.method}, {budget})"
 
 
-def check_beside(output: str) -> None:
+def check_result_paths(output: str) -> None:
     """Refuse an output whose paths of results hold something else; raises InputError."""
     for suffix in (RANKING, FRONT):
         folder = folder_at(output + suffix)

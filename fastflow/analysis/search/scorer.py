@@ -230,5 +230,5 @@ def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Sche
         if objective is not None:
             index = list(kinds).index(name)
             fields[index] = fields[index].with_metadata({"unit": OBJECTIVES[objective], "meaning": objective})
-    about = identity(grid, options._replace(tolerance=0.0)) | {"fastflow.search": options.written}
-    return pa.schema(fields, metadata=about)
+    metadata = identity(grid, options._replace(tolerance=0.0)) | {"fastflow.search": options.written}
+    return pa.schema(fields, metadata=metadata)

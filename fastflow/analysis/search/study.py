@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fastflow.analysis.search.options import SearchOptions, read_options
 from fastflow.analysis.search.ranges import WithinTolerance
-from fastflow.analysis.search.results import BestChip, check_beside, write_chips
+from fastflow.analysis.search.results import BestChip, check_result_paths, write_chips
 from fastflow.config.composer import Composer
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.folder import FRONT, RANKING
@@ -44,11 +44,11 @@ def prepare_search(composer: Composer, run: Run, output: str | None) -> SearchOp
                 key, value, f"{'null' if options.pareto else 'time'}, as the study of the paper needs it"
             )
     if output is not None:
-        check_beside(output)
+        check_result_paths(output)
     return options
 
 
-def write_beside(
+def write_results(
     output: str, table: pa.Table, front: pa.Table | None, best_chips: Sequence[BestChip]
 ) -> list[str]:
     """Write the chips and tables next to a history; returns a line on each."""

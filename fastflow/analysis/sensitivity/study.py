@@ -183,15 +183,15 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
             )
     frame = _frame(figures, per_figure, variables, indices)
     fields = [field_of(name, _kind(name)) for name in map(str, frame)]
-    about = identity(options.run.grid, options.objective, *options[2:7])
+    metadata = identity(options.run.grid, options.objective, *options[2:7])
     failed = 0 if indices is None else indices.failed
     answer_fields: dict[str, Any] = {"value": value, "points": points, "failed": failed}
     answer_fields |= _trust_columns(options.run, inputs)
-    about |= {
+    metadata |= {
         "fastflow.objective": options.objective, "fastflow.answer": json.dumps(answer_fields),
         "fastflow.step": repr(options.step),
     }  # fmt: skip
-    table = pa.Table.from_pandas(frame, pa.schema(fields, metadata=about), preserve_index=False)
+    table = pa.Table.from_pandas(frame, pa.schema(fields, metadata=metadata), preserve_index=False)
     rows = to_frame([table])
     rows.attrs["step"] = options.step
     return table, Sensitivity(rows, options.objective, **answer_fields)

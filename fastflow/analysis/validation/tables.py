@@ -45,7 +45,7 @@ def predicted_tables(
         raise CompositionError(f"no row can be predicted; the first one: {frame['reason'].iloc[0]}")
     file_columns = [name for name in frame if _is_file_column(table.schema.field(name))]
     row_columns = [name for name in ("part", "timed") if name in frame]
-    about = {
+    metadata = {
         **identity(run.grid, measurements.file.digest, measurements.read_with()),
         "fastflow.measurements": measurements.file.path,
         "fastflow.kind": measurements.name,
@@ -56,7 +56,9 @@ def predicted_tables(
     metrics = errors(frame, categories or categories_of(frame[[*file_columns, *row_columns]]))
     fields = [field_of(name, _type_of(name)) for name in map(str, metrics)]
     error_table = pa.Table.from_pandas(metrics, pa.schema(fields), preserve_index=False)
-    return ValidationTables(table.replace_schema_metadata(about), error_table.replace_schema_metadata(about))
+    return ValidationTables(
+        table.replace_schema_metadata(metadata), error_table.replace_schema_metadata(metadata)
+    )
 
 
 def _type_of(name: str) -> str:
@@ -97,10 +99,10 @@ def _join_columns(measurements: Measurements, results: pa.Table) -> pa.Table:
     file_columns = [name for name in measurements.file.columns if name not in measurements.times]
     result_names = {"line", *columns, *results.schema.names}
     for name, stored in zip(file_columns, _unique_names(file_columns, result_names), strict=True):
-        about = {"unit": "", "meaning": "of the file of measurements", "own": "yes"}
+        metadata = {"unit": "", "meaning": "of the file of measurements", "own": "yes"}
         values, type_ = _arrow_values(measurements.file.frame[name])
         array = pa.array(values, type=type_, from_pandas=True)
-        table = table.append_column(pa.field(stored, array.type, metadata=about), array)
+        table = table.append_column(pa.field(stored, array.type, metadata=metadata), array)
     for name in _MEASURED_COLUMNS:
         values = columns[name]
         if not (isinstance(values, np.ndarray) and values.dtype.kind == "U" and (values == "").all()):

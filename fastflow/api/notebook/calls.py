@@ -135,7 +135,7 @@ def search(*overrides: str, output: Where = None, config_dir: Where = None, **ch
     """Search the best designs; see `fastflow.search`."""
     from fastflow.analysis.search.results import chips, front, ranking
     from fastflow.analysis.search.run import search_designs
-    from fastflow.analysis.search.study import prepare_search, ranges_frame, write_beside
+    from fastflow.analysis.search.study import prepare_search, ranges_frame, write_results
     from fastflow.api.notebook.results import Search
     from fastflow.engine.dataset.schema import to_frame
 
@@ -152,7 +152,7 @@ def search(*overrides: str, output: Where = None, config_dir: Where = None, **ch
             best = chips(answer, call.composer, call.overrides, None)
             table, edge = ranking(answer), front(answer) if options.pareto else None
             if where is not None:
-                write_beside(where, table, edge, best)
+                write_results(where, table, edge, best)
     frame = to_frame([table])
     return Search(
         best=frame.iloc[0],

@@ -35,6 +35,6 @@ class ExpertLayers(Measurements):
         for row, text in enumerate(file.frame.get("balance", ())):
             law = _POWER_LAW.fullmatch(text.lower())
             if law is None and text.lower() not in ("", "equal", "balanced"):
-                raise file.mistake("balance", row, "equal, or power_law_EXPONENT")
+                raise file.cell_error("balance", row, "equal, or power_law_EXPONENT")
             exponents[row] = float(law[1]) if law else 0.0
         self.inputs["model.power_law"] = InputColumn(exponents, file.filled("balance"))

@@ -65,7 +65,7 @@ class Iterations(Measurements):
             if block.axes:
                 key = block.axes[0].keys[0]
                 if key in self.overrides[row]:
-                    raise self.file.mistake(key, row, "one value")
+                    raise self.file.cell_error(key, row, "one value")
                 raise several_values_error(key)
         return run
 
@@ -77,9 +77,9 @@ class Iterations(Measurements):
                     (override,) = composer.parse([f"{key}={text}"])
                 except InputError:
                     allowed = "a value that the command line can read"
-                    raise self.file.mistake(key, row, allowed) from None
+                    raise self.file.cell_error(key, row, allowed) from None
                 if isinstance(override.value(), list | dict) and composer.is_group(key):
-                    raise self.file.mistake(key, row, one_of(composer.choices(key)))
+                    raise self.file.cell_error(key, row, one_of(composer.choices(key)))
 
     def _with_cell(self, error: InputError, overridden: Collection[str]) -> InputError:
         """Return an error with its cell, if the value is of the file.
@@ -91,7 +91,7 @@ class Iterations(Measurements):
             return error
         is_same = (self.file.frame[key] == str(error.value)).to_numpy(np.bool_)
         if is_same.any():
-            return self.file.mistake(key, int(is_same.argmax()), error.allowed)
+            return self.file.cell_error(key, int(is_same.argmax()), error.allowed)
         return InputError(error.key, error.value, error.allowed, self.file.path)
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
@@ -111,7 +111,7 @@ class Iterations(Measurements):
         for row, overrides in enumerate(self.overrides):
             for key in overrides:
                 if key.startswith("chip."):
-                    raise self.file.mistake(key, row, "a key outside the chip, since the chip is fitted")
+                    raise self.file.cell_error(key, row, "a key outside the chip, since the chip is fitted")
 
     def shapes(self) -> list[str]:
         """Return the overrides of every row."""

@@ -53,7 +53,7 @@ class Gradient:
             difference == 0.0, np.minimum(2.0 * self._relative_difference, WIDEST), DIFFERENCE
         )
         update = np.clip(RATE * difference / self._step, -CLIP, CLIP)
-        moved = self._design - update
-        norm = fill(np.abs(moved)[None], self._space)[0]
-        self._average = MEMORY * self._average + (1.0 - MEMORY) * np.copysign(norm, moved)
+        updated = self._design - update
+        norm = fill(np.abs(updated)[None], self._space)[0]
+        self._average = MEMORY * self._average + (1.0 - MEMORY) * np.copysign(norm, updated)
         self._design = project(self._average[None], self._space)[0]

@@ -106,7 +106,7 @@ def ranges_of(
     lowest and highest shares within the tolerance among designs that the search scored, as `best`;
     num_scored: designs that the search scored of a problem; tolerance: relative, of the objective.
     """
-    problem, share = (places.ravel() for places in np.indices(best.shape))
+    problem, share = (indices.ravel() for indices in np.indices(best.shape))
     center, least = best.ravel(), objective.copy()
     limit = (objective * (1.0 + tolerance))[problem]
     ends = _Brackets(
