@@ -9,7 +9,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from fastflow.analysis.search.options import read_options
-from fastflow.analysis.search.run import Answer, search_designs
+from fastflow.analysis.search.run import SearchResult, search_designs
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.engine.grid.plan import plan
@@ -26,16 +26,16 @@ def plan_of(*overrides: str) -> Run:
         return plan(Composer.of_library(config_name="search"), (*POINT, *overrides))
 
 
-def searched(planned: Run) -> Answer:
+def searched(planned: Run) -> SearchResult:
     cache.forget()
     return search_designs(planned, read_options(planned.first.leaves), None)
 
 
-def best_so_far(answer: Answer) -> np.ndarray:
+def best_so_far(answer: SearchResult) -> np.ndarray:
     return np.minimum.accumulate(answer.history.table()["score"].to_numpy())
 
 
-def all_at_once(answer: Answer) -> float:
+def all_at_once(answer: SearchResult) -> float:
     """Return the seconds that the model takes for the designs of a search in large batches."""
     table, space = answer.history.table(), answer.candidates.space
     designs = np.column_stack([table[key].to_numpy() for key in space.keys])
@@ -60,7 +60,7 @@ def test_one_search(benchmark: BenchmarkFixture, method: str) -> None:
             model.append(all_at_once(before))
 
     answer = benchmark.pedantic(searched, (run,), setup=between, rounds=3)
-    benchmark.extra_info["designs"] = answer.history.told
+    benchmark.extra_info["designs"] = answer.history.num_consumed
     benchmark.extra_info["best_s"] = round(float(np.exp(answer.score[0])), 5)
     if method == "gradient":
         ratio = min(model) / benchmark.stats.stats.min
@@ -80,4 +80,4 @@ def test_designs_to_the_papers_result(benchmark: BenchmarkFixture) -> None:
 def test_all_strategies_compete(benchmark: BenchmarkFixture) -> None:
     run = plan_of("parallel.strategy=auto")
     answer = benchmark.pedantic(searched, (run,), rounds=3)
-    benchmark.extra_info["count:designs_of_160_strategies"] = answer.history.told
+    benchmark.extra_info["count:designs_of_160_strategies"] = answer.history.num_consumed

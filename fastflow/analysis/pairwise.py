@@ -30,8 +30,8 @@ def chances_of(composer: Composer, overrides: Sequence[str], objective: str) -> 
     """Return how likely each point (row) is better than each other (column); see `fastflow.chances`."""
     if objective not in BANDED:
         raise InputError("objective", objective, one_of(BANDED))
-    given = sets(overrides, "uncertainty")
-    run = plan(composer, overrides if given else (*overrides, "uncertainty=on"))
+    has_uncertainty = sets(overrides, "uncertainty")
+    run = plan(composer, overrides if has_uncertainty else (*overrides, "uncertainty=on"))
     refuse_others(run)
     if run.grid.uncertainty is None:
         raise InputError("uncertainty", "off", "on: chances are of what is uncertain")
@@ -40,27 +40,27 @@ def chances_of(composer: Composer, overrides: Sequence[str], objective: str) -> 
         raise InputError("points", 1, "two points or more: chances are of one against another")
     with explaining(composer, run):
         exact = frame_of(*collect(run._replace(grid=run.grid._replace(uncertainty=None))))
-        known = _known(exact, objective)
-        found = samples_of(run.grid, known.tolist(), [objective])
-    samples = np.array([one[objective] for one in found])
+        known = _points_with(exact, objective)
+        draws = samples_of(run.grid, known.tolist(), [objective])
+    samples = np.array([draw[objective] for draw in draws])
     more = objective in _MORE_IS_BETTER
     matrix = np.full((len(exact), len(exact)), np.nan)
-    matrix[np.ix_(known, known)] = [chance(one[None], samples, more) for one in samples]
+    matrix[np.ix_(known, known)] = [chance(sample[None], samples, more) for sample in samples]
     np.fill_diagonal(matrix, np.nan)
     column = find_result(objective)
     assert column is not None
-    points = _names(exact, run.grid.keys)
+    points = _point_index(exact, run.grid.keys)
     frame = pd.DataFrame(matrix, index=points, columns=points)
-    lacking = np.setdiff1d(np.arange(len(exact)), known)
+    unknown = np.setdiff1d(np.arange(len(exact)), known)
     reason = exact["reason"].tolist()
-    for place in lacking.tolist():
-        reason[place] = reason[place] or f"has no {objective}"
+    for index in unknown.tolist():
+        reason[index] = reason[index] or f"has no {objective}"
     frame.attrs = {"objective": objective, "unit": column.unit, "reason": reason}
     return frame
 
 
-def _known(exact: pd.DataFrame, objective: str) -> Ints:
-    """Return the points that have an objective at their own figures; raises InputError where none has."""
+def _points_with(exact: pd.DataFrame, objective: str) -> Ints:
+    """Return the points whose exact prediction has the objective; raises InputError where none has."""
     if objective in exact and exact[objective].notna().any():
         return np.flatnonzero(exact[objective].notna())
     if exact["reason"].all() and exact["time_s"].isna().all():
@@ -70,8 +70,8 @@ def _known(exact: pd.DataFrame, objective: str) -> Ints:
     raise InputError("objective", objective, f"a result of these points, which have none: {one_of(others)}")
 
 
-def _names(exact: pd.DataFrame, keys: list[str]) -> pd.Index:
-    """Return what points are called: the values of what is swept."""
+def _point_index(exact: pd.DataFrame, keys: list[str]) -> pd.Index:
+    """Return an index of the points: the values of the swept keys."""
     names: pd.Index[Any]
     names = (
         pd.Index(exact[keys[0]], name=keys[0]) if len(keys) == 1 else pd.MultiIndex.from_frame(exact[keys])

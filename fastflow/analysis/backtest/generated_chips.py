@@ -1,4 +1,4 @@
-"""Chips that exist, beside what the generator makes of their budgets alone."""
+"""Chips that exist, compared with chips generated from their budgets alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from fastflow.analysis.backtest.options import Asked
+from fastflow.analysis.backtest.options import BacktestOptions
 from fastflow.config.composer import Composer
 from fastflow.engine.dataset.schema import frame_of
 from fastflow.engine.grid.plan import plan
@@ -15,18 +15,18 @@ from fastflow.engine.grid.run import explaining
 from fastflow.engine.run.execute import collect
 
 SCALINGS = ("paper", "foundry")
-"""Under which every chip is generated."""
+"""Scaling models under which every chip is generated."""
 QUANTITIES = (
     "mcus", "core_Hz", "l2_B", "l2_Bps", "l1_B", "l1_Bps", "l0_B", "l0_Bps", "dram_capacity_B", "dram_Bps",
 )  # fmt: skip
 RATE, LINK = "rate", "link_Bps"
-"""The quantities that have a column for each data type, and one of their own."""
-_ANY = ("model=gemm", "system.devices=1", "parallel.strategy=d1")
+"""The quantity with a column for each data type, and the quantity of links."""
+_ANY_WORKLOAD = ("model=gemm", "system.devices=1", "parallel.strategy=d1")
 _LINK_BUDGETS = ("area", "power", "perimeter")
 
 
-def evaluated(composer: Composer, overrides: Iterable[str]) -> pd.DataFrame:
-    """Predict the points that overrides span; raises InputError."""
+def predict_frame(composer: Composer, overrides: Iterable[str]) -> pd.DataFrame:
+    """Predict the grid of some overrides, as a frame; raises InputError."""
     run = plan(composer, tuple(overrides))
     with explaining(composer, run):
         return frame_of(*collect(run))
@@ -37,23 +37,25 @@ def leaves_of(composer: Composer, overrides: Iterable[str]) -> Mapping[str, Any]
     return composer.compose(tuple(overrides)).leaves
 
 
-def pinned(asked: Asked, chip: str) -> tuple[str, ...]:
-    """Return the overrides of a chip as it is."""
-    return (*asked.overrides, f"chip={chip}")
+def real_overrides(options: BacktestOptions, chip: str) -> tuple[str, ...]:
+    """Return the overrides of a chip as it is in the library."""
+    return (*options.overrides, f"chip={chip}")
 
 
-def budgeted(composer: Composer, asked: Asked, chip: str, scaling: str) -> tuple[str, ...]:
-    """Return the overrides of a chip that its budgets alone make, with the links that it was bought with.
+def generated_overrides(
+    composer: Composer, options: BacktestOptions, chip: str, scaling: str
+) -> tuple[str, ...]:
+    """Return the overrides of a chip generated from its budgets alone, with the links of the real chip.
 
     A chip file's budgets for links off the package are those of the links to its neighbours, which are
     networks within a package here.
     """
-    net, own = asked.chips[chip], leaves_of(composer, (*asked.overrides, f"chip={chip}"))
-    moved = () if net.endswith("_x8") else _LINK_BUDGETS
+    net, leaves = options.chips[chip], leaves_of(composer, (*options.overrides, f"chip={chip}"))
+    moved_budgets = () if net.endswith("_x8") else _LINK_BUDGETS
     return (
-        *asked.overrides, f"chip={chip}", "pins=none", f"scaling={scaling}", f"net={net}",
-        *(f"chip.{budget}.intra={own[f'chip.{budget}.inter']}" for budget in moved),
-        *(f"chip.{budget}.inter=0" for budget in moved),
+        *options.overrides, f"chip={chip}", "pins=none", f"scaling={scaling}", f"net={net}",
+        *(f"chip.{budget}.intra={leaves[f'chip.{budget}.inter']}" for budget in moved_budgets),
+        *(f"chip.{budget}.inter=0" for budget in moved_budgets),
     )  # fmt: skip
 
 
@@ -66,29 +68,30 @@ def types_of(composer: Composer, overrides: Sequence[str]) -> list[str]:
 
 
 def _quantities(composer: Composer, overrides: Sequence[str], link: str) -> dict[str, float]:
-    """Return what a chip is: its quantities, and its tensor rate in every data type."""
+    """Return the quantities of a chip, and its tensor rate in every data type."""
     types = types_of(composer, overrides)
-    rows = evaluated(composer, (*overrides, *_ANY, f"model.dtype={','.join(types)}"))
-    found = {name: float(rows[name].iloc[0]) for name in QUANTITIES}
-    found[LINK] = float(rows[link].iloc[0])
-    return found | {
+    rows = predict_frame(composer, (*overrides, *_ANY_WORKLOAD, f"model.dtype={','.join(types)}"))
+    quantities = {name: float(rows[name].iloc[0]) for name in QUANTITIES}
+    quantities[LINK] = float(rows[link].iloc[0])
+    return quantities | {
         f"{RATE}.{name}": float(flops)
         for name, flops in zip(types, rows["compute_flops"].tolist(), strict=True)
     }
 
 
-def beside(composer: Composer, asked: Asked) -> pd.DataFrame:
-    """Return every chip as it is and as its budgets make it: a row for a quantity, chip and scaling."""
+def compare_chips(composer: Composer, options: BacktestOptions) -> pd.DataFrame:
+    """Return real and generated quantities: a row for each quantity, chip and scaling."""
     rows = []
-    for chip, net in asked.chips.items():
-        real = _quantities(composer, pinned(asked, chip), "inter_Bps")
+    for chip, net in options.chips.items():
+        real = _quantities(composer, real_overrides(options, chip), "inter_Bps")
         link = "inter_Bps" if net.endswith("_x8") else "intra_Bps"
         for scaling in SCALINGS:
-            made = _quantities(composer, budgeted(composer, asked, chip, scaling), link)
+            generated = _quantities(composer, generated_overrides(composer, options, chip, scaling), link)
             rows += [
                 {
                     "chip": chip, "scaling": scaling, "quantity": name, "real": value,
-                    "generated": made[name], "difference": made[name] / value - 1.0 if value else None,
+                    "generated": generated[name],
+                    "difference": generated[name] / value - 1.0 if value else None,
                 }
                 for name, value in real.items()
                 if not (name == LINK and net.endswith("_x8"))

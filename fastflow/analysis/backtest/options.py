@@ -1,4 +1,4 @@
-"""What a back-test is asked: which chips, with which links, and what was known when."""
+"""Options of a back-test: its chips and their links, and which chips were known beforehand."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fastflow.core.errors import InputError
 _SECTION = "backtest"
 
 
-class Asked(NamedTuple):
-    """The section `backtest` of a configuration, and what else it was composed with."""
+class BacktestOptions(NamedTuple):
+    """The section `backtest` of a configuration, and the other overrides."""
 
-    chips: dict[str, str]  # to the links that each was bought with, oldest first
+    chips: dict[str, str]  # chip to its links, oldest first
     generations: tuple[str, ...]
     known: tuple[str, ...]
     shared_area: float
     shared_power: float
     measurements: str | None  # a folder
-    overrides: tuple[str, ...]  # all others, which hold for every chip
+    overrides: tuple[str, ...]  # all other overrides, which hold for every chip
     output: str | None
 
 
-def read(composer: Composer, overrides: Sequence[str]) -> Asked:
-    """Read what a back-test is asked; raises InputError."""
+def read_section(composer: Composer, overrides: Sequence[str]) -> BacktestOptions:
+    """Read the options of a back-test; raises InputError."""
     parsed = composer.parse(overrides)
     _refuse_others(composer, parsed)
     leaves = composer.compose(overrides).leaves
@@ -50,8 +50,8 @@ def read(composer: Composer, overrides: Sequence[str]) -> Asked:
         for name in ("shared_area", "shared_power")
     }
     folder = leaves.get(f"{_SECTION}.measurements")
-    given = sets(overrides, "output")
-    return Asked(
+    has_output = sets(overrides, "output")
+    return BacktestOptions(
         chips=chips,
         generations=lists["generations"],
         known=lists["known"],
@@ -59,21 +59,21 @@ def read(composer: Composer, overrides: Sequence[str]) -> Asked:
         shared_power=shares["shared_power"],
         measurements=None if folder is None else str(folder),
         overrides=tuple(others),
-        output=str(leaves["output"]) if given else None,
+        output=str(leaves["output"]) if has_output else None,
     )
 
 
 _LISTS = {"generations": 2, "known": 1}
 """Lists of chips, and how many each has at least."""
-_OWN = ("chip", "pins", "scaling", "tech", "mem", "net", "model", "serve", "system")
-"""Groups that a back-test chooses itself."""
+_RESERVED_GROUPS = ("chip", "pins", "scaling", "tech", "mem", "net", "model", "serve", "system")
+"""Groups that a back-test sets itself."""
 
 
 def _refuse_others(composer: Composer, parsed: Sequence[Override]) -> None:
-    """Refuse what a back-test chooses itself, and lists of values; raises InputError."""
+    """Refuse groups that a back-test sets itself, and lists of values; raises InputError."""
     for override in parsed:
         key, where = override.key_or_group, composer.origin_of_overrides
-        if key in _OWN and composer.is_group(key):
+        if key in _RESERVED_GROUPS and composer.is_group(key):
             allowed = f"no such choice: a back-test has its own for each chip ({_SECTION}.chips)"
             raise InputError(key, override.value(), allowed, where)
         if override.is_sweep_override():
@@ -95,24 +95,24 @@ def _refuse_unknown(composer: Composer, chips: dict[str, str]) -> None:
 def _chips_of(
     composer: Composer, value: object, name: str, fewest: int, chips: dict[str, str]
 ) -> tuple[str, ...]:
-    """Return a list of different chips; raises InputError for too few, or one that the back-test lacks."""
-    found = (
+    """Return a list of different chips; raises InputError for too few, or for unknown ones."""
+    listed = (
         tuple(map(str, value))
         if isinstance(value, Sequence) and not isinstance(value, str)
         else (str(value),)
     )
-    for chip in found:
+    for chip in listed:
         if chip not in chips:
             raise InputError(f"{_SECTION}.{name}", chip, one_of(tuple(chips)), composer.origin_of_overrides)
-    if len(set(found)) < max(fewest, len(found)):
+    if len(set(listed)) < max(fewest, len(listed)):
         allowed = "a chip or more" if fewest == 1 else "two chips or more"
-        shown = f"[{', '.join(found)}]"
+        shown = f"[{', '.join(listed)}]"
         raise InputError(f"{_SECTION}.{name}", shown, f"{allowed}, each once", composer.origin_of_overrides)
-    return found
+    return listed
 
 
 def _share_of(composer: Composer, value: object, name: str) -> float:
-    """Return a share; raises InputError for what is none."""
+    """Return a share; raises InputError outside 0 to 1."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= 1.0:
         return float(value)
     raise InputError(f"{_SECTION}.{name}", value, "a number from 0 to 1", composer.origin_of_overrides)

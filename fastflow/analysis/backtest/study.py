@@ -1,4 +1,4 @@
-"""`fastflow.backtest`: the generator tried on chips that exist, for Python and the command."""
+"""`fastflow.backtest`: the generator compared with real chips, for Python and the command."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from fastflow.analysis.backtest import options
-from fastflow.analysis.backtest.generated_chips import beside
-from fastflow.analysis.backtest.generation_speedups import gains
-from fastflow.analysis.backtest.measured_kernels import errors_of, files_in, held, measured_gains
-from fastflow.analysis.backtest.options import Asked
-from fastflow.analysis.measurements.aliases import table
+from fastflow.analysis.backtest.generated_chips import compare_chips
+from fastflow.analysis.backtest.generation_speedups import generation_gains
+from fastflow.analysis.backtest.measured_kernels import errors_of, files_in, measured_gains, predict_kernels
+from fastflow.analysis.backtest.options import BacktestOptions, read_section
+from fastflow.analysis.measurements.aliases import alias_table
 from fastflow.config.composer import Composer
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset import kinds
@@ -27,13 +26,13 @@ from fastflow.engine.dataset.store import check_table, write_table
 from fastflow.schema import find_result
 
 GAINS, FILES = "-gains", "-files"
-"""What the folders of gains, and of errors on files of measurements, are called after that of the chips."""
+"""Suffixes of the folders of gains, and of errors on files of measurements."""
 _KINDS = {"": kinds.BACKTEST, GAINS: kinds.GAINS, FILES: kinds.FILES}
 CONFIG = "backtest"
 
 
 class Backtest(NamedTuple):
-    """What a back-test found."""
+    """Results of a back-test."""
 
     chips: pd.DataFrame
     """A row for every quantity of every chip and scaling: `real`, `generated`, `difference`."""
@@ -42,96 +41,101 @@ class Backtest(NamedTuple):
     files: pd.DataFrame
     """A row for every file of measurements and device: errors with real and with generated chips."""
     measured: pd.DataFrame
-    """A row for every pair of files with rows alike: the gain that was measured, and those predicted."""
+    """A row for every pair of files with shared rows: the measured gain, and the predicted gains."""
 
 
-def question_of(composer: Composer, overrides: Sequence[str]) -> tuple[Asked, dict[str, str]]:
-    """Read what is asked, and what chips are called in files of measurements; raises InputError."""
-    question = options.read(composer, overrides)
-    if question.output is not None:
-        folder_at(question.output)
-    if question.measurements is not None:
-        files_in(question.measurements)
-    return question, table(composer.compose(overrides).leaves, "backtest.devices")
+def read_options(composer: Composer, overrides: Sequence[str]) -> tuple[BacktestOptions, dict[str, str]]:
+    """Read the options, and the names of chips in files of measurements; raises InputError."""
+    options = read_section(composer, overrides)
+    if options.output is not None:
+        folder_at(options.output)
+    if options.measurements is not None:
+        files_in(options.measurements)
+    return options, alias_table(composer.compose(overrides).leaves, "backtest.devices")
 
 
-def tried(
+def run_backtest(
     composer: Composer,
-    question: Asked,
+    options: BacktestOptions,
     devices: dict[str, str],
-    advance: Callable[[str], None] = lambda what: None,
+    advance: Callable[[str], None] = lambda step: None,
 ) -> Backtest:
-    """Try the generator as asked; raises InputError. advance: told what is done."""
-    chips = beside(composer, question)
+    """Run a back-test; raises InputError. advance: called with the name of each finished step."""
+    chips = compare_chips(composer, options)
     advance("chips")
-    gained = gains(composer, question)
+    gain_frame = generation_gains(composer, options)
     advance("gains")
-    gained.attrs["known"] = list(question.known)
-    files = [] if question.measurements is None else list(held(question, devices, advance))
-    return Backtest(chips, gained, errors_of(files), measured_gains(files, list(question.chips)))
+    gain_frame.attrs["known"] = list(options.known)
+    files = [] if options.measurements is None else list(predict_kernels(options, devices, advance))
+    return Backtest(chips, gain_frame, errors_of(files), measured_gains(files, list(options.chips)))
 
 
 def check(output: str) -> None:
-    """Refuse an output where anything but an earlier back-test lies; raises InputError."""
+    """Refuse an output that holds anything but an earlier back-test; raises InputError."""
     for name, kind in _KINDS.items():
-        check_table(_beside(output, name), kind)
+        check_table(_folder_of(output, name), kind)
 
 
-def write(output: str, found: Backtest, question: Asked) -> list[str]:
-    """Write the tables of a back-test; returns where they lie. Raises InputError."""
-    every = {"": found.chips, GAINS: pd.concat([found.gains, found.measured]), FILES: found.files}
-    asked_json = json.dumps(question._replace(output=None)._asdict())
-    about = {
-        **origin(hashlib.sha256(asked_json.encode()).hexdigest(), question.overrides),
+def write(output: str, backtest: Backtest, options: BacktestOptions) -> list[str]:
+    """Write the tables of a back-test; returns their folders. Raises InputError."""
+    frames = {
+        "": backtest.chips,
+        GAINS: pd.concat([backtest.gains, backtest.measured]),
+        FILES: backtest.files,
+    }
+    asked_json = json.dumps(options._replace(output=None)._asdict())
+    metadata = {
+        **origin(hashlib.sha256(asked_json.encode()).hexdigest(), options.overrides),
         "fastflow.asked": asked_json,
     }
     return [
-        write_table(_beside(output, name), _stored(frame, about))
-        for name, frame in every.items()
+        write_table(_folder_of(output, name), _arrow_table(frame, metadata))
+        for name, frame in frames.items()
         if len(frame)
     ]
 
 
-def read(dataset: Dataset) -> tuple[Dataset, Backtest, Asked]:
-    """Return the dataset of the chips, the back-test, and what it was asked; raises InputError.
+def read(dataset: Dataset) -> tuple[Dataset, Backtest, BacktestOptions]:
+    """Return the dataset of the chips, the back-test, and its options; raises InputError.
 
-    dataset: any of its tables. Errors on files that a run of another question has left are not its own.
+    dataset: any of its tables. Errors on files of an earlier run with other options are left out.
     """
     kind = kind_of_table(dataset.schema)
-    suffix = next(name for name, one in _KINDS.items() if one == kind)
+    suffix = next(name for name, known in _KINDS.items() if known == kind)
     output = dataset.folder.shown.rstrip("/").removesuffix(suffix)
-    whole = find(output)
+    chips_dataset = find(output)
     frames = {}
     for name in _KINDS:
         try:
-            beside = find(output + name)
+            sibling = find(output + name)
         except InputError:
             if name != FILES:
                 raise
             continue
-        if beside.about("fingerprint") == dataset.about("fingerprint"):
-            frames[name] = beside.read(beside.schema.names)
+        if sibling.about("fingerprint") == dataset.about("fingerprint"):
+            frames[name] = sibling.read(sibling.schema.names)
         elif name != FILES:
             raise InputError("dataset", output + name, f"of the same back-test as {dataset.folder.shown}")
     with dataset.whole("the metadata of its part"):
-        said = dataset.mapping("asked")
-        lists = {name: tuple(value) for name, value in said.items() if isinstance(value, list)}
-        question = Asked(**{**said, **lists})
-    gains = frames[GAINS]
-    was_measured = gains.get("measured_gain", pd.Series(index=gains.index)).notna()
+        fields = dataset.mapping("asked")
+        tuples = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        options = BacktestOptions(**{**fields, **tuples})
+    gain_frame = frames[GAINS]
+    is_measured = gain_frame.get("measured_gain", pd.Series(index=gain_frame.index)).notna()
     files = frames.get(FILES, pd.DataFrame())
-    return whole, Backtest(frames[""], gains[~was_measured], files, gains[was_measured]), question
+    backtest = Backtest(frames[""], gain_frame[~is_measured], files, gain_frame[is_measured])
+    return chips_dataset, backtest, options
 
 
-def _beside(output: str, name: str) -> str:
-    return output.rstrip("/") + name
+def _folder_of(output: str, suffix: str) -> str:
+    return output.rstrip("/") + suffix
 
 
-def _stored(frame: pd.DataFrame, about: dict[str, str]) -> pa.Table:
-    """Return a frame as it is stored: with the type, unit and meaning of every column."""
+def _arrow_table(frame: pd.DataFrame, metadata: dict[str, str]) -> pa.Table:
+    """Return a frame as an Arrow table, with the type, unit and meaning of every column."""
     fields = []
     for name in frame:
         column = find_result(str(name))
         assert column is not None, name
         fields.append(field_of(column.name, column.kind))
-    return pa.Table.from_pandas(frame, pa.schema(fields, metadata=about), preserve_index=False)
+    return pa.Table.from_pandas(frame, pa.schema(fields, metadata=metadata), preserve_index=False)

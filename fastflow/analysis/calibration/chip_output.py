@@ -11,33 +11,33 @@ from fastflow.engine.dataset.folder import is_url
 from fastflow.engine.grid.run import Run
 
 FIRST_LINE = "# A calibration by python -m fastflow.calibrate."
-"""Of every chip file that a calibration writes, which tells one from what else there may be."""
+"""First line of every chip file that a calibration writes: it marks files that may be overwritten."""
 
 
 def default_output(chip: str) -> str:
-    """Return the file that a calibration of a chip goes to."""
+    """Return the default output file of the calibration of a chip."""
     stem = Path(chip).stem if is_own_file(chip) else chip
     return f"{stem}-calibrated.yaml"
 
 
 def check_chip_output(composer: Composer, run: Run, where: str) -> None:
-    """Refuse a file that is no chip's, that the chip is made of, or that something else is in; InputError.
+    """Refuse an output that is no YAML file, that the chip is composed of, or that holds something else.
 
-    run: the plan of the chip's measurements.
+    run: the plan of the chip's measurements. Raises InputError.
     """
     path = Path(where)
     if is_url(where) or not is_own_file(where):
         raise InputError("output", where, "a file on this machine, NAME.yaml")
-    made_of = [composer.file_of(default.config_path or "") for default in run.first.defaults]
-    if path.resolve() in [Path(name).resolve() for name in made_of]:
+    sources = [composer.file_of(default.config_path or "") for default in run.first.defaults]
+    if path.resolve() in [Path(name).resolve() for name in sources]:
         chip = run.first.choices["chip"]
         raise InputError("output", where, f"a file that chip {chip} does not use itself")
     if path.is_dir():
         raise InputError("output", where, "a file, and this is a folder")
     if path.exists():
         try:
-            ours = path.read_bytes().startswith(FIRST_LINE.encode())
+            is_calibration = path.read_bytes().startswith(FIRST_LINE.encode())
         except OSError:
-            ours = False
-        if not ours:
+            is_calibration = False
+        if not is_calibration:
             raise InputError("output", where, "a new file or an earlier calibration; this file is neither")

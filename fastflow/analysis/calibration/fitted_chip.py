@@ -1,4 +1,4 @@
-"""A chip whose scalars were fitted: what was found, how far off it is, and the text of its file."""
+"""A chip with fitted scalars: their values, its errors, and the text of its file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 
 from fastflow.analysis.calibration import robust_fit
 from fastflow.analysis.calibration.chip_output import FIRST_LINE
-from fastflow.analysis.calibration.parameters import TIMES, bounds_of, own_values, points_of, times
+from fastflow.analysis.calibration.parameters import TIMES, bounds_of, library_values, points_of, times
 from fastflow.analysis.calibration.robust_fit import NOT_DETERMINED, Fit
 from fastflow.analysis.calibration.task import CalibrationTask
 from fastflow.config.model_inputs import convert
@@ -21,43 +21,45 @@ from fastflow.core.tables import Floats
 
 
 class FittedChip(NamedTuple):
-    """What was found."""
+    """Fitted scalars of a chip, and the predictions with them."""
 
     task: CalibrationTask
     before: Floats  # of every scalar, in SI units
-    fit: Fit  # its figures as they are written
-    written: dict[str, str | float]  # what the chip file says of those that were fitted
+    fit: Fit  # its figures as written in the chip file
+    written: dict[str, str | float]  # fitted scalar to its value in the chip file
     after: Floats  # predicted [s]
 
 
 def fit_chip(task: CalibrationTask, advance: Callable[[int], None] = lambda done: None) -> FittedChip:
-    """Fit the scalars, and predict all rows with what is written of them; raises InputError.
+    """Fit the scalars, and predict all rows with their written values; raises InputError.
 
-    advance: hears of every prediction.
+    advance: called after every prediction.
     """
-    names, own = task.names, own_values(task.planned, task.names)
+    names, before = task.names, library_values(task.planned, task.names)
     points = points_of(task.planned, task.fitted)
 
     def model(values: Floats) -> Floats:
-        found = times(points, dict(zip(names, values.tolist(), strict=True)), task.fitted.size)
+        predicted = times(points, dict(zip(names, values.tolist(), strict=True)), task.fitted.size)
         advance(1)
-        return found
+        return predicted
 
-    found = robust_fit.fit(model, task.measured[task.fitted], own, bounds_of(names))
-    # four digits are more than any file determines; what is said and what is used is the same to the bit
+    fitted = robust_fit.fit(model, task.measured[task.fitted], before, bounds_of(names))
+    # four digits are more than any file determines; the written and the used values are the same to the bit
     rounded = {
         name: _written(name, value)
-        for name, value, state in zip(names, found.figures.tolist(), found.states, strict=True)
+        for name, value, state in zip(names, fitted.figures.tolist(), fitted.states, strict=True)
         if state != NOT_DETERMINED
     }
     if not rounded:
         raise CompositionError(f"{', '.join(task.paths)}: these rows determine none of {', '.join(names)}")
     values = {name: float(convert(f"chip.{name}", text)) for name, text in rounded.items()}
-    every = np.flatnonzero(task.known)
+    known = np.flatnonzero(task.known)
     after = np.full(task.before.size, np.nan)
-    after[every] = times(task.points, values, every.size)
-    exact = np.array([values.get(name, value) for name, value in zip(names, own.tolist(), strict=True)])
-    return FittedChip(task=task, before=own, fit=found._replace(figures=exact), written=rounded, after=after)
+    after[known] = times(task.points, values, known.size)
+    exact = np.array([values.get(name, value) for name, value in zip(names, before.tolist(), strict=True)])
+    return FittedChip(
+        task=task, before=before, fit=fitted._replace(figures=exact), written=rounded, after=after
+    )
 
 
 def _written(name: str, value: float) -> str | float:
@@ -65,7 +67,7 @@ def _written(name: str, value: float) -> str | float:
 
 
 def scalar_frame(fitted: FittedChip) -> pd.DataFrame:
-    """Return what was found of every scalar, a row each."""
+    """Return the fit of every scalar, a row each."""
     fit, names = fitted.fit, fitted.task.names
     return pd.DataFrame(
         {
@@ -80,21 +82,21 @@ def scalar_frame(fitted: FittedChip) -> pd.DataFrame:
 
 
 def error_frame(fitted: FittedChip) -> pd.DataFrame:
-    """Return the mean relative errors before and after, of the rows to fit (drawn or not) and held back."""
+    """Return the mean relative errors before and after, of fitted rows (drawn or not) and held-out rows."""
     task = fitted.task
-    found = []
-    for name, some in (("fitted", task.known & ~task.held), ("held back", task.held)):
-        measured = task.measured[some]
+    rows = []
+    for name, subset in (("fitted", task.known & ~task.held_out), ("held back", task.held_out)):
+        measured = task.measured[subset]
         before, after = (
-            float((np.abs(predicted[some] - measured) / measured).mean())
+            float((np.abs(predicted[subset] - measured) / measured).mean())
             for predicted in (task.before, fitted.after)
         )
-        found.append((name, int(some.sum()), before, after))
-    return pd.DataFrame(found, columns=["rows_of", "rows", "before", "after"])
+        rows.append((name, int(subset.sum()), before, after))
+    return pd.DataFrame(rows, columns=["rows_of", "rows", "before", "after"])
 
 
 def calibrated_chip_text(fitted: FittedChip) -> str:
-    """Return the chip file: what differs from the chip, and where it comes from."""
+    """Return the text of the chip file: values that differ from the chip, with their sources."""
     task = fitted.task
     files = ", ".join(Path(path).name for path in task.paths)
     errors = error_frame(fitted).set_index("rows_of")
@@ -105,7 +107,7 @@ def calibrated_chip_text(fitted: FittedChip) -> str:
         f"({before:.1%} before)"
     )
     content: dict[str, Any] = {}
-    for key, value in {**task.own, **fitted.written}.items():
+    for key, value in {**task.chip_overrides, **fitted.written}.items():
         *sections, last = key.split(".")
         inner = content
         for section in sections:
@@ -113,7 +115,7 @@ def calibrated_chip_text(fitted: FittedChip) -> str:
         inner[last] = value
     first, *more = fitted.written
     content["source"] = {
-        **dict.fromkeys(task.own, "set for the calibration"),
+        **dict.fromkeys(task.chip_overrides, "set for the calibration"),
         first: source.replace("${", "\\${"),
         **dict.fromkeys(more, f"as {first}"),
     }

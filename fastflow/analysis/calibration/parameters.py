@@ -21,64 +21,66 @@ SHARES = (
 )  # fmt: skip
 TIMES, POWER = (LAUNCH, CALL, STEP), "matrix_power"
 SCALARS = (*SHARES, *TIMES, POWER)
-"""What is calibrated, as keys of the `chip` section."""
+"""Calibrated scalars, as keys of the `chip` section."""
 MOST = 6
 """Scalars that are fitted at once, at most."""
 _SHARE = (0.05, 1.0)  # a kernel library reaches more than a twentieth of a peak, and never more than all
-_TIME = (1e-8, 1e-3)  # [s]; no launch takes a millisecond, and one of 10 ns cannot be told from none
+_TIME = (1e-8, 1e-3)  # [s]; no launch takes a millisecond, and 10 ns are too short to measure
 _POWER = (0.25, 4.0)  # of matrix units over that of vector lanes
 
 
 class FilePoints(NamedTuple):
     """Rows of one file that share a call of the model."""
 
-    rows: Ints  # among those that were asked for
+    rows: Ints  # indices into the requested rows
     inputs: Columns
-    measurements: Measurements  # the file that they are of,
-    place: Ints  # and their rows in it
+    measurements: Measurements  # the file of these rows
+    file_rows: Ints  # rows of that file
 
 
 def points_of(planned: Sequence[PlannedFile], rows: Ints) -> list[FilePoints]:
-    """Return the model's inputs of some rows; rows: among those of all files, rising. Raises InputError."""
-    found = []
-    for own, at in _by_file(planned, rows):
-        measurements, run = planned[own]
-        first = sum(before.measurements.rows for before in planned[:own])
-        for some in measurements.batches(at):
-            for of, inputs in measurements.points(run.grid, rows[some] - first):
-                place = np.searchsorted(rows, of + first)
-                found.append(FilePoints(place, inputs, measurements, of))
-    return found
+    """Return the model's inputs of some rows; rows: numbers over all files, ascending. Raises InputError."""
+    points = []
+    for number, indices in _rows_by_file(planned, rows):
+        measurements, run = planned[number]
+        first = sum(file.measurements.rows for file in planned[:number])
+        for batch in measurements.batches(indices):
+            for file_rows, inputs in measurements.points(run.grid, rows[batch] - first):
+                index = np.searchsorted(rows, file_rows + first)
+                points.append(FilePoints(index, inputs, measurements, file_rows))
+    return points
 
 
-def _by_file(planned: Sequence[PlannedFile], rows: Ints) -> Iterator[tuple[int, Ints]]:
-    """Yield the number of a file, and the places of those rows that are its own."""
-    ends = np.cumsum([one.measurements.rows for one in planned])
-    file = np.searchsorted(ends, rows, side="right")
-    for number in np.unique(file).tolist():
-        yield number, np.flatnonzero(file == number)
+def _rows_by_file(planned: Sequence[PlannedFile], rows: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield the number of each file, and the indices of its rows."""
+    ends = np.cumsum([file.measurements.rows for file in planned])
+    file_of_row = np.searchsorted(ends, rows, side="right")
+    for number in np.unique(file_of_row).tolist():
+        yield number, np.flatnonzero(file_of_row == number)
 
 
 def times(points: Sequence[FilePoints], values: Mapping[str, float], rows: int) -> Floats:
-    """Return what rows take under some values of the scalars [s], shape (rows,); NaN for no time."""
-    found = np.full(rows, np.nan)
-    for some in points:
-        inputs = some.inputs | {
-            f"chip.{name}": np.full(some.rows.size, value) for name, value in values.items()
+    """Return predicted times of rows for some values of the scalars [s], shape (rows,); NaN for no time."""
+    predicted = np.full(rows, np.nan)
+    for batch in points:
+        inputs = batch.inputs | {
+            f"chip.{name}": np.full(batch.rows.size, value) for name, value in values.items()
         }
-        found[some.rows] = some.measurements.with_host(some.place, inputs, device_times(inputs))
-    return found
+        predicted[batch.rows] = batch.measurements.add_host_time(
+            batch.file_rows, inputs, device_times(inputs)
+        )
+    return predicted
 
 
-def own_values(planned: Sequence[PlannedFile], names: Sequence[str]) -> Floats:
-    """Return the chip's own figures of some keys, in SI units, shape (names,)."""
+def library_values(planned: Sequence[PlannedFile], names: Sequence[str]) -> Floats:
+    """Return the library's values of some scalars of the chip, in SI units, shape (names,)."""
     inputs = planned[0].run.grid.first_inputs()
     return np.array([float(inputs[f"chip.{name}"][0]) for name in names])
 
 
 def bounds_of(names: Sequence[str]) -> Bounds:
-    """Return what physics allows of some scalars."""
-    is_share, is_time = (np.array([name in some for name in names]) for some in (SHARES, TIMES))
+    """Return the physical bounds of some scalars."""
+    is_share, is_time = (np.array([name in group for name in names]) for group in (SHARES, TIMES))
     low, high = (
         np.select([is_share, is_time], [share, of_time], power)
         for share, of_time, power in zip(_SHARE, _TIME, _POWER, strict=True)
@@ -89,42 +91,43 @@ def bounds_of(names: Sequence[str]) -> Bounds:
 def chosen_scalars(
     planned: Sequence[PlannedFile], points: Sequence[FilePoints], fit: str | list[Any] | None, origin: str
 ) -> list[str]:
-    """Return the scalars to fit, in order: those that `fit` names, or those on which rows may depend.
+    """Return the scalars to fit, in order: those in `fit`, or the observable ones.
 
     Raises InputError.
     """
     inputs = planned[0].run.grid.first_inputs()
-    there = [name for name in SCALARS if f"chip.{name}" in inputs]
+    available = [name for name in SCALARS if f"chip.{name}" in inputs]
     if fit is None:
-        depend = _depend(points)
-        return [name for name in there if name in depend][:MOST]
+        observable = _observable_scalars(points)
+        return [name for name in available if name in observable][:MOST]
     named = [part.strip() for part in fit.split(",")] if isinstance(fit, str) else fit
     if not named:
-        raise InputError("fit", fit, f"null, or one or more of {', '.join(there)}", origin)
+        raise InputError("fit", fit, f"null, or one or more of {', '.join(available)}", origin)
     names = [str(name).removeprefix("chip.") for name in named]
     for number, name in enumerate(names):
-        if name not in there:
-            raise InputError("fit", name, f"{one_of(there)}{suggestion(name, there)}", origin)
+        if name not in available:
+            raise InputError("fit", name, f"{one_of(available)}{suggestion(name, available)}", origin)
         if name in names[:number]:
             raise InputError("fit", name, "each scalar once", origin)
     if len(names) > MOST:
         raise InputError("fit", ", ".join(names), f"at most {MOST} scalars", origin)
-    return [name for name in there if name in names]
+    return [name for name in available if name in names]
 
 
-def _depend(points: Sequence[FilePoints]) -> set[str]:
-    """Return the scalars on which some row may depend, by its data type and by how it was measured.
+def _observable_scalars(points: Sequence[FilePoints]) -> set[str]:
+    """Return the scalars on which some row may depend, by its data type and its kind of timing.
 
-    Power is not among them: few files tell it from a utilisation.
+    Power is left out: in few files it differs from a utilisation.
     """
-    found = {"dram_utilization", "memory.l2.utilization", "memory.l1.utilization"}
-    called, rows = 0, 0
-    for some in points:
-        units = some.measurements.shares_of_units(some.inputs)
-        found |= units
-        if "utilization" in units and some.inputs[f"chip.{STEP}"].any():
-            found.add(STEP)
-        called += int(some.measurements.called(some.place).sum())
-        rows += some.rows.size
-    found.add(CALL if 2 * called > rows else LAUNCH)  # a call's one kernel does not tell one from the other
-    return found
+    scalars = {"dram_utilization", "memory.l2.utilization", "memory.l1.utilization"}
+    num_calls, num_rows = 0, 0
+    for batch in points:
+        units = batch.measurements.shares_of_units(batch.inputs)
+        scalars |= units
+        if "utilization" in units and batch.inputs[f"chip.{STEP}"].any():
+            scalars.add(STEP)
+        num_calls += int(batch.measurements.includes_call(batch.file_rows).sum())
+        num_rows += batch.rows.size
+    # of a call with one kernel only their sum shows
+    scalars.add(CALL if 2 * num_calls > num_rows else LAUNCH)
+    return scalars

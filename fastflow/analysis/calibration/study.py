@@ -17,12 +17,12 @@ from fastflow.engine.run.progress import SILENT, Listener
 def fit_and_write(
     composer: Composer, task: CalibrationTask, where: str | None, listener: Listener = SILENT
 ) -> tuple[FittedChip, str]:
-    """Fit, and write the chip file where one is asked for; returns its text too. Raises InputError.
+    """Fit, and write the chip file, if a path is given; returns its text, too. Raises InputError.
 
-    listener: hears of every prediction of all rows; nobody knows how many there will be.
+    listener: told of every prediction of all rows; their number is unknown beforehand.
     """
     folder = None if where is None else LocalFolder(Path(where).parent, path_of(Path(where).parent))
-    made = [] if folder is None else folder.make()  # what cannot be written is not fitted first
+    new_folders = [] if folder is None else folder.make()  # before the fit: it may not be writable
     try:
         with explaining(composer, task.planned[0].run):
             scalars, rows = counted(len(task.names), "scalar"), counted(task.fitted.size, "row")
@@ -36,6 +36,6 @@ def fit_and_write(
 
             folder.write(Path(where).name, into)
     except BaseException:
-        remove_empty(made)
+        remove_empty(new_folders)
         raise
     return fitted, text

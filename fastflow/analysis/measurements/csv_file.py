@@ -1,7 +1,7 @@
-"""A user's CSV file: its cells as texts, and what is wrong with one, said with its place.
+"""A user's CSV file: its cells as texts, and errors that name the cell.
 
-A cell becomes a number, a time, one of some few texts or the value of a model's input, and is checked then.
-What is wrong names the file, its line, the column, the value and what is allowed.
+A cell is converted to a number, a time, a choice or the value of a model's input, and checked then. An error
+names the file, its line, the column, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from fastflow.schema import find_input
 LARGEST = 64 * 2**20  # of a file [B]: about two million rows, which take two gigabytes of memory
 MOST_COLUMNS = 1000
 SHORTEST, LONGEST = 1e-10, 1e9
-"""What a measured time may be [s]: a tick of the fastest clocks is 0.2 ns, a billion seconds are 32 years."""
+"""Bounds of a measured time [s]: a tick of the fastest clocks is 0.2 ns, a billion seconds are 32 years."""
 _TIME = f"a time above 0, from {SHORTEST:g} to {LONGEST:g} seconds"
 _SHOWN = 60  # characters of a cell, in a message
-# digits of other scripts, 1_000 and 0x10 are none
+# without digits of other scripts, 1_000 and 0x10
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _BOOLS = {"true": True, "false": False}
@@ -39,21 +39,22 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but tab a
 
 
 Refusal = Callable[[str], InputError]
-"""From what is wrong with a file to the mistake."""
+"""From the reason to the error."""
 
 
-class Given(NamedTuple):
-    """What a column says of an input of the model; shape (rows,)."""
+class InputColumn(NamedTuple):
+    """Values of an input of the model, from a column; shape (rows,)."""
 
     values: NDArray[Any]
-    there: Bools  # False where the cell is empty
+    is_set: Bools  # False where the cell is empty
 
 
-def merged(first: Given | None, second: Given) -> Given:
-    """Return what two columns say of one input, the second before the first."""
+def merge_columns(first: InputColumn | None, second: InputColumn) -> InputColumn:
+    """Merge two columns of the same input; the second has precedence."""
     if first is None:
         return second
-    return Given(np.where(second.there, second.values, first.values), first.there | second.there)
+    values = np.where(second.is_set, second.values, first.values)
+    return InputColumn(values, first.is_set | second.is_set)
 
 
 class CsvFile(NamedTuple):
@@ -80,34 +81,34 @@ class CsvFile(NamedTuple):
         return self._replace(frame=self.frame.iloc[rows], line=self.line[rows])
 
     def each_once(self, column: str) -> list[str]:
-        """Return the texts of a column, each once; none where there is no such column."""
+        """Return the texts of a column, each once; empty without such a column."""
         return self.frame[column].unique().tolist() if column in self.frame else []
 
     def filled(self, column: str) -> Bools:
-        """Return which cells of a column are not empty; none where there is no such column."""
+        """Return which cells of a column are not empty; all False without such a column."""
         if column not in self.frame:
             return np.zeros(self.rows, dtype=np.bool_)
         return (self.frame[column] != "").to_numpy(np.bool_)
 
-    def mistake(self, column: str, row: int, allowed: str) -> InputError:
-        """Return what is wrong with a cell."""
+    def cell_error(self, column: str, row: int, allowed: str) -> InputError:
+        """Return the error of a cell."""
         value = shown(self.frame[column].iloc[row]) or "nothing"
         return InputError(shown(column), value, allowed, f"{self.path}, line {self.line[row]}")
 
-    def wrong_column(self, column: str, allowed: str) -> InputError:
-        """Return what is wrong with a name in the header."""
+    def column_error(self, column: str, allowed: str) -> InputError:
+        """Return the error of a name in the header."""
         return InputError("column", shown(column), allowed, f"{self.path}, line {self.header}")
 
     def refuse(self, column: str, wrong: NDArray[np.bool_], allowed: str) -> None:
-        """Raise InputError for the first cell that is wrong, if one is."""
+        """Raise InputError for the first wrong cell, if there is any."""
         if wrong.any():
-            raise self.mistake(column, int(wrong.argmax()), allowed)
+            raise self.cell_error(column, int(wrong.argmax()), allowed)
 
     def numbers(self, column: str) -> Floats:
-        """Return a column of numbers, NaN where a cell is none or too large to be one."""
+        """Return a column of numbers, NaN where a cell is no number, or beyond the range of floats."""
         values = [_number(text) for text in self.frame[column]]
-        found = np.array(values, dtype=np.float64)
-        return np.where(np.isfinite(found), found, np.nan)
+        numbers = np.array(values, dtype=np.float64)
+        return np.where(np.isfinite(numbers), numbers, np.nan)
 
     def whole_numbers(self, column: str, low: int, high: float) -> Ints:
         """Return a column of whole numbers within bounds; raises InputError."""
@@ -116,44 +117,47 @@ class CsvFile(NamedTuple):
         self.refuse(column, ~fits, f"a whole number at least {low:,} and at most {high:g}")
         return values.astype(np.int64)
 
-    def times(self, column: str, there: Bools) -> Floats:
-        """Return a column of times [s]; there: which cells count. Raises InputError."""
+    def times(self, column: str, needed: Bools) -> Floats:
+        """Return a column of times [s]; needed: which cells are checked. Raises InputError."""
         values = self.numbers(column)
-        self.refuse(column, there & ~((values >= SHORTEST) & (values <= LONGEST)), _TIME)
+        self.refuse(column, needed & ~((values >= SHORTEST) & (values <= LONGEST)), _TIME)
         return values
 
-    def choices(self, column: str, among: tuple[str, ...], otherwise: str) -> Texts:
-        """Return a column of some few texts, `otherwise` where a cell, or the column, is not there."""
+    def choices(self, column: str, choices: tuple[str, ...], default: str) -> Texts:
+        """Return a column of choices, `default` where a cell, or the column, is missing."""
         if column not in self.frame:
-            return np.full(self.rows, otherwise)
+            return np.full(self.rows, default)
         cells = [cell.lower() for cell in self.frame[column]]
-        meant = {text.lower(): text for text in among} | {"": otherwise}
-        self.refuse(column, np.array([cell not in meant for cell in cells]), one_of(among))
-        return np.array([meant[cell] for cell in cells], dtype=np.str_)
+        spellings = {text.lower(): text for text in choices} | {"": default}
+        self.refuse(column, np.array([cell not in spellings for cell in cells]), one_of(choices))
+        return np.array([spellings[cell] for cell in cells], dtype=np.str_)
 
-    def given(self, column: str, key: str, is_needed: bool) -> Given:
-        """Return what a column says of an input of the model; raises InputError."""
-        there = self.filled(column)
-        self.refuse(column, ~there & is_needed, "a value in every row")
-        place, written = pd.factorize(self.frame[column].to_numpy()[there])
+    def input_column(self, column: str, key: str, is_needed: bool) -> InputColumn:
+        """Return a column as values of an input of the model; raises InputError."""
+        is_set = self.filled(column)
+        self.refuse(column, ~is_set & is_needed, "a value in every row")
+        codes, texts = pd.factorize(self.frame[column].to_numpy()[is_set])
         values: list[Scalar] = []
-        for number, text in enumerate(written.tolist()):
+        for number, text in enumerate(texts.tolist()):
             try:
                 values.append(convert(key, scalar_of(key, text)))
             except InputError as error:
-                raise self.mistake(
-                    column, int(np.flatnonzero(there)[place == number][0]), error.allowed
+                raise self.cell_error(
+                    column, int(np.flatnonzero(is_set)[codes == number][0]), error.allowed
                 ) from None
-        found = to_column(key, values)
-        full = np.zeros(self.rows, dtype=found.dtype)
-        full[there] = found[place]
-        return Given(full, there)
+        column_of_values = to_column(key, values)
+        padded = np.zeros(self.rows, dtype=column_of_values.dtype)
+        padded[is_set] = column_of_values[codes]
+        return InputColumn(padded, is_set)
 
 
 def shown(text: str) -> str:
-    """Return a text as it fits into a message: not too long, and with nothing that cannot be seen."""
+    """Return a text for a message: not too long, with control characters escaped."""
     short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in short
+    )
 
 
 def listed(texts: Sequence[str], most: int = 20) -> str:
@@ -166,20 +170,20 @@ def _number(text: str) -> float:
 
 
 def scalar_of(key: str, text: str) -> Scalar:
-    """Return what a text says, in the type of the input that it sets; no number stays a text."""
+    """Convert a text to the type of an input; a text that is no number stays a text."""
     column = find_input(key)
     if column is None or column.kind == "str":
-        meant = {choice.lower(): choice for choice in (column.choices if column else ())}
-        return meant.get(text.lower(), text)
+        spellings = {choice.lower(): choice for choice in (column.choices if column else ())}
+        return spellings.get(text.lower(), text)
     if column.kind == "bool":
         return _BOOLS.get(text.lower(), shown(text))
     if column.kind == "int" and _WHOLE.fullmatch(text):
         return int(text)
-    return float(text) if _NUMBER.fullmatch(text) else shown(text)  # 1e6 is a whole number too
+    return float(text) if _NUMBER.fullmatch(text) else shown(text)  # 1e6 is a whole number, too
 
 
 def read_csv(path: str) -> CsvFile:
-    """Read a file; raises InputError where it is none, has no rows, or is too large."""
+    """Read a file; raises InputError where it is no CSV, has no rows, or is too large."""
 
     def refusal(reason: str) -> InputError:
         return InputError("measurements", path, f"a CSV file with a header and rows; {reason}")
@@ -209,7 +213,7 @@ def read_csv(path: str) -> CsvFile:
 
 
 def _content(path: str, refusal: Refusal) -> bytes:
-    """Return what a file holds, and no more than may be; raises InputError."""
+    """Read the content of a file, up to its largest size; raises InputError."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(LARGEST + 1)
@@ -235,13 +239,13 @@ def _records(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _check_header(names: list[str], refusal: Refusal) -> None:
-    """Refuse a header that names no columns, or one twice; raises InputError."""
+    """Refuse a header that names no columns, or a column twice; raises InputError."""
     if len(names) > MOST_COLUMNS:
         raise refusal(f"this one has {len(names):,} columns, and {MOST_COLUMNS:,} are the most")
     if any(map(_CONTROL.search, names)):
         raise refusal("its header has a control character")
-    twice = [name for name, count in Counter(names).items() if name and count > 1]
-    if twice:
-        raise refusal(f"this one has the column {shown(twice[0])} twice")
+    duplicates = [name for name, count in Counter(names).items() if name and count > 1]
+    if duplicates:
+        raise refusal(f"this one has the column {shown(duplicates[0])} twice")
     if len(names) == 1 and any(other in names[0] for other in ";\t"):
         raise refusal("this one is not separated by commas")

@@ -1,7 +1,7 @@
-"""What the host adds to the time of a device: calls of a framework, and a library's launches.
+"""Overhead of the host on top of the device's time: calls of a framework, and a library's launches.
 
-A training run queues its kernels ahead of the device, so that none of this is in an iteration's time. It is
-in a time that was measured one call after the other, on an idle device.
+A training run queues its kernels ahead of the device, so that this overhead is hidden in an iteration's
+time. It is part of a time that was measured call by call, on an idle device.
 
 A *call* is timed between two events. A matrix product's library chooses a kernel before it launches it, so
 that the overhead C of the call comes before the kernel. A pointwise or normalisation operator is launched
@@ -21,7 +21,7 @@ import numpy as np
 from fastflow.core.tables import Floats, Ints, Texts
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 
-# The overhead of an operator's call, over that of one that reads two tensors. Calibrated: NeuSight's
+# The overhead of an operator's call, relative to an operator that reads two tensors. Calibrated: NeuSight's
 # operators on the hosts of an A100 and a V100 (sitar-lab/NeuSight@6945927), which agree within 5%. An
 # operator without a name may be any of those of one input.
 _OF_ONE_INPUT = 1.17
@@ -43,20 +43,20 @@ def operator_call(time: Floats, overhead: Floats, launch: Floats, op: Texts, ten
     overhead of a launch [s]; op: one of `pointwise.OPERATORS`; tensors: that the operator reads and
     writes, 0 where its name says how many. All of shape (rows,).
     """
-    work = np.where(tensors > 2, 1.0, _OF_ONE_INPUT)
-    of_two = [name for name, operator in OPERATORS.items() if operator.reads > 1]
-    for name, share in {**dict.fromkeys(of_two, 1.0), **_OF_OPERATOR}.items():
-        work = np.where(op == name, share, work)
-    own = overhead * work
-    return np.maximum(own, 0.5 * own + (time - launch))
+    factor = np.where(tensors > 2, 1.0, _OF_ONE_INPUT)
+    binary = [name for name, operator in OPERATORS.items() if operator.reads > 1]
+    for name, share in {**dict.fromkeys(binary, 1.0), **_OF_OPERATOR}.items():
+        factor = np.where(op == name, share, factor)
+    call_overhead = overhead * factor
+    return np.maximum(call_overhead, 0.5 * call_overhead + (time - launch))
 
 
 class LayerHost(NamedTuple):
     """A host and its library, as recurrent layers see them."""
 
     call: float = 0.0  # overhead of a layer's call [s]
-    gap: float = 0.0  # what the device waits in a step [s]
-    gap_steps: int = 0  # first steps of a pass in which it does
+    gap: float = 0.0  # wait of the device in a step [s]
+    gap_steps: int = 0  # number of first steps of a pass with a gap
 
 
 def layer_call(host: LayerHost, time: Floats, part: Texts, steps: Ints) -> Floats:

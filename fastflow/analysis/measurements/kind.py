@@ -1,9 +1,8 @@
-"""What a kind of measurement is: which columns its files have, and how their rows are predicted.
+"""A kind of measurement: the columns of its files, and the prediction of their rows.
 
-A kind is a class here, and an object of it a file that was read. Every kind has a file in `kinds/`, which
-registers it; nothing else knows of it by name. What a kind does not say is as for kernels of one device that
-a framework may call: a row is a point of the workload `model`, whose inputs are the configuration's but for
-what the columns say.
+A kind is a class, and its instance is a file that was read. Every kind has a module in `kinds/`, which
+registers it; no other module names it. The defaults suit kernels of one device that a framework may call: a
+row is a point of the workload `model`, whose inputs are the configuration's except for those of columns.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.csv_file import MOST_COLUMNS, CsvFile, Given, listed, merged
+from fastflow.analysis.measurements.csv_file import MOST_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
-from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, replaced, with_reasons
+from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, with_reasons, with_rows
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 TIMED = ("kernel", "call")
-"""How a time was measured: the kernel alone, or launches back to back; or one call of a framework."""
-OF_ALL = ("device", "timed")
+"""How a time was measured: the kernel alone, or launches back to back; or a call of a framework."""
+COMMON_COLUMNS = ("device", "timed")
 """Columns that any kind may have."""
 
 
@@ -43,56 +42,56 @@ class TimedRows(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What is known beside the file."""
+    """Settings from outside the file."""
 
     leaves: Mapping[str, Any]  # of the configuration, as written
-    timed: str | None  # how all times were measured, whatever the file says
+    timed: str | None  # how all times were measured, instead of the file's column
     keys: tuple[str, ...]  # columns of the file that are groups or keys of the configuration
-    said: Mapping[str, Any] = MappingProxyType({})  # groups and keys that the command line sets
+    command_line: Mapping[str, Any] = MappingProxyType({})  # groups and keys that the command line sets
 
 
 class Measurements:
     """A file that was read, and its kind. Arrays are of shape (rows,), a row a measurement."""
 
-    # --- what a kind says of itself
+    # --- declarations of a kind
 
     name: ClassVar[str]
     """In the plural."""
     model: ClassVar[str] = ""
-    """The workload that predicts a row; "" where the kind is predicted otherwise."""
+    """The workload that predicts a row; "" for kinds with a prediction of their own."""
     needed: ClassVar[tuple[str, ...]] = ()
-    """Columns that make a file one of this kind."""
+    """Columns that identify a file of this kind."""
     inputs_of_columns: ClassVar[Mapping[str, str]] = {}
-    """Column, needed or not, to the input of the model that it sets."""
+    """Column, needed or optional, to the input of the model that it sets."""
     other_columns: ClassVar[tuple[str, ...]] = ()
-    """Columns that are known, and set no input by themselves."""
+    """Known columns that set no input by themselves."""
     times: ClassVar[Mapping[str, str]] = {"time_s": ""}
-    """Column of times to the part of the workload that it is of."""
-    named_by: ClassVar[tuple[str, ...]] = ()
-    """Columns that tell a person which row one is, in the order of saying."""
+    """Column of times to the part of the workload that it measures."""
+    naming_keys: ClassVar[tuple[str, ...]] = ()
+    """Columns that name a row for a person, in order."""
     section: ClassVar[str] = ""
-    """The section of the configuration that is of this kind alone, if there is one."""
-    at_once: ClassVar[int] = 4096
-    """Rows that are predicted together, at most."""
-    may_lack_cells: ClassVar[bool] = False
-    """Whether a row without a needed cell is left out, and the file taken."""
-    by: ClassVar[tuple[str, ...]] = ()
-    """Columns by which errors are shown; by default all of the file's with a few values."""
+    """The section of the configuration for this kind, if there is any."""
+    batch_size: ClassVar[int] = 4096
+    """Rows in a batch, at most."""
+    skips_incomplete_rows: ClassVar[bool] = False
+    """Whether rows without a needed cell are skipped, instead of refusing the file."""
+    error_groups: ClassVar[tuple[str, ...]] = ()
+    """Columns by which errors are grouped; by default all columns of the file with a few values."""
     is_of_a_system: ClassVar[bool] = False
     """Whether rows are measured on several devices of a system."""
-    judged_apart: ClassVar[bool] = False
-    """Whether each part of the workload has a mean error of its own, as times that nobody would add up."""
+    has_errors_by_part: ClassVar[bool] = False
+    """Whether each part of the workload has a separate mean error: times that are never summed."""
     not_fitted: ClassVar[str] = ""
-    """Why no chip is calibrated to such rows: what is allowed instead; "" where one is."""
+    """For kinds to which no chip is calibrated: what is allowed instead; "" for others."""
     has_products: ClassVar[bool] = True
     """Whether kernels multiply matrices, on matrix units or on vector lanes."""
     has_passes: ClassVar[bool] = True
     """Whether kernels compute on vector lanes whatever their data type."""
 
-    # --- what a file of it says
+    # --- reading of a file
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
-        """Read what the columns say; raises InputError."""
+        """Read the columns; raises InputError."""
         self.file, self.part, self.measured = rows
         file, timed = self.file, options.timed
         default = self.default_timed(file.columns)
@@ -101,32 +100,34 @@ class Measurements:
         )
         self.timed_is_assumed = timed is None and not file.filled("timed").all()
         """Whether `timed` follows from the kind of file, in some row."""
-        self.inputs: dict[str, Given] = {}
+        self.inputs: dict[str, InputColumn] = {}
         for name, key in self.inputs_of_columns.items():
             if name in file.frame:
-                is_needed = name in self.needed and not self.may_lack_cells
-                self.inputs[key] = merged(self.inputs.get(key), file.given(name, key, is_needed))
-        used = {*self.needed, *self.inputs_of_columns, *self.other_columns, *self.times, *OF_ALL}
+                is_needed = name in self.needed and not self.skips_incomplete_rows
+                self.inputs[key] = merge_columns(
+                    self.inputs.get(key), file.input_column(name, key, is_needed)
+                )
+        used = {*self.needed, *self.inputs_of_columns, *self.other_columns, *self.times, *COMMON_COLUMNS}
         self.ignored = [name for name in file.columns if name not in used]
-        """Columns that say nothing to the model."""
+        """Columns that the model does not use."""
 
     @classmethod
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
-        """Say whether a file with some columns is of this kind; keys: those of the configuration."""
+        """Say whether a file with some columns is of this kind; keys: its columns that are keys."""
         return set(cls.needed) <= set(columns)
 
     @classmethod
     def instead_of_key(cls, key: str) -> str:
-        """Say what is allowed instead of a key of the configuration as a column; "" where it is one."""
+        """Say what is allowed instead of a column that is a key of the configuration; "" if it is allowed."""
         return f"a column of {cls.name}; {key}=VALUE on the command line sets it for all rows"
 
     @classmethod
     def check_section(cls, leaves: Mapping[str, Any]) -> None:
-        """Check the kind's own section of a configuration; raises InputError."""
+        """Check the kind's section of a configuration; raises InputError."""
 
     @classmethod
     def default_timed(cls, columns: Collection[str]) -> str:
-        """Return how rows were measured where the file does not say."""
+        """Return the default kind of timing."""
         return "kernel"
 
     @property
@@ -139,106 +140,106 @@ class Measurements:
         """The devices that the file names."""
         return self.file.each_once("device")
 
-    # --- how it is predicted
+    # --- prediction
 
     def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
         """Plan the point, or points, that rows follow from; parsed: the overrides. Raises InputError."""
-        chosen = [override for override in parsed if override.key_or_group == "model"]
-        if self.model and chosen:
+        model_overrides = [override for override in parsed if override.key_or_group == "model"]
+        if self.model and model_overrides:
             allowed = f"{self.model} for a file of {self.name}, or no model at all"
             origin = composer.origin_of_overrides
-            raise InputError("model", chosen[-1].get_value_string(), allowed, origin)
+            raise InputError("model", model_overrides[-1].get_value_string(), allowed, origin)
         run = plan(composer, (f"model={self.model}", *overrides) if self.model else overrides)
         if run.grid.keys:
-            raise several_values(run.grid.keys[0])
+            raise several_values_error(run.grid.keys[0])
         return run
 
     def predict_all(
         self, grid: Grid, advance: Callable[[int], None] = lambda rows: None
     ) -> Iterator[PredictedRows]:
-        """Predict all rows, some at a time; raises InputError.
+        """Predict all rows in batches; raises InputError.
 
         grid: as planned. Columns are those of `schema.RESULTS` and `schema.VALIDATION`; `reason` says why
-        a row has no time. advance: told how many rows are done.
+        a row has no time. advance: called with the number of finished rows.
         """
-        for some in self.batches(np.arange(self.rows, dtype=np.int64)):
-            for part in self.predict(grid, some):
+        for batch in self.batches(np.arange(self.rows, dtype=np.int64)):
+            for part in self.predict(grid, batch):
                 yield with_reasons(part)
-            advance(some.size)
+            advance(batch.size)
 
     def batches(self, rows: Ints) -> Iterator[Ints]:
-        """Yield rows that may be predicted together."""
-        for start in range(0, rows.size, self.at_once):
-            yield rows[start : start + self.at_once]
+        """Yield batches of rows."""
+        for start in range(0, rows.size, self.batch_size):
+            yield rows[start : start + self.batch_size]
 
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
         """Predict some rows; raises InputError where the chip lacks a row's data type."""
-        for some, inputs in self.points(grid, rows):
+        for batch, inputs in self.points(grid, rows):
             reason, results, needs = predict_iterations(inputs)
-            self._refuse_dtypes(some, reason)
-            seen = self.with_host(some, inputs, results["time_s"])
-            host = seen - results["time_s"]
-            bound_by = np.where(host > 0.5 * seen, "host", results["bound_by"])
-            own = {"time_s": seen, "host_s": host, "bound_by": bound_by}
-            yield PredictedRows(some, {**results, **own, **needs})
+            self._refuse_dtypes(batch, reason)
+            host_time = self.add_host_time(batch, inputs, results["time_s"])
+            overhead = host_time - results["time_s"]
+            bound_by = np.where(overhead > 0.5 * host_time, "host", results["bound_by"])
+            host_columns = {"time_s": host_time, "host_s": overhead, "bound_by": bound_by}
+            yield PredictedRows(batch, {**results, **host_columns, **needs})
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
         """Yield rows that share a call of the model, and the model's inputs of them; raises InputError."""
         first = {key: np.repeat(column, rows.size) for key, column in grid.first_inputs().items()}
-        yield rows, replaced(first, self.inputs, rows)
+        yield rows, with_rows(first, self.inputs, rows)
 
-    def with_host(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
-        """Return the time that the host saw of rows whose device takes `time` [s], shape (rows,).
+    def add_host_time(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
+        """Return times as measured on the host, for times `time` of the device [s], shape (rows,).
 
         inputs: of the model, of these rows.
         """
         overhead = inputs["chip.call_overhead"].astype(np.float64)
-        return np.where(self.called(rows), product_call(time, overhead), time)
+        return np.where(self.includes_call(rows), product_call(time, overhead), time)
 
     def _refuse_dtypes(self, rows: Ints, reason: NDArray[Any]) -> None:
         """Raise InputError for the first row whose data type the chip does not compute in."""
-        lacks = np.char.startswith(reason.astype(np.str_), "model.dtype=")
-        if lacks.any():
-            place = int(lacks.argmax())
-            mistake = InputError.read(str(reason[place]))
-            assert mistake is not None
+        is_missing = np.char.startswith(reason.astype(np.str_), "model.dtype=")
+        if is_missing.any():
+            index = int(is_missing.argmax())
+            error = InputError.read(str(reason[index]))
+            assert error is not None
             if "dtype" in self.file.frame:
-                raise self.file.mistake("dtype", int(rows[place]), mistake.allowed)
-            raise mistake
+                raise self.file.cell_error("dtype", int(rows[index]), error.allowed)
+            raise error
 
-    # --- how a chip is calibrated to it
+    # --- calibration
 
     def check_fit(self, origin: str) -> None:
-        """Refuse what no chip can be calibrated to; raises InputError."""
+        """Refuse files to which no chip can be calibrated; raises InputError."""
         if self.not_fitted:
             raise InputError("measurements", self.file.path, self.not_fitted, origin)
 
-    def called(self, rows: Ints) -> Bools:
-        """Return which rows take the longer, the longer a framework's call takes."""
+    def includes_call(self, rows: Ints) -> Bools:
+        """Return which rows include the overhead of a framework's call."""
         return np.asarray(self.timed[rows] == "call", dtype=np.bool_)
 
     def shares_of_units(self, inputs: Columns) -> set[str]:
-        """Return on which shares of a peak, as keys of the `chip` section, rows with some inputs depend."""
+        """Return the shares of a peak, as keys of the `chip` section, on which rows depend."""
         by_matrix = {
             bool(inputs.get(f"chip.matrix.{dtype}", np.zeros(1))[0])
             for dtype in np.unique(inputs["model.dtype"]).tolist()
         }
-        found = set()
+        shares = set()
         if self.has_products and True in by_matrix:
-            found.add("utilization")
+            shares.add("utilization")
         if self.has_passes or False in by_matrix:
-            found.add("vector_utilization")
-        return found
+            shares.add("vector_utilization")
+        return shares
 
     def shapes(self) -> list[str]:
-        """Return what was measured in every row, as a text that is the same for rows of one shape."""
+        """Return the shape of every row, as a text that is equal for rows of the same shape."""
         names = [name for name in self.inputs_of_columns if name in self.file.frame]
         return [f"{self.name} {row}" for row in records(self.file, names)]
 
-    # --- what is said of it
+    # --- notes
 
     def notes(self) -> list[str]:
-        """Return what a person should know of how the file was read, a line each."""
+        """Return notes for a person on how the file was read, a line each."""
         devices, lines = self.devices, []
         if len(devices) > 1:
             lines.append(f"devices: {listed(devices)}; device=NAME selects one of them")
@@ -248,12 +249,12 @@ class Measurements:
         return lines
 
     def notes_of_times(self) -> list[str]:
-        """Return how the times were measured, as far as it says anything."""
-        how = " (assumed; timed=kernel or timed=call sets it)" if self.timed_is_assumed else ""
-        return [f"timed: {', '.join(each_once(self.timed))}{how}"]
+        """Return how the times were measured, as notes."""
+        hint = " (assumed; timed=kernel or timed=call sets it)" if self.timed_is_assumed else ""
+        return [f"timed: {', '.join(each_once(self.timed))}{hint}"]
 
     def read_with(self) -> list[object]:
-        """Return what results depend on beside the file and the configuration's inputs."""
+        """Return further values that results depend on, besides the file and the configuration's inputs."""
         return [*each_once(self.timed), *self.devices]
 
 
@@ -263,13 +264,13 @@ _Kind = TypeVar("_Kind", bound=type[Measurements])
 
 
 def register(kind: _Kind) -> _Kind:
-    """Make a kind known: a decorator of its class."""
+    """Register a kind: a decorator of its class."""
     KINDS.append(kind)
     return kind
 
 
-def several_values(key: str) -> InputError:
-    """Return what is wrong with a key of several values."""
+def several_values_error(key: str) -> InputError:
+    """Return the error of a key with several values."""
     return CompositionError(f"{key}: one value only; measurements are compared with one configuration")
 
 

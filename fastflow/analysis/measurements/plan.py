@@ -24,7 +24,7 @@ class PlannedFile(NamedTuple):
 
     @property
     def where(self) -> str:
-        """What the measurements are held against: a chip, or a system of them."""
+        """The chip, or the system of chips, that predicts the measurements."""
         chips, systems = (", ".join(each_once(self.run.grid.labels[group])) for group in ("chip", "system"))
         return f"{systems} of {chips}" if self.measurements.is_of_a_system else chips
 
@@ -32,9 +32,9 @@ class PlannedFile(NamedTuple):
 def plan_file(composer: Composer, overrides: Sequence[str]) -> PlannedFile:
     """Read the file that a configuration names, and plan the points of its rows; raises InputError."""
     parsed = composer.parse(overrides)
-    composition = composer.compose(_about_measurements(parsed))
+    composition = composer.compose(_overrides_of_measurements(parsed))
     leaves = composition.leaves
-    path, timed, device = (said_of(leaves, name) for name in ("measurements", "timed", "device"))
+    path, timed, device = (section_of(leaves, name) for name in ("measurements", "timed", "device"))
     origin = composer.origin_of_overrides
     if not isinstance(path, str) or not path:
         raise InputError("measurements", "null" if path is None else path, "a CSV file", origin)
@@ -44,26 +44,26 @@ def plan_file(composer: Composer, overrides: Sequence[str]) -> PlannedFile:
         for kind in KINDS:
             kind.check_section(leaves)
     device = None if device is None else str(device)
-    measurements = read_measurements(path, composer.is_group, leaves, timed, device, _settings(parsed))
+    measurements = read_measurements(path, composer.is_group, leaves, timed, device, _command_line(parsed))
     run = measurements.plan(composer, overrides, parsed)
     refuse_others(run, "validate")
     return PlannedFile(measurements, run)
 
 
-def said_of(leaves: Mapping[str, Any], key: str) -> Any:
-    """Return what a configuration says of a key, None where nothing; a section as a mapping."""
+def section_of(leaves: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a key in a configuration, None if it is not set; a section as a mapping."""
     section = {name[len(key) + 1 :]: value for name, value in leaves.items() if name.startswith(f"{key}.")}
     return section or leaves.get(key)
 
 
-def _settings(parsed: Sequence[Override]) -> dict[str, Any]:
-    """Return what overrides set, groups and keys, to what they set it to; a mapping sets each of its keys."""
-    found: dict[str, Any] = {}
+def _command_line(parsed: Sequence[Override]) -> dict[str, Any]:
+    """Return groups and keys that overrides set, with their values; a mapping sets each of its keys."""
+    settings: dict[str, Any] = {}
     for override in parsed:
         if not override.is_delete():
             value = None if override.is_sweep_override() else override.value()
-            found |= dict(_leaves(override.key_or_group, value))
-    return found
+            settings |= dict(_leaves(override.key_or_group, value))
+    return settings
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -75,7 +75,7 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _leaves(f"{key}.{name}", part)
 
 
-def _about_measurements(parsed: Sequence[Override]) -> list[str]:
-    """Return the overrides of what a configuration says of measurements alone."""
-    own = {"measurements", "timed", "device", *(kind.section for kind in KINDS if kind.section)}
-    return [override.input_line or "" for override in parsed if override.key_or_group.split(".")[0] in own]
+def _overrides_of_measurements(parsed: Sequence[Override]) -> list[str]:
+    """Return the overrides of keys that concern measurements alone."""
+    keys = {"measurements", "timed", "device", *(kind.section for kind in KINDS if kind.section)}
+    return [override.input_line or "" for override in parsed if override.key_or_group.split(".")[0] in keys]

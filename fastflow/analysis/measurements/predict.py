@@ -1,4 +1,4 @@
-"""Rows of measurements as points of the model: their inputs, one call for many, and what it says of each."""
+"""Rows of measurements as points of the model: their inputs, and predictions in batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.csv_file import Given
+from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class PredictedRows(NamedTuple):
-    """What is known of some rows: result columns of shape (rows,), masked or NaN where there is none."""
+    """Predictions of some rows: result columns of shape (rows,), masked or NaN without a result."""
 
     rows: Ints
     columns: dict[str, NDArray[Any]]
 
 
 class PredictedPoints(NamedTuple):
-    """What the model says of points; shape (points,)."""
+    """Predictions of points; shape (points,)."""
 
     reason: Texts  # why a point has no time; "" where it has
     columns: dict[str, NDArray[Any]]  # of `schema.RESULTS`
-    needs: dict[str, NDArray[Any]]  # what all launches take of each thing alone [s]
+    needs: dict[str, NDArray[Any]]  # time of all launches by each limiter alone [s]
 
 
-def replaced(inputs: Columns, given: Mapping[str, Given], rows: Ints) -> Columns:
-    """Return the model's inputs with what a file says of some rows in place of the configuration's."""
-    found = dict(inputs)
-    for key, column in given.items():
-        values, there = take(column, rows)
-        found[key] = np.where(there, values, found[key]) if key in found else values
-    return found
+def with_rows(inputs: Columns, overrides: Mapping[str, InputColumn], rows: Ints) -> Columns:
+    """Return the model's inputs with the configuration's values replaced by those of some rows of a file."""
+    columns = dict(inputs)
+    for key, column in overrides.items():
+        values, is_set = take(column, rows)
+        columns[key] = np.where(is_set, values, columns[key]) if key in columns else values
+    return columns
 
 
 def results_of_rows(inputs: Columns) -> Columns:
@@ -53,40 +53,40 @@ def predict_iterations(inputs: Columns) -> PredictedPoints:
 
 
 def _columns_of(points: Predicted) -> Columns:
-    """Return result columns; why no strategy fits is not among their reasons: devices are as measured."""
+    """Return result columns, without hints on the number of devices: it is as measured."""
     return columns_of(points._replace(least=None))
 
 
 def device_times(inputs: Columns) -> Floats:
-    """Return the time of points on their device [s], NaN where one has none."""
+    """Return the time of points on their device [s], NaN without a time."""
     prediction = cast("Prediction", predict_points(inputs).prediction)
-    found = np.full(prediction.reason.size, np.nan)
-    found[prediction.timed] = prediction.timeline.total
-    return found
+    times = np.full(prediction.reason.size, np.nan)
+    times[prediction.timed] = prediction.timeline.total
+    return times
 
 
 def _needs(prediction: Prediction) -> dict[str, NDArray[Any]]:
-    """Return what all launches of a point take of each thing alone [s]; NaN where it has no time."""
+    """Return the time of all launches of a point by each limiter alone [s]; NaN without a time."""
     from fastflow.physics.timing.roofline import limiter_names
 
     names = limiter_names(len(prediction.chip.levels))
-    found = np.full((prediction.reason.size, len(names)), np.nan)
+    needs = np.full((prediction.reason.size, len(names)), np.nan)
     if prediction.timed.size:
         of_kernels = prediction.launches[:, None] * prediction.timing.times
-        found[prediction.timed] = np.add.reduceat(of_kernels, prediction.graph.offset[:-1])
-    return {f"needs_{name}_s": found[:, place] for place, name in enumerate(names)}
+        needs[prediction.timed] = np.add.reduceat(of_kernels, prediction.graph.offset[:-1])
+    return {f"needs_{name}_s": needs[:, index] for index, name in enumerate(names)}
 
 
 def with_reasons(predicted: PredictedRows) -> PredictedRows:
-    """Return rows whose times are above 0 and finite; any other becomes NaN, and its reason says so."""
+    """Return rows with times above 0 and finite; other times become NaN, with a reason."""
     time = np.asarray(predicted.columns["time_s"], dtype=np.float64)
     reason = predicted.columns["reason"]
-    none = np.isnan(time) & (reason == "")
-    wrong = none | ~(np.isnan(time) | ((time > 0.0) & np.isfinite(time)))
+    no_time = np.isnan(time) & (reason == "")
+    wrong = no_time | ~(np.isnan(time) | ((time > 0.0) & np.isfinite(time)))
     if not wrong.any():
         return predicted
-    said = np.array([f"the model gives {'no time' if t != t else f'{t:g} s'}" for t in time[wrong]])
+    reasons = np.array([f"the model gives {'no time' if t != t else f'{t:g} s'}" for t in time[wrong]])
     reason = reason.astype(object)
-    reason[wrong] = said
+    reason[wrong] = reasons
     columns = predicted.columns | {"time_s": np.where(wrong, np.nan, time), "reason": reason}
     return predicted._replace(columns=columns)

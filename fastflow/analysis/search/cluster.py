@@ -1,8 +1,8 @@
-"""Search on the workers of a Dask scheduler: what they are handed, and how it comes back in order.
+"""Search on the workers of a Dask scheduler: their tasks, and the order of their results.
 
-A step of a search takes milliseconds, as a message does. So a worker takes some starts through many steps by
-itself, and gives them back with all that they have asked for. Starts know nothing of each other before a rung
-is over: put together step by step, in the order of starts, it is the history that one process writes.
+A step of a search takes milliseconds, as a message does. So a worker runs some starts for many steps, and
+returns them with all designs that they scored. Starts are independent within a rung: merged step by step, in
+the order of starts, the results are the history of a search in one process.
 """
 
 from __future__ import annotations
@@ -17,21 +17,28 @@ import numpy as np
 from fastflow.analysis.search.candidates import Candidates
 from fastflow.analysis.search.history import PART_ROWS, History
 from fastflow.analysis.search.optimizers.design_space import Space
-from fastflow.analysis.search.optimizers.halving import Advance, DesignBatch, Evaluate, Goal, Start, walk
+from fastflow.analysis.search.optimizers.halving import (
+    Advance,
+    DesignBatch,
+    Evaluate,
+    Goal,
+    Start,
+    run_starts,
+)
 from fastflow.analysis.search.options import SearchOptions
-from fastflow.analysis.search.scorer import FEWEST, Scorer, cut, score_designs, together
+from fastflow.analysis.search.scorer import FEWEST, Scorer, concat_tables, score_designs, split_rows
 from fastflow.config.engine_settings import Settings
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.engine.dataset.schema import ResultTable
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.run.workers import CancellationToken, Cluster, ThreadPool
 
-TOGETHER = 16 * PART_ROWS
-"""Designs of a stretch, about, which lie in memory until all are there; an interrupt loses them."""
+DESIGNS_PER_BATCH = 16 * PART_ROWS
+"""Designs of all step batches of a round, about; they are kept in memory, and an interrupt loses them."""
 
 
-class Subject(NamedTuple):
-    """What a search is about: all that its workers have in common."""
+class SearchContext(NamedTuple):
+    """Context of a search that all its workers share."""
 
     grid: Grid
     space: Space
@@ -39,76 +46,78 @@ class Subject(NamedTuple):
 
 
 class CandidateBatch(NamedTuple):
-    """Some candidates as a worker needs them; shape (candidates,)."""
+    """Candidates, as sent to a worker; shape (candidates,)."""
 
     number: Ints  # increasing
     point: Ints
     strategy: Texts
-    beside: Columns
+    extra_choices: Columns
     holdable: Bools
 
 
-class Piece(NamedTuple):
-    """Designs to be scored."""
+class ScoreTask(NamedTuple):
+    """Designs to score."""
 
-    whom: CandidateBatch
+    candidates: CandidateBatch
     batch: DesignBatch
 
 
 class StepBatch(NamedTuple):
-    """Starts to be taken towards their goals."""
+    """Starts to run towards their goals."""
 
-    whom: CandidateBatch
+    candidates: CandidateBatch
     goals: Sequence[Goal]
     steps: int  # at most
-    most: int  # designs scored at once
+    batch_limit: int  # designs scored at once
 
 
-class Walked(NamedTuple):
-    """What became of a stretch: its starts, and all designs that they have asked for."""
+class StepBatchResult(NamedTuple):
+    """Results of a step batch: its starts, and all designs that they scored."""
 
     starts: list[Start]
     scored: list[tuple[DesignBatch, ResultTable]]  # step by step
     advanced: int  # steps of starts
 
 
-def score_piece(subject: Subject, piece: Piece) -> ResultTable:
+def score_task(context: SearchContext, task: ScoreTask) -> ResultTable:
     """Score designs; columns of shape (designs,)."""
     candidates = Candidates(
-        grid=subject.grid,
-        point=piece.whom.point,
-        strategy=piece.whom.strategy,
-        beside=piece.whom.beside,
-        group=np.zeros_like(piece.whom.point),
-        templates=np.empty((piece.whom.point.size, 0)),
-        space=subject.space,
+        grid=context.grid,
+        point=task.candidates.point,
+        strategy=task.candidates.strategy,
+        extra_choices=task.candidates.extra_choices,
+        group=np.zeros_like(task.candidates.point),
+        templates=np.empty((task.candidates.point.size, 0)),
+        space=context.space,
     )
-    place = np.searchsorted(piece.whom.number, piece.batch.candidate)
-    batch = piece.batch._replace(candidate=place)
-    return score_designs(candidates, piece.whom.holdable, subject.options, batch)
+    index = np.searchsorted(task.candidates.number, task.batch.candidate)
+    batch = task.batch._replace(candidate=index)
+    return score_designs(candidates, task.candidates.holdable, context.options, batch)
 
 
-def walk_stretch(subject: Subject, stretch: StepBatch) -> Walked:
-    """Take starts towards their goals."""
+def run_step_batch(context: SearchContext, step_batch: StepBatch) -> StepBatchResult:
+    """Run starts towards their goals."""
     scored: list[tuple[DesignBatch, ResultTable]] = []
     advanced: list[int] = []
 
     def evaluate(batch: DesignBatch) -> Floats:
-        pieces = [batch.take(rows) for rows in cut(batch.candidate.size, stretch.most)]
-        table = together([score_piece(subject, Piece(stretch.whom, piece)) for piece in pieces])
+        pieces = [batch.take(rows) for rows in split_rows(batch.candidate.size, step_batch.batch_limit)]
+        table = concat_tables(
+            [score_task(context, ScoreTask(step_batch.candidates, piece)) for piece in pieces]
+        )
         scored.append((batch, table))
         return np.asarray(table["score"])
 
-    for _ in islice(walk(stretch.goals, evaluate, advanced.append), stretch.steps):
+    for _ in islice(run_starts(step_batch.goals, evaluate, advanced.append), step_batch.steps):
         pass
-    return Walked([start for start, _ in stretch.goals], scored, sum(advanced))
+    return StepBatchResult([start for start, _ in step_batch.goals], scored, sum(advanced))
 
 
-def in_order(walked: Sequence[Walked]) -> Iterator[tuple[DesignBatch, ResultTable]]:
-    """Yield every step of stretches that were walked beside each other, and its results."""
-    for parts in zip_longest(*(one.scored for one in walked)):
+def merge_steps(batch_results: Sequence[StepBatchResult]) -> Iterator[tuple[DesignBatch, ResultTable]]:
+    """Yield the designs and results of every step, merged over step batches that ran in parallel."""
+    for parts in zip_longest(*(result.scored for result in batch_results)):
         batches, tables = zip(*(part for part in parts if part is not None), strict=True)
-        yield DesignBatch(*map(np.concatenate, zip(*batches, strict=True))), together(tables)
+        yield DesignBatch(*map(np.concatenate, zip(*batches, strict=True))), concat_tables(tables)
 
 
 @contextmanager
@@ -117,19 +126,19 @@ def scorer_of(
     options: SearchOptions,
     history: History,
     settings: Settings,
-    watch: CancellationToken,
+    cancellation: CancellationToken,
 ) -> Iterator[Scorer]:
-    """Call together those who are to score, on threads or on a cluster; raises InputError."""
+    """Open a scorer on threads or on a cluster; raises InputError."""
     if settings.address:
-        with Cluster(settings, Subject(candidates.grid, candidates.space, options)) as cluster:
-            yield ClusterScorer(candidates, options, history, cluster, settings, watch)
+        with Cluster(settings, SearchContext(candidates.grid, candidates.space, options)) as cluster:
+            yield ClusterScorer(candidates, options, history, cluster, settings, cancellation)
     else:
-        with ThreadPool(settings) as crew:
-            yield Scorer(candidates, options, history, crew, settings, watch)
+        with ThreadPool(settings) as pool:
+            yield Scorer(candidates, options, history, pool, settings, cancellation)
 
 
 class ClusterScorer(Scorer):
-    """A scorer who has the workers of a cluster score."""
+    """A scorer on the workers of a cluster."""
 
     def __init__(
         self,
@@ -138,60 +147,75 @@ class ClusterScorer(Scorer):
         history: History,
         cluster: Cluster,
         settings: Settings,
-        watch: CancellationToken,
+        cancellation: CancellationToken,
     ) -> None:
-        """Take what is scored, and by whom; the cluster shares the `Subject` of the candidates."""
-        super().__init__(candidates, options, history, ThreadPool(settings._replace(jobs=1)), settings, watch)
+        """Set the candidates and the cluster, which shares the `SearchContext` of the candidates."""
+        super().__init__(
+            candidates, options, history, ThreadPool(settings._replace(jobs=1)), settings, cancellation
+        )
         self.cluster = cluster
 
     def scored(self, batch: DesignBatch) -> ResultTable:
-        """Score a batch; here if it is not worth a message. One design is always: it compiles the kernels."""
+        """Score a batch, a small one in this process. One design always is: it compiles the kernels."""
         rows = batch.candidate.size
         first = rows if rows <= FEWEST else 1
-        here = super().scored(batch.take(np.arange(first)))
-        size = min(self.most, max(FEWEST, -(-rows // self.cluster.size)))
-        others = [batch.take(first + rest) for rest in cut(rows - first, size)]
-        everybody = np.arange(self.holdable.size)
-        pieces = [Piece(self._whom(everybody, piece.candidate), piece) for piece in others]
-        return together([here, *self.cluster.map(score_piece, pieces, self.watch)])
+        local = super().scored(batch.take(np.arange(first)))
+        size = min(self.batch_limit, max(FEWEST, -(-rows // self.cluster.size)))
+        pieces = [batch.take(first + rest) for rest in split_rows(rows - first, size)]
+        every_candidate = np.arange(self.holdable.size)
+        tasks = [
+            ScoreTask(self._candidate_batch(every_candidate, piece.candidate), piece) for piece in pieces
+        ]
+        return concat_tables([local, *self.cluster.map(score_task, tasks, self.cancellation)])
 
-    def _whom(self, alive: Ints, numbers: Ints) -> CandidateBatch:
-        """Return what a worker needs to know of candidates; numbers: their places in `alive`."""
+    def _candidate_batch(self, alive: Ints, numbers: Ints) -> CandidateBatch:
+        """Return candidates as a worker needs them; numbers: indices into `alive`."""
         number = np.unique(numbers)
-        own = alive[number]
-        every = self.candidates
-        beside = take(every.beside, own)
-        return CandidateBatch(number, every.point[own], every.strategy[own], beside, self.holdable[own])
+        rows = alive[number]
+        candidates = self.candidates
+        extra_choices = take(candidates.extra_choices, rows)
+        return CandidateBatch(
+            number, candidates.point[rows], candidates.strategy[rows], extra_choices, self.holdable[rows]
+        )
 
-    def walk(
+    def run_starts(
         self, alive: Ints, goals: Sequence[Goal], evaluate: Evaluate, advance: Advance
     ) -> Iterator[tuple[DesignBatch, Floats]]:
-        """Take starts to their goals; evaluate is asked what is known from before."""
-        steps = walk(goals, evaluate, advance)
-        while self.history.told < self.history.there:
+        """Run starts to their goals; steps that the history records are taken through `evaluate`."""
+        steps = run_starts(goals, evaluate, advance)
+        while self.history.num_consumed < self.history.num_recorded:
             known = next(steps, None)
             if known is None:
                 return
             yield known
-        while left := [(start, goal) for start, goal in goals if start.steps < goal and not start.over]:
-            walked = self.cluster.map(
-                walk_stretch, self._stretches(alive, left), self.watch, lambda one: advance(one.advanced)
+        while unfinished := [
+            (start, goal) for start, goal in goals if start.steps < goal and not start.converged
+        ]:
+            batch_results = self.cluster.map(
+                run_step_batch,
+                self._step_batches(alive, unfinished),
+                self.cancellation,
+                lambda result: advance(result.advanced),
             )
-            for (start, _), new in zip(left, (new for one in walked for new in one.starts), strict=True):
-                start.method, start.steps, start.over = new.method, new.steps, new.over
-            for batch, results in in_order(walked):
-                before, own = self.history.told, batch._replace(candidate=alive[batch.candidate])
-                yield batch, self.noted(own, self.add(own, results), before)
+            advanced = (start for result in batch_results for start in result.starts)
+            for (start, _), new in zip(unfinished, advanced, strict=True):
+                start.method, start.steps, start.converged = new.method, new.steps, new.converged
+            for batch, results in merge_steps(batch_results):
+                before, numbered = self.history.num_consumed, batch._replace(candidate=alive[batch.candidate])
+                yield batch, self.record(numbered, self.add(numbered, results), before)
 
-    def _stretches(self, alive: Ints, left: Sequence[Goal]) -> list[StepBatch]:
-        """Cut what is left of a rung into stretches, of a few starts each, and of not too many steps."""
+    def _step_batches(self, alive: Ints, unfinished: Sequence[Goal]) -> list[StepBatch]:
+        """Split the unfinished starts of a rung into batches of a few starts and limited numbers of steps."""
         shares = len(self.candidates.space.keys)  # a step takes about as many designs
-        steps = max(1, TOGETHER // (len(left) * shares))
-        size = max(1, min(self.most // shares, -(-len(left) // self.cluster.size)))
-        goals = [left[begin : begin + size] for begin in range(0, len(left), size)]
+        steps = max(1, DESIGNS_PER_BATCH // (len(unfinished) * shares))
+        size = max(1, min(self.batch_limit // shares, -(-len(unfinished) // self.cluster.size)))
+        batches = [unfinished[begin : begin + size] for begin in range(0, len(unfinished), size)]
         return [
             StepBatch(
-                self._whom(alive, np.array([start.candidate for start, _ in some])), some, steps, self.most
+                self._candidate_batch(alive, np.array([start.candidate for start, _ in goals])),
+                goals,
+                steps,
+                self.batch_limit,
             )
-            for some in goals
+            for goals in batches
         ]

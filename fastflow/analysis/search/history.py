@@ -1,7 +1,7 @@
 """History of a search: every scored design, as a Parquet dataset from which the search resumes.
 
-Searches are deterministic: what is asked next follows from the scores so far. So a search that restarts
-asks for what its history holds already, in the same order, and is answered from there until the history ends.
+Searches are deterministic: the next designs follow from the scores so far. So a search that restarts asks for
+the designs of its history again, in the same order, and takes their scores from there until the history ends.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ class History:
     """Designs in the order in which they were scored; kept in memory alone where there is no folder."""
 
     def __init__(self, output: str | None, schema: pa.Schema) -> None:
-        """Take the folder or URL that the history lies in, and what it holds; raises InputError."""
+        """Open the folder or URL of the history, and read its parts; raises InputError."""
         self.schema = schema
         self.folder = folder_at(output) if output is not None else None
-        self.stored: list[pa.Table] = []
-        self.fresh: list[pa.Table] = []
-        self.told = 0
+        self.written: list[pa.Table] = []
+        self.pending: list[pa.Table] = []
+        self.num_consumed = 0
         if self.folder is not None:
-            self.made = self.folder.make()
+            self.new_folders = self.folder.make()
             try:
                 self._read()
             except BaseException:
-                remove_empty(self.made)
+                remove_empty(self.new_folders)
                 raise
-        self.there = sum(table.num_rows for table in self.stored)
-        self._kept = pa.concat_tables([schema.empty_table(), *self.stored])
+        self.num_recorded = sum(table.num_rows for table in self.written)
+        self._recorded = pa.concat_tables([schema.empty_table(), *self.written])
 
     def _read(self) -> None:
-        """Read the parts that are there; raises InputError for anything else."""
+        """Read the existing parts; raises InputError for anything else."""
         assert self.folder is not None
         for name in self.folder.names():
             if name.startswith((".", "_")):
@@ -62,62 +62,62 @@ class History:
                 other = "kind, with other columns"
             if other:
                 raise InputError("output", self.folder.shown, f"{_ALLOWED}; {self._others(table, other)}")
-            if name != _name(len(self.stored)):
-                gap = f"{_ALLOWED}; this one lacks {_name(len(self.stored))}: remove the parts after it"
+            if name != _name(len(self.written)):
+                gap = f"{_ALLOWED}; this one lacks {_name(len(self.written))}: remove the parts after it"
                 raise InputError("output", self.folder.shown, gap)
-            self.stored.append(table)
+            self.written.append(table)
 
     def _others(self, table: pa.Table, other: str) -> str:
-        """Say whose history a part is of."""
-        held, own = table.schema.metadata or {}, self.schema.metadata
+        """Say which other search a part belongs to."""
+        metadata, expected = table.schema.metadata or {}, self.schema.metadata
         for key in (b"fastflow.overrides", b"fastflow.search"):
-            if key in held and held[key] != own[key]:
-                return f"this one belongs to {held[key].decode(errors='replace')}"
+            if key in metadata and metadata[key] != expected[key]:
+                return f"this one belongs to {metadata[key].decode(errors='replace')}"
         return f"this one belongs to another {other}"
 
-    def recall(self, asked: ResultTable) -> pa.Table | None:
-        """Return what the history knows of designs that are asked for, or None where it ends before them."""
-        rows = asked["candidate"].size
-        if self.told + rows > self.there:
+    def recall(self, designs: ResultTable) -> pa.Table | None:
+        """Return the recorded results of the next designs, or None where the history ends before them."""
+        rows = designs["candidate"].size
+        if self.num_consumed + rows > self.num_recorded:
             return None
-        table = self._kept.slice(self.told, rows)
-        for name, column in asked.items():
+        table = self._recorded.slice(self.num_consumed, rows)
+        for name, column in designs.items():
             if not np.array_equal(table[name].to_numpy(), column):
                 assert self.folder is not None
                 raise InputError("output", self.folder.shown, f"{_ALLOWED}; this one holds other designs")
-        self.told += rows
+        self.num_consumed += rows
         return table
 
     def add(self, table: ResultTable) -> pa.Table:
-        """Take designs that have been scored, and write them down once there are enough; returns them."""
+        """Add scored designs, and write a part once there are enough; returns their rows."""
         added = to_arrow(table, self.schema)
-        self.fresh.append(added)
-        self.told += added.num_rows
-        if self.folder is not None and sum(one.num_rows for one in self.fresh) >= PART_ROWS:
+        self.pending.append(added)
+        self.num_consumed += added.num_rows
+        if self.folder is not None and sum(part.num_rows for part in self.pending) >= PART_ROWS:
             self.flush()
         return added
 
     def flush(self) -> None:
-        """Write down what has not been written yet."""
-        if self.folder is None or not self.fresh:
+        """Write the pending rows as a part."""
+        if self.folder is None or not self.pending:
             return
-        table = pa.concat_tables(self.fresh)
+        table = pa.concat_tables(self.pending)
 
         def into(file: IO[bytes]) -> None:
             pq.write_table(table, file, **how_to_write(self.schema))
 
-        self.folder.write(_name(len(self.stored)), into)
-        self.stored.append(table)
-        self.fresh = []
+        self.folder.write(_name(len(self.written)), into)
+        self.written.append(table)
+        self.pending = []
 
     def discard(self) -> None:
-        """Remove the folders that were made for it, as far as they are empty."""
+        """Remove the new folders, as far as they are empty."""
         if self.folder is not None:
-            remove_empty(self.made)
+            remove_empty(self.new_folders)
 
     def table(self) -> pa.Table:
         """Return the whole history."""
-        return pa.concat_tables([self.schema.empty_table(), *self.stored, *self.fresh])
+        return pa.concat_tables([self.schema.empty_table(), *self.written, *self.pending])
 
 
 def _name(number: int) -> str:

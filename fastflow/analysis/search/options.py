@@ -12,32 +12,32 @@ from fastflow.analysis.search.optimizers.objective import OBJECTIVES
 from fastflow.config.messages import one_of
 from fastflow.core.errors import InputError
 
-WEIGHTS = 9  # of a front, where no number of starts is asked for
+WEIGHTS = 9  # of a front, by default
 
 
 class SearchOptions(NamedTuple):
-    """How a search is to be done, as `conf/search.yaml` has it."""
+    """Options of a search, as in `conf/search.yaml`."""
 
     rules: Rules
     objective: str
     pareto: str | None
     compete: str
     tolerance: float
-    """Relative, of the objective: other designs within it are as good as the best one."""
+    """Relative, of the objective: designs within it count as good as the best design."""
 
     @property
     def written(self) -> str:
-        """All that a history follows from, as overrides would say it."""
-        said = self.rules._asdict() | {
+        """All options that a history depends on, as overrides."""
+        fields = self.rules._asdict() | {
             "objective": self.objective,
             "pareto": self.pareto,
             "compete": self.compete,
         }
-        return " ".join(f"{key}={'null' if value is None else value}" for key, value in said.items())
+        return " ".join(f"{key}={'null' if value is None else value}" for key, value in fields.items())
 
 
 def read_options(section: Mapping[str, Any]) -> SearchOptions:
-    """Read what a configuration says of the search; raises InputError."""
+    """Read the options of the search from a configuration; raises InputError."""
     method = _choice(section, "method", METHODS)
     starts, steps = defaults(method)
     if section.get("pareto") is not None:

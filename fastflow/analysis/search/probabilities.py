@@ -1,4 +1,4 @@
-"""How likely the designs that a search has found are what their figures say: `uncertainty=on`."""
+"""Probabilities of the ranks of designs, and of their place on a front: `uncertainty=on`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fastflow.analysis.search.optimizers.objective import TIMES, measure
 from fastflow.analysis.search.optimizers.serving_objective import measure_served
-from fastflow.analysis.search.run import Answer
+from fastflow.analysis.search.run import SearchResult
 from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.core.uncertainty.percentiles import chance
@@ -24,76 +24,79 @@ from fastflow.performance.serving.predict import Served
 from fastflow.schema.uncertainty import CHANCE, ON_FRONT
 
 MOST = 64
-"""Rows of a ranking or a front that are sampled; the others have no chance."""
+"""Sampled rows of a ranking or a front, at most; the chance of the others is null."""
 
 
-def with_chance_of_first(answer: Answer, ranking: pa.Table, rows: Ints) -> pa.Table:
-    """Return a ranking with how likely the first design of those that compete is better than each one.
+def with_chance_of_first(result: SearchResult, ranking: pa.Table, rows: Ints) -> pa.Table:
+    """Return a ranking with the probability that the first of competing designs is better than each other.
 
-    rows: of the history, (rows of the ranking,). The ranking as it is where nothing is uncertain.
+    rows: of the history, (rows of the ranking,). The ranking is unchanged without uncertainty.
     """
-    if answer.candidates.grid.uncertainty is None:
+    if result.candidates.grid.uncertainty is None:
         return ranking
     rank = ranking["rank"].to_numpy()
     reason = np.array(ranking["reason"].to_pylist(), dtype=object)
     sampled = np.flatnonzero((rank <= MOST) & (reason == ""))
-    found = np.full(rank.size, np.nan)
-    samples = _samples(answer, rows[sampled], answer.options.objective)
+    chances = np.full(rank.size, np.nan)
+    samples = _sample_designs(result, rows[sampled], result.options.objective)
     values = dict(zip(sampled.tolist(), samples, strict=True))
-    head = 0
+    first = 0
     for row in sampled.tolist():
-        head = row if rank[row] == 1 else head
-        if head in values and row != head:
-            found[row] = chance(values[head], values[row])
-    return _with(ranking, CHANCE.name, found)
+        first = row if rank[row] == 1 else first
+        if first in values and row != first:
+            chances[row] = chance(values[first], values[row])
+    return _with_column(ranking, CHANCE.name, chances)
 
 
-def with_chance_on_front(answer: Answer, front: pa.Table) -> pa.Table:
-    """Return a front with how likely each design is beaten by no other of it, where that is uncertain."""
-    second = answer.options.pareto
-    if answer.candidates.grid.uncertainty is None or second is None:
+def with_chance_on_front(result: SearchResult, front: pa.Table) -> pa.Table:
+    """Return a front with the probability that a design is dominated by no other, if there is uncertainty."""
+    second = result.options.pareto
+    if result.candidates.grid.uncertainty is None or second is None:
         return front
     design = front["design"].to_numpy()
-    groups = answer.candidates.group[front["candidate"].to_numpy()]
-    found = np.full(design.size, np.nan)
+    groups = result.candidates.group[front["candidate"].to_numpy()]
+    chances = np.full(design.size, np.nan)
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)[:MOST]
-        both = [_samples(answer, design[rows], one) for one in (answer.options.objective, second)]
-        stays = np.zeros(rows.size)
-        for one, other in zip(both[0].T, both[1].T, strict=True):
-            known = np.flatnonzero(np.isfinite(one) & np.isfinite(other))
-            stays[known[nondominated(one[known], other[known])]] += 1.0
-        found[rows] = stays / both[0].shape[1]
-    return _with(front, ON_FRONT.name, found)
+        samples = [
+            _sample_designs(result, design[rows], objective)
+            for objective in (result.options.objective, second)
+        ]
+        num_nondominated = np.zeros(rows.size)
+        for first, other in zip(samples[0].T, samples[1].T, strict=True):
+            known = np.flatnonzero(np.isfinite(first) & np.isfinite(other))
+            num_nondominated[known[nondominated(first[known], other[known])]] += 1.0
+        chances[rows] = num_nondominated / samples[0].shape[1]
+    return _with_column(front, ON_FRONT.name, chances)
 
 
-def _with(table: pa.Table, name: str, column: Floats) -> pa.Table:
+def _with_column(table: pa.Table, name: str, column: Floats) -> pa.Table:
     return table.append_column(field_of(name, "float"), pa.array(column, from_pandas=True))
 
 
-def _samples(answer: Answer, rows: Ints, objective: str) -> Floats:
+def _sample_designs(result: SearchResult, rows: Ints, objective: str) -> Floats:
     """Return samples of an objective of designs, (rows, samples); rows: of the history."""
-    candidates, history = answer.candidates, answer.history.table().take(rows)
-    grid, whose = candidates.grid, history["candidate"].to_numpy()
+    candidates, history = result.candidates, result.history.table().take(rows)
+    grid, candidate = candidates.grid, history["candidate"].to_numpy()
     assert grid.uncertainty is not None
     designs = np.column_stack([history[key].to_numpy() for key in candidates.space.keys])
-    found = np.full((rows.size, grid.uncertainty.samples), np.nan)
+    samples = np.full((rows.size, grid.uncertainty.samples), np.nan)
     for row in range(rows.size):
-        point = int(candidates.point[whose[row]])
+        point = int(candidates.point[candidate[row]])
         (share,) = grid.shares(point, point + 1)
-        for _, inputs in candidates.inputs(whose[row : row + 1], designs[row : row + 1]):
-            found[row] = _sampled(answer, share, inputs, objective)
-    return found
+        for _, inputs in candidates.inputs(candidate[row : row + 1], designs[row : row + 1]):
+            samples[row] = _sample_design(result, share, inputs, objective)
+    return samples
 
 
-def _sampled(answer: Answer, share: Share, inputs: Columns, objective: str) -> Floats:
-    measured = partial(_measured, objective=objective)
-    found: Floats = samples_by(answer.candidates.grid, inputs, share, measured, TIMES[objective])[0]
-    return found
+def _sample_design(result: SearchResult, share: Share, inputs: Columns, objective: str) -> Floats:
+    objective_of = partial(_objective_of, objective=objective)
+    samples: Floats = samples_by(result.candidates.grid, inputs, share, objective_of, TIMES[objective])[0]
+    return samples
 
 
-def _measured(inputs: Columns, objective: str) -> Floats:
-    """Return an objective of points that are given as input columns."""
+def _objective_of(inputs: Columns, objective: str) -> Floats:
+    """Return an objective of the points of some input columns."""
     points = predict_points(inputs)
     if serves(inputs):
         return measure_served(points.settled, cast("Served", points.prediction), objective)

@@ -1,4 +1,4 @@
-"""What is as good as the best design of a search, within its tolerance: ranges of shares, and candidates."""
+"""Ranges of shares, and candidates, that are within a tolerance of the best design of a search."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from fastflow.engine.dataset.folder import FRONT, RANKING
 from fastflow.engine.dataset.reader import Dataset, find
 
 KEY = "fastflow.ranges"
-"""The metadata of a ranking that hold ranges."""
+"""Key of the ranges in the metadata of a ranking."""
 
 
 class WithinTolerance(NamedTuple):
-    """Ranges of the shares of best designs, as a ranking holds them."""
+    """Ranges of the shares of best designs, as stored with a ranking."""
 
     tolerance: float
     of: Mapping[int, Mapping[str, tuple[float, float]]]
-    """Candidate to key of a share to its lowest and its highest value."""
+    """Candidate to key of a share to the lowest and the highest value."""
     least: Mapping[int, float]
-    """Candidate to the least objective that was measured around it."""
+    """Candidate to the least objective around its best design."""
     tried: int = 0
-    """Designs that were scored for all of it."""
+    """Designs that were scored for the ranges."""
 
     @property
     def written(self) -> str:
-        """As the metadata of a ranking."""
+        """The ranges as JSON, for the metadata of a ranking."""
         return json.dumps(self._asdict())
 
 
@@ -45,20 +45,20 @@ def read_ranges(text: str) -> WithinTolerance:
     """
     if not text:
         return WithinTolerance(0.0, {}, {})
-    held = json.loads(text)
+    fields = json.loads(text)
     return WithinTolerance(
-        float(held["tolerance"]),
+        float(fields["tolerance"]),
         {
             int(candidate): {str(key): (float(low), float(high)) for key, (low, high) in ranges.items()}
-            for candidate, ranges in held["of"].items()
+            for candidate, ranges in fields["of"].items()
         },
-        {int(candidate): float(least) for candidate, least in held["least"].items()},
-        int(held["tried"]),
+        {int(candidate): float(least) for candidate, least in fields["least"].items()},
+        int(fields["tried"]),
     )
 
 
 def ranking_of_search(dataset: Dataset) -> Dataset | None:
-    """Return the ranking of the search that a history, a front or a ranking is of; None where it is gone."""
+    """Return the ranking of the search of a history, front or ranking; None where it is missing."""
     if "rank" in dataset.schema.names:
         return dataset
     try:
@@ -69,10 +69,10 @@ def ranking_of_search(dataset: Dataset) -> Dataset | None:
 
 
 def find_ranges(scorer: Scorer, left_out: Bools) -> WithinTolerance:
-    """Score designs around the best one of every problem, where it is feasible, and return their ranges.
+    """Score designs around the best feasible design of every group, and return their ranges.
 
-    They are in no history: what a search does next follows from its history alone. left_out: which candidates
-    were not searched, (candidates,).
+    They are not added to the history, which a resumed search must repeat. left_out: which candidates were not
+    searched, (candidates,).
     """
     candidates, tolerance = scorer.candidates, scorer.options.tolerance
     order = in_order(candidates.group, scorer.best, left_out)
@@ -80,7 +80,7 @@ def find_ranges(scorer: Scorer, left_out: Bools) -> WithinTolerance:
     history = scorer.history.table()
     rows = scorer.best_row[heads]
     shares = np.column_stack([history[key].to_numpy() for key in candidates.space.keys])
-    objective, whose = (history[name].to_numpy() for name in ("objective", "candidate"))
+    objective, candidate = (history[name].to_numpy() for name in ("objective", "candidate"))
     feasible = history["score"].to_numpy() < LACKS_MEMORY
     is_timed = feasible[rows]
     heads, rows = heads[is_timed], rows[is_timed]
@@ -89,12 +89,12 @@ def find_ranges(scorer: Scorer, left_out: Bools) -> WithinTolerance:
     best = shares[rows]
     limit = np.full(candidates.point.size, np.nan)
     limit[heads] = objective[rows] * (1.0 + tolerance)
-    place = np.full(limit.size, -1)
-    place[heads] = np.arange(heads.size)
-    near = np.flatnonzero(feasible & (objective <= limit[whose]))
+    problem_of = np.full(limit.size, -1)
+    problem_of[heads] = np.arange(heads.size)
+    within = np.flatnonzero(feasible & (objective <= limit[candidate]))
     low, high = best.copy(), best.copy()
-    np.minimum.at(low, place[whose[near]], shares[near])
-    np.maximum.at(high, place[whose[near]], shares[near])
+    np.minimum.at(low, problem_of[candidate[within]], shares[within])
+    np.maximum.at(high, problem_of[candidate[within]], shares[within])
 
     tried = 0
 
@@ -106,17 +106,17 @@ def find_ranges(scorer: Scorer, left_out: Bools) -> WithinTolerance:
         is_feasible = np.asarray(scored["score"]) < LACKS_MEMORY
         return np.where(is_feasible, np.asarray(scored["objective"]), np.inf)
 
-    spent = int(scorer.spent.sum()) // heads.size
-    ranges = ranges_of(best, objective[rows], (low, high), candidates.space, spent, tolerance, measure)
-    return _named(heads, candidates.space.keys, ranges, tolerance)._replace(tried=tried)
+    num_scored = int(scorer.num_scored.sum()) // heads.size
+    ranges = ranges_of(best, objective[rows], (low, high), candidates.space, num_scored, tolerance, measure)
+    return _with_tolerance(heads, candidates.space.keys, ranges, tolerance)._replace(tried=tried)
 
 
 def in_order(group: Ints, score: Floats, left_out: Bools) -> Ints:
-    """Return candidates, those that compete together, the best first, those left out last."""
+    """Return candidates by group; within a group the best first, those left out last."""
     return np.lexsort((score, left_out, group))
 
 
-def _named(heads: Ints, keys: tuple[str, ...], ranges: Ranges, tolerance: float) -> WithinTolerance:
+def _with_tolerance(heads: Ints, keys: tuple[str, ...], ranges: Ranges, tolerance: float) -> WithinTolerance:
     of = {
         candidate: dict(zip(keys, zip(low, high, strict=True), strict=True))
         for candidate, low, high in zip(

@@ -1,4 +1,4 @@
-"""Answer of a search as tables and files: ranking, Pareto front, and chip files of the best designs."""
+"""Result of a search as tables and files: ranking, Pareto front, and chip files of the best designs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY
 from fastflow.analysis.search.probabilities import with_chance_of_first, with_chance_on_front
 from fastflow.analysis.search.ranges import KEY, in_order
-from fastflow.analysis.search.run import Answer
+from fastflow.analysis.search.run import SearchResult
 from fastflow.config.chip_file import chip_text
 from fastflow.config.composer import Composer
 from fastflow.config.messages import counted, key_of
@@ -32,45 +32,45 @@ from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.schema import find_input
 
 BEST = "-best"
-"""What the best designs are called after the folder of their search's history."""
+"""Suffix of the best designs, after the folder of their search's history."""
 
 
 class BestChip(NamedTuple):
-    """The best design of candidates that compete."""
+    """The best design of a group of competing candidates."""
 
     text: str  # of a file that `chip=FILE` accepts
-    name: str  # what tells it from the best designs of others, "" where it is the only one
-    overrides: tuple[str, ...]  # that predict it, beside `chip=FILE`
+    name: str  # distinguishes it from the best designs of other groups; "" for a single group
+    overrides: tuple[str, ...]  # that predict it, together with `chip=FILE`
 
 
-def ranked(answer: Answer) -> Ints:
-    """Return the candidates, those that compete together, the best first, those left out last."""
-    return in_order(answer.candidates.group, answer.score, answer.reason != "")
+def ranked(result: SearchResult) -> Ints:
+    """Return the candidates by group; within a group the best first, those left out last."""
+    return in_order(result.candidates.group, result.score, result.reason != "")
 
 
-def ranking(answer: Answer) -> pa.Table:
+def ranking(result: SearchResult) -> pa.Table:
     """Return the best design of every candidate as a row, in the order of `ranked`."""
-    order = ranked(answer)
-    group = answer.candidates.group[order]
+    order = ranked(result)
+    group = result.candidates.group[order]
     rank = np.arange(order.size) - np.searchsorted(group, group) + 1
-    history = answer.history.table()
-    best = history.take(answer.best[order])
+    history = result.history.table()
+    best = history.take(result.best[order])
     first = history.take(order)
-    own = first["objective"].to_numpy()
-    found = best["objective"].to_numpy()
-    searched = answer.reason[order] == ""
-    reason = np.where(searched, best["reason"].to_pylist(), answer.reason[order])
+    configured = first["objective"].to_numpy()
+    best_objective = best["objective"].to_numpy()
+    searched = result.reason[order] == ""
+    reason = np.where(searched, best["reason"].to_pylist(), result.reason[order])
     best = best.set_column(
         best.schema.get_field_index("reason"), best.schema.field("reason"), pa.array(reason.tolist())
     )
     columns = {
         "rank": rank,
         **{name: best[name] for name in best.schema.names if name not in ("design", "step")},
-        "own_objective": own,
+        "own_objective": configured,
         "own_feasible": first["feasible"],
-        "gain": own / found,
-        "gap": _gaps(found, group, searched & (answer.score[order] < LACKS_MEMORY)),
-        "designs": answer.spent[order],
+        "gain": configured / best_objective,
+        "gap": _gaps(best_objective, group, searched & (result.score[order] < LACKS_MEMORY)),
+        "designs": result.num_scored[order],
     }
     kinds = {
         "rank": "int",
@@ -82,131 +82,131 @@ def ranking(answer: Answer) -> pa.Table:
     }
     fields = [field_of(name, kinds[name]) if name in kinds else best.schema.field(name) for name in columns]
     of_objective = best.schema.field("objective").metadata[b"unit"]
-    place = list(columns).index("own_objective")
-    fields[place] = fields[place].with_metadata({**fields[place].metadata, b"unit": of_objective})
+    index = list(columns).index("own_objective")
+    fields[index] = fields[index].with_metadata({**fields[index].metadata, b"unit": of_objective})
     arrays = [
         pa.array(column, type=field.type, from_pandas=True) if isinstance(column, np.ndarray) else column
         for field, column in zip(fields, columns.values(), strict=True)
     ]
-    report = answer.candidates.grid.report
-    about = {**best.schema.metadata, **({"fastflow.report": report} if report else {})}
-    about[KEY] = answer.ranges.written
-    table = pa.table(arrays, schema=pa.schema(fields, metadata=about))
-    return with_chance_of_first(answer, table, answer.best[order])
+    report = result.candidates.grid.report
+    metadata = {**best.schema.metadata, **({"fastflow.report": report} if report else {})}
+    metadata[KEY] = result.ranges.written
+    table = pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
+    return with_chance_of_first(result, table, result.best[order])
 
 
 def _gaps(objective: Floats, group: Ints, counts: Bools) -> Floats:
-    """Return by how much objectives are above the first one of those that compete, relative to it.
+    """Return the relative gaps of objectives to the best of their group.
 
-    counts: which candidates were searched, and have the memory if any has; NaN for the others.
+    counts: which candidates were searched, and fit the memory if any does; NaN for the others.
     """
     first = np.searchsorted(group, group)
     gaps = np.maximum(objective / objective[first] - 1.0, 0.0)
     return np.where(counts, gaps, np.nan)
 
 
-def front(answer: Answer) -> pa.Table:
-    """Return the designs that no other beats in both objectives, front after front of those that compete.
+def front(result: SearchResult) -> pa.Table:
+    """Return the nondominated designs of both objectives, group after group.
 
-    Designs that are not feasible count only where a group has no other.
+    Infeasible designs count only in a group without feasible ones.
     """
-    history = answer.history.table()
-    group = answer.candidates.group[history["candidate"].to_numpy()]
+    history = result.history.table()
+    group = result.candidates.group[history["candidate"].to_numpy()]
     first, second = (history[name].to_numpy() for name in ("objective", "second_objective"))
     feasible = history["feasible"].to_numpy(zero_copy_only=False)
     rows: list[int] = []
-    for one in np.unique(group):
-        members = (group == one) & ~np.isnan(first)
+    for number in np.unique(group):
+        members = (group == number) & ~np.isnan(first)
         if (members & feasible).any():
             members &= feasible
         inside = np.flatnonzero(members)
         rows += inside[nondominated(first[inside], second[inside])].tolist()
-    return with_chance_on_front(answer, history.take(np.array(rows, dtype=np.int64)).drop_columns("step"))
+    return with_chance_on_front(result, history.take(np.array(rows, dtype=np.int64)).drop_columns("step"))
 
 
 def chips(
-    answer: Answer, composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None
+    result: SearchResult, composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None
 ) -> list[BestChip]:
-    """Return the best design of every group of candidates that compete, where it has a time."""
-    order = ranked(answer)
-    group = answer.candidates.group[order]
+    """Return the best design of every group of competing candidates, where it has a time."""
+    order = ranked(result)
+    group = result.candidates.group[order]
     heads = order[np.unique(group, return_index=True)[1]]
-    labels = answer.candidates.labels
-    telling = [
+    labels = result.candidates.labels
+    distinguishing = [
         name
-        for name in answer.candidates.grid.keys
+        for name in result.candidates.grid.keys
         if name in labels and len({str(text) for text in labels[name][heads]}) > 1
     ]
-    table = answer.history.table()
-    found = []
+    table = result.history.table()
+    best_chips = []
     for candidate in heads.tolist():
-        row = table.slice(int(answer.best[candidate]), 1).to_pylist()[0]
+        row = table.slice(int(result.best[candidate]), 1).to_pylist()[0]
         if row["time_s"] is None:
             continue
-        texts = overrides_of(composer, overrides, spans, int(answer.candidates.point[candidate]))
+        texts = overrides_of(composer, overrides, spans, int(result.candidates.point[candidate]))
         section: Any = OmegaConf.to_container(composer.compose(texts).config["chip"], resolve=True)
-        strategy = str(answer.candidates.strategy[candidate])
-        beside = answer.candidates.beside
-        own = [text for text in texts if not _replaced(text) and key_of(text) not in beside]
-        own += [f"parallel.strategy={strategy}"]
-        own += [
+        strategy = str(result.candidates.strategy[candidate])
+        extra_choices = result.candidates.extra_choices
+        kept = [text for text in texts if not _is_in_chip_file(text) and key_of(text) not in extra_choices]
+        kept += [f"parallel.strategy={strategy}"]
+        kept += [
             f"{key}={column[candidate]}"
-            for key, column in beside.items()
+            for key, column in extra_choices.items()
             if not _is_auto(key, column[candidate])
         ]
-        own += _lost(composer, own, labels, candidate)
-        shares = {key: row[key] for key in answer.candidates.space.keys}
-        name = "-".join(_named(key, labels[key][candidate]) for key in telling)
+        kept += _template_choices(composer, kept, labels, candidate)
+        shares = {key: row[key] for key in result.candidates.space.keys}
+        name = "-".join(_file_part(key, labels[key][candidate]) for key in distinguishing)
         where = f"{row['devices']:,} devices, {row['tech']}, {row['mem']}, {row['net']}"
-        about = f"{row['model']} on {where}, {strategy}, by {answer.options.objective}"
+        description = f"{row['model']} on {where}, {strategy}, by {result.options.objective}"
         changed = [key for key in map(key_of, texts) if key.startswith("chip.")]
-        text = chip_text(section, shares, about, _how(answer, own), changed)
-        found.append(BestChip(text=text, name=name, overrides=tuple(own)))
-    return found
+        text = chip_text(section, shares, description, _provenance(result, kept), changed)
+        best_chips.append(BestChip(text=text, name=name, overrides=tuple(kept)))
+    return best_chips
 
 
-def _named(key: str, choice: Any) -> str:
-    """Name a choice in a file's name: of a group by itself, of a leaf after its key."""
+def _file_part(key: str, choice: Any) -> str:
+    """Return the part of a file's name for a choice: of a group its name, of a leaf key and value."""
     text = f"{choice:g}" if isinstance(choice, float) else str(choice)
     text = re.sub(r"[^\w.]+", "_", Path(text).stem if text.endswith(".yaml") else text)
     return f"{key.rpartition('.')[2]}_{text}" if "." in key else text
 
 
 def _is_auto(key: str, value: Any) -> bool:
-    """Say whether a value of an input stands for what is usual."""
+    """Say whether a value of an input is its automatic default."""
     column = find_input(key)
     return value == AUTO or (column is not None and value == column.auto)
 
 
-def _replaced(text: str) -> bool:
-    """Say whether an override says what the chip's file, or the search alone, does."""
+def _is_in_chip_file(text: str) -> bool:
+    """Say whether an override is replaced by the chip's file, or of the search alone."""
     section = re.split(r"[.@]", key_of(text))[0]
     return (
         section in ("chip", "output", "engine", "report", *SEARCH_KEYS) or key_of(text) == "parallel.strategy"
     )
 
 
-def _lost(
-    composer: Composer, own: Sequence[str], labels: Mapping[str, NDArray[Any]], candidate: int
+def _template_choices(
+    composer: Composer, overrides: Sequence[str], labels: Mapping[str, NDArray[Any]], candidate: int
 ) -> list[str]:
-    """Return the technologies and the tiling that the template chose, and a chip's file does not."""
-    without = composer.compose((*own, "chip=pathfinding")).choices
+    """Return the technologies and the tiling that the template chooses and a chip's file lacks."""
+    choices = composer.compose((*overrides, "chip=pathfinding")).choices
     return [
         f"{group}={labels[group][candidate]}"
         for group in ("tech", "mem", "net", "tiling")
-        if without[group] != labels[group][candidate]
+        if choices[group] != labels[group][candidate]
     ]
 
 
-def _how(answer: Answer, own: Sequence[str]) -> str:
-    """Write how a design was found."""
-    rules, starts = answer.options.rules, answer.options.rules.starts
-    many = f"{counted(starts, 'start')} of {counted(rules.steps, 'step')}, seed {rules.seed}"
-    return f"python -m fastflow.search {shlex.join(own)} ({rules.method}, {many})"
+def _provenance(result: SearchResult, overrides: Sequence[str]) -> str:
+    """Return the command line that found a design, and its search's budget."""
+    rules, starts = result.options.rules, result.options.rules.starts
+    budget = f"{counted(starts, 'start')} of {counted(rules.steps, 'step')}, seed {rules.seed}"
+    return f"python -m fastflow.search {shlex.join(overrides)} ({rules.method}, {budget})"
 
 
-def check_beside(output: str) -> None:
-    """Refuse an output beside which something else lies where the answers go; raises InputError."""
+def check_result_paths(output: str) -> None:
+    """Refuse an output whose paths of results hold something else; raises InputError."""
     for suffix in (RANKING, FRONT):
         folder = folder_at(output + suffix)
         for name in folder.names():
@@ -220,21 +220,21 @@ def check_beside(output: str) -> None:
 
 
 def chips_at(output: str) -> Path:
-    """Return where the best designs go: beside a history, or to the working folder if that is at a URL."""
+    """Return the path of the best designs: next to a history, or in the working folder if that is a URL."""
     return Path((Path(output).name if is_url(output) else output.rstrip("/")) + BEST)
 
 
-def write_chips(output: str, found: Sequence[BestChip]) -> str:
+def write_chips(output: str, best_chips: Sequence[BestChip]) -> str:
     """Write a chip to a file, or several to a folder of files; returns the file or folder."""
     best = chips_at(output)
-    alone = len(found) == 1
-    folder = folder_at(best.parent if alone else best)
+    is_single = len(best_chips) == 1
+    folder = folder_at(best.parent if is_single else best)
     folder.make()
-    for chip in found:
+    for chip in best_chips:
         content = chip.text.encode()
 
         def into(file: IO[bytes], content: bytes = content) -> None:
             file.write(content)
 
-        folder.write(f"{best.name if alone else chip.name}.yaml", into)
-    return f"{best}.yaml" if alone else str(best)
+        folder.write(f"{best.name if is_single else chip.name}.yaml", into)
+    return f"{best}.yaml" if is_single else str(best)

@@ -30,16 +30,16 @@ from fastflow.schema import ALL
 from fastflow.schema.cost import ITERATION
 
 
-class Answer(NamedTuple):
-    """What a search has found."""
+class SearchResult(NamedTuple):
+    """Result of a search. The first rows of its history are the configured breakdowns of the candidates."""
 
     candidates: Candidates
     options: SearchOptions
     history: History
-    best: Ints  # row of the history of each candidate's best design; the first rows are their own breakdowns
+    best: Ints  # each candidate's best design, as a row of the history
     score: Floats  # of the best design by the (first) objective
     reason: NDArray[np.object_]  # why a candidate was not searched, "" where it was
-    spent: Ints  # designs scored of each candidate
+    num_scored: Ints  # scored designs of each candidate
     ranges: WithinTolerance  # of the shares of the best designs
 
 
@@ -67,68 +67,70 @@ def search_designs(
     run: Run,
     options: SearchOptions,
     output: str | None,
-    begin: Callable[[int, int, int], None] = lambda candidates, steps, there: None,
+    begin: Callable[[int, int, int], None] = lambda candidates, steps, num_recorded: None,
     advance: Callable[[int], None] = lambda steps: None,
-) -> Answer:
+) -> SearchResult:
     """Search the best designs of a run's points; raises InputError.
 
     output: the folder or URL of the history, from which an interrupted search resumes; None keeps none.
-    begin is told how many candidates and steps there are to come, and the designs known from before.
+    begin: called with the numbers of candidates and steps, and of designs recorded by an earlier run.
     """
     _check_objectives(run, options)
     if run.grid.served != ALL:
         compile_ahead(run.grid.first_inputs(), SEARCH)
     candidates = candidates_of(run.grid, options.compete)
     history = History(output, schema_of_history(candidates, options))
-    watch = CancellationToken()
-    asked = scorer_of(candidates, options, history, run.settings, watch)
-    with _keeping(history, run.settings.address), interruptible(watch), asked as scorer:
-        promise, reason = screen(scorer)
+    cancellation = CancellationToken()
+    scorer_context = scorer_of(candidates, options, history, run.settings, cancellation)
+    with _keep_history(history, run.settings.address), interruptible(cancellation), scorer_context as scorer:
+        screening_scores, reason = screen(scorer)
         alive = np.flatnonzero(reason == "")
         sizes = np.unique(candidates.group[alive], return_counts=True)[1].tolist()
-        begin(alive.size, steps_of(sizes, options.rules, promise.shape[1]), history.there)
+        begin(alive.size, steps_of(sizes, options.rules, screening_scores.shape[1]), history.num_recorded)
         successive_halving(
             candidates.templates[alive],
             candidates.space,
             candidates.group[alive],
-            promise[alive],
+            screening_scores[alive],
             options.rules,
             lambda batch: scorer(batch._replace(candidate=alive[batch.candidate])),
             advance,
-            partial(scorer.walk, alive),
+            partial(scorer.run_starts, alive),
         )
         history.flush()
         ranges = find_ranges(scorer, np.asarray(reason != "", dtype=np.bool_))
-    return Answer(
+    return SearchResult(
         candidates=candidates,
         options=options,
         history=history,
         best=scorer.best_row,
         score=scorer.best,
         reason=reason,
-        spent=scorer.spent,
+        num_scored=scorer.num_scored,
         ranges=ranges,
     )
 
 
 @contextmanager
-def _keeping(history: History, address: str) -> Iterator[None]:
-    """Keep what was scored unless it was a mistake to ask for it; say where after an interrupt or a loss."""
+def _keep_history(history: History, address: str) -> Iterator[None]:
+    """Keep scored designs unless the input was wrong; say where after an interrupt or a loss of workers."""
     try:
         yield
     except BaseException as error:
         if not isinstance(error, InputError):
             history.flush()
         history.discard()
-        kept = ""
-        if history.folder is not None and history.stored:
+        notice = ""
+        if history.folder is not None and history.written:
             where = history.folder.shown
-            kept = (
-                f"{counted(history.told, 'design')} kept in {where}; "
+            notice = (
+                f"{counted(history.num_consumed, 'design')} kept in {where}; "
                 f"the same command with output={where} resumes from there"
             )
         if isinstance(error, Lost):
-            raise InputError("engine.address", address, "; ".join(filter(None, (str(error), kept)))) from None
-        if isinstance(error, KeyboardInterrupt) and kept:
-            raise KeyboardInterrupt(kept) from None
+            raise InputError(
+                "engine.address", address, "; ".join(filter(None, (str(error), notice)))
+            ) from None
+        if isinstance(error, KeyboardInterrupt) and notice:
+            raise KeyboardInterrupt(notice) from None
         raise

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastflow.analysis.search.candidates import Candidates
 from fastflow.analysis.search.history import History
-from fastflow.analysis.search.optimizers.halving import Advance, DesignBatch, Evaluate, Goal, walk
+from fastflow.analysis.search.optimizers.halving import Advance, DesignBatch, Evaluate, Goal, run_starts
 from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, OBJECTIVES, measure, score
 from fastflow.analysis.search.options import SearchOptions
 from fastflow.config.engine_settings import Settings
@@ -31,90 +31,90 @@ if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
     from fastflow.performance.serving.predict import Served
 
-FEWEST = 512  # designs that a thread is woken for: fewer take longer in two threads than in one
+FEWEST = 512  # designs of a thread: fewer take longer in two threads than in one
 
 
 class Scorer:
-    """Scores batches of designs, and notes what was best of each candidate."""
+    """Scores batches of designs, and keeps the best design of each candidate."""
 
     def __init__(
         self,
         candidates: Candidates,
         options: SearchOptions,
         history: History,
-        crew: ThreadPool,
+        pool: ThreadPool,
         settings: Settings,
-        watch: CancellationToken,
+        cancellation: CancellationToken,
     ) -> None:
-        """Take what is scored, and by whom."""
+        """Set the candidates, the history and the threads."""
         self.candidates, self.options, self.history = candidates, options, history
-        self.crew, self.watch = crew, watch
+        self.pool, self.cancellation = pool, cancellation
         count = candidates.point.size
         self.labels = candidates.labels
         self.holdable: Bools = np.ones(count, dtype=np.bool_)
         self.best = np.full(count, np.inf)
         self.best_row = np.full(count, -1, dtype=np.int64)
-        self.spent = np.zeros(count, dtype=np.int64)
+        self.num_scored = np.zeros(count, dtype=np.int64)
         grid = candidates.grid
         largest = max(float(bytes_of(grid, share).max()) for share in grid.shares(0, grid.points))
-        self.most = max(1, min(settings.chunk, int(settings.chunk_bytes / largest)))
+        self.batch_limit = max(1, min(settings.chunk, int(settings.chunk_bytes / largest)))
 
     def __call__(self, batch: DesignBatch) -> Floats:
-        """Return the scores of a batch, shape (designs,), and note the best designs."""
-        before = self.history.told
-        return self.noted(batch, self.table(batch), before)
+        """Return the scores of a batch, shape (designs,), and update the best designs."""
+        before = self.history.num_consumed
+        return self.record(batch, self.table(batch), before)
 
-    def noted(self, batch: DesignBatch, table: pa.Table, before: int) -> Floats:
-        """Note the best designs of a batch, and return its scores; before: the history's rows before it."""
-        told: Floats = table["score"].to_numpy()
-        value = told
+    def record(self, batch: DesignBatch, table: pa.Table, before: int) -> Floats:
+        """Update the best designs by a batch, and return its scores; before: the history's rows before it."""
+        scores: Floats = table["score"].to_numpy()
+        value = scores
         if self.options.pareto is not None:  # the first objective decides which design is best
-            value = np.where(told < LACKS_MEMORY, np.log(table["objective"].to_numpy()), told)
-        self.note(batch.candidate, value, before)
-        return told
+            value = np.where(scores < LACKS_MEMORY, np.log(table["objective"].to_numpy()), scores)
+        self.update_best(batch.candidate, value, before)
+        return scores
 
-    def walk(
+    def run_starts(
         self, alive: Ints, goals: Sequence[Goal], evaluate: Evaluate, advance: Advance
     ) -> Iterator[tuple[DesignBatch, Floats]]:
-        """Take starts to their goals as `halving.walk` does; alive: the candidates that starts number."""
-        return walk(goals, evaluate, advance)
+        """Run starts to their goals as `halving.run_starts`; alive: the candidates that starts refer to."""
+        return run_starts(goals, evaluate, advance)
 
-    def note(self, candidate: Ints, value: Floats, before: int) -> None:
-        """Note designs by their values of the first objective; before: the history's rows before them."""
-        self.spent += np.bincount(candidate, minlength=self.spent.size)
+    def update_best(self, candidate: Ints, value: Floats, before: int) -> None:
+        """Update the best designs by the first objective; before: the history's rows before them."""
+        self.num_scored += np.bincount(candidate, minlength=self.num_scored.size)
         order = np.lexsort((value, candidate))
-        whose, first = np.unique(candidate[order], return_index=True)
+        candidates, first = np.unique(candidate[order], return_index=True)
         rows = order[first]
-        better = value[rows] < self.best[whose]
-        self.best[whose[better]] = value[rows[better]]
-        self.best_row[whose[better]] = before + rows[better]
+        better = value[rows] < self.best[candidates]
+        self.best[candidates[better]] = value[rows[better]]
+        self.best_row[candidates[better]] = before + rows[better]
 
     def table(self, batch: DesignBatch) -> pa.Table:
         """Return the history's rows of a batch, from an earlier run or scored now."""
-        known = self.history.recall(self._asked(batch))
-        if known is not None:
-            return known
-        self.watch.check()
+        recorded = self.history.recall(self._design_columns(batch))
+        if recorded is not None:
+            return recorded
+        self.cancellation.check()
         results = self.scored(batch)
-        self.watch.check()
+        self.cancellation.check()
         return self.add(batch, results)
 
-    def _asked(self, batch: DesignBatch) -> ResultTable:
-        """Return the columns of the history that say which designs a batch asks for."""
-        shares = {key: batch.designs[:, place] for place, key in enumerate(self.candidates.space.keys)}
+    def _design_columns(self, batch: DesignBatch) -> ResultTable:
+        """Return the columns of the history that identify the designs of a batch."""
+        shares = {key: batch.designs[:, index] for index, key in enumerate(self.candidates.space.keys)}
         return {"candidate": batch.candidate, "start": batch.start, "step": batch.step} | shares
 
     def add(self, batch: DesignBatch, results: ResultTable) -> pa.Table:
-        """Take a batch and what it was scored into the history; returns their rows of it."""
-        number = np.arange(self.history.told, self.history.told + batch.candidate.size)
+        """Add a batch and its results to the history; returns their rows."""
+        number = np.arange(self.history.num_consumed, self.history.num_consumed + batch.candidate.size)
         labels = {name: column[batch.candidate] for name, column in self.labels.items()}
-        return self.history.add({"design": number} | self._asked(batch) | labels | results)
+        return self.history.add({"design": number} | self._design_columns(batch) | labels | results)
 
     def scored(self, batch: DesignBatch) -> ResultTable:
-        """Predict and score a batch, in pieces for the crew; columns of shape (designs,)."""
+        """Predict and score a batch, in pieces on the threads; columns of shape (designs,)."""
         rows = batch.candidate.size
-        pieces = cut(rows, min(self.most, max(FEWEST, -(-rows // self.crew.size))))
-        return together(self.crew.map(lambda piece: self._score(batch, piece), pieces))
+        pieces = split_rows(rows, min(self.batch_limit, max(FEWEST, -(-rows // self.pool.size))))
+        return concat_tables(self.pool.map(lambda piece: self._score(batch, piece), pieces))
 
     def _score(self, batch: DesignBatch, rows: Ints) -> ResultTable:
         """Predict and score some designs of a batch; columns of shape (rows,)."""
@@ -124,32 +124,33 @@ class Scorer:
 def score_designs(
     candidates: Candidates, holdable: Bools, options: SearchOptions, batch: DesignBatch
 ) -> ResultTable:
-    """Predict and score a batch in one go; columns of shape (designs,).
+    """Predict and score a batch in this thread; columns of shape (designs,).
 
-    holdable: whether some breakdown has memory enough for each candidate, (candidates,).
+    holdable: whether some breakdown has enough memory for a candidate, (candidates,).
     """
     weights = np.linspace(0.0, 1.0, max(options.rules.starts, 2))
     rows = batch.candidate.size
     table: ResultTable = {}
-    for place, inputs in candidates.inputs(batch.candidate, batch.designs):
-        weight = weights[batch.start[place]]
-        changed = np.zeros(place.size, np.bool_)  # no design is a chip as it is in the library
+    for index, inputs in candidates.inputs(batch.candidate, batch.designs):
+        weight = weights[batch.start[index]]
+        changed = np.zeros(index.size, np.bool_)  # no design is a chip of the library
         points = predict_points(inputs, kernels="" if serves(inputs) else SEARCH)
         with naming_what_is_missing(inputs):
             columns: ResultTable = columns_of(points)
             if serves(inputs):
                 columns |= _served_scores(points, options, weight)
             else:
-                columns |= _scores(points, options, weight, holdable[batch.candidate[place]])
+                columns |= _scores(points, options, weight, holdable[batch.candidate[index]])
         columns |= typical_columns(inputs, changed)
-        columns |= _lacking(candidates.grid, columns, place.size)  # all of a time, where no design has one
-        if place.size == rows:
-            return columns  # one call of the model scored them all
+        # of times, where no design has any
+        columns |= _empty_columns(candidates.grid, columns, index.size)
+        if index.size == rows:
+            return columns  # scored in one call of the model
         for name, column in columns.items():
             if name not in table:
                 empty: Any = np.empty(rows, object if column.dtype.kind == "U" else column.dtype)
                 table[name] = np.ma.MaskedArray(empty, mask=True)
-            table[name][place] = column
+            table[name][index] = column
     return table
 
 
@@ -179,28 +180,28 @@ def _served_scores(points: Predicted, options: SearchOptions, weight: Floats) ->
     return columns
 
 
-def _lacking(grid: Grid, columns: ResultTable, rows: int) -> ResultTable:
-    """Return the result columns of a grid that these designs do not have, empty."""
-    found: ResultTable = {}
+def _empty_columns(grid: Grid, columns: ResultTable, rows: int) -> ResultTable:
+    """Return empty columns for the results of a grid that these designs lack."""
+    added: ResultTable = {}
     for name in result_order(grid.levels, grid.stacked, grid.served):
         if name not in columns and name not in grid.labels:
             kind = kind_of(name, grid)
             empty: Any = np.zeros(rows, KINDS[kind])
-            found[name] = np.ma.MaskedArray(empty, mask=True)
-    return found
+            added[name] = np.ma.MaskedArray(empty, mask=True)
+    return added
 
 
-def cut(rows: int, size: int) -> list[Ints]:
-    """Return the numbers of rows in pieces of a size, but for the last."""
+def split_rows(rows: int, size: int) -> list[Ints]:
+    """Split the numbers of rows into pieces of a size; the last may be smaller."""
     return [np.arange(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
 
 
-def together(tables: Sequence[ResultTable]) -> ResultTable:
-    """Join tables of the same columns, masked ones or not."""
-    return {name: _together([table[name] for table in tables]) for name in tables[0]}
+def concat_tables(tables: Sequence[ResultTable]) -> ResultTable:
+    """Concatenate tables of the same columns, masked or not."""
+    return {name: _concat([table[name] for table in tables]) for name in tables[0]}
 
 
-def _together(columns: list[NDArray[Any]]) -> NDArray[Any]:
+def _concat(columns: list[NDArray[Any]]) -> NDArray[Any]:
     if any(np.ma.is_masked(column) for column in columns):
         joined: NDArray[Any] = np.ma.concatenate(columns)  # type: ignore[no-untyped-call]
         return joined
@@ -227,7 +228,7 @@ def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Sche
     fields = [field_of(name, kind) for name, kind in kinds.items()]
     for name, objective in (("objective", options.objective), ("second_objective", options.pareto)):
         if objective is not None:
-            place = list(kinds).index(name)
-            fields[place] = fields[place].with_metadata({"unit": OBJECTIVES[objective], "meaning": objective})
-    about = identity(grid, options._replace(tolerance=0.0)) | {"fastflow.search": options.written}
-    return pa.schema(fields, metadata=about)
+            index = list(kinds).index(name)
+            fields[index] = fields[index].with_metadata({"unit": OBJECTIVES[objective], "meaning": objective})
+    metadata = identity(grid, options._replace(tolerance=0.0)) | {"fastflow.search": options.written}
+    return pa.schema(fields, metadata=metadata)

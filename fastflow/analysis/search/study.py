@@ -1,4 +1,4 @@
-"""What a search checks before it begins, and what it writes beside its history."""
+"""Checks before a search, and the files that it writes next to its history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fastflow.analysis.search.options import SearchOptions, read_options
 from fastflow.analysis.search.ranges import WithinTolerance
-from fastflow.analysis.search.results import BestChip, check_beside, write_chips
+from fastflow.analysis.search.results import BestChip, check_result_paths, write_chips
 from fastflow.config.composer import Composer
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.folder import FRONT, RANKING
@@ -19,20 +19,20 @@ from fastflow.engine.grid.run import Run, refuse_others
 
 
 def ranges_frame(within: WithinTolerance, ranking: pd.DataFrame) -> pd.DataFrame:
-    """Return ranges with a row a share: the candidate, the share, its best, lowest and highest value."""
+    """Return ranges, a row a share: the candidate, the share, its best, lowest and highest value."""
     best = ranking.set_index("candidate").to_dict("index")
     rows = [
         (candidate, key, best[candidate][key], low, high)
         for candidate, ranges in within.of.items()
         for key, (low, high) in ranges.items()
     ]
-    found = pd.DataFrame(rows, columns=["candidate", "share", "best", "low", "high"])
-    found.attrs = {"tolerance": within.tolerance}
-    return found
+    frame = pd.DataFrame(rows, columns=["candidate", "share", "best", "low", "high"])
+    frame.attrs = {"tolerance": within.tolerance}
+    return frame
 
 
 def prepare_search(composer: Composer, run: Run, output: str | None) -> SearchOptions:
-    """Check what only a search is told before anything is computed; raises InputError."""
+    """Check and return the options of a search, before anything is computed; raises InputError."""
     refuse_others(run, "search")
     points = run.grid.points
     limits.check("points", f"{points:,}", points, limits.MOST_SEARCHED, "points of one search")
@@ -44,17 +44,21 @@ def prepare_search(composer: Composer, run: Run, output: str | None) -> SearchOp
                 key, value, f"{'null' if options.pareto else 'time'}, as the study of the paper needs it"
             )
     if output is not None:
-        check_beside(output)
+        check_result_paths(output)
     return options
 
 
-def write_beside(output: str, table: pa.Table, edge: pa.Table | None, found: Sequence[BestChip]) -> list[str]:
-    """Write what is beside a history; returns a line on each."""
+def write_results(
+    output: str, table: pa.Table, front: pa.Table | None, best_chips: Sequence[BestChip]
+) -> list[str]:
+    """Write the chips and tables next to a history; returns a line on each."""
     lines = []
-    if found:
-        where = write_chips(output, found)
-        lines.append(f"Chip: {where}" if len(found) == 1 else f"Chips: {where}, {len(found):,} files")
+    if best_chips:
+        where = write_chips(output, best_chips)
+        lines.append(
+            f"Chip: {where}" if len(best_chips) == 1 else f"Chips: {where}, {len(best_chips):,} files"
+        )
     lines.append(f"Ranking: {write_table(output + RANKING, table)}")
-    if edge is not None:
-        lines.append(f"Front: {write_table(output + FRONT, edge)}")
+    if front is not None:
+        lines.append(f"Front: {write_table(output + FRONT, front)}")
     return lines

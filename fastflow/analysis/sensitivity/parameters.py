@@ -18,14 +18,14 @@ class Figure(NamedTuple):
     key: str
     value: float
     unit: str
-    high: float = inf  # the most that it may be
+    high: float = inf  # upper bound
 
 
 def figures_of(inputs: Inputs) -> list[Figure]:
     """Return the figures among the inputs of one point, in the order of the registry.
 
     A figure is a registered real number of one of `SECTIONS`. Counts come in whole numbers, texts and
-    switches have no size, and dimensions of a model are what is asked, not what is worth something.
+    switches have no size, and dimensions of a model define the workload.
     """
     return list(_figures(inputs))
 

@@ -1,4 +1,4 @@
-"""The best strategy of every change of a point, among those that are best for the point itself."""
+"""The best strategy of every change of a point, among the best strategies of the point."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.workload import has_layer_runs
 
 CANDIDATES = 8
-"""Strategies that compete: a change of some percent makes no other one the best (tests)."""
+"""Strategies that compete: after a change of some percent the best is among them (tests)."""
 
 
 def has_candidates(inputs: Inputs) -> bool:
-    """Say whether the strategies of a point are a list, and one is to be chosen: not so of a transformer."""
+    """Say whether a point has a list of strategies to choose from; a transformer has none."""
     return bool(inputs[STRATEGY][0] == AUTO and not inputs[ASKED][0] and not has_layer_runs(inputs))
 
 
-def among_the_best(inputs: Inputs, evaluate: Evaluate) -> Evaluate:
-    """Return what evaluates points under the best of CANDIDATES; inputs: of the one point that they change.
+def with_best_strategy(inputs: Inputs, evaluate: Evaluate) -> Evaluate:
+    """Return a function that evaluates points under their best strategy of CANDIDATES; inputs: base point.
 
-    The best one fits the memory if any does, and is the fastest of those, as with `parallel.strategy=auto`.
+    The best strategy fits the memory if any does, and is the fastest of those, as with
+    `parallel.strategy=auto`.
     """
     strategies = next(rank(inputs))[:CANDIDATES]
     count = strategies.size
 
-    def chosen(columns: Columns) -> Columns:
+    def evaluate_best(columns: Columns) -> Columns:
         points = next(iter(columns.values())).size
         row = np.repeat(np.arange(points), count)
         results = evaluate(take(columns, row) | {STRATEGY: np.tile(strategies, points)})
@@ -38,4 +39,4 @@ def among_the_best(inputs: Inputs, evaluate: Evaluate) -> Evaluate:
         )
         return {name: column[order[::count]] for name, column in results.items()}
 
-    return chosen
+    return evaluate_best

@@ -1,4 +1,4 @@
-"""`fastflow.sensitivity`: what a result hangs on, for Python and the command."""
+"""`fastflow.sensitivity`: the figures that a result depends on, for Python and the command."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fastflow.analysis.sensitivity.elasticity import Elasticity, Evaluate, changed, elasticities, logarithms
+from fastflow.analysis.sensitivity.elasticity import Elasticity, Evaluate, elasticities, logarithms, perturb
 from fastflow.analysis.sensitivity.parameters import Figure, figures_of
-from fastflow.analysis.sensitivity.reoptimize import CANDIDATES, among_the_best, has_candidates
+from fastflow.analysis.sensitivity.reoptimize import CANDIDATES, has_candidates, with_best_strategy
 from fastflow.analysis.sensitivity.sobol import Indices, sobol
 from fastflow.config.composer import Composer
 from fastflow.config.messages import counted, one_of, sets, suggestion
@@ -40,16 +40,16 @@ CLASS = TYPICAL[-1]
 BEST, FIXED = "best", "fixed"
 _STRATEGIES = (BEST, FIXED)
 _SHORT = {"time": "time_s", "energy": "energy_J"}
-"""Objectives by the names that a search knows them by."""
+"""Objectives by their names in a search."""
 _MOST = 2**24  # samples
-_LEAST = 1e-9  # of a share of probability: Sobol' points hold 0
+_LEAST = 1e-9  # smallest probability: Sobol' points contain 0
 _LEAST_ROWS = 32  # of each of Sobol's matrices: below that, indices are noise
-_PIECE, _LEAST_PIECE = 8192, 64  # points that a thread evaluates at once: at most, and at least
-_TURNS = 4  # pieces of a thread, so that progress shows
+_MOST_IN_PIECE, _FEWEST_IN_PIECE = 8192, 64  # points that a thread evaluates at once: at most, and at least
+_PIECES_OF_A_THREAD = 4  # pieces of a thread, so that progress shows
 
 
 class SensitivityOptions(NamedTuple):
-    """What a sensitivity is asked."""
+    """Options of a sensitivity analysis."""
 
     run: Run
     objective: str
@@ -60,56 +60,56 @@ class SensitivityOptions(NamedTuple):
     seed: int
     output: str | None
     origin: str
-    """Where the objective was said."""
+    """Where the objective was set."""
 
 
 class Sensitivity(NamedTuple):
-    """What a result hangs on; `attrs` of the frame hold units, as of `fastflow.evaluate`, and the step."""
+    """Elasticities and indices of a result; `attrs` of the frame hold the units and the step."""
 
     figures: pd.DataFrame
-    """A row for every figure, the one that moves the result most to either side first."""
+    """A row for every figure, sorted by the larger of its one-sided elasticities."""
     objective: str
     value: float
     """The objective of the point itself, in SI units."""
     points: int
     """Points that were evaluated for Sobol's indices; 0: none."""
     failed: int
-    """Those of them without a result, which count as the mean of the others."""
+    """Points without a result, which count as the mean of the others."""
     assumptions: str = ""
-    """What the point takes that was not asked for, as the result column."""
+    """Assumptions of the point, as the result column."""
     validation_class: str = ""
-    """How far such answers were off, as the result column; "" in older datasets."""
+    """Errors of such predictions in validation, as the result column; "" in older datasets."""
 
 
-def question_of(composer: Composer, overrides: Sequence[str]) -> SensitivityOptions:
-    """Read what is asked; raises InputError."""
+def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOptions:
+    """Read the options; raises InputError."""
     composition = composer.compose(overrides)
     leaves, origin = composition.leaves, composer.origin_of_overrides
 
-    def said(name: str) -> object:
+    def setting(name: str) -> object:
         return leaves.get(f"sensitivity.{name}")
 
     def share(name: str) -> float:
-        value = said(name)
+        value = setting(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 < value < 1.0:
             return float(value)
         raise InputError(f"sensitivity.{name}", value, "a number above 0 and below 1", origin)
 
     def count(name: str, most: int) -> int:
-        value = said(name)
+        value = setting(name)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
             return value
         raise InputError(f"sensitivity.{name}", value, f"a whole number from 0 to {most:,}", origin)
 
-    strategy = said("strategy")
+    strategy = setting("strategy")
     if strategy not in _STRATEGIES:
         raise InputError("sensitivity.strategy", strategy, one_of(_STRATEGIES), origin)
     objective = _SHORT.get(str(leaves.get("objective")), str(leaves.get("objective")))
-    column = find_result(objective)
-    if column is None or column.kind not in ("float", "int"):
-        close = suggestion(objective, _numeric())
+    result_column = find_result(objective)
+    if result_column is None or result_column.kind not in ("float", "int"):
+        close = suggestion(objective, _objective_names())
         raise InputError("objective", objective, f"a numeric result column (docs/columns.md){close}", origin)
-    given = sets(overrides, "output")
+    has_output = sets(overrides, "output")
     step, span = share("step"), share("range")
     samples, seed = count("samples", _MOST), count("seed", 2**32 - 1)
     run = plan(composer, overrides)
@@ -117,80 +117,88 @@ def question_of(composer: Composer, overrides: Sequence[str]) -> SensitivityOpti
     if run.grid.points != 1:
         key = run.grid.keys[0]
         raise InputError(key, "several values", "one: a sensitivity is of one point", origin)
-    varied_at_most = _most_varied(run)
-    least = _LEAST_ROWS * (varied_at_most + 2)
+    most_variables = _most_variables(run)
+    least = _LEAST_ROWS * (most_variables + 2)
     if 0 < samples < least:
-        allowed = f"0 for none, or at least {least:,} ({_LEAST_ROWS} in a matrix, {varied_at_most} figures)"
-        said_at = composer.origin("sensitivity.samples", composition)
-        raise InputError("sensitivity.samples", samples, allowed, said_at)
-    output = str(leaves["output"]) if given else None
+        allowed = f"0 for none, or at least {least:,} ({_LEAST_ROWS} in a matrix, {most_variables} figures)"
+        origin_of_value = composer.origin("sensitivity.samples", composition)
+        raise InputError("sensitivity.samples", samples, allowed, origin_of_value)
+    output = str(leaves["output"]) if has_output else None
     if output is not None:
         folder_at(output)
-    said_at = composer.origin("objective", composition)
-    return SensitivityOptions(run, objective, str(strategy), step, samples, span, seed, output, said_at)
+    origin_of_value = composer.origin("objective", composition)
+    return SensitivityOptions(
+        run, objective, str(strategy), step, samples, span, seed, output, origin_of_value
+    )
 
 
-def _numeric() -> list[str]:
-    """Return the names that an objective may have."""
+def _objective_names() -> list[str]:
+    """Return the possible names of an objective."""
     columns = (*RESULTS, *STACKED, *SERVED, *BANDS)
-    return [*_SHORT, *(one.name for one in columns if one.kind in ("float", "int"))]
+    return [*_SHORT, *(column.name for column in columns if column.kind in ("float", "int"))]
 
 
-def _most_varied(run: Run) -> int:
-    """Return how many figures may vary at once, at most: those that turn out flat do not."""
-    stated = {one.key for one in _spreads(run)}
+def _most_variables(run: Run) -> int:
+    """Return the most figures that may vary at once: flat ones will not vary."""
+    stated = {spread.key for spread in _spreads(run)}
     figures = figures_of(run.grid.first_inputs())
-    return sum(one.value != 0.0 and (not stated or one.key in stated) for one in figures)
+    return sum(figure.value != 0.0 and (not stated or figure.key in stated) for figure in figures)
 
 
-def answered(question: SensitivityOptions, listener: Listener = SILENT) -> tuple[pa.Table, Sensitivity]:
-    """Answer; raises InputError where the point has no such result.
+def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[pa.Table, Sensitivity]:
+    """Analyse a point; raises InputError where it has no such result.
 
-    listener: hears how many points are to be evaluated, and how many are done.
+    listener: told how many points will be evaluated, and how many are done.
     """
-    with ThreadPool(question.run.settings) as crew:
-        evaluate = _evaluator(crew, listener)
-        inputs = _inputs(question)
-        each = 1  # points that are evaluated for one
+    with ThreadPool(options.run.settings) as pool:
+        evaluate = _evaluator(pool, listener)
+        inputs = _inputs(options)
+        evaluations_of_point = 1  # points evaluated for one point
         if not serves(inputs) and has_candidates(inputs):
-            evaluate, each = among_the_best(inputs, evaluate), CANDIDATES
+            evaluate, evaluations_of_point = with_best_strategy(inputs, evaluate), CANDIDATES
         figures = figures_of(inputs)
-        changes = counted(2 * len(figures), "change")
-        listener.start(f"{question.objective} under {changes}", each * (1 + 2 * len(figures)))
-        results = evaluate(changed(inputs, figures, question.step))
-        value = _value(question, results)
-        found = elasticities(results, figures, question.objective, question.step)
-        stated = {one.key: one for one in _spreads(question.run)}
-        some = [
-            place
-            for place, one in enumerate(found)
-            if not (one.reason or one.flat) and (not stated or figures[place].key in stated)
+        num_changes = counted(2 * len(figures), "change")
+        listener.start(
+            f"{options.objective} under {num_changes}", evaluations_of_point * (1 + 2 * len(figures))
+        )
+        results = evaluate(perturb(inputs, figures, options.step))
+        value = _base_value(options, results)
+        per_figure = elasticities(results, figures, options.objective, options.step)
+        stated = {spread.key: spread for spread in _spreads(options.run)}
+        variables = [
+            index
+            for index, elasticity in enumerate(per_figure)
+            if not (elasticity.reason or elasticity.flat) and (not stated or figures[index].key in stated)
         ]
-        factors_of = _of_range(question.range)
+        factors_of = _uniform_factors(options.range)
         if stated:
-            factors_of = _as_stated([stated[figures[place].key] for place in some])
-        points, indices = _points(question, len(some)), None
+            factors_of = _stated_factors([stated[figures[index].key] for index in variables])
+        points, indices = _num_points(options, len(variables)), None
         if points:
-            listener.start(f"Sobol's indices of {counted(len(some), 'figure')}", each * points)
-            indices = _indices(question, inputs, [figures[place] for place in some], evaluate, factors_of)
-    frame = _frame(figures, found, some, indices)
+            listener.start(
+                f"Sobol's indices of {counted(len(variables), 'figure')}", evaluations_of_point * points
+            )
+            indices = _sobol_indices(
+                options, inputs, [figures[index] for index in variables], evaluate, factors_of
+            )
+    frame = _frame(figures, per_figure, variables, indices)
     fields = [field_of(name, _kind(name)) for name in map(str, frame)]
-    about = identity(question.run.grid, question.objective, *question[2:7])
+    metadata = identity(options.run.grid, options.objective, *options[2:7])
     failed = 0 if indices is None else indices.failed
-    rest: dict[str, Any] = {"value": value, "points": points, "failed": failed}
-    rest |= _trust(question.run, inputs)
-    about |= {
-        "fastflow.objective": question.objective, "fastflow.answer": json.dumps(rest),
-        "fastflow.step": repr(question.step),
+    answer_fields: dict[str, Any] = {"value": value, "points": points, "failed": failed}
+    answer_fields |= _trust_columns(options.run, inputs)
+    metadata |= {
+        "fastflow.objective": options.objective, "fastflow.answer": json.dumps(answer_fields),
+        "fastflow.step": repr(options.step),
     }  # fmt: skip
-    table = pa.Table.from_pandas(frame, pa.schema(fields, metadata=about), preserve_index=False)
+    table = pa.Table.from_pandas(frame, pa.schema(fields, metadata=metadata), preserve_index=False)
     rows = to_frame([table])
-    rows.attrs["step"] = question.step
-    return table, Sensitivity(rows, question.objective, **rest)
+    rows.attrs["step"] = options.step
+    return table, Sensitivity(rows, options.objective, **answer_fields)
 
 
-def _trust(run: Run, inputs: Columns) -> dict[str, str]:
-    """Return what a point takes that was not asked for, and how far such answers were off."""
+def _trust_columns(run: Run, inputs: Columns) -> dict[str, str]:
+    """Return the assumptions of a point, and the validation class of such predictions."""
     grid = run.grid
     (share,) = grid.shares(0, 1)
     typical = typical_columns(inputs, grid.is_stock(share))
@@ -198,111 +206,111 @@ def _trust(run: Run, inputs: Columns) -> dict[str, str]:
 
 
 def read(dataset: Dataset) -> Sensitivity:
-    """Return the sensitivity that a dataset holds; raises InputError."""
+    """Read a sensitivity from a dataset; raises InputError."""
     figures = dataset.read(dataset.schema.names)
     with dataset.whole("the metadata of its part"):
         figures.attrs["step"] = float(dataset.about("step"))
         return Sensitivity(figures, dataset.about("objective"), **dataset.mapping("answer"))
 
 
-def _inputs(question: SensitivityOptions) -> Columns:
-    """Return the inputs of the point, with the strategy that it keeps where it is to keep one."""
-    inputs = {key: column.copy() for key, column in question.run.grid.first_inputs().items()}
-    if question.strategy == FIXED:
+def _inputs(options: SensitivityOptions) -> Columns:
+    """Return the inputs of the point, with its strategy resolved if that is fixed."""
+    inputs = {key: column.copy() for key, column in options.run.grid.first_inputs().items()}
+    if options.strategy == FIXED:
         from fastflow.performance.auto.no_fit import LEAST
 
         inputs = settled_inputs(inputs)
-        inputs.pop(LEAST, None)  # of this point, not of those beside it
+        inputs.pop(LEAST, None)  # of this point alone, not of its changes
     return inputs
 
 
-def _evaluator(crew: ThreadPool, listener: Listener) -> Evaluate:
-    """Return what evaluates points, in pieces for the crew; the listener hears of each."""
+def _evaluator(pool: ThreadPool, listener: Listener) -> Evaluate:
+    """Return a function that evaluates points in pieces on the threads; the listener is told of each."""
 
-    def results(row: Ints, columns: Columns) -> Columns:
-        found = results_of(take(columns, row))
+    def evaluate_rows(row: Ints, columns: Columns) -> Columns:
+        results = results_of(take(columns, row))
         listener.advance(row.size)
-        return found
+        return results
 
     def evaluate(columns: Columns) -> Columns:
         points = next(iter(columns.values())).size
-        size = min(_PIECE, max(-(-points // (_TURNS * crew.size)), _LEAST_PIECE))
+        size = min(_MOST_IN_PIECE, max(-(-points // (_PIECES_OF_A_THREAD * pool.size)), _FEWEST_IN_PIECE))
         rows = [np.arange(start, min(start + size, points)) for start in range(0, points, size)]
-        parts = crew.map(partial(results, columns=columns), rows)
+        parts = pool.map(partial(evaluate_rows, columns=columns), rows)
         names = [name for name in parts[0] if all(name in part for part in parts)]
-        return {name: _joined([part[name] for part in parts]) for name in names}
+        return {name: _concat([part[name] for part in parts]) for name in names}
 
     return evaluate
 
 
-def _joined(parts: list[Any]) -> Any:
-    """Return the parts of a result column as one."""
+def _concat(parts: list[Any]) -> Any:
+    """Concatenate the parts of a result column."""
     masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
     return np.ma.concatenate(parts) if masked else np.concatenate(parts)  # type: ignore[no-untyped-call]
 
 
-def _value(question: SensitivityOptions, results: Columns) -> float:
+def _base_value(options: SensitivityOptions, results: Columns) -> float:
     """Return the objective of the point itself, the first of the results; raises InputError for none."""
-    lacking = question.objective not in results
-    if lacking or np.isnan(logarithms(results[question.objective])[0]):
+    is_missing = options.objective not in results
+    if is_missing or np.isnan(logarithms(results[options.objective])[0]):
         if "time_s" in results and np.isnan(logarithms(results["time_s"])[0]) and results["reason"][0]:
-            raise CompositionError(f"{results['reason'][0]}: this point has no {question.objective}")
-        if lacking:
+            raise CompositionError(f"{results['reason'][0]}: this point has no {options.objective}")
+        if is_missing:
             allowed = "a result column that this point has (docs/columns.md)"
-            raise InputError("objective", question.objective, allowed, question.origin)
-        raise CompositionError(f"{question.objective} of this point is no number above 0")
-    return float(np.ma.asarray(results[question.objective])[0])
+            raise InputError("objective", options.objective, allowed, options.origin)
+        raise CompositionError(f"{options.objective} of this point is no number above 0")
+    return float(np.ma.asarray(results[options.objective])[0])
 
 
-def _indices(
-    question: SensitivityOptions,
+def _sobol_indices(
+    options: SensitivityOptions,
     inputs: Columns,
     figures: list[Figure],
     evaluate: Evaluate,
     factors_of: Callable[[Floats], Floats],
 ) -> Indices:
-    """Return Sobol's indices of figures that matter, of the logarithm of the objective."""
+    """Return Sobol's indices of some figures, for the logarithm of the objective."""
 
-    def values(even: Floats) -> Floats:
-        every = factors_of(even)
-        moved = {one.key: one.value * every[None, :, place] for place, one in enumerate(figures)}
-        return logarithms(evaluate(varied(inputs, moved, 1, len(even)))[question.objective])
+    def values(uniform: Floats) -> Floats:
+        drawn = factors_of(uniform)
+        samples = {figure.key: figure.value * drawn[None, :, column] for column, figure in enumerate(figures)}
+        return logarithms(evaluate(varied(inputs, samples, 1, len(uniform)))[options.objective])
 
-    return sobol(values, len(figures), question.samples, question.seed)
+    return sobol(values, len(figures), options.samples, options.seed)
 
 
 def _spreads(run: Run) -> Sequence[Spread]:
-    """Return how the figures of the point may differ from their values, none where all are exact."""
+    """Return the uncertainty of the figures of the point; empty where all are exact."""
     uncertain = run.grid.uncertainty
     return () if uncertain is None else uncertain.spreads[0]
 
 
-def _of_range(share: float) -> Callable[[Floats], Floats]:
-    """Return what figures are multiplied by that vary alike, for numbers from 0 to 1."""
+def _uniform_factors(share: float) -> Callable[[Floats], Floats]:
+    """Return a function from uniform numbers to factors of figures, log-uniform within a range."""
     reach = np.log1p(share)
-    return lambda even: np.exp((2.0 * even - 1.0) * reach)
+    return lambda uniform: np.exp((2.0 * uniform - 1.0) * reach)
 
 
-def _as_stated(spreads: Sequence[Spread]) -> Callable[[Floats], Floats]:
-    """Return what figures are multiplied by that vary as their files say, for numbers from 0 to 1."""
+def _stated_factors(spreads: Sequence[Spread]) -> Callable[[Floats], Floats]:
+    """Return a function from uniform numbers to factors of figures, distributed as their files say."""
 
-    def factors_of(even: Floats) -> Floats:
+    def factors_of(uniform: Floats) -> Floats:
         from scipy.special import ndtri
 
-        drawn = ndtri(np.clip(even, _LEAST, 1.0 - _LEAST))
+        normal = ndtri(np.clip(uniform, _LEAST, 1.0 - _LEAST))
         low, high = (np.array([spread[end][0] for spread in spreads]) for end in (2, 3))
-        return factors(drawn.T, low, high).T
+        return factors(normal.T, low, high).T
 
     return factors_of
 
 
-def _points(question: SensitivityOptions, variables: int) -> int:
-    """Return how many points Sobol's indices take, 0 where none are asked for or nothing matters."""
-    if not question.samples or not variables:
+def _num_points(options: SensitivityOptions, variables: int) -> int:
+    """Return the number of points of Sobol's indices, 0 without samples or variables."""
+    if not options.samples or not variables:
         return 0
-    from fastflow.analysis.sensitivity.sobol import base_of
+    from fastflow.analysis.sensitivity.sobol import rows_per_matrix
 
-    return max(base_of(question.samples, variables), 2) * (variables + 2)
+    return max(rows_per_matrix(options.samples, variables), 2) * (variables + 2)
 
 
 def _kind(name: str) -> str:
@@ -312,30 +320,30 @@ def _kind(name: str) -> str:
 
 
 def _frame(
-    figures: list[Figure], found: list[Elasticity], some: list[int], indices: Indices | None
+    figures: list[Figure], per_figure: list[Elasticity], variables: list[int], indices: Indices | None
 ) -> pd.DataFrame:
-    """Return the figures as rows, the one that moves the result most to either side first."""
+    """Return the figures as rows, sorted by the larger of their one-sided elasticities."""
     rows = pd.DataFrame(
         {
-            "figure": one.key,
-            "figure_value": one.value,
-            "unit": one.unit,
-            "elasticity": answer.both,
-            "left_elasticity": answer.left,
-            "right_elasticity": answer.right,
-            "kink": answer.kink,
-            "flat": answer.flat,
+            "figure": figure.key,
+            "figure_value": figure.value,
+            "unit": figure.unit,
+            "elasticity": elasticity.both,
+            "left_elasticity": elasticity.left,
+            "right_elasticity": elasticity.right,
+            "kink": elasticity.kink,
+            "flat": elasticity.flat,
         }
-        for one, answer in zip(figures, found, strict=True)
+        for figure, elasticity in zip(figures, per_figure, strict=True)
     )
     if indices is not None:
         for name, column in zip(
             ("sobol_first", "sobol_first_error", "sobol_total", "sobol_total_error"), indices[:4], strict=True
         ):
-            whole = np.where(rows["flat"], 0.0, np.nan)
-            whole[some] = column
-            rows[name] = whole
-    rows["reason"] = [answer.reason for answer in found]
+            padded = np.where(rows["flat"], 0.0, np.nan)
+            padded[variables] = column
+            rows[name] = padded
+    rows["reason"] = [elasticity.reason for elasticity in per_figure]
     rank = rows[["left_elasticity", "right_elasticity"]].abs().max(axis=1).fillna(-1.0)
     return rows.iloc[np.argsort(-rank.to_numpy(), kind="stable")].reset_index(drop=True)
 

@@ -1,1 +1,1 @@
-"""Validation: predictions beside measurements."""
+"""Validation: predictions compared with measurements."""

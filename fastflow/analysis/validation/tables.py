@@ -1,4 +1,4 @@
-"""What a validation leaves: every row with what was predicted of it, and the table of errors."""
+"""Tables of a validation: every row with its prediction, and errors by group."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fastflow.engine.dataset.schema import field_of, identity
 from fastflow.engine.dataset.store import check_table, write_table
 from fastflow.schema import find_result
 
-_MEASURED = ("part", "timed", "measured_s", "predicted_s", "ratio", "error", "bound_by")
+_MEASURED_COLUMNS = ("part", "timed", "measured_s", "predicted_s", "ratio", "error", "bound_by")
 
 
 class ValidationTables(NamedTuple):
-    """What a validation leaves."""
+    """Tables of a validation."""
 
     rows: pa.Table
     errors: pa.Table
@@ -34,29 +34,31 @@ class ValidationTables(NamedTuple):
 def predicted_tables(
     planned: PlannedFile, advance: Callable[[int], None] = lambda rows: None
 ) -> ValidationTables:
-    """Predict all rows of a file, and reckon the errors; raises InputError.
+    """Predict all rows of a file, and compute the errors; raises InputError.
 
-    advance: told how many rows are done.
+    advance: called with the number of finished rows.
     """
     measurements, run = planned
-    table = _beside(measurements, _joined(measurements.predict_all(run.grid, advance)))
+    table = _join_columns(measurements, _concat_results(measurements.predict_all(run.grid, advance)))
     frame: pd.DataFrame = table.to_pandas()
     if frame["predicted_s"].isna().all():
         raise CompositionError(f"no row can be predicted; the first one: {frame['reason'].iloc[0]}")
-    own = [name for name in frame if _is_own(table.schema.field(name))]
-    also = [name for name in ("part", "timed") if name in frame]
-    about = {
+    file_columns = [name for name in frame if _is_file_column(table.schema.field(name))]
+    row_columns = [name for name in ("part", "timed") if name in frame]
+    metadata = {
         **identity(run.grid, measurements.file.digest, measurements.read_with()),
         "fastflow.measurements": measurements.file.path,
         "fastflow.kind": measurements.name,
         "fastflow.where": planned.where,
         "fastflow.said": json.dumps(measurements.notes()),
     }
-    categories = [name for name in measurements.by if name in frame]
-    found = errors(frame, categories or categories_of(frame[[*own, *also]]))
-    fields = [field_of(name, _type_of(name)) for name in map(str, found)]
-    of_errors = pa.Table.from_pandas(found, pa.schema(fields), preserve_index=False)
-    return ValidationTables(table.replace_schema_metadata(about), of_errors.replace_schema_metadata(about))
+    categories = [name for name in measurements.error_groups if name in frame]
+    metrics = errors(frame, categories or categories_of(frame[[*file_columns, *row_columns]]))
+    fields = [field_of(name, _type_of(name)) for name in map(str, metrics)]
+    error_table = pa.Table.from_pandas(metrics, pa.schema(fields), preserve_index=False)
+    return ValidationTables(
+        table.replace_schema_metadata(metadata), error_table.replace_schema_metadata(metadata)
+    )
 
 
 def _type_of(name: str) -> str:
@@ -66,7 +68,7 @@ def _type_of(name: str) -> str:
     return column.kind
 
 
-def _joined(parts: Iterable[PredictedRows]) -> pa.Table:
+def _concat_results(parts: Iterable[PredictedRows]) -> pa.Table:
     """Put the result columns of all rows into one table, in the order of rows."""
     order, tables = [], []
     for part in parts:
@@ -78,8 +80,8 @@ def _joined(parts: Iterable[PredictedRows]) -> pa.Table:
     return table.take(np.argsort(np.concatenate(order)))
 
 
-def _beside(measurements: Measurements, results: pa.Table) -> pa.Table:
-    """Put measurements and results side by side: the file's own columns first."""
+def _join_columns(measurements: Measurements, results: pa.Table) -> pa.Table:
+    """Join measurements and results, the file's columns first."""
     predicted = results["time_s"].to_numpy()
     ratio = predicted / measurements.measured
     columns: dict[str, Any] = {
@@ -94,14 +96,14 @@ def _beside(measurements: Measurements, results: pa.Table) -> pa.Table:
     table = pa.table(
         [pa.array(measurements.file.line, type=pa.int64())], schema=pa.schema([field_of("line", "int")])
     )
-    own = [name for name in measurements.file.columns if name not in measurements.times]
-    taken = {"line", *columns, *results.schema.names}
-    for name, stored in zip(own, _stored(own, taken), strict=True):
-        about = {"unit": "", "meaning": "of the file of measurements", "own": "yes"}
-        values, type_ = _typed(measurements.file.frame[name])
+    file_columns = [name for name in measurements.file.columns if name not in measurements.times]
+    result_names = {"line", *columns, *results.schema.names}
+    for name, stored in zip(file_columns, _unique_names(file_columns, result_names), strict=True):
+        metadata = {"unit": "", "meaning": "of the file of measurements", "own": "yes"}
+        values, type_ = _arrow_values(measurements.file.frame[name])
         array = pa.array(values, type=type_, from_pandas=True)
-        table = table.append_column(pa.field(stored, array.type, metadata=about), array)
-    for name in _MEASURED:
+        table = table.append_column(pa.field(stored, array.type, metadata=metadata), array)
+    for name in _MEASURED_COLUMNS:
         values = columns[name]
         if not (isinstance(values, np.ndarray) and values.dtype.kind == "U" and (values == "").all()):
             field = field_of(name, _type_of(name))
@@ -112,33 +114,33 @@ def _beside(measurements: Measurements, results: pa.Table) -> pa.Table:
             )
             table = table.append_column(field, array)
     for field in results.schema:
-        if field.name not in ("time_s", "bound_by"):  # predicted_s is the one, and the other is above
+        if field.name not in ("time_s", "bound_by"):  # already there: time_s as predicted_s
             table = table.append_column(field, results[field.name])
     return table
 
 
-def _stored(names: Sequence[str], taken: Collection[str]) -> list[str]:
-    """Return the names that a file's own columns are stored under: none is twice, or that of a result."""
-    used, found = {*taken, *names}, []
+def _unique_names(names: Sequence[str], result_names: Collection[str]) -> list[str]:
+    """Return unique names for the columns of a file, different from those of results."""
+    used, stored_names = {*result_names, *names}, []
     for name in names:
         stored = name
-        if name in taken:
+        if name in result_names:
             while stored in used:
                 stored = f"file.{stored}"
             used.add(stored)
-        found.append(stored)
-    return found
+        stored_names.append(stored)
+    return stored_names
 
 
-def _is_own(field: pa.Field) -> bool:
-    """Say whether a column is the file's own."""
+def _is_file_column(field: pa.Field) -> bool:
+    """Say whether a column is of the file."""
     return b"own" in (field.metadata or {})
 
 
-def _typed(column: pd.Series[Any]) -> tuple[Any, pa.DataType]:
-    """Return a column of texts as numbers where all of its cells are, empty ones aside, and its type.
+def _arrow_values(column: pd.Series[Any]) -> tuple[Any, pa.DataType]:
+    """Return a column of texts, as numbers if all filled cells are numbers, and its type.
 
-    A number that is too large to be one stays a text, and so do all others of the column.
+    With a number beyond the range of floats the whole column stays text.
     """
     cells = column.reset_index(drop=True)
     numbers = pd.to_numeric(cells.where(cells != ""), errors="coerce")
@@ -158,5 +160,5 @@ def check_validation_output(output: str) -> None:
 
 
 def write_tables(output: str, tables: ValidationTables) -> list[str]:
-    """Write what a validation leaves; returns where it lies."""
+    """Write the tables of a validation; returns their folders."""
     return [write_table(output + suffix, table) for suffix, table in zip(("", ERRORS), tables, strict=True)]

@@ -135,7 +135,7 @@ def search(*overrides: str, output: Where = None, config_dir: Where = None, **ch
     """Search the best designs; see `fastflow.search`."""
     from fastflow.analysis.search.results import chips, front, ranking
     from fastflow.analysis.search.run import search_designs
-    from fastflow.analysis.search.study import prepare_search, ranges_frame, write_beside
+    from fastflow.analysis.search.study import prepare_search, ranges_frame, write_results
     from fastflow.api.notebook.results import Search
     from fastflow.engine.dataset.schema import to_frame
 
@@ -152,7 +152,7 @@ def search(*overrides: str, output: Where = None, config_dir: Where = None, **ch
             best = chips(answer, call.composer, call.overrides, None)
             table, edge = ranking(answer), front(answer) if options.pareto else None
             if where is not None:
-                write_beside(where, table, edge, best)
+                write_results(where, table, edge, best)
     frame = to_frame([table])
     return Search(
         best=frame.iloc[0],
@@ -205,18 +205,18 @@ def sensitivity(
     *overrides: str, output: Where = None, config_dir: Where = None, **choices: Any
 ) -> Sensitivity:
     """Say which figures a result hangs on; see `fastflow.sensitivity`."""
-    from fastflow.analysis.sensitivity.study import CONFIG, answered, question_of
+    from fastflow.analysis.sensitivity.study import CONFIG, analyse, read_options
     from fastflow.api.notebook.results import Sensitivity
     from fastflow.engine.dataset.kinds import SENSITIVITY
     from fastflow.engine.dataset.store import check_table, write_table
 
     with _call(overrides, choices, config_dir, output, CONFIG) as call:
-        question = question_of(call.composer, call.overrides)
-        where = call.folder(question.output)
+        options = read_options(call.composer, call.overrides)
+        where = call.folder(options.output)
         if where is not None:
             check_table(where, SENSITIVITY)
-        with explaining(call.composer, question.run):
-            table, answer = answered(question, call.listener)
+        with explaining(call.composer, options.run):
+            table, answer = analyse(options, call.listener)
         if where is not None:
             write_table(where, table)
     return Sensitivity(*answer)
@@ -225,17 +225,17 @@ def sensitivity(
 def backtest(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Backtest:
     """Try the generator on chips that exist; see `fastflow.backtest`."""
     from fastflow.analysis.backtest.measured_kernels import files_in
-    from fastflow.analysis.backtest.study import CONFIG, check, question_of, tried, write
+    from fastflow.analysis.backtest.study import CONFIG, check, read_options, run_backtest, write
     from fastflow.api.notebook.results import Backtest
 
     with _call(overrides, choices, config_dir, output, CONFIG) as call:
-        question, devices = question_of(call.composer, call.overrides)
-        where = call.folder(question.output)
+        options, devices = read_options(call.composer, call.overrides)
+        where = call.folder(options.output)
         if where is not None:
             check(where)
-        files = [] if question.measurements is None else files_in(question.measurements)
-        call.listener.start(f"{len(question.chips)} chips", 2 + len(files), "tables")
-        answer = tried(call.composer, question, devices, lambda what: call.listener.advance(1))
+        files = [] if options.measurements is None else files_in(options.measurements)
+        call.listener.start(f"{len(options.chips)} chips", 2 + len(files), "tables")
+        answer = run_backtest(call.composer, options, devices, lambda step: call.listener.advance(1))
         if where is not None:
-            write(where, answer, question)
+            write(where, answer, options)
     return Backtest(*answer)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from fastflow.analysis.backtest.measured_kernels import files_in
-from fastflow.analysis.backtest.study import check, question_of, tried, write
+from fastflow.analysis.backtest.study import check, read_options, run_backtest, write
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError
 from fastflow.engine.dataset.folder import is_url
@@ -22,13 +22,13 @@ def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any]
 
     if sweeper is not None:
         raise CompositionError("a back-test takes one configuration, without -m or a study")
-    question, devices = question_of(composer, overrides)
+    question, devices = read_options(composer, overrides)
     output = question.output if question.output is not None and is_url(question.output) else folder
     check(output)
     files = [] if question.measurements is None else files_in(question.measurements)
     with Progress(f"{len(question.chips)} chips", 2 + len(files), "tables") as progress:
         progress.begin(0)
-        found = tried(composer, question, devices, lambda what: progress.advance(1))
+        found = run_backtest(composer, question, devices, lambda step: progress.advance(1))
     tell_backtest(
         found, question, lambda: write(output, found, question), partial(save_beside, output, "backtest")
     )

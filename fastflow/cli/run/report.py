@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from fastflow.analysis.backtest.options import Asked
+    from fastflow.analysis.backtest.options import BacktestOptions
     from fastflow.analysis.backtest.study import Backtest
     from fastflow.analysis.sensitivity.study import Sensitivity
 
@@ -230,7 +230,7 @@ def show_backtest(dataset: Dataset, figures: str = "", kind: str = "svg") -> Non
 
 def tell_backtest(
     found: Backtest,
-    question: Asked,
+    question: BacktestOptions,
     lie: Callable[[], list[str]],
     save: Callable[[Callable[[], Figure]], None],
 ) -> None:

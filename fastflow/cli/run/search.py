@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastflow.analysis.search.results import chips, chips_at, front, ranking
-from fastflow.analysis.search.run import Answer, search_designs
-from fastflow.analysis.search.study import prepare_search, write_beside
+from fastflow.analysis.search.run import SearchResult, search_designs
+from fastflow.analysis.search.study import prepare_search, write_results
 from fastflow.cli.run import grid
 from fastflow.cli.run.report import check_study
 from fastflow.config.composer import Composer
@@ -63,7 +63,7 @@ def _search(
 
 
 def _answer(
-    answer: Answer,
+    answer: SearchResult,
     composer: Composer,
     overrides: Sequence[str],
     spans: Mapping[str, Any] | None,
@@ -77,7 +77,7 @@ def _answer(
 
     found = chips(answer, composer, overrides, spans)
     table, edge = ranking(answer), front(answer) if answer.options.pareto else None
-    lines = write_beside(output, table, edge, found)
+    lines = write_results(output, table, edge, found)
     shown.found(answer, table, edge)
     for line in lines:
         print(line)

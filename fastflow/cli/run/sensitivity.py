@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fastflow.analysis.sensitivity.study import SensitivityOptions, answered, question_of
+from fastflow.analysis.sensitivity.study import SensitivityOptions, analyse, read_options
 from fastflow.cli.run.grid import shown_output
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError
@@ -22,14 +22,14 @@ def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any]
     """Answer what Hydra composed; raises InputError."""
     if sweeper is not None:
         raise CompositionError("a sensitivity is of one point, without -m")
-    answer(composer, question_of(composer, overrides), folder)
+    answer(composer, read_options(composer, overrides), folder)
 
 
 def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
     """Plan a command line; returns what answers it, or None. Raises InputError."""
     if arguments.multirun:
         return None
-    question = question_of(composer, arguments.overrides)
+    question = read_options(composer, arguments.overrides)
     return partial(answer, composer, question, shown_output(question.run.output))
 
 
@@ -41,6 +41,6 @@ def answer(composer: Composer, question: SensitivityOptions, folder: str) -> Non
     output = question.output if question.output is not None and is_url(question.output) else folder
     check_table(output, SENSITIVITY)
     with explaining(composer, question.run), Progress() as progress:
-        table, found = answered(question, progress)
+        table, found = analyse(question, progress)
     tell_sensitivity(found, lambda: write_table(output, table), partial(save_beside, output, "sensitivity"))
     sys.stdout.flush()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastflow.analysis.backtest.generated_chips import LINK, RATE, SCALINGS
 from fastflow.analysis.backtest.generation_speedups import FORESIGHT, REAL
-from fastflow.analysis.backtest.options import Asked
+from fastflow.analysis.backtest.options import BacktestOptions
 from fastflow.config.messages import counted
 from fastflow.core import units
 from fastflow.reporting.terminal.tables import Part, new_sheet, tell
@@ -28,7 +28,7 @@ _TYPE = f"{RATE}.fp16"
 _NEAR = 0.2  # what the field takes for a good prediction
 
 
-def show(found: Backtest, asked: Asked) -> None:
+def show(found: Backtest, asked: BacktestOptions) -> None:
     """Print what a back-test found."""
     tell(parts(found, asked.generations, asked.known))
     if not len(found.files) and asked.measurements is not None:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from rich.table import Table as Sheet
 
 from fastflow.analysis.search.optimizers.objective import OBJECTIVES
-from fastflow.analysis.search.run import Answer
+from fastflow.analysis.search.run import SearchResult
 from fastflow.config.messages import counted
 from fastflow.core import units
 from fastflow.engine.dataset.schema import to_frame
@@ -58,7 +58,7 @@ _LESS = (
 _BUDGETS = ("area", "power", "perimeter")
 
 
-def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
+def found(answer: SearchResult, ranking: pa.Table, edge: pa.Table | None) -> None:
     """Print the best design beside the chip's own breakdown, the ranking, and the front if there is one."""
     out = console()
     heads = ranking.filter(pc.equal(ranking["rank"], 1))
@@ -67,7 +67,7 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
         row = heads.to_pylist()[0]
         own = history.slice(row["candidate"], 1).to_pylist()[0]
         options = answer.options
-        out.print(title(row, int(answer.spent.sum()), options.rules.method))
+        out.print(title(row, int(answer.num_scored.sum()), options.rules.method))
         tell(best_parts(own, row, (options.objective, options.pareto), answer.candidates.space.keys))
         tell(range_parts(row, answer.ranges))
         out.print(kind_of_cost(answer.candidates.grid))
@@ -171,14 +171,14 @@ def _quantities(own: Mapping[str, Any], best: Mapping[str, Any], name: str) -> s
     return f"{quantity(name, own[name])} -> {quantity(name, best[name])}"
 
 
-def speed(answer: Answer, progress: Progress) -> None:
+def speed(answer: SearchResult, progress: Progress) -> None:
     """Print how many designs were scored, and how fast."""
-    fresh = answer.history.told - answer.history.there
+    fresh = answer.history.num_consumed - answer.history.num_recorded
     if fresh:
         tried = answer.ranges.tried
         rate = (fresh + tried) / max(progress.seconds, 1e-9)
         around = f", and {tried:,} around the best," if tried else ""
         print(f"{counted(fresh, 'design')} scored{around} in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
     else:
-        known = answer.history.told
+        known = answer.history.num_consumed
         print(f"{counted(known, 'design')} {'was' if known == 1 else 'were'} scored before")

@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from fastflow.analysis.measurements.read import naming_columns, parts_apart
+from fastflow.analysis.measurements.read import has_errors_by_part, naming_columns
 from fastflow.analysis.validation.error_metrics import ALL
 from fastflow.config.messages import counted
 from fastflow.core import units
@@ -63,7 +63,7 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
                 out.print(line, markup=False)
     out.print()
-    by = "part" if parts_apart(dataset.about("kind")) else ALL
+    by = "part" if has_errors_by_part(dataset.about("kind")) else ALL
     for row in records(errors[errors["by"] == by]):
         print(f"{'' if by == ALL else row['value'] + ' '}mean relative error {row['mean_error']:.1%}")
 

@@ -7,8 +7,8 @@ import pytest
 
 import fastflow
 from fastflow.analysis.backtest.generated_chips import SCALINGS
-from fastflow.analysis.backtest.measured_kernels import Held, errors_of, measured_gains
-from fastflow.analysis.backtest.study import question_of, write
+from fastflow.analysis.backtest.measured_kernels import KernelPredictions, errors_of, measured_gains
+from fastflow.analysis.backtest.study import read_options, write
 from fastflow.cli.commands.backtest import main as command
 from fastflow.cli.commands.report import main as report
 from fastflow.config.composer import Composer
@@ -115,10 +115,10 @@ def test_a_report_is_what_the_command_said(cli, tmp_path):
 def test_a_report_shows_errors_on_files_and_gains_that_were_measured(cli):
     """Those of the same run alone; tables without an origin are of an older version."""
     with hydra_rules():
-        question, _ = question_of(Composer.of_library(None, config_name="backtest"), SOME)
+        question, _ = read_options(Composer.of_library(None, config_name="backtest"), SOME)
     found = fastflow.backtest(*SOME)
-    old = _held("old.csv", "v100_sxm", [4.0] * 30, real=4.0, paper=2.0, foundry=8.0)
-    new = _held("new.csv", "a100_sxm_80", [2.0] * 25, real=1.0, paper=2.0, foundry=4.0)
+    old = _predictions("old.csv", "v100_sxm", [4.0] * 30, real=4.0, paper=2.0, foundry=8.0)
+    new = _predictions("new.csv", "a100_sxm_80", [2.0] * 25, real=1.0, paper=2.0, foundry=4.0)
     files, measured = errors_of([old]), measured_gains([new, old], list(question.chips))
     write("mine/", found._replace(files=files, measured=measured), question)
     for name in ("mine", "mine-files"):
@@ -135,14 +135,14 @@ def test_a_report_shows_errors_on_files_and_gains_that_were_measured(cli):
     assert "this is a back-test of an older version: run it again" in err[0]
 
 
-def _held(file, chip, times, **ways):
+def _predictions(file, chip, times, **ways):
     rows = pd.DataFrame({"m": range(len(times)), "measured_s": times})
-    return Held(file, chip, "GEMMs", rows.assign(**ways))
+    return KernelPredictions(file, chip, "GEMMs", rows.assign(**ways))
 
 
 def test_gains_that_were_measured_are_of_rows_alike():
-    old = _held("old.csv", "v100_sxm", [4.0] * 30, real=4.0, paper=2.0, foundry=8.0)
-    new = _held("new.csv", "a100_sxm_80", [2.0] * 25, real=1.0, paper=2.0, foundry=4.0)
+    old = _predictions("old.csv", "v100_sxm", [4.0] * 30, real=4.0, paper=2.0, foundry=8.0)
+    new = _predictions("new.csv", "a100_sxm_80", [2.0] * 25, real=1.0, paper=2.0, foundry=4.0)
     (row,) = measured_gains([new, old], ["v100_sxm", "a100_sxm_80"]).to_dict("records")
     assert (row["before"], row["after"], row["rows"]) == ("v100_sxm", "a100_sxm_80", 25)
     assert row["measured_gain"] == pytest.approx(2.0)

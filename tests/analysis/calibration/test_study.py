@@ -18,8 +18,8 @@ from fastflow.analysis.calibration.robust_fit import (
     NOT_DETERMINED,
     Bounds,
     Fit,
+    draw_held_out,
     fit,
-    held_back,
 )
 from fastflow.analysis.calibration.task import LISTS, plan_calibration
 from fastflow.analysis.measurements.plan import plan_file
@@ -154,12 +154,12 @@ def test_a_scalar_that_rows_hardly_tell_stays_where_its_own_figure_does_as_well(
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=80), st.integers(0, 3))
 def test_rows_of_one_shape_are_held_back_together(numbers, seed):
     groups = np.unique(numbers, return_inverse=True)[1]
-    held = held_back(groups, 0.2, seed)
-    assert held.sum() <= round(0.2 * len(numbers))
-    assert all(len(set(held[groups == group])) == 1 for group in groups)
-    assert (held == held_back(groups, 0.2, seed)).all()
+    held_out = draw_held_out(groups, 0.2, seed)
+    assert held_out.sum() <= round(0.2 * len(numbers))
+    assert all(len(set(held_out[groups == group])) == 1 for group in groups)
+    assert (held_out == draw_held_out(groups, 0.2, seed)).all()
     if len(set(numbers)) == len(numbers):
-        assert held.sum() == round(0.2 * len(numbers))
+        assert held_out.sum() == round(0.2 * len(numbers))
 
 
 def test_lists_need_no_brackets():
@@ -205,21 +205,21 @@ def test_planted_figures_of_a_chip_are_found(planted, tmp_path, monkeypatch):
         assert near(scalars["after"][name], value, 0.02), name
         assert scalars["state"][name] == FITTED
         assert abs(scalars["after"][name] - value) < 4 * scalars["standard_error"][name]
-    fitted, held = found.errors.itertuples()
-    assert (fitted.rows, held.rows) == (192, 48)
-    assert held.after < 0.06 < held.before
+    fitted, held_out = found.errors.itertuples()
+    assert (fitted.rows, held_out.rows) == (192, 48)
+    assert held_out.after < 0.06 < held_out.before
     # what is written is what was found, to the bit
     assert found.path.read_text() == found.text
     again = fastflow.validate(f"measurements={planted}", "chip=mine.yaml")
-    assert near(again.errors["mean_error"][0], (fitted.after * 192 + held.after * 48) / 240, 1e-14)
+    assert near(again.errors["mean_error"][0], (fitted.after * 192 + held_out.after * 48) / 240, 1e-14)
     before = fastflow.validate(f"measurements={planted}", "chip=a100")
-    assert near(before.errors["mean_error"][0], (fitted.before * 192 + held.before * 48) / 240, 1e-14)
+    assert near(before.errors["mean_error"][0], (fitted.before * 192 + held_out.before * 48) / 240, 1e-14)
     content = yaml.safe_load(found.text)
     assert content.pop("defaults") == ["a100", "_self_"]
     assert content["source"].keys() == PLANTED.keys() == content.keys() - {"source"}
     assert content["source"]["utilization"] == (
-        f"calibrated: planted.csv, 240 rows, mean relative error {held.after:.1%} on a held-back fifth "
-        f"({held.before:.1%} before)"
+        f"calibrated: planted.csv, 240 rows, mean relative error {held_out.after:.1%} on a held-back fifth "
+        f"({held_out.before:.1%} before)"
     )
     assert content["launch_overhead"].endswith(" us")
 
@@ -271,16 +271,16 @@ def plan(*overrides):
 def test_of_many_rows_some_are_fitted_each_once(planted, monkeypatch):
     monkeypatch.setattr(calibration_task, "MOST_ROWS", 150)
     task = plan(f"measurements={planted}", "chip=a100", "fit=utilization")
-    assert (task.fitted.size, task.held.sum()) == (150, 48)
+    assert (task.fitted.size, task.held_out.sum()) == (150, 48)
     assert (np.diff(task.fitted) > 0).all()
-    assert not task.held[task.fitted].any()
+    assert not task.held_out[task.fitted].any()
 
 
 def test_five_rows_fit_a_scalar_and_a_sixth_is_held_back(planted, tmp_path):
     path = tmp_path / "six.csv"
     path.write_text("".join(planted.read_text().splitlines(keepends=True)[:7]))
     task = plan(f"measurements={path}", "chip=a100", "fit=utilization")
-    assert (task.fitted.size, task.held.sum()) == (5, 1)
+    assert (task.fitted.size, task.held_out.sum()) == (5, 1)
 
 
 def test_six_scalars_may_be_fitted(planted):

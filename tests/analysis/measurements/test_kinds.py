@@ -61,7 +61,7 @@ class _Pauses(Measurements):
 
     name = "pauses"
     needed = ("rounds",)
-    named_by = ("rounds",)
+    naming_keys = ("rounds",)
     not_fitted = "a file of something that a chip does"
 
     def __init__(self, rows, options):

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import fastflow
-from fastflow.analysis.measurements.aliases import key_for, named, table
+from fastflow.analysis.measurements.aliases import alias_table, key_for, match_name
 from fastflow.analysis.measurements.kinds.serving import ServedPoints
 from fastflow.analysis.measurements.kinds.training import FIRST_DENSE, STRUCTURE, TrainingRuns
 from fastflow.cli.commands.validate import main
@@ -148,7 +148,9 @@ BEFORE = {
 
 
 def test_every_table_of_names_is_among_these():
-    of_kinds = {f"{kind.section}.{name}" for kind in (TrainingRuns, ServedPoints) for name in kind.tabled}
+    of_kinds = {
+        f"{kind.section}.{name}" for kind in (TrainingRuns, ServedPoints) for name in kind.alias_tables
+    }
     files = {
         f"{section}.{name}"
         for section in ROWS
@@ -229,11 +231,11 @@ def test_a_name_of_several_words_can_be_added_on_the_command_line(compose, name)
     section, _, part = name.partition(".")
     entries = {f"{name}.{key}": value for key, value in known[section][part].items()}
     for text, key in (("NVIDIA RTX PRO 6000", "RTX_PRO_6000"), ("4090 D", "_4090_D")):
-        names = table({**entries, f"{name}.{key}": "mine"}, name)
-        assert names[named(text, names)] == "mine"
+        names = alias_table({**entries, f"{name}.{key}": "mine"}, name)
+        assert names[match_name(text, names)] == "mine"
     for text in known[section][part]:
-        names = table({**entries, f"{name}.{text.replace(' ', '_')}": "mine"}, name)
-        assert names[named(text, names)] == "mine"
+        names = alias_table({**entries, f"{name}.{text.replace(' ', '_')}": "mine"}, name)
+        assert names[match_name(text, names)] == "mine"
         assert len(names) == len(entries)
 
 

@@ -94,13 +94,13 @@ def test_a_cluster_finds_what_one_process_finds(office, monkeypatch, how):
     )
     own = (*own, "tolerance=0")  # ranges are scored in pieces too
     local = fastflow.search(*own, *how)
-    monkeypatch.setattr(cluster, "TOGETHER", 700)  # several stretches a rung
+    monkeypatch.setattr(cluster, "DESIGNS_PER_BATCH", 700)  # several stretches a rung
     far = fastflow.search(*own, *how, *FAR)
     pd.testing.assert_frame_equal(far.history, local.history, check_exact=True)
     pd.testing.assert_frame_equal(far.ranking, local.ranking, check_exact=True)
     assert far.chips == local.chips
     works = [work for work, _ in office]
-    assert works.count("walk_stretch") >= 4
+    assert works.count("run_step_batch") >= 4
     assert ("score_piece" in works) == ("parallel.strategy=auto" in how)  # where many are screened
     assert max(size for _, size in office) < 25_000  # a start of CMA-ES, and not what it has found
 
@@ -127,7 +127,7 @@ def test_progress_counts_every_step(office, monkeypatch):
     from fastflow.config.library import hydra_rules
     from fastflow.engine.grid.plan import plan
 
-    monkeypatch.setattr(cluster, "TOGETHER", 300)
+    monkeypatch.setattr(cluster, "DESIGNS_PER_BATCH", 300)
     with hydra_rules():
         run = plan(
             Composer.of_library(config_name="search"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fastflow
 from fastflow.analysis.search.optimizers import ranges as optimize
 from fastflow.analysis.search.optimizers.design_space import Space
-from fastflow.analysis.search.optimizers.ranges import TOLERANCE, varied
+from fastflow.analysis.search.optimizers.ranges import TOLERANCE, with_share
 from fastflow.analysis.search.ranges import WithinTolerance, read_ranges
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
@@ -47,7 +47,7 @@ def _in_budgets(shares: list[float], area: float, power: float) -> list[float]:
 @cases(50)
 @given(design=designs, share=st.integers(0, 4), value=st.floats(0.001, 0.99))
 def test_a_varied_share_leaves_the_others_what_the_slow_form_leaves(design, share, value) -> None:
-    (moved,) = varied(np.array([design]), np.array([share]), np.array([value]), SPACE)
+    (moved,) = with_share(np.array([design]), np.array([share]), np.array([value]), SPACE)
     np.testing.assert_allclose(moved, naive.moved(design, share, value, SPACE), rtol=1e-12, atol=1e-15)
     assert moved[:3].sum() <= 1.0 + 1e-12
     assert moved[3:].sum() <= 1.0 + 1e-12

@@ -20,7 +20,7 @@ class Scorer:
     def __init__(self, seed, names, groups, one):
         self.one = np.array(one)
         self.options = SimpleNamespace(pareto=None, rules=SimpleNamespace(seed=seed))
-        self.history = SimpleNamespace(told=0)
+        self.history = SimpleNamespace(num_consumed=0)
         self.holdable = np.ones(len(names), dtype=np.bool_)
         self.candidates = SimpleNamespace(
             point=np.arange(len(names)), group=np.array(groups), strategy=np.array(names), space=SPACE,
@@ -33,7 +33,7 @@ class Scorer:
         columns = dict.fromkeys(AGREE, np.zeros(time.size)) | {"dram_capacity_B": np.ones(time.size)}
         return pa.table(columns | {"time_s": time, "score": np.log(time), "reason": [""] * time.size})
 
-    def note(self, *_):
+    def update_best(self, *_):
         pass
 
 

@@ -6,9 +6,9 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 
 import fastflow
-from fastflow.analysis.sensitivity.elasticity import changed, elasticities
+from fastflow.analysis.sensitivity.elasticity import elasticities, perturb
 from fastflow.analysis.sensitivity.parameters import Figure, figures_of
-from fastflow.analysis.sensitivity.sobol import base_of, sobol
+from fastflow.analysis.sensitivity.sobol import rows_per_matrix, sobol
 from fastflow.analysis.sensitivity.study import Sensitivity
 from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.sensitivity import main as command
@@ -40,7 +40,7 @@ def of(found, figure):
 
 
 def answers(inputs, figures, evaluate, objective, step):
-    return elasticities(evaluate(changed(inputs, figures, step)), figures, objective, step)
+    return elasticities(evaluate(perturb(inputs, figures, step)), figures, objective, step)
 
 
 @pytest.mark.parametrize("power", [-1.0, 0.5, 2.0])
@@ -215,7 +215,7 @@ def test_a_seed_gives_the_same_to_the_bit():
 @pytest.mark.parametrize(("samples", "variables"), [(65536, 85), (100, 3), (1, 5), (2**15, 5)])
 def test_no_more_points_than_asked(samples, variables):
     asked = []
-    rows = base_of(samples, variables)
+    rows = rows_per_matrix(samples, variables)
     assert rows & (rows - 1) == 0
     sobol(lambda x: asked.append(len(x)) or x.sum(axis=1), variables, samples, 0)
     assert asked == [max(rows, 2) * (variables + 2)]

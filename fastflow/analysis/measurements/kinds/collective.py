@@ -26,17 +26,17 @@ _MOST_BYTES = 1e18
 
 @register
 class Collectives(Measurements):
-    """Collectives, which the network takes and no kernel; how they were timed does not matter."""
+    """Collectives, which no kernel takes part in; the kind of timing does not matter."""
 
     name = "collectives"
     needed = ("ranks", "bytes")
     other_columns = ("collective",)
-    named_by = ("collective", "ranks", "bytes", "dtype")
+    naming_keys = ("collective", "ranks", "bytes", "dtype")
     is_of_a_system = True
     not_fitted = "a file of kernels or iterations; the time of a collective depends on the network only"
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
-        """Read sizes and names too; raises InputError."""
+        """Read sizes and names, too; raises InputError."""
         super().__init__(rows, options)
         file = self.file
         self.ranks = file.whole_numbers("ranks", 1, _MOST_RANKS)
@@ -49,32 +49,32 @@ class Collectives(Measurements):
     def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
         """Plan the system; raises InputError.
 
-        Where none is chosen, it is the machine of the file's device, or as many of it as ranks need.
+        By default it is the machine of the file's device, or as many machines as the ranks need.
         """
-        said = {override.key_or_group for override in parsed}
-        machine = None if "system" in said else self._machine(composer.choices("system"))
-        if machine is None:
+        set_keys = {override.key_or_group for override in parsed}
+        system_name = None if "system" in set_keys else self._matching_system(composer.choices("system"))
+        if system_name is None:
             return super().plan(composer, overrides, parsed)
-        chosen = (f"system={machine}", *overrides)
-        run = super().plan(composer, chosen, parsed)
+        system_overrides = (f"system={system_name}", *overrides)
+        run = super().plan(composer, system_overrides, parsed)
         inputs, ranks = run.grid.first_inputs(), int(self.ranks.max())
         devices, package = (int(inputs[f"system.{key}"][0]) for key in ("devices", "package.devices"))
-        if ranks > devices and "system.devices" not in said:
+        if ranks > devices and "system.devices" not in set_keys:
             devices = -(-ranks // package) * package
-            run = super().plan(composer, (*chosen, f"system.devices={devices}"), parsed)
+            run = super().plan(composer, (*system_overrides, f"system.devices={devices}"), parsed)
         self.assumed.append(
-            f"system: {machine}, {devices} devices (assumed from the file; system=NAME sets it)"
+            f"system: {system_name}, {devices} devices (assumed from the file; system=NAME sets it)"
         )
         return run
 
-    def _machine(self, systems: Sequence[str]) -> str | None:
-        """Return the machine dgx_X where X is in the name of every device, if that is one of the library."""
-        found = [
-            [name for name in systems if name.startswith("dgx_") and _names(device, name[len("dgx_") :])]
+    def _matching_system(self, systems: Sequence[str]) -> str | None:
+        """Return the system dgx_X of the library where X is in the name of every device, None without it."""
+        matches = [
+            [name for name in systems if name.startswith("dgx_") and _names_chip(device, name[len("dgx_") :])]
             for device in self.devices
         ]
-        (one,) = found[0] if found and len(found[0]) == 1 else (None,)
-        return one if all(names == [one] for names in found) else None
+        (system,) = matches[0] if matches and len(matches[0]) == 1 else (None,)
+        return system if all(names == [system] for names in matches) else None
 
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
         """Predict some rows; raises InputError where there are more ranks than devices."""
@@ -87,28 +87,30 @@ class Collectives(Measurements):
         self.file.take(rows).refuse("ranks", ranks > devices, allowed)
         time, latency = np.empty(rows.size), np.empty(rows.size)
         for name in np.unique(self.collective[rows]).tolist():
-            some = self.collective[rows] == name
+            selected = self.collective[rows] == name
             number = COLLECTIVES.index(name)
-            time[some] = time_collectives(inputs, number, size[some], ranks[some])
-            latency[some] = time_collectives(inputs, number, np.zeros(int(some.sum())), ranks[some])
-        alone = ranks < 2
+            time[selected] = time_collectives(inputs, number, size[selected], ranks[selected])
+            latency[selected] = time_collectives(
+                inputs, number, np.zeros(int(selected.sum())), ranks[selected]
+            )
+        is_single = ranks < 2
         columns: dict[str, NDArray[Any]] = {
-            "time_s": np.where(alone, np.nan, time),
+            "time_s": np.where(is_single, np.nan, time),
             "latency_s": latency,
             "bound_by": np.where(latency > 0.5 * time, "latency", "network"),
-            "reason": np.where(alone, "a single rank exchanges nothing", "").astype(object),
+            "reason": np.where(is_single, "a single rank exchanges nothing", "").astype(object),
         }
         yield PredictedRows(rows, columns)
 
-    def called(self, rows: Ints) -> Bools:
-        """No framework's call is in the time."""
+    def includes_call(self, rows: Ints) -> Bools:
+        """Return False: times include no framework's call."""
         return np.zeros(rows.size, dtype=np.bool_)
 
     def notes_of_times(self) -> list[str]:
-        """How they were timed does not matter; what system was taken does."""
+        """Return the assumed system."""
         return self.assumed
 
 
-def _names(device: str, chip: str) -> bool:
-    """Say whether a device's name holds a chip's, and not as a part of another (GB200 is no B200)."""
+def _names_chip(device: str, chip: str) -> bool:
+    """Say whether a device's name contains a chip's as a whole word (GB200 is no B200)."""
     return re.search(rf"(?<![a-z0-9]){re.escape(chip)}(?![0-9])", device.lower()) is not None

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import Given
+from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
@@ -16,7 +16,7 @@ _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
 
 @register
 class ExpertLayers(Measurements):
-    """The expert layer of a mixture, on one device of those that share it."""
+    """The expert layer of a mixture, on one device of its group."""
 
     name = "expert layers"
     model = "experts"
@@ -26,15 +26,15 @@ class ExpertLayers(Measurements):
         "topk": "model.topk", "tp": "model.tp", "ep": "model.ep", "dtype": "model.dtype",
     }  # fmt: skip
     other_columns = ("balance",)
-    named_by = ("tokens", "hidden", "ffn", "experts", "topk", "tp", "ep", "balance", "dtype")
+    naming_keys = ("tokens", "hidden", "ffn", "experts", "topk", "tp", "ep", "balance", "dtype")
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
-        """Read how tokens fall on experts too; raises InputError."""
+        """Read the distribution of tokens over experts, too; raises InputError."""
         super().__init__(rows, options)
-        file, found = self.file, np.zeros(self.file.rows)
-        for i, text in enumerate(file.frame.get("balance", ())):
+        file, exponents = self.file, np.zeros(self.file.rows)
+        for row, text in enumerate(file.frame.get("balance", ())):
             law = _POWER_LAW.fullmatch(text.lower())
             if law is None and text.lower() not in ("", "equal", "balanced"):
-                raise file.mistake("balance", i, "equal, or power_law_EXPONENT")
-            found[i] = float(law[1]) if law else 0.0
-        self.inputs["model.power_law"] = Given(found, file.filled("balance"))
+                raise file.cell_error("balance", row, "equal, or power_law_EXPONENT")
+            exponents[row] = float(law[1]) if law else 0.0
+        self.inputs["model.power_law"] = InputColumn(exponents, file.filled("balance"))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import CsvFile, Given
+from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
@@ -24,31 +24,30 @@ class Gemms(Measurements):
         "m": "model.m", "n": "model.n", "k": "model.k", "batch": "model.batch", "dtype": "model.dtype",
     }  # fmt: skip
     other_columns = ("op", "trans_a", "trans_b")
-    named_by = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")
+    naming_keys = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")
     has_passes = False
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
-        """Read how operands are stored too; raises InputError."""
+        """Read the storage order of operands, too; raises InputError."""
         super().__init__(rows, options)
         self.inputs["model.transposed"] = _transposed(self.file)
 
     @classmethod
     def default_timed(cls, columns: Collection[str]) -> str:
-        """A framework calls what has the name of an operator."""
+        """Return "call" for operators, which a framework calls."""
         return "call" if "op" in columns else "kernel"
 
 
-def _transposed(file: CsvFile) -> Given:
+def _transposed(file: CsvFile) -> InputColumn:
     """Return whether both operands of GEMMs are stored along k, as far as a file says so.
 
-    Transpositions are those of BLAS, whose matrices lie column by column: A is along k where it is
-    transposed, B where it is not. A framework's linear layer has rows of both along k, its other operators
-    do not.
+    Transpositions are those of BLAS, with column-major matrices: A is along k if it is transposed, B if it is
+    not. A framework's linear layer has rows of both along k, its other operators do not.
     """
     trans_a, trans_b = (file.choices(name, ("N", "T"), "") for name in ("trans_a", "trans_b"))
-    stated = (trans_a != "") & (trans_b != "")
-    linear = np.zeros(file.rows, dtype=np.bool_)
+    is_stated = (trans_a != "") & (trans_b != "")
+    is_linear = np.zeros(file.rows, dtype=np.bool_)
     if "op" in file.frame:
-        linear = file.frame["op"].str.lower().isin(_LINEAR).to_numpy(np.bool_)
-    along = np.where(stated, (trans_a == "T") & (trans_b == "N"), linear)
-    return Given(along, stated | file.filled("op"))
+        is_linear = file.frame["op"].str.lower().isin(_LINEAR).to_numpy(np.bool_)
+    is_along_k = np.where(is_stated, (trans_a == "T") & (trans_b == "N"), is_linear)
+    return InputColumn(is_along_k, is_stated | file.filled("op"))

@@ -1,4 +1,4 @@
-"""Whole iterations: every row is a point, as if its cells stood on the command line."""
+"""Whole iterations: every row is a point, its cells as overrides of the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastflow.analysis.measurements.kind import (
     TimedRows,
     records,
     register,
-    several_values,
+    several_values_error,
 )
 from fastflow.config.composer import Composer
 from fastflow.config.messages import one_of
@@ -32,11 +32,11 @@ class Iterations(Measurements):
     """Iterations of any workload; a file is of them where no other kind claims it."""
 
     name = "whole iterations"
-    at_once = 256  # their graphs are large
+    batch_size = 256  # their graphs are large
     is_of_a_system = True
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
-        """Read what every row says of groups and keys; raises InputError."""
+        """Read groups and keys of every row; raises InputError."""
         super().__init__(rows, options)
         self.ignored = [name for name in self.ignored if name not in options.keys]
         self.overrides = [
@@ -45,12 +45,12 @@ class Iterations(Measurements):
 
     @classmethod
     def instead_of_key(cls, key: str) -> str:
-        """Take any key."""
+        """Allow any key."""
         return ""
 
     @classmethod
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
-        """Any file says something of an iteration that has groups or keys of the configuration."""
+        """Say whether a file has columns that are groups or keys of the configuration."""
         return bool(keys)
 
     def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
@@ -60,59 +60,59 @@ class Iterations(Measurements):
         try:
             run = plan(composer, overrides, {"union": union})
         except InputError as error:
-            raise self._with_place(error, {override.key_or_group for override in parsed}) from None
+            raise self._with_cell(error, {override.key_or_group for override in parsed}) from None
         for row, block in enumerate(run.grid.blocks):
             if block.axes:
                 key = block.axes[0].keys[0]
                 if key in self.overrides[row]:
-                    raise self.file.mistake(key, row, "one value")
-                raise several_values(key)
+                    raise self.file.cell_error(key, row, "one value")
+                raise several_values_error(key)
         return run
 
     def _check_syntax(self, composer: Composer) -> None:
-        """Refuse cells that the command line could not read, and lists for a choice; raises InputError."""
-        for row, said in enumerate(self.overrides):
-            for key, text in said.items():
+        """Refuse cells that the command line cannot parse, and lists for a choice; raises InputError."""
+        for row, overrides in enumerate(self.overrides):
+            for key, text in overrides.items():
                 try:
                     (override,) = composer.parse([f"{key}={text}"])
                 except InputError:
                     allowed = "a value that the command line can read"
-                    raise self.file.mistake(key, row, allowed) from None
+                    raise self.file.cell_error(key, row, allowed) from None
                 if isinstance(override.value(), list | dict) and composer.is_group(key):
-                    raise self.file.mistake(key, row, one_of(composer.choices(key)))
+                    raise self.file.cell_error(key, row, one_of(composer.choices(key)))
 
-    def _with_place(self, error: InputError, said_before: Collection[str]) -> InputError:
-        """Return a mistake with the place of its cell, if it is one of the file's.
+    def _with_cell(self, error: InputError, overridden: Collection[str]) -> InputError:
+        """Return an error with its cell, if the value is of the file.
 
-        said_before: keys that the overrides set, which go before the file's.
+        overridden: keys that the overrides set, which have precedence.
         """
         key = next((name for name in self.file.columns if f"{error.key}.".startswith(f"{name}.")), None)
-        if key is None or key in said_before:
+        if key is None or key in overridden:
             return error
-        same = (self.file.frame[key] == str(error.value)).to_numpy(np.bool_)
-        if same.any():
-            return self.file.mistake(key, int(same.argmax()), error.allowed)
+        is_same = (self.file.frame[key] == str(error.value)).to_numpy(np.bool_)
+        if is_same.any():
+            return self.file.cell_error(key, int(is_same.argmax()), error.allowed)
         return InputError(error.key, error.value, error.allowed, self.file.path)
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
         """Yield rows whose inputs have the same keys, and the inputs."""
-        batch = grid.batch[rows]  # every row is a combination of its own
+        batch = grid.batch[rows]  # every row is a separate combination
         for number in np.unique(batch).tolist():
-            some = rows[batch == number]
+            group = rows[batch == number]
             columns = {
-                key: np.repeat(values, some.size) if values.size == 1 else values[grid.row[some]]
+                key: np.repeat(values, group.size) if values.size == 1 else values[grid.row[group]]
                 for key, values in grid.batches[number].columns.items()
             }
-            yield some, columns
+            yield group, columns
 
     def check_fit(self, origin: str) -> None:
-        """Refuse rows that set what is fitted; raises InputError."""
+        """Refuse rows that set keys of the fitted chip; raises InputError."""
         super().check_fit(origin)
-        for row, said in enumerate(self.overrides):
-            for key in said:
+        for row, overrides in enumerate(self.overrides):
+            for key in overrides:
                 if key.startswith("chip."):
-                    raise self.file.mistake(key, row, "a key outside the chip, since the chip is fitted")
+                    raise self.file.cell_error(key, row, "a key outside the chip, since the chip is fitted")
 
     def shapes(self) -> list[str]:
-        """Return what every row says."""
+        """Return the overrides of every row."""
         return [str(sorted(row.items())) for row in self.overrides]

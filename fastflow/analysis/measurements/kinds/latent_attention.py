@@ -11,15 +11,15 @@ from fastflow.analysis.measurements.kinds.attention import SIZES
 
 @register
 class LatentAttentions(Measurements):
-    """Latent attention, with what a layer does beside it."""
+    """Latent attention, with the passes of a layer around it."""
 
     name = "latent attention"
     model = "latent_attention"
     needed = ("q_len", "kv_len", "heads")
     inputs_of_columns: ClassVar[Mapping[str, str]] = SIZES
-    named_by = ("phase", "batch", "q_len", "kv_len", "heads", "kv_dtype")
+    naming_keys = ("phase", "batch", "q_len", "kv_len", "heads", "kv_dtype")
 
     @classmethod
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
-        """A file whose heads have keys of their own is of the other kind."""
+        """Say whether a file is of this kind; with a column kv_heads it is of `attention`."""
         return super().claims(columns, keys) and "kv_heads" not in columns

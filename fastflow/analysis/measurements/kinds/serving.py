@@ -1,7 +1,7 @@
-"""Served operating points: a row is a model on a server, asked by so many at a time.
+"""Served operating points: a row is a model on a server at some concurrency.
 
-Both of its times, to the first token and per token after it, are of one point of the model. What a row leaves
-unsaid follows from the tables of conf/serving.yaml; docs/validation.md lists them.
+Both of its times, to the first token and per token after it, are of the same point of the model. Defaults
+are in the tables of conf/serving.yaml; docs/validation.md lists them.
 """
 
 from __future__ import annotations
@@ -56,77 +56,83 @@ class ServedPoints(SystemRuns):
     times: ClassVar[Mapping[str, str]] = {
         "silicon_ttft_ms": TTFT, "ttft_ms": TTFT, "silicon_tpot_ms": TPOT, "tpot_ms": TPOT,
     }  # fmt: skip
-    named_by = (
+    naming_keys = (
         "part", "model", "system", "backend", "strategy", "isl", "osl", "concurrency", "dtype",
     )  # fmt: skip
-    by = ("part", "system", "model", "backend", "concurrency")
+    error_groups = ("part", "system", "model", "backend", "concurrency")
     section = "serving"
-    tabled = (
+    alias_tables = (
         "devices", "servers", "models", "dtypes", "experts", "caches", "spreads", "prompts", "connections",
     )  # fmt: skip
     device_column = "system"
     groups = ("serve", "server", "model")
-    at_once = 4096
-    judged_apart = True
+    batch_size = 4096
+    has_errors_by_part = True
     not_fitted = "a file of kernels; what a server's requests see depends on a whole system"
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
-        """Read what every row says; raises InputError for a cell that cannot be read."""
+        """Read every row; raises InputError for a cell that cannot be read."""
         super().__init__(rows._replace(measured=_MILLI * rows.measured), options)
-        names, servers = self._texts("model"), self._texts("backend")
-        if "server" in self.said:  # goes before the file in whatever its name stands for
-            servers = [str(self.said["server"])] * self.rows
-        self.server, self.family = self._named("servers", servers), self._named("models", names)
-        if "server" not in self.said:
-            self._leave_unknown("backend", self.server == "", "servers", "NAME", "server")
-        self._leave_unknown("model", (self.family == "") & ~self.has_model, "models", "NAME", "model")
+        names, servers = self._cells("model"), self._cells("backend")
+        if "server" in self.command_line:  # overrides the file
+            servers = [str(self.command_line["server"])] * self.rows
+        self.server, self.family = self._match_names("servers", servers), self._match_names("models", names)
+        if "server" not in self.command_line:
+            self._skip_unknown("backend", self.server == "", "servers", "NAME", "server")
+        self._skip_unknown("model", (self.family == "") & ~self.has_model, "models", "NAME", "model")
         self._read_layout()
         self._read_types(names, servers)
         self._read_lengths(names)
-        asked = [" ".join(words) for words in zip(servers, names, strict=True)]
-        self._set(_BATCH, self._numbers("connections", _BATCH, self._named("connections", asked)))
-        self._set("serve.simulate", np.ones(self.rows, np.bool_))
+        texts = [" ".join(words) for words in zip(servers, names, strict=True)]
+        self._set_input(_BATCH, self._numbers("connections", _BATCH, self._match_names("connections", texts)))
+        self._set_input("serve.simulate", np.ones(self.rows, np.bool_))
 
-    def _count(self, name: str, otherwise: int = 1) -> Ints:
-        """Return whole numbers of a column, another one where it says nothing or 0."""
-        found = np.full(self.rows, otherwise, dtype=np.int64)
+    def _whole_numbers(self, name: str, default: int = 1) -> Ints:
+        """Return whole numbers of a column, a default for empty cells and 0."""
+        numbers = np.full(self.rows, default, dtype=np.int64)
         if name in self.file.frame:
-            there = self.file.filled(name)
-            cells = self.file.take(there).whole_numbers(name, 0, _MOST)
-            found[there] = np.where(cells > 0, cells, otherwise)
-        return found
+            is_filled = self.file.filled(name)
+            cells = self.file.take(is_filled).whole_numbers(name, 0, _MOST)
+            numbers[is_filled] = np.where(cells > 0, cells, default)
+        return numbers
 
     def _read_layout(self) -> None:
-        """Read the strategy: ranks share the experts of a mixture, which else tensor parallelism cuts."""
-        tensor, stages, shared = self._count("tp"), self._count("pp"), self._count("moe_ep")
-        every = self._count("moe_tp") * shared  # devices of a stage, of a mixture
-        ranks = self._count("attention_dp", 0)
-        ranks = np.where(ranks > 0, ranks, np.maximum(every // tensor, 1))
-        whole = tensor * ranks
-        experts = np.where((ranks > 1) | ((shared > 1) & (shared == whole)), whole, 1)
-        experts = np.where(every > 1, experts, 1)
-        each = zip(tensor.tolist(), experts.tolist(), ranks.tolist(), stages.tolist(), strict=True)
-        self._set("parallel.strategy", np.array([_written(*one) for one in each]))
-        self._set("system.devices", whole * stages)
+        """Read the strategy: experts are sharded over expert-parallel ranks, or by tensor parallelism."""
+        tensor, stages, expert_ranks = (
+            self._whole_numbers("tp"),
+            self._whole_numbers("pp"),
+            self._whole_numbers("moe_ep"),
+        )
+        moe_devices = self._whole_numbers("moe_tp") * expert_ranks  # devices of a stage, of a mixture
+        ranks = self._whole_numbers("attention_dp", 0)
+        ranks = np.where(ranks > 0, ranks, np.maximum(moe_devices // tensor, 1))
+        devices = tensor * ranks
+        experts = np.where((ranks > 1) | ((expert_ranks > 1) & (expert_ranks == devices)), devices, 1)
+        experts = np.where(moe_devices > 1, experts, 1)
+        layouts = zip(tensor.tolist(), experts.tolist(), ranks.tolist(), stages.tolist(), strict=True)
+        self._set_input("parallel.strategy", np.array([_strategy_text(*layout) for layout in layouts]))
+        self._set_input("system.devices", devices * stages)
 
     def _read_types(self, names: list[str], servers: list[str]) -> None:
         """Read the types of products, experts and caches."""
-        products, experts = self._texts("gemm_quant_mode"), self._texts("moe_quant_mode")
-        usual = [self.tables["dtypes"].get(name, "bf16") for name in self._named("dtypes", names)]
-        own = self._named("experts", names)
-        types = [_type_of(*each) for each in zip(products, usual, strict=True)]
-        alone = [self.tables["experts"].get(name, "") for name in own]
-        of_products = ["bf16" if one else said for one, said in zip(alone, types, strict=True)]
-        self._set(_DTYPE, self._types(_DTYPE, of_products))
-        of_rows = [_type_of(*each) if each[0] else "operand" for each in zip(experts, usual, strict=True)]
-        stored = [one or said for one, said in zip(alone, of_rows, strict=True)]
-        self._set(_EXPERTS, self._types(_EXPERTS, stored))
-        asked = [" ".join(words) for words in zip(servers, names, types, strict=True)]
-        caches = [self.tables["caches"].get(name, "operand") for name in self._named("caches", asked)]
-        self._set(_CACHE, np.array(caches))
+        products, experts = self._cells("gemm_quant_mode"), self._cells("moe_quant_mode")
+        published = [self.tables["dtypes"].get(name, "bf16") for name in self._match_names("dtypes", names)]
+        quantized_families = self._match_names("experts", names)
+        types = [_weight_type(*pair) for pair in zip(products, published, strict=True)]
+        experts_only = [self.tables["experts"].get(name, "") for name in quantized_families]
+        product_types = ["bf16" if only else text for only, text in zip(experts_only, types, strict=True)]
+        self._set_input(_DTYPE, self._data_types(_DTYPE, product_types))
+        expert_types = [
+            _weight_type(*pair) if pair[0] else "operand" for pair in zip(experts, published, strict=True)
+        ]
+        stored_types = [only or text for only, text in zip(experts_only, expert_types, strict=True)]
+        self._set_input(_EXPERTS, self._data_types(_EXPERTS, stored_types))
+        queries = [" ".join(words) for words in zip(servers, names, types, strict=True)]
+        caches = [self.tables["caches"].get(name, "operand") for name in self._match_names("caches", queries)]
+        self._set_input(_CACHE, np.array(caches))
 
-    def _types(self, key: str, texts: list[str]) -> Texts:
-        """Return data types for an input; rows of unknown ones are left out."""
+    def _data_types(self, key: str, texts: list[str]) -> Texts:
+        """Return data types for an input; rows with unknown types are skipped."""
         known: dict[str, str] = {}
         types = getattr(find_input(_EXPERTS), "choices", ())
         for text in dict.fromkeys(texts):
@@ -135,32 +141,32 @@ class ServedPoints(SystemRuns):
             except InputError:
                 unknown = np.array(texts) == text
                 allowed = f"expected {one_of(types)}; or {key}=VALUE for all rows"
-                self._leave(unknown, f"a data type {shown(text)} is unknown: {allowed}", key)
+                self._skip_rows(unknown, f"a data type {shown(text)} is unknown: {allowed}", key)
         return np.array([known.get(text, "bf16") for text in texts])
 
     def _read_lengths(self, names: list[str]) -> None:
-        """Read how long requests are, and how many of them are not alike."""
+        """Read the lengths of requests, their spread, and the number of distinct prompts."""
         isl, osl = (self._lengths(name) for name in ("isl", "osl"))
-        self._set(_SPREAD, self._numbers("spreads", _SPREAD, self._named("spreads", names)))
+        self._set_input(_SPREAD, self._numbers("spreads", _SPREAD, self._match_names("spreads", names)))
         spread = self._values(_SPREAD)
         for key, longest in (("serve.isl", isl), ("serve.osl", osl)):
-            self._set(key, np.maximum(longest * (1.0 - spread / 2.0), 1.0))
-        kept = self._numbers("prompts", _PROMPTS, self.server)
-        self._set(_PROMPTS, np.where(isl % _THOUSAND == 0, kept, 0))
+            self._set_input(key, np.maximum(longest * (1.0 - spread / 2.0), 1.0))
+        cached_prompts = self._numbers("prompts", _PROMPTS, self.server)
+        self._set_input(_PROMPTS, np.where(isl % _THOUSAND == 0, cached_prompts, 0))
 
     def _lengths(self, name: str) -> Floats:
-        """Return lengths of requests [tokens], 1 where a row says none; raises InputError."""
-        there, found = self.file.filled(name), self.file.numbers(name)
+        """Return lengths of requests [tokens], 1 for empty cells; raises InputError."""
+        is_filled, lengths = self.file.filled(name), self.file.numbers(name)
         self.file.refuse(
-            name, there & ~((found >= 1.0) & (found <= _LONGEST)), "tokens, at least 1, as a number"
+            name, is_filled & ~((lengths >= 1.0) & (lengths <= _LONGEST)), "tokens, at least 1, as a number"
         )
         key = self.keys_of_columns[name]
         missing = f"{name} is not said: expected a cell, or {key}=VALUE for all rows"
-        self._leave(~there, missing, key, "serve.lengths")
-        return np.where(there, found, 1.0)
+        self._skip_rows(~is_filled, missing, key, "serve.lengths")
+        return np.where(is_filled, lengths, 1.0)
 
     def _numbers(self, table: str, key: str, names: NDArray[Any]) -> NDArray[Any]:
-        """Return what a table has for names, 0 for those that it has not; raises InputError for no number.
+        """Return the numbers of a table for names, 0 for missing names; raises InputError for other values.
 
         key: the input that the numbers are for.
         """
@@ -172,64 +178,64 @@ class ServedPoints(SystemRuns):
                 raise InputError(f"{self.section}.{table}.{name}", text, error.allowed) from None
         return np.array([known.get(name, 0) for name in names])
 
-    # --- how it is predicted
+    # --- prediction
 
     def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
-        """Plan as systems are; raises InputError, also for what serves no requests."""
-        serve = self.said.get("serve", _MODES[0])
+        """Plan as for systems; raises InputError, also for modes without requests."""
+        serve = self.command_line.get("serve", _MODES[0])
         if serve in composer.choices("serve") and serve not in _MODES:
             allowed = f"{one_of(_MODES)}, which serve the requests of a file of {self.name}"
             raise InputError("serve", serve, allowed, composer.origin_of_overrides)
         return super().plan(composer, overrides, parsed)
 
     def _choices(self, row: int) -> dict[str, str]:
-        """Return the choice in each group that a row stands for."""
+        """Return the choice of a row in each group."""
         return {
             "serve": _MODES[0], "server": self.tables["servers"].get(self.server[row], ""),
             "model": self.tables["models"].get(self.family[row], ""), **super()._choices(row),
         }  # fmt: skip
 
-    def adjusted(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
-        """Return inputs of rows; what a chip does not multiply in turns into bf16 on its way to the units.
+    def adjust_inputs(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
+        """Return inputs of rows; data types that a chip does not multiply in become bf16.
 
-        A type that the command line gives, or a column of its key, stays.
+        A type that the command line or a column of its key sets is kept.
         """
-        own = inputs[_DTYPE]
-        has = np.zeros(own.size, dtype=np.bool_)
-        for name in np.unique(own).tolist():
-            has |= (own == name) & (inputs.get(f"chip.rate.{name}", np.zeros(own.size)) > 0.0)
-        stays = has | self._is_fixed(_DTYPE)[rows] | (_DTYPE in self.said)
-        return dict(inputs) | {_DTYPE: np.where(stays, own, "bf16")}
+        dtype = inputs[_DTYPE]
+        is_supported = np.zeros(dtype.size, dtype=np.bool_)
+        for name in np.unique(dtype).tolist():
+            is_supported |= (dtype == name) & (inputs.get(f"chip.rate.{name}", np.zeros(dtype.size)) > 0.0)
+        is_kept = is_supported | self._is_overridden(_DTYPE)[rows] | (_DTYPE in self.command_line)
+        return dict(inputs) | {_DTYPE: np.where(is_kept, dtype, "bf16")}
 
-    def predicted(self, rows: Ints, inputs: Columns) -> PredictedRows:
-        """Predict rows, both times of a line by one point; raises InputError."""
-        _, first, place = np.unique(self.file.line[rows], return_index=True, return_inverse=True)
+    def predict_batch(self, rows: Ints, inputs: Columns) -> PredictedRows:
+        """Predict rows, both times of a line by the same point; raises InputError."""
+        _, first, inverse = np.unique(self.file.line[rows], return_index=True, return_inverse=True)
         points = results_of_rows(take(inputs, first))
-        columns = {name: column[place] for name, column in points.items()}
+        columns = {name: column[inverse] for name, column in points.items()}
         is_first = self.part[rows] == TTFT
         if "ttft_s" not in columns:  # none of these points has a time
-            nothing = {"time_s": np.full(rows.size, np.nan), "bound_by": np.full(rows.size, "")}
-            return PredictedRows(rows, columns | nothing)
+            no_results = {"time_s": np.full(rows.size, np.nan), "bound_by": np.full(rows.size, "")}
+            return PredictedRows(rows, columns | no_results)
         columns["time_s"] = np.where(is_first, columns["ttft_s"], columns["tpot_s"])
         limits = columns["prefill_bound_by"], columns["decode_bound_by"]
         columns["bound_by"] = np.where(is_first, *limits)
         return PredictedRows(rows, columns)
 
     def notes_of_times(self) -> list[str]:
-        """Say what was assumed."""
-        unsaid: dict[str, Bools] = {
-            "attention_dp": self._count("attention_dp", 0) == 0,
-            "types of products": np.array(self._texts("gemm_quant_mode")) == "",
+        """Return a note on defaults."""
+        defaulted: dict[str, Bools] = {
+            "attention_dp": self._whole_numbers("attention_dp", 0) == 0,
+            "types of products": np.array(self._cells("gemm_quant_mode")) == "",
         }
-        said = [f"{name} of {rows.sum():,}" for name, rows in unsaid.items() if rows.any()]
-        return [f"unsaid, by default (docs/validation.md): {', '.join(said)} rows"] if said else []
+        counts = [f"{name} of {rows.sum():,}" for name, rows in defaulted.items() if rows.any()]
+        return [f"unsaid, by default (docs/validation.md): {', '.join(counts)} rows"] if counts else []
 
 
-def _type_of(said: str, published: str) -> str:
-    """Return the type of weights: where a file says a width alone, as published, with its scales."""
-    return published if not said or published.startswith(f"{said}_") else said
+def _weight_type(width: str, published: str) -> str:
+    """Return the type of weights: the published one, with its scales, where a file has only the width."""
+    return published if not width or published.startswith(f"{width}_") else width
 
 
-def _written(tensor: int, experts: int, ranks: int, stages: int) -> str:
+def _strategy_text(tensor: int, experts: int, ranks: int, stages: int) -> str:
     """Write a layout in the notation of strategies."""
     return str(Strategy(TENSOR, tp=tensor, ep=experts, dp=ranks, lp=stages))

@@ -1,7 +1,7 @@
-"""Training runs of language models: a row is a transformer, trained on a system with one layout.
+"""Training runs of language models: a row is a transformer, trained on a system with a layout.
 
-What a row leaves unsaid follows from what its framework does by itself, and from the family of its model, by
-the tables of conf/training.yaml; docs/validation.md lists the defaults.
+Defaults follow from the framework and the family of the model of a row, by the tables of conf/training.yaml;
+docs/validation.md lists them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _RATE = "chip.pinned.inter_Bps"
 _ZERO_KEY, _PATTERN, _SPLIT = "parallel.zero", "model.pattern", "parallel.split"
 _MOST = 1e6  # of a degree, and of devices
 _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
-"""What data parallelism of a name shares out: ZeRO's stage."""
+"""Name of a kind of data parallelism to the stage of ZeRO."""
 _CONTEXT = {"p2p": "ring", "a2a": "all_to_all"}
-"""Megatron-core's words for how context parallelism exchanges (cp_comm_type), and those of its input."""
+"""Megatron-core's words for exchanges of context parallelism (cp_comm_type), to the input's words."""
 OF_FILE = ("layers", "hidden", "dtype")
-"""Result columns that a row's own columns say."""
+"""Result columns that are columns of a file already."""
 OVERLAP, HIDDEN = "parallel.overlap", ("tensor", "context", "expert", "data", "pipeline")
-"""The section of what hides behind kernels, and the exchanges there."""
+"""The section of overlap, and its exchanges."""
 STRUCTURE = {
     "head_dim": "model.head_dim", "pattern": "model.pattern", "shared_experts": "model.shared_experts",
     "n_shared_experts": "model.shared_experts", "kv_lora_rank": "model.latent",
@@ -52,10 +52,10 @@ STRUCTURE = {
 }  # fmt: skip
 """Columns of a model's structure, those of config.json by its names (Hugging Face's transformers)."""
 FIRST_DENSE = ("first_k_dense", "first_k_dense_replace")
-"""Columns of how many layers are dense, before those with experts; the second by config.json's name."""
+"""Columns of the number of dense layers before layers with experts; the second by config.json's name."""
 _OF_A_MODEL = ("hidden", "layers", "heads")
-"""Columns that need not say what a model says that the command line, or a config.json, describes."""
-_VIRTUAL = "virtual stages"  # of a strategy: no key, but what two columns say
+"""Columns that may be empty where the command line or a config.json describes the model."""
+_VIRTUAL = "virtual stages"  # of a strategy: no key, but the meaning of two columns
 _BILLIONS = np.array([0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0])  # of parameters, at least
 _REVISION = re.compile(r"@[0-9a-f]{7,}|\s*\([^()]*\)")
 _WORD = re.compile(r"[a-z0-9_]+")
@@ -86,110 +86,113 @@ class TrainingRuns(SystemRuns):
         *keys_of_columns,
     )  # fmt: skip
     times: ClassVar[Mapping[str, str]] = {"time_s": "", "iter_time_s": ""}
-    named_by = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
-    by = ("device", "origin", "library", "family", "billions", "dtype", "complete")
+    naming_keys = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
+    error_groups = ("device", "origin", "library", "family", "billions", "dtype", "complete")
     section = "training"
-    tabled = ("devices", "networks", "frameworks", "families", "selective")
+    alias_tables = ("devices", "networks", "frameworks", "families", "selective")
     groups = ("framework", "model")
     not_fitted = "a file of kernels; the time of a training run depends on a whole system"
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
-        """Read what every row says; raises InputError for a cell that cannot be read."""
+        """Read every row; raises InputError for a cell that cannot be read."""
         super().__init__(rows, options)
         for name in (*self.needed[:-2], "gpus"):
             key = self.inputs_of_columns[name]
-            missing = ~self._there(key)
+            missing = ~self._is_set(key)
             missing &= ~self.has_model | (name not in _OF_A_MODEL)
-            self._leave(missing, f"{name} is not said: expected a cell, or {key}=VALUE for all rows")
+            self._skip_rows(missing, f"{name} is not said: expected a cell, or {key}=VALUE for all rows")
         self._read_names()
         self._read_model()
         self._read_layout()
 
     def _keys_of_columns(self) -> dict[str, str]:
-        """Return what each column sets but `ffn`, which is of an expert where there are several."""
+        """Return the key that each column sets, except for `ffn`, which is an expert's width in mixtures."""
         return {name: key for name, key in super()._keys_of_columns().items() if name != "ffn"}
 
     def _degree(self, *names: str) -> Ints:
-        """Return the degrees in columns of the same meaning, 0 where they say nothing."""
-        found = np.zeros(self.rows, dtype=np.int64)
+        """Return the degrees in columns of the same meaning, 0 for empty cells."""
+        degrees = np.zeros(self.rows, dtype=np.int64)
         for name in filter(self.file.columns.__contains__, names):
-            there = self.file.filled(name)
-            found[there] = self.file.take(there).whole_numbers(name, 1, _MOST)
-        return found
+            is_filled = self.file.filled(name)
+            degrees[is_filled] = self.file.take(is_filled).whole_numbers(name, 1, _MOST)
+        return degrees
 
     def _read_layout(self) -> None:
-        """Read the strategy and what goes with it; raises InputError."""
-        experts = (self._values("model.experts") > 1) | (self.has_model & ~self._there("model.experts"))
-        said = {name: self._degree(name) for name in ("tp", "pp", "cp", "ep")}
-        said["vp"] = self._degree("vp", "interleave")
-        tp, pp, cp = (np.maximum(said[name], 1) for name in ("tp", "pp", "cp"))
-        vp = np.where(pp > 1, np.maximum(said["vp"], 1), 1)
-        ep = np.where(experts, np.maximum(said["ep"], 1), 1)
+        """Read the strategy and related inputs; raises InputError."""
+        experts = (self._values("model.experts") > 1) | (self.has_model & ~self._is_set("model.experts"))
+        degrees = {name: self._degree(name) for name in ("tp", "pp", "cp", "ep")}
+        degrees["vp"] = self._degree("vp", "interleave")
+        tp, pp, cp = (np.maximum(degrees[name], 1) for name in ("tp", "pp", "cp"))
+        vp = np.where(pp > 1, np.maximum(degrees["vp"], 1), 1)
+        ep = np.where(experts, np.maximum(degrees["ep"], 1), 1)
         gpus = self._values("system.devices")
         dp = np.maximum(gpus // (tp * pp * cp), 1)
-        self._leave(gpus != tp * pp * cp * dp, "tp x pp x cp does not divide gpus", "parallel.strategy")
-        self._set("parallel.strategy", np.array(list(map(_strategy, tp, cp, ep, dp, pp, vp))))
+        self._skip_rows(gpus != tp * pp * cp * dp, "tp x pp x cp does not divide gpus", "parallel.strategy")
+        self._set_input("parallel.strategy", np.array(list(map(_strategy, tp, cp, ep, dp, pp, vp))))
         # more experts' ranks than data parallelism has: TP's are among them (expert_tensor_parallel_size 1)
-        self._set("parallel.expert_tensor", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
+        self._set_input("parallel.expert_tensor", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
         self._read_word("dp_kind", _ZERO_KEY, _ZERO)
         self._read_word("cp_comm_type", "parallel.context", _CONTEXT, whole=True)
         self._read_overlap()
         self._read_recomputation()
-        said_of_chunks, said_of_experts = (pp == 1) | (said["vp"] > 0), ~experts | (said["ep"] > 0)
+        has_chunks, has_expert_degree = (pp == 1) | (degrees["vp"] > 0), ~experts | (degrees["ep"] > 0)
         self.complete: Bools = (
-            (said["tp"] > 0) & (said["pp"] > 0) & said_of_chunks & said_of_experts
-            & self._there("parallel.microbatch") & self._there(_RECOMPUTE)
+            (degrees["tp"] > 0) & (degrees["pp"] > 0) & has_chunks & has_expert_degree
+            & self._is_set("parallel.microbatch") & self._is_set(_RECOMPUTE)
         )  # fmt: skip
-        """Whether a row says all of its layout that matters most."""
+        """Whether a row sets the most important parts of its layout."""
 
     def _read_recomputation(self) -> None:
-        """Read what is computed again, which libraries mean differently."""
+        """Read the recomputation, whose words differ between libraries."""
         self._read_word("recompute", _RECOMPUTE)
-        said, there = self.inputs[_RECOMPUTE]
+        words, is_set = self.inputs[_RECOMPUTE]
         selective = self.tables["selective"]
-        means = np.array(
-            [selective.get(name, "selective") for name in self._named("selective", self.framework.tolist())]
+        meanings = np.array(
+            [
+                selective.get(name, "selective")
+                for name in self._match_names("selective", self.framework.tolist())
+            ]
         )
-        is_own = (said == "selective") & ~self._is_fixed(_RECOMPUTE)
-        self.half: Bools = is_own & (means == "half")
-        """Whether half of the layers of a row are computed again."""
-        own = np.where(self.half, "selective", means)  # until the layers are known
-        self._set(_RECOMPUTE, np.where(is_own, own, said.astype(np.str_)), there)
+        is_selective = (words == "selective") & ~self._is_overridden(_RECOMPUTE)
+        self.recomputes_half: Bools = is_selective & (meanings == "half")
+        """Whether half of the layers of a row are recomputed."""
+        resolved = np.where(self.recomputes_half, "selective", meanings)  # until the layers are known
+        self._set_input(_RECOMPUTE, np.where(is_selective, resolved, words.astype(np.str_)), is_set)
 
     def _read_overlap(self) -> None:
-        """Read which exchanges hide behind kernels: those of a list, none or all; the others do not."""
+        """Read which exchanges overlap with kernels: those of a list, none or all."""
         known = f"none, all, or some of {' '.join(HIDDEN)}"
         for name in HIDDEN:
             key = f"{OVERLAP}.{name}"
-            self._read_cells("overlap", key, partial(_hides, name), known)
+            self._read_words("overlap", key, partial(_is_hidden, name), known)
 
     def _read_model(self) -> None:
-        """Read what the family of a model does not say; raises InputError."""
-        experts, ffn = self._values("model.experts") > 1, self.own.get("model.ffn")
-        width = np.where(ffn.there, ffn.values, 0) if ffn is not None else np.zeros(self.rows, np.int64)
-        self.ungated = width == 4 * self._values("model.hidden")
-        # 0 stands for what is usual; of a model that is chosen, what it says stays
-        said = ~self.has_model | self._there("model.kv_heads")
-        self._set("model.kv_heads", self._values("model.kv_heads"), said)
+        """Read inputs of the model that its family does not set; raises InputError."""
+        experts, ffn = self._values("model.experts") > 1, self.own_inputs.get("model.ffn")
+        width = np.where(ffn.is_set, ffn.values, 0) if ffn is not None else np.zeros(self.rows, np.int64)
+        self.has_ungated_ffn = width == 4 * self._values("model.hidden")
+        # 0 stands for the default; the value of a chosen model is kept
+        is_set = ~self.has_model | self._is_set("model.kv_heads")
+        self._set_input("model.kv_heads", self._values("model.kv_heads"), is_set)
         self.inputs.pop("model.ffn", None)
-        self._set("model.ffn", width, ~experts & (~self.has_model | (width > 0)))
-        self._set("model.expert_ffn", width, experts & (width > 0))
-        self._set("model.positions", self._values("model.sequence"), self._there("model.sequence"))
+        self._set_input("model.ffn", width, ~experts & (~self.has_model | (width > 0)))
+        self._set_input("model.expert_ffn", width, experts & (width > 0))
+        self._set_input("model.positions", self._values("model.sequence"), self._is_set("model.sequence"))
         self._read_first_dense()
         self._read_word("dtype", "model.dtype")
         self._read_word("attention_kernel", "model.attention_kernel")
 
     def _read_first_dense(self) -> None:
-        """Read how many layers are dense before those with experts; -1 where a row does not say."""
+        """Read the number of dense layers before layers with experts; -1 for empty cells."""
         self.first_dense = np.full(self.rows, -1, dtype=np.int64)
         for name in filter(self.file.columns.__contains__, FIRST_DENSE):
-            there = self.file.filled(name)
-            self.first_dense[there] = self.file.take(there).whole_numbers(name, 0, MOST_LAYERS)
+            is_filled = self.file.filled(name)
+            self.first_dense[is_filled] = self.file.take(is_filled).whole_numbers(name, 0, MOST_LAYERS)
 
     def _read_word(
         self, column: str, key: str, meanings: Mapping[str, Scalar] | None = None, whole: bool = False
     ) -> None:
-        """Let the first word of a cell, or all of it, set an input; rows of unknown words are left out."""
+        """Set an input by the first word of a cell, or its whole text; rows of unknown words are skipped."""
 
         def read(text: str) -> Scalar:
             (word, *_) = (text.lower(),) if whole else (*_WORD.findall(text.lower()), "")
@@ -197,12 +200,12 @@ class TrainingRuns(SystemRuns):
 
         known = find_input(key)
         assert known is not None, key
-        self._read_cells(column, key, read, one_of(meanings) if meanings else known.allowed())
+        self._read_words(column, key, read, one_of(meanings) if meanings else known.allowed())
 
     def _read_names(self) -> None:
-        """Look up what the texts of a row stand for."""
+        """Look up the names in the texts of a row."""
         texts = {
-            name: self._texts(name) for name in ("framework", "year", "source", "model", "interconnect_note")
+            name: self._cells(name) for name in ("framework", "year", "source", "model", "interconnect_note")
         }
         dated = [
             f"{framework or source} {year or ' '.join(_YEAR.findall(source))}"
@@ -210,77 +213,80 @@ class TrainingRuns(SystemRuns):
                 texts["framework"], texts["year"], texts["source"], strict=True
             )
         ]
-        self.framework = self._named("frameworks", dated)
-        self.family = self._named("families", texts["model"])
-        self.origin = np.array([_REVISION.sub("", source)[:60] for source in texts["source"]], dtype=object)
-        known = self.tables["networks"]
-        networks = self._named("networks", texts["interconnect_note"])
-        rates = [convert(_RATE, known[name]) if name else 0.0 for name in networks]
-        self._set(_RATE, np.array(rates), networks != "")
+        self.framework = self._match_names("frameworks", dated)
+        self.family = self._match_names("families", texts["model"])
+        self.source = np.array([_REVISION.sub("", source)[:60] for source in texts["source"]], dtype=object)
+        rates_of_networks = self.tables["networks"]
+        networks = self._match_names("networks", texts["interconnect_note"])
+        rates = [convert(_RATE, rates_of_networks[name]) if name else 0.0 for name in networks]
+        self._set_input(_RATE, np.array(rates), networks != "")
 
     def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
-        """Plan as systems are, and say for which framework each row was taken; raises InputError."""
-        rows = (str(self.said.get("framework", self._choices(row)["framework"])) for row in range(self.rows))
+        """Plan as for systems, and keep the chosen framework of each row; raises InputError."""
+        rows = (
+            str(self.command_line.get("framework", self._choices(row)["framework"]))
+            for row in range(self.rows)
+        )
         self.library = np.array(list(rows), dtype=object)
         return super().plan(composer, overrides, parsed)
 
     def _choices(self, row: int) -> dict[str, str]:
-        """Return the choice in each group that a row stands for."""
+        """Return the choice of a row in each group."""
         frameworks, families = self.tables["frameworks"], self.tables["families"]
-        unknown = "gpt3_175b" if self.ungated[row] else "transformer"
+        unknown = "gpt3_175b" if self.has_ungated_ffn[row] else "transformer"
         return {
             "model": families.get(self.family[row], unknown), **super()._choices(row),
             "framework": frameworks.get(self.framework[row], "none"),
         }  # fmt: skip
 
-    def adjusted(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
-        """Return inputs of rows with what follows from the family and the layers."""
+    def adjust_inputs(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
+        """Return inputs of rows, adjusted by the family and the layers."""
         layers, experts = inputs["model.layers"], inputs["model.experts"]
         pattern = np.where((experts > 1) & (composed["model.experts"] == 0), "experts", inputs[_PATTERN])
-        first = zip(self.first_dense[rows].tolist(), layers.tolist(), pattern, strict=True)
-        pattern = np.array([_pattern(*each) for each in first])
-        chunks = _chunks(inputs["parallel.strategy"])
-        uneven = ~divides(chunks.of_all, layers) & (chunks.of_stage == 1)
+        layers_of_rows = zip(self.first_dense[rows].tolist(), layers.tolist(), pattern, strict=True)
+        pattern = np.array([_pattern(*row_layers) for row_layers in layers_of_rows])
+        chunks = _chunks_of(inputs["parallel.strategy"])
+        is_uneven = ~divides(chunks.of_all, layers) & (chunks.of_stage == 1)
         half = np.maximum(-(-layers // chunks.of_all) // 2, 1).astype(np.str_)
-        follows = {
-            _PATTERN: np.where(self._there(_PATTERN)[rows], inputs[_PATTERN], pattern),
-            _SPLIT: np.where(uneven, BALANCED, inputs[_SPLIT]),
-            _RECOMPUTE: np.where(self.half[rows], half, inputs[_RECOMPUTE]),
+        adjusted = {
+            _PATTERN: np.where(self._is_set(_PATTERN)[rows], inputs[_PATTERN], pattern),
+            _SPLIT: np.where(is_uneven, BALANCED, inputs[_SPLIT]),
+            _RECOMPUTE: np.where(self.recomputes_half[rows], half, inputs[_RECOMPUTE]),
         }
-        fixed = {key: self._is_fixed(key)[rows] | (key in self.said) for key in follows}
+        is_overridden = {key: self._is_overridden(key)[rows] | (key in self.command_line) for key in adjusted}
         return {**inputs, **{
-            key: np.where(fixed[key], inputs[key], values) for key, values in follows.items()
+            key: np.where(is_overridden[key], inputs[key], values) for key, values in adjusted.items()
         }}  # fmt: skip
 
-    def predicted(self, rows: Ints, inputs: Columns) -> PredictedRows:
-        """Predict rows of one call of the model; raises InputError."""
+    def predict_batch(self, rows: Ints, inputs: Columns) -> PredictedRows:
+        """Predict rows in one call of the model; raises InputError."""
         results = results_of_rows(inputs)
-        weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
-        size = _BILLIONS[np.searchsorted(_BILLIONS, weights / 1e9, side="right") - 1]
-        own = {"billions": np.where(np.isnan(weights), np.nan, size)}
-        others = {name: column for name, column in results.items() if name not in OF_FILE}
-        return PredictedRows(rows, others | own | self.about(rows))
+        num_weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
+        size_class = _BILLIONS[np.searchsorted(_BILLIONS, num_weights / 1e9, side="right") - 1]
+        billions = {"billions": np.where(np.isnan(num_weights), np.nan, size_class)}
+        result_columns = {name: column for name, column in results.items() if name not in OF_FILE}
+        return PredictedRows(rows, result_columns | billions | self.row_columns(rows))
 
-    def about(self, rows: Ints) -> Columns:
-        """Return what rows were taken for."""
+    def row_columns(self, rows: Ints) -> Columns:
+        """Return the interpretation of rows."""
         return {
             "complete": self.complete[rows], "library": self.library[rows], "family": self.family[rows],
-            "origin": self.origin[rows],
+            "origin": self.source[rows],
         }  # fmt: skip
 
     def notes_of_times(self) -> list[str]:
-        """Say what was assumed."""
-        unsaid = {
-            "micro-batch": ~self._there("parallel.microbatch"),
-            "recomputation": ~self._there(_RECOMPUTE),
-            "data parallelism": ~self._there("parallel.zero"),
+        """Return notes on defaults."""
+        defaulted = {
+            "micro-batch": ~self._is_set("parallel.microbatch"),
+            "recomputation": ~self._is_set(_RECOMPUTE),
+            "data parallelism": ~self._is_set("parallel.zero"),
             "framework": self.framework == "", "family": self.family == "",
         }  # fmt: skip
-        said = [f"{name} of {rows.sum():,}" for name, rows in unsaid.items() if rows.any()]
-        whole = f"complete layouts: {self.complete.sum():,} of {self.rows:,} rows"
+        counts = [f"{name} of {rows.sum():,}" for name, rows in defaulted.items() if rows.any()]
+        complete = f"complete layouts: {self.complete.sum():,} of {self.rows:,} rows"
         return [
-            whole,
-            *([f"unsaid, by default (docs/validation.md): {', '.join(said)} rows"] if said else []),
+            complete,
+            *([f"unsaid, by default (docs/validation.md): {', '.join(counts)} rows"] if counts else []),
         ]
 
 
@@ -289,8 +295,8 @@ def _strategy(tp: int, cp: int, ep: int, dp: int, pp: int, vp: int) -> str:
     return str(Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, lp=pp, chunks=vp))
 
 
-def _hides(name: str, text: str) -> bool:
-    """Say whether an exchange is among those of a list; raises KeyError for a list with others."""
+def _is_hidden(name: str, text: str) -> bool:
+    """Say whether an exchange is in a list; raises KeyError for unknown words."""
     words = _WORD.findall(text.lower())
     if words in (["none"], ["all"]):
         return words == ["all"]
@@ -299,23 +305,23 @@ def _hides(name: str, text: str) -> bool:
     return name in words
 
 
-def _pattern(first_dense: int, layers: int, otherwise: str) -> str:
-    """Return the pattern of a model that says how many layers are dense, before those with experts."""
+def _pattern(first_dense: int, layers: int, default: str) -> str:
+    """Return the pattern of a model by its number of dense layers, before those with experts."""
     if first_dense < 0:
-        return otherwise
+        return default
     rest = layers - first_dense
     return "experts" if first_dense == 0 else f"{first_dense}*dense, {rest}*experts" if rest > 0 else "dense"
 
 
 class _Chunks(NamedTuple):
-    """How many chunks of layers strategies make; shape (rows,)."""
+    """Numbers of chunks of layers of strategies; shape (rows,)."""
 
     of_all: Ints
     of_stage: Ints
 
 
-def _chunks(strategies: NDArray[Any]) -> _Chunks:
-    """Return the chunks of strategies, 1 of those that are chosen later, or cannot be read."""
+def _chunks_of(strategies: NDArray[Any]) -> _Chunks:
+    """Return the chunks of strategies, 1 for `auto` and invalid texts."""
     known: dict[str, tuple[int, int]] = {}
     for text in dict.fromkeys(strategies.tolist()):
         try:

@@ -9,8 +9,8 @@ import numpy as np
 from fastflow.analysis.search.optimizers.design_space import Space, fit, random_designs
 from fastflow.core.tables import Floats
 
-SPREAD = 0.1  # of the first generation, in roots of shares
-STALE = 30  # generations without a gain after which a search has converged
+SIGMA = 0.1  # of the first generation, in roots of shares
+MOST_GENERATIONS_WITHOUT_GAIN = 30  # generations without a gain after which a search has converged
 GAIN = 1e-4  # of a score, a logarithm
 LARGEST = 100  # population; a restart doubles it up to here
 
@@ -20,32 +20,32 @@ class Evolution:
 
     A share is the square of a coordinate, and a budget that is overdrawn is scaled back: shares of 0 and
     slack are then ordinary points, and no design has to be repaired. Only the order of the scores counts,
-    so cliffs between regions do no harm. What has converged starts again from a random design, with twice
+    so cliffs between regions do no harm. A converged search restarts from a random design, with twice
     the population (A. Auger and N. Hansen, CEC 2005).
     """
 
-    def __init__(self, space: Space, start: Floats, seed: int, spread: float = SPREAD) -> None:
-        """Begin at a design, shape (|W|,); spread: of the first generation, in roots of shares."""
-        self._space, self._seed, self._spread = space, seed, spread
+    def __init__(self, space: Space, start: Floats, seed: int, sigma: float = SIGMA) -> None:
+        """Begin at a design, shape (|W|,); sigma: of the first generation, in roots of shares."""
+        self._space, self._seed, self._sigma = space, seed, sigma
         self.restarts = 0
         self._begin(start, None)
 
     def _begin(self, start: Floats, population: int | None) -> None:
-        from cmaes import CMA  # here: it loads SciPy where there is one, which takes a second
+        from cmaes import CMA  # here: it may load SciPy, which takes a second
 
         seed = int(np.random.SeedSequence((self._seed, self.restarts)).generate_state(1)[0])
         roots = np.sqrt(start)
-        self._search = CMA(mean=roots, sigma=self._spread, seed=seed, population_size=population)
+        self._search = CMA(mean=roots, sigma=self._sigma, seed=seed, population_size=population)
         self._roots = self._draw()
         self._roots[0] = roots  # the start itself
-        self._lowest, self._stale = np.inf, 0
+        self._best_score, self._generations_without_gain = np.inf, 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all of it for another process: what CMA itself hands over lacks its random numbers."""
+        """Return the whole state for another process: CMA's own pickle lacks its random numbers."""
         return vars(self) | {"_search": vars(self._search)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Go on as where it came from."""
+        """Restore the state."""
         from cmaes import CMA
 
         search = CMA.__new__(CMA)
@@ -62,10 +62,10 @@ class Evolution:
     def tell(self, score: Floats) -> None:
         """Take the generation's scores, shape (population,), lower is better."""
         self._search.tell(list(zip(self._roots, score.tolist(), strict=True)))
-        gained = score.min() < self._lowest - GAIN
-        self._lowest = score.min() if gained else self._lowest
-        self._stale = 0 if gained else self._stale + 1
-        if self._stale > STALE or self._search.should_stop():
+        has_gained = score.min() < self._best_score - GAIN
+        self._best_score = score.min() if has_gained else self._best_score
+        self._generations_without_gain = 0 if has_gained else self._generations_without_gain + 1
+        if self._generations_without_gain > MOST_GENERATIONS_WITHOUT_GAIN or self._search.should_stop():
             self.restarts += 1
             start = random_designs(1, self._space, (self._seed, self.restarts))[0]
             self._begin(start, min(2 * self._search.population_size, LARGEST))

@@ -1,7 +1,7 @@
 """The design space: the shares of area, power and perimeter that every component gets (Section 7).
 
 A *design* is the vector W of Section 7, of shape (|W|,). The shares of a budget are not negative and
-sum to at most 1; what they leave is slack, and part of the space.
+sum to at most 1; the remainder is slack, and part of the space.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def space_of(inputs: Inputs) -> Space:
 
 
 def sums(designs: Floats, space: Space) -> Floats:
-    """Return what the shares of each budget sum to, shape (designs, budgets)."""
+    """Return the sums of the shares of each budget, shape (designs, budgets)."""
     total = np.zeros((len(designs), space.budget.max() + 1))
     for share, budget in enumerate(
         space.budget.tolist()
@@ -65,9 +65,9 @@ def with_slack(space: Space) -> Space:
 
 
 def random_designs(count: int, space: Space, seed: int | Sequence[int]) -> Floats:
-    """Draw designs uniformly from those without slack, shape (count, |W|).
+    """Draw uniform designs without slack, shape (count, |W|).
 
-    The first designs of a longer draw with the same seed are those of a shorter one.
+    Of the same seed, a shorter draw is the beginning of a longer draw.
     """
     draws = np.random.default_rng(seed).exponential(size=(count, space.budget.size))
     return fill(draws, space)

@@ -23,8 +23,8 @@ class Gradient:
 
     The norm is the sum of a budget's shares, as in the authors' program, so that designs have no slack;
     a difference is taken of the design that is scaled back into its budgets. Where a share does not
-    change the score, its next difference is twice as wide. Where no share does and none can be wider,
-    the search has converged, and starts again from a random design.
+    change the score, its next difference is twice as wide. Where no share does and no difference can be
+    wider, the search has converged, and restarts from a random design.
     """
 
     def __init__(self, space: Space, start: Floats, seed: int) -> None:
@@ -34,24 +34,26 @@ class Gradient:
 
     def _begin(self, start: Floats) -> None:
         self._design = self._average = start.copy()
-        self._relative = np.full(start.size, DIFFERENCE)
+        self._relative_difference = np.full(start.size, DIFFERENCE)
 
     def ask(self) -> Floats:
-        """Return the design and, for every share, the one in which it is larger; (1 + |W|, |W|)."""
-        self._step = np.maximum(self._relative * self._design, LEAST)
+        """Return the design and, for every share, a design with a larger share; (1 + |W|, |W|)."""
+        self._step = np.maximum(self._relative_difference * self._design, LEAST)
         larger = fit(self._design + np.diag(self._step), self._space)
         return np.vstack([self._design, larger])
 
     def tell(self, score: Floats) -> None:
         """Take the step; score: shape (1 + |W|,), lower is better."""
         difference = score[1:] - score[0]
-        if not difference.any() and (self._relative >= WIDEST).all():
+        if not difference.any() and (self._relative_difference >= WIDEST).all():
             self._restarts += 1
             self._begin(random_designs(1, self._space, (self._seed, self._restarts))[0])
             return
-        self._relative = np.where(difference == 0.0, np.minimum(2.0 * self._relative, WIDEST), DIFFERENCE)
+        self._relative_difference = np.where(
+            difference == 0.0, np.minimum(2.0 * self._relative_difference, WIDEST), DIFFERENCE
+        )
         update = np.clip(RATE * difference / self._step, -CLIP, CLIP)
-        moved = self._design - update
-        norm = fill(np.abs(moved)[None], self._space)[0]
-        self._average = MEMORY * self._average + (1.0 - MEMORY) * np.copysign(norm, moved)
+        updated = self._design - update
+        norm = fill(np.abs(updated)[None], self._space)[0]
+        self._average = MEMORY * self._average + (1.0 - MEMORY) * np.copysign(norm, updated)
         self._design = project(self._average[None], self._space)[0]

@@ -15,7 +15,7 @@ from fastflow.core.tables import Floats
 
 
 class Method(Protocol):
-    """One start of one search. What it does follows from start, seed and scores alone."""
+    """One start of one search. It depends on start, seed and scores alone."""
 
     def ask(self) -> Floats:
         """Return the next step's designs, all within their budgets, shape (evaluations, |W|)."""
@@ -39,7 +39,7 @@ class Random:
         return designs
 
     def tell(self, score: Floats) -> None:
-        """Go on; the scores change nothing."""
+        """Count the step; the scores change nothing."""
         self._steps += 1
 
 
@@ -60,7 +60,7 @@ METHODS = {
 
 
 def make(name: str, space: Space, start: Floats, seed: int) -> Method:
-    """Return one start of a method; start: a design, shape (|W|,), taken to the nearest within the budgets.
+    """Return one start of a method; start: a design, shape (|W|,), projected onto the budgets.
 
     Raises InputError where the method is none of METHODS.
     """
@@ -69,8 +69,8 @@ def make(name: str, space: Space, start: Floats, seed: int) -> Method:
 
 def defaults(name: str) -> tuple[int, int]:
     """Return a method's default number of starts and steps. Raises InputError as `make`."""
-    found = _defaults_of(name)
-    return found.starts, found.steps
+    of_method = _defaults_of(name)
+    return of_method.starts, of_method.steps
 
 
 def _defaults_of(name: str) -> MethodDefaults:

@@ -1,10 +1,10 @@
 """The objective of a search: the iteration's time, energy or cost, products of these, or time by area (9.2).
 
-A design's *score* is what search methods see, lower is better and always finite:
+A design's *score* is the value that search methods minimize; it is always finite:
 - the logarithm of the objective where the design is feasible, so that a step is a relative change;
 - LACKS_MEMORY and more where the footprint exceeds the memory, though some breakdown could hold it;
 - NO_CHIP and more where a component stays empty, by how much the budgets fall short (4.3).
-So any feasible design beats any other, and what is not feasible still says which way is better.
+So any feasible design beats any other, and scores of infeasible designs still show the better direction.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ OBJECTIVES = {
 }
 """Each objective's unit: iteration time, energy of all devices, energy-delay product (Gonzalez and Horowitz,
 JSSC 31(9), 1996), time by the die area that the shares use (the inverse of performance per area), and, where
-a model serves, a device's time for a token (the inverse of its tokens per second) and the energy of one; what
-a device, its system, an iteration and a token cost, and time by what the system costs (the inverse of
+a model serves, a device's time for a token (the inverse of its tokens per second) and a token's energy; the
+costs of a device, its system, an iteration and a token, and time by the cost of the system (the inverse of
 performance per dollar)."""
 
 TIMES = {name: int("time" in name or name in ("edp", "iteration_usd", PER_TOKEN)) for name in OBJECTIVES}
-"""By which power of a time's error each objective errs."""
+"""The power of a time's error in the error of each objective."""
 
 LACKS_MEMORY, NO_CHIP = 100.0, 200.0  # above any logarithm of a time or an energy
 
 
 def with_designs(inputs: Inputs, designs: Floats, space: Space) -> Inputs:
-    """Return input columns with the shares of designs (points, shares) in place of their own."""
-    return dict(inputs) | {key: designs[:, place].copy() for place, key in enumerate(space.keys)}
+    """Return input columns with their shares replaced by those of designs (points, shares)."""
+    return dict(inputs) | {key: designs[:, index].copy() for index, key in enumerate(space.keys)}
 
 
 def measure(prediction: Prediction, objective: str) -> Floats:
@@ -87,8 +87,8 @@ def area_of(inputs: Inputs) -> Floats:
 def largest_memory(inputs: Inputs, space: Space) -> Floats:
     """Return the most main memory that any breakdown gives a device [B], shape (points,)."""
     points = inputs["chip.tdp"].size
-    all_of_it = np.array([float(key.endswith(".dram")) for key in space.keys])
-    chip = generate(with_designs(inputs, np.tile(all_of_it, (points, 1)), space))
+    all_to_dram = np.array([float(key.endswith(".dram")) for key in space.keys])
+    chip = generate(with_designs(inputs, np.tile(all_to_dram, (points, 1)), space))
     return chip.dram.capacity
 
 
@@ -97,9 +97,9 @@ def score(
 ) -> Floats:
     """Return the score of every point, shape (points,).
 
-    second: another objective; the score then is the weighted product of both, of which it has `weight`
-    (points,). holdable (points,): whether some breakdown has memory enough; where none has, memory does not
-    count. Every point's strategy must suit its system: only its breakdown may be at fault.
+    second: another objective; the score then is the weighted product of both, `weight` (points,) the second's
+    exponent. holdable (points,): whether some breakdown has enough memory; otherwise memory does not count.
+    Every point's strategy must suit its system: only its breakdown may be at fault.
     """
     value = np.log(measure(prediction, objective))
     if second is not None:
@@ -109,9 +109,9 @@ def score(
     if lacks.any():
         short = take(dict(prediction.inputs), timed[lacks])
         value[timed[lacks]] = LACKS_MEMORY + devices_short(short, prediction.footprint.total[lacks])
-    untimed: Ints = np.flatnonzero(np.isnan(value))
-    if untimed.size:
-        value[untimed] = NO_CHIP + shortage(take(dict(prediction.inputs), untimed))
+    no_time: Ints = np.flatnonzero(np.isnan(value))
+    if no_time.size:
+        value[no_time] = NO_CHIP + shortage(take(dict(prediction.inputs), no_time))
     return value
 
 

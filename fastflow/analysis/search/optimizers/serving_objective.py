@@ -1,8 +1,8 @@
 """Objectives and scores of designs that serve; as of `objective`, lower is better and always finite.
 
-Between designs that serve as asked and those that make no chip lie those that are late (`serve.slo`) or do
-not carry their load, by how much, and those whose memory holds no cache of a request beside the weights, by
-the memory that they lack.
+Scores from best to worst: designs that meet their load and `serve.slo`; late or overloaded designs, by how
+much; designs without memory for the cache of a request besides the weights, by the missing memory; designs
+that make no chip.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from fastflow.performance.serving.predict import Served
 from fastflow.performance.serving.slo import slo_excess
 from fastflow.physics.hardware.budget_deficit import shortage
 
-_WITHOUT_CACHE = 20.0  # above LACKS_MEMORY: a design that is so many e-folds late is still nearer
+_WITHOUT_CACHE = 20.0  # above LACKS_MEMORY: a design so many e-folds late is still better
 
 
 def measure_served(inputs: Inputs, served: Served, objective: str) -> Floats:
     """Return an objective of every point, in its unit; NaN without results, shape (points,)."""
-    columns, nothing = served.columns, np.full(served.reason.size, np.nan)
-    found = {name: columns.get(name, nothing) for name in ("time_s", "energy_J", *OF_TOKENS.values())}
-    time, energy = found["time_s"], found["energy_J"]
+    columns, missing = served.columns, np.full(served.reason.size, np.nan)
+    results = {name: columns.get(name, missing) for name in ("time_s", "energy_J", *OF_TOKENS.values())}
+    time, energy = results["time_s"], results["energy_J"]
     if objective == PER_DEVICE:
-        prompts = columns.get("prefill_tokens_per_s", nothing) / inputs["system.devices"]
-        rate = found[OF_TOKENS[PER_DEVICE]]
+        prompts = columns.get("prefill_tokens_per_s", missing) / inputs["system.devices"]
+        rate = results[OF_TOKENS[PER_DEVICE]]
         value: Floats = 1.0 / np.where(np.isnan(rate), prompts, rate)
     elif objective == PER_JOULE:
-        value = found[OF_TOKENS[PER_JOULE]]
+        value = results[OF_TOKENS[PER_JOULE]]
     elif objective == "time_area":
         value = time * area_of(inputs)
     elif objective == TIME_COST:
@@ -73,8 +73,8 @@ def score_served(
 
 
 def _needed(inputs: Inputs, columns: Columns) -> Floats:
-    """Return the memory that a device needs for weights and what it is to cache, a request at least [B]."""
+    """Return the memory that a device needs for weights and its cache, of a request at least [B]."""
     request = columns["kv_token_B"] * (inputs["serve.isl"] + inputs["serve.osl"])
     cached = columns.get("kv_B", np.full(request.size, np.nan))
-    whole: Floats = columns["weight_B"] + np.where(np.isnan(cached), request, np.maximum(cached, request))
-    return whole / inputs["server.memory"]
+    total: Floats = columns["weight_B"] + np.where(np.isnan(cached), request, np.maximum(cached, request))
+    return total / inputs["server.memory"]

@@ -23,14 +23,14 @@ def project(designs: Floats, space: Space) -> Floats:
 def _project(shares: Floats) -> Floats:
     """Project each row on one budget's simplex, its inside included.
 
-    The nearest point lies inside where the shares that are not negative sum to at most 1. Elsewhere it
-    lies on the face whose shares sum to 1, found by sorting (J. Duchi et al., ICML 2008, figure 1).
+    The nearest point is inside where the shares that are not negative sum to at most 1. Elsewhere it
+    is on the face whose shares sum to 1, found by sorting (J. Duchi et al., ICML 2008, figure 1).
     """
     clipped = np.maximum(shares, 0.0)
-    falling = -np.sort(-shares, axis=1)
+    descending = -np.sort(-shares, axis=1)
     # the threshold if the k largest shares stay positive; the last k that leaves the k-th above it holds
-    thresholds = (np.cumsum(falling, axis=1) - 1.0) / np.arange(1, shares.shape[1] + 1)
-    last = np.count_nonzero(falling > thresholds, axis=1) - 1
+    thresholds = (np.cumsum(descending, axis=1) - 1.0) / np.arange(1, shares.shape[1] + 1)
+    last = np.count_nonzero(descending > thresholds, axis=1) - 1
     threshold = np.take_along_axis(thresholds, np.maximum(last, 0)[:, None], axis=1)
     inside = clipped.sum(axis=1, keepdims=True) <= 1.0
     return np.where(inside, clipped, np.maximum(shares - threshold, 0.0))

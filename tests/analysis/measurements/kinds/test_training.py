@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import fastflow
-from fastflow.analysis.measurements.aliases import named
+from fastflow.analysis.measurements.aliases import match_name
 from fastflow.cli.commands.calibrate import main as calibrate
 from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.validate import main
@@ -73,7 +73,7 @@ def row_of(override, *others):
 )
 def test_a_text_has_the_longest_name_whose_words_begin_its_own(text, found):
     known = ("H100", "H100 96GB", "A100", "A100 40GB", "B200", "GB200", "H200", "H20")
-    assert named(text, known) == found
+    assert match_name(text, known) == found
 
 
 def test_every_name_of_the_tables_stands_for_a_choice_of_the_library():
