@@ -117,7 +117,7 @@ class Search(NamedTuple):
     def plot(self) -> Figure:
         """Draw the convergence of the search, and its front if it has one; a matplotlib Figure."""
         from fastflow.reporting.charts.search import draw
-        from fastflow.reporting.charts.style import styled
+        from fastflow.reporting.charts.style import figure_style
         from fastflow.reporting.terminal.ranking import labels_of
 
         axes = [
@@ -125,7 +125,7 @@ class Search(NamedTuple):
             for name in (self._options["objective"], self._options["pareto"])
             if name
         ]
-        with styled():
+        with figure_style():
             return draw(self.history, labels_of(list(map(str, self.history))), *axes)
 
 
@@ -172,10 +172,10 @@ class Validation(NamedTuple):
 
     def plot(self) -> Figure:
         """Draw predicted over measured times; a matplotlib Figure."""
-        from fastflow.reporting.charts.style import styled
+        from fastflow.reporting.charts.style import figure_style
         from fastflow.reporting.charts.validation import draw
 
-        with styled():
+        with figure_style():
             return draw(self.rows, self._title)
 
 
@@ -201,9 +201,9 @@ class Calibration(NamedTuple):
     def plot(self) -> Figure:
         """Draw the changes of scalars, and the errors before and after; a matplotlib Figure."""
         from fastflow.reporting.charts.calibration import draw
-        from fastflow.reporting.charts.style import styled
+        from fastflow.reporting.charts.style import figure_style
 
-        with styled():
+        with figure_style():
             return draw(self.scalars, self.errors)
 
 
@@ -229,9 +229,9 @@ class Sensitivity(sensitivity.Sensitivity):
     def plot(self) -> Figure:
         """Draw the effect of less or more of each figure; a matplotlib Figure."""
         from fastflow.reporting.charts.sensitivity import draw
-        from fastflow.reporting.charts.style import styled
+        from fastflow.reporting.charts.style import figure_style
 
-        with styled():
+        with figure_style():
             return draw(self.figures, self.objective, self.value)
 
 
@@ -262,9 +262,9 @@ class Backtest(backtest.Backtest):
     def plot(self) -> Figure:
         """Draw the gain of each generation, real and predicted; a matplotlib Figure."""
         from fastflow.reporting.charts.backtest import draw
-        from fastflow.reporting.charts.style import styled
+        from fastflow.reporting.charts.style import figure_style
 
-        with styled():
+        with figure_style():
             return draw(self.gains, self._known_chips)
 
 

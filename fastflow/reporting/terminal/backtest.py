@@ -10,7 +10,7 @@ from fastflow.analysis.backtest.generation_speedups import FORESIGHT, REAL
 from fastflow.analysis.backtest.options import Asked
 from fastflow.config.messages import counted
 from fastflow.core import units
-from fastflow.reporting.terminal.tables import Part, new_sheet, tell
+from fastflow.reporting.terminal.tables import Part, new_sheet, print_parts
 from fastflow.schema import find_result
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _TOLERANCE = 0.2  # what the field takes for a good prediction
 
 def show(backtest: Backtest, options: Asked) -> None:
     """Print the tables and the summary of a back-test."""
-    tell(parts(backtest, options.generations, options.known))
+    print_parts(parts(backtest, options.generations, options.known))
     if not len(backtest.files) and options.measurements is not None:
         print(f"No file of {options.measurements} has products, attention or experts of backtest.devices")
     print()

@@ -12,7 +12,7 @@ from fastflow.analysis.calibration.fitted_chip import FittedChip, error_frame, s
 from fastflow.analysis.calibration.robust_fit import AT_BOUND, NOT_DETERMINED
 from fastflow.config.messages import counted
 from fastflow.core import units
-from fastflow.reporting.terminal.tables import Part, console, new_sheet, records, tell
+from fastflow.reporting.terminal.tables import Part, console, new_sheet, print_parts, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,7 @@ def show(fitted: FittedChip) -> None:
         out.print(f"left out, since no time can be predicted: {counted(num_failed, 'row')}")
     if task.fitted.size < count["fitted"]:
         out.print(f"{task.fitted.size:,} of the {count['fitted']:,} rows to fit are used, drawn at random")
-    tell(parts(scalars, errors))
+    print_parts(parts(scalars, errors))
     out.print()
     print(summary(errors))
 

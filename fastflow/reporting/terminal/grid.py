@@ -211,9 +211,9 @@ def grid_assumptions(grid: Grid) -> list[str]:
 def _unused_arrival_lines(grid: Grid) -> Iterator[str]:
     """Yield a line on the arrival times of a file of requests that are not used."""
     if grid.served == ALL:
-        from fastflow.reporting.terminal.serving import unused_arrivals
+        from fastflow.reporting.terminal.serving import unused_arrival_lines
 
-        yield from unused_arrivals({key: column[0] for key, column in grid.first_inputs().items()})
+        yield from unused_arrival_lines({key: column[0] for key, column in grid.first_inputs().items()})
 
 
 def _advice_lines(grid: Grid, digest: Digest) -> Iterator[str]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from fastflow.core import units
 from fastflow.performance.accuracy.table import UNMEASURED
 from fastflow.physics.parallelism.strategy import parse
-from fastflow.reporting.terminal.wide_tables import Blocks
+from fastflow.reporting.terminal.wide_tables import WideTable
 from fastflow.schema import find_input, find_result
 from fastflow.schema.results import ASSUMPTIONS, BETWEEN, NO_EFFECT, TYPICAL
 
@@ -99,7 +99,7 @@ def assumptions_of(dataset: Dataset) -> list[str]:
 
 def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
     """Return an empty table; columns: names, and whether they hold numbers."""
-    sheet = Blocks(
+    sheet = WideTable(
         title=f"\n{title}",
         title_justify="left",
         title_style="bold",

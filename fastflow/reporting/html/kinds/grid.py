@@ -84,7 +84,7 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
     """Return the page of a grid; raises InputError."""
     names = dataset.schema.names
     serves = "tpot_s" in names and "bound_by" not in names
-    axes = overview.stored(dataset.texts("axes")) if dataset.about("axes") else []
+    axes = overview.stored_columns(dataset.texts("axes")) if dataset.about("axes") else []
     chosen = [name for name in (*axes, *CHOICES) if name in names]
     better = comparable_columns(names)
     notes = [name for name in ("reason", NO_EFFECT) if name in names]  # older datasets lack these
