@@ -1,7 +1,7 @@
 """The iteration of a point as a trace: the schedule of every pipeline stage (6.5).
 
 The format is Chrome's trace events as JSON, which ui.perfetto.dev opens: a process for each stage, with
-a track for its kernels and one for its port to each network.
+a track for its kernels and a track for its port to each network.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Details(NamedTuple):
 
 
 def trace_point(prediction: Prediction, point: int) -> list[Event]:
-    """Return the events of one point of a prediction; raises ValueError for one without a time."""
+    """Return the events of one point of a prediction; raises ValueError for a point without a time."""
     index = np.flatnonzero(prediction.timed == point)
     if not index.size:
         raise ValueError(f"point {point} has no time")

@@ -102,7 +102,7 @@ def test_parts_of_a_training_iteration(row):
             ("total", *of(row, "time_s")),
         ],
     )
-    parts = dict(training.parts_of(row))
+    parts = dict(training.time_parts(row))
     assert parts == {
         **{name.replace("_", " "): row[f"{name}_s"] for name in kernels},
         **{f"waits: {name}": row[f"{name}_wait_s"] for name in waits},
@@ -418,7 +418,7 @@ def test_bars_of_a_page_are_of_the_columns_that_their_labels_name():
 
 @pytest.mark.parametrize("serves", [False, True])
 def test_headlines_of_a_page_are_the_best_of_their_columns(monkeypatch, serves):
-    monkeypatch.setattr(grid, "_MOST_HEADLINES", 99)
+    monkeypatch.setattr(grid, "_MAX_HEADLINES", 99)
     names = ["tpot_s"] if serves else []
     frame = pd.DataFrame([trained(seed) | {"point": seed, "time_s": 7.0 + seed} for seed in range(5)])
     frame = frame[["point", "feasible", *dict.fromkeys(name for name, _ in BEST.values()), *names]]

@@ -108,7 +108,7 @@ def rank_strategies(*overrides: str, config_dir: Folder = None, **choices: Any) 
 def chances(
     *overrides: str, objective: str = "time_s", config_dir: Folder = None, **choices: Any
 ) -> pd.DataFrame:
-    """Say how likely each point is better than each other; see `fastflow.chances`."""
+    """Return the chance that each point is better than each other; see `fastflow.chances`."""
     from fastflow.analysis.pairwise import chances_of
     from fastflow.api.notebook.frames import Chances
 
@@ -206,7 +206,7 @@ def calibrate(
 def sensitivity(
     *overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any
 ) -> Sensitivity:
-    """Say which figures a result hangs on; see `fastflow.sensitivity`."""
+    """Return the sensitivity of a result to figures; see `fastflow.sensitivity`."""
     from fastflow.analysis.sensitivity.study import CONFIG, answered, question_of
     from fastflow.api.notebook.results import Sensitivity
     from fastflow.engine.dataset.kinds import SENSITIVITY

@@ -1,4 +1,4 @@
-"""Points of a grid in a notebook: one as a card, several as a table, and their figure."""
+"""Points of a grid in a notebook: a single point as a card, several as a table, and their figure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Points(_Frame):
 
     @property
     def plot(self) -> Any:
-        """Draw the figure of the points: `plot()`; with arguments, and as `plot.scatter`, pandas' own."""
+        """Draw the figure of the points: `plot()`; with arguments, and as `plot.scatter`, pandas' plot."""
         return _PointsPlot(self)
 
     def _repr_html_(self) -> str | None:
@@ -79,7 +79,7 @@ class _PointsPlot(PlotAccessor):
         self._frame = frame
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the figure of the points, a matplotlib Figure; with arguments what pandas draws."""
+        """Return the figure of the points, a matplotlib Figure; with arguments pandas' plot."""
         if args or kwargs or not has_all_columns(self._frame):
             return super().__call__(*args, **kwargs)
         return draw(self._frame)

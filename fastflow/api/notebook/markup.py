@@ -39,7 +39,7 @@ def card(headline: str, parts: Iterable[Part], more: Iterable[tuple[str, Iterabl
 
 
 def body(parts: Iterable[Part]) -> str:
-    """Return tables, and lines between them, as HTML; lines with labels as rows of one table."""
+    """Return tables, and lines between them, as HTML; lines with labels as rows of a table."""
     blocks, labelled_rows = [], []
     for part in [*parts, ""]:
         match = _LABELLED.fullmatch(part) if isinstance(part, str) else None

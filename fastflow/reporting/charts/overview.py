@@ -87,7 +87,7 @@ def choice_columns(names: Sequence[str]) -> list[str]:
 
 
 def best_first(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the points that have a time: feasible ones first, the fastest first."""
+    """Return the points with a time: feasible points first, the fastest first."""
     timed = frame[frame["time_s"].notna()]
     return timed.sort_values(["feasible", "time_s", "point"], ascending=[False, True, True])
 
@@ -103,7 +103,7 @@ def axes_of(frame: pd.DataFrame, axis_keys: Sequence[str] = ()) -> list[AxisSumm
 
 
 def _is_ordered(frame: pd.DataFrame, key: str) -> bool:
-    """Say whether the values of an axis come in an order."""
+    """Return whether the values of an axis have an order."""
     is_number = pd.api.types.is_numeric_dtype(frame[key]) and not pd.api.types.is_bool_dtype(frame[key])
     return key in _ORDERED or is_number
 
@@ -178,7 +178,7 @@ def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
     for index, axis in zip(count(), axes, strict=False):
         row, column = divmod(index, _ACROSS)
         shown = shown_of(axis)
-        panel_width = (_WIDTH - 0.95) / max(across, 2)  # one axis alone does not fill the sheet
+        panel_width = (_WIDTH - 0.95) / max(across, 2)  # a single axis does not fill the figure
         left, wide = 0.75 + column * panel_width, panel_width - 0.6
         base = height - _TOP - (row + 1) * _HEIGHT
         above, below = (

@@ -34,7 +34,7 @@ def columns_of(names: Sequence[str]) -> list[str]:
 
 
 def draw(frame: pd.DataFrame, labels: Sequence[str], objective: str, second: str = "") -> Figure:
-    """Draw the best objective over the designs scored, the best breakdown, and a front if there is one.
+    """Draw the best objective over the designs scored, the best breakdown, and the front if it exists.
 
     frame: a history in the order of scoring; labels: its columns that name candidates; objective, second:
     labels of their axes.
@@ -180,7 +180,7 @@ def _draw_convergence(
 
 
 def _draw_breakdowns(axes: Axes, baseline: pd.Series[Any], best: pd.Series[Any]) -> None:
-    """Draw every budget as a bar before the search and one after it."""
+    """Draw every budget as a bar before the search and a bar after it."""
     labels, labelled = [], set()
     for index, budget in enumerate(BUDGETS):
         keys = [str(key) for key in baseline.index if str(key).startswith(f"chip.{budget}.")]

@@ -39,7 +39,7 @@ _MAX_VECTOR_DOTS = 1000  # dots; more are rasterized, since vector dots would ta
 
 
 def draw(rows: pd.DataFrame, about: str) -> Figure:
-    """Draw measured times across and predicted ones upwards, a dot a row in the colour of its limiter.
+    """Draw predicted over measured times, a dot a row in the colour of its limiter.
 
     Dots of training runs have the colour of the training library. rows: with `measured_s`,
     `predicted_s` [s] and `bound_by`, or `library`; about: the subtitle after the number of rows.

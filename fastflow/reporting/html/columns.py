@@ -70,8 +70,8 @@ def varying_columns(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
 def describe_span(frame: pd.DataFrame, keys: Sequence[str]) -> str:
     """Return the axes of points as a product of their sizes: "2 tech x 6 (mem, net)".
 
-    Keys that vary together are one factor. For points that are no product (with missing or repeated ones) the
-    keys alone. keys: that vary.
+    Keys that vary together are one factor. For points that are no product (some missing or repeated)
+    the keys alone. keys: that vary.
     """
     groups = [[key] for key in keys]
 

@@ -12,13 +12,13 @@ from fastflow.schema.results import ASSUMPTIONS, TYPICAL
 
 
 class Quantity(NamedTuple):
-    """One column of the points of a page."""
+    """A column of the points of a page."""
 
     name: str
     unit: str
     meaning: str
     values: NDArray[Any]
-    """Numbers, NaN where there is none, or texts; shape (points,)."""
+    """Numbers, NaN for missing, or texts; shape (points,)."""
     better: str = ""
     """Which values are better: "less", "more", or "" for neither."""
 
@@ -99,7 +99,7 @@ class View(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """Kernels of the points, identical ones merged; flat columns of all points."""
+    """Kernels of the points, identical kernels merged; flat columns of all points."""
 
     offset: Ints
     """Row offsets of the kernels of each point, (points + 1,); a point without details has no rows."""

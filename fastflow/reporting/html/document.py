@@ -132,7 +132,7 @@ def pack(page: Page) -> bytes:
 
 
 class _Arrays:
-    """Arrays, one after the other."""
+    """Concatenated arrays."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -162,7 +162,7 @@ def _factorize(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def _column(quantity: Quantity, arrays: _Arrays) -> dict[str, Any]:
-    """Return a column for the header: a constant where it has one value."""
+    """Return a column for the header: a constant if all values are equal."""
     entry: dict[str, Any] = {
         "name": quantity.name,
         "unit": quantity.unit,

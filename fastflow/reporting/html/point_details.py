@@ -48,7 +48,7 @@ def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) ->
     """Predict points again; returns their details, or None and the reason.
 
     Points that serve have areas only, no kernels. frame: rows of a grid or of a search,
-    with all columns. config_dir: the user's own library.
+    with all columns. config_dir: the user's library.
     """
     builder = _DetailsBuilder(frame)
     try:
@@ -105,7 +105,7 @@ def _inputs(dataset: Dataset, grid: Grid, frame: pd.DataFrame) -> Iterator[tuple
     strategy = np.array(frame["strategy"].astype(str).to_list(), dtype=np.str_)
     for rows_of, share in grid.among(points):
         inputs = grid.inputs(share)
-        if not grid.stacked:  # `auto` selects only the strategy, unless each layer has its own
+        if not grid.stacked:  # `auto` selects only the strategy, unless layers have separate strategies
             inputs[_STRATEGY] = np.where(inputs[_PER_LAYER], inputs[_STRATEGY], strategy[rows_of])
         yield rows_of, inputs
 

@@ -57,7 +57,7 @@ class _Sheet(NamedTuple):
 
 
 def draw_placement(path: str | Path, prediction: Prediction, point: int) -> None:
-    """Draw the placement of one point, and how many logical edges share every link.
+    """Draw the placement of one point, and the number of logical edges on every link.
 
     path: ends in .svg, .png or .pdf. The same prediction gives the same file, byte for byte.
     Raises InputError for another ending, ValueError for a point without a time, and OSError where the

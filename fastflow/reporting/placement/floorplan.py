@@ -1,7 +1,7 @@
 """Positions of the devices and switches of a network in a figure; colours and files are elsewhere.
 
 Lengths are in pitches: 1 from a device to its neighbour in a row. A network is drawn level by level: the
-devices of a package, then packages as wholes. x grows to the right, y upwards, and numbers run along
+devices of a package, then whole packages. x grows to the right, y upwards, and numbers run along
 rows from the top left.
 """
 
@@ -182,7 +182,7 @@ def _on_loop(count: int, is_ring: bool, step: Floats) -> Floats:
 def _in_rows(count: int, leaf: int, step: Floats, tiers: int) -> tuple[Ints, Floats]:
     """Place nodes in rows with room for bars above them; returns row and centre of each.
 
-    leaf: nodes of a leaf switch, or all. Rows hold whole leaf switches, or one is over several rows.
+    leaf: nodes of a leaf switch, or all. Rows hold whole leaf switches, or a leaf switch spans several rows.
     """
     high, number, space = step[1] + tiers * _TIER_HEIGHT, np.arange(count), 0.0
     wide = _row_length(count, step[0], high, leaf)

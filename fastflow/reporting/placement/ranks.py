@@ -1,4 +1,4 @@
-"""The panel of ranks: as colours, and as text where there is room."""
+"""The panel of ranks: as colours, and as text if it fits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIGHTEST = 0.62  # share of white
 _ALTERNATE_WHITE = 0.3  # share of white in every second of many ranks, to distinguish neighbours
 # of Okabe and Ito, Color universal design (2008), without black, and grey
 _HUES = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#d55e00", "#999999")
-_GRADIENT = "viridis"  # where there are more ranks than hues
+_GRADIENT = "viridis"  # for more ranks than hues
 _NAMES = {
     "kp1": "kernel rank (kp1)", "kp2": "kernel rank (kp2)", "tp": "tensor rank (tp)",
     "cp": "context rank (cp)", "ep": "expert rank (ep)", "dp": "data-parallel rank (dp)",
@@ -30,7 +30,7 @@ _NAMES = {
 }  # fmt: skip
 _LETTERS = {"kp1": "k", "kp2": "k", "tp": "t", "cp": "c", "ep": "e", "dp": "d", "lp": "p"}
 _COLOUR_PRIORITY = ("dp", "lp", "kp1", "kp2", "tp", "cp", "ep")
-"""Parallel dimensions by which devices are coloured, the first ones that a point has."""
+"""Parallel dimensions in the order of preference for hue and lightness."""
 
 
 def draw_ranks(axes: Axes, shown: Scene, plan: Floorplan, pitch: float) -> list[Patch]:

@@ -45,11 +45,11 @@ class Scene(NamedTuple):
     network: Topology
     used: int  # devices of the strategy, from 0 on
     traffic: list[Traffic]
-    has_layer_strategies: bool  # whether kinds of layers have their own strategies
+    has_layer_strategies: bool  # whether some kinds of layers have other strategies
 
 
 def scene(prediction: Prediction, point: int) -> Scene:
-    """Return the placement of one point. Raises ValueError where it has no time and so no placement."""
+    """Return the placement of one point. Raises ValueError for a point without a time."""
     row = np.flatnonzero(prediction.timed == point)
     if not row.size:
         raise ValueError(f"point {point} has no placement: {prediction.reason[point]}")
@@ -96,7 +96,7 @@ def shared_edges(
 
     devices: those in use. A ring's ranks send both ways; stages send activations forward or their
     gradients backward, and the greater of the two counts. A link between a leaf switch and the spine
-    stands for as many cables as its bandwidth is worth, and its edges are those of one cable.
+    represents as many cables as its bandwidth needs, and its edges are those of one cable.
     """
     edges: Floats | None = None
     ranks = Group((degree,), (stride,)).arrays()

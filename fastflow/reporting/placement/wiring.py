@@ -32,8 +32,8 @@ def strokes(
     """Return lines for all directed links of a network, within the drawn part.
 
     value: of every link of `loads`; offset: distance of a link to the right of the line between its
-    ends, 0 for one line with the greater value of both directions. Packages of several devices are
-    joined by one link, with the greatest value of those that their devices have.
+    ends, 0 for one line with the greater value of both directions. Packages of several devices
+    have one link between them, with the greatest value of the links of their devices.
     """
     is_drawn = [_device(end, plan.devices) < plan.drawn for end in (loads.source, loads.target)]
     rows = np.flatnonzero(is_drawn[0] | is_drawn[1])
@@ -87,7 +87,7 @@ def _node_index(end: Ints, base: Ints, devices: int, unit: int, nodes: int) -> I
 
 
 def _level_strokes(level: LevelLayout, links: _Links, origin: Floats, offset: float) -> list[Strokes]:
-    """Return the lines of one level in all packages drawn, whose origins are given, (packages, 2)."""
+    """Return the lines of one level in all packages drawn, origin: of the packages, (packages, 2)."""
     links = _merge(links, one_way=offset == 0.0)
     if level.form == GRID:
         parts = _on_grid(level, links, offset)

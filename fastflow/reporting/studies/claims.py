@@ -27,7 +27,7 @@ class Claim(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The claim on one line, which ends in yes or no."""
+        """The claim on a line that ends in yes or no."""
         return f"{self.text}: {self.figure}; {'yes' if self.holds else 'no'}"
 
 

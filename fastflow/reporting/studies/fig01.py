@@ -17,7 +17,7 @@ from fastflow.reporting.studies.claims import MUCH, Claim, judge
 DEGREES = tuple(2**power for power in range(1, 17))
 """Devices of the paper's figure."""
 COLUMNS = ("strategy", "devices", "tiling", "intensity")
-_BEST = "divisors"  # the tiling that is not one random draw
+_BEST = "divisors"  # the tiling without a random draw
 _BOX, _LINE = "#dfe6ec", "#3d4f60"
 
 Intensities = dict[int, Floats]
@@ -25,7 +25,7 @@ Intensities = dict[int, Floats]
 
 
 def _intensities(frame: pd.DataFrame) -> Intensities:
-    """Return the intensities of all points with one, by number of devices."""
+    """Return the intensities of all points, by number of devices."""
     timed = frame[frame["intensity"].notna()]
     return {int(str(d)): rows["intensity"].to_numpy() for d, rows in timed.groupby("devices", sort=True)}
 
@@ -50,7 +50,7 @@ def _format_degree(number: int) -> str:
 
 
 def _format_number(value: float) -> str:
-    """Write a figure to three digits or to whole ones."""
+    """Write a number with three digits, or as an integer from 100 on."""
     return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"
 
 

@@ -75,50 +75,50 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
         judge(
             "the step from N12 to N7 is the largest with every memory",
             case.missing(),
-            lambda: _first_step_is_largest(case),
+            lambda: _judge_first_step(case),
         ),
         judge(
             "at N12 a significant share of kernel time is L2-bound, with every memory",
             case.missing(NODES[:1]),
-            lambda: _l2_bound(case),
+            lambda: _judge_l2_bound(case),
         ),
         judge(
             "from N7 to N3 main memory limits most, with HBM2",
             case.missing(NODES[1:4], MEMORIES[:1]),
-            lambda: _memory_bound(case),
+            lambda: _judge_memory_bound(case),
         ),
         judge(
             "from N7 to N3 a better HBM gains, with every network",
             case.missing(NODES[1:4], ("hbm2", "hbm4")),
-            lambda: _memory_gains(case),
+            lambda: _judge_memory_gains(case),
         ),
         judge(
-            "a better HBM moves saturation to later nodes", case.missing(), lambda: _saturation_moves(case)
+            "a better HBM moves saturation to later nodes", case.missing(), lambda: _judge_saturation(case)
         ),
         judge(
             "with HBM4 logic saturates at about N3",
             case.missing(NODES, ("hbm4",)),
-            lambda: _saturates_at_n3(case),
+            lambda: _judge_saturation_with_hbm4(case),
         ),
         judge(
             "beyond N3 the gain of logic is marginal, even with HBM4 and GDR",
             case.missing(("n3", "n1"), ("hbm4",), ("gdr_x8",)),
-            lambda: _logic_is_marginal(case),
+            lambda: _judge_late_logic(case),
         ),
         judge(
             "beyond N3 caches are the bottleneck, with HBM4 and GDR",
             case.missing(NODES[4:], ("hbm4",), ("gdr_x8",)),
-            lambda: _cache_bound(case),
+            lambda: _judge_cache_bound(case),
         ),
         judge(
             "beyond N3 networks gain far more than logic, with every memory",
             case.missing(("n3", "n1")),
-            lambda: _networks_gain_more(case),
+            lambda: _judge_networks(case),
         ),
     ]
 
 
-def _first_step_is_largest(case: CaseStudy) -> tuple[str, bool]:
+def _judge_first_step(case: CaseStudy) -> tuple[str, bool]:
     steps = {
         (memory, network): [
             case.gain((before, memory, network), (after, memory, network))
@@ -137,13 +137,13 @@ def _first_step_is_largest(case: CaseStudy) -> tuple[str, bool]:
     return figure, largest and steps[least][0] >= COUNTS
 
 
-def _l2_bound(case: CaseStudy) -> tuple[str, bool]:
+def _judge_l2_bound(case: CaseStudy) -> tuple[str, bool]:
     shares = {memory: min(case.share["n12", memory, net]["l2"] for net in NETWORKS) for memory in MEMORIES}
     figure = ", ".join(f"{display_name(memory)} {percent(share)}" for memory, share in shares.items())
     return figure, min(shares.values()) >= SIGNIFICANT
 
 
-def _memory_bound(case: CaseStudy) -> tuple[str, bool]:
+def _judge_memory_bound(case: CaseStudy) -> tuple[str, bool]:
     shares = {
         node: min((case.share[node, "hbm2", net] for net in NETWORKS), key=lambda share: share["dram"])
         for node in NODES[1:4]
@@ -152,7 +152,7 @@ def _memory_bound(case: CaseStudy) -> tuple[str, bool]:
     return f"{figure} of kernel time", all(share["dram"] == max(share.values()) for share in shares.values())
 
 
-def _memory_gains(case: CaseStudy) -> tuple[str, bool]:
+def _judge_memory_gains(case: CaseStudy) -> tuple[str, bool]:
     gains = {
         (node, net): case.gain((node, "hbm2", net), (node, "hbm4", net))
         for node, net in product(NODES[1:4], NETWORKS)
@@ -165,7 +165,7 @@ def _memory_gains(case: CaseStudy) -> tuple[str, bool]:
     return figure, gains[least] >= COUNTS
 
 
-def _saturation_moves(case: CaseStudy) -> tuple[str, bool]:
+def _judge_saturation(case: CaseStudy) -> tuple[str, bool]:
     rows = {net: [case.saturated(memory, net) for memory in MEMORIES] for net in NETWORKS}
     figure = "; ".join(
         f"{display_name(net)}: "
@@ -175,18 +175,18 @@ def _saturation_moves(case: CaseStudy) -> tuple[str, bool]:
     return f"saturated at {figure}", all(row == sorted(row) and row[0] < row[-1] for row in rows.values())
 
 
-def _saturates_at_n3(case: CaseStudy) -> tuple[str, bool]:
+def _judge_saturation_with_hbm4(case: CaseStudy) -> tuple[str, bool]:
     at = {net: case.saturated("hbm4", net) for net in NETWORKS}
     figure = ", ".join(f"{display_name(net)} {display_name(NODES[i])}" for net, i in at.items())
     return figure, all(abs(i - NODES.index("n3")) <= 1 for i in at.values())
 
 
-def _logic_is_marginal(case: CaseStudy) -> tuple[str, bool]:
+def _judge_late_logic(case: CaseStudy) -> tuple[str, bool]:
     gain_of_logic = case.gain(("n3", "hbm4", "gdr_x8"), ("n1", "hbm4", "gdr_x8"))
     return f"N3 to N1 gains {percent(gain_of_logic)}", gain_of_logic < COUNTS
 
 
-def _cache_bound(case: CaseStudy) -> tuple[str, bool]:
+def _judge_cache_bound(case: CaseStudy) -> tuple[str, bool]:
     shares = {node: case.share[node, "hbm4", "gdr_x8"] for node in NODES[4:]}
     caches = {node: sum(share[level] for level in _ON_CHIP) for node, share in shares.items()}
     figure = ", ".join(
@@ -199,7 +199,7 @@ def _cache_bound(case: CaseStudy) -> tuple[str, bool]:
     return f"{figure} of kernel time", all(caches[node] > others[node] for node in shares)
 
 
-def _networks_gain_more(case: CaseStudy) -> tuple[str, bool]:
+def _judge_networks(case: CaseStudy) -> tuple[str, bool]:
     words, holds = [], True
     for memory in MEMORIES:
         start = ("n3", memory, "ndr_x8")

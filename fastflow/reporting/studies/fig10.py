@@ -22,7 +22,7 @@ COLUMNS = (
 )  # fmt: skip
 ABOUT_TWICE = (1.6, 2.5)  # 2 within a quarter
 MARGINAL = (0.16, 0.375)  # the paper's 20 to 30%, within a quarter
-MEANINGFUL = 0.30  # more than what the paper calls marginal
+MEANINGFUL = 0.30  # more than the paper's marginal gain
 ALMOST_TWO = 1.5  # nodes
 
 Curve = dict[str, list[float]]
@@ -43,10 +43,10 @@ def curves(frame: pd.DataFrame) -> dict[tuple[str, str], Curve]:
             paper = rows[(rows[list(PAPER_MODEL)] == list(PAPER_MODEL.values())).all(axis=1)]
             naive = paper[paper["strategy"] == NAIVE]
             times = (
-                _least(naive, "own_objective", "own_feasible"),
-                _least(paper, "own_objective", "own_feasible"),
-                _least(paper, "time_s", "feasible"),
-                _least(rows, "time_s", "feasible"),
+                _least_time(naive, "own_objective", "own_feasible"),
+                _least_time(paper, "own_objective", "own_feasible"),
+                _least_time(paper, "time_s", "feasible"),
+                _least_time(rows, "time_s", "feasible"),
             )
             for level, time in zip(LEVELS, times, strict=True):
                 curve[level].append(time)
@@ -54,7 +54,7 @@ def curves(frame: pd.DataFrame) -> dict[tuple[str, str], Curve]:
     return by_technology
 
 
-def _least(rows: pd.DataFrame, time: str, feasible: str) -> float:
+def _least_time(rows: pd.DataFrame, time: str, feasible: str) -> float:
     fits = rows[rows[feasible].astype(bool)]
     return float((fits if len(fits) else rows)[time].min())
 
@@ -71,10 +71,10 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
             if time != time
         ]
         for text, decide in (
-            ("the strategy alone is worth about 2x", _strategy),
-            ("the architecture adds a meaningful gain at N12 and N7", _mature),
-            ("the architecture adds 20 to 30% from N5 on", _advanced),
-            ("the model adds as much as almost two nodes, at N12, N7 and N5", _model),
+            ("the strategy alone is worth about 2x", _judge_strategy),
+            ("the architecture adds a meaningful gain at N12 and N7", _judge_mature_nodes),
+            ("the architecture adds 20 to 30% from N5 on", _judge_advanced_nodes),
+            ("the model adds as much as almost two nodes, at N12, N7 and N5", _judge_model),
         ):
             judged.append(judge(f"{where}, {text}", missing, partial(decide, curve)))
     return judged
@@ -84,23 +84,25 @@ def _ratios(curve: Curve, before: str, after: str) -> list[float]:
     return [a / b for a, b in zip(curve[before], curve[after], strict=True)]
 
 
-def _over_nodes(values: Sequence[float], form: str) -> str:
+def _format_by_node(values: Sequence[float], form: str) -> str:
     return ", ".join(
         f"{display_name(node)} {form.format(value)}" for node, value in zip(NODES, values, strict=False)
     )
 
 
-def _strategy(curve: Curve) -> tuple[str, bool]:
+def _judge_strategy(curve: Curve) -> tuple[str, bool]:
     ratios = _ratios(curve, LEVELS[0], LEVELS[1])
-    return _over_nodes(ratios, "{:.2f}x"), all(ABOUT_TWICE[0] <= ratio <= ABOUT_TWICE[1] for ratio in ratios)
+    return _format_by_node(ratios, "{:.2f}x"), all(
+        ABOUT_TWICE[0] <= ratio <= ABOUT_TWICE[1] for ratio in ratios
+    )
 
 
-def _mature(curve: Curve) -> tuple[str, bool]:
+def _judge_mature_nodes(curve: Curve) -> tuple[str, bool]:
     gains = [ratio - 1.0 for ratio in _ratios(curve, LEVELS[1], LEVELS[2])]
-    return _over_nodes(gains[:2], "{:.0%}"), min(gains[:2]) >= MEANINGFUL
+    return _format_by_node(gains[:2], "{:.0%}"), min(gains[:2]) >= MEANINGFUL
 
 
-def _advanced(curve: Curve) -> tuple[str, bool]:
+def _judge_advanced_nodes(curve: Curve) -> tuple[str, bool]:
     gains = [ratio - 1.0 for ratio in _ratios(curve, LEVELS[1], LEVELS[2])]
     figure = ", ".join(
         f"{display_name(node)} {gain:.0%}" for node, gain in zip(NODES[2:], gains[2:], strict=True)
@@ -121,7 +123,7 @@ def equivalent_nodes(curve: Curve, node_index: int) -> float:
     return float(len(times) - 1 - node_index)
 
 
-def _model(curve: Curve) -> tuple[str, bool]:
+def _judge_model(curve: Curve) -> tuple[str, bool]:
     nodes = [equivalent_nodes(curve, node_index) for node_index in range(3)]
     gains = [ratio - 1.0 for ratio in _ratios(curve, LEVELS[2], LEVELS[3])]
     parts = [

@@ -45,11 +45,11 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
         if size not in row
     ] or ([] if times_by_point else ["any point"])
     return [
-        judge("larger packages gain at most about 32%", missing, lambda: _at_best(times_by_point)),
+        judge("larger packages gain at most about 32%", missing, lambda: _judge_best_gain(times_by_point)),
         judge(
             "beyond 4 accelerators per package the gain is marginal",
             missing,
-            lambda: _beyond_four(times_by_point),
+            lambda: _judge_beyond_four(times_by_point),
         ),
     ]
 
@@ -58,13 +58,13 @@ def _name(point: Point) -> str:
     return " ".join(map(display_name, point))
 
 
-def _at_best(times_by_point: dict[Point, dict[int, float]]) -> tuple[str, bool]:
+def _judge_best_gain(times_by_point: dict[Point, dict[int, float]]) -> tuple[str, bool]:
     gains = {point: gain(row[1], min(row.values())) for point, row in times_by_point.items()}
     figure = ", ".join(f"{_name(point)} {percent(value)}" for point, value in gains.items())
     return figure, max(gains.values()) <= AT_MOST
 
 
-def _beyond_four(times_by_point: dict[Point, dict[int, float]]) -> tuple[str, bool]:
+def _judge_beyond_four(times_by_point: dict[Point, dict[int, float]]) -> tuple[str, bool]:
     gains = {
         point: gain(min(row[size] for size in SIZES[:3]), min(row.values()))
         for point, row in times_by_point.items()

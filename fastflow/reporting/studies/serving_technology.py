@@ -23,7 +23,7 @@ from fastflow.reporting.studies.fig09 import MEMORIES, NETWORKS, NODES
 
 DENSE, MIXTURE = "llama3_70b", "qwen3_235b"
 ANSWERS, PROMPTS = (1024, 1024), (8192, 128)
-"""Loads, tokens of a prompt and of an answer: one of answers, one of prompts."""
+"""Loads as (input tokens, output tokens): decode-bound and prefill-bound."""
 LIMIT = 0.040
 """Longest time per token of an interactive server [s]: MLPerf Inference 5.0, Llama 2 70B interactive."""
 SATURATED = 0.05
@@ -138,52 +138,54 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
             "dense, answers: HBM2 to HBM4 gains more than N12 to N7, with every network",
             [*case.missing(nodes=("n12",), memories=("hbm2", "hbm4")),
              *case.missing(nodes=("n7",), memories=("hbm2",))],
-            lambda: _memory_or_logic(case, ("n12", "hbm2"), "n7", "hbm4"),
+            lambda: _judge_memory_against_logic(case, ("n12", "hbm2"), "n7", "hbm4"),
         ),
         judge(
             "dense, answers: beyond N5 and HBM3, HBM4 gains more than all nodes to N1, with every network",
             [*case.missing(nodes=("n5",), memories=("hbm3", "hbm4")),
              *case.missing(nodes=("n1",), memories=("hbm3",))],
-            lambda: _memory_or_logic(case, ("n5", "hbm3"), "n1", "hbm4"),
+            lambda: _judge_memory_against_logic(case, ("n5", "hbm3"), "n1", "hbm4"),
         ),
         judge(
             "dense, answers: decoding saturates, every node after N5 gains less than 5%, with every memory",
             case.missing(nodes=NODES[2:]),
-            lambda: _steps(case, ((DENSE, ANSWERS),), MEMORIES, saturates=True),
+            lambda: _judge_steps(case, ((DENSE, ANSWERS),), MEMORIES, saturates=True),
         ),
         judge(
             "prompts of both models: every node after N5 gains 5% or more, with HBM4",
             case.missing(((DENSE, PROMPTS), (MIXTURE, PROMPTS)), NODES[2:], ("hbm4",)),
-            lambda: _steps(case, ((DENSE, PROMPTS), (MIXTURE, PROMPTS)), ("hbm4",), saturates=False),
+            lambda: _judge_steps(case, ((DENSE, PROMPTS), (MIXTURE, PROMPTS)), ("hbm4",), saturates=False),
         ),
         judge(
             "answers at N5: NDR to GDR gains the mixture at least twice what it gains the dense model,"
             " with every memory",
             case.missing(both, ("n5",), networks=("ndr_x8", "gdr_x8")),
-            lambda: _networks(case),
+            lambda: _judge_networks(case),
         ),
         judge(
             "dense, few requests: the first token gains more from N5 to N1 than from HBM2e to HBM4,"
             " further ones the other way round",
             case.missing(nodes=("n5", "n1"), memories=("hbm2e", "hbm4"), networks=("xdr_x8",)),
-            lambda: _first_and_further(case),
+            lambda: _judge_latencies(case),
         ),
         judge(
             "dense, answers at any pace at N5: HBM2 to HBM2e gains more than its bandwidth, 2 times:"
             " room limits HBM2",
             case.missing(nodes=("n5",), memories=("hbm2", "hbm2e")),
-            lambda: _room(case),
+            lambda: _judge_capacity(case),
         ),
         judge(
             "answers from N7 on with HBM3: main memory limits decoding of the dense model, the network"
             " that of the mixture",
             case.missing(both, NODES[1:], ("hbm3",)),
-            lambda: _limited(case),
+            lambda: _judge_limiters(case),
         ),
     ]  # fmt: skip
 
 
-def _memory_or_logic(case: Servers, start: tuple[str, str], node: str, memory: str) -> tuple[str, bool]:
+def _judge_memory_against_logic(
+    case: Servers, start: tuple[str, str], node: str, memory: str
+) -> tuple[str, bool]:
     words, holds = [], True
     for network in NETWORKS:
         before = (*start, network)
@@ -194,7 +196,7 @@ def _memory_or_logic(case: Servers, start: tuple[str, str], node: str, memory: s
     return ", ".join(words), holds
 
 
-def _steps(
+def _judge_steps(
     case: Servers, loads: Sequence[tuple[str, Load]], memories: Sequence[str], *, saturates: bool
 ) -> tuple[str, bool]:
     gains = {
@@ -214,7 +216,7 @@ def _steps(
     return figure, all(is_saturated) if saturates else not any(is_saturated)
 
 
-def _networks(case: Servers) -> tuple[str, bool]:
+def _judge_networks(case: Servers) -> tuple[str, bool]:
     words, holds = [], True
     for memory in MEMORIES:
         before, after = (("n5", memory, network) for network in ("ndr_x8", "gdr_x8"))
@@ -224,7 +226,7 @@ def _networks(case: Servers) -> tuple[str, bool]:
     return ", ".join(words), holds
 
 
-def _first_and_further(case: Servers) -> tuple[str, bool]:
+def _judge_latencies(case: Servers) -> tuple[str, bool]:
     words, gains = [], {}
     start, node, memory = (("n5", "hbm2e", "xdr_x8"), ("n1", "hbm2e", "xdr_x8"), ("n5", "hbm4", "xdr_x8"))
     for name in ("ttft_s", "tpot_s"):
@@ -238,7 +240,7 @@ def _first_and_further(case: Servers) -> tuple[str, bool]:
     return "; ".join(words), first_node > first_memory and memory_gain > node_gain
 
 
-def _room(case: Servers) -> tuple[str, bool]:
+def _judge_capacity(case: Servers) -> tuple[str, bool]:
     ratios = {
         network: case.unlimited(DENSE, ("n5", "hbm2e", network))
         / case.unlimited(DENSE, ("n5", "hbm2", network))
@@ -248,7 +250,7 @@ def _room(case: Servers) -> tuple[str, bool]:
     return figure, min(ratios.values()) > MUCH
 
 
-def _limited(case: Servers) -> tuple[str, bool]:
+def _judge_limiters(case: Servers) -> tuple[str, bool]:
     words, holds = [], True
     for model, expected in ((DENSE, "dram"), (MIXTURE, "network")):
         limiters = [

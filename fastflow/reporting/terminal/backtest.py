@@ -1,4 +1,4 @@
-"""Output of a back-test: real chips beside generated ones, gains, and errors on measurements."""
+"""Output of a back-test: real chips beside generated chips, gains, and errors on measurements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LABELS = {
     LINK: "links",
 }  # fmt: skip
 _TYPE = f"{RATE}.fp16"
-_TOLERANCE = 0.2  # what the field takes for a good prediction
+_TOLERANCE = 0.2  # relative; a usual bound of a good prediction
 
 
 def show(backtest: Backtest, options: Asked) -> None:
@@ -39,7 +39,7 @@ def show(backtest: Backtest, options: Asked) -> None:
 
 
 def parts(backtest: Backtest, generations: Sequence[str], known: Sequence[str]) -> Iterator[Part]:
-    """Yield the tables of a back-test: real chips beside generated ones, gains, errors.
+    """Yield the tables of a back-test: real chips beside generated chips, gains, errors.
 
     generations: chips shown side by side; known: the chips that foresight extrapolates from.
     """
@@ -55,7 +55,7 @@ def parts(backtest: Backtest, generations: Sequence[str], known: Sequence[str]) 
 
 
 def _percent(value: float | None) -> str:
-    """Write a difference in percent; "-" where there is none."""
+    """Write a difference in percent; "-" for NaN."""
     return "-" if value is None or value != value else f"{value:+.0%}"
 
 
@@ -93,7 +93,7 @@ def _side_by_side(title: str, names: dict[str, str], chips: pd.DataFrame, shown:
 
 
 def _format_pair(quantity: str, real: float, made: float) -> str:
-    """Write a real and a generated quantity; a common unit stands once."""
+    """Write a real and a generated quantity; a common unit once."""
     first, second = _format_quantity(quantity, real), _format_quantity(quantity, made)
     if first.partition(" ")[2] == second.partition(" ")[2]:
         first = first.partition(" ")[0]

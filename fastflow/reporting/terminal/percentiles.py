@@ -20,7 +20,7 @@ _NAMES = {
 
 
 def has_bands(row: Mapping[str, Any]) -> bool:
-    """Say whether a row was sampled."""
+    """Return whether a row has samples."""
     return "samples_failed" in row
 
 
@@ -41,7 +41,7 @@ def band_sheet(row: Mapping[str, Any]) -> Sheet:
 
 
 def indistinguishable_points(numbers: Iterable[int], chances: Iterable[float], least: float) -> str:
-    """Return a sentence on the rows that cannot be told from the first; chances: that the first is better."""
+    """Return a sentence on rows indistinguishable from the first; chances: that the first is better."""
     close = [f"{number:,}" for number, chance in zip(numbers, chances, strict=True) if chance < least]
     if not close:
         return f"The best can be told from all others here: it is better with a chance of {least:.0%} or more"

@@ -73,7 +73,7 @@ def breakdown(
 
 
 def is_transformer(row: Mapping[str, Any]) -> bool:
-    """Say whether a point trains a transformer: it has tokens."""
+    """Return whether a point trains a transformer: it has tokens."""
     return "tokens_per_s" in row and row["tokens_per_s"] == row["tokens_per_s"]
 
 

@@ -13,9 +13,9 @@ from uuid import uuid4
 from fastflow.config.messages import counted
 from fastflow.engine.run.progress import Listener
 
-_QUIET_S = 2.0  # seconds; a run that takes less says nothing of its progress
-_LINE_PERIOD_S = 5.0  # seconds between two lines where there is no terminal
-_BAR_PERIOD_S = 0.2  # seconds between two looks of a notebook's bar
+_QUIET_S = 2.0  # a shorter run shows no progress
+_LINE_PERIOD_S = 5.0  # between two lines without a terminal
+_BAR_PERIOD_S = 0.2  # between two updates of a notebook's bar
 
 
 class Compiling:

@@ -83,7 +83,7 @@ def _short_labels(labels: Sequence[str]) -> dict[str, str]:
 def ranking_sheet(frame: pd.DataFrame, schema: pa.Schema, chosen: Sequence[str] = ()) -> Sheet | str:
     """Return the best candidates of a ranking, or for several problems the best design of each.
 
-    Candidates that were not searched, and those that are not feasible, count only where there are no others.
+    Candidates without a search and infeasible candidates are shown only if there are no others.
     chosen: as of `sheet_of`.
     """
     heads = frame[frame["rank"] == 1]

@@ -72,7 +72,7 @@ def validation_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _class_text(name: str) -> str:
-    """Return the text of a class; it says that an unmeasured class has no measurements on this chip."""
+    """Return the text of a class; an unmeasured class has no measurements on this chip."""
     return name.replace(f"({UNMEASURED})", "(no measurements on this chip)")
 
 

@@ -86,7 +86,7 @@ def worst_rows(rows: pd.DataFrame, naming: Sequence[str], limit: int = _MAX_WORS
     """Yield the lines on each of the rows with the largest errors; naming: columns that name a row."""
     for row in records(rows.sort_values("error", ascending=False, kind="stable").head(limit)):
         if row["predicted_s"] == row["predicted_s"]:
-            yield list(_explained(row, naming))
+            yield list(_explanation_lines(row, naming))
 
 
 def error_sheet(errors: pd.DataFrame) -> Sheet:
@@ -113,7 +113,7 @@ def _format_error(name: str, value: float) -> str:
     return f"{value:.2f}" if name == "bias" else f"{value:.1%}"
 
 
-def _explained(row: Mapping[str, Any], naming: Sequence[str]) -> Iterator[str]:
+def _explanation_lines(row: Mapping[str, Any], naming: Sequence[str]) -> Iterator[str]:
     """Yield a row with its times, the time of each resource alone, and the tiling of its longest GEMM.
 
     naming: columns that name a row, in their order.

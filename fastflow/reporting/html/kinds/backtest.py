@@ -14,7 +14,7 @@ from fastflow.reporting.charts.style import render
 from fastflow.reporting.html.columns import first_present, provenance_of, quantities, varying_columns
 from fastflow.reporting.html.content import Headline, Page, View
 
-_TOLERANCE = 0.2  # what the field takes for a good prediction
+_TOLERANCE = 0.2  # relative; a usual bound of a good prediction
 
 
 def page_of(dataset: Dataset) -> Page:

@@ -23,7 +23,7 @@ _CATEGORICALS = ("device", "dtype", "model", "phase", "bound_by", "strategy", "s
 
 
 def page_of(dataset: Dataset) -> Page:
-    """Return the page of a validation, given either of its two datasets; raises InputError."""
+    """Return the page of a validation, from either of its two datasets; raises InputError."""
     whole = find(dataset.folder.shown.rstrip("/").removesuffix(ERRORS))
     errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
     rows, error_rows = (part.read(part.schema.names) for part in (whole, errors))
