@@ -29,7 +29,7 @@ from fastflow.analysis.search.run import search_designs
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.engine.grid.plan import plan
-from fastflow.reporting.charts.style import SCALE, head, render
+from fastflow.reporting.charts.style import SEQUENTIAL, draw_heading, render
 
 TECHNOLOGIES = (
     "tech=n12 mem=hbm2 net=ndr_x8",
@@ -125,10 +125,10 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(6.4, 3.9))
     problems = frame["problem"].nunique()
     about = f"time over the best that any method found; median and quartiles of {problems} problems"
-    head(figure, "Search methods side by side", about)
+    draw_heading(figure, "Search methods side by side", about)
     axes = figure.add_axes((0.1, 0.13, 0.87, 0.67))
     for colour, (method, part) in zip(
-        reversed(SCALE), over_best(frame).groupby("method", sort=False), strict=False
+        reversed(SEQUENTIAL), over_best(frame).groupby("method", sort=False), strict=False
     ):
         low, middle, high = (part[list(MARKS)].quantile(q).clip(1e-5) for q in (0.25, 0.5, 0.75))
         axes.fill_between(MARKS, low, high, color=colour, alpha=0.13, linewidth=0)

@@ -11,7 +11,7 @@ from fastflow.config import catalog
 from fastflow.config.cards import Figure, figures
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
-from fastflow.reporting.terminal.library import made_of
+from fastflow.reporting.terminal.library import chip_lines
 from fastflow.reporting.terminal.tables import quantity, records
 
 TITLES = {
@@ -88,7 +88,7 @@ def _figures(group: str, name: str) -> list[Figure]:
 def _made(name: str, found: Sequence[Figure]) -> list[str]:
     """Return what a chip comes to: its memories, and its rate in each data type."""
     dtypes = [one.key.removeprefix(_RATE) for one in found if one.key.startswith(_RATE)]
-    return made_of(evaluate(f"chip={name}", *_OF_PRODUCTS, f"model.dtype={','.join(dtypes)}"))
+    return chip_lines(evaluate(f"chip={name}", *_OF_PRODUCTS, f"model.dtype={','.join(dtypes)}"))
 
 
 def _table_of_chips(names: Sequence[str]) -> list[str]:

@@ -1,1 +1,1 @@
-"""The functions of `import fastflow`, and what notebooks show of their results."""
+"""The functions of `import fastflow`, and the display of their results in notebooks."""

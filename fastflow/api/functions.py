@@ -1,4 +1,4 @@
-"""Single kernels, collectives and layouts, for Python: what the functions of `import fastflow` do."""
+"""Single kernels, collectives and layouts: the code behind functions of `import fastflow`."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
     from fastflow.performance.sharding_report import Explained
 
-_MOST_BYTES = 1e18  # of a tensor
+_MAX_BYTES = 1e18  # of a tensor
 
 
-def _one_point(
-    overrides: tuple[str, ...], of: str = "system", config_dir: str | os.PathLike[str] | None = None
+def _single_point(
+    overrides: tuple[str, ...], subject: str = "system", config_dir: str | os.PathLike[str] | None = None
 ) -> tuple[Composer, Run]:
-    """Plan the one point that overrides describe; raises InputError where they span several."""
+    """Plan the single point that overrides describe; raises InputError if they span several."""
     with hydra_rules():
         composer = Composer.of_library(config_dir)
         run = plan(composer, overrides)
     if run.grid.points != 1:
         key = run.grid.keys[0]
-        raise InputError(key, "several values", f"one: this is of one {of}", composer.origin_of_overrides)
+        raise InputError(
+            key, "several values", f"one: this is of one {subject}", composer.origin_of_overrides
+        )
     return composer, run
 
 
@@ -52,7 +54,7 @@ def explain_layout(
     from fastflow.performance.results import explain_layout
     from fastflow.performance.sharding_report import EXCHANGES
 
-    composer, run = _one_point(asked_for(overrides, choices, None, config_dir), "point", config_dir)
+    composer, run = _single_point(asked_for(overrides, choices, None, config_dir), "point", config_dir)
     refuse_others(run)
     if run.grid.served:
         mode = str(run.grid.first_inputs()["serve.mode"][0])
@@ -67,7 +69,9 @@ def explain_layout(
             raise InputError.read(reason) or CompositionError(f"no time can be predicted: {reason}")
     import pandas as pd
 
-    roles = dict.fromkeys((*EXCHANGES, *(one.role for kernel in kernels for one in kernel.exchanges)))
+    roles = dict.fromkeys(
+        (*EXCHANGES, *(exchange.role for kernel in kernels for exchange in kernel.exchanges))
+    )
     rows = [_row(kernel, roles) for kernel in kernels]
     frame = pd.DataFrame(rows)
     frame.attrs["units"] = {name: "B" if name.endswith("_B") else "" for name in rows[0]}
@@ -75,21 +79,25 @@ def explain_layout(
 
 
 def _row(kernel: Explained, roles: Iterable[str]) -> dict[str, Any]:
-    """Return what is known of a kernel as texts and numbers, by column; roles: of exchanges."""
+    """Return the layout of a kernel as texts and numbers, by column; roles: of exchanges."""
     from fastflow.performance.sharding_report import Exchanged
 
     row = kernel._asdict()
     along, exchanges = row.pop("along"), row.pop("exchanges")
     for name in ("reads", "weights", "makes"):
-        row[name] = ", ".join(f"{one.axis}: {lies}" for one in along if (lies := getattr(one, name)))
+        row[name] = ", ".join(
+            f"{axis.axis}: {placement}" for axis in along if (placement := getattr(axis, name))
+        )
     row["exchange"] = "; ".join(
-        f"{one.what} along {' x '.join(one.axes)}, {units.show(one.bytes, 'B')}" for one in exchanges
+        f"{exchange.what} along {' x '.join(exchange.axes)}, {units.show(exchange.bytes, 'B')}"
+        for exchange in exchanges
     )
-    found = {one.role: one for one in exchanges}
-    nothing = Exchanged("", "", (), 0, 0.0)
+    by_role = {exchange.role: exchange for exchange in exchanges}
+    empty = Exchanged("", "", (), 0, 0.0)
     for role in roles:
-        one = found.get(role, nothing)
-        row |= {f"{role}_B": one.bytes, f"{role}_ranks": one.ranks, f"{role}_group": " x ".join(one.axes)}
+        exchange = by_role.get(role, empty)
+        group = " x ".join(exchange.axes)
+        row |= {f"{role}_B": exchange.bytes, f"{role}_ranks": exchange.ranks, f"{role}_group": group}
     return row
 
 
@@ -103,26 +111,26 @@ def predict_collective(
     if text_of("collective", collective) not in COLLECTIVES[1:]:
         raise InputError("collective", collective, one_of(COLLECTIVES[1:]))
     check_call(overrides)
-    sizes, among = numbers_of({"size": size, "ranks": ranks}).values()
+    sizes, group_sizes = numbers_of({"size": size, "ranks": ranks}).values()
     sizes = sizes.astype(np.float64)
-    composer, run = _one_point(overrides)
+    composer, run = _single_point(overrides)
     inputs = run.grid.first_inputs()
     with explaining(composer, run):
-        most = int(inputs["system.devices"][0])
-    for key, column, wrong, allowed in (
-        ("size", sizes, ~((sizes >= 0.0) & (sizes <= _MOST_BYTES)), "a number of bytes, 0 to 1e18"),
+        max_ranks = int(inputs["system.devices"][0])
+    for key, column, invalid, allowed in (
+        ("size", sizes, ~((sizes >= 0.0) & (sizes <= _MAX_BYTES)), "a number of bytes, 0 to 1e18"),
         (
             "ranks",
-            among,
-            ~((among >= 1) & (among <= most) & (among == np.floor(among))),
-            f"a number of devices from 1 to {most}",
+            group_sizes,
+            ~((group_sizes >= 1) & (group_sizes <= max_ranks) & (group_sizes == np.floor(group_sizes))),
+            f"a number of devices from 1 to {max_ranks}",
         ),
     ):
-        if wrong.any():
-            raise InputError(key, column[wrong][0], allowed)
+        if invalid.any():
+            raise InputError(key, column[invalid][0], allowed)
     with explaining(composer, run):
         time = partial_predictions.time_collectives(
-            inputs, COLLECTIVES.index(collective), sizes.ravel(), among.astype(np.int64).ravel()
+            inputs, COLLECTIVES.index(collective), sizes.ravel(), group_sizes.astype(np.int64).ravel()
         )
     return time.reshape(sizes.shape)
 
@@ -131,8 +139,8 @@ def predict_gemm(
     m: ArrayLike, k: ArrayLike, n: ArrayLike, chip: str, dtype: str, batch: ArrayLike
 ) -> NDArray[np.float64]:
     """Predict matrix products on one chip; see `fastflow.predict_gemm`."""
-    given = {"model.m": m, "model.k": k, "model.n": n, "model.batch": batch}
-    return _predict_alone("gemm", given, chip, dtype)
+    sizes = {"model.m": m, "model.k": k, "model.n": n, "model.batch": batch}
+    return _predict_operation("gemm", sizes, chip, dtype)
 
 
 def predict_attention(
@@ -141,22 +149,22 @@ def predict_attention(
     causal: bool,
 ) -> NDArray[np.float64]:  # fmt: skip
     """Predict fused attention on one chip; see `fastflow.predict_attention`."""
-    given = {
+    sizes = {
         "model.batch": batch, "model.q_len": q_len, "model.kv_len": kv_len, "model.heads": heads,
         "model.kv_heads": kv_heads, "model.head_dim": head_dim, "model.window": window,
     }  # fmt: skip
     if phase not in (None, PREFILL, DECODE):
         raise InputError("phase", phase, f"{PREFILL}, {DECODE}, or None")
-    more = (
+    overrides = (
         f"precision.cache={text_of('kv_dtype', kv_dtype)}",
         f"model.causal={'true' if causal else 'false'}",
         *(() if phase is None else (f"model.phase={phase}",)),
     )
-    return _predict_alone("attention", given, chip, dtype, more, None if phase else _phases)
+    return _predict_operation("attention", sizes, chip, dtype, overrides, None if phase else _phases)
 
 
 def _phases(sizes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the phase of attention of some sizes: decode of few queries over a cache."""
+    """Return the phase of attention by size: decode for few queries over a cache."""
     few = (sizes["model.q_len"] <= FEW_QUERIES) & (sizes["model.kv_len"] > sizes["model.q_len"])
     return {"model.phase": np.where(few, DECODE, PREFILL)}
 
@@ -166,33 +174,33 @@ def predict_experts(
     ep: ArrayLike, power_law: ArrayLike, chip: str, dtype: str,
 ) -> NDArray[np.float64]:  # fmt: skip
     """Predict expert layers on one chip; see `fastflow.predict_experts`."""
-    given = {
+    sizes = {
         "model.tokens": tokens, "model.hidden": hidden, "model.ffn": ffn, "model.experts": experts,
         "model.topk": topk, "model.tp": tp, "model.ep": ep, "model.power_law": power_law,
     }  # fmt: skip
-    return _predict_alone("experts", given, chip, dtype)
+    return _predict_operation("experts", sizes, chip, dtype)
 
 
-def _predict_alone(
+def _predict_operation(
     model: str,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     chip: str,
     dtype: str,
-    more: tuple[str, ...] = (),
+    overrides: tuple[str, ...] = (),
     derived: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]] | None = None,
 ) -> NDArray[np.float64]:
-    """Predict single operations of one model on one chip [s]; given: inputs, numbers or arrays of one shape.
+    """Predict single operations of one model on one chip [s].
 
-    more: overrides; derived: returns inputs that follow from those given.
+    arguments: inputs by key, numbers or arrays of one shape. derived: returns inputs that depend on them.
     """
     from fastflow.performance import partial_predictions
     from fastflow.performance.precompile import compile_ahead
 
-    sizes = numbers_of(given)
-    columns = {key: _as_input(key, column) for key, column in sizes.items()}
+    sizes = numbers_of(arguments)
+    columns = {key: _input_column(key, column) for key, column in sizes.items()}
     shape = next(iter(sizes.values())).shape
     chosen = (f"chip={text_of('chip', chip)}", f"model.dtype={text_of('dtype', dtype)}")
-    composer, run = _one_point((f"model={model}", *chosen, *more))
+    composer, run = _single_point((f"model={model}", *chosen, *overrides))
     if 0 in shape:
         return np.zeros(0)
     rows = columns[next(iter(columns))].size
@@ -207,16 +215,16 @@ def _predict_alone(
     return time.reshape(shape)
 
 
-def _as_input(key: str, column: NDArray[Any]) -> NDArray[Any]:
-    """Return sizes as a column of an input; raises InputError where it may not have one of them."""
+def _input_column(key: str, column: NDArray[Any]) -> NDArray[Any]:
+    """Return sizes as a column of an input; raises InputError for a value that it does not allow."""
     if column.ndim > 1:
         allowed = "a number or a one-dimensional array"
         raise InputError(key, f"an array of {column.ndim} dimensions", allowed)
-    known = find_input(key)
-    assert known is not None, key
-    wrong = ~((column >= known.low) & (column <= known.high))
-    if known.kind == "int":
-        wrong |= column != np.floor(column)
-    if wrong.any():
-        raise InputError(key, column[wrong].flat[0], known.allowed())
-    return np.array(column, dtype=np.int64 if known.kind == "int" else np.float64).ravel()
+    definition = find_input(key)
+    assert definition is not None, key
+    invalid = ~((column >= definition.low) & (column <= definition.high))
+    if definition.kind == "int":
+        invalid |= column != np.floor(column)
+    if invalid.any():
+        raise InputError(key, column[invalid].flat[0], definition.allowed())
+    return np.array(column, dtype=np.int64 if definition.kind == "int" else np.float64).ravel()

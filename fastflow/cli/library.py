@@ -149,8 +149,8 @@ def _section(name: str, found: Sequence[Figure]) -> list[Figure]:
 def _made(overrides: Sequence[str], found: Sequence[Figure], own: Path | None) -> list[str]:
     """Return what a chip comes to, in lines: memory and links, and its rate in each data type."""
     from fastflow.api.notebook.calls import evaluate
-    from fastflow.reporting.terminal.library import made_of
+    from fastflow.reporting.terminal.library import chip_lines
 
     dtypes = [one.key.removeprefix(_RATE) for one in found if one.key.startswith(_RATE)]
     of_products = ("model=gemm", "system.devices=1", "uncertainty=off")
-    return made_of(evaluate(*overrides, *of_products, f"model.dtype={','.join(dtypes)}", config_dir=own))
+    return chip_lines(evaluate(*overrides, *of_products, f"model.dtype={','.join(dtypes)}", config_dir=own))

@@ -401,7 +401,7 @@ def test_calls_are_heard_in_a_notebook_alone(monkeypatch, tmp_path, file, capfd)
     monkeypatch.setattr(progress_module, "InNotebook", Ear)
     fastflow.evaluate("tech=n7,n5")
     assert heard == []
-    monkeypatch.setattr(calls, "shell", lambda: type("Shell", (), {"kernel": None})())
+    monkeypatch.setattr(calls, "ipython_shell", lambda: type("Shell", (), {"kernel": None})())
     fastflow.evaluate("tech=n7,n5")
     assert (heard[0], sum(heard[1:])) == ((2, "points", 0), 2)
     heard.clear()

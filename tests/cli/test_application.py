@@ -342,7 +342,7 @@ def test_kernels_are_merged_in_the_breakdown_where_they_differ_in_nothing_that_i
         "layer": np.arange(4), "repeat": np.array([1, 2, 4, 8]),
         "time_s": np.array([1.0, 3.0, 1.0, 1.0]), "comm_s": np.array([0.0, 0.0, 0.0, 0.5]),
     }  # fmt: skip
-    merged = point.merged(columns)
+    merged = point.merge_identical(columns)
     assert merged[name].tolist() == [other, same[name]]  # the larger one first
     assert merged["repeat"].tolist() == [10, 5]
     assert merged["time_s"].tolist() == [4.0, 2.0]

@@ -102,7 +102,7 @@ def test_parts_of_a_training_iteration(row):
             ("total", *of(row, "time_s")),
         ],
     )
-    parts = dict(training.parts_of(row))
+    parts = dict(training.time_parts(row))
     assert parts == {
         **{name.replace("_", " "): row[f"{name}_s"] for name in kernels},
         **{f"waits: {name}": row[f"{name}_wait_s"] for name in waits},
@@ -188,7 +188,7 @@ def kernels_of(seed, count=3):
 @pytest.mark.parametrize("seed", range(3))
 def test_kernels(seed):
     kernels = kernels_of(seed)
-    merged = point.merged(kernels)
+    merged = point.merge_identical(kernels)
     total, order = kernels["time_s"].sum(), np.argsort(-(kernels["time_s"] + kernels["comm_s"]))
     longest = [*range(3)][::-1]
 
@@ -410,7 +410,7 @@ def test_bars_of_a_page_are_of_the_columns_that_their_labels_name():
     assert {find_result(name).unit for name in grid.MEMORY.columns.values()} == {"B"}
     assert {find_result(name).unit for name in grid.TIME.columns.values()} == {"s"}
     assert (grid.MEMORY.limit, grid.MEMORY.total) == ("dram_capacity_B", "footprint_B")
-    assert [said[:2] for said in grid.SERVED[:5]] == [
+    assert [line[:2] for line in grid.SERVED_LINES[:5]] == [
         ("first token", "ttft_s"), ("each further token", "tpot_s"), ("one pass", "time_s"),
         ("decoding limited by", "decode_bound_by"), ("prompts by", "prefill_bound_by"),
     ]  # fmt: skip
@@ -418,7 +418,7 @@ def test_bars_of_a_page_are_of_the_columns_that_their_labels_name():
 
 @pytest.mark.parametrize("serves", [False, True])
 def test_headlines_of_a_page_are_the_best_of_their_columns(monkeypatch, serves):
-    monkeypatch.setattr(grid, "_MOST_HEADLINES", 99)
+    monkeypatch.setattr(grid, "_MAX_HEADLINES", 99)
     names = ["tpot_s"] if serves else []
     frame = pd.DataFrame([trained(seed) | {"point": seed, "time_s": 7.0 + seed} for seed in range(5)])
     frame = frame[["point", "feasible", *dict.fromkeys(name for name, _ in BEST.values()), *names]]

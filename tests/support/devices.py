@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from fastflow.api.functions import _one_point
+from fastflow.api.functions import _single_point
 from fastflow.performance.admission import generate_chip
 from fastflow.physics.timing.device import Device, Library, device
 from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
@@ -121,7 +121,7 @@ A100ISH = attention.Chip(
 
 def device_of(chip, dtype="bf16"):
     """Return the device of a chip of the library, of one point."""
-    _, run = _one_point(("model=gemm", f"chip={chip}", f"model.dtype={dtype}"))
+    _, run = _single_point(("model=gemm", f"chip={chip}", f"model.dtype={dtype}"))
     inputs = run.grid.first_inputs()
     made, _ = generate_chip(inputs)
     return device(inputs, made, lasts=False)

@@ -1,1 +1,1 @@
-"""What a notebook shows of an answer: tables, figures, progress, completion."""
+"""Display in notebooks: tables, figures, progress, completion."""

@@ -1,6 +1,6 @@
-"""What the functions of `import fastflow` do: compose, run, and return an answer that a notebook can show.
+"""The code behind the functions of `import fastflow`: compose, run, and return a result for a notebook.
 
-Each takes what the function of its name takes, which documents it.
+Each function has the arguments of the public function of its name, which documents them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from fastflow.api.notebook.results import Backtest, Calibration, Search, Sensitivity, Validation
 
-Where = str | os.PathLike[str] | None
-_OF_A_FRAME = "points in memory; fastflow.sweep(..., output=DIR) stores any number"
+Folder = str | os.PathLike[str] | None
+_FRAME_LIMIT = "points in memory; fastflow.sweep(..., output=DIR) stores any number"
 
 
 class _Call(NamedTuple):
@@ -36,26 +36,26 @@ class _Call(NamedTuple):
 
     composer: Composer
     overrides: tuple[str, ...]
-    output: Where
+    output: Folder
     listener: Listener
 
     def folder(self, configured: str | None) -> str | None:
-        """Return where the answer goes: the argument before the override; None where neither says."""
+        """Return the output folder: the argument, or else the override; None without both."""
         if self.output is not None:
             return str(self.output)
         return configured if sets(self.overrides, "output") else None
 
 
-def shell() -> Any:
-    """Return the IPython that this code runs in, None where it does not."""
+def ipython_shell() -> Any:
+    """Return the running IPython shell, None outside of IPython."""
     ipython = sys.modules.get("IPython")
     return None if ipython is None else ipython.get_ipython()
 
 
 @contextmanager
-def _listening() -> Iterator[Listener]:
-    """Yield who hears of the progress of a call: a bar in a notebook, nobody elsewhere."""
-    if not hasattr(shell(), "kernel"):
+def _notebook_listener() -> Iterator[Listener]:
+    """Yield the listener of a call's progress: a bar in a notebook, a silent listener elsewhere."""
+    if not hasattr(ipython_shell(), "kernel"):
         yield SILENT
         return
     from fastflow.performance import precompile
@@ -67,37 +67,37 @@ def _listening() -> Iterator[Listener]:
 
 
 @contextmanager
-def _call(
-    overrides: Sequence[str], choices: Mapping[str, Any], config_dir: Where, output: Where = None,
+def _open_call(
+    overrides: Sequence[str], choices: Mapping[str, Any], config_dir: Folder, output: Folder = None,
     config_name: str = "config",
 ) -> Iterator[_Call]:  # fmt: skip
-    """Yield a call: its arguments checked, keywords as overrides, and a composer; raises InputError."""
+    """Yield a call with checked arguments, keywords as overrides, and a composer; raises InputError."""
     texts = asked_for(overrides, choices, output, config_dir)
-    with _listening() as listener, hydra_rules():
+    with _notebook_listener() as listener, hydra_rules():
         yield _Call(Composer.of_library(config_dir, config_name=config_name), texts, output, listener)
 
 
-def evaluate(*overrides: str, config_dir: Where = None, **choices: Any) -> pd.DataFrame:
+def evaluate(*overrides: str, config_dir: Folder = None, **choices: Any) -> pd.DataFrame:
     """Predict the points that overrides span; see `fastflow.evaluate`."""
     from fastflow.api.notebook.frames import Points
     from fastflow.engine.dataset.schema import frame_of
     from fastflow.engine.run.execute import collect
 
-    with _call(overrides, choices, config_dir) as call:
+    with _open_call(overrides, choices, config_dir) as call:
         run = plan(call.composer, call.overrides)
         refuse_others(run)
-        limits.check("points", f"{run.grid.points:,}", run.grid.points, limits.MOST_COLLECTED, _OF_A_FRAME)
+        limits.check("points", f"{run.grid.points:,}", run.grid.points, limits.MOST_COLLECTED, _FRAME_LIMIT)
         with explaining(call.composer, run):
             return Points.of(frame_of(*collect(run, call.listener)))
 
 
-def rank_strategies(*overrides: str, config_dir: Where = None, **choices: Any) -> pd.DataFrame:
+def rank_strategies(*overrides: str, config_dir: Folder = None, **choices: Any) -> pd.DataFrame:
     """Predict a point under every strategy; see `fastflow.rank_strategies`."""
     from fastflow.api.notebook.frames import Points
     from fastflow.engine.dataset.schema import schema_of, to_arrow, to_frame
     from fastflow.engine.run.ranking import ranking_of
 
-    with _call(overrides, choices, config_dir) as call:
+    with _open_call(overrides, choices, config_dir) as call:
         run = plan(call.composer, call.overrides)
         refuse_others(run)
         with explaining(call.composer, run):
@@ -106,22 +106,22 @@ def rank_strategies(*overrides: str, config_dir: Where = None, **choices: Any) -
 
 
 def chances(
-    *overrides: str, objective: str = "time_s", config_dir: Where = None, **choices: Any
+    *overrides: str, objective: str = "time_s", config_dir: Folder = None, **choices: Any
 ) -> pd.DataFrame:
-    """Say how likely each point is better than each other; see `fastflow.chances`."""
+    """Return the chance that each point is better than each other; see `fastflow.chances`."""
     from fastflow.analysis.pairwise import chances_of
     from fastflow.api.notebook.frames import Chances
 
-    with _call(overrides, choices, config_dir) as call:
+    with _open_call(overrides, choices, config_dir) as call:
         return Chances.of(chances_of(call.composer, call.overrides, objective))
 
 
-def sweep(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Path | str:
+def sweep(*overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any) -> Path | str:
     """Predict the points that overrides span into a dataset; see `fastflow.sweep`."""
     from fastflow.engine.dataset.folder import is_url
     from fastflow.engine.run.execute import store
 
-    with _call(overrides, choices, config_dir, output) as call:
+    with _open_call(overrides, choices, config_dir, output) as call:
         run = plan(call.composer, call.overrides)
         refuse_others(run)
         target = run.output if output is None else output
@@ -131,7 +131,7 @@ def sweep(*overrides: str, output: Where = None, config_dir: Where = None, **cho
     return str(target) if is_url(target) else Path(target)
 
 
-def search(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Search:
+def search(*overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any) -> Search:
     """Search the best designs; see `fastflow.search`."""
     from fastflow.analysis.search.results import chips, front, ranking
     from fastflow.analysis.search.run import search_designs
@@ -139,7 +139,7 @@ def search(*overrides: str, output: Where = None, config_dir: Where = None, **ch
     from fastflow.api.notebook.results import Search
     from fastflow.engine.dataset.schema import to_frame
 
-    with _call(overrides, choices, config_dir, output, "search") as call:
+    with _open_call(overrides, choices, config_dir, output, "search") as call:
         run = plan(call.composer, call.overrides)
         where = call.folder(run.output)
         with explaining(call.composer, run):
@@ -164,14 +164,14 @@ def search(*overrides: str, output: Where = None, config_dir: Where = None, **ch
     )
 
 
-def validate(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Validation:
+def validate(*overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any) -> Validation:
     """Predict the rows of a file of measurements; see `fastflow.validate`."""
     from fastflow.analysis.measurements.plan import plan_file
     from fastflow.analysis.validation.tables import check_validation_output, predicted_tables, write_tables
     from fastflow.api.notebook.results import Validation
     from fastflow.engine.dataset.schema import to_frame
 
-    with _call(overrides, choices, config_dir, output, "validate") as call:
+    with _open_call(overrides, choices, config_dir, output, "validate") as call:
         planned = plan_file(call.composer, call.overrides)
         where = call.folder(planned.run.output)
         if where is not None:
@@ -185,7 +185,9 @@ def validate(*overrides: str, output: Where = None, config_dir: Where = None, **
     return Validation(to_frame([tables.rows]), to_frame([tables.errors]))
 
 
-def calibrate(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Calibration:
+def calibrate(
+    *overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any
+) -> Calibration:
     """Fit the scalars of a chip to measurements; see `fastflow.calibrate`."""
     from fastflow.analysis.calibration.fitted_chip import error_frame, scalar_frame
     from fastflow.analysis.calibration.study import fit_and_write
@@ -193,24 +195,24 @@ def calibrate(*overrides: str, output: Where = None, config_dir: Where = None, *
     from fastflow.api.notebook.results import Calibration
     from fastflow.config.list_keys import as_lists
 
-    with _call(overrides, choices, config_dir, output, "calibrate") as call:
-        given = None if output is None else str(output)
-        task, where = plan_calibration(call.composer, as_lists(call.overrides, LISTS), given)
+    with _open_call(overrides, choices, config_dir, output, "calibrate") as call:
+        folder = None if output is None else str(output)
+        task, where = plan_calibration(call.composer, as_lists(call.overrides, LISTS), folder)
         fitted, text = fit_and_write(call.composer, task, where, call.listener)
     path = None if where is None else Path(where)
     return Calibration(scalars=scalar_frame(fitted), errors=error_frame(fitted), text=text, path=path)
 
 
 def sensitivity(
-    *overrides: str, output: Where = None, config_dir: Where = None, **choices: Any
+    *overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any
 ) -> Sensitivity:
-    """Say which figures a result hangs on; see `fastflow.sensitivity`."""
+    """Return the sensitivity of a result to figures; see `fastflow.sensitivity`."""
     from fastflow.analysis.sensitivity.study import CONFIG, analyse, read_options
     from fastflow.api.notebook.results import Sensitivity
     from fastflow.engine.dataset.kinds import SENSITIVITY
     from fastflow.engine.dataset.store import check_table, write_table
 
-    with _call(overrides, choices, config_dir, output, CONFIG) as call:
+    with _open_call(overrides, choices, config_dir, output, CONFIG) as call:
         options = read_options(call.composer, call.overrides)
         where = call.folder(options.output)
         if where is not None:
@@ -222,13 +224,13 @@ def sensitivity(
     return Sensitivity(*answer)
 
 
-def backtest(*overrides: str, output: Where = None, config_dir: Where = None, **choices: Any) -> Backtest:
+def backtest(*overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any) -> Backtest:
     """Try the generator on chips that exist; see `fastflow.backtest`."""
     from fastflow.analysis.backtest.measured_kernels import files_in
     from fastflow.analysis.backtest.study import CONFIG, check, read_options, run_backtest, write
     from fastflow.api.notebook.results import Backtest
 
-    with _call(overrides, choices, config_dir, output, CONFIG) as call:
+    with _open_call(overrides, choices, config_dir, output, CONFIG) as call:
         options, devices = read_options(call.composer, call.overrides)
         where = call.folder(options.output)
         if where is not None:

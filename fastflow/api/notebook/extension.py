@@ -1,4 +1,4 @@
-"""What IPython is told: how arguments of fastflow's functions go on, and how a figure is shown."""
+"""The IPython extension: completion of arguments of fastflow's functions, and display of figures."""
 
 from __future__ import annotations
 
@@ -16,67 +16,67 @@ _FUNCTIONS = (
     "backtest", "calibrate", "chances", "evaluate", "explain_layout", "rank_strategies", "search",
     "sensitivity", "sweep", "validate",
 )  # fmt: skip
-"""Those that take overrides."""
+"""Functions that take overrides."""
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _NAME = re.compile(r"[A-Za-z_][\w.]*$")
 _KEYWORD = re.compile(r"\s*(\w+)\s*=\s*\[?[^=]*$")
-_GIVEN = re.compile(r"""["']([\w.]+=[\w.]+)["']|(\w+)\s*=\s*["']([\w.]+)["']""")
+_OVERRIDE = re.compile(r"""["']([\w.]+=[\w.]+)["']|(\w+)\s*=\s*["']([\w.]+)["']""")
 _FIGURE = ("matplotlib.figure", "Figure")
-_HOUSE = "fastflow"
+_PACKAGE = "fastflow"
 _DPI = 80
 
 
-class Place(NamedTuple):
-    """Where in a call a cursor is."""
+class CursorContext(NamedTuple):
+    """The call around a cursor."""
 
     function: str
-    """The name that is called, as it is written."""
+    """The called name, as written."""
     before: str
-    """What the call was given so far."""
+    """The arguments before the cursor."""
     argument: str
-    """What of its argument comes before the text, or before the cursor where that is in none."""
+    """The part of the current argument before the string, or before the cursor outside of a string."""
     text: str | None
-    """The text that the cursor is in, as far as the cursor; None where it is in none."""
+    """The string around the cursor, up to the cursor; None outside of a string."""
 
 
-def place_of(code: str) -> Place | None:
-    """Return in which call the end of some code is, None where it is in none."""
-    opened: list[int] = []
+def cursor_context(code: str) -> CursorContext | None:
+    """Return the call around the end of some code, None outside of a call."""
+    open_brackets: list[int] = []
     quote, start, i = "", 0, 0
     while i < len(code):
-        here = code[i : i + 3] if code[i : i + 3] in ('"""', "'''") else code[i]
+        token = code[i : i + 3] if code[i : i + 3] in ('"""', "'''") else code[i]
         if quote:
-            i += 2 if here == "\\" else len(quote) if code.startswith(quote, i) else 1
-            quote = "" if here[: len(quote)] == quote else quote
+            i += 2 if token == "\\" else len(quote) if code.startswith(quote, i) else 1
+            quote = "" if token[: len(quote)] == quote else quote
             continue
-        if here[0] in "\"'":
-            quote, start = here, i
-        elif here in _OPENING:
-            opened.append(i)
-        elif here in _OPENING.values() and opened:
-            opened.pop()
-        elif here == "#":
+        if token[0] in "\"'":
+            quote, start = token, i
+        elif token in _OPENING:
+            open_brackets.append(i)
+        elif token in _OPENING.values() and open_brackets:
+            open_brackets.pop()
+        elif token == "#":
             i = code.find("\n", i)
             if i < 0:
                 return None
-        i += len(here)
-    while opened and code[opened[-1]] == "[":
-        opened.pop()
-    if not opened or code[opened[-1]] != "(":
+        i += len(token)
+    while open_brackets and code[open_brackets[-1]] == "[":
+        open_brackets.pop()
+    if not open_brackets or code[open_brackets[-1]] != "(":
         return None
-    named = _NAME.search(code[: opened[-1]])
-    if named is None:
+    match = _NAME.search(code[: open_brackets[-1]])
+    if match is None:
         return None
-    inside = code[opened[-1] + 1 :]
+    arguments = code[open_brackets[-1] + 1 :]
     end = start if quote else len(code)
-    before = code[opened[-1] + 1 : end]
+    before = code[open_brackets[-1] + 1 : end]
     argument = _last_argument(before)
-    return Place(named[0], inside, argument, code[start + len(quote) :] if quote else None)
+    return CursorContext(match[0], arguments, argument, code[start + len(quote) :] if quote else None)
 
 
 def _last_argument(before: str) -> str:
-    """Return the argument that comes last in what a call was given; commas in lists and texts end none."""
-    plain = re.sub(r"""(["'])(?:\\.|(?!\1).)*\1""", lambda found: "x" * len(found[0]), before)
+    """Return the last argument of a call; commas in lists and strings do not separate arguments."""
+    plain = re.sub(r"""(["'])(?:\\.|(?!\1).)*\1""", lambda match: "x" * len(match[0]), before)
     depth, at = 0, 0
     for i, letter in enumerate(plain):
         depth += (letter in "([{") - (letter in ")]}")
@@ -85,66 +85,73 @@ def _last_argument(before: str) -> str:
     return before[at:]
 
 
-def _is_ours(name: str, names: dict[str, Any]) -> bool:
-    """Say whether a name is one of fastflow's functions that take overrides; names: of the notebook."""
+def _takes_overrides(name: str, names: dict[str, Any]) -> bool:
+    """Return whether a name is a function of fastflow that takes overrides; names: of the notebook."""
     first, *rest = name.split(".")
-    found = names.get(first)
-    for one in rest:
-        if getattr(found, "__name__", "") != _HOUSE:
+    target = names.get(first)
+    for part in rest:
+        if getattr(target, "__name__", "") != _PACKAGE:
             return False
-        found = getattr(found, one, None)
-    name = getattr(found, "__name__", "")
-    # a command that was imported is a module that may be called
-    named = name if isinstance(found, ModuleType) else f"{getattr(found, '__module__', '')}.{name}"
-    return named.removeprefix(f"{_HOUSE}.") in _FUNCTIONS
+        target = getattr(target, part, None)
+    name = getattr(target, "__name__", "")
+    # an imported command is a callable module
+    qualified = name if isinstance(target, ModuleType) else f"{getattr(target, '__module__', '')}.{name}"
+    return qualified.removeprefix(f"{_PACKAGE}.") in _FUNCTIONS
 
 
 def continuations(code: str, names: dict[str, Any]) -> tuple[str, list[str]]:
-    """Return what of some code is to be replaced at its end, and by which texts; none outside of a call.
+    """Return the end of some code to replace, and its replacements; none outside of a call.
 
     names: of the notebook.
     """
-    place = place_of(code)
-    if place is None or not _is_ours(place.function, names):
+    context = cursor_context(code)
+    if context is None or not _takes_overrides(context.function, names):
         return "", []
     from fastflow.config import catalog
 
-    given = [text or f"{key.replace('__', '.')}={value}" for text, key, value in _GIVEN.findall(place.before)]
-    if place.text is None:  # the name of a keyword
-        begun = place.argument.strip()
-        if not re.fullmatch(r"\w*", begun):
+    overrides = [
+        text or f"{key.replace('__', '.')}={value}" for text, key, value in _OVERRIDE.findall(context.before)
+    ]
+    if context.text is None:  # the name of a keyword
+        prefix = context.argument.strip()
+        if not re.fullmatch(r"\w*", prefix):
             return "", []
-        known = _names(begun.replace("__", "."), given)
-        return begun, [one for key in known if (one := key.replace(".", "__")).startswith(begun)]
-    keyword = _KEYWORD.fullmatch(place.argument)
+        keys = _matching_keys(prefix.replace("__", "."), overrides)
+        return prefix, [key_text for key in keys if (key_text := key.replace(".", "__")).startswith(prefix)]
+    keyword = _KEYWORD.fullmatch(context.argument)
     key = keyword[1].replace("__", ".") + "=" if keyword else ""
-    whole = key + place.text
-    begun = re.split(r"[=,]", whole)[-1]
-    every = catalog.continuations(whole, given) if "=" in whole else _names(whole, given)
-    found = [one for one in every if one.startswith(whole)]
-    return begun, [one[len(whole) - len(begun) :] for one in found]
+    text = key + context.text
+    prefix = re.split(r"[=,]", text)[-1]
+    candidates = catalog.continuations(text, overrides) if "=" in text else _matching_keys(text, overrides)
+    matches = [candidate for candidate in candidates if candidate.startswith(text)]
+    return prefix, [match[len(text) - len(prefix) :] for match in matches]
 
 
-def _names(begun: str, given: list[str]) -> list[str]:
-    """Return the groups that begin so, each with the keys of its choice, or the keys; given: overrides."""
+def _matching_keys(prefix: str, overrides: list[str]) -> list[str]:
+    """Return the groups with a prefix and the keys of their choices, or the keys with the prefix."""
     from fastflow.config import catalog
 
-    groups = [one for one in catalog.continuations(begun, given) if one.startswith(begun)]
-    inner = [key for one in groups if "." not in one for key in catalog.continuations(f"{one[:-1]}.", given)]
-    return [*groups, *(key for key in inner if any(key.startswith(f"{one[:-1]}.") for one in groups))]
+    groups = [group for group in catalog.continuations(prefix, overrides) if group.startswith(prefix)]
+    inner = [
+        key
+        for group in groups
+        if "." not in group
+        for key in catalog.continuations(f"{group[:-1]}.", overrides)
+    ]
+    return [*groups, *(key for key in inner if any(key.startswith(f"{group[:-1]}.") for group in groups))]
 
 
 def _match(shell: InteractiveShell, context: CompletionContext) -> SimpleMatcherResult:
-    """Answer IPython, which asks how a cell goes on where its cursor is."""
+    """Return the completions of a cell at its cursor, for IPython."""
     from IPython.core.completer import SimpleCompletion
 
     lines = context.full_text.split("\n")
     code = "\n".join([*lines[: context.cursor_line], lines[context.cursor_line][: context.cursor_position]])
-    begun, found = continuations(code, shell.user_ns)
+    prefix, texts = continuations(code, shell.user_ns)
     return {
-        "completions": [SimpleCompletion(text, type="fastflow") for text in found],
-        "matched_fragment": begun,
-        "suppress": bool(found) and begun != "",
+        "completions": [SimpleCompletion(text, type="fastflow") for text in texts],
+        "matched_fragment": prefix,
+        "suppress": bool(texts) and prefix != "",
     }
 
 
@@ -156,13 +163,13 @@ def _png(figure: Figure) -> bytes:
 
 
 def load(shell: InteractiveShell) -> None:
-    """Have a shell complete arguments and show figures; twice is as once."""
+    """Register completion and display of figures with a shell; idempotent."""
     from IPython.core.completer import context_matcher
 
     matchers = shell.Completer.custom_matchers
-    if not any(getattr(one, "matcher_identifier", "") == _HOUSE for one in matchers):
+    if not any(getattr(matcher, "matcher_identifier", "") == _PACKAGE for matcher in matchers):
 
-        @context_matcher(identifier=_HOUSE)  # type: ignore[untyped-decorator]
+        @context_matcher(identifier=_PACKAGE)  # type: ignore[untyped-decorator]
         def match(context: CompletionContext) -> SimpleMatcherResult:
             return _match(shell, context)
 
@@ -174,6 +181,6 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Have a shell complete no arguments of fastflow any more."""
+    """Remove completion from a shell."""
     matchers = shell.Completer.custom_matchers
-    matchers[:] = [one for one in matchers if getattr(one, "matcher_identifier", "") != _HOUSE]
+    matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != _PACKAGE]

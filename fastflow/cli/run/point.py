@@ -76,12 +76,14 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
     from fastflow.engine.run.stage_imbalance import uneven_stages
     from fastflow.performance.results import explain, explain_layout
     from fastflow.reporting.terminal import point
-    from fastflow.reporting.terminal.point import SHOWN
+    from fastflow.reporting.terminal.point import SHOWN_PREFIXES
 
     prediction = cast("Prediction", found.prediction)
     layouts = explain_layout(prediction, found.place)
     inputs = {
-        key: column[found.place].item() for key, column in prediction.inputs.items() if key.startswith(SHOWN)
+        key: column[found.place].item()
+        for key, column in prediction.inputs.items()
+        if key.startswith(SHOWN_PREFIXES)
     }
     kernels = explain(prediction, found.place, of_stage=True)
     advice = "" if found.ranking is not None else uneven_stages(prediction, found.place)

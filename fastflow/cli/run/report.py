@@ -108,7 +108,7 @@ def write_page(name: str, file: str, study: str = "", config_dir: str | None = N
     page = page_of(_judged(dataset), study, config_dir)
     content = document(page)
     _put(folder, base, "html", content)
-    for line in filter(None, (page.drawn, page.lacks)):
+    for line in filter(None, (page.sample_note, page.missing_note)):
         print(line)
     points = counted(page.total, "point")
     print(f"Page: {file} ({len(content) / 1e6:.1f} MB, {points}); open it in a browser")

@@ -78,14 +78,14 @@ def _answer(
     found = chips(answer, composer, overrides, spans)
     table, edge = ranking(answer), front(answer) if answer.options.pareto else None
     lines = write_results(output, table, edge, found)
-    shown.found(answer, table, edge)
+    shown.show(answer, table, edge)
     for line in lines:
         print(line)
     if answer.candidates.grid.report:
         report.judge(find(output + RANKING), answer.candidates.grid.report)
     else:
         report.draw_search(find(output))
-    shown.speed(answer, progress)
+    shown.print_speed(answer, progress)
     if len(found) == 1:
         own = ("--config-dir", composer.config_dir) if composer.config_dir else ()
         chip = f"chip={chips_at(output)}.yaml"

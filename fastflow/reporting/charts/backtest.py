@@ -1,4 +1,4 @@
-"""Figure of a back-test: what each generation gains, real and predicted."""
+"""Figure of a back-test: the gain of each generation, real and predicted."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fastflow.reporting.charts.style import APART, head
+from fastflow.reporting.charts.style import QUALITATIVE, draw_heading
 from fastflow.reporting.colours import INK, QUIET
 
 _WIDTH = 0.2
-_LOOKS = {
+_VARIANTS = {
     "real": ("real chips", INK),
-    "foundry": ("their budgets, scaling=foundry", APART[0]),
-    "paper": ("their budgets, scaling=paper", APART[3]),
-    "foresight": ("foresight", APART[1]),
+    "foundry": ("their budgets, scaling=foundry", QUALITATIVE[0]),
+    "paper": ("their budgets, scaling=paper", QUALITATIVE[3]),
+    "foresight": ("foresight", QUALITATIVE[1]),
 }
 
 
 def draw(gains: pd.DataFrame, known: Sequence[str]) -> Figure:
     """Draw the gains of every generation, a panel for each and a group of bars for each workload.
 
-    gains: rows with `workload`, `before`, `after` and a gain for each way; known: chips that foresight knows.
+    gains: rows with `workload`, `before`, `after` and a gain for each variant; known: chips
+    that foresight extrapolates from.
     """
     pairs = list(dict.fromkeys(zip(gains["before"], gains["after"], strict=True)))
     figure = Figure(figsize=(9.6, 1.3 + 1.75 * ((len(pairs) + 1) // 2)))
     about = f"Foresight knows {', '.join(known)}, and the next die, power, memory and links."
-    head(figure, "What a generation of chips gains", f"Time before over time after, by workload. {about}")
+    draw_heading(
+        figure, "What a generation of chips gains", f"Time before over time after, by workload. {about}"
+    )
     rows = (len(pairs) + 1) // 2
     grid = figure.add_gridspec(
         rows, min(2, len(pairs)), left=0.05, right=0.99, top=1.0 - 1.15 / figure.get_size_inches()[1],
@@ -36,17 +39,17 @@ def draw(gains: pd.DataFrame, known: Sequence[str]) -> Figure:
     )  # fmt: skip
     for number, (before, after) in enumerate(pairs):
         axes = figure.add_subplot(grid[divmod(number, 2)])
-        some = gains[(gains["before"] == before) & (gains["after"] == after)]
-        for place, (way, (label, colour)) in enumerate(_LOOKS.items()):
-            at = np.arange(len(some)) + (place - 1.5) * _WIDTH
-            height = some[f"{way}_gain"].to_numpy(np.float64)
+        pair_gains = gains[(gains["before"] == before) & (gains["after"] == after)]
+        for index, (variant, (label, colour)) in enumerate(_VARIANTS.items()):
+            at = np.arange(len(pair_gains)) + (index - 1.5) * _WIDTH
+            height = pair_gains[f"{variant}_gain"].to_numpy(np.float64)
             axes.bar(at, height, width=_WIDTH * 0.92, color=colour, label=label)
             for x, y in zip(at, height, strict=True):
                 if y == y:
                     axes.text(x, y, f"{y:.2f}", ha="center", va="bottom", size=5.5, color=QUIET)
         axes.set_title(f"{before} to {after}")
         axes.margins(y=0.15)
-        axes.set_xticks(range(len(some)), [str(name) for name in some["workload"]])
+        axes.set_xticks(range(len(pair_gains)), [str(name) for name in pair_gains["workload"]])
         axes.axhline(1.0, color=QUIET, linewidth=0.6)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(

@@ -12,27 +12,34 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fastflow.core import units
-from fastflow.reporting.charts.style import LIMITERS, SCALE, head, limiters, stack, written
+from fastflow.reporting.charts.style import (
+    LIMITERS,
+    SEQUENTIAL,
+    display_name,
+    draw_heading,
+    draw_limiter_legend,
+    draw_limiter_shares,
+)
 from fastflow.schema import band_of, find_input, find_result
 
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "strategy", "placement_asked", "tiling")
-"""Result columns that are choices; any column that is no result is an axis of its own."""
+"""Result columns that are choices; any column that is no result is an axis too."""
 _ORDERED = ("tech", "mem", "net")
-"""Choices that come in an order, that of their generations, as numbers do."""
+"""Choices ordered by generation."""
 _WINNERS = ("strategy", "cuts")
 _STORED = {"placement": "placement_asked"}
-"""Columns of what was asked for, by the key of an axis, where a result has the name of the key."""
-NEEDED = ("time_s", "feasible", "bound_by", "reason")
-_MOST_VALUES = 24  # of an axis that are shown
-_MOST_LETTERS = 16  # of a label
-_MILLION = 1e6  # from which on whole numbers are words
+"""Input columns by the key of an axis, for keys that are names of results too."""
+REQUIRED = ("time_s", "feasible", "bound_by", "reason")
+_MAX_VALUES = 24  # of an axis that are shown
+_MAX_LETTERS = 16  # of a label
+_MILLION = 1e6  # whole numbers from here on have a unit prefix
 _ACROSS = 4  # axes side by side
 _LABEL, _POINTS = 7.5, 72.0  # size of a label [pt], and of an inch
 _WIDTH, _HEIGHT, _TOP = 13.0, 5.6, 0.85  # of the figure, of a row of panels, and of the title [inch]
 
 
 class ValueSummary(NamedTuple):
-    """One value of an axis."""
+    """Summary of a value of an axis."""
 
     name: str
     points: int
@@ -41,7 +48,7 @@ class ValueSummary(NamedTuple):
     best_s: float
     """Time of the fastest feasible point, or of the fastest if none is feasible; NaN if none has a time."""
     low_s: float
-    """The 10th percentile of it, NaN where it was not sampled."""
+    """The 10th percentile of it, NaN without samples."""
     high_s: float
     """The 90th percentile of it."""
     bound_by: str
@@ -50,92 +57,99 @@ class ValueSummary(NamedTuple):
 
 
 class AxisSummary(NamedTuple):
-    """What was swept: numbers in their order, texts as they came."""
+    """Summary of an axis: numbers in ascending order, texts in the order of the dataset."""
 
     key: str
     choices: list[ValueSummary]
     ordered: bool
-    """Whether one value leads to the next, as numbers and generations do."""
+    """Whether the values have an order, as numbers and generations do."""
 
 
-def columns_of(names: Sequence[str], asked: Sequence[str] = ()) -> list[str]:
-    """Return the columns of a dataset that an overview reads; asked: what was swept, where that is known."""
+def columns_of(names: Sequence[str], axes: Sequence[str] = ()) -> list[str]:
+    """Return the columns of a dataset that an overview reads; axes: swept keys, empty if unknown."""
     shares = [f"{name}_bound_frac" for name in LIMITERS if f"{name}_bound_frac" in names]
     bands = [name for name in band_of("time_s") if name in names]
     winners = [name for name in _WINNERS if name in names]
-    return list(dict.fromkeys([*choices(names), *stored(asked), *winners, *NEEDED, *bands, *shares]))
+    return list(
+        dict.fromkeys([*choice_columns(names), *stored_columns(axes), *winners, *REQUIRED, *bands, *shares])
+    )
 
 
-def stored(asked: Sequence[str]) -> list[str]:
+def stored_columns(axes: Sequence[str]) -> list[str]:
     """Return the columns of the axes of a grid, by their keys."""
-    return [_STORED.get(key, key) for key in asked]
+    return [_STORED.get(key, key) for key in axes]
 
 
-def choices(names: Sequence[str]) -> list[str]:
-    """Return the columns that may have been swept; of strategies what was asked for, if that is there."""
+def choice_columns(names: Sequence[str]) -> list[str]:
+    """Return the columns that may be axes; `parallel.strategy` instead of the resolved strategy."""
     known = CHOICES if "parallel.strategy" not in names else [key for key in CHOICES if key != "strategy"]
     return [name for name in names if name in known or find_result(name) is None]
 
 
 def best_first(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the points that have a time: feasible ones first, the fastest first."""
+    """Return the points with a time: feasible points first, the fastest first."""
     timed = frame[frame["time_s"].notna()]
     return timed.sort_values(["feasible", "time_s", "point"], ascending=[False, True, True])
 
 
-def axes_of(frame: pd.DataFrame, asked: Sequence[str] = ()) -> list[AxisSummary]:
-    """Return what varies among points, and what each value of it does; the strategy where nothing varies.
+def axes_of(frame: pd.DataFrame, axis_keys: Sequence[str] = ()) -> list[AxisSummary]:
+    """Return summaries of the axes that vary, with each value; of the strategy if nothing varies.
 
-    asked: what was swept; none where that is not known.
+    axis_keys: swept keys, empty if unknown.
     """
     ranked = best_first(frame)
-    keys = swept(frame, asked) or [choices(frame.columns.tolist())[-1]]
+    keys = swept_columns(frame, axis_keys) or [choice_columns(frame.columns.tolist())[-1]]
     return [AxisSummary(key, _values(frame, ranked, key), _is_ordered(frame, key)) for key in keys]
 
 
 def _is_ordered(frame: pd.DataFrame, key: str) -> bool:
-    """Say whether the values of an axis come in an order."""
+    """Return whether the values of an axis have an order."""
     is_number = pd.api.types.is_numeric_dtype(frame[key]) and not pd.api.types.is_bool_dtype(frame[key])
     return key in _ORDERED or is_number
 
 
-def swept(frame: pd.DataFrame, asked: Sequence[str] = ()) -> list[str]:
-    """Return the columns that vary, of those of what was asked for; of those that vary together the first."""
+def swept_columns(frame: pd.DataFrame, axes: Sequence[str] = ()) -> list[str]:
+    """Return the axes that vary; of columns that vary together the first."""
     kept: list[str] = []
-    codes = {key: pd.factorize(frame[key])[0] for key in stored(asked) or choices(frame.columns.tolist())}
+    codes = {
+        key: pd.factorize(frame[key])[0]
+        for key in stored_columns(axes) or choice_columns(frame.columns.tolist())
+    }
     for key, code in codes.items():
-        together = (pd.unique(pd.Series(code) * (len(frame) + 1) + codes[other]).size for other in kept)
-        alike = any(
-            both == code.max() + 1 == codes[other].max() + 1
-            for both, other in zip(together, kept, strict=False)
+        pair_counts = (pd.unique(pd.Series(code) * (len(frame) + 1) + codes[other]).size for other in kept)
+        is_duplicate = any(
+            pair_count == code.max() + 1 == codes[other].max() + 1
+            for pair_count, other in zip(pair_counts, kept, strict=False)
         )
-        if code.max() > 0 and not alike:
+        if code.max() > 0 and not is_duplicate:
             kept.append(key)
     return kept
 
 
 def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[ValueSummary]:
-    """Return what every value of an axis does. ranked: the points that have a time, best first."""
-    counted = frame.groupby(key, observed=True, sort=False)["feasible"].agg(["size", "sum"])
+    """Return summaries of the values of an axis; ranked: the points with a time, best first."""
+    counts = frame.groupby(key, observed=True, sort=False)["feasible"].agg(["size", "sum"])
     median = ranked.groupby(key, observed=True)["time_s"].median()
     rows = ranked.drop_duplicates(key).set_index(key)
-    found = frame[key].dropna().unique().tolist()
-    names = sorted(found) if pd.api.types.is_numeric_dtype(frame[key]) else found
+    unique = frame[key].dropna().unique().tolist()
+    names = sorted(unique) if pd.api.types.is_numeric_dtype(frame[key]) else unique
     values = []
     for name in names:
         row: dict[str, Any] = rows.loc[name].to_dict() if name in rows.index else {}
-        shares = {one: row[f"{one}_bound_frac"] for one in LIMITERS if f"{one}_bound_frac" in row}
+        shares = {
+            limiter: row[f"{limiter}_bound_frac"] for limiter in LIMITERS if f"{limiter}_bound_frac" in row
+        }
         values.append(
             ValueSummary(
                 name=label(key, name),
-                points=int(counted.loc[name, "size"]),
-                feasible=int(counted.loc[name, "sum"]),
+                points=int(counts.loc[name, "size"]),
+                feasible=int(counts.loc[name, "sum"]),
                 median_s=float(median.get(name, float("nan"))),
                 best_s=row.get("time_s", float("nan")),
                 low_s=row.get("time_s_p10", float("nan")),
                 high_s=row.get("time_s_p90", float("nan")),
                 bound_by=str(row["bound_by"]) if isinstance(row.get("bound_by"), str) else "",
-                shares={one: share for one, share in shares.items() if share == share},
+                shares={limiter: share for limiter, share in shares.items() if share == share},
             )
         )
     return values
@@ -154,18 +168,18 @@ def label(key: str, value: Any) -> str:
 
 
 def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
-    """Draw the best and the median time over every axis, and what limits the best points."""
+    """Draw the best and the median time over every axis, and the limiters of the best points."""
     rows, across = ceil(len(axes) / _ACROSS), min(len(axes), _ACROSS)
     height = _TOP + rows * _HEIGHT
     figure = Figure(figsize=(_WIDTH, height))
     about = "best and median time along each axis, and what limits the kernels of the best points"
-    head(figure, title, f"{about}{_feasible(axes)}")
+    draw_heading(figure, title, f"{about}{_feasible(axes)}")
     scale = _scale(axes)
-    for place, axis in zip(count(), axes, strict=False):
-        row, column = divmod(place, _ACROSS)
+    for index, axis in zip(count(), axes, strict=False):
+        row, column = divmod(index, _ACROSS)
         shown = shown_of(axis)
-        room = (_WIDTH - 0.95) / max(across, 2)  # one axis alone does not fill the sheet
-        left, wide = 0.75 + column * room, room - 0.6
+        panel_width = (_WIDTH - 0.95) / max(across, 2)  # a single axis does not fill the figure
+        left, wide = 0.75 + column * panel_width, panel_width - 0.6
         base = height - _TOP - (row + 1) * _HEIGHT
         above, below = (
             figure.add_axes((left / _WIDTH, (base + bottom) / height, wide / _WIDTH, tall / height))
@@ -173,39 +187,39 @@ def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
         )
         _draw_times(above, shown, scale.size, axis.ordered)
         above.set_title(title_of(axis))
-        stack(below, [_short(value.name) for value in shown], _shares(shown))
-        _turn(below, wide)
+        draw_limiter_shares(below, [_short(value.name) for value in shown], _shares(shown))
+        _rotate_labels(below, wide)
         if not column:
             above.set_ylabel(f"time [{scale.name}]")
             below.set_ylabel("share of kernel time")
     if axes:
         figure.axes[0].legend(loc="best")
-    limiters(figure, 0.75 / _WIDTH, 0.12 / height)
+    draw_limiter_legend(figure, 0.75 / _WIDTH, 0.12 / height)
     return figure
 
 
 def _feasible(axes: Sequence[AxisSummary]) -> str:
-    """Say how many points are feasible; "" where all are."""
+    """Return a note on the number of feasible points; "" if all are."""
     values = axes[0].choices if axes else []
     points, feasible = sum(value.points for value in values), sum(value.feasible for value in values)
     return f"; {feasible or 'none'} of {points:,} points feasible" if feasible < points else ""
 
 
-def _turn(panel: Axes, wide: float) -> None:
-    """Turn the labels of values where they would touch: aslant, or upright and small where they are many."""
+def _rotate_labels(panel: Axes, wide: float) -> None:
+    """Rotate labels that would overlap: aslant, or upright and small if there are many."""
     labels = panel.get_xticklabels()
-    apart = wide / len(labels)
-    panel.tick_params(axis="x", labelsize=min(_LABEL, 0.8 * _POINTS * apart))
+    spacing = wide / len(labels)
+    panel.tick_params(axis="x", labelsize=min(_LABEL, 0.8 * _POINTS * spacing))
     if sum(len(text.get_text()) + 2 for text in labels) > 16 * wide:
-        turned = {"rotation": 90, "va": "center"} if apart < 1.5 * _LABEL / _POINTS else {"rotation": 55}
+        rotation = {"rotation": 90, "va": "center"} if spacing < 1.5 * _LABEL / _POINTS else {"rotation": 55}
         for text in labels:
-            text.set(ha="right", rotation_mode="anchor", **turned)
+            text.set(ha="right", rotation_mode="anchor", **rotation)
 
 
 def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float, ordered: bool) -> None:
     """Draw the best and the median time over the values of an axis; joined by lines where it is ordered."""
     at = range(len(shown))
-    for name, colour, style in (("best", SCALE[2], "-"), ("median", "#8899aa", "--")):
+    for name, colour, style in (("best", SEQUENTIAL[2], "-"), ("median", "#8899aa", "--")):
         times = [getattr(value, f"{name}_s") / scale for value in shown]
         lows, highs = ([getattr(value, end) / scale for value in shown] for end in ("low_s", "high_s"))
         if name == "best" and any(low == low for low in lows):
@@ -228,19 +242,19 @@ def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float, ordere
 
 
 def _scale(axes: Sequence[AxisSummary]) -> units.Scale:
-    """Return what times are drawn in."""
+    """Return the unit of the drawn times."""
     times = [value.best_s for axis in axes for value in axis.choices if value.best_s == value.best_s]
     return units.scale_of(max(times, default=1.0), "s")
 
 
 def shown_of(axis: AxisSummary) -> list[ValueSummary]:
     """Return the values of an axis that are shown: all, or the best of many."""
-    if len(axis.choices) <= _MOST_VALUES:
+    if len(axis.choices) <= _MAX_VALUES:
         return axis.choices
     order = sorted(
         range(len(axis.choices)), key=lambda i: (axis.choices[i].feasible == 0, axis.choices[i].best_s)
     )
-    return [axis.choices[i] for i in sorted(order[:_MOST_VALUES])]
+    return [axis.choices[i] for i in sorted(order[:_MAX_VALUES])]
 
 
 def _shares(shown: Sequence[ValueSummary]) -> dict[str, list[float]]:
@@ -249,11 +263,11 @@ def _shares(shown: Sequence[ValueSummary]) -> dict[str, list[float]]:
 
 
 def title_of(axis: AxisSummary) -> str:
-    """Return the name of an axis, and how much of it is shown."""
+    """Return the name of an axis, and the number of shown values."""
     count = len(axis.choices)
-    return axis.key if count <= _MOST_VALUES else f"{axis.key}: best {_MOST_VALUES} of {count:,}"
+    return axis.key if count <= _MAX_VALUES else f"{axis.key}: best {_MAX_VALUES} of {count:,}"
 
 
 def _short(name: str) -> str:
-    name = written(name)
-    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
+    name = display_name(name)
+    return name if len(name) <= _MAX_LETTERS else name[: _MAX_LETTERS - 1] + "…"

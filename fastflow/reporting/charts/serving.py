@@ -14,26 +14,26 @@ from fastflow.core import units
 from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Ints
 from fastflow.performance.serving.slo import COMPARED, is_slo_violation
-from fastflow.reporting.charts.overview import choices, label, swept
-from fastflow.reporting.charts.style import APART, head, written
+from fastflow.reporting.charts.overview import choice_columns, label, swept_columns
+from fastflow.reporting.charts.style import QUALITATIVE, display_name, draw_heading
 from fastflow.reporting.colours import INK, QUIET
 
 _LATENCIES = {f"{name}_s": compared for name, compared in COMPARED.items()}
-"""A time's mean, and what its limit is compared with."""
+"""Mean latencies, and the columns that limits compare with."""
 USER, DEVICE, PROMPTS = "tokens_per_s_per_user", "tokens_per_s_per_device", "prefill_tokens_per_s_per_device"
-NEEDED = (
+REQUIRED = (
     "point", "time_s", *_LATENCIES, USER, DEVICE, "prefill_tokens_per_s", "joules_per_token", "devices",
     "feasible", "reason",
 )  # fmt: skip
-_MOST_TICKS = 10
-_FRONT = "#f2e3bd"
-_OTHERS = "#c9d3dc"
+_MAX_TICKS = 10
+_FRONT_COLOUR = "#f2e3bd"
+_OTHERS_COLOUR = "#c9d3dc"
 LOADS = {
     "serve.concurrency": "requests at a time",
     "serve.rate": "requests a second",
     "serve.batch": "sequences of the pass",
 }
-"""What loads a server: a line runs through its values."""
+"""Inputs that set the load of a server: a line runs through their values."""
 _TITLES = {
     "ttft_s": ("Time to the first token", "mean time to the first token"),
     "ttft_slo_s": ("Time to the first token", "time to the first token that serve.slo limits"),
@@ -44,22 +44,22 @@ _TITLES = {
 
 
 class Lines(NamedTuple):
-    """Points that serve, those alike but in their load together."""
+    """Points that serve, grouped into lines that vary in their load only."""
 
-    frame: pd.DataFrame  # points with results and memory enough, with columns `line` and `late`
+    frame: pd.DataFrame  # points with results and enough memory, with columns `line` and `late`
     names: list[str]  # of lines
-    load: str  # the column that they run through; "" where none varies
-    front: Ints  # rows of the frame on the overall front, fewest tokens of a user first
+    load: str  # the column along a line; "" if no load varies
+    front: Ints  # rows of the frame on the overall front, fewest tokens per user first
 
 
 def columns_of(names: Sequence[str]) -> list[str]:
     """Return the columns of a dataset that figures and tables of served points read."""
     compared = (name for name in COMPARED.values() if name in names)
-    return list(dict.fromkeys([*choices(names), *NEEDED, *compared]))
+    return list(dict.fromkeys([*choice_columns(names), *REQUIRED, *compared]))
 
 
 def latencies_of(frame: pd.DataFrame) -> list[str]:
-    """Return the columns of latencies: what limits are compared with where all points have some, or means."""
+    """Return the latency columns: those that limits compare with if all points have them, or means."""
     has_limit = {
         mean: compared in frame and bool((frame[compared].notna() >= frame[mean].notna()).all())
         for mean, compared in _LATENCIES.items()
@@ -68,24 +68,28 @@ def latencies_of(frame: pd.DataFrame) -> list[str]:
 
 
 def lines_of(frame: pd.DataFrame) -> Lines:
-    """Group points by everything that varies but their load; frame: `columns_of` a dataset."""
+    """Group points by all axes but their load; frame: `columns_of` a dataset."""
     ordered = frame[["chip", *(name for name in frame if name != "chip" and name not in LOADS)]]
-    keys = swept(ordered)  # of a chip and the memory that comes with it the chip
+    keys = swept_columns(ordered)  # of a chip and its default memory, the chip
     load = next((name for name in LOADS if name in frame and len(frame[name].unique()) > 1), "")
     late = ~frame["feasible"] & frame["reason"].astype(str).map(is_slo_violation)
     usable = frame["time_s"].notna() & (frame["feasible"] | late)
-    told = [frame[key].map(lambda value, key=key: written(label(key, value))).astype(str) for key in keys]
-    line = pd.concat(told, axis=1).agg(", ".join, axis=1) if told else "all points"
-    made = frame.assign(line=line, late=late, **{PROMPTS: frame["prefill_tokens_per_s"] / frame["devices"]})
-    kept = made[usable].reset_index(drop=True)
-    names = list(dict.fromkeys(kept["line"]))
-    rates = kept.loc[~kept["late"], [USER, DEVICE]].dropna()
-    best = nondominated(-rates[USER].to_numpy(), -rates[DEVICE].to_numpy())[::-1]
-    return Lines(kept, names, load, rates.index.to_numpy()[best])
+    texts = [
+        frame[key].map(lambda value, key=key: display_name(label(key, value))).astype(str) for key in keys
+    ]
+    line = pd.concat(texts, axis=1).agg(", ".join, axis=1) if texts else "all points"
+    labelled = frame.assign(
+        line=line, late=late, **{PROMPTS: frame["prefill_tokens_per_s"] / frame["devices"]}
+    )
+    valid = labelled[usable].reset_index(drop=True)
+    names = list(dict.fromkeys(valid["line"]))
+    rates = valid.loc[~valid["late"], [USER, DEVICE]].dropna()
+    order_of_front = nondominated(-rates[USER].to_numpy(), -rates[DEVICE].to_numpy())[::-1]
+    return Lines(valid, names, load, rates.index.to_numpy()[order_of_front])
 
 
 def draw(lines: Lines, title: str) -> Figure:
-    """Draw the front of the tokens of devices and users, and what of the latencies there is over load."""
+    """Draw the front of the token rates of devices and users, and the latencies over load."""
     frame = lines.frame
     has_front = bool(frame[USER].notna().any())
     panels = [USER] if has_front else [PROMPTS] if lines.load else []
@@ -97,9 +101,9 @@ def draw(lines: Lines, title: str) -> Figure:
     width = 1.0 + 4.9 * max(len(panels), 1) + 1.6
     figure = Figure(figsize=(width, 4.7))
     late = int(frame["late"].sum())
-    hollow = f"; hollow: {late:,} that miss serve.slo" if late else ""
-    through = f"lines run through {LOADS[lines.load]}" if lines.load else "one load"
-    head(figure, title, through + hollow)
+    late_note = f"; hollow: {late:,} that miss serve.slo" if late else ""
+    load_note = f"lines run through {LOADS[lines.load]}" if lines.load else "one load"
+    draw_heading(figure, title, load_note + late_note)
     if not panels:
         return figure
     grid = figure.add_gridspec(
@@ -107,29 +111,29 @@ def draw(lines: Lines, title: str) -> Figure:
         width_ratios=[1.25 if name == USER else 1.0 for name in panels],
     )  # fmt: skip
     colours = _colours(lines)
-    for place, name in enumerate(panels):
-        axes = figure.add_subplot(grid[0, place])
+    for column, name in enumerate(panels):
+        axes = figure.add_subplot(grid[0, column])
         if name == USER:
             _draw_front(axes, lines, colours)
         else:
             _draw_over_load(axes, lines, colours, name)
-    _explain(figure, lines, colours)
+    _draw_legend(figure, lines, colours)
     return figure
 
 
 def _colours(lines: Lines) -> dict[str, str]:
-    """Return the colours of lines; of many, those of the front and the first ones have their own."""
-    first = dict.fromkeys([*lines.frame.loc[lines.front, "line"], *lines.names])
-    shown = set(list(first)[: len(APART)])
-    kept = [name for name in lines.names if name in shown]
-    return dict.fromkeys(lines.names, _OTHERS) | dict(zip(kept, APART, strict=False))
+    """Return the colours of lines; of many, those of the front and the first have distinct colours."""
+    by_priority = dict.fromkeys([*lines.frame.loc[lines.front, "line"], *lines.names])
+    selected = set(list(by_priority)[: len(QUALITATIVE)])
+    coloured = [name for name in lines.names if name in selected]
+    return dict.fromkeys(lines.names, _OTHERS_COLOUR) | dict(zip(coloured, QUALITATIVE, strict=False))
 
 
 def _draw_front(axes: Axes, lines: Lines, colours: dict[str, str]) -> None:
     frame = lines.frame
     front = frame.loc[lines.front]
     axes.plot(
-        front[USER], front[DEVICE], color=_FRONT, linewidth=9.0, solid_capstyle="round", zorder=1,
+        front[USER], front[DEVICE], color=_FRONT_COLOUR, linewidth=9.0, solid_capstyle="round", zorder=1,
         solid_joinstyle="round",
     )  # fmt: skip
     for name, colour in colours.items():
@@ -142,7 +146,7 @@ def _draw_front(axes: Axes, lines: Lines, colours: dict[str, str]) -> None:
         markeredgewidth=0.9, zorder=5, clip_on=False,
     )  # fmt: skip
     if lines.load and len(front):
-        _name_ends(axes, lines, front)
+        _label_ends(axes, lines, front)
     axes.set(xlim=(0.0, 1.08 * frame[USER].max()), ylim=(0.0, 1.1 * frame[DEVICE].max()))
     axes.set_title("Tokens of a device against those of a user")
     axes.set_xlabel("tokens per second and user [1/s]")
@@ -151,72 +155,76 @@ def _draw_front(axes: Axes, lines: Lines, colours: dict[str, str]) -> None:
     axes.grid(axis="x")
 
 
-def _name_ends(axes: Axes, lines: Lines, front: pd.DataFrame) -> None:
-    """Write the loads at both ends of the front beside them."""
-    what = " at a time" if lines.load == "serve.concurrency" else ""
+def _label_ends(axes: Axes, lines: Lines, front: pd.DataFrame) -> None:
+    """Label both ends of the front with their loads."""
+    suffix = " at a time" if lines.load == "serve.concurrency" else ""
     for row, ends in ((front.iloc[0], (7, 5)), (front.iloc[-1], (7, 4)))[: len(front)]:
         axes.annotate(
-            f"{row[lines.load]:,.4g}{what}",
+            f"{row[lines.load]:,.4g}{suffix}",
             (row[USER], row[DEVICE]), xytext=ends, textcoords="offset points", size=7.5, color=QUIET,
         )  # fmt: skip
 
 
-def _draw_line(axes: Axes, rows: pd.DataFrame, x: str, y: str, colour: str, joined: bool) -> None:
-    """Draw the points of a line; those that are late are hollow."""
-    behind = 2 if colour == _OTHERS else 3
-    if joined:
-        axes.plot(rows[x], rows[y], color=colour, linewidth=1.5, zorder=behind)
+def _draw_line(axes: Axes, rows: pd.DataFrame, x: str, y: str, colour: str, has_line: bool) -> None:
+    """Draw the points of a line; late points are hollow."""
+    zorder = 2 if colour == _OTHERS_COLOUR else 3
+    if has_line:
+        axes.plot(rows[x], rows[y], color=colour, linewidth=1.5, zorder=zorder)
     for late, face in ((True, "white"), (False, colour)):
-        some = rows[rows["late"] == late]
+        group = rows[rows["late"] == late]
         axes.plot(
-            some[x], some[y], "o", color=colour, markersize=4.5, markerfacecolor=face, markeredgewidth=1.2,
-            zorder=behind + 1, clip_on=False,
+            group[x], group[y], "o", color=colour, markersize=4.5, markerfacecolor=face, markeredgewidth=1.2,
+            zorder=zorder + 1, clip_on=False,
         )  # fmt: skip
 
 
 def _draw_over_load(axes: Axes, lines: Lines, colours: dict[str, str], name: str) -> None:
-    frame, (title, what) = lines.frame, _TITLES[name]
-    most, least = frame[name].max(), frame[name].min()
-    _, scale, unit = (1.0, 1.0, "") if name == PROMPTS else units.scale_of(most, "s")
+    frame, (title, ylabel) = lines.frame, _TITLES[name]
+    largest, smallest = frame[name].max(), frame[name].min()
+    _, scale, unit = (1.0, 1.0, "") if name == PROMPTS else units.scale_of(largest, "s")
     for line, colour in colours.items():
         rows = frame[frame["line"] == line].sort_values(lines.load, kind="stable")
         _draw_line(axes, rows.assign(shown=rows[name] / scale), lines.load, "shown", colour, True)
-    if most > 20.0 * least:
+    if largest > 20.0 * smallest:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(0.0, 1.1 * most / scale)
+        axes.set_ylim(0.0, 1.1 * largest / scale)
     loads = np.unique(frame[lines.load].to_numpy(dtype=np.float64))
     if loads[0] > 0.0 and loads[-1] > 8.0 * loads[0]:
         axes.set_xscale("log")
-        shown = loads[:: -(-loads.size // _MOST_TICKS)]
+        shown = loads[:: -(-loads.size // _MAX_TICKS)]
         axes.set_xticks(shown, [f"{load:,.4g}" for load in shown])
         axes.set_xticks([], [], minor=True)
     else:
         axes.set_xlim(0.0, 1.08 * loads[-1])
     axes.set_title(title)
     axes.set_xlabel(LOADS[lines.load])
-    axes.set_ylabel(f"{what} [{unit}]" if unit else what)
+    axes.set_ylabel(f"{ylabel} [{unit}]" if unit else ylabel)
 
 
-def _explain(figure: Figure, lines: Lines, colours: dict[str, str]) -> None:
-    """Write which colour is which line, right of the panels."""
+def _draw_legend(figure: Figure, lines: Lines, colours: dict[str, str]) -> None:
+    """Draw the legend of lines, right of the panels."""
     from matplotlib.lines import Line2D
 
-    own: list[Any] = [
+    handles: list[Any] = [
         Line2D([], [], color=colour, marker="o", markersize=4.5, linewidth=1.5, label=_short(name))
         for name, colour in colours.items()
-        if colour != _OTHERS
+        if colour != _OTHERS_COLOUR
     ]
-    others = sum(colour == _OTHERS for colour in colours.values())
+    others = sum(colour == _OTHERS_COLOUR for colour in colours.values())
     if others:
-        own.append(Line2D([], [], color=_OTHERS, marker="o", markersize=4.5, label=f"{others:,} others"))
+        handles.append(
+            Line2D([], [], color=_OTHERS_COLOUR, marker="o", markersize=4.5, label=f"{others:,} others")
+        )
     if lines.frame[USER].notna().any():
-        band = Line2D([], [], color=_FRONT, linewidth=7.0, marker="o", markersize=7.0, label="overall front")
+        band = Line2D(
+            [], [], color=_FRONT_COLOUR, linewidth=7.0, marker="o", markersize=7.0, label="overall front"
+        )
         band.set(markerfacecolor="none", markeredgecolor=INK)
-        own.append(band)
+        handles.append(band)
     width = figure.get_size_inches()[0]
     figure.legend(
-        handles=own, loc="upper left", bbox_to_anchor=(1.0 - 2.15 / width, 0.83), labelspacing=0.75,
+        handles=handles, loc="upper left", bbox_to_anchor=(1.0 - 2.15 / width, 0.83), labelspacing=0.75,
         borderaxespad=0.0, handlelength=1.8,
     )  # fmt: skip
 

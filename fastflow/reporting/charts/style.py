@@ -19,17 +19,17 @@ from fastflow.reporting.colours import INK, QUIET
 if TYPE_CHECKING:
     import pandas as pd
 
-SCALE = ("#f2c14e", "#e8702a", "#b5179e", "#3a0ca3")
-"""Colours of what comes in an order, as generations of a memory."""
+SEQUENTIAL = ("#f2c14e", "#e8702a", "#b5179e", "#3a0ca3")
+"""Colours of ordered choices, such as generations of a memory."""
 LIMITERS = {
     "compute": "#3d4f60", "l0": "#d5e8dc", "l1": "#97c6ac", "l2": "#3f9270", "l3": "#2a6b51", "l4": "#174633",
     "dram": "#e8702a", "launch": "#dcdcdc",
 }  # fmt: skip
-"""Colours of what limits kernels; on-chip memories are greens."""
-APART = (
+"""Colours of the limiters of kernels; on-chip memories are greens."""
+QUALITATIVE = (
     "#26547c", "#ef476f", "#06a77d", "#ff9f1c", "#7b2cbf", "#a44a3f", "#118ab2", "#5c677d",
 )  # fmt: skip
-"""Colours of what has no order."""
+"""Colours of unordered choices."""
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fastflow", "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 8.5,
     "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlecolor": INK, "axes.titlelocation": "left",
@@ -44,8 +44,8 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 
 @contextmanager
-def styled() -> Iterator[None]:
-    """Draw in fastflow's style inside, whatever this user's own settings are."""
+def figure_style() -> Iterator[None]:
+    """Context with fastflow's style, independent of the user's settings."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -55,29 +55,29 @@ def styled() -> Iterator[None]:
 def render(draw: Callable[[], Figure], kind: str = "svg") -> bytes:
     """Return the file of a figure, as svg, png or pdf; the same figure gives the same bytes."""
     file = BytesIO()
-    with styled():
+    with figure_style():
         draw().savefig(file, format=kind, dpi=150, metadata=_METADATA[kind])
     return file.getvalue()
 
 
-def fitting(frame: pd.DataFrame) -> str:
-    """Say how many of the points that have a time fit their memory: "84 points, none fits its memory"."""
+def memory_note(frame: pd.DataFrame) -> str:
+    """Return a note on the points with a time that fit their memory: "84 points, none fits its memory"."""
     feasible = frame.loc[frame["time_s"].notna(), "feasible"].astype(bool)
     points, fit = len(feasible), int(feasible.sum())
     if fit in (0, points):
-        said = "fit their memory" if points > 1 and fit else "fits its memory"
-        return f"{counted(points, 'point')}, {'none ' if not fit else 'all ' if points > 1 else ''}{said}"
-    few = "1 does not fit its" if points - fit == 1 else f"{points - fit:,} do not fit their"
-    return f"{points:,} points, {few} memory"
+        verb = "fit their memory" if points > 1 and fit else "fits its memory"
+        return f"{counted(points, 'point')}, {'none ' if not fit else 'all ' if points > 1 else ''}{verb}"
+    rest_note = "1 does not fit its" if points - fit == 1 else f"{points - fit:,} do not fit their"
+    return f"{points:,} points, {rest_note} memory"
 
 
-_LETTER = 0.068  # width of a letter at 9 pt, on average [in]
+_LETTER_WIDTH = 0.068  # width of a letter at 9 pt, on average [in]
 
 
-def head(figure: Figure, title: str, about: str) -> None:
-    """Write a title, and a line below it or two, at the upper left of a figure."""
+def draw_heading(figure: Figure, title: str, about: str) -> None:
+    """Write a title, and one or two lines below it, at the upper left of a figure."""
     width, height = figure.get_size_inches()
-    about = "\n".join(wrap(about, int((width - 0.4) / _LETTER)))
+    about = "\n".join(wrap(about, int((width - 0.4) / _LETTER_WIDTH)))
     for text, size, colour, weight, below in (
         (title, 12, INK, "bold", 0.19),
         (about, 9, QUIET, "normal", 0.445),
@@ -85,8 +85,8 @@ def head(figure: Figure, title: str, about: str) -> None:
         figure.text(0.3 / width, 1.0 - below / height, text, size=size, color=colour, weight=weight, va="top")
 
 
-def limiters(figure: Figure, left: float, bottom: float) -> None:
-    """Explain the colours of the limiters that a figure shows; left and bottom are shares of its size."""
+def draw_limiter_legend(figure: Figure, left: float, bottom: float) -> None:
+    """Draw the legend of the limiters in a figure; left, bottom: as shares of its size."""
     shown = {
         box.get_label()
         for axes in figure.axes
@@ -101,7 +101,7 @@ def limiters(figure: Figure, left: float, bottom: float) -> None:
         )  # fmt: skip
 
 
-def stack(axes: Axes, labels: Sequence[str], shares: dict[str, list[float]]) -> None:
+def draw_limiter_shares(axes: Axes, labels: Sequence[str], shares: dict[str, list[float]]) -> None:
     """Draw shares of kernel time by limiter, a column a label. shares: limiter to a value a label."""
     bottom = [0.0] * len(labels)
     for name, values in shares.items():
@@ -114,7 +114,7 @@ def stack(axes: Axes, labels: Sequence[str], shares: dict[str, list[float]]) -> 
     axes.grid(visible=False)
 
 
-def written(name: str) -> str:
+def display_name(name: str) -> str:
     """Write a choice of the library as the paper does: n1_4, hbm2e and ndr_x8 as N1.4, HBM2e and NDR-x8."""
     if name.startswith("hbm"):
         return name.replace("hbm", "HBM")

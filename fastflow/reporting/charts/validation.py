@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fastflow.core.tables import Floats
-from fastflow.reporting.charts.style import LIMITERS, head
+from fastflow.reporting.charts.style import LIMITERS, draw_heading
 from fastflow.reporting.colours import INK, QUIET
 
 _COLOURS = LIMITERS | {
@@ -21,7 +21,7 @@ _COLOURS = LIMITERS | {
     "pipeline": "#3a0ca3",
     "host": "#8d99ae",
 }
-"""Colours of limiters; that of launches is stronger here than as a bar's."""
+"""Colours of limiters; that of launches is stronger than in bars."""
 _LIBRARIES = (
     "#26547c",
     "#ef476f",
@@ -33,16 +33,16 @@ _LIBRARIES = (
     "#118ab2",
     "#5c677d",
 )
-"""Colours of what trained a model, in the order of their names."""
+"""Colours of training libraries, in the order of their names."""
 _BAND = 0.2
-_MANY = 1000  # dots, of which more are drawn as a picture: each one alone would make a file of megabytes
+_MAX_VECTOR_DOTS = 1000  # dots; more are rasterized, since vector dots would take megabytes
 
 
 def draw(rows: pd.DataFrame, about: str) -> Figure:
-    """Draw measured times across and predicted ones upwards, a dot a row in the colour of its limiter.
+    """Draw predicted over measured times, a dot a row in the colour of its limiter.
 
-    Of training runs, most of which have the same one, in the colour of what trained. rows: with `measured_s`,
-    `predicted_s` [s] and `bound_by`, or `library`; about: what was measured, for the title.
+    Dots of training runs have the colour of the training library. rows: with `measured_s`,
+    `predicted_s` [s] and `bound_by`, or `library`; about: the subtitle after the number of rows.
     """
     rows = rows[rows["predicted_s"].notna()]
     measured, predicted = (rows[name].to_numpy(np.float64) for name in ("measured_s", "predicted_s"))
@@ -50,34 +50,38 @@ def draw(rows: pd.DataFrame, about: str) -> Figure:
     error = float(np.mean(np.abs(predicted - measured) / measured))
     varies = min(np.ptp(measured), np.ptp(predicted)) > 0.0
     correlation = np.corrcoef(np.log(measured), np.log(predicted))[0, 1] if varies else np.nan
-    of_logs = f", correlation of logs {correlation:.4f}" if correlation == correlation else ""
-    head(figure, f"Mean relative error {error:.1%}{of_logs}", f"{measured.size:,} {about}")
+    correlation_note = f", correlation of logs {correlation:.4f}" if correlation == correlation else ""
+    draw_heading(figure, f"Mean relative error {error:.1%}{correlation_note}", f"{measured.size:,} {about}")
     axes = figure.add_axes((0.115, 0.085, 0.86, 0.78))
-    every = np.concatenate([measured, predicted])
-    low, high = every.min() / 1.5, every.max() * 1.5
+    all_times = np.concatenate([measured, predicted])
+    low, high = all_times.min() / 1.5, all_times.max() * 1.5
     _draw_band(axes, low, high)
-    by, title = ("library", "trained by") if "library" in rows else ("bound_by", "bound by")
-    kind = rows[by].astype(str).to_numpy()
-    colours = _COLOURS if by == "bound_by" else dict(zip(sorted({*kind}), cycle(_LIBRARIES), strict=False))
-    for name in [*colours, *sorted(set(kind) - colours.keys())]:
-        some = kind == name
-        if some.any():
+    group_column, title = ("library", "trained by") if "library" in rows else ("bound_by", "bound by")
+    group = rows[group_column].astype(str).to_numpy()
+    colours = (
+        _COLOURS
+        if group_column == "bound_by"
+        else dict(zip(sorted({*group}), cycle(_LIBRARIES), strict=False))
+    )
+    for name in [*colours, *sorted(set(group) - colours.keys())]:
+        dots = group == name
+        if dots.any():
             axes.plot(
-                measured[some], predicted[some], "o", color=colours.get(name, QUIET), markeredgewidth=0.0,
-                markersize=2.2 if measured.size > _MANY else 4.0, alpha=0.75,
-                rasterized=measured.size > _MANY, label=f"{name} ({some.sum():,})", zorder=2,
+                measured[dots], predicted[dots], "o", color=colours.get(name, QUIET), markeredgewidth=0.0,
+                markersize=2.2 if measured.size > _MAX_VECTOR_DOTS else 4.0, alpha=0.75,
+                rasterized=measured.size > _MAX_VECTOR_DOTS, label=f"{name} ({dots.sum():,})", zorder=2,
             )  # fmt: skip
     handles, names = axes.get_legend_handles_labels()
     legend = axes.legend(
         [*handles[1:], handles[0]], [*names[1:], names[0]],
-        title=title, loc=_corner(measured, predicted),
-        markerscale=2.0 if measured.size > _MANY else 1.2, alignment="left",
+        title=title, loc=_legend_corner(measured, predicted),
+        markerscale=2.0 if measured.size > _MAX_VECTOR_DOTS else 1.2, alignment="left",
     )  # fmt: skip
     legend.get_title().set_color(QUIET)
     return figure
 
 
-def _corner(measured: Floats, predicted: Floats) -> Literal["upper left", "lower right"]:
+def _legend_corner(measured: Floats, predicted: Floats) -> Literal["upper left", "lower right"]:
     """Return the corner off the diagonal that has fewer dots."""
     middle = np.sqrt(
         np.concatenate([measured, predicted]).min() * np.concatenate([measured, predicted]).max()

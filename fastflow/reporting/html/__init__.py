@@ -1,6 +1,7 @@
-"""One page per dataset: a single HTML file with linked charts, which needs no network and no server.
+"""One page per dataset: a single HTML file with linked charts, without a network or a server.
 
-`content` says what a page holds, `kinds` makes it of a dataset of each kind, `rows` chooses the points of a
-large one, `again` predicts points again for their kernels, and `document` writes the file. What the browser
-runs lies in `assets`; the charts are drawn by Vega (`library`).
+`content` defines the contents of a page, `kinds` builds it for each kind of dataset, `rows` samples the
+points of a large dataset, `point_details` predicts points again for their kernels, and `document` writes
+the file.
+The scripts of the browser are in `assets`; Vega draws the charts (`vega`).
 """

@@ -14,14 +14,14 @@ import pandas as pd
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.engine.grid.grid import together
 from fastflow.reporting.html.content import Quantity
-from fastflow.reporting.terminal.cost import prices_of, title_of_cost
+from fastflow.reporting.terminal.cost import cost_title, price_list_name
 from fastflow.schema import find_input, find_result
 
-_MORE = frozenset((
+_MORE_IS_BETTER = frozenset((
     "tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_user", "requests_per_s",
     "prefill_tokens_per_s", "mfu", "gain", "chance_of_first", "chance_on_front",
 ))  # fmt: skip
-_LESS = frozenset((
+_LESS_IS_BETTER = frozenset((
     "time_s", "energy_J", "iteration_usd", "system_usd", "device_usd", "token_usd", "joules_per_token",
     "usd_per_million_tokens", "train_usd",
     "power_W", "footprint_B", "ttft_s", "ttft_p99_s", "ttft_slo_s", "tpot_s", "tpot_p99_s", "tpot_slo_s",
@@ -30,27 +30,27 @@ _LESS = frozenset((
 
 
 def better_of(name: str) -> str:
-    """Say which values of a column are better: "less", "more", or ""."""
-    return "more" if name in _MORE else "less" if name in _LESS else ""
+    """Return which values of a column are better: "less", "more", or ""."""
+    return "more" if name in _MORE_IS_BETTER else "less" if name in _LESS_IS_BETTER else ""
 
 
-def compared(names: Iterable[str]) -> dict[str, str]:
-    """Return the columns of which one value is better than another, with which one is."""
+def comparable_columns(names: Iterable[str]) -> dict[str, str]:
+    """Return the columns with better values, and which are better: "less" or "more"."""
     return {name: better for name in names if (better := better_of(name))}
 
 
 def quantities(dataset: Dataset, frame: pd.DataFrame) -> list[Quantity]:
-    """Return the columns of a frame for a page, those without any value left out."""
+    """Return the columns of a frame for a page; columns without values are omitted."""
     return [_quantity(dataset, frame, str(name)) for name in frame if frame[name].notna().any()]
 
 
 def _quantity(dataset: Dataset, frame: pd.DataFrame, name: str) -> Quantity:
-    """Return one column, as the schema of its dataset describes it, or the registry."""
+    """Return a column, described by the schema of its dataset or by the registry."""
     field = dataset.schema.field(name) if name in dataset.schema.names else None
-    held = (field.metadata or {}) if field is not None else {}
-    known = find_result(name) or find_input(name)
-    unit = held.get(b"unit", b"").decode() or (known.unit if known else "")
-    meaning = held.get(b"meaning", b"").decode() or (known.meaning if known else "")
+    metadata = (field.metadata or {}) if field is not None else {}
+    definition = find_result(name) or find_input(name)
+    unit = metadata.get(b"unit", b"").decode() or (definition.unit if definition else "")
+    meaning = metadata.get(b"meaning", b"").decode() or (definition.meaning if definition else "")
     column = frame[name]
     values: Any
     if pd.api.types.is_bool_dtype(column):
@@ -62,16 +62,16 @@ def _quantity(dataset: Dataset, frame: pd.DataFrame, name: str) -> Quantity:
     return Quantity(name, unit, meaning, values, better_of(name))
 
 
-def varying(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+def varying_columns(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """Return the columns that have several values."""
     return [name for name in names if name in frame and len(frame[name].dropna().unique()) > 1]
 
 
-def spanned(frame: pd.DataFrame, keys: Sequence[str]) -> str:
-    """Say what spans points, as a product that is their number: "2 tech x 6 (mem, net)".
+def describe_span(frame: pd.DataFrame, keys: Sequence[str]) -> str:
+    """Return the axes of points as a product of their sizes: "2 tech x 6 (mem, net)".
 
-    Keys that vary together are one factor. Points that are no product (some are missing, or there twice) have
-    their keys alone. keys: those that vary.
+    Keys that vary together are one factor. For points that are no product (some missing or repeated)
+    the keys alone. keys: that vary.
     """
     groups = [[key] for key in keys]
 
@@ -80,39 +80,41 @@ def spanned(frame: pd.DataFrame, keys: Sequence[str]) -> str:
 
     while prod(map(count, groups)) != len(frame) and len(groups) > 1:
         pairs = combinations(groups, 2)
-        bound = next(((a, b) for a, b in pairs if count([*a, *b]) != count(a) * count(b)), None)
-        groups = [[key for group in groups for key in group]] if bound is None else _merged(groups, *bound)
+        dependent = next(((a, b) for a, b in pairs if count([*a, *b]) != count(a) * count(b)), None)
+        groups = (
+            [[key for group in groups for key in group]] if dependent is None else _merged(groups, *dependent)
+        )
     if prod(map(count, groups)) != len(frame):
         return ", ".join(keys)
     return " x ".join(f"{count(group):,} {together(group)}" for group in groups)
 
 
 def _merged(groups: list[list[str]], first: list[str], other: list[str]) -> list[list[str]]:
-    """Return groups of keys, two of them as one in the place of the first."""
+    """Return groups of keys, with two groups merged at the index of the first."""
     return [[*first, *other] if group is first else group for group in groups if group is not other]
 
 
-def asked_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
-    """Return what a dataset says of itself: how to make it again, and by what it was made."""
+def provenance_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
+    """Return the provenance of a dataset: its command, version and fingerprint."""
     has_costs = any("_usd" in name for name in dataset.schema.names)
     return [
         ("dataset", dataset.folder.shown),
         ("to make it again", " ".join([f"python -m fastflow.{command}", shlex.join(dataset.given)]).strip()),
-        *([("US dollars", title_of_cost({"cost.name": prices_of(dataset.given)}))] if has_costs else []),
+        *([("US dollars", cost_title({"cost.name": price_list_name(dataset.given)}))] if has_costs else []),
         ("fastflow", dataset.about("version")),
         ("model", dataset.about("model")),
         ("fingerprint", dataset.about("fingerprint")),
     ]
 
 
-def first_of(wanted: Iterable[str], names: Iterable[str]) -> str:
-    """Return the first wanted column that is there, "" for none."""
-    there = set(names)
-    return next((name for name in wanted if name in there), "")
+def first_present(wanted: Iterable[str], names: Iterable[str]) -> str:
+    """Return the first wanted column that is present, "" for none."""
+    present = set(names)
+    return next((name for name in wanted if name in present), "")
 
 
-def best_row(frame: pd.DataFrame, name: str) -> int:
-    """Return the place of the best row in a column, a feasible one where there is any; -1 for none."""
+def index_of_best(frame: pd.DataFrame, name: str) -> int:
+    """Return the index of the best row in a column, a feasible one if there is any; -1 for none."""
     usable = frame[name].notna()
     if "feasible" in frame and (frame["feasible"] & usable).any():
         usable &= frame["feasible"]

@@ -1,4 +1,4 @@
-"""What a page holds: what was asked, headline figures, points for its charts, and their details."""
+"""Contents of a page: provenance, headline figures, points for its charts, and their details."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from fastflow.schema.results import ASSUMPTIONS, TYPICAL
 
 
 class Quantity(NamedTuple):
-    """One column of the points of a page."""
+    """A column of the points of a page."""
 
     name: str
     unit: str
     meaning: str
     values: NDArray[Any]
-    """Numbers, NaN where there is none, or texts; shape (points,)."""
+    """Numbers, NaN for missing, or texts; shape (points,)."""
     better: str = ""
-    """Which values are better: "less", "more", or "" where neither is."""
+    """Which values are better: "less", "more", or "" for neither."""
 
 
 class Headline(NamedTuple):
-    """A figure that is read first."""
+    """A figure at the top of a page."""
 
     label: str
     value: str
     note: str
 
 
-class Said(NamedTuple):
-    """A result that stands below the name of a point."""
+class ResultLine(NamedTuple):
+    """A result below the name of a point."""
 
     label: str
     column: str
 
 
-LIMITER = Said("limited by", "bound_by")
-VALIDATION = Said("validation:", TYPICAL[-1].name)
-ASSUMED = Said("assumed:", ASSUMPTIONS.name)
-SAID = (Said("time", "time_s"), LIMITER, VALIDATION, ASSUMED)
+LIMITER = ResultLine("limited by", "bound_by")
+VALIDATION = ResultLine("validation:", TYPICAL[-1].name)
+ASSUMED = ResultLine("assumed:", ASSUMPTIONS.name)
+RESULT_LINES = (ResultLine("time", "time_s"), LIMITER, VALIDATION, ASSUMED)
 
 
 class Parts(NamedTuple):
-    """Quantities of a point that are drawn as one bar, one after the other."""
+    """Quantities of a point in a stacked bar."""
 
     title: str
     columns: dict[str, str]
-    """Label of each part to its column."""
+    """Label to column of each part."""
     limit: str = ""
-    """The column that says how much there may be."""
+    """The column of the limit."""
     total: str = ""
-    """The column of their sum and of what no column has, if there is any of that."""
+    """The column of the total, if the columns do not cover all of it."""
     rest: str = ""
-    """What that is."""
+    """The label of the remainder."""
     overlap: bool = False
-    """Whether they are not to be added up: times of what works at the same time."""
+    """Whether the parts overlap in time and do not add up."""
 
 
 class Listing(NamedTuple):
-    """A small table of texts, the first column of which names the rows."""
+    """A small table of texts; the first column names the rows."""
 
     title: str
     note: str
@@ -70,7 +70,7 @@ class Listing(NamedTuple):
 
 
 class View(NamedTuple):
-    """What the charts show first; names of columns."""
+    """The initial state of the charts; names of columns."""
 
     x: str
     y: str
@@ -78,46 +78,46 @@ class View(NamedTuple):
     bars: str
     histogram: str
     rows: str = ""
-    """Of the map of best values; "" where fewer than two columns vary."""
+    """Rows of the map of best values; "" if fewer than two columns vary."""
     across: str = ""
     listed: tuple[str, ...] = ()
     """Columns of the table."""
     sort: str = ""
-    """The column that it is sorted by, the best point first; "": in the order of the dataset."""
+    """The sort column of the table, the best point first; "": in the order of the dataset."""
     worst_first: bool = False
-    """Or the worst one."""
+    """Whether the worst point comes first."""
     named: tuple[str, ...] = ()
-    """Those that tell points apart."""
+    """Columns that name points."""
     diagonal: bool = False
-    """Whether x and y are the same quantity, so that points on the diagonal are right."""
+    """Whether x and y are the same quantity, so that the diagonal is exact."""
     log: bool | None = None
-    """Whether both axes are logarithmic; None: where values span much."""
+    """Whether both axes are logarithmic; None: by the range of values."""
     parts: tuple[Parts, ...] = ()
-    said: tuple[Said, ...] = SAID
+    said: tuple[ResultLine, ...] = RESULT_LINES
     opened: int = -1
-    """The point that is opened first, by its place; -1 for none."""
+    """Index of the point that is opened first; -1 for none."""
 
 
 class Kernels(NamedTuple):
-    """Kernels of the points, those alike merged; flat columns of all points, one after the other."""
+    """Kernels of the points, identical kernels merged; flat columns of all points."""
 
     offset: Ints
-    """Where the kernels of each point begin, (points + 1,); none for a point that was not predicted again."""
+    """Row offsets of the kernels of each point, (points + 1,); a point without details has no rows."""
     name: NDArray[Any]
     phase: NDArray[Any]
     bound_by: NDArray[Any]
     numbers: dict[str, Floats]
-    """By name: launches, seconds, flop, bytes of each level; of all launches."""
+    """By name: launches, seconds, flop, bytes of each level; totals of all launches."""
     levels: tuple[str, ...]
     """Memory levels, from the registers outwards, main memory last."""
 
 
 class Details(NamedTuple):
-    """What is known of the points beside their columns."""
+    """Details of the points besides their columns."""
 
     kernels: Kernels
     areas: dict[str, Floats]
-    """Area of every component of the die [m^2], (points,); of "" what none has, NaN where it is not known."""
+    """Area of every component of the die [m^2], (points,); "": unassigned area. NaN where unknown."""
     pictures: tuple[bytes, ...]
     """Drawings of placements, as SVG."""
     picture: Ints
@@ -125,27 +125,27 @@ class Details(NamedTuple):
 
 
 class Page(NamedTuple):
-    """All that a page holds."""
+    """The contents of a page."""
 
     title: str
-    what: str
-    """One sentence on what the dataset is."""
-    asked: list[tuple[str, str]]
+    summary: str
+    """One sentence on the dataset."""
+    provenance: list[tuple[str, str]]
     headlines: list[Headline]
     claims: list[Claim]
     figure: bytes
-    """The figure that the command draws of the dataset, as SVG; empty for none."""
+    """The figure of the dataset, as SVG; empty for none."""
     points: list[Quantity]
     total: int
-    """Points of the dataset, those that are not drawn among them."""
-    drawn: str
-    """Which of them are drawn, in words; "" where all are."""
+    """Number of points of the dataset."""
+    sample_note: str
+    """A note on the sampling of the drawn points; "" if all are drawn."""
     weight: Floats | None
-    """How many points of the dataset each drawn one stands for, None where all are drawn; (points,)."""
+    """Points of the dataset per drawn point, (points,); None if all are drawn."""
     fronts: tuple[str, ...]
-    """Columns, of any two of which all points of the front are drawn."""
+    """Columns with all points of the front of any two drawn."""
     view: View
     details: Details | None
-    lacks: str
-    """Why there are no kernels, "" where there are."""
+    missing_note: str
+    """Why there are no kernels, "" if there are."""
     listings: tuple[Listing, ...] = ()

@@ -18,8 +18,8 @@ from fastflow.core.units import scales
 from fastflow.reporting.html.content import Listing, Page, Quantity
 from fastflow.reporting.html.vega import NOTICE, vega
 
-_OF_CHARTS = ("s", "B", "B/s", "flop/s", "m^2")
-"""Units of charts that are of no column."""
+_CHART_UNITS = ("s", "B", "B/s", "flop/s", "m^2")
+"""Units of charts besides those of columns."""
 _MARK = re.compile(r"<!--(\w+)-->")
 _SCRIPTS = ("format.js", "points.js", "specs.js", "explore.js", "table.js", "details.js", "page.js")
 
@@ -28,32 +28,32 @@ def document(page: Page) -> bytes:
     """Return the file of a page, UTF-8."""
     assets = files("fastflow.reporting.html") / "assets"
     scripts = "\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS)
-    filled = {
+    values = {
         "title": escape(page.title),
-        "what": escape(page.what),
-        "asked": _pairs(page.asked),
+        "what": escape(page.summary),
+        "asked": _pairs(page.provenance),
         "headlines": "".join(map(_headline, page.headlines)),
         "claims": _claims(page),
         "listings": "".join(map(_listing, page.listings)),
         "figure": _figure(page),
-        "drawn": escape(page.drawn),
-        "lacks": escape(page.lacks),
+        "drawn": escape(page.sample_note),
+        "lacks": escape(page.missing_note),
         "notice": escape(NOTICE),
         "style": (assets / "page.css").read_text("utf-8"),
         "vega": b64encode(vega()).decode(),
-        "data": b64encode(packed(page)).decode(),
+        "data": b64encode(pack(page)).decode(),
         "script": scripts,
     }
     text = (assets / "page.html").read_text("utf-8")
-    return _MARK.sub(lambda mark: filled[mark[1]], text).encode()
+    return _MARK.sub(lambda mark: values[mark[1]], text).encode()
 
 
 def _pairs(pairs: list[tuple[str, str]]) -> str:
     return "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs)
 
 
-def _headline(one: Any) -> str:
-    label, value, note = map(escape, one)
+def _headline(headline: Any) -> str:
+    label, value, note = map(escape, headline)
     return f"<li><span>{label}</span><b>{value}</b><span>{note}</span></li>"
 
 
@@ -61,7 +61,7 @@ def _claims(page: Page) -> str:
     """Return the claims of a study as a list, "" for none."""
     if not page.claims:
         return ""
-    told = "".join(
+    items = "".join(
         f'<li class="{"yes" if claim.holds else "no"}"><b>{"holds" if claim.holds else "does not hold"}</b> '
         f"{escape(claim.text)}: {escape(claim.figure)}</li>"
         for claim in page.claims
@@ -69,11 +69,11 @@ def _claims(page: Page) -> str:
     holds = sum(claim.holds for claim in page.claims)
     return (
         f"<section><h2>Claims</h2><p>{holds} of {len(page.claims)} hold.</p>"
-        f'<ul class="claims">{told}</ul></section>'
+        f'<ul class="claims">{items}</ul></section>'
     )
 
 
-def _listing(one: Listing) -> str:
+def _listing(listing: Listing) -> str:
     """Return a small table."""
 
     def row(cells: Iterable[str], kind: str) -> str:
@@ -82,10 +82,10 @@ def _listing(one: Listing) -> str:
         )
         return f"<tr>{''.join(texts)}</tr>"
 
-    body = "".join(row(cells, "td") for cells in one.rows)
+    body = "".join(row(cells, "td") for cells in listing.rows)
     return (
-        f'<section class="listing"><h2>{escape(one.title)}</h2><p class="note">{escape(one.note)}</p>'
-        f'<div class="table"><table><thead>{row(one.columns, "th")}</thead>'
+        f'<section class="listing"><h2>{escape(listing.title)}</h2><p class="note">{escape(listing.note)}</p>'
+        f'<div class="table"><table><thead>{row(listing.columns, "th")}</thead>'
         f"<tbody>{body}</tbody></table></div>"
         "</section>"
     )
@@ -104,23 +104,25 @@ def _figure(page: Page) -> str:
     )
 
 
-def packed(page: Page) -> bytes:
-    """Return what the scripts read: a header as JSON and arrays after it, compressed.
+def pack(page: Page) -> bytes:
+    """Return the data of the scripts: a header as JSON and arrays after it, compressed.
 
     The file begins with the length of the header in four bytes. Each array begins at a multiple of four;
-    the header says where, and of what type it is.
+    the header has its offset and type.
     """
     arrays = _Arrays()
     points = page.points[0].values.size if page.points else 0
     header: dict[str, Any] = {
         "rows": points,
         "total": page.total,
-        "columns": [_column(one, arrays) for one in page.points],
-        "units": {unit: scales(unit) for unit in {one.unit for one in page.points} | set(_OF_CHARTS)},
+        "columns": [_column(quantity, arrays) for quantity in page.points],
+        "units": {
+            unit: scales(unit) for unit in {quantity.unit for quantity in page.points} | set(_CHART_UNITS)
+        },
         "fronts": page.fronts,
         "weight": None if page.weight is None else arrays.add(page.weight, "f4"),
         "view": page.view._asdict()
-        | {name: [one._asdict() for one in getattr(page.view, name)] for name in ("parts", "said")},
+        | {name: [entry._asdict() for entry in getattr(page.view, name)] for name in ("parts", "said")},
         "details": _details(page, arrays),
     }
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
@@ -130,50 +132,50 @@ def packed(page: Page) -> bytes:
 
 
 class _Arrays:
-    """Arrays, one after the other."""
+    """Concatenated arrays."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self.parts: list[bytes] = []
         self.size = 0
 
     def add(self, values: NDArray[Any], kind: str) -> dict[str, Any]:
-        """Add an array of a kind ("f4", "i4", "u2", "u1"); returns where it is."""
-        held = np.ascontiguousarray(values).astype(f"<{kind}").tobytes()
-        place = {"at": self.size, "size": int(values.size), "kind": kind}
-        self.parts.append(held + b"\0" * (-len(held) % 4))
+        """Add an array of a kind ("f4", "i4", "u2", "u1"); returns its location."""
+        content = np.ascontiguousarray(values).astype(f"<{kind}").tobytes()
+        location = {"at": self.size, "size": int(values.size), "kind": kind}
+        self.parts.append(content + b"\0" * (-len(content) % 4))
         self.size += len(self.parts[-1])
-        return place
+        return location
 
     def add_texts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Add texts as codes; returns where they are, with what they stand for."""
-        names, codes = _coded(values)
+        """Add texts as codes; returns their location, and the texts."""
+        names, codes = _factorize(values)
         kind = "u1" if len(names) < 256 else "u2"
         return {"names": names, "codes": self.add(codes, kind)}
 
 
-def _coded(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the texts in the order in which they come, and the place of each value among them."""
+def _factorize(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the unique texts in their order of appearance, and the code of each value."""
     names: dict[str, int] = {}
     codes = np.array([names.setdefault(value, len(names)) for value in values.astype(str).tolist()], np.int64)
     return list(names), codes
 
 
-def _column(one: Quantity, arrays: _Arrays) -> dict[str, Any]:
-    """Return a column for the header: a constant where it has one value."""
-    about: dict[str, Any] = {
-        "name": one.name,
-        "unit": one.unit,
-        "meaning": one.meaning,
-        "better": one.better,
+def _column(quantity: Quantity, arrays: _Arrays) -> dict[str, Any]:
+    """Return a column for the header: a constant if all values are equal."""
+    entry: dict[str, Any] = {
+        "name": quantity.name,
+        "unit": quantity.unit,
+        "meaning": quantity.meaning,
+        "better": quantity.better,
     }
-    if one.values.dtype.kind in "fiu":
-        values = one.values.astype(np.float64)
+    if quantity.values.dtype.kind in "fiu":
+        values = quantity.values.astype(np.float64)
         constant = values.size > 0 and (np.all(values == values[0]) or bool(np.isnan(values).all()))
         if constant:
-            return about | {"constant": float(values[0]) if np.isfinite(values[0]) else None}
-        return about | {"numbers": arrays.add(values, "f4")}
-    return about | {"texts": arrays.add_texts(one.values)}
+            return entry | {"constant": float(values[0]) if np.isfinite(values[0]) else None}
+        return entry | {"numbers": arrays.add(values, "f4")}
+    return entry | {"texts": arrays.add_texts(quantity.values)}
 
 
 def _details(page: Page, arrays: _Arrays) -> dict[str, Any] | None:
@@ -188,6 +190,6 @@ def _details(page: Page, arrays: _Arrays) -> dict[str, Any] | None:
         "numbers": {name: arrays.add(values, "f4") for name, values in kernels.numbers.items()},
         "levels": kernels.levels,
         "areas": {name: arrays.add(values, "f4") for name, values in areas.items()},
-        "pictures": [b64encode(one).decode() for one in pictures],
+        "pictures": [b64encode(drawing).decode() for drawing in pictures],
         "picture": arrays.add(picture, "i4"),
     }

@@ -1,7 +1,7 @@
-"""The library that draws the charts of a page: Vega, which is written into the page itself.
+"""The chart library of a page: Vega, which is embedded in the page.
 
-Vega is made for linked charts, is free (BSD-3), takes 0.3 MB compressed, and draws thousands of points in a
-third of the time that others need. It comes with the package vl-convert-python, so that nothing is fetched.
+Vega supports linked charts, is free (BSD-3), takes 0.3 MB compressed, and draws thousands of points in a
+third of the time of other libraries. The package vl-convert-python contains it, so nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ NOTICE = (
     "Charts: Vega, Vega-Embed (c) University of Washington Interactive Data Lab, BSD-3-Clause; "
     "D3 (c) Mike Bostock, ISC."
 )
-"""What has to be said of it."""
+"""The licence notice of the charts."""
 
 
 def vega() -> bytes:
     """Return the script that defines `vegaEmbed`, compressed with gzip.
 
-    Putting it together takes a second or two, so it is kept in the folder of this user's cache.
+    Bundling takes a second or two, so the script is cached in the user's cache folder.
     """
-    kept = FOLDERS[0].parent / f"vega-{metadata.version(_PACKAGE)}.js.gz"
+    cached = FOLDERS[0].parent / f"vega-{metadata.version(_PACKAGE)}.js.gz"
     try:
-        return kept.read_bytes()
+        return cached.read_bytes()
     except OSError:
         pass
     import vl_convert
 
     script = gzip.compress(vl_convert.javascript_bundle(_EXPORT).encode(), 9, mtime=0)
-    _keep(kept, script)
+    _write_atomically(cached, script)
     return script
 
 
-def _keep(path: Path, content: bytes) -> None:
-    """Write a file as a whole, where that is possible."""
-    beside = path.with_name(f"{path.name}.part")
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write a file atomically, if its folder is writable."""
+    part = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(content)
-        beside.replace(path)
-    except OSError:  # a user without a home makes it anew each time
-        beside.unlink(missing_ok=True)
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError:  # without a home there is no cache
+        part.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Pictures of a placement: devices, links, and what loads them."""
+"""Pictures of a placement: devices, links, and loads."""

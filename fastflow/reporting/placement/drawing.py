@@ -1,6 +1,6 @@
 """A figure of a placement: the ranks of every device, and the load of every link (5.2, Figure 5).
 
-The first panel tells ranks apart; each of the others shows the load of one parallel dimension.
+The first panel shows the ranks; each other panel shows the load of one parallel dimension.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _METADATA: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # lengths [inch]: of the picture, and of the panels at most
 _WIDTH, _HEIGHT = 13.0, 5.3
-_SIDE, _BETWEEN, _TOP, _TITLE, _BOTTOM = 0.3, 0.2, 0.6, 0.78, 1.25
-_MOST_PITCH = 0.62
-_ONE_WAY = 8.0  # pitch [pt] below which the two directions of a link run into each other
-_ASIDE = 0.1  # of each of them from the middle [pitch]
-_MOST_FULL = 16  # devices of a full mesh whose idle links are drawn
+_SIDE, _SPACING, _TOP, _TITLE, _BOTTOM = 0.3, 0.2, 0.6, 0.78, 1.25
+_MAX_PITCH = 0.62
+_MIN_PITCH_TWO_WAY = 8.0  # pitch [pt] below which the two directions of a link overlap
+_LANE_OFFSET = 0.1  # offset of each direction from the middle [pitch]
+_MAX_IDLE_MESH = 16  # devices of a full mesh whose idle links are drawn
 _HEAT = LinearSegmentedColormap.from_list("load", ["#f2c14e", "#e8702a", "#b5179e", "#3a0ca3"])
 _DEVICE, _GROUP = "#e9edf1", "#3d4f60"
 
 
 class _Sheet(NamedTuple):
-    """Where the panels are [inch]."""
+    """Positions of the panels [inch]."""
 
     columns: int
     pitch: float
@@ -57,7 +57,7 @@ class _Sheet(NamedTuple):
 
 
 def draw_placement(path: str | Path, prediction: Prediction, point: int) -> None:
-    """Draw the placement of one point, and how many logical edges share every link.
+    """Draw the placement of one point, and the number of logical edges on every link.
 
     path: ends in .svg, .png or .pdf. The same prediction gives the same file, byte for byte.
     Raises InputError for another ending, ValueError for a point without a time, and OSError where the
@@ -77,7 +77,7 @@ def render_placement(prediction: Prediction, point: int, suffix: str = ".svg") -
     shown = scene(prediction, point)
     file = BytesIO()
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever this user's own settings are
+        matplotlib.rcdefaults()  # independent of the user's settings
         matplotlib.rcParams.update(_STYLE)
         _figure(shown).savefig(file, format=suffix[1:], dpi=150, metadata=_METADATA[suffix])
     return file.getvalue()
@@ -88,10 +88,10 @@ def _figure(shown: Scene) -> Figure:
     plan = floorplan(shown.network)
     sheet = _sheet(plan, 1 + len(shown.traffic))
     figure = Figure(figsize=(_WIDTH, sheet.height), facecolor="white")
-    idle = f" ({plan.devices - shown.used:,} idle)" if shown.used < plan.devices else ""
-    several = "s" if plan.devices > 1 else ""
+    idle_note = f" ({plan.devices - shown.used:,} idle)" if shown.used < plan.devices else ""
+    plural = "s" if plan.devices > 1 else ""
     for text, size, colour, below in (
-        (f"{shown.strategy} on {plan.devices:,} device{several}{idle}: {shown.system}", 13, INK, 0.24),
+        (f"{shown.strategy} on {plan.devices:,} device{plural}{idle_note}: {shown.system}", 13, INK, 0.24),
         (f"placement {shown.order}, innermost first", 10, QUIET, 0.5),
     ):
         figure.text(_SIDE / _WIDTH, 1 - below / sheet.height, text, size=size, color=colour, va="center")
@@ -103,14 +103,14 @@ def _figure(shown: Scene) -> Figure:
             bbox_to_anchor=(_SIDE / _WIDTH, (_BOTTOM - 0.3) / sheet.height),
         )  # fmt: skip
 
-    loaded = [one.edges[one.edges > 0.0] for one in shown.traffic]
+    loads = [traffic.edges[traffic.edges > 0.0] for traffic in shown.traffic]
     sorts: set[int] = set()
-    if loaded:
-        every = np.concatenate(loaded)
-        norm = LogNorm(every.min(), max(every.max(), 2 * every.min()))
-        for number, one in enumerate(shown.traffic, 1):
-            sorts |= _draw_load(_panel(figure, sheet, number), shown, one, plan, 72 * sheet.pitch, norm)
-        _scale(figure, norm, float(every.min()), float(every.max()), sheet)
+    if loads:
+        all_loads = np.concatenate(loads)
+        norm = LogNorm(all_loads.min(), max(all_loads.max(), 2 * all_loads.min()))
+        for number, traffic in enumerate(shown.traffic, 1):
+            sorts |= _draw_load(_panel(figure, sheet, number), shown, traffic, plan, 72 * sheet.pitch, norm)
+        _scale(figure, norm, float(all_loads.min()), float(all_loads.max()), sheet)
     caption = fill(" ".join(_caption(shown, plan, 72 * sheet.pitch, sorts)), 215)
     figure.text(
         _SIDE / _WIDTH, 0.12 / sheet.height, caption, size=7.5, color=QUIET, va="bottom", linespacing=1.4
@@ -119,14 +119,14 @@ def _figure(shown: Scene) -> Figure:
 
 
 def _sheet(plan: Floorplan, panels: int) -> _Sheet:
-    """Arrange panels so that they are as large as they can be."""
+    """Arrange panels at the largest size that fits."""
     low, high = plan.outer.low - 0.5, plan.outer.high + 0.5
     wide, tall = (high - low).tolist()
 
     def pitch(columns: int) -> float:
-        across = (_WIDTH - 2 * _SIDE - (columns - 1) * _BETWEEN) / (columns * wide)
+        across = (_WIDTH - 2 * _SIDE - (columns - 1) * _SPACING) / (columns * wide)
         down = (_HEIGHT / ceil(panels / columns) - _TITLE) / tall
-        return float(min(across, down, _MOST_PITCH))
+        return float(min(across, down, _MAX_PITCH))
 
     columns = max(range(1, panels + 1), key=pitch)
     height = _TOP + ceil(panels / columns) * (_TITLE + pitch(columns) * tall) + _BOTTOM
@@ -148,37 +148,37 @@ def _panel(figure: Figure, sheet: _Sheet, number: int) -> Axes:
 
 
 def _draw_load(
-    axes: Axes, shown: Scene, one: Traffic, plan: Floorplan, pitch: float, norm: LogNorm
+    axes: Axes, shown: Scene, traffic: Traffic, plan: Floorplan, pitch: float, norm: LogNorm
 ) -> set[int]:
-    """Draw what one parallel dimension loads links with; returns the sorts of lines. pitch [pt]."""
+    """Draw the load of links by one parallel dimension; returns the sorts of lines. pitch [pt]."""
     draw_building(axes, plan, pitch)
     device = np.arange(plan.drawn)
-    is_mate = (device < shown.used) & (device == one.rank(device) * one.stride)
+    is_mate = (device < shown.used) & (device == traffic.rank(device) * traffic.stride)
     draw_boxes(axes, plan.position[~is_mate], DEVICE, _DEVICE, "none", 2)
     draw_boxes(axes, plan.position[is_mate], DEVICE, _GROUP, "none", 2)
-    aside = _ASIDE if pitch >= _ONE_WAY else 0.0
-    parts = strokes(plan, shown.network, one.links, one.edges, aside)
+    offset = _LANE_OFFSET if pitch >= _MIN_PITCH_TWO_WAY else 0.0
+    stroke_groups = strokes(plan, shown.network, traffic.links, traffic.edges, offset)
     width = min(max(0.06 * pitch, 0.5), 2.4)
-    for part in parts:
-        for value in np.unique(part.value).tolist():
-            lines = part.line[part.value == value]
+    for group in stroke_groups:
+        for value in np.unique(group.value).tolist():
+            lines = group.line[group.value == value]
             if value > 0.0:
                 heat = float(norm(value))
                 colour = to_hex(_HEAT(heat))
                 draw_lines(axes, lines, colour, width * (0.8 + 0.8 * heat), 3 + heat)
-            elif _shows_idle(shown):
+            elif _draws_idle(shown):
                 draw_lines(axes, lines, IDLE, 0.6 * width, 1.5)
     draw_title(
         axes,
-        f"{one.name}: {one.degree:,} ranks, {one.stride:,} apart",
-        f"busiest link {_edges(float(one.edges.max()))}",
-        f"{one.hops} hop{'s' if one.hops > 1 else ''}; {show(one.bandwidth, 'B/s')}",
+        f"{traffic.name}: {traffic.degree:,} ranks, {traffic.stride:,} apart",
+        f"busiest link {_edges(float(traffic.edges.max()))}",
+        f"{traffic.hops} hop{'s' if traffic.hops > 1 else ''}; {show(traffic.bandwidth, 'B/s')}",
     )
-    return {part.sort for part in parts}
+    return {group.sort for group in stroke_groups}
 
 
-def _shows_idle(shown: Scene) -> bool:
-    return not (shown.network.size[shown.network.kind == FULL] > _MOST_FULL).any()
+def _draws_idle(shown: Scene) -> bool:
+    return not (shown.network.size[shown.network.kind == FULL] > _MAX_IDLE_MESH).any()
 
 
 def _edges(count: float) -> str:
@@ -187,10 +187,10 @@ def _edges(count: float) -> str:
 
 def _scale(figure: Figure, norm: LogNorm, least: float, most: float, sheet: _Sheet) -> None:
     """Draw the scale of colours, with powers of two from `least` to `most`."""
-    wide, high = 3.2, 0.11
-    place = (_WIDTH - _SIDE - wide, _BOTTOM - 0.42, wide, high)
+    width, height_of_bar = 3.2, 0.11
+    bounds = (_WIDTH - _SIDE - width, _BOTTOM - 0.42, width, height_of_bar)
     axes = figure.add_axes(
-        (place[0] / _WIDTH, place[1] / sheet.height, place[2] / _WIDTH, place[3] / sheet.height)
+        (bounds[0] / _WIDTH, bounds[1] / sheet.height, bounds[2] / _WIDTH, bounds[3] / sheet.height)
     )
     bar = figure.colorbar(ScalarMappable(norm, _HEAT), cax=axes, orientation="horizontal")
     ticks = [2.0**power for power in range(ceil(log2(least)), floor(log2(most)) + 1)]
@@ -204,33 +204,33 @@ def _scale(figure: Figure, norm: LogNorm, least: float, most: float, sheet: _She
 def _caption(shown: Scene, plan: Floorplan, pitch: float, sorts: set[int]) -> list[str]:
     """Return the notes below the figure."""
     network = shown.network
-    told: list[str] = []
+    notes: list[str] = []
     if plan.drawn < plan.devices:
-        told.append(f"Drawn: the first {plan.drawn:,} of {plan.devices:,} devices.")
+        notes.append(f"Drawn: the first {plan.drawn:,} of {plan.devices:,} devices.")
     if not shown.traffic:
-        return told
-    told.append("Dark: the group of ranks that device 0 is in.")
-    if pitch >= _ONE_WAY:
-        told.append("A link's two directions are side by side, each to the right of its way.")
+        return notes
+    notes.append("Dark: the group of ranks that device 0 is in.")
+    if pitch >= _MIN_PITCH_TWO_WAY:
+        notes.append("A link's two directions are side by side, each to the right of its way.")
     else:
-        told.append("Of a link's two directions the busier one is drawn.")
-    told.append("Grey links are idle." if _shows_idle(shown) else "Idle links are not drawn.")
-    names = {one.name for one in shown.traffic}
+        notes.append("Of a link's two directions the busier one is drawn.")
+    notes.append("Grey links are idle." if _draws_idle(shown) else "Idle links are not drawn.")
+    names = {traffic.name for traffic in shown.traffic}
     if names != {"lp"}:
-        told.append("A ring has an edge each way between neighbours, of half of the bytes.")
+        notes.append("A ring has an edge each way between neighbours, of half of the bytes.")
     if "lp" in names:
-        told.append("lp: activations forward or gradients backward, whichever load a link more.")
+        notes.append("lp: activations forward or gradients backward, whichever load a link more.")
     if WRAP in sorts:
-        told.append("Stubs at an edge lead to the opposite one.")
+        notes.append("Stubs at an edge lead to the opposite one.")
     if PLANE in sorts:
-        told.append("Slanting stubs lead to the planes before and after.")
+        notes.append("Slanting stubs lead to the planes before and after.")
     if CUT in sorts:
-        told.append("Other stubs lead to devices that are not drawn.")
+        notes.append("Other stubs lead to devices that are not drawn.")
     if plan.package > 1 and (network.level == 1).any():
         rails = f"the busiest of its {plan.package} devices' links is drawn"
-        told.append(f"A package's frame stands for all of it between packages: {rails}.")
+        notes.append(f"A package's frame stands for all of it between packages: {rails}.")
     if (network.kind == TREE).any():
-        told.append("Between leaf switches and spine, edges are those of one cable of a device's bandwidth.")
-    if shown.has_own_cuts:
-        told.append("Kinds of layer with a cut of their own exchange otherwise than shown.")
-    return told
+        notes.append("Between leaf switches and spine, edges are those of one cable of a device's bandwidth.")
+    if shown.has_layer_strategies:
+        notes.append("Kinds of layer with a cut of their own exchange otherwise than shown.")
+    return notes

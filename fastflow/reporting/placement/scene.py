@@ -17,11 +17,11 @@ from fastflow.physics.network.routing.topology import FULL, LINE, RING, SWITCH, 
 from fastflow.physics.parallelism.mesh import AXES, PIPELINE
 
 WEIGHT = {NEIGHBOURS: 0.5, FORWARD: 1.0, BACKWARD: 1.0}
-"""Messages that a logical edge stands for: a ring sends half of each one both ways."""
+"""Messages per logical edge: a ring sends half of each message in both directions."""
 
 
 class Traffic(NamedTuple):
-    """A parallel dimension of more than one rank, and what its neighbours load links with."""
+    """A parallel dimension of more than one rank, and the load of its neighbours on links."""
 
     name: str  # of mesh.AXES
     degree: int
@@ -45,11 +45,11 @@ class Scene(NamedTuple):
     network: Topology
     used: int  # devices of the strategy, from 0 on
     traffic: list[Traffic]
-    has_own_cuts: bool  # of a kind of layer, which the strategy does not show
+    has_layer_strategies: bool  # whether some kinds of layers have other strategies
 
 
 def scene(prediction: Prediction, point: int) -> Scene:
-    """Return the placement of one point. Raises ValueError where it has no time and so no placement."""
+    """Return the placement of one point. Raises ValueError for a point without a time."""
     row = np.flatnonzero(prediction.timed == point)
     if not row.size:
         raise ValueError(f"point {point} has no placement: {prediction.reason[point]}")
@@ -58,13 +58,13 @@ def scene(prediction: Prediction, point: int) -> Scene:
     degrees = strategies.degrees[point].tolist()
     communication, used = prediction.communication, prod(degrees)
     order = str(communication.order[row[0]])
-    found = []
+    traffic = []
     rows = zip(AXES, degrees, strides(read_order(order), degrees), strict=True)
-    for at, (name, degree, stride) in enumerate(rows):
+    for axis, (name, degree, stride) in enumerate(rows):
         if degree > 1:
-            hops, bandwidth = communication.hops[row[0], at], communication.bandwidth[row[0], at]
-            links, edges = shared_edges(network, used, degree, stride, at == PIPELINE)
-            found.append(
+            hops, bandwidth = communication.hops[row[0], axis], communication.bandwidth[row[0], axis]
+            links, edges = shared_edges(network, used, degree, stride, axis == PIPELINE)
+            traffic.append(
                 Traffic(
                     name=name,
                     degree=degree,
@@ -82,8 +82,10 @@ def scene(prediction: Prediction, point: int) -> Scene:
         system=describe(network),
         network=network,
         used=used,
-        traffic=found,
-        has_own_cuts=any(bool((own[point] != of_all[point]).any()) for own, of_all in cuts),
+        traffic=traffic,
+        has_layer_strategies=any(
+            bool((of_layers[point] != of_model[point]).any()) for of_layers, of_model in cuts
+        ),
     )
 
 
@@ -94,20 +96,20 @@ def shared_edges(
 
     devices: those in use. A ring's ranks send both ways; stages send activations forward or their
     gradients backward, and the greater of the two counts. A link between a leaf switch and the spine
-    stands for as many cables as its bandwidth is worth, and its edges are those of one cable.
+    represents as many cables as its bandwidth needs, and its edges are those of one cable.
     """
     edges: Floats | None = None
     ranks = Group((degree,), (stride,)).arrays()
     for pattern in (FORWARD, BACKWARD) if is_pipeline else (NEIGHBOURS,):
         links = link_loads(network, logical_edges(devices, *ranks, pattern, 0))
-        one = links.load / (network.share[links.dimension] * WEIGHT[pattern])
-        edges = one if edges is None else np.maximum(edges, one)
+        share = links.load / (network.share[links.dimension] * WEIGHT[pattern])
+        edges = share if edges is None else np.maximum(edges, share)
     assert edges is not None
     return links, edges
 
 
 def describe(network: Topology) -> str:
-    """Say in words what a network is: "4x12 torus", or "16 packages (2x2 mesh), switch between them"."""
+    """Return a network in words: "4x12 torus", or "16 packages (2x2 mesh), switch between them"."""
     inner, outer = (_describe_level(network, level) for level in (0, 1))
     packages = int(network.size[network.level == 1].prod())
     if inner and outer:

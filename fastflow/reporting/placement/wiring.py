@@ -19,48 +19,50 @@ _CURVE = np.linspace(0.0, 1.0, 9)
 
 
 class Strokes(NamedTuple):
-    """Lines of links. A link to what is not beside it is drawn as a stub at each of its ends."""
+    """Lines of links. A link to a node that is not adjacent is drawn as a stub at each end."""
 
     line: Floats  # (strokes, corners, 2)
     value: Floats  # (strokes,)
-    sort: int  # STRAIGHT, WRAP to the other edge, PLANE to a neighbouring plane, CUT to what is not drawn
+    sort: int  # STRAIGHT, WRAP to the other edge, PLANE to the next plane, CUT to a node that is not drawn
 
 
 def strokes(
-    plan: Floorplan, topology: Topology, loads: LinkLoads, value: Floats, aside: float
+    plan: Floorplan, topology: Topology, loads: LinkLoads, value: Floats, offset: float
 ) -> list[Strokes]:
-    """Return lines for all directed links of a network, as far as it is drawn.
+    """Return lines for all directed links of a network, within the drawn part.
 
-    value: of every link of `loads`; aside: how far a link keeps to the right of the middle between its
-    ends, 0 for one line with the greater value of both directions. Packages of several devices are
-    joined by one link, with the greatest value of those that their devices have.
+    value: of every link of `loads`; offset: distance of a link to the right of the line between its
+    ends, 0 for one line with the greater value of both directions. Packages of several devices
+    have one link between them, with the greatest value of the links of their devices.
     """
-    is_seen = [_device(end, plan.devices) < plan.drawn for end in (loads.source, loads.target)]
-    rows = np.flatnonzero(is_seen[0] | is_seen[1])
+    is_drawn = [_device(end, plan.devices) < plan.drawn for end in (loads.source, loads.target)]
+    rows = np.flatnonzero(is_drawn[0] | is_drawn[1])
     dimension, source, target = (column[rows] for column in loads[:3])
     inside = topology.level[dimension] == 0
-    found: list[Strokes] = []
-    for level, mine in enumerate((inside, ~inside)):
-        if not mine.any():
+    groups: list[Strokes] = []
+    for level, in_level in enumerate((inside, ~inside)):
+        if not in_level.any():
             continue
         if level == 0:
-            package = _device(source[mine], plan.devices) // plan.package
+            package = _device(source[in_level], plan.devices) // plan.package
             base, unit, nodes, outside = package * plan.package, 1, plan.package, 0
         else:
-            package = base = np.zeros(int(mine.sum()), dtype=np.int64)
+            package = base = np.zeros(int(in_level.sum()), dtype=np.int64)
             unit, nodes = plan.package, plan.devices // plan.package
             outside = int((topology.level == 0).sum())
-        begin, end = (_recode(one[mine], base, plan.devices, unit, nodes) for one in (source, target))
+        begin, end = (
+            _node_index(end_of[in_level], base, plan.devices, unit, nodes) for end_of in (source, target)
+        )
         links = _Links(
             package=package,
-            dimension=dimension[mine] - outside,
+            dimension=dimension[in_level] - outside,
             source=begin,
             target=end,
-            value=value[rows[mine]],
+            value=value[rows[in_level]],
         )
         origin = plan.origin if level == 0 else np.zeros((1, 2))
-        found += _of_level((plan.inner, plan.outer)[level], links, origin, aside)
-    return found
+        groups += _level_strokes((plan.inner, plan.outer)[level], links, origin, offset)
+    return groups
 
 
 class _Links(NamedTuple):
@@ -78,46 +80,48 @@ def _device(end: Ints, devices: int) -> Ints:
     return np.where(end >= 0, end, np.where(end >= -devices, -1 - end, -1 - devices - end))
 
 
-def _recode(end: Ints, base: Ints, devices: int, unit: int, nodes: int) -> Ints:
-    """Count ends in nodes of `unit` devices, from a base on."""
+def _node_index(end: Ints, base: Ints, devices: int, unit: int, nodes: int) -> Ints:
+    """Return ends as indices of nodes of `unit` devices, relative to a base."""
     node = (_device(end, devices) - base) // unit
     return np.where(end >= 0, node, np.where(end >= -devices, -1 - node, -1 - nodes - node))
 
 
-def _of_level(level: LevelLayout, links: _Links, origin: Floats, aside: float) -> list[Strokes]:
-    """Return the lines of one level in all packages drawn, whose origins are given, (packages, 2)."""
-    links = _merged(links, one_way=aside == 0.0)
+def _level_strokes(level: LevelLayout, links: _Links, origin: Floats, offset: float) -> list[Strokes]:
+    """Return the lines of one level in all packages drawn, origin: of the packages, (packages, 2)."""
+    links = _merge(links, one_way=offset == 0.0)
     if level.form == GRID:
-        parts = _on_grid(level, links, aside)
+        parts = _on_grid(level, links, offset)
     else:
         ends = [_device(end, int(level.whole.prod())) for end in (links.source, links.target)]
         rows = np.flatnonzero(np.maximum(*ends) < level.centre.shape[0])
         a, b, reach = _ends(level, take(links, rows))
         if level.form in (CIRCLE, ROWS):
-            line = _curves(a, b, level.half, aside)
+            line = _curves(a, b, level.half, offset)
         else:
-            line = _lines(a, b, reach, aside)
+            line = _lines(a, b, reach, offset)
         parts = [(STRAIGHT, line, rows)]
     return [
-        Strokes(line + origin[links.package[of]][:, None, :], links.value[of], sort)
-        for sort, line, of in parts
-        if of.size
+        Strokes(line + origin[links.package[rows_of]][:, None, :], links.value[rows_of], sort)
+        for sort, line, rows_of in parts
+        if rows_of.size
     ]
 
 
-def _merged(links: _Links, one_way: bool) -> _Links:
-    """Keep the greatest of the links that are drawn on top of each other."""
+def _merge(links: _Links, one_way: bool) -> _Links:
+    """Merge links that are drawn on top of each other, with the greatest value."""
     ends = np.stack([links.source, links.target])
     if one_way:
         ends = np.sort(ends, axis=0)
-    key, place = np.unique(np.stack([links.package, links.dimension, *ends]), axis=1, return_inverse=True)
-    value = np.zeros(key.shape[1])
-    np.maximum.at(value, place.reshape(-1), links.value)
-    return _Links(package=key[0], dimension=key[1], source=key[2], target=key[3], value=value)
+    unique, inverse = np.unique(
+        np.stack([links.package, links.dimension, *ends]), axis=1, return_inverse=True
+    )
+    value = np.zeros(unique.shape[1])
+    np.maximum.at(value, inverse.reshape(-1), links.value)
+    return _Links(package=unique[0], dimension=unique[1], source=unique[2], target=unique[3], value=value)
 
 
 def _ends(level: LevelLayout, links: _Links) -> tuple[Floats, Floats, Floats]:
-    """Return both ends of links that are not cut, and how far from these they begin and end, (links, 2)."""
+    """Return both ends of drawn links, and the distances from the ends where lines begin, (links, 2)."""
     if level.form != SWITCHED:
         reach = np.broadcast_to(level.half, (links.source.size, 2))
         return level.centre[links.source], level.centre[links.target], reach
@@ -128,65 +132,65 @@ def _ends(level: LevelLayout, links: _Links) -> tuple[Floats, Floats, Floats]:
     low = np.where(spines, level.bar[node], level.centre[node, 1] + level.half[1])
     high = np.where(spines, level.spine[node], level.bar[node])
     up = links.source > links.target
-    ends = [np.stack([x, np.where(way, low, high)], axis=1) for way in (up, ~up)]
+    ends = [np.stack([x, np.where(is_upward, low, high)], axis=1) for is_upward in (up, ~up)]
     return ends[0], ends[1], np.zeros((node.size, 2))
 
 
-def _on_grid(level: LevelLayout, links: _Links, aside: float) -> list[tuple[int, Floats, Ints]]:
-    """Return (sort, lines, whose) of links between the places of a grid."""
+def _on_grid(level: LevelLayout, links: _Links, offset: float) -> list[tuple[int, Floats, Ints]]:
+    """Return (sort, lines, rows) of links between the nodes of a grid."""
     stride = np.concatenate([[1], np.cumprod(level.whole)])[links.dimension]
     size = level.whole[links.dimension]
-    ahead = links.target // stride % size - links.source // stride % size
-    wraps = (level.kind[links.dimension] == RING) & (size > 2) & (abs(ahead) == size - 1)
-    way = np.where(wraps, -1, 1) * np.sign(ahead)
+    distance = links.target // stride % size - links.source // stride % size
+    wraps = (level.kind[links.dimension] == RING) & (size > 2) & (abs(distance) == size - 1)
+    direction = np.where(wraps, -1, 1) * np.sign(distance)
     axes = np.array([[1.0, 0.0], [0.0, -1.0], _PLANE / np.hypot(*_PLANE)])
-    along = axes[links.dimension] * way[:, None]
+    along = axes[links.dimension] * direction[:, None]
     count = level.centre.shape[0]
     leaves, enters = links.source < count, links.target < count
     cut = ~(leaves & enters)
     sort = np.where(links.dimension == 2, PLANE, np.where(wraps, WRAP, np.where(cut, CUT, STRAIGHT)))
     parts: list[tuple[int, Floats, Ints]] = []
-    for one in (STRAIGHT, WRAP, PLANE, CUT):
-        rows = np.flatnonzero(sort == one)
-        if one == STRAIGHT:
+    for kind in (STRAIGHT, WRAP, PLANE, CUT):
+        rows = np.flatnonzero(sort == kind)
+        if kind == STRAIGHT:
             a, b = level.centre[links.source[rows]], level.centre[links.target[rows]]
-            parts.append((one, _lines(a, b, np.broadcast_to(level.half, a.shape), aside), rows))
+            parts.append((kind, _lines(a, b, np.broadcast_to(level.half, a.shape), offset), rows))
             continue
         for exists, end, sign in ((leaves, links.source, 1.0), (enters, links.target, -1.0)):
-            mine = rows[exists[rows]]
-            outward = along[mine] * sign
-            a = level.centre[end[mine]] + outward * _reach(level.half, outward)
+            cut_rows = rows[exists[rows]]
+            outward = along[cut_rows] * sign
+            a = level.centre[end[cut_rows]] + outward * _node_reach(level.half, outward)
             b = a + _STUB * outward
-            line = _lines(*((a, b) if sign > 0 else (b, a)), np.zeros_like(a), aside)
-            parts.append((one, line, mine))
+            line = _lines(*((a, b) if sign > 0 else (b, a)), np.zeros_like(a), offset)
+            parts.append((kind, line, cut_rows))
     return parts
 
 
-def _reach(half: Floats, along: Floats) -> Floats:
-    """Return how far from its middle a node ends in a direction, shape (links, 1)."""
+def _node_reach(half: Floats, along: Floats) -> Floats:
+    """Return the distance from the middle of a node to its border in a direction, shape (links, 1)."""
     with np.errstate(divide="ignore"):
         reach: Floats = np.min(half / np.abs(along), axis=1, keepdims=True)
     return reach
 
 
-def _lines(a: Floats, b: Floats, half: Floats, aside: float) -> Floats:
+def _lines(a: Floats, b: Floats, half: Floats, offset: float) -> Floats:
     """Return straight lines between nodes, to the right of the middle; shape (links, 2, 2)."""
     along = b - a
     along = along / np.hypot(along[:, 0], along[:, 1])[:, None]
-    right = aside * np.stack([along[:, 1], -along[:, 0]], axis=1)
+    right = offset * np.stack([along[:, 1], -along[:, 0]], axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         reach = np.min(np.where(along == 0.0, np.inf, half / np.abs(along)), axis=1, keepdims=True)
     return np.stack([a + along * reach + right, b - along * reach + right], axis=1)
 
 
-def _curves(a: Floats, b: Floats, half: Floats, aside: float) -> Floats:
+def _curves(a: Floats, b: Floats, half: Floats, offset: float) -> Floats:
     """Return curves between nodes, to the right of the middle; shape (links, corners, 2)."""
     straight = _lines(a, b, np.broadcast_to(half, a.shape), 0.0)
     a, b = straight[:, 0], straight[:, 1]
     along = b - a
     length = np.hypot(along[:, 0], along[:, 1])[:, None]
     right = np.stack([along[:, 1], -along[:, 0]], axis=1) / length
-    corner = (a + b) / 2 + 2 * np.minimum(_BEND * length, _MOST_BEND) * right * (aside > 0.0)
+    corner = (a + b) / 2 + 2 * np.minimum(_BEND * length, _MOST_BEND) * right * (offset > 0.0)
     t = _CURVE[None, :, None]
     line: Floats = (1 - t) ** 2 * a[:, None] + 2 * t * (1 - t) * corner[:, None] + t**2 * b[:, None]
     return line

@@ -17,11 +17,11 @@ class Report(NamedTuple):
     """How a dataset is judged and drawn."""
 
     columns: tuple[str, ...]
-    """What is read of the dataset."""
+    """Columns that are read of the dataset."""
     claims: Callable[[pd.DataFrame], list[Claim]]
     """The paper's claims, judged by rows in point order."""
     draw: Callable[[pd.DataFrame], Figure]
-    """The figure; to be called by `style.render`, which sets what it looks like."""
+    """Draws the figure; `style.render` calls it with the style set."""
 
 
 def report_of(name: str) -> Report:

@@ -1,4 +1,4 @@
-"""Real chips beside what the generator makes of their budgets alone (docs/backtest.md)."""
+"""Real chips beside chips generated from their budgets alone (docs/backtest.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fastflow.reporting.charts.style import APART, head
+from fastflow.reporting.charts.style import QUALITATIVE, draw_heading
 from fastflow.reporting.colours import QUIET
 from fastflow.reporting.studies.claims import Claim, judge
 
@@ -19,16 +19,16 @@ QUANTITIES = {
     "l2_Bps": "L2 rate",
 }  # fmt: skip
 COLUMNS = ("chip", "pins", "scaling", "model.m", "time_s", *QUANTITIES)
-NEAR = 0.2
-"""Within which a quantity or a gain comes out."""
+TOLERANCE = 0.2
+"""Tolerance of quantities and gains."""
 _RULES = {"foundry": "by foundries' figures", "paper": "by the paper's rule"}
-_REAL, _MADE = "kept", "none"
-_ROOM = {"left": 0.07, "right": 0.99, "top": 0.76, "bottom": 0.07, "hspace": 0.35}
+_REAL, _GENERATED = "kept", "none"
+_MARGINS = {"left": 0.07, "right": 0.99, "top": 0.76, "bottom": 0.07, "hspace": 0.35}
 _PRODUCTS = {16: "thin product", 8192: "large product"}
 
 
-def _of(frame: pd.DataFrame, pins: str, scaling: str, m: int) -> pd.DataFrame:
-    """Return the rows of one product on real chips, or on those that a rule makes, by chip."""
+def _rows_of(frame: pd.DataFrame, pins: str, scaling: str, m: int) -> pd.DataFrame:
+    """Return the rows of a product on real or on generated chips, by chip."""
     rows = frame[(frame["pins"] == pins) & (frame["scaling"] == scaling) & (frame["model.m"] == m)]
     return rows[rows["time_s"].notna()].drop_duplicates("chip").set_index("chip")
 
@@ -39,85 +39,93 @@ def _chips(frame: pd.DataFrame) -> list[str]:
 
 
 def _differences(frame: pd.DataFrame, scaling: str) -> dict[tuple[str, str], float]:
-    """Return how far every quantity of every chip is from the real one, as a share of it."""
+    """Return the relative differences of every quantity of every chip from the real chip."""
     m = max(_PRODUCTS)
-    made, real = _of(frame, _MADE, scaling, m), _of(frame, _REAL, scaling, m)
+    generated, real = _rows_of(frame, _GENERATED, scaling, m), _rows_of(frame, _REAL, scaling, m)
     return {
-        (chip, name): float(made[column][chip] / real[column][chip]) - 1.0
+        (chip, name): float(generated[column][chip] / real[column][chip]) - 1.0
         for chip in _chips(frame)
         for column, name in QUANTITIES.items()
     }
 
 
 def _gains(frame: pd.DataFrame, scaling: str) -> dict[tuple[str, str], float]:
-    """Return how far the gain of every generation is from the real one, as a share of it."""
-    found = {}
+    """Return the relative differences of the gain of every generation from the real gain."""
+    differences = {}
     for m, product in _PRODUCTS.items():
-        made, real = (_of(frame, pins, scaling, m)["time_s"] for pins in (_MADE, _REAL))
+        generated, real = (_rows_of(frame, pins, scaling, m)["time_s"] for pins in (_GENERATED, _REAL))
         for before, after in pairwise(_chips(frame)):
-            gain = float(made[before]) / float(made[after])
-            found[f"{before} to {after}", product] = gain * float(real[after]) / float(real[before]) - 1.0
-    return found
+            gain = float(generated[before]) / float(generated[after])
+            differences[f"{before} to {after}", product] = (
+                gain * float(real[after]) / float(real[before]) - 1.0
+            )
+    return differences
 
 
-def _judged(
-    of: Callable[[pd.DataFrame, str], dict[tuple[str, str], float]], frame: pd.DataFrame, scaling: str
+def _judge_differences(
+    compute: Callable[[pd.DataFrame, str], dict[tuple[str, str], float]], frame: pd.DataFrame, scaling: str
 ) -> tuple[str, bool]:
-    """Say in words how many of some differences are within `NEAR`, and whether all are."""
-    off = of(frame, scaling)
-    near = sum(abs(value) <= NEAR for value in off.values())
-    where, what = max(off, key=lambda key: abs(off[key]))
-    return f"{near} of {len(off)}, the farthest {where} {what} {off[where, what]:+.0%}", near == len(off)
+    """Return the number of differences within `TOLERANCE` in words, and whether all are."""
+    differences = compute(frame, scaling)
+    near = sum(abs(value) <= TOLERANCE for value in differences.values())
+    chip, name = max(differences, key=lambda key: abs(differences[key]))
+    return (
+        f"{near} of {len(differences)}, the farthest {chip} {name} {differences[chip, name]:+.0%}",
+        near == len(differences),
+    )
 
 
-def _absent(frame: pd.DataFrame, scaling: str) -> Sequence[str]:
-    """Name the points that a claim needs and that have no time."""
+def _missing_points(frame: pd.DataFrame, scaling: str) -> Sequence[str]:
+    """Return the names of the points without a time that a claim needs."""
     chips = _chips(frame)
     if len(chips) < 2:
         return ["a second chip"]
     return [
         f"{chip} (pins={pins}, scaling={scaling}, m={m})"
-        for pins in (_REAL, _MADE)
+        for pins in (_REAL, _GENERATED)
         for m in _PRODUCTS
         for chip in chips
-        if chip not in _of(frame, pins, scaling, m).index
+        if chip not in _rows_of(frame, pins, scaling, m).index
     ]
 
 
 def claims(frame: pd.DataFrame) -> list[Claim]:
-    """Judge whether the generator comes out, by either rule of scaling."""
-    found = []
+    """Judge the accuracy of the generator, by both rules of scaling."""
+    judged = []
     for scaling, rule in _RULES.items():
-        absent = _absent(frame, scaling)
-        quantities = f"{rule}, tensor rate, memory and L2 of all chips are within {NEAR:.0%} of the real ones"
-        gains = f"{rule}, gains of a generation are within {NEAR:.0%} of the real ones"
-        found += [
-            judge(quantities, absent, partial(_judged, _differences, frame, scaling)),
-            judge(gains, absent, partial(_judged, _gains, frame, scaling)),
+        missing = _missing_points(frame, scaling)
+        quantities = (
+            f"{rule}, tensor rate, memory and L2 of all chips are within {TOLERANCE:.0%} of the real ones"
+        )
+        gains = f"{rule}, gains of a generation are within {TOLERANCE:.0%} of the real ones"
+        judged += [
+            judge(quantities, missing, partial(_judge_differences, _differences, frame, scaling)),
+            judge(gains, missing, partial(_judge_differences, _gains, frame, scaling)),
         ]
-    return found
+    return judged
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw how far the quantities of every chip are from the real ones, a panel for each rule."""
+    """Draw the relative differences of the quantities of every chip, a panel for each rule."""
     chips, width = _chips(frame), 0.8 / len(QUANTITIES)
     figure = Figure(figsize=(9.6, 5.1))
-    about = f"generated over real, from die area, power, package and what was bought; grey: within {NEAR:.0%}"
-    head(figure, "Chips from their budgets alone", about)
-    panels = figure.subplots(2, sharey=True, gridspec_kw=_ROOM)
+    within = f"grey: within {TOLERANCE:.0%}"
+    about = f"generated over real, from die area, power, package and what was bought; {within}"
+    draw_heading(figure, "Chips from their budgets alone", about)
+    panels = figure.subplots(2, sharey=True, gridspec_kw=_MARGINS)
     for axes, (scaling, rule) in zip(panels, _RULES.items(), strict=True):
-        axes.axhspan(-NEAR, NEAR, color="#eef1f4")
-        off = {} if _absent(frame, scaling) else _differences(frame, scaling)
+        axes.axhspan(-TOLERANCE, TOLERANCE, color="#eef1f4")
+        differences = {} if _missing_points(frame, scaling) else _differences(frame, scaling)
         for number, name in enumerate(QUANTITIES.values()):
-            at = np.arange(len(chips)) + (number - (len(QUANTITIES) - 1) / 2.0) * width
-            height = [off.get((chip, name), np.nan) for chip in chips]
-            axes.bar(at, height, width=0.9 * width, color=APART[number], label=name)
-            for x, y in zip(at, height, strict=True):
+            positions = np.arange(len(chips)) + (number - (len(QUANTITIES) - 1) / 2.0) * width
+            height = [differences.get((chip, name), np.nan) for chip in chips]
+            axes.bar(positions, height, width=0.9 * width, color=QUALITATIVE[number], label=name)
+            for x, y in zip(positions, height, strict=True):
                 if y == y:
-                    below = y < 0.0
+                    is_negative = y < 0.0
                     axes.annotate(
-                        f"{y:+.0%}", (x, y), (0.0, -2.5 if below else 0.5), textcoords="offset points",
-                        ha="center", va="top" if below else "bottom", size=6.5, color=QUIET,
+                        f"{y:+.0%}", (x, y), (0.0, -2.5 if is_negative else 0.5), textcoords="offset points",
+                        ha="center", va="top" if is_negative else "bottom", size=6.5, color=QUIET,
                     )  # fmt: skip
         axes.axhline(0.0, color=QUIET, linewidth=0.8)
         axes.set_title(f"{rule} (scaling={scaling})")

@@ -10,24 +10,24 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 COUNTS = 0.10
-"""The gain from which on a step counts; below it is marginal."""
+"""The smallest gain that counts; a smaller gain is marginal."""
 MUCH = 2.0
-"""The ratio from which on something is much more, or large."""
+"""The smallest ratio that is "much" or "large"."""
 SIGNIFICANT = 0.25
-"""The share from which on something is significant."""
+"""The smallest share that is significant."""
 
 
 class Claim(NamedTuple):
-    """One claim, judged."""
+    """A judged claim."""
 
     text: str
     figure: str
-    """What was computed, in words."""
+    """The computed values, in words."""
     holds: bool
 
     @property
     def line(self) -> str:
-        """The claim on one line, which ends in yes or no."""
+        """The claim on a line that ends in yes or no."""
         return f"{self.text}: {self.figure}; {'yes' if self.holds else 'no'}"
 
 
@@ -37,11 +37,11 @@ def judge(text: str, missing: Sequence[str], decide: Callable[[], tuple[str, boo
     missing: names of the points that the claim needs and the grid lacks, or that have no time.
     """
     if missing:
-        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        return Claim(text, f"not judged, no time for {missing[0]}{more}", False)
+        others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        return Claim(text, f"not judged, no time for {missing[0]}{others}", False)
     return Claim(text, *decide())
 
 
 def gain(before: float, after: float) -> float:
-    """Return how much faster a shorter time is: 0.1 if 1.1 times as fast."""
+    """Return the gain of a shorter time: 0.1 if 1.1 times as fast."""
     return before / after - 1.0

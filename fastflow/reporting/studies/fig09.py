@@ -10,7 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fastflow.core.units import percent
-from fastflow.reporting.charts.style import SCALE, fitting, head, limiters, stack, written
+from fastflow.reporting.charts.style import (
+    SEQUENTIAL,
+    display_name,
+    draw_heading,
+    draw_limiter_legend,
+    draw_limiter_shares,
+    memory_note,
+)
 from fastflow.reporting.studies.claims import COUNTS, MUCH, SIGNIFICANT, Claim, gain, judge
 
 NODES = ("n12", "n7", "n5", "n3", "n2", "n1_4", "n1")
@@ -26,7 +33,7 @@ Point = tuple[str, str, str]
 
 
 class CaseStudy:
-    """Times and shares of kernel time by node, memory and network; of several such rows, the first."""
+    """Times and shares of kernel time by node, memory and network; the first of repeated rows."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         """Take rows in point order."""
@@ -44,21 +51,21 @@ class CaseStudy:
         memories: Sequence[str] = MEMORIES,
         networks: Sequence[str] = NETWORKS,
     ) -> list[str]:
-        """Name the points that are not there."""
+        """Return the names of the missing points."""
         return [_name(*key) for key in product(nodes, memories, networks) if key not in self.time]
 
     def gain(self, before: Point, after: Point) -> float:
-        """Return how much faster one point is than another."""
+        """Return the gain of a point over another."""
         return gain(self.time[before], self.time[after])
 
     def saturated(self, memory: str, network: str) -> int:
-        """Return the first node from which on all later ones together gain less than what counts."""
+        """Return the first node after which all later nodes together gain less than COUNTS."""
         last = (NODES[-1], memory, network)
         return next(i for i, node in enumerate(NODES) if self.gain((node, memory, network), last) < COUNTS)
 
 
 def _name(*choices: str) -> str:
-    return " ".join(map(written, choices))
+    return " ".join(map(display_name, choices))
 
 
 def claims(frame: pd.DataFrame) -> list[Claim]:
@@ -66,48 +73,52 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
     case = CaseStudy(frame)
     return [
         judge(
-            "the step from N12 to N7 is the largest with every memory", case.missing(), lambda: _jumps(case)
+            "the step from N12 to N7 is the largest with every memory",
+            case.missing(),
+            lambda: _judge_first_step(case),
         ),
         judge(
             "at N12 a significant share of kernel time is L2-bound, with every memory",
             case.missing(NODES[:1]),
-            lambda: _l2_bound(case),
+            lambda: _judge_l2_bound(case),
         ),
         judge(
             "from N7 to N3 main memory limits most, with HBM2",
             case.missing(NODES[1:4], MEMORIES[:1]),
-            lambda: _memory_bound(case),
+            lambda: _judge_memory_bound(case),
         ),
         judge(
             "from N7 to N3 a better HBM gains, with every network",
             case.missing(NODES[1:4], ("hbm2", "hbm4")),
-            lambda: _memory_gains(case),
+            lambda: _judge_memory_gains(case),
         ),
-        judge("a better HBM moves saturation to later nodes", case.missing(), lambda: _moves(case)),
+        judge(
+            "a better HBM moves saturation to later nodes", case.missing(), lambda: _judge_saturation(case)
+        ),
         judge(
             "with HBM4 logic saturates at about N3",
             case.missing(NODES, ("hbm4",)),
-            lambda: _saturates_at_n3(case),
+            lambda: _judge_saturation_with_hbm4(case),
         ),
         judge(
             "beyond N3 the gain of logic is marginal, even with HBM4 and GDR",
             case.missing(("n3", "n1"), ("hbm4",), ("gdr_x8",)),
-            lambda: _hardly_gains(case),
+            lambda: _judge_late_logic(case),
         ),
         judge(
             "beyond N3 caches are the bottleneck, with HBM4 and GDR",
             case.missing(NODES[4:], ("hbm4",), ("gdr_x8",)),
-            lambda: _cache_bound(case),
+            lambda: _judge_cache_bound(case),
         ),
         judge(
             "beyond N3 networks gain far more than logic, with every memory",
             case.missing(("n3", "n1")),
-            lambda: _networks_gain_more(case),
+            lambda: _judge_networks(case),
         ),
     ]
 
 
-def _jumps(case: CaseStudy) -> tuple[str, bool]:
+def _judge_first_step(case: CaseStudy) -> tuple[str, bool]:
     steps = {
         (memory, network): [
             case.gain((before, memory, network), (after, memory, network))
@@ -126,22 +137,22 @@ def _jumps(case: CaseStudy) -> tuple[str, bool]:
     return figure, largest and steps[least][0] >= COUNTS
 
 
-def _l2_bound(case: CaseStudy) -> tuple[str, bool]:
+def _judge_l2_bound(case: CaseStudy) -> tuple[str, bool]:
     shares = {memory: min(case.share["n12", memory, net]["l2"] for net in NETWORKS) for memory in MEMORIES}
-    figure = ", ".join(f"{written(memory)} {percent(share)}" for memory, share in shares.items())
+    figure = ", ".join(f"{display_name(memory)} {percent(share)}" for memory, share in shares.items())
     return figure, min(shares.values()) >= SIGNIFICANT
 
 
-def _memory_bound(case: CaseStudy) -> tuple[str, bool]:
+def _judge_memory_bound(case: CaseStudy) -> tuple[str, bool]:
     shares = {
         node: min((case.share[node, "hbm2", net] for net in NETWORKS), key=lambda share: share["dram"])
         for node in NODES[1:4]
     }
-    figure = ", ".join(f"{written(node)} {percent(share['dram'])}" for node, share in shares.items())
+    figure = ", ".join(f"{display_name(node)} {percent(share['dram'])}" for node, share in shares.items())
     return f"{figure} of kernel time", all(share["dram"] == max(share.values()) for share in shares.values())
 
 
-def _memory_gains(case: CaseStudy) -> tuple[str, bool]:
+def _judge_memory_gains(case: CaseStudy) -> tuple[str, bool]:
     gains = {
         (node, net): case.gain((node, "hbm2", net), (node, "hbm4", net))
         for node, net in product(NODES[1:4], NETWORKS)
@@ -154,32 +165,32 @@ def _memory_gains(case: CaseStudy) -> tuple[str, bool]:
     return figure, gains[least] >= COUNTS
 
 
-def _moves(case: CaseStudy) -> tuple[str, bool]:
+def _judge_saturation(case: CaseStudy) -> tuple[str, bool]:
     rows = {net: [case.saturated(memory, net) for memory in MEMORIES] for net in NETWORKS}
     figure = "; ".join(
-        f"{written(net)}: "
-        + ", ".join(f"{written(m)} {written(NODES[i])}" for m, i in zip(MEMORIES, row, strict=True))
+        f"{display_name(net)}: "
+        + ", ".join(f"{display_name(m)} {display_name(NODES[i])}" for m, i in zip(MEMORIES, row, strict=True))
         for net, row in rows.items()
     )
     return f"saturated at {figure}", all(row == sorted(row) and row[0] < row[-1] for row in rows.values())
 
 
-def _saturates_at_n3(case: CaseStudy) -> tuple[str, bool]:
+def _judge_saturation_with_hbm4(case: CaseStudy) -> tuple[str, bool]:
     at = {net: case.saturated("hbm4", net) for net in NETWORKS}
-    figure = ", ".join(f"{written(net)} {written(NODES[i])}" for net, i in at.items())
+    figure = ", ".join(f"{display_name(net)} {display_name(NODES[i])}" for net, i in at.items())
     return figure, all(abs(i - NODES.index("n3")) <= 1 for i in at.values())
 
 
-def _hardly_gains(case: CaseStudy) -> tuple[str, bool]:
-    found = case.gain(("n3", "hbm4", "gdr_x8"), ("n1", "hbm4", "gdr_x8"))
-    return f"N3 to N1 gains {percent(found)}", found < COUNTS
+def _judge_late_logic(case: CaseStudy) -> tuple[str, bool]:
+    gain_of_logic = case.gain(("n3", "hbm4", "gdr_x8"), ("n1", "hbm4", "gdr_x8"))
+    return f"N3 to N1 gains {percent(gain_of_logic)}", gain_of_logic < COUNTS
 
 
-def _cache_bound(case: CaseStudy) -> tuple[str, bool]:
+def _judge_cache_bound(case: CaseStudy) -> tuple[str, bool]:
     shares = {node: case.share[node, "hbm4", "gdr_x8"] for node in NODES[4:]}
     caches = {node: sum(share[level] for level in _ON_CHIP) for node, share in shares.items()}
     figure = ", ".join(
-        f"{written(node)} caches {percent(caches[node])} and main memory {percent(share['dram'])}"
+        f"{display_name(node)} caches {percent(caches[node])} and main memory {percent(share['dram'])}"
         for node, share in shares.items()
     )
     others = {
@@ -188,7 +199,7 @@ def _cache_bound(case: CaseStudy) -> tuple[str, bool]:
     return f"{figure} of kernel time", all(caches[node] > others[node] for node in shares)
 
 
-def _networks_gain_more(case: CaseStudy) -> tuple[str, bool]:
+def _judge_networks(case: CaseStudy) -> tuple[str, bool]:
     words, holds = [], True
     for memory in MEMORIES:
         start = ("n3", memory, "ndr_x8")
@@ -196,7 +207,7 @@ def _networks_gain_more(case: CaseStudy) -> tuple[str, bool]:
             case.gain(start, ("n3", memory, "gdr_x8")),
             case.gain(start, ("n1", memory, "ndr_x8")),
         )
-        words.append(f"{written(memory)} {percent(network)} against {percent(logic)}")
+        words.append(f"{display_name(memory)} {percent(network)} against {percent(logic)}")
         holds &= network >= MUCH * logic
     return "NDR to GDR against N3 to N1: " + ", ".join(words), holds
 
@@ -205,7 +216,7 @@ TITLE = "Scaling logic, memory and network technology (section 9.1)"
 
 
 def draw(frame: pd.DataFrame, title: str = TITLE) -> Figure:
-    """Draw iteration time over nodes, a panel a network, and what limits kernels, a panel a memory."""
+    """Draw iteration time over nodes, a panel a network, and the limiters of kernels, a panel a memory."""
     case = CaseStudy(frame)
     nodes, memories, networks = (
         _in_order(known, {key[axis] for key in case.time})
@@ -213,7 +224,7 @@ def draw(frame: pd.DataFrame, title: str = TITLE) -> Figure:
     )
     figure = Figure(figsize=(13.0, 7.0))
     about = "time of one iteration by logic node, and limiters of the kernels of a device"
-    head(figure, title, f"{about}; {fitting(frame)}")
+    draw_heading(figure, title, f"{about}; {memory_note(frame)}")
     above, below = (
         figure.add_gridspec(1, max(1, columns), left=0.055, right=0.985, bottom=bottom, top=top, wspace=space)
         for columns, bottom, top, space in (
@@ -222,28 +233,28 @@ def draw(frame: pd.DataFrame, title: str = TITLE) -> Figure:
         )
     )
     most = 1.08 * max(case.time.values(), default=1.0)
-    for place, network in enumerate(networks):
-        axes = figure.add_subplot(above[0, place])
+    for index, network in enumerate(networks):
+        axes = figure.add_subplot(above[0, index])
         _draw_times(axes, case, nodes, memories, network)
         axes.set_ylim(0.0, most)
-        axes.set_title(f"network {written(network)}")
-        if place:
+        axes.set_title(f"network {display_name(network)}")
+        if index:
             axes.tick_params(labelleft=False)
         else:
             axes.set_ylabel("time [s]")
     if networks:
         figure.axes[0].legend(ncols=2, loc="lower left")
-    for place, memory in enumerate(memories):
-        axes = figure.add_subplot(below[0, place])
+    for index, memory in enumerate(memories):
+        axes = figure.add_subplot(below[0, index])
         at = [key for node in nodes for key in [_any_network(case, node, memory, networks)] if key]
         shares = {name: [case.share[key][name] for key in at] for name in _LIMITERS}
-        stack(axes, [written(key[0]) for key in at], shares)
-        axes.set_title(f"memory {written(memory)}")
-        if place:
+        draw_limiter_shares(axes, [display_name(key[0]) for key in at], shares)
+        axes.set_title(f"memory {display_name(memory)}")
+        if index:
             axes.tick_params(labelleft=False)
         else:
             axes.set_ylabel("share of kernel time by limiter")
-    limiters(figure, 0.055, 0.018)
+    draw_limiter_legend(figure, 0.055, 0.018)
     return figure
 
 
@@ -251,20 +262,22 @@ def _draw_times(
     axes: Axes, case: CaseStudy, nodes: Sequence[str], memories: Sequence[str], network: str
 ) -> None:
     """Draw a line a memory."""
-    for place, memory in enumerate(memories):
+    for index, memory in enumerate(memories):
         at = [i for i, node in enumerate(nodes) if (node, memory, network) in case.time]
         times = [case.time[nodes[i], memory, network] for i in at]
-        colour = SCALE[place % len(SCALE)]
-        axes.plot(at, times, color=colour, marker="o", markersize=4, linewidth=1.6, label=written(memory))
-    axes.set_xticks(range(len(nodes)), [written(node) for node in nodes])
+        colour = SEQUENTIAL[index % len(SEQUENTIAL)]
+        axes.plot(
+            at, times, color=colour, marker="o", markersize=4, linewidth=1.6, label=display_name(memory)
+        )
+    axes.set_xticks(range(len(nodes)), [display_name(node) for node in nodes])
 
 
 def _any_network(case: CaseStudy, node: str, memory: str, networks: Sequence[str]) -> Point | None:
-    """Return a point of a node and memory; what limits kernels does not follow from the network."""
+    """Return a point of a node and memory; the limiters of kernels do not depend on the network."""
     keys = ((node, memory, network) for network in networks)
     return next((key for key in keys if key in case.time), None)
 
 
-def _in_order(known: Sequence[str], found: set[str]) -> list[str]:
+def _in_order(known: Sequence[str], present: set[str]) -> list[str]:
     """Return choices in the paper's order, others after them."""
-    return [name for name in known if name in found] + sorted(found - set(known))
+    return [name for name in known if name in present] + sorted(present - set(known))

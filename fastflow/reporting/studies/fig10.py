@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fastflow.reporting.charts.style import SCALE, head, written
+from fastflow.reporting.charts.style import SEQUENTIAL, display_name, draw_heading
 from fastflow.reporting.studies.claims import Claim, judge
 from fastflow.reporting.studies.fig09 import NODES
 
@@ -22,39 +22,39 @@ COLUMNS = (
 )  # fmt: skip
 ABOUT_TWICE = (1.6, 2.5)  # 2 within a quarter
 MARGINAL = (0.16, 0.375)  # the paper's 20 to 30%, within a quarter
-MEANINGFUL = 0.30  # more than what the paper calls marginal
+MEANINGFUL = 0.30  # more than the paper's marginal gain
 ALMOST_TWO = 1.5  # nodes
 
 Curve = dict[str, list[float]]
-"""Level to the time at each node [s]; the node's own place, NaN where there is none."""
+"""Level to the times [s] by index in NODES, NaN for none."""
 
 
 def curves(frame: pd.DataFrame) -> dict[tuple[str, str], Curve]:
     """Return times by memory and network; a ranking of `python -m fastflow.search -m +sweeps=fig10`.
 
-    A level is the best of feasible designs, or of all where none is feasible. The naive strategy is never
-    feasible here, which is the paper's own case.
+    A level is the best of feasible designs, or of all designs if none is feasible. The naive strategy is
+    never feasible here, as in the paper.
     """
-    found: dict[tuple[str, str], Curve] = {}
-    for (mem, net), part in frame.groupby(["mem", "net"], sort=False, observed=True):
+    by_technology: dict[tuple[str, str], Curve] = {}
+    for (mem, net), rows_of_technology in frame.groupby(["mem", "net"], sort=False, observed=True):
         curve: Curve = {level: [] for level in LEVELS}
         for node in NODES:
-            rows = part[part["tech"] == node]
+            rows = rows_of_technology[rows_of_technology["tech"] == node]
             paper = rows[(rows[list(PAPER_MODEL)] == list(PAPER_MODEL.values())).all(axis=1)]
             naive = paper[paper["strategy"] == NAIVE]
             times = (
-                _least(naive, "own_objective", "own_feasible"),
-                _least(paper, "own_objective", "own_feasible"),
-                _least(paper, "time_s", "feasible"),
-                _least(rows, "time_s", "feasible"),
+                _least_time(naive, "own_objective", "own_feasible"),
+                _least_time(paper, "own_objective", "own_feasible"),
+                _least_time(paper, "time_s", "feasible"),
+                _least_time(rows, "time_s", "feasible"),
             )
             for level, time in zip(LEVELS, times, strict=True):
                 curve[level].append(time)
-        found[str(mem), str(net)] = curve
-    return found
+        by_technology[str(mem), str(net)] = curve
+    return by_technology
 
 
-def _least(rows: pd.DataFrame, time: str, feasible: str) -> float:
+def _least_time(rows: pd.DataFrame, time: str, feasible: str) -> float:
     fits = rows[rows[feasible].astype(bool)]
     return float((fits if len(fits) else rows)[time].min())
 
@@ -63,18 +63,18 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
     """Judge the claims of section 9.2 on co-optimisation, for each memory and network."""
     judged = []
     for (mem, net), curve in curves(frame).items():
-        where = f"with {written(mem)} and {written(net)}"
+        where = f"with {display_name(mem)} and {display_name(net)}"
         missing = [
-            f"{written(node)} {level}"
+            f"{display_name(node)} {level}"
             for level in LEVELS
             for node, time in zip(NODES, curve[level], strict=True)
             if time != time
         ]
         for text, decide in (
-            ("the strategy alone is worth about 2x", _strategy),
-            ("the architecture adds a meaningful gain at N12 and N7", _mature),
-            ("the architecture adds 20 to 30% from N5 on", _advanced),
-            ("the model adds as much as almost two nodes, at N12, N7 and N5", _model),
+            ("the strategy alone is worth about 2x", _judge_strategy),
+            ("the architecture adds a meaningful gain at N12 and N7", _judge_mature_nodes),
+            ("the architecture adds 20 to 30% from N5 on", _judge_advanced_nodes),
+            ("the model adds as much as almost two nodes, at N12, N7 and N5", _judge_model),
         ):
             judged.append(judge(f"{where}, {text}", missing, partial(decide, curve)))
     return judged
@@ -84,46 +84,50 @@ def _ratios(curve: Curve, before: str, after: str) -> list[float]:
     return [a / b for a, b in zip(curve[before], curve[after], strict=True)]
 
 
-def _over_nodes(values: Sequence[float], form: str) -> str:
+def _format_by_node(values: Sequence[float], form: str) -> str:
     return ", ".join(
-        f"{written(node)} {form.format(value)}" for node, value in zip(NODES, values, strict=False)
+        f"{display_name(node)} {form.format(value)}" for node, value in zip(NODES, values, strict=False)
     )
 
 
-def _strategy(curve: Curve) -> tuple[str, bool]:
+def _judge_strategy(curve: Curve) -> tuple[str, bool]:
     ratios = _ratios(curve, LEVELS[0], LEVELS[1])
-    return _over_nodes(ratios, "{:.2f}x"), all(ABOUT_TWICE[0] <= ratio <= ABOUT_TWICE[1] for ratio in ratios)
+    return _format_by_node(ratios, "{:.2f}x"), all(
+        ABOUT_TWICE[0] <= ratio <= ABOUT_TWICE[1] for ratio in ratios
+    )
 
 
-def _mature(curve: Curve) -> tuple[str, bool]:
+def _judge_mature_nodes(curve: Curve) -> tuple[str, bool]:
     gains = [ratio - 1.0 for ratio in _ratios(curve, LEVELS[1], LEVELS[2])]
-    return _over_nodes(gains[:2], "{:.0%}"), min(gains[:2]) >= MEANINGFUL
+    return _format_by_node(gains[:2], "{:.0%}"), min(gains[:2]) >= MEANINGFUL
 
 
-def _advanced(curve: Curve) -> tuple[str, bool]:
+def _judge_advanced_nodes(curve: Curve) -> tuple[str, bool]:
     gains = [ratio - 1.0 for ratio in _ratios(curve, LEVELS[1], LEVELS[2])]
-    figure = ", ".join(f"{written(node)} {gain:.0%}" for node, gain in zip(NODES[2:], gains[2:], strict=True))
+    figure = ", ".join(
+        f"{display_name(node)} {gain:.0%}" for node, gain in zip(NODES[2:], gains[2:], strict=True)
+    )
     return figure, all(MARGINAL[0] <= gain <= MARGINAL[1] for gain in gains[2:])
 
 
-def worth(curve: Curve, place: int) -> float:
-    """Return how many nodes later the architecture alone is as fast as with the model at a node.
+def equivalent_nodes(curve: Curve, node_index: int) -> float:
+    """Return the number of nodes after which the architecture alone is as fast as with the model at a node.
 
-    Between nodes logarithms of time are taken as linear; the last node is as far as it goes.
+    Logarithms of time are interpolated between nodes, up to the last node.
     """
-    target, times = log(curve[LEVELS[3]][place]), [log(time) for time in curve[LEVELS[2]]]
-    for later in range(place, len(times) - 1):
+    target, times = log(curve[LEVELS[3]][node_index]), [log(time) for time in curve[LEVELS[2]]]
+    for later in range(node_index, len(times) - 1):
         if times[later + 1] <= target:
             fall = times[later] - times[later + 1]
-            return later - place + ((times[later] - target) / fall if fall > 0.0 else 1.0)
-    return float(len(times) - 1 - place)
+            return later - node_index + ((times[later] - target) / fall if fall > 0.0 else 1.0)
+    return float(len(times) - 1 - node_index)
 
 
-def _model(curve: Curve) -> tuple[str, bool]:
-    nodes = [worth(curve, place) for place in range(3)]
+def _judge_model(curve: Curve) -> tuple[str, bool]:
+    nodes = [equivalent_nodes(curve, node_index) for node_index in range(3)]
     gains = [ratio - 1.0 for ratio in _ratios(curve, LEVELS[2], LEVELS[3])]
     parts = [
-        f"{written(node)} {count:.1f} nodes ({gain:.0%})"
+        f"{display_name(node)} {count:.1f} nodes ({gain:.0%})"
         for node, count, gain in zip(NODES, nodes, gains, strict=False)
     ]
     return ", ".join(parts), min(nodes) >= ALMOST_TWO
@@ -131,22 +135,28 @@ def _model(curve: Curve) -> tuple[str, bool]:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the time of every level over nodes, a panel for each memory and network."""
-    found = curves(frame)
-    figure = Figure(figsize=(7.2 * max(1, len(found)) + 0.4, 4.6))
+    by_technology = curves(frame)
+    figure = Figure(figsize=(7.2 * max(1, len(by_technology)) + 0.4, 4.6))
     about = "time of one iteration; every level adds one search to the level before"
     if not frame.loc[frame["strategy"] == NAIVE, "own_feasible"].any():
         about += f"; {NAIVE} fits its memory at no point"
-    head(figure, "Strategy, architecture and model searched together (section 9.2)", about)
+    draw_heading(figure, "Strategy, architecture and model searched together (section 9.2)", about)
     width = figure.get_size_inches()[0]
     grid = figure.add_gridspec(
-        1, max(1, len(found)), left=0.62 / width, right=1 - 0.15 / width, bottom=0.08, top=0.8, wspace=0.12
+        1,
+        max(1, len(by_technology)),
+        left=0.62 / width,
+        right=1 - 0.15 / width,
+        bottom=0.08,
+        top=0.8,
+        wspace=0.12,
     )
-    for place, ((mem, net), curve) in enumerate(found.items()):
-        axes = figure.add_subplot(grid[0, place])
+    for index, ((mem, net), curve) in enumerate(by_technology.items()):
+        axes = figure.add_subplot(grid[0, index])
         _draw_levels(axes, curve)
-        axes.set_title(f"{written(mem)}, {written(net)}")
+        axes.set_title(f"{display_name(mem)}, {display_name(net)}")
         axes.set_ylabel("time [s]")
-        if place == 0:
+        if index == 0:
             handles, labels = axes.get_legend_handles_labels()
             figure.legend(
                 handles, labels, loc="upper right", ncols=2, bbox_to_anchor=(1.0 - 0.1 / width, 0.99)
@@ -159,7 +169,7 @@ def _draw_levels(axes: Axes, curve: Curve) -> None:
     wide = 0.2
     for number, level in enumerate(LEVELS):
         at = [node + (number - 1.5) * wide for node in range(len(NODES))]
-        axes.bar(at, curve[level], width=wide * 0.92, color=SCALE[number], label=level)
+        axes.bar(at, curve[level], width=wide * 0.92, color=SEQUENTIAL[number], label=level)
         if number:
             before = curve[LEVELS[number - 1]]
             for x, time, previous in zip(at, curve[level], before, strict=True):
@@ -167,4 +177,4 @@ def _draw_levels(axes: Axes, curve: Curve) -> None:
                     axes.text(
                         x, time, f" {previous / time:.2f}x", rotation=90, size=7, ha="center", va="bottom"
                     )
-    axes.set_xticks(range(len(NODES)), [written(node) for node in NODES])
+    axes.set_xticks(range(len(NODES)), [display_name(node) for node in NODES])

@@ -1,4 +1,4 @@
-"""The best layouts of transformers over devices: what they are, what they reach, and where the time goes."""
+"""The best layouts of transformers over devices: strategies, MFU, and the breakdown of time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fastflow.core.units import percent
-from fastflow.reporting.charts.style import head
+from fastflow.reporting.charts.style import draw_heading
 from fastflow.reporting.studies.claims import Claim
 
 _PARTS = {
@@ -28,22 +28,22 @@ COLUMNS = (
 
 
 def claims(frame: pd.DataFrame) -> list[Claim]:
-    """Judge nothing: no paper claims anything of these points."""
+    """Return no claims: no paper makes a claim on these points."""
     return []
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw where the time of every point goes, a panel a model; points that lack memory are left out."""
+    """Draw the breakdown of the time of every point, a panel a model, without points that lack memory."""
     frame = frame[frame["feasible"].astype(bool) & frame["time_s"].notna()]
     models = list(dict.fromkeys(frame["model"].astype(str)))
     figure = Figure(figsize=(13.0, 5.6))
     about = "shares of an iteration by devices, and the share of their peak that the model's operations reach"
-    head(figure, "The best layout of a transformer", about)
+    draw_heading(figure, "The best layout of a transformer", about)
     panels = figure.add_gridspec(
         1, max(1, len(models)), left=0.05, right=0.985, bottom=0.31, top=0.8, wspace=0.1
     )
-    for place, model in enumerate(models):
-        axes = figure.add_subplot(panels[0, place])
+    for index, model in enumerate(models):
+        axes = figure.add_subplot(panels[0, index])
         _draw_model(axes, frame[frame["model"] == model].sort_values("devices"))
         axes.set_title(model, pad=18)
     if models:
@@ -56,18 +56,18 @@ def draw(frame: pd.DataFrame) -> Figure:
 def _draw_model(axes: Axes, rows: pd.DataFrame) -> None:
     """Draw a bar a point, named by its devices and its layout."""
     time, bottom = rows["time_s"].to_numpy(), 0.0 * rows["time_s"].to_numpy()
-    places = range(len(rows))
+    positions = range(len(rows))
     for name, (columns, colour) in _PARTS.items():
         share = rows[list(columns)].fillna(0.0).sum(axis=1).to_numpy() / time
-        axes.bar(places, share, bottom=bottom, width=0.74, color=colour, label=name)
+        axes.bar(positions, share, bottom=bottom, width=0.74, color=colour, label=name)
         bottom = bottom + share
-    for place, reached in enumerate(rows["mfu"]):
-        axes.text(place, 1.02, percent(reached), ha="center", va="bottom", size=8)
+    for position, mfu in enumerate(rows["mfu"]):
+        axes.text(position, 1.02, percent(mfu), ha="center", va="bottom", size=8)
     labels = [
         f"{devices:,}\n{strategy}"
         for devices, strategy in zip(rows["devices"], rows["strategy"], strict=True)
     ]
-    axes.set_xticks(places, labels, rotation=40, ha="right", size=8)
+    axes.set_xticks(positions, labels, rotation=40, ha="right", size=8)
     axes.set_ylim(0.0, 1.0)
     axes.set_yticks([0.0, 0.25, 0.5, 0.75, 1.0], ["0%", "25%", "50%", "75%", "100%"])
     axes.grid(visible=False)

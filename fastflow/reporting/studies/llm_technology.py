@@ -1,7 +1,7 @@
 """Scaling logic, memory and network technology under the best layout of a transformer (Figure 9).
 
-The claims are those of the paper's section 9.1, of a recurrent language model under naive data parallelism;
-here they are judged again.
+The claims are those of the paper's section 9.1 on a recurrent language model under naive data parallelism,
+judged for a transformer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the iteration's time over nodes, and what limits kernels, as Figure 9 does."""
+    """Draw the iteration's time over nodes, and the limiters of kernels, as Figure 9 does."""
     models, devices = (", ".join(map(str, frame[name].unique())) for name in ("model", "devices"))
     return fig09.draw(frame, f"Technology under the best layout of {models} on {devices} devices")

@@ -1,7 +1,7 @@
 """Technology under servers of a dense model and of a mixture of experts (docs/serving_study.md).
 
-The claims were written before the study was run. Every place has several layouts and numbers of requests at
-a time; what a chip and a network give is their best.
+The claims were written before the study was run. Every technology has several layouts and numbers of
+concurrent requests; the best of them counts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fastflow.core.units import percent, show
-from fastflow.reporting.charts.style import SCALE, head, written
+from fastflow.reporting.charts.style import SEQUENTIAL, display_name, draw_heading
 from fastflow.reporting.colours import QUIET
 from fastflow.reporting.studies.claims import MUCH, Claim, judge
 from fastflow.reporting.studies.fig09 import MEMORIES, NETWORKS, NODES
 
 DENSE, MIXTURE = "llama3_70b", "qwen3_235b"
 ANSWERS, PROMPTS = (1024, 1024), (8192, 128)
-"""Loads, tokens of a prompt and of an answer: one of answers, one of prompts."""
+"""Loads as (input tokens, output tokens): decode-bound and prefill-bound."""
 LIMIT = 0.040
 """Longest time per token of an interactive server [s]: MLPerf Inference 5.0, Llama 2 70B interactive."""
 SATURATED = 0.05
@@ -35,52 +35,52 @@ COLUMNS = (
     "tokens_per_s_per_device", "ttft_s", "tpot_s", "decode_bound_by", "prefill_bound_by",
 )  # fmt: skip
 
-Place = tuple[str, str, str]
+Technology = tuple[str, str, str]
 """Logic node, memory, network."""
 Load = tuple[int, int]
 
 
 class Best(NamedTuple):
-    """What a place gives at best."""
+    """Best result of a technology."""
 
     tokens: float  # output tokens [1/s] of one device
-    bound_by: str  # what limits its passes: those that decode, or prompts under the load of prompts
+    bound_by: str  # limiter of its decode passes, or of prefill under the load of prompts
 
 
 class Servers:
-    """Best servers by model, load and place."""
+    """Best servers by model, load and technology."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        """Take rows in point order; those that are not feasible are left out."""
+        """Take rows in point order; infeasible rows are omitted."""
         rows = frame[frame["feasible"].astype(bool) & frame["tpot_s"].notna()].copy()
         rows["requests"] = rows["serve.concurrency"] / rows["devices"]
         self._most = _best(rows)
-        self._interactive = _best(_within(rows))
+        self._interactive = _best(_within_limit(rows))
         few = rows[rows["requests"] == FEW]
         self._times = {
             name: few.groupby(_KEY, sort=False)[name].min().to_dict() for name in ("ttft_s", "tpot_s")
         }
 
-    def best(self, model: str, load: Load, place: Place) -> Best | None:
+    def best(self, model: str, load: Load, technology: Technology) -> Best | None:
         """Return the most tokens; of answers, those of an interactive server."""
-        of = self._interactive if load == ANSWERS else self._most
-        return of.get((model, load[0], *place))
+        results = self._interactive if load == ANSWERS else self._most
+        return results.get((model, load[0], *technology))
 
-    def tokens(self, model: str, load: Load, place: Place) -> float:
-        """Return tokens [1/s] of one device, of a place that is there."""
-        found = self.best(model, load, place)
-        return found.tokens if found else 0.0
+    def tokens(self, model: str, load: Load, technology: Technology) -> float:
+        """Return tokens [1/s] of one device; 0 for a technology without a server."""
+        result = self.best(model, load, technology)
+        return result.tokens if result else 0.0
 
-    def unlimited(self, model: str, place: Place) -> float:
-        """Return tokens [1/s] of answers, however long one takes; of a place that is there."""
-        return self._most[model, ANSWERS[0], *place].tokens
+    def unlimited(self, model: str, technology: Technology) -> float:
+        """Return tokens [1/s] of answers without a limit of time; the technology must be present."""
+        return self._most[model, ANSWERS[0], *technology].tokens
 
-    def shortest(self, name: str, place: Place) -> float:
+    def shortest(self, name: str, technology: Technology) -> float:
         """Return the shortest ttft_s or tpot_s [s] of the dense model's answers, a few at a time."""
-        return float(self._times[name][DENSE, ANSWERS[0], *place])
+        return float(self._times[name][DENSE, ANSWERS[0], *technology])
 
-    def gain(self, model: str, load: Load, before: Place, after: Place) -> float:
-        """Return how many more tokens one place gives than another; 0.1 if 1.1 times as many."""
+    def gain(self, model: str, load: Load, before: Technology, after: Technology) -> float:
+        """Return the gain in tokens of a technology over another; 0.1 if 1.1 times as many."""
         return self.tokens(model, load, after) / self.tokens(model, load, before) - 1.0
 
     def missing(
@@ -90,11 +90,11 @@ class Servers:
         memories: Sequence[str] = MEMORIES,
         networks: Sequence[str] = NETWORKS,
     ) -> list[str]:
-        """Name the places that have no server."""
+        """Return the names of the technologies without a server."""
         return [
-            f"{model} on {_name(*place)}"
-            for (model, load), *place in product(loads, nodes, memories, networks)
-            if self.best(model, load, (place[0], place[1], place[2])) is None
+            f"{model} on {_name(*technology)}"
+            for (model, load), *technology in product(loads, nodes, memories, networks)
+            if self.best(model, load, (technology[0], technology[1], technology[2])) is None
         ]
 
 
@@ -103,34 +103,34 @@ _KEY = ["model", "serve.isl", "tech", "mem", "net"]
 
 
 def _best(rows: pd.DataFrame) -> dict[tuple[str, int, str, str, str], Best]:
-    """Return the row of the most tokens of every model, load and place; of several, the first."""
+    """Return the row with the most tokens of every model, load and technology; the first of equal rows."""
     rows = rows.sort_values(_TOKENS, ascending=False, kind="stable").drop_duplicates(_KEY)
-    found = {}
+    results = {}
     for row in rows.to_dict("records"):
-        bound = row["prefill_bound_by" if row["serve.isl"] == PROMPTS[0] else "decode_bound_by"]
+        limiter = row["prefill_bound_by" if row["serve.isl"] == PROMPTS[0] else "decode_bound_by"]
         key = (str(row["model"]), int(row["serve.isl"]), str(row["tech"]), str(row["mem"]), str(row["net"]))
-        found[key] = Best(float(row[_TOKENS]), str(bound))
-    return found
+        results[key] = Best(float(row[_TOKENS]), str(limiter))
+    return results
 
 
-def _within(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows within the limit; the last of each layout moves to it, along a line to the next row."""
+def _within_limit(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows within the limit; the last row of each layout is interpolated to the limit."""
     layout = [*_KEY, "strategy"]
     rows = rows.sort_values([*layout, "requests"], kind="stable")
-    later = rows.groupby(layout, sort=False)[["tpot_s", _TOKENS]].shift(-1)
-    share = ((LIMIT - rows["tpot_s"]) / (later["tpot_s"] - rows["tpot_s"])).where(
-        later["tpot_s"] > LIMIT, 0.0
+    next_row = rows.groupby(layout, sort=False)[["tpot_s", _TOKENS]].shift(-1)
+    share = ((LIMIT - rows["tpot_s"]) / (next_row["tpot_s"] - rows["tpot_s"])).where(
+        next_row["tpot_s"] > LIMIT, 0.0
     )
-    moved = rows[_TOKENS] + share * (later[_TOKENS] - rows[_TOKENS]).fillna(0.0)
-    return rows.assign(**{_TOKENS: moved})[rows["tpot_s"] <= LIMIT]
+    tokens_at_limit = rows[_TOKENS] + share * (next_row[_TOKENS] - rows[_TOKENS]).fillna(0.0)
+    return rows.assign(**{_TOKENS: tokens_at_limit})[rows["tpot_s"] <= LIMIT]
 
 
 def _name(*choices: str) -> str:
-    return " ".join(map(written, choices))
+    return " ".join(map(display_name, choices))
 
 
 def claims(frame: pd.DataFrame) -> list[Claim]:
-    """Judge what was claimed before the study was run; rows in point order."""
+    """Judge the claims, which were written before the study was run; rows in point order."""
     case = Servers(frame)
     both = ((DENSE, ANSWERS), (MIXTURE, ANSWERS))
     return [
@@ -138,63 +138,65 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
             "dense, answers: HBM2 to HBM4 gains more than N12 to N7, with every network",
             [*case.missing(nodes=("n12",), memories=("hbm2", "hbm4")),
              *case.missing(nodes=("n7",), memories=("hbm2",))],
-            lambda: _memory_or_logic(case, ("n12", "hbm2"), "n7", "hbm4"),
+            lambda: _judge_memory_against_logic(case, ("n12", "hbm2"), "n7", "hbm4"),
         ),
         judge(
             "dense, answers: beyond N5 and HBM3, HBM4 gains more than all nodes to N1, with every network",
             [*case.missing(nodes=("n5",), memories=("hbm3", "hbm4")),
              *case.missing(nodes=("n1",), memories=("hbm3",))],
-            lambda: _memory_or_logic(case, ("n5", "hbm3"), "n1", "hbm4"),
+            lambda: _judge_memory_against_logic(case, ("n5", "hbm3"), "n1", "hbm4"),
         ),
         judge(
             "dense, answers: decoding saturates, every node after N5 gains less than 5%, with every memory",
             case.missing(nodes=NODES[2:]),
-            lambda: _steps(case, ((DENSE, ANSWERS),), MEMORIES, saturates=True),
+            lambda: _judge_steps(case, ((DENSE, ANSWERS),), MEMORIES, saturates=True),
         ),
         judge(
             "prompts of both models: every node after N5 gains 5% or more, with HBM4",
             case.missing(((DENSE, PROMPTS), (MIXTURE, PROMPTS)), NODES[2:], ("hbm4",)),
-            lambda: _steps(case, ((DENSE, PROMPTS), (MIXTURE, PROMPTS)), ("hbm4",), saturates=False),
+            lambda: _judge_steps(case, ((DENSE, PROMPTS), (MIXTURE, PROMPTS)), ("hbm4",), saturates=False),
         ),
         judge(
             "answers at N5: NDR to GDR gains the mixture at least twice what it gains the dense model,"
             " with every memory",
             case.missing(both, ("n5",), networks=("ndr_x8", "gdr_x8")),
-            lambda: _networks(case),
+            lambda: _judge_networks(case),
         ),
         judge(
             "dense, few requests: the first token gains more from N5 to N1 than from HBM2e to HBM4,"
             " further ones the other way round",
             case.missing(nodes=("n5", "n1"), memories=("hbm2e", "hbm4"), networks=("xdr_x8",)),
-            lambda: _first_and_further(case),
+            lambda: _judge_latencies(case),
         ),
         judge(
             "dense, answers at any pace at N5: HBM2 to HBM2e gains more than its bandwidth, 2 times:"
             " room limits HBM2",
             case.missing(nodes=("n5",), memories=("hbm2", "hbm2e")),
-            lambda: _room(case),
+            lambda: _judge_capacity(case),
         ),
         judge(
             "answers from N7 on with HBM3: main memory limits decoding of the dense model, the network"
             " that of the mixture",
             case.missing(both, NODES[1:], ("hbm3",)),
-            lambda: _limited(case),
+            lambda: _judge_limiters(case),
         ),
     ]  # fmt: skip
 
 
-def _memory_or_logic(case: Servers, start: tuple[str, str], node: str, memory: str) -> tuple[str, bool]:
+def _judge_memory_against_logic(
+    case: Servers, start: tuple[str, str], node: str, memory: str
+) -> tuple[str, bool]:
     words, holds = [], True
     for network in NETWORKS:
         before = (*start, network)
         better = case.gain(DENSE, ANSWERS, before, (start[0], memory, network))
         later = case.gain(DENSE, ANSWERS, before, (node, start[1], network))
-        words.append(f"{written(network)} {percent(better)} against {percent(later)}")
+        words.append(f"{display_name(network)} {percent(better)} against {percent(later)}")
         holds &= better > later
     return ", ".join(words), holds
 
 
-def _steps(
+def _judge_steps(
     case: Servers, loads: Sequence[tuple[str, Load]], memories: Sequence[str], *, saturates: bool
 ) -> tuple[str, bool]:
     gains = {
@@ -209,26 +211,26 @@ def _steps(
     for key in (min(gains, key=lambda key: gains[key]), max(gains, key=lambda key: gains[key])):
         model, before, after, *rest = key
         words.append(f"{percent(gains[key])} ({model}, {_name(before)} to {_name(after, *rest)})")
-    small = [found < SATURATED for found in gains.values()]
-    figure = f"steps gain {' to '.join(words)}, {sum(small)} of {len(small)} less than 5%"
-    return figure, all(small) if saturates else not any(small)
+    is_saturated = [gain < SATURATED for gain in gains.values()]
+    figure = f"steps gain {' to '.join(words)}, {sum(is_saturated)} of {len(is_saturated)} less than 5%"
+    return figure, all(is_saturated) if saturates else not any(is_saturated)
 
 
-def _networks(case: Servers) -> tuple[str, bool]:
+def _judge_networks(case: Servers) -> tuple[str, bool]:
     words, holds = [], True
     for memory in MEMORIES:
         before, after = (("n5", memory, network) for network in ("ndr_x8", "gdr_x8"))
         dense, mixture = (case.gain(model, ANSWERS, before, after) for model in (DENSE, MIXTURE))
-        words.append(f"{written(memory)} {percent(mixture)} against {percent(dense)}")
+        words.append(f"{display_name(memory)} {percent(mixture)} against {percent(dense)}")
         holds &= mixture > 0.0 and mixture >= MUCH * dense
     return ", ".join(words), holds
 
 
-def _first_and_further(case: Servers) -> tuple[str, bool]:
+def _judge_latencies(case: Servers) -> tuple[str, bool]:
     words, gains = [], {}
     start, node, memory = (("n5", "hbm2e", "xdr_x8"), ("n1", "hbm2e", "xdr_x8"), ("n5", "hbm4", "xdr_x8"))
     for name in ("ttft_s", "tpot_s"):
-        times = [case.shortest(name, place) for place in (start, node, memory)]
+        times = [case.shortest(name, technology) for technology in (start, node, memory)]
         gains[name] = tuple(times[0] / after - 1.0 for after in times[1:])
         words.append(
             f"{name} {show(times[0], 's')}, nodes gain {percent(gains[name][0])},"
@@ -238,27 +240,27 @@ def _first_and_further(case: Servers) -> tuple[str, bool]:
     return "; ".join(words), first_node > first_memory and memory_gain > node_gain
 
 
-def _room(case: Servers) -> tuple[str, bool]:
+def _judge_capacity(case: Servers) -> tuple[str, bool]:
     ratios = {
         network: case.unlimited(DENSE, ("n5", "hbm2e", network))
         / case.unlimited(DENSE, ("n5", "hbm2", network))
         for network in NETWORKS
     }
-    figure = ", ".join(f"{written(network)} {ratio:.2f} times" for network, ratio in ratios.items())
+    figure = ", ".join(f"{display_name(network)} {ratio:.2f} times" for network, ratio in ratios.items())
     return figure, min(ratios.values()) > MUCH
 
 
-def _limited(case: Servers) -> tuple[str, bool]:
+def _judge_limiters(case: Servers) -> tuple[str, bool]:
     words, holds = [], True
-    for model, what in ((DENSE, "dram"), (MIXTURE, "network")):
-        found = [
+    for model, expected in ((DENSE, "dram"), (MIXTURE, "network")):
+        limiters = [
             best.bound_by
             for node, network in product(NODES[1:], NETWORKS)
             if (best := case.best(model, ANSWERS, (node, "hbm3", network)))
         ]
-        counts = ", ".join(f"{name} {found.count(name)}" for name in dict.fromkeys(found))
-        words.append(f"{model}: {counts} of {len(found)}")
-        holds &= all(name == what for name in found)
+        counts = ", ".join(f"{name} {limiters.count(name)}" for name in dict.fromkeys(limiters))
+        words.append(f"{model}: {counts} of {len(limiters)}")
+        holds &= all(name == expected for name in limiters)
     return "; ".join(words), holds
 
 
@@ -280,7 +282,7 @@ _MARKED = {
     "o": "launches",
     "*": "host",
 }
-"""Markers of what limits passes, and in words."""
+"""Markers of the limiters of passes, and their names."""
 _ROWS = (
     (DENSE, ANSWERS, "70B dense, answers"), (MIXTURE, ANSWERS, "235B mixture, answers"),
     (DENSE, PROMPTS, "70B dense, prompts"), (MIXTURE, PROMPTS, "235B mixture, prompts"),
@@ -295,7 +297,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         f"output tokens per second of one device: answers (1,024 tokens in, 1,024 out) at {LIMIT * 1e3:.0f}"
         " ms a token or less, prompts (8,192 in, 128 out) at any pace; the best of several layouts and loads"
     )
-    head(figure, "Technology under servers of a dense model and of a mixture of experts", about)
+    draw_heading(figure, "Technology under servers of a dense model and of a mixture of experts", about)
     panels = figure.add_gridspec(
         len(_ROWS), len(NETWORKS), left=0.06, right=0.985, bottom=0.075, top=0.925, wspace=0.05, hspace=0.24
     )
@@ -305,7 +307,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         for column, network in enumerate(NETWORKS):
             axes = figure.add_subplot(panels[row, column], sharey=first)
             seen |= _draw_panel(axes, case, model, load, network)
-            axes.set_title(f"{title}, {written(network)}")
+            axes.set_title(f"{title}, {display_name(network)}")
             axes.tick_params(labelleft=first is None)
             if first is None:
                 first = axes
@@ -313,8 +315,8 @@ def draw(frame: pd.DataFrame) -> Figure:
         if first is not None:
             first.set_ylim(bottom=0.0)
     lines = [
-        Line2D([], [], color=colour, linewidth=1.6, label=written(memory))
-        for memory, colour in zip(MEMORIES, SCALE, strict=True)
+        Line2D([], [], color=colour, linewidth=1.6, label=display_name(memory))
+        for memory, colour in zip(MEMORIES, SEQUENTIAL, strict=True)
     ]
     marks = [
         Line2D([], [], color=QUIET, marker=mark, linestyle="", markersize=6, label=name)
@@ -332,15 +334,15 @@ def draw(frame: pd.DataFrame) -> Figure:
 def _draw_panel(axes: Axes, case: Servers, model: str, load: Load, network: str) -> set[str]:
     """Draw a line a memory; return the markers that it has."""
     seen = set()
-    for memory, colour in zip(MEMORIES, SCALE, strict=True):
-        found = {i: case.best(model, load, (node, memory, network)) for i, node in enumerate(NODES)}
-        there = {i: best for i, best in found.items() if best}
-        axes.plot(list(there), [best.tokens for best in there.values()], color=colour, linewidth=1.4)
-        for i, best in there.items():
+    for memory, colour in zip(MEMORIES, SEQUENTIAL, strict=True):
+        best_of_node = {i: case.best(model, load, (node, memory, network)) for i, node in enumerate(NODES)}
+        present = {i: best for i, best in best_of_node.items() if best}
+        axes.plot(list(present), [best.tokens for best in present.values()], color=colour, linewidth=1.4)
+        for i, best in present.items():
             mark = _MARKS.get(best.bound_by, "*")
             axes.plot(i, best.tokens, color=colour, marker=mark, markersize=6, markeredgecolor="white",
                       markeredgewidth=0.5)  # fmt: skip
             seen.add(mark)
-    axes.set_xticks(range(len(NODES)), [written(node) for node in NODES])
+    axes.set_xticks(range(len(NODES)), [display_name(node) for node in NODES])
     axes.set_xlim(-0.4, len(NODES) - 0.6)
     return seen

@@ -12,7 +12,7 @@ from fastflow.analysis.calibration.fitted_chip import FittedChip, error_frame, s
 from fastflow.analysis.calibration.robust_fit import AT_BOUND, NOT_DETERMINED
 from fastflow.config.messages import counted
 from fastflow.core import units
-from fastflow.reporting.terminal.tables import Part, console, new_sheet, records, tell
+from fastflow.reporting.terminal.tables import Part, console, new_sheet, print_parts, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,39 +22,39 @@ def show(fitted: FittedChip) -> None:
     """Print a calibration, and how its files were read."""
     out, task = console(), fitted.task
     scalars, errors = scalar_frame(fitted), error_frame(fitted)
-    read = [one.measurements for one in task.planned]
-    files = ", ".join(f"{Path(one.file.path).name} ({one.name})" for one in read)
+    plans = [planned.measurements for planned in task.planned]
+    files = ", ".join(f"{Path(planned.file.path).name} ({planned.name})" for planned in plans)
     out.print(f"[bold]{counted(task.measured.size, 'row')} of {files} on {task.chip}[/]")
-    for line in dict.fromkeys(line for one in read for line in one.notes()):
+    for line in dict.fromkeys(line for planned in plans for line in planned.notes()):
         out.print(line, markup=False)
     count = dict(zip(errors["rows_of"], errors["rows"], strict=True))
-    lost = task.measured.size - sum(count.values())
-    if lost:
-        out.print(f"left out, since no time can be predicted: {counted(lost, 'row')}")
+    num_failed = task.measured.size - sum(count.values())
+    if num_failed:
+        out.print(f"left out, since no time can be predicted: {counted(num_failed, 'row')}")
     if task.fitted.size < count["fitted"]:
         out.print(f"{task.fitted.size:,} of the {count['fitted']:,} rows to fit are used, drawn at random")
-    tell(parts(scalars, errors))
+    print_parts(parts(scalars, errors))
     out.print()
     print(summary(errors))
 
 
 def summary(errors: pd.DataFrame) -> str:
-    """Say how far off the chip is on rows that it was not fitted to; errors: of a calibration."""
-    held = errors.iloc[-1]
-    return f"held-back fifth: mean relative error {held['after']:.1%} (before: {held['before']:.1%})"
+    """Return the mean error on the held-out rows as a sentence; errors: of a calibration."""
+    held_out = errors.iloc[-1]
+    return f"held-back fifth: mean relative error {held_out['after']:.1%} (before: {held_out['before']:.1%})"
 
 
 def parts(scalars: pd.DataFrame, errors: pd.DataFrame) -> Iterator[Part]:
-    """Yield what a calibration found: its scalars, those at a bound, and its errors."""
+    """Yield the tables of a calibration: its scalars, those at a bound, and its errors."""
     sheet = new_sheet(
         "Scalars", [("chip.", False), ("before", True), ("after", True), ("std. error", True), ("", False)]
     )
     for row in records(scalars):
-        flat = row["state"] == NOT_DETERMINED
+        is_undetermined = row["state"] == NOT_DETERMINED
         before, after, error = (
-            _written(float(row[name]), row["unit"]) for name in ("before", "after", "standard_error")
+            _format_scalar(float(row[name]), row["unit"]) for name in ("before", "after", "standard_error")
         )
-        state = "not determined by these rows, not changed" if flat else row["state"]
+        state = "not determined by these rows, not changed" if is_undetermined else row["state"]
         sheet.add_row(row["scalar"], before, after, error, "" if state == "fitted" else state)
     yield sheet
     for row in records(scalars):
@@ -66,6 +66,6 @@ def parts(scalars: pd.DataFrame, errors: pd.DataFrame) -> Iterator[Part]:
     yield sheet
 
 
-def _written(value: float, unit: str) -> str:
-    """Write a scalar, or its standard error, which may be none."""
+def _format_scalar(value: float, unit: str) -> str:
+    """Write a scalar, or its standard error, which may be NaN."""
     return units.show(value, unit, 4)

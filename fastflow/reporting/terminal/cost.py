@@ -1,4 +1,4 @@
-"""What a point costs, in a few lines, and what kind of cost it is."""
+"""Cost of a point in a few lines, and the kind of the cost."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rich.table import Table as Sheet
 from fastflow.physics.cost.rent import AUTO, PRICES, RENT, key_of
 from fastflow.reporting.terminal.tables import new_sheet, quantity
 
-EACH = "model.train_tokens_per_parameter"
-SECTION = "cost."
-"""What the inputs that say what a cost is begin with."""
-_TO_BUILD = "public"
+TOKENS_PER_PARAMETER = "model.train_tokens_per_parameter"
+COST_PREFIX = "cost."
+"""Prefix of the keys of the inputs that describe a cost."""
+_PUBLIC = "public"
 
 
-def title_of_cost(inputs: Mapping[str, Any]) -> str:
-    """Say what a cost is: to build, at what buyers pay, or a rent, whose and of when.
+def cost_title(inputs: Mapping[str, Any]) -> str:
+    """Return the kind of a cost: to build, at the buyers' price, or a rent with its provider and date.
 
     inputs: of a point, by dotted key; of `cost`, and `chip.name` of the rent's chip. Without `cost.markup`
-    the name of the prices alone says it.
+    the name of the price list alone decides.
     """
     name = inputs.get("cost.name")
     if name is None:
@@ -29,32 +29,32 @@ def title_of_cost(inputs: Mapping[str, Any]) -> str:
         return f"Rent ({RENT}, as given)"
     if RENT in inputs:
         price = f"{PRICES}{key_of(inputs.get('chip.name', ''))}"
-        beside = ", ".join(
+        source = ", ".join(
             str(inputs[key]) for key in (f"{price}.provider", f"{price}.date") if key in inputs
         )
-        return f"Rent (cost={name}{f'; {beside}' if beside else ''})"
-    markup = inputs.get("cost.markup", 1.0 if name == _TO_BUILD else None)
-    what = "Cost" if markup is None else "Cost to build" if markup == 1.0 else "Cost at what buyers pay"
-    return f"{what} (cost={name})"
+        return f"Rent (cost={name}{f'; {source}' if source else ''})"
+    markup = inputs.get("cost.markup", 1.0 if name == _PUBLIC else None)
+    kind = "Cost" if markup is None else "Cost to build" if markup == 1.0 else "Cost at what buyers pay"
+    return f"{kind} (cost={name})"
 
 
-def trained_on(inputs: Mapping[str, Any]) -> str:
-    """Name the input that says on how many tokens a point trains; inputs: of it, by dotted key."""
-    return EACH if inputs.get(EACH, 0.0) > 0.0 else "model.train_tokens"
+def train_tokens_key(inputs: Mapping[str, Any]) -> str:
+    """Return the key that sets the number of training tokens; inputs: of the point, by dotted key."""
+    return TOKENS_PER_PARAMETER if inputs.get(TOKENS_PER_PARAMETER, 0.0) > 0.0 else "model.train_tokens"
 
 
-def prices_of(overrides: Iterable[str]) -> str:
-    """Return the choice of prices among overrides, as it is written."""
-    given = (text.removeprefix("cost=") for text in overrides if text.startswith("cost="))
-    return [_TO_BUILD, *given][-1]
+def price_list_name(overrides: Iterable[str]) -> str:
+    """Return the price list among overrides, as it is written."""
+    names = (text.removeprefix("cost=") for text in overrides if text.startswith("cost="))
+    return [_PUBLIC, *names][-1]
 
 
 def cost_sheet(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
-    """Return what a point's device and system cost, an hour of them, and what that makes.
+    """Return what a point's device and system cost, an hour of them, and the cost of the results.
 
-    inputs: of the point, as of `title_of_cost` and `trained_on`.
+    inputs: of the point, as for `cost_title` and `train_tokens_key`.
     """
-    sheet = new_sheet(title_of_cost(inputs), [("", False), ("USD", True), ("", False)])
+    sheet = new_sheet(cost_title(inputs), [("", False), ("USD", True), ("", False)])
     q = {name: quantity(name, row[name]).removesuffix(" USD") for name in row if "usd" in name}
     devices = int(row["devices"])
     hour = quantity("usd_per_h", row["usd_per_h"] / devices).removesuffix(" USD") if devices else "-"
@@ -70,7 +70,7 @@ def cost_sheet(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
     for label, name, note in (
         ("an iteration", "iteration_usd", ""),
         ("a million tokens", "usd_per_million_tokens", ""),
-        ("to train", "train_usd", f"on {trained_on(inputs)}"),
+        ("to train", "train_usd", f"on {train_tokens_key(inputs)}"),
     ):
         if q.get(name, "-") != "-":
             sheet.add_row(label, q[name], note)

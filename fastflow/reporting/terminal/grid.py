@@ -19,17 +19,17 @@ from fastflow.physics.cost.rent import RENT
 from fastflow.physics.parallelism.sharding.layout import LAYERS
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.workload.graph import LAYER_KINDS
-from fastflow.reporting.terminal.cost import title_of_cost
-from fastflow.reporting.terminal.equivalents import layouts_as_good
-from fastflow.reporting.terminal.percentiles import alike
+from fastflow.reporting.terminal.cost import cost_title
+from fastflow.reporting.terminal.equivalents import equivalent_layouts
+from fastflow.reporting.terminal.percentiles import indistinguishable_points
 from fastflow.reporting.terminal.tables import (
-    CLASS,
+    VALIDATION_CLASS,
     assumption_lines,
     console,
+    ineffective_keys,
     listing,
-    tell,
+    print_parts,
     validation_lines,
-    without_effect,
 )
 from fastflow.schema import ALL, band_of
 from fastflow.schema.results import ASSUMPTIONS, NO_EFFECT
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from fastflow.performance.auto.transformer import Search
     from fastflow.reporting.terminal.progress import Progress
 
-_MOST_ROWS = 20  # of a grid on screen; the dataset holds all
+_MAX_ROWS = 20  # of a grid on screen; the dataset holds all
 _FIRST, _BEST = 10, 5
-_FEW_PARTS = 8  # of more, most have no row to show, and texts take long to read
-_ASKED = "parallel.strategy"
-_OWN = {*(f"parallel.{kind}" for kind in LAYER_KINDS), LAYERS}
-_KINDS = {
+_MAX_CACHED_PARTS = 8  # of a larger dataset, most parts have no row to show, and texts are slow to read
+_STRATEGY_KEY = "parallel.strategy"
+_LAYER_STRATEGY_KEYS = {*(f"parallel.{kind}" for kind in LAYER_KINDS), LAYERS}
+_INFEASIBLE_KINDS = {
     "no time": ("has no time", "have no time"),
     "memory": ("does not fit its memory", "do not fit their memory"),
 }
-"""Kinds of infeasible points, in words for one and for several."""
-_OF_SERVERS = {
+"""Kinds of infeasible points, in words: singular and plural."""
+_INFEASIBLE_SERVERS = {
     "no time": ("has no results", "have no results"),
     "memory": (
         "lacks memory, is overloaded or misses serve.slo",
@@ -63,23 +63,23 @@ _OF_SERVERS = {
 _BANDED = ("time_s", "tokens_per_s_per_device", "tpot_s")
 """Columns whose bands are shown."""
 _COMPARED = {f"{name}_s": column for name, column in COMPARED.items()}
-"""A time's mean, and what its limit is compared with, which is shown in place of it where all have one."""
+"""Mean latencies, and the columns that limits compare with; shown instead if all rows have a limit."""
 _LATENCIES = tuple(name for pair in _COMPARED.items() for name in pair)
 _RATES = ("tokens_per_s_per_device", "tokens_per_s_per_user", "prefill_tokens_per_s")
 _STATIONARY = "stationary"
 
 
 class Digest:
-    """What is shown of a grid: which points are best, and how many are infeasible."""
+    """Summary of a grid: the best points, and the number of infeasible points."""
 
     def __init__(self, serves: bool = False) -> None:
-        """Start with nothing seen; serves: most tokens a second and device are best, not the least time."""
-        own = ["devices", _RATES[0], _RATES[2], _STATIONARY] if serves else []
-        self.needs = [*own, "time_s", "feasible"]
-        """The columns that it takes."""
+        """Start empty; serves: rank by tokens per second and device instead of by time."""
+        serving_columns = ["devices", _RATES[0], _RATES[2], _STATIONARY] if serves else []
+        self.needs = [*serving_columns, "time_s", "feasible"]
+        """The columns that `add` reads."""
         self.serves = serves
         self.best: list[int] = []
-        self.infeasible = dict.fromkeys(_KINDS, 0)
+        self.infeasible = dict.fromkeys(_INFEASIBLE_KINDS, 0)
         self.first: dict[str, int] = {}
         """The first point of each kind."""
         self.not_stationary = 0
@@ -89,7 +89,7 @@ class Digest:
 
     def add(self, part: pa.Table) -> None:
         """Take the next part of the dataset, in point order."""
-        # lists: what else Arrow makes of a column is made by way of pandas, which it would import for it
+        # lists: any other conversion of Arrow imports pandas
         time = np.array(part["time_s"].to_pylist(), dtype=np.float64)
         feasible = np.array(part["feasible"].to_pylist(), dtype=np.bool_)
         timed = ~np.isnan(time)
@@ -99,142 +99,165 @@ class Digest:
                 self.infeasible[kind] += int(rows.sum())
         if self.serves:
             state = part[_STATIONARY].to_pylist()
-            self.not_stationary += sum(one is False for one in np.array(state, dtype=object)[feasible])
+            self.not_stationary += sum(
+                is_stationary is False for is_stationary in np.array(state, dtype=object)[feasible]
+            )
         value = np.where(timed, -_rates_of(part) if self.serves else time, np.inf)
-        # feasible ones first, the best first, those without a time last
-        for place in np.lexsort((value, ~feasible))[:_BEST].tolist():
-            self._ranks.append((not feasible[place], float(value[place]), self._seen + place))
+        # feasible points first, the best first, points without a time last
+        for row in np.lexsort((value, ~feasible))[:_BEST].tolist():
+            self._ranks.append((not feasible[row], float(value[row]), self._seen + row))
         self._ranks = sorted(self._ranks)[:_BEST]
         self.best = [point for _, _, point in self._ranks]
         self._seen += time.size
 
 
 def _rates_of(part: pa.Table) -> NDArray[np.float64]:
-    """Return tokens a second and device; of passes over prompts alone, those of prompts."""
-    own, prompts, devices = (
+    """Return tokens per second and device; prompt tokens for a pass of prefill alone."""
+    output, prefill, devices = (
         np.array(part[name].to_pylist(), dtype=np.float64) for name in (_RATES[0], _RATES[2], "devices")
     )
-    rates: NDArray[np.float64] = np.where(np.isnan(own), prompts / devices, own)
+    rates: NDArray[np.float64] = np.where(np.isnan(output), prefill / devices, output)
     return np.where(np.isnan(rates), -np.inf, rates)
 
 
-def show(grid: Grid, store: Store, progress: Progress, chosen: Sequence[str] = ()) -> None:
-    """Print a grid in short, and how fast it came; chosen: columns in the place of the usual results."""
+def show(grid: Grid, store: Store, progress: Progress, selected: Sequence[str] = ()) -> None:
+    """Print a digest of a grid, and its speed; selected: columns instead of the default results."""
     out = console()
     columns = grid.keys
     serves = grid.served == ALL
     digest = Digest(serves)
-    results = list(chosen) or results_of(grid.served, grid.stacked)
-    results = with_bands(results) if grid.uncertainty is not None and not chosen else results
+    results = list(selected) or shown_results(grid.served, grid.stacked)
+    results = with_bands(results) if grid.uncertainty is not None and not selected else results
     cuts = [] if serves else ["cuts"]
-    asked = list(
+    wanted = list(
         dict.fromkeys(
-            ["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason", NO_EFFECT.name, CLASS]
+            [
+                "point",
+                *columns,
+                "strategy",
+                *cuts,
+                *results,
+                *digest.needs,
+                "reason",
+                NO_EFFECT.name,
+                VALIDATION_CLASS,
+            ]
         )
     )
 
     @cache
     def part(number: int) -> pa.Table:
-        return store.read(number, asked)
+        return store.read(number, wanted)
 
     def row(point: int) -> dict[str, Any]:
-        number, place = divmod(point, store.parts.size)
-        found: dict[str, Any] = part(number).slice(place, 1).to_pylist()[0]
-        return found
+        number, row_of_part = divmod(point, store.parts.size)
+        record: dict[str, Any] = part(number).slice(row_of_part, 1).to_pylist()[0]
+        return record
 
-    is_short = store.parts.total <= _FEW_PARTS
+    is_short = store.parts.total <= _MAX_CACHED_PARTS
     for number in range(store.parts.total):
         digest.add(part(number) if is_short else store.read(number, digest.needs))
-    head = [row(point) for point in range(min(grid.points, _MOST_ROWS))]
+    head = [row(point) for point in range(min(grid.points, _MAX_ROWS))]
     best = [row(point) for point in digest.best]
-    shown = [*head[: _FIRST if grid.points > _MOST_ROWS else None], *best]
-    if not chosen:
+    shown = [*head[: _FIRST if grid.points > _MAX_ROWS else None], *best]
+    if not selected:
         results = with_limits(results, shown)
-    if serves and not chosen:
+    if serves and not selected:
         results = with_values(results, shown)
     columns = list(dict.fromkeys([*with_winners(columns, shown), *results]))
-    judged = best if grid.points > _MOST_ROWS else head
-    verdict = _judge(grid, best[0], judged)
+    compared = best if grid.points > _MAX_ROWS else head
+    verdict = _add_chances_of_best(grid, best[0], compared)
     if verdict:
         columns.insert(columns.index("feasible") if "feasible" in columns else len(columns), CHANCE.name)
-    if grid.points > _MOST_ROWS:
+    if grid.points > _MAX_ROWS:
         plain = [name for name in columns if name != CHANCE.name]
         out.print(listing(f"First {_FIRST} of {grid.points:,} points", plain, head[:_FIRST]))
         infeasible = sum(digest.infeasible.values())
-        out.print(listing(title_of(serves, infeasible < grid.points), columns, best))
+        out.print(listing(best_title(serves, infeasible < grid.points), columns, best))
     else:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
     if any("usd" in name for name in columns):
-        out.print(kind_of_cost(grid))
-    about = (*lacking(digest, grid.points, row), *assumed(grid), *validation_lines(shown))
-    for line in (*_unused(grid), *about, *_no_effect(grid, store.parts.total, part), *_advice(grid, digest)):
+        out.print(cost_note(grid))
+    about = (*infeasible_lines(digest, grid.points, row), *grid_assumptions(grid), *validation_lines(shown))
+    for line in (
+        *_unused_arrival_lines(grid),
+        *about,
+        *_no_effect_lines(grid, store.parts.total, part),
+        *_advice_lines(grid, digest),
+    ):
         out.print(line)
     out.print()
-    _speed(grid, progress)
+    _print_speed(grid, progress)
 
 
-def kind_of_cost(grid: Grid) -> str:
-    """Say what the dollars of a grid are."""
+def cost_note(grid: Grid) -> str:
+    """Return a line on the kind of the costs of a grid."""
     inputs = {key: column[0].item() for key, column in grid.first_inputs().items()}
     if any(key.partition(".")[0] == "cost" for key in grid.keys):
         return "USD: by each point's own prices"
     if RENT in inputs and len(np.unique(grid.labels["chip"])) > 1:
         del inputs["chip.name"]
-    return f"USD: {title_of_cost(inputs)}"
+    return f"USD: {cost_title(inputs)}"
 
 
-def assumed(grid: Grid) -> list[str]:
-    """Return lines on what the points of a grid take that was not asked for."""
+def grid_assumptions(grid: Grid) -> list[str]:
+    """Return lines on the assumptions of the points of a grid."""
     name = ASSUMPTIONS.name
     return assumption_lines({name: text} for text in grid.labels[name].tolist())
 
 
-def _unused(grid: Grid) -> Iterator[str]:
-    """Yield a line on times of arrival of a file of requests that are not used."""
+def _unused_arrival_lines(grid: Grid) -> Iterator[str]:
+    """Yield a line on the arrival times of a file of requests that are not used."""
     if grid.served == ALL:
-        from fastflow.reporting.terminal.serving import unused_arrivals
+        from fastflow.reporting.terminal.serving import unused_arrival_lines
 
-        yield from unused_arrivals({key: column[0] for key, column in grid.first_inputs().items()})
+        yield from unused_arrival_lines({key: column[0] for key, column in grid.first_inputs().items()})
 
 
-def _advice(grid: Grid, digest: Digest) -> Iterator[str]:
-    """Yield what to ask for where no point fits its memory."""
-    if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
-        best_of = "the fastest strategy that fits the memory"
+def _advice_lines(grid: Grid, digest: Digest) -> Iterator[str]:
+    """Yield advice if no point fits its memory."""
+    if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_STRATEGY_KEY][0] != AUTO:
+        best = "the fastest strategy that fits the memory"
         if grid.served == ALL:
-            best_of = "the best layout that is feasible"
-        yield f"{_ASKED}={AUTO} takes {best_of}, if there is one"
+            best = "the best layout that is feasible"
+        yield f"{_STRATEGY_KEY}={AUTO} takes {best}, if there is one"
 
 
-def lacking(digest: Digest, points: int, row: Callable[[int], Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line on each kind of infeasible points, and on those of open loops that are not stationary.
+def infeasible_lines(digest: Digest, points: int, row: Callable[[int], Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line on each kind of infeasible points, and on open loops that are not stationary.
 
-    row: returns `point` and `reason` at a place.
+    row: returns `point` and `reason` of a row.
     """
-    kinds = _OF_SERVERS if digest.serves else _KINDS
+    kinds = _INFEASIBLE_SERVERS if digest.serves else _INFEASIBLE_KINDS
     for kind, count in digest.infeasible.items():
         if count:
-            of_all = f"{count:,} of {counted(points, 'point')} {kinds[kind][points > 1]}"
+            share = f"{count:,} of {counted(points, 'point')} {kinds[kind][points > 1]}"
             first = row(digest.first[kind])
-            yield f"{of_all} (column `reason`); point {first['point']:,}: {first['reason']}"
+            yield f"{share} (column `reason`); point {first['point']:,}: {first['reason']}"
     if digest.not_stationary:
-        of_all = f"{digest.not_stationary:,} of {counted(points, 'point')}"
-        yield f"{of_all} not stationary (column `{_STATIONARY}`): their times may still grow"
+        share = f"{digest.not_stationary:,} of {counted(points, 'point')}"
+        yield f"{share} not stationary (column `{_STATIONARY}`): their times may still grow"
 
 
-def _no_effect(grid: Grid, parts: int, part: Callable[[int], pa.Table]) -> Iterator[str]:
-    """Yield a line on each of the user's keys that changes nothing of some points; part: returns a part."""
+def _no_effect_lines(grid: Grid, parts: int, part: Callable[[int], pa.Table]) -> Iterator[str]:
+    """Yield a line on each key of the user that does not change some points; part: returns a part."""
     if not grid.unset:
         return
     name = NO_EFFECT.name
     numbers = range(parts if grid.points <= most_tried(grid) else 1)
-    read = [text for number in numbers for text in part(number)[name].to_pylist()]
-    for (key, same), points in Counter(said for text in read for said in without_effect(text)).items():
-        where = "at all points" if points == len(read) else f"at {points:,} of {counted(len(read), 'point')}"
-        tried = f" ({sampled(grid)} of them were tried)" if grid.points > most_tried(grid) else ""
-        yield f"No effect: {key} {where}{tried}: every result is {same} (column `{name}`)"
+    texts = [text for number in numbers for text in part(number)[name].to_pylist()]
+    for (key, equality), num_points in Counter(
+        pair for text in texts for pair in ineffective_keys(text)
+    ).items():
+        where = (
+            "at all points"
+            if num_points == len(texts)
+            else f"at {num_points:,} of {counted(len(texts), 'point')}"
+        )
+        sampled_note = f" ({sampled(grid)} of them were tried)" if grid.points > most_tried(grid) else ""
+        yield f"No effect: {key} {where}{sampled_note}: every result is {equality} (column `{name}`)"
 
 
 def with_bands(results: Sequence[str]) -> list[str]:
@@ -243,8 +266,8 @@ def with_bands(results: Sequence[str]) -> list[str]:
     return [name for names in ends for name in names]
 
 
-def _judge(grid: Grid, best: Mapping[str, Any], others: Sequence[dict[str, Any]]) -> str:
-    """Add to rows how likely the best one is better than each; returns which cannot be told from it."""
+def _add_chances_of_best(grid: Grid, best: Mapping[str, Any], others: Sequence[dict[str, Any]]) -> str:
+    """Add to rows the chance that the best point is better; returns a line on indistinguishable points."""
     timed = [row for row in others if row["time_s"] is not None and row["point"] != best["point"]]
     if grid.uncertainty is None or best["time_s"] is None or not timed:
         return ""
@@ -256,35 +279,35 @@ def _judge(grid: Grid, best: Mapping[str, Any], others: Sequence[dict[str, Any]]
     chances = [float(chance(first[name], other[name], serves)) for other in rest]
     for row, likely in zip(timed, chances, strict=True):
         row[CHANCE.name] = likely
-    return alike([row["point"] for row in timed], chances, TOLD_APART)
+    return indistinguishable_points([row["point"] for row in timed], chances, TOLD_APART)
 
 
-def results_of(served: str, stacked: bool) -> list[str]:
-    """Return the result columns that are shown of a grid; served, stacked: as of `grid.grid.Grid`."""
+def shown_results(served: str, is_transformer: bool) -> list[str]:
+    """Return the result columns that a grid shows; served: as of `grid.grid.Grid`."""
     if served == ALL:
         return [*_LATENCIES, *_RATES, "feasible"]
     if served:
-        return ["time_s", *_LATENCIES, *(_RATES[:1] if stacked else []), "feasible"]
-    told = ["tokens_per_s_per_device", "mfu", "footprint_B"] if stacked else ["bound_by"]
-    return ["time_s", *told, "feasible"]
+        return ["time_s", *_LATENCIES, *(_RATES[:1] if is_transformer else []), "feasible"]
+    metrics = ["tokens_per_s_per_device", "mfu", "footprint_B"] if is_transformer else ["bound_by"]
+    return ["time_s", *metrics, "feasible"]
 
 
 def with_values(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns that some row has a value of; rates of prompts only where a row has no others.
+    """Return the columns with a value in some row; rates of prompts only if a row has no other rate.
 
-    All of those of the usual loads where no row has any.
+    Without any value, the columns of the default loads.
     """
-    lacking = [row for row in rows if row[_RATES[0]] is None]
-    found = [
+    prefill_rows = [row for row in rows if row[_RATES[0]] is None]
+    present = [
         name
         for name in results
-        if any(row[name] is not None for row in (lacking if name == _RATES[2] else rows))
+        if any(row[name] is not None for row in (prefill_rows if name == _RATES[2] else rows))
     ]
-    return found if found != ["feasible"] else [name for name in results if name != _RATES[2]]
+    return present if present != ["feasible"] else [name for name in results if name != _RATES[2]]
 
 
 def with_limits(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns with what limits are compared with where some row has it, for means where all do."""
+    """Return the columns; a latency with a limit stands beside its mean, or replaces it in all rows."""
     left_out = set()
     for mean, compared in _COMPARED.items():
         limited = [row.get(compared) is not None for row in rows if row.get(mean) is not None]
@@ -292,7 +315,7 @@ def with_limits(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> li
     return [name for name in results if name not in left_out]
 
 
-def title_of(serves: bool, is_feasible: bool) -> str:
+def best_title(serves: bool, is_feasible: bool) -> str:
     """Return the title of the best points of a grid."""
     if serves:
         return "Most tokens per second and device" + ("" if is_feasible else ", no point feasible")
@@ -300,15 +323,15 @@ def title_of(serves: bool, is_feasible: bool) -> str:
 
 
 def with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns with those of the strategy and of own cuts, unless what was asked for says it."""
-    cuts = ["cuts"] if any(row.get("cuts") for row in rows) and not _OWN & {*columns} else []
+    """Return the columns with the strategy and layer strategies, unless the axes already hold them."""
+    cuts = ["cuts"] if any(row.get("cuts") for row in rows) and not _LAYER_STRATEGY_KEYS & {*columns} else []
     if "strategy" in columns:
         return [*columns, *cuts]
-    if _ASKED not in columns:
+    if _STRATEGY_KEY not in columns:
         return [*columns, "strategy", *cuts]
-    place = columns.index(_ASKED) + 1
-    won = ["strategy"] if any(row[_ASKED] == AUTO for row in rows) else []
-    return [*columns[:place], *won, *cuts, *columns[place:]]
+    index = columns.index(_STRATEGY_KEY) + 1
+    strategy = ["strategy"] if any(row[_STRATEGY_KEY] == AUTO for row in rows) else []
+    return [*columns[:index], *strategy, *cuts, *columns[index:]]
 
 
 def show_ranking(
@@ -317,55 +340,55 @@ def show_ranking(
     search: Search | None,
     chances: Callable[[Sequence[int]], Sequence[float]] | None = None,
 ) -> None:
-    """Print the best strategies of a ranking, and where all of them lie; rows: of its dataset.
+    """Print the best strategies of a ranking, and the path of all; rows: of its dataset.
 
-    search: through the layouts of a transformer, of which these are the best. chances: how likely the best is
-    better than those of some rows, None where nothing is uncertain.
+    search: over the layouts of a transformer, None for other models. chances: returns the chances that the
+    best is better than some rows; None without uncertainty.
     """
     out = console()
-    likely = [CHANCE.name] if chances else []
+    chance_columns = [CHANCE.name] if chances else []
     if "tpot_s" in rows.column_names:
         best = rows.slice(0, _FIRST).to_pylist()
         _add_chances(best, chances)
-        results = with_limits([*_LATENCIES, *_RATES, "kv_room_B", *likely, "feasible"], best)
+        results = with_limits([*_LATENCIES, *_RATES, "kv_room_B", *chance_columns, "feasible"], best)
         columns = ["strategy", *with_values(results, best)]
         out.print(listing(f"Best of {counted(rows.num_rows, 'layout')}", columns, best))
-        tell(layouts_as_good(rows, ["strategy"]))
+        print_parts(equivalent_layouts(rows, ["strategy"]))
         print(f"Ranking: {shown}")
         return
-    chosen = ["microbatch", "recompute", "zero"] if search else ["placement"]
-    told = ["mfu", "bubble_s", "footprint_B"] if search else ["footprint_B", "bound_by"]
-    columns = ["strategy", *chosen, "time_s", *told, "feasible"]
-    different: dict[Any, dict[str, Any]] = {}
+    options = ["microbatch", "recompute", "zero"] if search else ["placement"]
+    metrics = ["mfu", "bubble_s", "footprint_B"] if search else ["footprint_B", "bound_by"]
+    columns = ["strategy", *options, "time_s", *metrics, "feasible"]
+    unique: dict[Any, dict[str, Any]] = {}
     for row in rows.select(["point", *columns]).to_pylist():
-        different.setdefault((row["time_s"], row["footprint_B"]), row)
-    best = list(different.values())[:_FIRST]
+        unique.setdefault((row["time_s"], row["footprint_B"]), row)
+    best = list(unique.values())[:_FIRST]
     _add_chances(best, chances)
-    columns[-1:-1] = likely
+    columns[-1:-1] = chance_columns
     if search:
-        of_all = counted(search.layouts, "layout")
+        total = counted(search.layouts, "layout")
     else:
-        of_all = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
-    title = f"Best of {of_all}, identical results shown once"
+        total = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
+    title = f"Best of {total}, identical results shown once"
     out.print(listing(title, columns, best))
-    tell(layouts_as_good(rows, ["strategy", *chosen]))
+    print_parts(equivalent_layouts(rows, ["strategy", *options]))
     if search:
-        print(_searched(search, rows.num_rows))
+        print(_search_note(search, rows.num_rows))
     print(f"Ranking: {shown}")
 
 
 def _add_chances(
     rows: Sequence[dict[str, Any]], chances: Callable[[Sequence[int]], Sequence[float]] | None
 ) -> None:
-    """Add to the rows of a ranking how likely the first of them is better."""
+    """Add to the rows of a ranking the chance that the first is better."""
     if chances:
-        found = chances([row["point"] for row in rows[1:]])
-        for row, likely in zip(rows, [None, *found], strict=True):
+        of_others = chances([row["point"] for row in rows[1:]])
+        for row, likely in zip(rows, [None, *of_others], strict=True):
             row[CHANCE.name] = likely
 
 
-def _searched(search: Search, ranked: int) -> str:
-    """Say what was predicted of all layouts, and why the others are not in the ranking."""
+def _search_note(search: Search, ranked: int) -> str:
+    """Return a line on the predicted layouts, and why the others are not in the ranking."""
     parts = [f"{search.predicted:,} of {counted(search.layouts, 'layout')} predicted"]
     if search.lacking:
         parts.append(f"{search.lacking:,} lack memory")
@@ -377,8 +400,8 @@ def _searched(search: Search, ranked: int) -> str:
     return "; ".join(parts)
 
 
-def _speed(grid: Grid, progress: Progress) -> None:
-    """Print how many points came in which time."""
+def _print_speed(grid: Grid, progress: Progress) -> None:
+    """Print the number of points, the time and the rate."""
     points = grid.points - progress.there
     if not points:
         print(f"{counted(grid.points, 'point')}, all there already")

@@ -1,4 +1,4 @@
-"""How the kernels of one point are laid out over its devices, and what they exchange: the main lines."""
+"""Sharding of the kernels of one point over its devices, and their communication: the main lines."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _COLUMNS = ("kernel", "along", "reads", "weights", "makes", "then exchanges")
 
 
 def show_layout(out: Console, kernels: Sequence[Explained]) -> None:
-    """Print a point's exchanges, and how weights are cut; nothing where neither is.
+    """Print a point's exchanges, and how weights are sharded; nothing if there are neither.
 
-    Of kernels that are alike one is shown, with how often it is followed by its exchange.
+    Identical kernels are shown once, with the number of their exchanges.
     """
     counts: dict[tuple[str, ...], int] = {}
     for kernel in kernels:
         for line in _lines(kernel):
-            once = any(one.role == "gradient" for one in kernel.exchanges)
-            counts[line] = counts.get(line, 0) + (1 if once else kernel.repeat)
+            is_single = any(exchange.role == "gradient" for exchange in kernel.exchanges)
+            counts[line] = counts.get(line, 0) + (1 if is_single else kernel.repeat)
     if not counts:
         return
-    # what a kernel reads follows from what was made and exchanged before
+    # the layout that a kernel reads follows from the producer and its exchange
     shown = [name for name in _COLUMNS if name != "reads" or out.width >= _WIDE]
     sheet = new_sheet("Layouts: S split, B broadcast, P partial sum", [(name, False) for name in shown])
     for line, count in list(counts.items())[:_MOST_LINES]:
@@ -42,29 +42,31 @@ def show_layout(out: Console, kernels: Sequence[Explained]) -> None:
 
 
 def _lines(kernel: Explained) -> Iterator[tuple[str, ...]]:
-    """Yield a kernel's lines: axes with the same layouts together, then exchanges along other ones."""
-    alike: dict[Along, list[str]] = {}
-    for one in kernel.along:
-        alike.setdefault(one._replace(axis=""), []).append(one.axis)
-    update = kernel.phase == PHASES[UPDATE]  # the norm of a gradient is a few bytes
-    rest = [one for one in kernel.exchanges if not (update and one.what.endswith(OF_STATISTICS))]
-    for layouts, axes in alike.items():
+    """Yield a kernel's lines: axes with the same layouts together, then exchanges along other axes."""
+    axes_by_layout: dict[Along, list[str]] = {}
+    for sharding in kernel.along:
+        axes_by_layout.setdefault(sharding._replace(axis=""), []).append(sharding.axis)
+    is_update = kernel.phase == PHASES[UPDATE]  # the norm of a gradient is a few bytes
+    exchanges = [
+        exchange for exchange in kernel.exchanges if not (is_update and exchange.what.endswith(OF_STATISTICS))
+    ]
+    for layouts, axes in axes_by_layout.items():
         along = tuple(axes)
-        here = [one for one in rest if one.axes == along]
-        rest = [one for one in rest if one.axes != along]
-        cut = layouts.weights and layouts.cut != ROWS and kernel.phase == PHASES[FORWARD]
-        if here or cut:
+        on_axes = [exchange for exchange in exchanges if exchange.axes == along]
+        exchanges = [exchange for exchange in exchanges if exchange.axes != along]
+        shows_weights = layouts.weights and layouts.cut != ROWS and kernel.phase == PHASES[FORWARD]
+        if on_axes or shows_weights:
             yield (
                 kernel.kernel,
                 " x ".join(along),
                 layouts.reads,
                 layouts.weights,
                 layouts.makes,
-                ", ".join(map(_written, here)),
+                ", ".join(map(_format_exchange, on_axes)),
             )
-    for exchange in rest:
-        yield kernel.kernel, " x ".join(exchange.axes), "", "", "", _written(exchange)
+    for exchange in exchanges:
+        yield kernel.kernel, " x ".join(exchange.axes), "", "", "", _format_exchange(exchange)
 
 
-def _written(one: Exchanged) -> str:
-    return f"{one.what} {units.show(one.bytes, 'B')}"
+def _format_exchange(exchange: Exchanged) -> str:
+    return f"{exchange.what} {units.show(exchange.bytes, 'B')}"

@@ -1,4 +1,4 @@
-"""What the library has, on the screen: its groups, the choices of one, and cards of figures with sources."""
+"""The library on the screen: its groups, the choices of a group, and cards of figures with sources."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ if TYPE_CHECKING:
 
     from fastflow.config.cards import Figure
 
-_FOUND = {"compute_flops": "fp16", "dram_capacity_B": "capacity", "dram_Bps": "rate", "l2_B": "L2"}
+_CHIP_COLUMNS = {"compute_flops": "fp16", "dram_capacity_B": "capacity", "dram_Bps": "rate", "l2_B": "L2"}
 """Result columns of the table of chips, and their titles."""
-_MADE = {
+_CHIP_LABELS = {
     "dram_capacity_B": "Memory", "dram_Bps": "at", "l2_B": "L2", "intra_Bps": "links in a package",
     "inter_Bps": "links",
 }  # fmt: skip
-_SAME = "〃"
+_DITTO = "〃"
 _GAP = 2  # between columns of a table
 _LEAST = 10  # characters of a column
 
 
 def show_groups(rows: Iterable[tuple[str, int, str, str]]) -> None:
-    """Print a line for each group: its choices, how many, the usual one, and some of them."""
-    lines = [(group, str(count), usual, some) for group, count, usual, some in rows]
+    """Print a line for each group: the number of its choices, the default, and examples."""
+    lines = [(group, str(count), default, examples) for group, count, default, examples in rows]
     sheet, out = new_sheet("Groups: choose with GROUP=NAME", []), console()
-    room = out.width
+    width_left = out.width
     for i, title in enumerate(("group", "choices", "usual")):
         width = max(len(title), *(len(line[i]) for line in lines))
         sheet.add_column(title, justify="right" if title == "choices" else "left", min_width=width)
-        room -= width + _GAP
-    sheet.add_column("such as", overflow="ellipsis", no_wrap=True, max_width=max(room - _GAP, _LEAST))
+        width_left -= width + _GAP
+    sheet.add_column("such as", overflow="ellipsis", no_wrap=True, max_width=max(width_left - _GAP, _LEAST))
     for line in lines:
         sheet.add_row(*line)
     out.print(sheet)
     out.print("\nfastflow list GROUP says what each choice is, fastflow show GROUP=NAME has its figures.")
 
 
-def show_choices(group: str, usual: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Print a line for each choice of a group: its name, and what its file says of itself."""
-    sheet = new_sheet(f"{group}: choose with {group}=NAME, usually {usual}" if usual else group, [])
+def show_choices(group: str, default: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Print a line for each choice of a group: its name, and the description in its file."""
+    sheet = new_sheet(f"{group}: choose with {group}=NAME, usually {default}" if default else group, [])
     sheet.add_column(group, no_wrap=True)
     sheet.add_column("what it is")
     for name, words in rows:
@@ -52,25 +52,25 @@ def show_choices(group: str, usual: str, rows: Iterable[tuple[str, str]]) -> Non
     console().print(sheet)
 
 
-def show_chips(frame: pd.DataFrame, said: Mapping[str, Sequence[str]], usual: str) -> None:
-    """Print a line for each chip, with what it has.
+def show_chips(frame: pd.DataFrame, notes: Mapping[str, Sequence[str]], default: str) -> None:
+    """Print a line for each chip, with its main quantities.
 
-    frame: a row for each; said: titles, and for each chip what its files say under them.
+    frame: a row for each; notes: by title, a text for each chip.
     """
-    sheet = new_sheet(f"chip: choose with chip=NAME, usually {usual}", [])
+    sheet = new_sheet(f"chip: choose with chip=NAME, usually {default}", [])
     sheet.add_column("chip", no_wrap=True, min_width=max(map(len, frame["chip"])))
-    for title in said:
+    for title in notes:
         sheet.add_column(title, overflow="fold")
-    for title in _FOUND.values():
+    for title in _CHIP_COLUMNS.values():
         sheet.add_column(title, justify="right", overflow="fold")
     for i, row in enumerate(records(frame)):
-        texts = [texts[i] for texts in said.values()]
-        sheet.add_row(str(row["chip"]), *texts, *(quantity(name, row[name]) for name in _FOUND))
+        texts = [texts[i] for texts in notes.values()]
+        sheet.add_row(str(row["chip"]), *texts, *(quantity(name, row[name]) for name in _CHIP_COLUMNS))
     console().print(sheet)
 
 
 def show_card(title: str, words: Sequence[str], figures: Sequence[Figure]) -> None:
-    """Print the figures of a choice, each with its source; words: lines on what it is."""
+    """Print the figures of a choice, each with its source; words: lines that describe the choice."""
     out = console()
     out.print(f"\n[bold]{title}[/]")
     for line in words:
@@ -79,19 +79,23 @@ def show_card(title: str, words: Sequence[str], figures: Sequence[Figure]) -> No
     sheet = Sheet(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=True, header_style="bold")
     for name in ("key", "value", *(["uncertainty"] if uncertain else []), "source"):
         sheet.add_column(name, overflow="fold")
-    before = ""
+    previous_source = ""
     for figure in figures:
-        source = _SAME if figure.source and figure.source == before else figure.source
-        spread = [figure.spread] if uncertain else []
-        sheet.add_row(figure.key, Text(figure.value), *spread, Text(source))
-        before = figure.source
+        source = _DITTO if figure.source and figure.source == previous_source else figure.source
+        uncertainty = [figure.spread] if uncertain else []
+        sheet.add_row(figure.key, Text(figure.value), *uncertainty, Text(source))
+        previous_source = figure.source
     out.print()
     out.print(sheet)
 
 
-def made_of(frame: pd.DataFrame) -> list[str]:
-    """Return what a chip comes to, in lines; frame: a row for each data type, the first one the usual."""
+def chip_lines(frame: pd.DataFrame) -> list[str]:
+    """Return the quantities of a chip in lines; frame: a row for each data type, the default first."""
     rows = [row for row in records(frame) if row["compute_flops"] == row["compute_flops"]]
-    has = [f"{what} {quantity(name, rows[0][name])}" for name, what in _MADE.items() if rows[0][name] > 0.0]
-    each = [f"{row['model.dtype']} {quantity('compute_flops', row['compute_flops'])}" for row in rows]
-    return [f"{', '.join(has)}.", f"{', '.join(each)}."]
+    amounts = [
+        f"{label} {quantity(name, rows[0][name])}"
+        for name, label in _CHIP_LABELS.items()
+        if rows[0][name] > 0.0
+    ]
+    rates = [f"{row['model.dtype']} {quantity('compute_flops', row['compute_flops'])}" for row in rows]
+    return [f"{', '.join(amounts)}.", f"{', '.join(rates)}."]

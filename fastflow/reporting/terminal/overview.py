@@ -36,11 +36,11 @@ def report(
 ) -> None:
     """Print tables on a dataset, and draw its axes; raises InputError.
 
-    chosen: columns of the fastest points in the place of the usual results.
+    chosen: columns of the fastest points instead of the default results.
     """
-    asked = dataset.texts("axes") if dataset.about("axes") else []
-    frame = dataset.read(list(dict.fromkeys([*columns_of(dataset.schema.names, asked), *chosen])))
-    axes = axes_of(frame, asked)
+    axis_keys = dataset.texts("axes") if dataset.about("axes") else []
+    frame = dataset.read(list(dict.fromkeys([*columns_of(dataset.schema.names, axis_keys), *chosen])))
+    axes = axes_of(frame, axis_keys)
     out = console()
     for line in _counts(dataset, frame, axes):
         out.print(line)
@@ -59,13 +59,13 @@ def report(
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> list[str]:
-    """Say how many points there are, what varies among them, and how many are feasible."""
-    of_all = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
+    """Return lines on the number of points, the axes, and the number of feasible points."""
+    total = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
     varies = ", ".join(f"{axis.key} ({len(axis.choices):,})" for axis in axes)
-    lines = [f"{dataset.folder.shown}: {counted(len(frame), 'point')}{of_all}; {varies}"]
+    lines = [f"{dataset.folder.shown}: {counted(len(frame), 'point')}{total}; {varies}"]
     timed = frame["time_s"].notna()
     lines.append(f"{int(frame['feasible'].sum()):,} feasible")
-    for one, several, rows in (
+    for singular, plural, rows in (
         ("does not fit its memory", "do not fit their memory", timed & ~frame["feasible"]),
         ("has no time", "have no time", ~timed),
     ):
@@ -73,13 +73,13 @@ def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> l
             first = frame[rows].iloc[0]
             count = int(rows.sum())
             lines.append(
-                f"{count:,} {one if count == 1 else several}; point {first['point']:,}: {first['reason']}"
+                f"{count:,} {singular if count == 1 else plural}; point {first['point']:,}: {first['reason']}"
             )
     return lines
 
 
 def _sheet(axis: AxisSummary) -> Sheet:
-    """Return a table of the values of an axis, with what limits the kernels of the best point of each."""
+    """Return a table of the values of an axis, with the limiters of the kernels of the best point of each."""
     shown = shown_of(axis)
     limits = [name for name in LIMITERS if any(value.shares.get(name, 0.0) >= 0.005 for value in shown)]
     names = [("points", True), ("feasible", True), ("best", True), ("median", True), ("bound by", False)]

@@ -1,4 +1,4 @@
-"""How far results may be off: `uncertainty=on`."""
+"""Percentiles of results: `uncertainty=on`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NAMES = {
 
 
 def has_bands(row: Mapping[str, Any]) -> bool:
-    """Say whether a row was sampled."""
+    """Return whether a row has samples."""
     return "samples_failed" in row
 
 
 def band_sheet(row: Mapping[str, Any]) -> Sheet:
-    """Return the bands of a point's results, as far as it has some."""
+    """Return the percentiles of a point's results, as far as it has them."""
     share = quantity("model_share", row["model_share"])
     title = "How far it may be off"
     sheet = new_sheet(title, [("", False), *((f"{nth}%", True) for nth in (10, 50, 90)), ("", False)])
@@ -40,10 +40,10 @@ def band_sheet(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
-def alike(numbers: Iterable[int], chances: Iterable[float], least: float) -> str:
-    """Say which rows cannot be told from the first; chances: that the first is better than each."""
-    near = [f"{number:,}" for number, chance in zip(numbers, chances, strict=True) if chance < least]
-    if not near:
+def indistinguishable_points(numbers: Iterable[int], chances: Iterable[float], least: float) -> str:
+    """Return a sentence on rows indistinguishable from the first; chances: that the first is better."""
+    close = [f"{number:,}" for number, chance in zip(numbers, chances, strict=True) if chance < least]
+    if not close:
         return f"The best can be told from all others here: it is better with a chance of {least:.0%} or more"
-    several = f"points {', '.join(near[:-1])} and {near[-1]}" if len(near) > 1 else f"point {near[0]}"
-    return f"Cannot be told from the best (it is better with a chance below {least:.0%}): {several}"
+    points = f"points {', '.join(close[:-1])} and {close[-1]}" if len(close) > 1 else f"point {close[0]}"
+    return f"Cannot be told from the best (it is better with a chance below {least:.0%}): {points}"

@@ -11,19 +11,18 @@ from rich.table import Table as Sheet
 from fastflow.config.messages import counted
 from fastflow.core import units
 from fastflow.physics.hardware.packages import PACKAGE
-from fastflow.reporting.terminal.cost import EACH, cost_sheet
-from fastflow.reporting.terminal.cost import SECTION as COST
+from fastflow.reporting.terminal.cost import COST_PREFIX, TOKENS_PER_PARAMETER, cost_sheet
 from fastflow.reporting.terminal.layout import show_layout
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
 from fastflow.reporting.terminal.tables import (
     Part,
     assumption_lines,
+    bottleneck_stage_text,
     console,
     new_sheet,
-    no_effect,
+    no_effect_lines,
+    print_parts,
     quantity,
-    stage_of,
-    tell,
     validation_lines,
 )
 from fastflow.reporting.terminal.training import training_sheets
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
     from fastflow.performance.sharding_report import Explained
 
 _FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
-SHOWN = (PACKAGE, _FUSED, _FLASH, "chip.name", EACH, COST)
-"""Inputs that are shown beside results, by what they begin with."""
-_MOST_KERNELS = 16
-_MOST_LEVELS = 9
-_ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
+SHOWN_PREFIXES = (PACKAGE, _FUSED, _FLASH, "chip.name", TOKENS_PER_PARAMETER, COST_PREFIX)
+"""Prefixes of the inputs that are shown with results."""
+_MAX_KERNELS = 16
+_MAX_LEVELS = 9
+_IDENTITY = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
 _DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "lp": "pipeline"}
 _SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
 
@@ -44,14 +43,14 @@ _SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
 def breakdown(
     row: Mapping[str, Any], kernels: Mapping[str, Any], layouts: Sequence[Explained], levels: int, advice: str
 ) -> None:
-    """Print one point: its chip and layouts, where the time goes, what limits it, and its memory.
+    """Print one point: its chip and layouts, the breakdown of its time, its limiter, and its memory.
 
     advice: on its pipeline stages, "" for none.
     """
     out = console()
-    tell(title_parts(row))
-    if is_stacked(row):
-        tell(training_sheets(row, row))
+    print_parts(title_parts(row))
+    if is_transformer(row):
+        print_parts(training_sheets(row, row))
     out.print(chip_sheet(row, levels))
     out.print(cost_sheet(row, row))
     if has_bands(row):
@@ -59,45 +58,45 @@ def breakdown(
     if row["devices"] > 1:
         out.print(placement_sheet(row))
         show_layout(out, layouts)
-    if not is_stacked(row):
+    if not is_transformer(row):
         out.print(phase_sheet(row))
-    alike = merged(kernels)
-    out.print(_kernels(alike, stage_of(row), wide=out.width >= 110))
-    out.print(_launches(alike, levels))
-    out.print(_bytes(alike, levels))
-    out.print(_tiles(alike, levels))
+    unique = merge_identical(kernels)
+    out.print(_kernels(unique, bottleneck_stage_text(row), wide=out.width >= 110))
+    out.print(_launches(unique, levels))
+    out.print(_bytes(unique, levels))
+    out.print(_tiles(unique, levels))
     out.print()
     if advice:
         out.print("Stages       " + advice.replace("\n", "\n" + 13 * " "))
-    tell(conclusion(row))
+    print_parts(conclusion(row))
     out.print()
 
 
-def is_stacked(row: Mapping[str, Any]) -> bool:
-    """Say whether a point is of a model whose layers stand for several: it has tokens."""
+def is_transformer(row: Mapping[str, Any]) -> bool:
+    """Return whether a point trains a transformer: it has tokens."""
     return "tokens_per_s" in row and row["tokens_per_s"] == row["tokens_per_s"]
 
 
 def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield what a point is, in a line, and how a model of layers is trained in another."""
+    """Yield a line that names a point, and for a transformer a line on its training."""
     yield (
         f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
         f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
         f"{', ' if row['cuts'] else ''}{row['cuts']}"
     )
-    each, package = row.get("devices_per_package", 0), row.get(PACKAGE, 0)
-    if 0 < each < package:
-        where = "a package" if row["devices"] == each else f"each of {row['devices'] // each} packages"
-        yield f"uses {each} of the {package} devices of {where}"
-    if is_stacked(row):
+    used, package = row.get("devices_per_package", 0), row.get(PACKAGE, 0)
+    if 0 < used < package:
+        where = "a package" if row["devices"] == used else f"each of {row['devices'] // used} packages"
+        yield f"uses {used} of the {package} devices of {where}"
+    if is_transformer(row):
         sequences = counted(row["microbatch"], "sequence")
         dtype = f"{row['dtype']}, " if row.get("dtype") else ""
-        beside = f"{dtype}micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
-        yield f"{beside}, ZeRO {row['zero']}{_attention(row)}"
+        options = f"{dtype}micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
+        yield f"{options}, ZeRO {row['zero']}{_attention_text(row)}"
 
 
-def _attention(row: Mapping[str, Any]) -> str:
-    """Tell whether attention is fused, where that is known, and where libraries of this chip are few."""
+def _attention_text(row: Mapping[str, Any]) -> str:
+    """Return whether attention is fused, if known, and whether the chip lacks FlashAttention 2."""
     if _FUSED not in row:
         return ""
     if not row[_FUSED]:
@@ -106,26 +105,26 @@ def _attention(row: Mapping[str, Any]) -> str:
     return f", fused attention{'' if row.get(_FLASH, True) else others}"
 
 
-def _many(count: str, what: str) -> str:
-    """Write how many of something a chip has, as `counted` does, from the number as it is shown."""
-    return f"{count} {what}{'' if count == '1' else 's'}"
+def _count(count: str, noun: str) -> str:
+    """Write a number of units, as `counted` does, from the formatted number."""
+    return f"{count} {noun}{'' if count == '1' else 's'}"
 
 
-def levels_of(row: Mapping[str, Any]) -> int:
+def num_levels(row: Mapping[str, Any]) -> int:
     """Return how many on-chip levels the chip of a point has."""
-    rates = (row.get(f"l{level}_Bps") for level in range(_MOST_LEVELS))
+    rates = (row.get(f"l{level}_Bps") for level in range(_MAX_LEVELS))
     return sum(1 for rate in rates if rate is not None and rate > 0.0)
 
 
 def chip_sheet(row: Mapping[str, Any], levels: int, title: str = "Chip generated") -> Sheet:
-    """Tell what the generator made of the budgets: capacities and rates of all levels."""
+    """Return the generated chip as a table: capacities and rates of all levels."""
     q = {name: quantity(name, value) for name, value in row.items()}
     sheet = new_sheet(title, [("", False), ("capacity", True), ("rate", True), ("", False)])
-    made = f"{_many(q['mcus'], 'MCU')} in {_many(q['bundles'], 'bundle')}, {q['core_V']}, {q['core_Hz']}"
+    made = f"{_count(q['mcus'], 'MCU')} in {_count(q['bundles'], 'bundle')}, {q['core_V']}, {q['core_Hz']}"
     sheet.add_row("core", "", q["compute_flops"], made)
     for level in range(levels):
-        sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], _many(q[f"l{level}_banks"], "bank"))
-    sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], _many(q["dram_devices"], "device"))
+        sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], _count(q[f"l{level}_banks"], "bank"))
+    sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], _count(q["dram_devices"], "device"))
     sheet.add_row("network", "", q["inter_Bps"], "between packages, one direction")
     if row["intra_Bps"] > 0:
         sheet.add_row("", "", q["intra_Bps"], "in a package, one direction")
@@ -133,22 +132,22 @@ def chip_sheet(row: Mapping[str, Any], levels: int, title: str = "Chip generated
 
 
 def placement_sheet(row: Mapping[str, Any]) -> Sheet:
-    """Tell how far neighbours along every parallel dimension are, and what reaches them."""
+    """Return the hops and the bandwidth to neighbours along every parallel dimension as a table."""
     sheet = new_sheet(
         f"Placement {row['placement']}",
         [("neighbours along", False), ("hops", True), ("bandwidth", True)],
     )
-    for name, what in _DIMENSIONS.items():
+    for name, kind in _DIMENSIONS.items():
         if row[f"{name}_hops"] > 0:
             bandwidth = quantity(f"{name}_Bps", row[f"{name}_Bps"])
-            sheet.add_row(f"{name} ({what})", str(row[f"{name}_hops"]), bandwidth)
+            sheet.add_row(f"{name} ({kind})", str(row[f"{name}_hops"]), bandwidth)
     return sheet
 
 
 def phase_sheet(row: Mapping[str, Any]) -> Sheet:
-    """Tell what the time of an iteration is made of."""
+    """Return the parts of the time of an iteration as a table."""
     sheet = new_sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
-    total, stage = row["time_s"], stage_of(row)
+    total, stage = row["time_s"], bottleneck_stage_text(row)
     notes = {
         "compute_s": f"of {stage}, which sets the pace" if stage else "",
         "exposed_comm_s": f"exposed communication, of {quantity('comm_s', row['comm_s'])} in total",
@@ -166,19 +165,19 @@ def phase_sheet(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
-def merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
+def merge_identical(kernels: Mapping[str, Any]) -> dict[str, Any]:
     """Merge identical kernels (the layers of a stack) into one row, the longest first."""
-    keys = [str(key) for key in zip(*(kernels[name] for name in _ALIKE), strict=True)]
+    keys = [str(key) for key in zip(*(kernels[name] for name in _IDENTITY), strict=True)]
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    found = {name: values[first] for name, values in kernels.items()}
+    unique = {name: values[first] for name, values in kernels.items()}
     for name in ("repeat", "time_s", "comm_s"):
-        found[name] = np.bincount(group, kernels[name])
-    order = np.argsort(-(found["time_s"] + found["comm_s"]), kind="stable")
-    return {name: values[order] for name, values in found.items()}
+        unique[name] = np.bincount(group, kernels[name])
+    order = np.argsort(-(unique["time_s"] + unique["comm_s"]), kind="stable")
+    return {name: values[order] for name, values in unique.items()}
 
 
 def _kernels(kernels: Mapping[str, Any], stage: str, wide: bool) -> Sheet:
-    """Tell where the time goes: the largest kernels of each phase; stage: of a pipeline, which runs them."""
+    """Return the largest kernels of each phase as a table; stage: of the pipeline that runs them."""
     launches = [("count", True)] if wide else []
     names = [("kernel", False), *launches, ("time", True), ("share", True), ("bound by", False)]
     size = [("m x k x n", True)] if wide else []
@@ -186,7 +185,7 @@ def _kernels(kernels: Mapping[str, Any], stage: str, wide: bool) -> Sheet:
         f"Kernels{' of ' if stage else ''}{stage}, all launches", [*names, *size, ("communication", False)]
     )
     total = kernels["time_s"].sum()
-    shown = np.arange(kernels["time_s"].size) < _MOST_KERNELS
+    shown = np.arange(kernels["time_s"].size) < _MAX_KERNELS
     for phase in dict.fromkeys(("forward", "backward", "update", *kernels["phase"])):
         rows = np.flatnonzero(shown & (kernels["phase"] == phase))
         if rows.size:
@@ -219,24 +218,24 @@ def _size(kernels: Mapping[str, Any], i: int) -> str:
 
 
 def _launches(kernels: Mapping[str, Any], levels: int) -> Sheet:
-    """Tell what one launch takes on each level; the longest limits it."""
+    """Return the time of one launch on each level as a table; the longest limits it."""
     names = ["compute", *(f"l{level}" for level in range(levels)), "dram"]
     sheet = new_sheet(
         "Time of one launch on each level", [("kernel", False), *((name, True) for name in names)]
     )
-    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MAX_KERNELS // 2]:
         times = [units.show(float(kernels[f"{name}_s"][i]), "s") for name in names]
         sheet.add_row(str(kernels["kernel"][i]), *times)
     return sheet
 
 
 def _bytes(kernels: Mapping[str, Any], levels: int) -> Sheet:
-    """Tell how many bytes each level serves in one launch of a GEMM."""
+    """Return the bytes that each level serves in one launch of a GEMM as a table."""
     names = [*(f"l{level}" for level in range(levels)), "dram"]
     sheet = new_sheet(
         "Bytes of one launch served by each level", [("kernel", False), *((name, True) for name in names)]
     )
-    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MAX_KERNELS // 2]:
         if kernels["l0_tile"][i]:
             moved = [units.show(float(kernels[f"{name}_B"][i]), "B") for name in names]
             sheet.add_row(str(kernels["kernel"][i]), *moved)
@@ -244,21 +243,25 @@ def _bytes(kernels: Mapping[str, Any], levels: int) -> Sheet:
 
 
 def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
-    """Tell which tile of each level the search chose for a GEMM, what stays there, and who works on it."""
+    """Return the tile of each level of a GEMM as a table, with the stationary operand and the waves."""
     names = [f"l{level}" for level in reversed(range(levels))]
     title = "Tiles of the GEMMs: m x k x n and the stationary operand; waves over the bundles, parts of k"
     columns = [("kernel", False), *((name, True) for name in (*names, "waves", "busy", "parts"))]
     sheet = new_sheet(title, columns)
-    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MAX_KERNELS // 2]:
         if kernels["l0_tile"][i]:
             tiles = [f"{kernels[f'{name}_tile'][i]} {kernels[f'{name}_stays'][i]}" for name in names]
-            dealt = (f"{kernels['waves'][i]:,}", f"{kernels['busy_frac'][i]:.0%}", f"{kernels['parts'][i]:,}")
-            sheet.add_row(str(kernels["kernel"][i]), *tiles, *dealt)
+            occupancy = (
+                f"{kernels['waves'][i]:,}",
+                f"{kernels['busy_frac'][i]:.0%}",
+                f"{kernels['parts'][i]:,}",
+            )
+            sheet.add_row(str(kernels["kernel"][i]), *tiles, *occupancy)
     return sheet
 
 
 def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield what limits a point, what it uses, how far such answers were off, and whether it is feasible."""
+    """Yield the limiter of a point, its use of resources, its accuracy, and whether it is feasible."""
     q = {name: quantity(name, value) for name, value in row.items()}
     shares = [(row.get(f"{name}_bound_frac"), name) for name in _SHARES]
     limits = sorted(
@@ -275,7 +278,7 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     yield f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}"
     yield f"             {parts}"
     yield from assumption_lines([row])
-    yield from no_effect(row)
+    yield from no_effect_lines(row)
     yield from validation_lines([row])
     if not row["feasible"]:
         yield f"[bold red]Not feasible[/] {row['reason']}"

@@ -13,43 +13,43 @@ from uuid import uuid4
 from fastflow.config.messages import counted
 from fastflow.engine.run.progress import Listener
 
-_QUIET = 2.0  # seconds; a run that takes less says nothing of its progress
-_PAUSE = 5.0  # seconds between two lines where there is no terminal
-_BLINK = 0.2  # seconds between two looks of a notebook's bar
+_QUIET_S = 2.0  # a shorter run shows no progress
+_LINE_PERIOD_S = 5.0  # between two lines without a terminal
+_BAR_PERIOD_S = 0.2  # between two updates of a notebook's bar
 
 
 class Compiling:
-    """Says on standard error that kernels compile: how far on a terminal, elsewhere once."""
+    """Reports compilation of kernels on standard error: with progress on a terminal, elsewhere once."""
 
     def __init__(self) -> None:
-        """Say nothing yet."""
-        self._said = False
+        """Start without output."""
+        self._has_printed = False
 
-    def __call__(self, name: str, place: int, of: int) -> None:
-        """Note that a kernel is compiled now; name: "" once all are."""
+    def __call__(self, name: str, index: int, total: int) -> None:
+        """Report the kernel that compiles now; name: "" once all are compiled."""
         if sys.stderr.isatty():
-            line = f"compiling kernels, once for this version: {place} of {of} ({name})" if name else ""
+            line = f"compiling kernels, once for this version: {index} of {total} ({name})" if name else ""
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        elif not self._said:
-            print(f"compiling {of} kernels, once for this version", file=sys.stderr, flush=True)
-        self._said = True
+        elif not self._has_printed:
+            print(f"compiling {total} kernels, once for this version", file=sys.stderr, flush=True)
+        self._has_printed = True
 
 
 class Progress(Listener):
-    """Shows on standard error how many points are done, how fast, and how long the rest will take."""
+    """Shows the number of points, the rate and the remaining time on standard error."""
 
     def __init__(self, what: str = "", points: int = 0, unit: str = "points") -> None:
-        """Take what is to come in words, the number of points (0: not known), and what they are called."""
+        """Take a title of the run, the number of points (0: unknown), and their unit."""
         self.what, self.points, self.unit = what, points, unit
         self.done = self.there = 0
         self.seconds = 0.0
         self._lock = Lock()
-        self._start = self._said = perf_counter()
+        self._start = self._last_shown_s = perf_counter()
         self._bar: Any = None
 
     def __enter__(self) -> Self:
         """Start the clock."""
-        self._start = self._said = perf_counter()
+        self._start = self._last_shown_s = perf_counter()
         return self
 
     def __exit__(
@@ -60,7 +60,7 @@ class Progress(Listener):
         self._drop_bar()
 
     def start(self, what: str, of: int, unit: str = "points", there: int = 0) -> None:
-        """Hear what is to come, after what came before, and start the clock."""
+        """Begin a new part of a run: its title and number of points; start the clock."""
         self.what, self.points, self.unit = what, of, unit
         self._drop_bar()
         self.begin(there)
@@ -71,16 +71,16 @@ class Progress(Listener):
             self._bar = None
 
     def begin(self, there: int) -> None:
-        """Say what is to come, and start the clock anew: compiling is no part of the rate.
+        """Announce the run, and restart the clock: compilation does not count in the rate.
 
-        Points that an earlier run has left count as done, but not in the rate.
+        there: points of an earlier run; they count as done, but not in the rate.
         """
         self.done = self.there = there
-        self._start = self._said = perf_counter()
+        self._start = self._last_shown_s = perf_counter()
         self._announce(there)
 
     def _announce(self, there: int) -> None:
-        """Say what is to come, and what is there."""
+        """Print the title, and the number of points of an earlier run."""
         print(self.what, file=sys.stderr, flush=True)
         if there:
             print(
@@ -102,20 +102,20 @@ class Progress(Listener):
     def _advance(self, points: int) -> None:
         self.done += points
         now = perf_counter()
-        if points == 0 or now - self._start < _QUIET or self.done == self.points:
+        if points == 0 or now - self._start < _QUIET_S or self.done == self.points:
             return
         self._show(now)
 
     def _show(self, now: float) -> None:
-        """Show how far the run is, in the way of where it runs."""
+        """Show the progress as a bar on a terminal, as lines elsewhere."""
         if sys.stderr.isatty():
             self._show_bar()
-        elif now - self._said >= (_PAUSE if self._said > self._start else 0.0):
-            self._said = now
+        elif now - self._last_shown_s >= (_LINE_PERIOD_S if self._last_shown_s > self._start else 0.0):
+            self._last_shown_s = now
             print(self._line(now), file=sys.stderr, flush=True)
 
     def _line(self, now: float) -> str:
-        """Say how much is done, how fast, and how long the rest will take."""
+        """Return a line with the points done, the rate, and the remaining time."""
         rate = (self.done - self.there) / (now - self._start)
         if not self.points:
             return f"{self.done:,} {self.unit}, {rate:,.0f} {self.unit}/s"
@@ -128,13 +128,13 @@ class Progress(Listener):
             from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
 
-            of = f" of {self.points:,}" if self.points else ""
-            left = [TextColumn("left"), TimeRemainingColumn()] if self.points else []
+            total_text = f" of {self.points:,}" if self.points else ""
+            remaining_columns = [TextColumn("left"), TimeRemainingColumn()] if self.points else []
             self._bar = Bar(
-                TextColumn(f"{{task.completed:,.0f}}{of} {self.unit}"),
+                TextColumn(f"{{task.completed:,.0f}}{total_text} {self.unit}"),
                 BarColumn(),
                 TextColumn(f"{{task.fields[rate]}} {self.unit}/s"),
-                *left,
+                *remaining_columns,
                 console=Console(stderr=True),
                 transient=True,
             )
@@ -144,20 +144,20 @@ class Progress(Listener):
 
 
 class InNotebook(Progress):
-    """Shows a bar below the cell of a notebook, and at the end what was done, unless that took no time."""
+    """Shows a bar below the cell of a notebook, and at the end the number of points of a long run."""
 
     def __init__(self) -> None:
-        """Know of nothing to come."""
+        """Start without a run."""
         super().__init__()
         self._display = ""
 
     def _announce(self, there: int) -> None:
-        """Say nothing: the bar does, of what takes long."""
+        """Print nothing: the bar shows long runs."""
 
     def _show(self, now: float) -> None:
-        if now - self._said < _BLINK and self._display:
+        if now - self._last_shown_s < _BAR_PERIOD_S and self._display:
             return
-        self._said = now
+        self._last_shown_s = now
         share = f' value="{self.done}" max="{self.points}"' if self.points else ""
         bar = f'<progress{share} style="width:20em"></progress>'
         self._publish(f"{self.what}: {self._line(now)}", bar)
@@ -165,14 +165,14 @@ class InNotebook(Progress):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the clock, and put how much was done in the place of the bar."""
+        """Stop the clock, and replace the bar by the number of points."""
         super().__exit__(kind, error, trace)
         if self._display:
-            of = f" of {self.points:,}" if self.points else ""
-            self._publish(f"{self.done:,}{of} {self.unit} in {self.seconds:.1f} s")
+            total = f" of {self.points:,}" if self.points else ""
+            self._publish(f"{self.done:,}{total} {self.unit} in {self.seconds:.1f} s")
 
     def _publish(self, line: str, bar: str = "") -> None:
-        """Show a line in the notebook, in the place of the last one; bar: HTML before it."""
+        """Show a line in the notebook, replacing the last line; bar: HTML before it."""
         from IPython.display import display, update_display
 
         shown = {"text/plain": line, "text/html": f"<div>{bar} {escape(line)}</div>"}

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from fastflow.engine.dataset.reader import Dataset
 
-HOW = "One share varied at a time, the others of its budget in proportion"
+METHOD_NOTE = "One share varied at a time, the others of its budget in proportion"
 
 
 def title(within: WithinTolerance) -> str:
-    """Return what ranges are called."""
+    """Return the title of the ranges."""
     return f"Shares within {100.0 * within.tolerance:g}% of the best"
 
 
@@ -48,13 +48,13 @@ def range_sheet(row: Mapping[str, Any], within: WithinTolerance) -> Sheet:
 
 
 def is_converged(row: Mapping[str, Any], within: WithinTolerance) -> bool:
-    """Say whether no design around the best one is better by more than the tolerance."""
+    """Return whether no neighbour of the best design is better by more than the tolerance."""
     least = within.least.get(int(row["candidate"]), float(row["objective"]))
     return least * (1.0 + within.tolerance) >= float(row["objective"])
 
 
 def range_parts(row: Mapping[str, Any], within: WithinTolerance) -> Iterator[Part]:
-    """Yield what is to be said of a best design's ranges; nothing where it has none."""
+    """Yield the table of a best design's ranges, and a note if the search has not converged."""
     if int(row["candidate"]) in within.of:
         yield range_sheet(row, within)
         if not is_converged(row, within):
@@ -62,7 +62,7 @@ def range_parts(row: Mapping[str, Any], within: WithinTolerance) -> Iterator[Par
 
 
 def not_converged(row: Mapping[str, Any], within: WithinTolerance) -> str:
-    """Say that a design around the best one is better, and what to do."""
+    """Return a note that a neighbour of the best design is better, with advice."""
     gain = 1.0 - within.least[int(row["candidate"])] / float(row["objective"])
     return (
         f"One share moved alone gives {percent(gain)} less: the search is not at its end; more steps= go on"
@@ -70,9 +70,9 @@ def not_converged(row: Mapping[str, Any], within: WithinTolerance) -> str:
 
 
 def ranges_of(dataset: Dataset, labels: Sequence[str]) -> tuple[list[dict[str, Any]], WithinTolerance]:
-    """Return the best designs of a search, one a problem, and their ranges; nothing where it has none.
+    """Return the best design of each problem of a search, and their ranges; empty without ranges.
 
-    dataset: its history, front or ranking; labels: columns beside that are read.
+    dataset: its history, front or ranking; labels: further columns to read.
     """
     ranking = ranking_of_search(dataset)
     if ranking is None:

@@ -11,10 +11,10 @@ from fastflow.analysis.search.optimizers.design_space import BUDGETS
 from fastflow.config.messages import counted
 from fastflow.core import units
 from fastflow.engine.grid.plan import CHOICES
-from fastflow.reporting.charts.search import telling
-from fastflow.reporting.terminal.equivalents import as_good
+from fastflow.reporting.charts.search import distinguishing_labels
+from fastflow.reporting.terminal.equivalents import equivalent_candidates
 from fastflow.reporting.terminal.ranges import range_parts, ranges_of
-from fastflow.reporting.terminal.tables import console, new_sheet, quantity, records, tell
+from fastflow.reporting.terminal.tables import console, new_sheet, print_parts, quantity, records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
     from fastflow.engine.dataset.reader import Dataset
 
-_MOST = 10  # candidates of one problem
-_MOST_PROBLEMS = 20
-_MOST_OF_FRONT = 16
-_FIGURES = (
+_MAX_CANDIDATES = 10  # candidates of one problem
+_MAX_PROBLEMS = 20
+_MAX_OF_FRONT = 16
+_RESULTS = (
     "objective", "second_objective", "chance_of_first", "chance_on_front", "gain", "gap", "designs",
     "bound_by", "feasible",
 )  # fmt: skip
 
 
 def labels_of(names: Sequence[str]) -> list[str]:
-    """Return the columns that may tell candidates apart: choices, what was swept, the strategy."""
+    """Return the columns that may label candidates: choices, swept keys, the strategy."""
     shares = tuple(f"chip.{budget}." for budget in BUDGETS)
     swept = [name for name in names if "." in name and not name.startswith(shares)]
     chosen = ("strategy", "microbatch", "recompute", "zero")
@@ -44,15 +44,17 @@ def labels_of(names: Sequence[str]) -> list[str]:
 def sheet_of(
     title: str, frame: pd.DataFrame, rows: pd.DataFrame, schema: pa.Schema, chosen: Sequence[str] = ()
 ) -> Sheet:
-    """Return rows of a frame as a table: what tells all of its rows apart, and what they come to.
+    """Return rows of a frame as a table: the labels that distinguish its rows, and their results.
 
-    schema: the dataset's; chosen: columns in the place of the usual ones of what they come to.
+    schema: the dataset's; chosen: columns instead of the default results.
     """
-    labels = telling(frame, labels_of(list(map(str, frame))))
-    results = chosen or [name for name in _FIGURES if name in frame]
+    labels = distinguishing_labels(frame, labels_of(list(map(str, frame))))
+    results = chosen or [name for name in _RESULTS if name in frame]
     names = list(dict.fromkeys([*labels, *results]))
-    about = {name: schema.field(name).metadata for name in names if name.endswith("objective")}
-    heads = _short(labels) | {name: held[b"meaning"].decode() for name, held in about.items()}
+    objectives = {name: schema.field(name).metadata for name in names if name.endswith("objective")}
+    heads = _short_labels(labels) | {
+        name: metadata[b"meaning"].decode() for name, metadata in objectives.items()
+    }
     numbers = [frame[name].dtype.kind in "fi" for name in names]
     heading = [heads.get(name, name) for name in names]
     sheet = new_sheet(title, [("", True), *zip(heading, numbers, strict=True)])
@@ -61,15 +63,15 @@ def sheet_of(
         for name, value in zip(names, row, strict=True):
             if name == "gap":
                 cells.append(units.percent(value) if value == value else "-")
-            elif name in about:
-                cells.append(units.show(value, about[name][b"unit"].decode()))
+            elif name in objectives:
+                cells.append(units.show(value, objectives[name][b"unit"].decode()))
             else:
                 cells.append(f"{value:.2f}x" if name == "gain" and value == value else quantity(name, value))
         sheet.add_row(str(number), *cells)
     return sheet
 
 
-def _short(labels: Sequence[str]) -> dict[str, str]:
+def _short_labels(labels: Sequence[str]) -> dict[str, str]:
     """Return the last part of every key, or the last two if several keys have the same last part."""
     ends = [name.rpartition(".")[2] for name in labels]
     return {
@@ -79,18 +81,18 @@ def _short(labels: Sequence[str]) -> dict[str, str]:
 
 
 def ranking_sheet(frame: pd.DataFrame, schema: pa.Schema, chosen: Sequence[str] = ()) -> Sheet | str:
-    """Return the best candidates of a ranking, or the best design of each problem where there are several.
+    """Return the best candidates of a ranking, or for several problems the best design of each.
 
-    Candidates that were not searched, and those that are not feasible, count only where there are no others.
+    Candidates without a search and infeasible candidates are shown only if there are no others.
     chosen: as of `sheet_of`.
     """
     heads = frame[frame["rank"] == 1]
-    if len(heads) > _MOST_PROBLEMS:
+    if len(heads) > _MAX_PROBLEMS:
         return f"{len(heads):,} problems; the best design of each has rank 1 in the ranking"
     if len(heads) > 1:
         return sheet_of("Best design of each problem", frame, heads, schema, chosen)
-    fits = frame[frame["reason"] == ""]
-    rows = (fits if len(fits) else frame).head(_MOST)
+    feasible = frame[frame["reason"] == ""]
+    rows = (feasible if len(feasible) else frame).head(_MAX_CANDIDATES)
     return sheet_of(f"Best of {counted(len(frame), 'candidate')}", frame, rows, schema, chosen)
 
 
@@ -98,43 +100,47 @@ def front_sheet(frame: pd.DataFrame, schema: pa.Schema, chosen: Sequence[str] = 
     """Return a front, thinned evenly if it is long; chosen: as of `sheet_of`."""
     if frame.empty:
         return "no front: no design has a time"
-    rows = np.unique(np.linspace(0, len(frame) - 1, min(len(frame), _MOST_OF_FRONT)).round().astype(int))
+    rows = np.unique(np.linspace(0, len(frame) - 1, min(len(frame), _MAX_OF_FRONT)).round().astype(int))
     thinned = f", {len(rows)} shown" if len(rows) < len(frame) else ""
     title = f"Front of {counted(len(frame), 'design')}{thinned}"
     return sheet_of(title, frame, frame.iloc[rows], schema, chosen)
 
 
 def report(dataset: Dataset, chosen: Sequence[str] = ()) -> None:
-    """Print what a search's history, its ranking or its front comes to; chosen: as of `sheet_of`."""
+    """Print the best designs of a search's history, ranking or front; chosen: as of `sheet_of`."""
     names = dataset.schema.names
-    wanted = {*labels_of(names), *_FIGURES, *chosen, "rank", "candidate", "step", "reason"}
+    wanted = {*labels_of(names), *_RESULTS, *chosen, "rank", "candidate", "step", "reason"}
     frame = dataset.read([name for name in names if name in wanted])
     out = console()
     out.print(f"{dataset.folder.shown}: {counted(len(frame), 'candidate' if 'rank' in frame else 'design')}")
     if "rank" in frame:
         out.print(ranking_sheet(frame, dataset.schema, chosen))
     elif "step" in frame:
-        best = _best_of_each(frame).head(_MOST)
+        best = _best_of_each(frame).head(_MAX_CANDIDATES)
         title = "Best design of each candidate"
         out.print(
             sheet_of(title, frame, best, dataset.schema, chosen) if len(best) else "no design has a time"
         )
     else:
         out.print(front_sheet(frame, dataset.schema, chosen))
-    _tell_ranges(dataset, frame)
+    _print_ranges(dataset, frame)
 
 
-def _tell_ranges(dataset: Dataset, frame: pd.DataFrame) -> None:
-    """Print what else is as good as the best design of a search, where it has one problem."""
+def _print_ranges(dataset: Dataset, frame: pd.DataFrame) -> None:
+    """Print the equivalents of the best design of a search with one problem."""
     rows, within = ranges_of(dataset, [])
     if len(rows) == 1:
         if "gap" in frame:
-            tell(as_good(records(frame), labels_of(list(map(str, frame))), within.tolerance, "candidate"))
-        tell(range_parts(rows[0], within))
+            print_parts(
+                equivalent_candidates(
+                    records(frame), labels_of(list(map(str, frame))), within.tolerance, "candidate"
+                )
+            )
+        print_parts(range_parts(rows[0], within))
 
 
 def _best_of_each(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the best design of every candidate that was searched, the best one first; of a history."""
+    """Return the best design of every searched candidate of a history, the best first."""
     searched = frame.loc[frame["step"] > 0, "candidate"].unique()
     rows = frame[frame["candidate"].isin(searched) & frame["objective"].notna()]
     order: Any = ["feasible", "objective"]

@@ -1,4 +1,4 @@
-"""Output of a sensitivity: what is worth improving, what is flat, what could not be asked."""
+"""Output of a sensitivity: figures that matter, flat figures, and figures that cannot change."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.text import Text
 
 from fastflow.analysis.sensitivity.study import shown
 from fastflow.config.messages import counted
-from fastflow.reporting.charts.sensitivity import SLIGHT, listed
+from fastflow.reporting.charts.sensitivity import MIN_EFFECT, important_figures
 from fastflow.reporting.terminal.tables import (
     Part,
     assumption_lines,
     new_sheet,
+    print_parts,
     quantity,
-    tell,
     validation_lines,
 )
 
@@ -25,37 +25,43 @@ if TYPE_CHECKING:
 
     from fastflow.analysis.sensitivity.study import Sensitivity
 
-_MOST = 24
+_MAX_FIGURES = 24
 
 
-def show(found: Sensitivity) -> None:
-    """Print what a result hangs on."""
-    tell(parts(found))
+def show(sensitivity: Sensitivity) -> None:
+    """Print the sensitivity of a result."""
+    print_parts(parts(sensitivity))
 
 
-def parts(found: Sensitivity, most: int = _MOST) -> Iterator[Part]:
-    """Yield what a result hangs on; most: figures of the table, those of a large share of variance aside."""
-    rows = found.figures
-    worth, here = listed(rows), listed(rows, most)
-    slight = rows[rows["reason"].eq("") & ~rows["flat"]].drop(worth.index)
-    value = quantity(found.objective, found.value)
-    yield f"[bold]{counted(len(rows), 'figure')}; {found.objective} is {value}[/]"
-    yield _sheet(here)
-    if len(worth) > len(here):
-        yield f"and {len(worth) - len(here):,} more (dataset)"
-    for name, some in (
-        (f"less than {SLIGHT:g}", slight),
+def parts(sensitivity: Sensitivity, limit: int = _MAX_FIGURES) -> Iterator[Part]:
+    """Yield the sensitivity of a result; limit: figures of the table besides those with a large share."""
+    rows = sensitivity.figures
+    important, shown_rows = important_figures(rows), important_figures(rows, limit)
+    slight = rows[rows["reason"].eq("") & ~rows["flat"]].drop(important.index)
+    value = quantity(sensitivity.objective, sensitivity.value)
+    yield f"[bold]{counted(len(rows), 'figure')}; {sensitivity.objective} is {value}[/]"
+    yield _sheet(shown_rows)
+    if len(important) > len(shown_rows):
+        yield f"and {len(important) - len(shown_rows):,} more (dataset)"
+    for name, rows_of in (
+        (f"less than {MIN_EFFECT:g}", slight),
         ("flat", rows[rows["flat"]]),
         ("not asked", rows[rows["reason"].ne("")]),
     ):
-        if len(some):
-            first = ", ".join(some["figure"].head(6))
-            yield Text(f"{counted(len(some), 'figure')} {name}: {first}{', ...' if len(some) > 6 else ''}")
-    if found.points:
-        lacking = f", of which {found.failed:,} have no result and count as the mean" if found.failed else ""
-        yield f"Sobol's indices from {found.points:,} points{lacking}"
-    yield from assumption_lines([found._asdict()])
-    yield from validation_lines([found._asdict()])
+        if len(rows_of):
+            first = ", ".join(rows_of["figure"].head(6))
+            yield Text(
+                f"{counted(len(rows_of), 'figure')} {name}: {first}{', ...' if len(rows_of) > 6 else ''}"
+            )
+    if sensitivity.points:
+        failed_note = (
+            f", of which {sensitivity.failed:,} have no result and count as the mean"
+            if sensitivity.failed
+            else ""
+        )
+        yield f"Sobol's indices from {sensitivity.points:,} points{failed_note}"
+    yield from assumption_lines([sensitivity._asdict()])
+    yield from validation_lines([sensitivity._asdict()])
 
 
 def _sheet(rows: pd.DataFrame) -> Sheet:

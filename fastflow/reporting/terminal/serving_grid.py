@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from fastflow.engine.dataset.reader import Dataset
 
-_MOST = 20  # rows of a table
+_MAX_ROWS = 20  # rows of a table
 
 
 def report(
@@ -35,11 +35,10 @@ def report(
 ) -> None:
     """Print tables on a dataset of points that serve, and draw them; raises InputError.
 
-    chosen: columns of the front in the place of the usual results, or of the first points where there is no
-    front.
+    chosen: columns of the front instead of the default results, or of the first points without a front.
     """
-    known = columns_of(dataset.schema.names)
-    frame = dataset.read(known)
+    columns = columns_of(dataset.schema.names)
+    frame = dataset.read(columns)
     lines = lines_of(frame)
     out = console()
     for line in _counts(dataset, frame, lines):
@@ -47,11 +46,11 @@ def report(
     for line in assumptions_of(dataset):
         out.print(line)
     if lines.front.size:
-        more = [name for name in chosen if name not in known]
-        beside = dataset.read(["point", *more]).set_index("point") if more else None
-        out.print(_front(lines, chosen, beside))
+        more_columns = [name for name in chosen if name not in columns]
+        more_results = dataset.read(["point", *more_columns]).set_index("point") if more_columns else None
+        out.print(_front(lines, chosen, more_results))
     elif chosen:
-        rows = dataset.read(list(dict.fromkeys(["point", *chosen]))).head(_MOST)
+        rows = dataset.read(list(dict.fromkeys(["point", *chosen]))).head(_MAX_ROWS)
         out.print(listing(f"First {counted(len(rows), 'point')}", chosen, records(rows)))
     if len(lines.frame):
         out.print(_lines(lines))
@@ -61,45 +60,47 @@ def report(
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:
-    """Say how many points there are, how many are feasible, and why the first of the others is not."""
-    of_all = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
-    told = [
-        f"{dataset.folder.shown}: {counted(len(frame), 'point')}{of_all}, {counted(len(lines.names), 'line')}"
+    """Return lines on the number of points, the feasible points, and the first infeasible point of a kind."""
+    total = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
+    report_lines = [
+        f"{dataset.folder.shown}: {counted(len(frame), 'point')}{total}, {counted(len(lines.names), 'line')}"
     ]
-    told.append(f"{int(frame['feasible'].sum()):,} feasible")
+    report_lines.append(f"{int(frame['feasible'].sum()):,} feasible")
     late = lines.frame[lines.frame["late"]]
     others = frame[~frame["feasible"] & ~frame["point"].isin(late["point"])]
     overloaded = others["reason"].astype(str).map(is_overload).astype(bool)
     kinds = {
         "late": late, "overloaded": others[overloaded], "without results or memory": others[~overloaded],
     }  # fmt: skip
-    for what, rows in kinds.items():
+    for kind, rows in kinds.items():
         if len(rows):
             first = rows.iloc[0]
-            told.append(f"{len(rows):,} {what}; point {first['point']:,}: {first['reason']}")
-    return told
+            report_lines.append(f"{len(rows):,} {kind}; point {first['point']:,}: {first['reason']}")
+    return report_lines
 
 
-def _front(lines: Lines, chosen: Sequence[str], beside: pd.DataFrame | None) -> Sheet:
+def _front(lines: Lines, chosen: Sequence[str], more_results: pd.DataFrame | None) -> Sheet:
     """Return the points that no other beats in the rates of devices and of users.
 
-    chosen: columns in the place of the usual results; beside: those of them that lines do not have.
+    chosen: columns instead of the default results; more_results: those that lines do not have.
     """
     load = [lines.load] if lines.load and lines.load not in chosen else []
     rows = lines.frame.loc[lines.front]
-    rows = rows if beside is None else rows.join(beside, on="point")
+    rows = rows if more_results is None else rows.join(more_results, on="point")
     shown = chosen or [*latencies_of(rows), DEVICE, USER, "joules_per_token"]
-    title = f"Front of {counted(len(rows), 'point')}" + (f", the first {_MOST}" if len(rows) > _MOST else "")
+    title = f"Front of {counted(len(rows), 'point')}" + (
+        f", the first {_MAX_ROWS}" if len(rows) > _MAX_ROWS else ""
+    )
     names = [("point", True), ("line", False), *((name, True) for name in (*load, *shown))]
     sheet = new_sheet(title, names)
-    for row in records(rows.head(_MOST)):
+    for row in records(rows.head(_MAX_ROWS)):
         cells = (quantity(name, row[name]) for name in (*load, *shown))
         sheet.add_row(f"{row['point']:,}", row["line"], *cells)
     return sheet
 
 
 def _lines(lines: Lines) -> Sheet:
-    """Return what every line comes to, of its points that are not late where there are any."""
+    """Return the best results of every line, of its points in time if it has any."""
     rate = DEVICE if lines.frame[DEVICE].notna().any() else PROMPTS
     names = ["line", "points", "late", rate, USER, *latencies_of(lines.frame), "joules_per_token"]
     names = [name for name in names if name not in lines.frame or lines.frame[name].notna().any()]
@@ -107,17 +108,20 @@ def _lines(lines: Lines) -> Sheet:
     sheet = new_sheet("Best of each line", [(name, name != "line") for name in names])
     groups = []
     for name, rows in lines.frame.groupby("line", sort=False):
-        own = rows[~rows["late"]] if (~rows["late"]).any() else rows
-        values = {one: own[one].max() if one in (rate, USER) else own[one].min() for one in best}
+        rows_in_time = rows[~rows["late"]] if (~rows["late"]).any() else rows
+        values = {
+            column: rows_in_time[column].max() if column in (rate, USER) else rows_in_time[column].min()
+            for column in best
+        }
         groups.append((str(name), len(rows), int(rows["late"].sum()), values))
     groups.sort(key=lambda group: -group[3][rate])
-    for name, points, late, values in groups[:_MOST]:
-        cells = (quantity(_UNIT.get(one, one), value) for one, value in values.items())
+    for name, points, late, values in groups[:_MAX_ROWS]:
+        cells = (quantity(_UNIT.get(column, column), value) for column, value in values.items())
         sheet.add_row(name, f"{points:,}", f"{late:,}", *cells)
-    if len(groups) > _MOST:
-        sheet.add_row(f"{len(groups) - _MOST:,} others")
+    if len(groups) > _MAX_ROWS:
+        sheet.add_row(f"{len(groups) - _MAX_ROWS:,} others")
     return sheet
 
 
 _UNIT = {PROMPTS: "prefill_tokens_per_s"}
-"""Columns of the same unit as one that is no column of datasets."""
+"""Columns with the unit of a column that datasets do not have."""

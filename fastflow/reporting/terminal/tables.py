@@ -16,7 +16,7 @@ from rich.text import Text
 from fastflow.core import units
 from fastflow.performance.accuracy.table import UNMEASURED
 from fastflow.physics.parallelism.strategy import parse
-from fastflow.reporting.terminal.wide_tables import Blocks
+from fastflow.reporting.terminal.wide_tables import WideTable
 from fastflow.schema import find_input, find_result
 from fastflow.schema.results import ASSUMPTIONS, BETWEEN, NO_EFFECT, TYPICAL
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from fastflow.engine.dataset.reader import Dataset
 
 Part = Sheet | Text | str
-"""What an answer is told by: tables and lines; a text alone may hold Rich's marks, such as [bold]."""
+"""A part of an answer: a table or a line; a str may hold Rich's markup, such as [bold]."""
 
 
-def tell(parts: Iterable[Part]) -> None:
+def print_parts(parts: Iterable[Part]) -> None:
     """Print the parts of an answer, one below the other."""
     out = console()
     for part in parts:
@@ -56,38 +56,41 @@ def quantity(name: str, value: Any) -> str:
     return str(value)
 
 
-CLASS = TYPICAL[-1].name
-"""The column of the class of validation that a point is in."""
-_MOST_CLASSES = 3
-_MOST_ASSUMPTIONS = 6
+VALIDATION_CLASS = TYPICAL[-1].name
+"""The column with the validation class of a point."""
+_MAX_CLASSES = 3
+_MAX_ASSUMPTIONS = 6
 
 
 def validation_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return how far such answers as some points were off, a line for each class of the first few."""
-    classes = list(dict.fromkeys(str(row[CLASS]) for row in rows if row.get(CLASS)))
-    more = len(classes) - _MOST_CLASSES
-    lines = [f"Validation   {_in_words(one)}" for one in classes[:_MOST_CLASSES]]
-    others = f"{more:,} other class{'' if more == 1 else 'es'}"
-    return [*lines, f"             and {others} (column {CLASS})"] if more > 0 else lines
+    """Return lines on the accuracy of the validation classes of some points, the first few classes."""
+    classes = list(dict.fromkeys(str(row[VALIDATION_CLASS]) for row in rows if row.get(VALIDATION_CLASS)))
+    num_others = len(classes) - _MAX_CLASSES
+    lines = [f"Validation   {_class_text(name)}" for name in classes[:_MAX_CLASSES]]
+    others = f"{num_others:,} other class{'' if num_others == 1 else 'es'}"
+    return [*lines, f"             and {others} (column {VALIDATION_CLASS})"] if num_others > 0 else lines
 
 
-def _in_words(one: str) -> str:
-    """Return a class as a newcomer reads it: what is unmeasured is the chip, and the rows are of others."""
-    return one.replace(f"({UNMEASURED})", "(no measurements on this chip)")
+def _class_text(name: str) -> str:
+    """Return the text of a class; an unmeasured class has no measurements on this chip."""
+    return name.replace(f"({UNMEASURED})", "(no measurements on this chip)")
 
 
 def assumption_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return lines on what some points take that was not asked for, each once; older datasets say nothing."""
+    """Return lines on the assumptions of some points, each once; older datasets have none."""
     name = ASSUMPTIONS.name
     texts = dict.fromkeys(str(row[name]) for row in rows if row.get(name))
-    taken = list(dict.fromkeys(one for text in texts for one in text.split(BETWEEN)))
-    more = len(taken) - _MOST_ASSUMPTIONS
-    lines = [f"{'' if place else 'Assumed':13}{one}" for place, one in enumerate(taken[:_MOST_ASSUMPTIONS])]
-    return [*lines, f"{'':13}and {more:,} more (column {name})"] if more > 0 else lines
+    assumptions = list(dict.fromkeys(assumption for text in texts for assumption in text.split(BETWEEN)))
+    num_others = len(assumptions) - _MAX_ASSUMPTIONS
+    lines = [
+        f"{'' if index else 'Assumed':13}{assumption}"
+        for index, assumption in enumerate(assumptions[:_MAX_ASSUMPTIONS])
+    ]
+    return [*lines, f"{'':13}and {num_others:,} more (column {name})"] if num_others > 0 else lines
 
 
 def assumptions_of(dataset: Dataset) -> list[str]:
-    """Return lines on what the points of a dataset take that was not asked for."""
+    """Return lines on the assumptions of the points of a dataset."""
     name = ASSUMPTIONS.name
     if name not in dataset.schema.names:
         return []
@@ -95,8 +98,8 @@ def assumptions_of(dataset: Dataset) -> list[str]:
 
 
 def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
-    """Return an empty table; columns are names, and whether they hold numbers."""
-    sheet = Blocks(
+    """Return an empty table; columns: names, and whether they hold numbers."""
+    sheet = WideTable(
         title=f"\n{title}",
         title_justify="left",
         title_style="bold",
@@ -115,8 +118,8 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 
 
-def stage_of(row: Mapping[str, Any]) -> str:
-    """Return words that name the pipeline stage which sets the pace of a point; "" without a pipeline."""
+def bottleneck_stage_text(row: Mapping[str, Any]) -> str:
+    """Return the name of the pipeline stage that limits a point; "" without a pipeline."""
     stage = row.get("bottleneck_stage")
     if stage is None or stage is np.ma.masked or stage != stage:
         return ""
@@ -136,25 +139,25 @@ def listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]
 
 
 def column_sheet(columns: Sequence[str], row: Mapping[str, Any]) -> Sheet:
-    """Return a table of some columns of one point, each with what it is."""
+    """Return a table of some columns of one point, each with its meaning."""
     sheet = new_sheet("Columns", [("column", False), ("value", True), ("what it is", False)])
     for name in columns:
-        about = find_result(name) or find_input(name)
-        sheet.add_row(name, quantity(name, row.get(name)), Text(about.meaning if about else ""))
+        column = find_result(name) or find_input(name)
+        sheet.add_row(name, quantity(name, row.get(name)), Text(column.meaning if column else ""))
     return sheet
 
 
-def no_effect(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line on each of the user's keys that changes nothing of a point."""
-    for key, same in without_effect(row[NO_EFFECT.name]):
-        yield f"No effect    {key}: every result is {same}"
+def no_effect_lines(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line on each key of the user that does not change a point."""
+    for key, equality in ineffective_keys(row[NO_EFFECT.name]):
+        yield f"No effect    {key}: every result is {equality}"
 
 
-def without_effect(text: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the user's keys that change nothing of a point, and as with what its results are.
+def ineffective_keys(text: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the keys of the user that do not change a point, each with the value that gives equal results.
 
-    text: what its result column has of them.
+    text: of the point's result column `no_effect`.
     """
-    for said in filter(None, (text or "").split(BETWEEN)):
-        key, _, same = said.partition(": ")
-        yield key, same
+    for note in filter(None, (text or "").split(BETWEEN)):
+        key, _, equality = note.partition(": ")
+        yield key, equality

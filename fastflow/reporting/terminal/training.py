@@ -1,4 +1,4 @@
-"""What people who train a transformer look for: tokens, rates, where the time goes, what fills the memory."""
+"""Results of training a transformer: tokens, rates, the breakdown of time, the use of memory."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.table import Table as Sheet
 
-from fastflow.reporting.terminal.cost import trained_on
-from fastflow.reporting.terminal.tables import new_sheet, quantity, stage_of
+from fastflow.reporting.terminal.cost import train_tokens_key
+from fastflow.reporting.terminal.tables import bottleneck_stage_text, new_sheet, quantity
 
 _KERNELS = ("attention", "feed_forward", "experts", "head", "other", "optimizer")
 _WAITS = ("tensor", "context", "expert", "weight", "gradient", "send", "offload")
@@ -27,8 +27,8 @@ _NOTES = {
 _MEMORY = ("weight", "gradient", "optimizer", "activation", "buffer")
 
 
-def parts_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield what an iteration's time is made of: kernels by kind, what is waited for, and the bubble [s]."""
+def time_parts(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the parts of an iteration's time [s]: kernels by kind, waits by network use, and the bubble."""
     for name in _KERNELS:
         yield name.replace("_", " "), float(row[f"{name}_s"])
     for name in _WAITS:
@@ -39,13 +39,13 @@ def parts_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def training_sheets(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[Sheet, ...]:
     """Return the rates of training, where an iteration's time goes by kind, and the memory by part.
 
-    inputs: as of `trained_on`.
+    inputs: as of `train_tokens_key`.
     """
     return _rates(row, inputs), _time(row), _memory(row)
 
 
 def _time(row: Mapping[str, Any]) -> Sheet:
-    stage = stage_of(row)
+    stage = bottleneck_stage_text(row)
     title = f"Where the time goes{f', in {stage}, which sets the pace' if stage else ''}"
     sheet = new_sheet(title, [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
@@ -80,8 +80,8 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     if row["host_B"] > 0:
         sheet.add_row("with the host", quantity("host_B", row["host_B"]), "")
         sheet.add_section()
-    there, needed = (quantity(name, row[name]) for name in ("dram_capacity_B", "footprint_B"))
-    sheet.add_row(f"total of {there}", needed, f"{row['footprint_B'] / row['dram_capacity_B']:.1%}")
+    capacity, footprint = (quantity(name, row[name]) for name in ("dram_capacity_B", "footprint_B"))
+    sheet.add_row(f"total of {capacity}", footprint, f"{row['footprint_B'] / row['dram_capacity_B']:.1%}")
     return sheet
 
 
@@ -98,5 +98,5 @@ def _rates(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
     if row["again_s"] > 0:
         sheet.add_row("with recomputation", q["hardware_flops_per_device"], "a device")
     if row["train_s"] > 0:
-        sheet.add_row("to train", q["train_s"], f"{q['train_energy_J']}, on {trained_on(inputs)}")
+        sheet.add_row("to train", q["train_s"], f"{q['train_energy_J']}, on {train_tokens_key(inputs)}")
     return sheet

@@ -12,7 +12,7 @@ from fastflow.analysis.validation.error_metrics import ALL
 from fastflow.config.messages import counted
 from fastflow.core import units
 from fastflow.reporting.terminal.tables import console, new_sheet, records
-from fastflow.reporting.terminal.training import parts_of
+from fastflow.reporting.terminal.training import time_parts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from fastflow.engine.dataset.reader import Dataset
 
-_WORST = 8
-_FIGURES = ("mean_error", "median_error", "p90_error", "bias", "log_correlation")
+_MAX_WORST = 8
+_ERROR_COLUMNS = ("mean_error", "median_error", "p90_error", "bias", "log_correlation")
 _HEADS = ("mean", "median", "90%", "bias", "log corr.")
 
 
@@ -41,24 +41,26 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
     rows, errors: the frames of its two datasets.
     """
     out = console()
-    out.print(f"[bold]{counted(len(rows), 'row')} {title(dataset)}[/]{_devices(rows)}")
+    out.print(f"[bold]{counted(len(rows), 'row')} {title(dataset)}[/]{_device_note(rows)}")
     for line in dataset.texts("said"):
         out.print(line, markup=False)
     out.print(error_sheet(errors))
     failed = rows[rows["predicted_s"].isna()]
     if len(failed):
         first = failed.iloc[0]
-        lines = ", ".join(map(str, failed["line"].head(_WORST))) + (", ..." if len(failed) > _WORST else "")
+        lines = ", ".join(map(str, failed["line"].head(_MAX_WORST))) + (
+            ", ..." if len(failed) > _MAX_WORST else ""
+        )
         out.print(
             f"\n{len(failed):,} of {counted(len(rows), 'row')} cannot be predicted "
             f"({'line' if len(failed) == 1 else 'lines'} {lines}); "
             f"the first one: {first['reason']}",
             markup=False,
         )
-    own = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
-    naming = naming_columns(dataset.about("kind"), own)
-    out.print(f"\n[bold]Worst rows[/]: {what_is_explained(rows)}")
-    for head, *more in worst(rows, naming):
+    file_columns = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
+    naming = naming_columns(dataset.about("kind"), file_columns)
+    out.print(f"\n[bold]Worst rows[/]: {explanation_title(rows)}")
+    for head, *more in worst_rows(rows, naming):
         for text, indent in ((head, "  "), *((text, "    ") for text in more)):
             for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
                 out.print(line, markup=False)
@@ -68,27 +70,27 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
         print(f"{'' if by == ALL else row['value'] + ' '}mean relative error {row['mean_error']:.1%}")
 
 
-def _devices(rows: pd.DataFrame) -> str:
-    """Name the devices that the file names, if they are few."""
+def _device_note(rows: pd.DataFrame) -> str:
+    """Return a note on the devices that the file names, if they are few."""
     names = list(map(str, rows["device"].unique())) if "device" in rows else []
     return f"; measured on {', '.join(names)}" if 0 < len(names) <= 3 else ""
 
 
-def what_is_explained(rows: pd.DataFrame) -> str:
-    """Say what is told of the worst rows."""
-    alone = "time of each resource alone, and how the GEMM was tiled (m x k x n)"
-    return "where the time goes" if "attention_s" in rows else alone
+def explanation_title(rows: pd.DataFrame) -> str:
+    """Return the title of the explanation of the worst rows."""
+    detailed = "time of each resource alone, and how the GEMM was tiled (m x k x n)"
+    return "where the time goes" if "attention_s" in rows else detailed
 
 
-def worst(rows: pd.DataFrame, naming: Sequence[str], most: int = _WORST) -> Iterator[list[str]]:
-    """Yield the lines on each of the rows with the largest errors; naming: columns that say what a row is."""
-    for row in records(rows.sort_values("error", ascending=False, kind="stable").head(most)):
+def worst_rows(rows: pd.DataFrame, naming: Sequence[str], limit: int = _MAX_WORST) -> Iterator[list[str]]:
+    """Yield the lines on each of the rows with the largest errors; naming: columns that name a row."""
+    for row in records(rows.sort_values("error", ascending=False, kind="stable").head(limit)):
         if row["predicted_s"] == row["predicted_s"]:
-            yield list(_explained(row, naming))
+            yield list(_explanation_lines(row, naming))
 
 
 def error_sheet(errors: pd.DataFrame) -> Sheet:
-    """Return the errors as a table, a section for what they are grouped by."""
+    """Return the errors as a table, a section for each grouping."""
     columns = [("", False), ("rows", True), *((head, True) for head in _HEADS)]
     sheet = new_sheet("Error, relative; bias: predicted / measured", columns)
     errors = errors.astype({"by": str, "value": str})
@@ -98,12 +100,12 @@ def error_sheet(errors: pd.DataFrame) -> Sheet:
             sheet.add_section()
             sheet.add_row(f"[italic]by {'limiter' if by == 'bound_by' else by}[/]")
         for row in records(group):
-            figures = [_figure(name, row[name]) for name in _FIGURES]
+            figures = [_format_error(name, row[name]) for name in _ERROR_COLUMNS]
             sheet.add_row(ALL if by == ALL else f" {row['value']}", f"{row['rows']:,}", *figures)
     return sheet
 
 
-def _figure(name: str, value: float) -> str:
+def _format_error(name: str, value: float) -> str:
     if value != value:
         return "-"
     if name == "log_correlation":
@@ -111,36 +113,40 @@ def _figure(name: str, value: float) -> str:
     return f"{value:.2f}" if name == "bias" else f"{value:.1%}"
 
 
-def _explained(row: Mapping[str, Any], naming: Sequence[str]) -> Iterator[str]:
+def _explanation_lines(row: Mapping[str, Any], naming: Sequence[str]) -> Iterator[str]:
     """Yield a row with its times, the time of each resource alone, and the tiling of its longest GEMM.
 
-    naming: columns that say what a row is, in the order of saying.
+    naming: columns that name a row, in their order.
     """
     time, measured = (units.show(float(row[name]), "s") for name in ("predicted_s", "measured_s"))
     yield (
-        f"line {row['line']}: {_named(row, naming)}: measured {measured}, predicted {time} "
+        f"line {row['line']}: {_row_name(row, naming)}: measured {measured}, predicted {time} "
         f"({row['ratio']:.2f}x), bound by {row['bound_by']}"
     )
-    if _is_there(row.get("attention_s")):
-        parts = [(label, seconds) for label, seconds in parts_of(row) if seconds > 0.001 * row["predicted_s"]]
+    if _has_value(row.get("attention_s")):
+        parts = [
+            (label, seconds) for label, seconds in time_parts(row) if seconds > 0.001 * row["predicted_s"]
+        ]
         yield ", ".join(f"{label} {units.show(seconds, 's')}" for label, seconds in parts)
         return
     names = [name for name in row if name.startswith("needs_")]
     names += [name for name in ("latency_s", "exposed_comm_s", "bubble_s") if name in row]
-    alone = [(name.removeprefix("needs_").removesuffix("_s"), row[name]) for name in names]
-    said = [
-        f"{_WORDS.get(name, name)} {units.show(float(value), 's')}" for name, value in alone if value > 0.0
+    resource_times = [(name.removeprefix("needs_").removesuffix("_s"), row[name]) for name in names]
+    texts = [
+        f"{_RESOURCE_NAMES.get(name, name)} {units.show(float(value), 's')}"
+        for name, value in resource_times
+        if value > 0.0
     ]
-    yield ", ".join(said)
-    if row.get("gemm") and _is_there(row.get("gemm_waves")) and row["gemm_waves"] > 0:
-        yield _dealt(row)
+    yield ", ".join(texts)
+    if row.get("gemm") and _has_value(row.get("gemm_waves")) and row["gemm_waves"] > 0:
+        yield _tiling_text(row)
 
 
-_WORDS = {"exposed_comm": "communication", "latency": "empty message"}
+_RESOURCE_NAMES = {"exposed_comm": "communication", "latency": "empty message"}
 
 
-def _named(row: Mapping[str, Any], naming: Sequence[str]) -> str:
-    """Say what a row is: the sizes of a GEMM as one, others by their names."""
+def _row_name(row: Mapping[str, Any], naming: Sequence[str]) -> str:
+    """Return the name of a row: the sizes of a GEMM together, other columns by name."""
     names = [name for name in naming if name in row]
     if "m" in row and "k" in row and "n" in row:
         names = [name for name in names if name not in ("m", "k", "n")]
@@ -148,22 +154,22 @@ def _named(row: Mapping[str, Any], naming: Sequence[str]) -> str:
         names = [name for name in names if name != "batch" or row[name] != 1]
     else:
         texts = []
-    return ", ".join(texts + [_written(name, row[name]) for name in names if _is_there(row[name])])
+    return ", ".join(texts + [_format_cell(name, row[name]) for name in names if _has_value(row[name])])
 
 
-def _written(name: str, value: Any) -> str:
+def _format_cell(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     text = f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
     return f"{name} {text}"
 
 
-def _is_there(value: Any) -> bool:
+def _has_value(value: Any) -> bool:
     return value is not None and value == value
 
 
-def _dealt(row: Mapping[str, Any]) -> str:
-    """Say how the GEMM that takes longest is tiled, and spread over the bundles."""
+def _tiling_text(row: Mapping[str, Any]) -> str:
+    """Return the tiling of the longest GEMM, and its distribution over the bundles."""
     levels = sorted(
         (name for name in row if name.startswith("gemm_l") and name.endswith("_tile")), reverse=True
     )

@@ -1,4 +1,4 @@
-"""A table that is never cut: where it is wider than the screen, it goes on below, in blocks of columns."""
+"""Tables wider than the screen: further columns follow below, in blocks."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from rich.table import Column, Table
 from rich.text import Text
 
 _GAP = 2  # blanks between columns
-_WRAPPED = 32  # characters that a text of several lines has in a block, where it has as many
+_WRAP_WIDTH = 32  # most characters of a wrapped text in a block
 
 
 class _Width(NamedTuple):
     """Characters of a column."""
 
     column: Column
-    least: int  # so that no word is cut
-    most: int  # so that every cell is one line
+    min_width: int  # no word breaks
+    max_width: int  # every cell is one line
 
     @property
-    def wished(self) -> int:
-        """What it has among others where there is no room for all."""
-        return max(self.least, min(self.most, _WRAPPED))
+    def preferred(self) -> int:
+        """Width in a block, where not all columns fit."""
+        return max(self.min_width, min(self.max_width, _WRAP_WIDTH))
 
 
-class Blocks(Table):
-    """A table whose columns that have no room stand in further blocks, after its first column again."""
+class WideTable(Table):
+    """A table with further blocks for columns that do not fit; each block repeats the first column."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the table, or its blocks one below the other."""
         widths = [_width(column, console, options) for column in self.columns]
-        if _room([one.most for one in widths]) <= options.max_width:
+        if _total_width([width.max_width for width in widths]) <= options.max_width:
             yield from super().__rich_console__(console, options)
             return
         for number, block in enumerate(_blocks(widths, options.max_width)):
@@ -43,7 +43,7 @@ class Blocks(Table):
             yield from table.__rich_console__(console, options)
 
     def _block(self, block: Sequence[_Width], room: int, is_first: bool) -> Table:
-        """Return some columns as a table that has room."""
+        """Return some columns as a table of at most `room` characters."""
         table = Table(
             title=self.title if is_first else None,
             title_justify=self.title_justify,
@@ -53,18 +53,18 @@ class Blocks(Table):
             pad_edge=self.pad_edge,
             padding=self.padding,
         )
-        for (column, _, _), width in zip(block, _fitted(block, room), strict=True):
+        for (column, _, _), width in zip(block, _fit_widths(block, room), strict=True):
             table.add_column(
                 column.header, justify=column.justify, no_wrap=column.no_wrap, overflow=column.overflow,
                 width=width,
             )  # fmt: skip
-        cells = zip(*(one.column.cells for one in block), strict=True)
+        cells = zip(*(width.column.cells for width in block), strict=True)
         for row, of_row in zip(self.rows, cells, strict=True):
             table.add_row(*of_row, end_section=row.end_section)
         return table
 
 
-def _room(widths: Sequence[int]) -> int:
+def _total_width(widths: Sequence[int]) -> int:
     """Return how many characters columns of some widths take."""
     return sum(widths) + _GAP * (len(widths) - 1)
 
@@ -72,31 +72,31 @@ def _room(widths: Sequence[int]) -> int:
 def _width(column: Column, console: Console, options: ConsoleOptions) -> _Width:
     measured = measure_renderables(console, options, [column.header, *column.cells])
     low, high = column.min_width or 0, column.max_width or options.max_width
-    most = min(max(measured.maximum, low), high)
-    return _Width(column, most if column.no_wrap else min(max(measured.minimum, low), high), most)
+    max_width = min(max(measured.maximum, low), high)
+    return _Width(column, max_width if column.no_wrap else min(max(measured.minimum, low), high), max_width)
 
 
 def _blocks(widths: Sequence[_Width], room: int) -> list[list[_Width]]:
-    """Return the columns of each block: all where no word of theirs is cut, else as many as have room."""
-    if _room([one.least for one in widths]) <= room:
+    """Return the columns of each block: all if no word breaks, else as many as fit."""
+    if _total_width([width.min_width for width in widths]) <= room:
         return [list(widths)]
     first, *rest = widths
-    found: list[list[_Width]] = []
-    for one in rest:
-        if not found or _room([each.wished for each in (*found[-1], one)]) > room:
-            found.append([first])
-        found[-1].append(one)
-    return found or [[first]]
+    blocks: list[list[_Width]] = []
+    for width in rest:
+        if not blocks or _total_width([member.preferred for member in (*blocks[-1], width)]) > room:
+            blocks.append([first])
+        blocks[-1].append(width)
+    return blocks or [[first]]
 
 
-def _fitted(block: Sequence[_Width], room: int) -> list[int]:
-    """Return the widths of a block's columns: what is left over goes to those whose texts take several lines.
+def _fit_widths(block: Sequence[_Width], room: int) -> list[int]:
+    """Return the widths of a block's columns; spare characters go to columns with wrapped texts.
 
-    A word that is wider than the screen alone is cut into lines, in the last column.
+    A word wider than the screen breaks into lines, in the last column.
     """
-    left = room - _room([one.least for one in block])
-    wanted = sum(one.most - one.least for one in block)
+    left = room - _total_width([width.min_width for width in block])
+    wanted = sum(width.max_width - width.min_width for width in block)
     if left < 0:
-        return [*(one.least for one in block[:-1]), max(block[-1].least + left, 1)]
+        return [*(width.min_width for width in block[:-1]), max(block[-1].min_width + left, 1)]
     share = min(left / wanted, 1.0) if wanted else 0.0
-    return [one.least + int(share * (one.most - one.least)) for one in block]
+    return [width.min_width + int(share * (width.max_width - width.min_width)) for width in block]

@@ -22,7 +22,7 @@ from fastflow.core.errors import InputError
 from fastflow.engine.dataset.reader import find
 from fastflow.reporting.html.document import document
 from fastflow.reporting.html.kinds import page_of
-from fastflow.reporting.terminal.equivalents import layouts_as_good
+from fastflow.reporting.terminal.equivalents import equivalent_layouts
 from fastflow.reporting.terminal.ranges import range_parts, ranges_of, rows_of
 from tests.naive import ranges as naive
 from tests.support.checks import cases
@@ -206,4 +206,4 @@ def test_candidates_have_a_gap_to_the_best_that_they_compete_with() -> None:
     ],
 )  # fmt: skip
 def test_layouts_that_are_as_good_are_named(columns, said: str) -> None:
-    assert "".join(layouts_as_good(pa.table(columns), ["strategy"])) == said
+    assert "".join(equivalent_layouts(pa.table(columns), ["strategy"])) == said

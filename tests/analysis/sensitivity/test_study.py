@@ -14,7 +14,7 @@ from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.sensitivity import main as command
 from fastflow.core.errors import InputError
 from fastflow.engine.run.monte_carlo import varied
-from fastflow.reporting.charts.sensitivity import draw, listed
+from fastflow.reporting.charts.sensitivity import draw, important_figures
 from fastflow.reporting.terminal.sensitivity import show
 from tests.conftest import columns_of
 
@@ -304,10 +304,10 @@ def rows():
 
 
 def test_what_takes_part_in_the_variance_is_listed(rows):
-    assert list(listed(rows, 20).index) == [*range(20), 30]
-    assert list(listed(rows).index) == [*range(30), 30]
+    assert list(important_figures(rows, 20).index) == [*range(20), 30]
+    assert list(important_figures(rows).index) == [*range(30), 30]
     alone = rows.drop(columns=[name for name in rows if name.startswith("sobol")])
-    assert list(listed(alone).index) == list(range(30))
+    assert list(important_figures(alone).index) == list(range(30))
 
 
 def test_the_table_cuts_nothing(rows, capsys, monkeypatch):
@@ -356,7 +356,7 @@ def test_bars_on_one_side_both_show(rows):
 
 def test_a_figure_of_nothing_that_moves_the_result(rows):
     still = rows[rows["flat"]]
-    assert listed(still).empty
+    assert important_figures(still).empty
     assert not [bar for axes in draw(still, "time_s", 1.0).axes for bar in axes.patches]
 
 

@@ -16,7 +16,7 @@ from fastflow.config.library import hydra_rules, library_root
 from fastflow.core.errors import InputError
 from fastflow.engine.grid import compose
 from fastflow.engine.grid.plan import plan
-from fastflow.reporting.html.columns import spanned
+from fastflow.reporting.html.columns import describe_span
 from tests.support.paths import ROOT
 
 
@@ -102,7 +102,7 @@ def test_products_come_out(study, text, said, by_rows):
     shown = re.fullmatch(r"([\d,]+) points?: (.*); \d+ compositions?", grid.describe())
     assert shown[2] == said
     frame = pd.DataFrame(points_of(grid, *grid.keys), columns=list(grid.keys))
-    assert spanned(frame, grid.keys) == by_rows
+    assert describe_span(frame, grid.keys) == by_rows
     for product in {said, by_rows} - {"tech"}:
         factors = [re.findall(r"(?:^| x )(\d+)(?= |$)", part) for part in product.split(" + ")]
         assert sum(math.prod(map(int, part)) for part in factors) == grid.points == len(frame)

@@ -295,7 +295,7 @@ def test_a_sensitivity_says_of_its_point_what_a_sweep_does(cli, point):
         start = next(i for i, line in enumerate(lines) if line.startswith(("Assumed", "Validation")))
         said.append(list(itertools.takewhile(lambda line: line and "Dataset:" not in line, lines[start:])))
     assert said[0] == said[1] == said[2]
-    asked = dict(page_of_any(find("figures")).asked)
+    asked = dict(page_of_any(find("figures")).provenance)
     assert asked["validation"] == pd.read_parquet("one")["validation_class"][0]
     assert asked.get("assumed", "") == pd.read_parquet("one")["assumptions"][0]
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.api.functions import _one_point
+from fastflow.api.functions import _single_point
 from fastflow.engine.run.chunks import predict_range
 from fastflow.physics.parallelism.virtual_stages import (
     EVEN,
@@ -268,7 +268,7 @@ def test_sums_of_an_iteration_take_bundles_too():
 @pytest.mark.parametrize("bundles", [16, 1000])
 def test_a_trace_has_every_block_of_every_stage(bundles):
     """Four stages of two chunks: blocks that do not overlap, sums of gradients, an update."""
-    _, run = _one_point(
+    _, run = _single_point(
         ("model=transformer", "model.layers=16", "model.batch=16", "chip=h100_sxm", "system=dgx_h100",
          "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1",
          f"parallel.overlap.bundles={bundles}")
@@ -343,7 +343,7 @@ def test_layers_that_stand_for_several_are_those_written_out(tmp_path, monkeypat
         return connect([layer._replace(repeat=1, times=layer.repeat) for layer in layers])
 
     def predicted():
-        _, run = _one_point(
+        _, run = _single_point(
             ("model=graph", f"model.file={path}", "chip=a100", "system=dgx_a100", "system.devices=8",
              f"parallel.strategy={strategy}", f"parallel.schedule={schedule}", "parallel.microbatches=8",
              "parallel.zero=0", "parallel.sequence=false", "parallel.split=balanced",

@@ -14,7 +14,7 @@ import pytest
 import fastflow
 from fastflow.engine.dataset.reader import find
 from fastflow.reporting.html import rows
-from fastflow.reporting.html.document import document, packed
+from fastflow.reporting.html.document import document, pack
 from fastflow.reporting.html.kinds import page_of
 from tests.support.browser import PROGRAM, Browser, browser
 from tests.support.commands import report
@@ -74,11 +74,11 @@ def test_a_point_that_comes_out_otherwise_today_has_no_kernels(grid: Path, tmp_p
     page = page_of(find(str(other)))
     assert page.details is not None
     assert page.details.kernels.offset[1] == 0
-    assert page.lacks == "1 point would have another time today: without kernels."
+    assert page.missing_note == "1 point would have another time today: without kernels."
 
 
 def test_data_of_a_page_says_where_arrays_are(grid: Path) -> None:
-    header = _header(packed(page_of(find(str(grid)))))
+    header = _header(pack(page_of(find(str(grid)))))
     assert header["rows"] == 12
     columns = {one["name"]: one for one in header["columns"]}  # type: ignore[attr-defined]
     assert "constant" in columns["devices"]
@@ -117,8 +117,8 @@ def large() -> pd.DataFrame:
 @pytest.mark.long
 def test_drawn_points_hold_every_front_and_stand_for_all(large: pd.DataFrame) -> None:
     better = {"time_s": "less", "energy_J": "less", "mfu": "more"}
-    drawn = rows.drawn_of(large, better, ["tech", "mem"], "time_s")
-    assert drawn.rows.size == rows.MOST
+    drawn = rows.sample_points(large, better, ["tech", "mem"], "time_s")
+    assert drawn.rows.size == rows.MAX_DRAWN
     assert drawn.weight is not None
     assert drawn.weight.sum() == pytest.approx(len(large))
     usable = large[large["time_s"].notna() & large["feasible"]]
@@ -180,8 +180,8 @@ def test_only_grids_are_judged_by_a_study(
 
 
 def test_drawn_points_of_one_time(large: pd.DataFrame) -> None:
-    drawn = rows.drawn_of(large.assign(time_s=1.0), {"energy_J": "less"}, ["tech", "mem"], "time_s")
-    assert drawn.rows.size == rows.MOST
+    drawn = rows.sample_points(large.assign(time_s=1.0), {"energy_J": "less"}, ["tech", "mem"], "time_s")
+    assert drawn.rows.size == rows.MAX_DRAWN
     fits = large[large["feasible"]]["energy_J"]
     assert fits.min() == fits.reindex(drawn.rows).min()
 
@@ -189,7 +189,7 @@ def test_drawn_points_of_one_time(large: pd.DataFrame) -> None:
 def test_fronts_are_of_columns_without_a_gap(large: pd.DataFrame) -> None:
     gaps = large.assign(energy_J=large["energy_J"].where(large.index % 7 > 0))
     better = {"time_s": "less", "energy_J": "less", "mfu": "more"}
-    assert rows.drawn_of(gaps, better, ["tech", "mem"], "time_s").fronts == ("time_s", "mfu")
+    assert rows.sample_points(gaps, better, ["tech", "mem"], "time_s").fronts == ("time_s", "mfu")
 
 
 needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here: pages are not opened")

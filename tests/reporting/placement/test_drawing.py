@@ -13,7 +13,7 @@ from fastflow.core.errors import InputError
 from fastflow.physics.network.routing.topology import topology
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.reporting.placement.drawing import draw_placement
-from fastflow.reporting.placement.floorplan import MOST_DRAWN, floorplan
+from fastflow.reporting.placement.floorplan import MAX_DRAWN, floorplan
 from fastflow.reporting.placement.ranks import draw_ranks
 from fastflow.reporting.placement.scene import describe, scene, shared_edges
 from fastflow.reporting.placement.wiring import CUT, PLANE, WRAP, strokes
@@ -257,7 +257,7 @@ def test_devices_never_overlap(network):
     ("network", "drawn"),
     [
         ((4096, 1, "mesh", "1d", "torus", "2d", 1, 1.0), 1024),
-        ((5000, 1, "mesh", "1d", "ring", "1d", 1, 1.0), MOST_DRAWN),
+        ((5000, 1, "mesh", "1d", "ring", "1d", 1, 1.0), MAX_DRAWN),
         ((4096, 4096, "mesh", "2d", "switch", "1d", 1, 1.0), 1024),
         ((8000, 1, "mesh", "1d", "torus", "3d", 1, 1.0), 800),
         ((3000, 1, "mesh", "1d", "fat_tree", "1d", 30, 1.0), 1020),

@@ -19,7 +19,7 @@ from fastflow.performance.results import explain
 from fastflow.reporting.charts import FORMATS
 from fastflow.reporting.charts.overview import axes_of, shown_of
 from fastflow.reporting.charts.overview import draw as draw_overview
-from fastflow.reporting.charts.style import fitting, render
+from fastflow.reporting.charts.style import memory_note, render
 from fastflow.reporting.studies import fig01, fig09, report_of
 from fastflow.schema.studies import STUDIES
 
@@ -142,7 +142,7 @@ def test_of_points_alike_the_first_counts():
 def test_a_figure_says_how_many_points_fit(feasible, said):
     frame = scaling(feasible=feasible)
     assert said in fig09.draw(frame).texts[1].get_text().replace("\n", " ")
-    assert fitting(frame[:1]) == f"1 point, {'fits' if feasible(0) else 'none fits'} its memory"
+    assert memory_note(frame[:1]) == f"1 point, {'fits' if feasible(0) else 'none fits'} its memory"
     about = draw_overview(axes_of(frame), "points").texts[1].get_text().replace("\n", " ")
     count = sum(map(feasible, range(84)))
     assert about.partition("; ")[2] == ("" if count == 84 else f"{count or 'none'} of 84 points feasible")

@@ -94,9 +94,9 @@ def test_what_is_missing_is_not_judged():
 
 def test_worth_in_nodes():
     curve = {level: [8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0] for level in fig10.LEVELS}
-    assert fig10.worth({**curve, "and model": [4.0] * 7}, 0) == pytest.approx(1.0)
-    assert fig10.worth({**curve, "and model": [8.0 / 2**1.5] * 7}, 0) == pytest.approx(1.5)
-    assert fig10.worth({**curve, "and model": [0.5] * 7}, 2) == 4.0  # as far as nodes go
+    assert fig10.equivalent_nodes({**curve, "and model": [4.0] * 7}, 0) == pytest.approx(1.0)
+    assert fig10.equivalent_nodes({**curve, "and model": [8.0 / 2**1.5] * 7}, 0) == pytest.approx(1.5)
+    assert fig10.equivalent_nodes({**curve, "and model": [0.5] * 7}, 2) == 4.0  # as far as nodes go
 
 
 def ranking11(two=1.1, four=1.2, thirty_two=1.25):

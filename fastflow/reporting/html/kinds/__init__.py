@@ -13,7 +13,7 @@ from fastflow.reporting.html.kinds import backtest, grid, search, sensitivity, v
 def page_of(dataset: Dataset, study: str = "", config_dir: str | None = None) -> Page:
     """Return the page of any dataset of fastflow; raises InputError.
 
-    study: the one that a grid is judged as; config_dir: the user's own library, which its points need.
+    study: whose claims judge a grid; config_dir: the user's library, which its points need.
     """
     kind = kind_of_table(dataset.schema)
     if study and (kind or dataset.about("measurements")):

@@ -1,4 +1,4 @@
-"""Pages of sensitivities: what a result hangs on."""
+"""Pages of sensitivities of a result."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ import pandas as pd
 from fastflow.analysis.sensitivity.study import read
 from fastflow.config.messages import counted
 from fastflow.engine.dataset.reader import Dataset
-from fastflow.reporting.charts.sensitivity import draw, listed
+from fastflow.reporting.charts.sensitivity import draw, important_figures
 from fastflow.reporting.charts.style import render
-from fastflow.reporting.html.columns import asked_of, quantities
+from fastflow.reporting.html.columns import provenance_of, quantities
 from fastflow.reporting.html.content import Headline, Page, View
 from fastflow.reporting.terminal.tables import quantity
 
-_MOST = 4  # figures named
+_MAX_NAMED = 4  # figures named
 _SECTION = "section"
 
 
 def page_of(dataset: Dataset) -> Page:
     """Return the page of a sensitivity; raises InputError."""
-    found = read(dataset)
-    figures = found.figures.reset_index(drop=True)
+    result = read(dataset)
+    figures = result.figures.reset_index(drop=True)
     frame = figures.assign(**{_SECTION: figures["figure"].astype(str).str.split(".").str[0]})
-    moving = listed(figures)
-    trust = (("assumed", found.assumptions), ("validation", found.validation_class))
+    important = important_figures(figures)
+    notes = (("assumed", result.assumptions), ("validation", result.validation_class))
     return Page(
         title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
-        what=f"Sensitivity of {found.objective} to {counted(len(figures), 'figure')}",
-        asked=[
-            *asked_of(dataset, "sensitivity"),
+        summary=f"Sensitivity of {result.objective} to {counted(len(figures), 'figure')}",
+        provenance=[
+            *provenance_of(dataset, "sensitivity"),
             ("change of a figure", f"{100 * figures.attrs['step']:g}%"),
-            *((name, text) for name, text in trust if text),
+            *((name, text) for name, text in notes if text),
         ],
-        headlines=_headlines(moving, found.objective, found.value, len(figures)),
+        headlines=_headlines(important, result.objective, result.value, len(figures)),
         claims=[],
         figure=b""
         if figures["flat"].all()
-        else render(lambda: draw(found.figures, found.objective, found.value)),
+        else render(lambda: draw(result.figures, result.objective, result.value)),
         points=quantities(dataset, frame),
         total=len(frame),
-        drawn="",
+        sample_note="",
         weight=None,
         fronts=(),
         view=View(
@@ -53,16 +53,16 @@ def page_of(dataset: Dataset) -> Page:
             log=False,
         ),
         details=None,
-        lacks="",
+        missing_note="",
     )
 
 
-def _headlines(moving: pd.DataFrame, objective: str, value: float, count: int) -> list[Headline]:
-    """Return the result and the figures that move it most."""
-    told = [
+def _headlines(important: pd.DataFrame, objective: str, value: float, count: int) -> list[Headline]:
+    """Return the result and the figures with the largest effect."""
+    headlines = [
         Headline(objective, quantity(objective, value), "of the point itself"),
-        Headline("Figures that move it", f"{len(moving):,} of {count:,}", "by 0.01% for 1% or more"),
+        Headline("Figures that move it", f"{len(important):,} of {count:,}", "by 0.01% for 1% or more"),
     ]
-    for row in moving.head(_MOST).itertuples():
-        told.append(Headline(str(row.figure), f"{row.elasticity:+.2f}%", f"of {objective} for 1% more"))
-    return told
+    for row in important.head(_MAX_NAMED).itertuples():
+        headlines.append(Headline(str(row.figure), f"{row.elasticity:+.2f}%", f"of {objective} for 1% more"))
+    return headlines

@@ -13,44 +13,44 @@ from fastflow.engine.dataset.folder import ERRORS
 from fastflow.engine.dataset.reader import Dataset, find
 from fastflow.reporting.charts.style import render
 from fastflow.reporting.charts.validation import draw
-from fastflow.reporting.html.columns import asked_of, first_of, quantities, varying
-from fastflow.reporting.html.content import LIMITER, Headline, Page, Parts, Said, View
-from fastflow.reporting.html.kinds.grid import told_of
-from fastflow.reporting.html.rows import drawn_of
+from fastflow.reporting.html.columns import first_present, provenance_of, quantities, varying_columns
+from fastflow.reporting.html.content import LIMITER, Headline, Page, Parts, ResultLine, View
+from fastflow.reporting.html.kinds.grid import sample_note_of
+from fastflow.reporting.html.rows import sample_points
 from fastflow.reporting.terminal.validation import title
 
-_TEXTS = ("device", "dtype", "model", "phase", "bound_by", "strategy", "source", "framework")
+_CATEGORICALS = ("device", "dtype", "model", "phase", "bound_by", "strategy", "source", "framework")
 
 
 def page_of(dataset: Dataset) -> Page:
-    """Return the page of a validation, given either of its two datasets; raises InputError."""
+    """Return the page of a validation, from either of its two datasets; raises InputError."""
     whole = find(dataset.folder.shown.rstrip("/").removesuffix(ERRORS))
     errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
-    rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
+    rows, error_rows = (part.read(part.schema.names) for part in (whole, errors))
     if not rows["predicted_s"].notna().any():
         raise InputError("dataset", whole.folder.shown, "a validation of fastflow; it has no prediction")
-    drawn = drawn_of(rows, {"error": "more"}, [], "error")
-    frame = rows.iloc[drawn.rows].reset_index(drop=True)
-    own = [field.name for field in whole.schema if b"own" in (field.metadata or {})]
-    colour = first_of(_TEXTS, varying(frame, _TEXTS)) or "bound_by"
+    sample = sample_points(rows, {"error": "more"}, [], "error")
+    frame = rows.iloc[sample.rows].reset_index(drop=True)
+    file_columns = [field.name for field in whole.schema if b"own" in (field.metadata or {})]
+    colour = first_present(_CATEGORICALS, varying_columns(frame, _CATEGORICALS)) or "bound_by"
     names = list(map(str, frame))
-    naming = naming_columns(whole.about("kind"), own)
-    alone = "Time of each resource alone (they overlap)"
+    naming = naming_columns(whole.about("kind"), file_columns)
+    title_of_needs = "Time of each resource alone (they overlap)"
     needs = {name[6:-2]: name for name in names if name.startswith("needs_")}
     return Page(
         title=whole.folder.shown.rstrip("/").rpartition("/")[2],
-        what=f"Validation: {counted(len(rows), 'row')} {title(whole)}",
-        asked=[
-            *asked_of(whole, f"validate measurements={whole.about('measurements')}"),
+        summary=f"Validation: {counted(len(rows), 'row')} {title(whole)}",
+        provenance=[
+            *provenance_of(whole, f"validate measurements={whole.about('measurements')}"),
             *(("assumed", line) for line in whole.texts("said")),
         ],
-        headlines=_headlines(rows, of_errors),
+        headlines=_headlines(rows, error_rows),
         claims=[],
         figure=render(lambda: draw(rows, title(whole))),
         points=quantities(whole, frame),
         total=len(rows),
-        drawn=told_of(drawn, len(rows), "with the largest error"),
-        weight=drawn.weight,
+        sample_note=sample_note_of(sample, len(rows), "with the largest error"),
+        weight=sample.weight,
         fronts=(),
         view=View(
             x="measured_s",
@@ -63,30 +63,41 @@ def page_of(dataset: Dataset) -> Page:
             listed=tuple(
                 name
                 for name in dict.fromkeys(
-                    ("line", *naming, "measured_s", "predicted_s", "error", "bound_by", *own, "reason")
+                    (
+                        "line",
+                        *naming,
+                        "measured_s",
+                        "predicted_s",
+                        "error",
+                        "bound_by",
+                        *file_columns,
+                        "reason",
+                    )
                 )
                 if name in frame and frame[name].notna().any()
             ),
             named=("line", *naming),
-            said=(Said("measured", "measured_s"), Said("predicted", "predicted_s"), LIMITER),
+            said=(ResultLine("measured", "measured_s"), ResultLine("predicted", "predicted_s"), LIMITER),
             diagonal=True,
             log=True,
             opened=int(frame["error"].fillna(-1.0).to_numpy().argmax()),
-            parts=(Parts(alone, needs, overlap=True),) if needs else (),
+            parts=(Parts(title_of_needs, needs, overlap=True),) if needs else (),
         ),
         details=None,
-        lacks="",
+        missing_note="",
     )
 
 
 def _headlines(rows: pd.DataFrame, errors: pd.DataFrame) -> list[Headline]:
     """Return the errors over all rows."""
-    whole = errors[errors["by"] == ALL].iloc[0]
-    known = rows["predicted_s"].notna()
+    of_all_rows = errors[errors["by"] == ALL].iloc[0]
+    predicted = rows["predicted_s"].notna()
     return [
-        Headline("Predicted", f"{int(known.sum()):,} of {len(rows):,}", "rows of the file"),
-        Headline("Mean error", percent(float(whole["mean_error"])), "of predicted against measured time"),
-        Headline("Median error", percent(float(whole["median_error"])), "half of the rows are nearer"),
-        Headline("90% are within", percent(float(whole["p90_error"])), "relative error"),
-        Headline("Bias", f"{float(whole['bias']):.2f}", "median of predicted over measured"),
+        Headline("Predicted", f"{int(predicted.sum()):,} of {len(rows):,}", "rows of the file"),
+        Headline(
+            "Mean error", percent(float(of_all_rows["mean_error"])), "of predicted against measured time"
+        ),
+        Headline("Median error", percent(float(of_all_rows["median_error"])), "half of the rows are nearer"),
+        Headline("90% are within", percent(float(of_all_rows["p90_error"])), "relative error"),
+        Headline("Bias", f"{float(of_all_rows['bias']):.2f}", "median of predicted over measured"),
     ]

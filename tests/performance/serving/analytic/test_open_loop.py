@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.api.notebook.cards import one, several
+from fastflow.api.notebook.cards import grid_card, point_card
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.overload import is_overload
@@ -188,8 +188,8 @@ def test_grids_report_runs_that_are_too_short():
     short = ("serve.concurrency=0", "serve.rate='2 1/s'", "serve.requests=100", "serve.simulate=true")
     frame = fastflow.evaluate(*POINTS[1], *short, "serve.osl=512,1024")
     assert not frame["stationary"].any()
-    assert "2 of 2 points not stationary" in several(frame)
-    assert "serve.requests=0" in one(frame.iloc[:1])
+    assert "2 of 2 points not stationary" in grid_card(frame)
+    assert "serve.requests=0" in point_card(frame.iloc[:1])
 
 
 def test_closed_loops_have_no_state():
