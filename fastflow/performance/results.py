@@ -12,7 +12,7 @@ from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, broadcast_column, take
 from fastflow.performance import sharding_report
 from fastflow.performance.prediction import Prediction
-from fastflow.performance.transformer_results import stacked_columns
+from fastflow.performance.transformer_results import transformer_columns
 from fastflow.physics.cost.columns import Devices, iteration_columns
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, peak_flops
@@ -258,7 +258,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
         columns[f"{name}_Bps"] = communication.bandwidth[:, axis]
         columns[f"{name}_hops"] = communication.hops[:, axis]
     if prediction.stacks is not None:
-        columns |= stacked_columns(prediction, kernel_s)
+        columns |= transformer_columns(prediction, kernel_s)
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)

@@ -47,20 +47,20 @@ def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]
     return tuple(fraction(f"chip.{name}.{part}", f"share of the {what} that {part} gets") for part in parts)
 
 
-def _of_families() -> Iterable[Column]:
-    """Return what workloads read, each column once: it means what every family says.
+def _family_columns() -> Iterable[Column]:
+    """Return the inputs of workloads, each column once, with the meanings of all families.
 
-    It may be as low as the family allows that allows least; `workload.unsuited` has each family's own bound.
+    Its lower bound is the lowest of all families; `workload.invalid_model_dims` checks the bound of each.
     """
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     for family in FAMILIES.values():
         for column in family.structure + family.sizes:
-            known = found.setdefault(column.name, column)
-            low, said = min(known.low, column.low), known.meaning
-            if column.meaning not in said.split(", or "):
-                said = f"{said}, or {column.meaning}"
-            found[column.name] = known._replace(low=low, meaning=said)
-    return found.values()
+            merged = columns.setdefault(column.name, column)
+            low, meaning = min(merged.low, column.low), merged.meaning
+            if column.meaning not in meaning.split(", or "):
+                meaning = f"{meaning}, or {column.meaning}"
+            columns[column.name] = merged._replace(low=low, meaning=meaning)
+    return columns.values()
 
 
 INPUTS: tuple[Column, ...] = (
@@ -385,5 +385,5 @@ INPUTS: tuple[Column, ...] = (
     text("model.optimizer", "optimizer", tuple(STATES)),
     count("model.devices", "number of accelerators in the published study"),
     text("model.strategy", "strategy of the published study"),
-    *_of_families(),
+    *_family_columns(),
 )

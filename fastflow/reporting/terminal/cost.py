@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table as Sheet
 
-from fastflow.physics.cost.rent import AUTO, PRICES, RENT, key_of
+from fastflow.physics.cost.rent import AUTO, PRICES, RENT, price_key
 from fastflow.reporting.terminal.tables import new_sheet, quantity
 
 EACH = "model.train_tokens_per_parameter"
@@ -28,7 +28,7 @@ def title_of_cost(inputs: Mapping[str, Any]) -> str:
     if inputs.get(RENT, AUTO) != AUTO:
         return f"Rent ({RENT}, as given)"
     if RENT in inputs:
-        price = f"{PRICES}{key_of(inputs.get('chip.name', ''))}"
+        price = f"{PRICES}{price_key(inputs.get('chip.name', ''))}"
         beside = ", ".join(
             str(inputs[key]) for key in (f"{price}.provider", f"{price}.date") if key in inputs
         )
