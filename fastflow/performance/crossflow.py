@@ -35,8 +35,9 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     """Predict one training iteration of every point; called as `predict(inputs)`.
 
     inputs: dotted key to column of shape (points,), in SI units, as `schema.INPUTS` says; broadcast
-    (`tables.broadcast_column`) or ordinary. All points of a call have the same keys, so the same on-chip levels and
-    the same workload. refused: why earlier calls refused a point, or "". Raises KeyError for a missing key.
+    (`tables.broadcast_column`) or ordinary. All points of a call have the same keys, so the same on-chip
+    levels and the same workload. refused: why earlier calls refused a point, or "". Raises KeyError for a
+    missing key.
     """
     # 1. Generate the chip (4.2 to 4.4); strategies are read too, and points with invalid ones dropped
     chips, faults = admission.generate_chips(inputs)
@@ -52,7 +53,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     options = parallel_options(columns, strategies.lp, points.microbatches)
     shards = cut(graph, layouts, options, precision)
 
-    # 4. Time every kernel on its device (6.1 to 6.3); partition the layers into pipeline stages by these times
+    # 4. Time every kernel on its device (6.1 to 6.3); then partition layers into pipeline stages
     timing, rate, peak = time_on_devices(columns, chip, graph, shards, precision)
     admission.check_kernels(points, graph, shards, timing, rate)
     layer_partition = layer_partition_of(graph, order_of(columns), strategies)

@@ -77,9 +77,8 @@ def _distinct_devices(
     device_inputs = {key: column for key, column in inputs.items() if key.startswith(DEVICE)}
     points, chips = numbers.operand.size, chip
     device_of, wide_points = graph.point, np.flatnonzero(numbers.quantised > 0.0)
-    if (
-        wide_points.size and graph.wide.any()
-    ):  # these points have a second device, for the type of their activations
+    # these points have a second device, for the type of their activations
+    if wide_points.size and graph.wide.any():
         device_inputs, chips = take((device_inputs, chip), np.concatenate([np.arange(points), wide_points]))
         device_inputs["model.dtype"] = np.concatenate([inputs["model.dtype"], wide_type(inputs)[wide_points]])
         is_wide = (graph.wide > 0) & (numbers.quantised > 0.0)[device_of]

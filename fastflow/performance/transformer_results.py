@@ -20,7 +20,7 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
 
     kernel_s: all launches of every kernel on the bottleneck stage [s], (kernels,).
     """
-    stacks, pipe, recomputed = prediction.stacks, prediction.pipeline, prediction.bottleneck.recomputed
+    stacks, pipe, recomputed = prediction.stacks, prediction.pipeline, prediction.bottleneck.again
     assert stacks is not None
     assert recomputed is not None
     graph, timing, total = prediction.graph, prediction.timing, prediction.timeline.total
@@ -60,10 +60,7 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "offload_wait_s": stacks.offload,
         "host_B": prediction.footprint.host,
     }
-    tokens_per_parameter = inputs["model.train_tokens_per_parameter"]
-    iterations = (
-        np.where(tokens_per_parameter > 0.0, tokens_per_parameter * active, inputs["model.train_tokens"])
-        / tokens
-    )
+    ratio = inputs["model.train_tokens_per_parameter"]
+    iterations = np.where(ratio > 0.0, ratio * active, inputs["model.train_tokens"]) / tokens
     columns |= {"train_s": iterations * total, "train_energy_J": iterations * prediction.energy * devices}
     return columns

@@ -120,7 +120,7 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
 
 def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
     """Return what may be chosen for a point, of each of CHOSEN; inputs: (1,)."""
-    from fastflow.performance.auto.rank import spaces_of
+    from fastflow.performance.auto.rank import strategy_spaces
     from fastflow.performance.auto.serving import in_order
     from fastflow.performance.auto.transformer import best_layouts
     from fastflow.performance.serving.disaggregated.predict import PREFILL_STRATEGY, is_apart
@@ -138,7 +138,7 @@ def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
         layouts = in_order(inputs)[_STRATEGY][:MOST_LAYOUTS]
         return [(layout, *given[1:]) for layout in layouts.tolist()]
     if not has_layer_runs(inputs):
-        return [(str(strategy), *given[1:]) for strategy in next(spaces_of(inputs))]
+        return [(str(strategy), *given[1:]) for strategy in next(strategy_spaces(inputs))]
     best = best_layouts(inputs).best
     return list(zip(*(best[key][:MOST_LAYOUTS].tolist() for key in CHOSEN), strict=True))
 

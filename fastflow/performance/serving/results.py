@@ -24,7 +24,7 @@ from fastflow.performance.serving.scenario import (
 )
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
-from fastflow.performance.validity import MOST
+from fastflow.performance.validity import MAX_VALUE
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
@@ -145,13 +145,13 @@ def _numbered(answer: PhaseResults, osl: Floats) -> PhaseResults:
     table = np.array(list(floats.values()))
     may_lack = np.array([(name in (*SIMULATED, STATIONARY), name in OF_FURTHER_TOKENS) for name in floats])
     has_none = np.isnan(table) & (may_lack[:, :1] | (may_lack[:, 1:] & (osl <= 1.0)))
-    unsound = (answer.reason == "") & ~((table >= 0.0) & (table <= MOST)) & ~has_none
+    unsound = (answer.reason == "") & ~((table >= 0.0) & (table <= MAX_VALUE)) & ~has_none
     if not unsound.any():
         return answer
     reason = Reasons(answer.reason.size)
     for (name, column), rows in zip(floats.items(), unsound, strict=True):
         for i in reason.without(rows):
-            reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MOST:g}")
+            reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MAX_VALUE:g}")
     wrong = reason.texts()
     columns = {name: np.where(wrong == "", column, np.nan) for name, column in floats.items()}
     return PhaseResults(answer.columns | columns, first_of(answer.reason, wrong))

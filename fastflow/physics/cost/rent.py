@@ -32,6 +32,8 @@ def rent_per_hour(inputs: Inputs) -> Floats:
     """
     rent, chips = inputs[RENT], inputs["chip.name"]
     price: Floats = np.where(rent == AUTO, np.nan, rent)
+    # a generated chip shares only the name with the rented chip
+    # a chip made from budgets alone only shares the name of a rented chip
     if any(key.startswith(_PINNED) for key in inputs):
         for name in np.unique(chips).tolist():
             listed = inputs.get(f"{PRICES}{price_key(name)}{PRICE}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from fastflow.core import units
-from fastflow.performance.sharding_report import OF_STATISTICS, Along, Exchanged, Explained
+from fastflow.performance.sharding_report import STATISTICS_SUFFIX, Along, Exchanged, Explained
 from fastflow.physics.workload.graph import FORWARD, PHASES, UPDATE
 from fastflow.physics.workload.sharding_rules import ROWS
 from fastflow.reporting.terminal.tables import new_sheet
@@ -47,7 +47,7 @@ def _lines(kernel: Explained) -> Iterator[tuple[str, ...]]:
     for one in kernel.along:
         alike.setdefault(one._replace(axis=""), []).append(one.axis)
     update = kernel.phase == PHASES[UPDATE]  # the norm of a gradient is a few bytes
-    rest = [one for one in kernel.exchanges if not (update and one.what.endswith(OF_STATISTICS))]
+    rest = [one for one in kernel.exchanges if not (update and one.what.endswith(STATISTICS_SUFFIX))]
     for layouts, axes in alike.items():
         along = tuple(axes)
         here = [one for one in rest if one.axes == along]

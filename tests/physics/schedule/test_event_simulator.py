@@ -14,8 +14,8 @@ from fastflow.physics.schedule.pipeline import (
     KERNEL,
     PipelinePlan,
     TimedKernels,
-    run_pipelines,
     build_task_graph,
+    run_pipelines,
 )
 from fastflow.physics.schedule.pipeline_order import balance, block_at, in_flight
 from fastflow.physics.schedule.timeline import schedule
