@@ -37,7 +37,7 @@ from fastflow.physics.workload.graph import (
 from fastflow.schema import ALGORITHMS, result_order
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN, TRAIN
 
-_COUNTED = 2.0**53  # floats count every whole number up to here
+_MAX_COUNT = 2.0**53  # floats represent every integer up to here
 _ROUNDING = 1e-9
 
 
@@ -107,7 +107,7 @@ def _chip_columns(prediction: Prediction) -> Columns:
         "placement_asked": prediction.inputs["placement"],
         "devices": prediction.parallelism.strategies.devices,
         "devices_per_package": per_package(prediction.inputs),
-        "compute_flops": _finite(_known_peak(prediction)),
+        "compute_flops": _finite(_device_peak(prediction)),
     }
     return columns | generated_columns(prediction.chip)
 
@@ -162,9 +162,9 @@ def _layer_strategies(prediction: Prediction) -> Texts:
 
 def _as_integers(counts: Floats) -> NDArray[Any]:
     """Return counts as integers, masked where they are not counts: these points have a reason."""
-    known = (counts >= 0.0) & (counts <= _COUNTED)
-    whole = np.where(known, counts, 0.0).astype(np.int64)
-    return whole if known.all() else np.ma.MaskedArray(whole, mask=~known)
+    is_count = (counts >= 0.0) & (counts <= _MAX_COUNT)
+    whole = np.where(is_count, counts, 0.0).astype(np.int64)
+    return whole if is_count.all() else np.ma.MaskedArray(whole, mask=~is_count)
 
 
 def _finite(column: NDArray[Any]) -> NDArray[Any]:
@@ -190,7 +190,7 @@ def _share(part: Floats, whole: Floats) -> Floats:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of infeasible chips, which have a reason
-def _known_peak(prediction: Prediction) -> Floats:
+def _device_peak(prediction: Prediction) -> Floats:
     """Return every chip's peak; NaN where the technology has no rate for the data type."""
     dtype = prediction.inputs["model.dtype"]
     peak = np.full(dtype.size, np.nan)

@@ -43,8 +43,8 @@ TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
 LIBRARIES = ("none", "nccl")
 
 
-def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]:
-    return tuple(fraction(f"chip.{name}.{part}", f"share of the {what} that {part} gets") for part in parts)
+def _shares(name: str, whole: str, parts: Iterable[str]) -> tuple[Column, ...]:
+    return tuple(fraction(f"chip.{name}.{part}", f"share of the {whole} that {part} gets") for part in parts)
 
 
 def _family_columns() -> Iterable[Column]:
@@ -139,9 +139,9 @@ INPUTS: tuple[Column, ...] = (
     positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
     positive("chip.die_area", "m^2", "area of the compute die"),
     positive("chip.tdp", "W", "power budget of the node"),
-    *_breakdown("area", "die area", ("core", "l*", "dram", "intra", "inter")),
-    *_breakdown("power", "node's power", ("core", "l*", "dram", "intra", "inter")),
-    *_breakdown("perimeter", "die's edge", ("dram", "intra", "inter")),
+    *_shares("area", "die area", ("core", "l*", "dram", "intra", "inter")),
+    *_shares("power", "node's power", ("core", "l*", "dram", "intra", "inter")),
+    *_shares("perimeter", "die's edge", ("dram", "intra", "inter")),
     count("chip.mcu.m", "rows of the matrix unit (dimension m)"),
     count("chip.mcu.k", "depth of the matrix unit (dimension k)"),
     count("chip.mcu.n", "columns of the matrix unit (dimension n)"),
@@ -303,8 +303,8 @@ INPUTS: tuple[Column, ...] = (
         "what the backward pass computes again: none (auto), selective, full, or layers a chunk",
     ),
     *(
-        Column(f"parallel.overlap.{name}", "bool", "", f"true: {what}")
-        for name, what in (
+        Column(f"parallel.overlap.{name}", "bool", "", f"true: {meaning}")
+        for name, meaning in (
             ("tensor", "exchanges of tensor parallelism hide behind products"),
             ("context", "keys and values that cp sends on hide behind attention"),
             ("expert", "exchanges of experts hide behind the kernels of another micro-batch"),
@@ -346,8 +346,8 @@ INPUTS: tuple[Column, ...] = (
     Column("tiling.parts", "int", "", "largest number of parts of the inner dimension (split-K)", 1.0, 64.0),
     # --- data types by the roles of tensors
     *(
-        text(f"precision.{role}", f"data type of {what}; operand: that of model.dtype", ROLE_TYPES)
-        for role, what in (
+        text(f"precision.{role}", f"data type of {tensors}; operand: that of model.dtype", ROLE_TYPES)
+        for role, tensors in (
             ("weight", "weights"),
             ("activation", "activations and of their gradients"),
             ("gradient", "weight gradients, held and summed"),

@@ -121,7 +121,7 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
 def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
     """Return what may be chosen for a point, of each of CHOSEN; inputs: (1,)."""
     from fastflow.performance.auto.rank import strategy_spaces
-    from fastflow.performance.auto.serving import in_order
+    from fastflow.performance.auto.serving import best_servers
     from fastflow.performance.auto.transformer import best_layouts
     from fastflow.performance.serving.disaggregated.predict import PREFILL_STRATEGY, is_apart
     from fastflow.physics.workload import has_layer_runs
@@ -135,7 +135,7 @@ def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
     if given[0] != AUTO:
         return [given]
     if serves(inputs):
-        layouts = in_order(inputs)[_STRATEGY][:MOST_LAYOUTS]
+        layouts = best_servers(inputs)[_STRATEGY][:MOST_LAYOUTS]
         return [(layout, *given[1:]) for layout in layouts.tolist()]
     if not has_layer_runs(inputs):
         return [(str(strategy), *given[1:]) for strategy in next(strategy_spaces(inputs))]

@@ -68,12 +68,12 @@ def _best(inputs: Inputs, rehearsed: bool) -> dict[str, str | int]:
 
 def _all_layouts(inputs: Inputs) -> list[dict[str, str | int]]:
     """Return the layouts of a point, (1,): the inputs of each."""
-    return (
-        all_splits(inputs) if is_apart(inputs)[0] else [{STRATEGY: server} for server in all_servers(inputs)]
-    )
+    if is_apart(inputs)[0]:
+        return all_splits(inputs)
+    return [{STRATEGY: server} for server in all_servers(inputs)]
 
 
-def best_layouts(inputs: Inputs) -> Columns:
+def best_servers(inputs: Inputs) -> Columns:
     """Return the layouts of one point, (1,), the best first: inputs of each, (layouts,)."""
     return ranked(inputs)[0]
 
@@ -121,24 +121,24 @@ def all_splits(inputs: Inputs) -> list[dict[str, str | int]]:
     def servers_on(count: int) -> list[str]:
         return all_servers(dict(inputs) | {DEVICES: np.array([count])})
 
+    def split_of(server: str, prefill_devices: int, prefill_server: str) -> dict[str, str | int]:
+        return {STRATEGY: server, PREFILL_DEVICES: prefill_devices, PREFILL_STRATEGY: prefill_server}
+
     splits: list[dict[str, str | int]] = []
     for num_prefill in [prefill_devices] if prefill_devices else range(1, devices):
-        decode_servers = (
-            servers_on(max(devices - num_prefill, 1)) if decode_strategy == AUTO else [decode_strategy]
-        )
+        num_decode = max(devices - num_prefill, 1)
+        decode_servers = servers_on(num_decode) if decode_strategy == AUTO else [decode_strategy]
         prefill_servers = servers_on(num_prefill) if prefill_strategy == AUTO else [prefill_strategy]
         for server in decode_servers:
             for prefill_server in prefill_servers:
                 if prefill_server != SAME or num_prefill % parse(same_server(server)).devices == 0:
-                    splits.append(
-                        {STRATEGY: server, PREFILL_DEVICES: num_prefill, PREFILL_STRATEGY: prefill_server}
-                    )
+                    splits.append(split_of(server, num_prefill, prefill_server))
     decode_strategy = "TP-1" if decode_strategy == AUTO else decode_strategy
-    return splits or [{STRATEGY: decode_strategy, PREFILL_DEVICES: prefill_devices, PREFILL_STRATEGY: SAME}]
+    return splits or [split_of(decode_strategy, prefill_devices, SAME)]
 
 
 def scores(columns: Columns, reason: np.ndarray, short: np.ndarray, overload: np.ndarray) -> np.ndarray:
-    """Return the scores of layouts: tokens a second, with penalties for missed limits, overload and no result."""
+    """Return the scores of layouts: tokens a second, less penalties for missed limits and overload."""
     empty = np.full(reason.size, np.nan)
     rate = columns.get("tokens_per_s", columns.get("prefill_tokens_per_s", empty))
     rate = np.where(np.isfinite(rate), rate, columns.get("prefill_tokens_per_s", empty))
