@@ -69,7 +69,7 @@ class ValidatedPoints(NamedTuple):
 
 
 def generate_chips(inputs: Inputs) -> tuple[Chip, Texts]:
-    """Generate every point's chip (4.2 to 4.4), and say why it cannot be used (or ""); (points,)."""
+    """Generate every point's chip (4.2 to 4.4), with the reason why it is infeasible (or ""); (points,)."""
     return compute_unique(generate_chip, inputs, *HARDWARE, shown=True, kept=True)
 
 
@@ -107,7 +107,7 @@ def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -
 
 
 def _read_strategies(inputs: Inputs) -> tuple[Parallelism, Texts]:
-    """Read strategies and their layouts, and say why one does not suit its system or its model (3.3)."""
+    """Return strategies and their layouts, and why a strategy does not suit its system or model (3.3)."""
     strategies, printed = parse_column(inputs["parallel.strategy"], ~inputs["parallel.expert_tensor"])
     wrong_strategy = invalid_strategy(strategies, printed, inputs["system.devices"], count_layers(inputs))
     layouts, invalid_layout = lay_out(inputs, strategies)

@@ -39,7 +39,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     levels and the same workload. refused: why earlier calls refused a point, or "". Raises KeyError for a
     missing key.
     """
-    # 1. Generate the chip (4.2 to 4.4); strategies are read too, and points with invalid ones dropped
+    # 1. Generate the chip (4.2 to 4.4); strategies are parsed too, and invalid points dropped
     chips, faults = admission.generate_chips(inputs)
     validated = admission.validate_points(inputs, chips, faults, refused)
     points, (strategies, layouts, _) = validated.timed, validated.timed.parallelism

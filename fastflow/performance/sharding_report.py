@@ -180,7 +180,7 @@ def _operands(cuts: tuple[str, ...], kernel: KernelSignature) -> tuple[tuple[str
 
 
 def _format_layouts(cuts: tuple[str, ...], form: Form, layouts: tuple[str, ...]) -> str:
-    """Write layouts along an axis, equal ones once, with the dimension's name where the network has one.
+    """Write the distinct layouts along an axis, with the dimension's name where the network has one.
 
     A split of a whole side is a split of its first dimension, the outermost.
     """

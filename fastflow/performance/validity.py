@@ -25,7 +25,7 @@ from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import Graph, model_flop, most_by_point
 
-MAX_LAUNCHES = 2.0**62  # what int64 counts
+MAX_LAUNCHES = 2.0**62  # within int64
 MAX_TASKS = 4_000_000  # kernels times micro-batches of a schedule that is simulated: about 2 GB
 MAX_BLOCKS = 100_000_000  # of a schedule in blocks: about 1 GB
 MAX_PARTITIONS = 10_000_000  # layers times pipeline stages: work of the partitioner
@@ -54,7 +54,7 @@ def refuse(rows: Ints, reason: Texts) -> None:
 def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[Inputs], Predicted]:
     """Predict points with a function, and repeat without the points that it refuses.
 
-    Only extreme inputs are refused: ordinary ones are predicted once.
+    Only extreme inputs are refused: ordinary inputs are predicted once.
     """
 
     @wraps(predict)

@@ -204,7 +204,7 @@ INPUTS: tuple[Column, ...] = (
     count(
         "chip.memory.l*.partitions", "parts of an instance, each of which holds what its own bundles read"
     )._replace(absent="1"),
-    # --- what a chip pins: generated quantities that are known
+    # --- pinned quantities of a chip: known values in place of generated ones
     *(
         column._replace(absent="no limit" if column.name.endswith("boost_W") else "it is generated")
         for column in (

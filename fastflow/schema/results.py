@@ -288,9 +288,9 @@ SHARED_WITH_SERVED = (
     "feasible", "reason", NO_EFFECT.name, ASSUMPTIONS.name,
     *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name, MILLION.name,
 )  # fmt: skip
-"""Columns of other points that those which serve have too."""
+"""Result columns that points that serve share with other points."""
 
-# of a search's history and of its ranking, beside the columns above
+# of a search's history and ranking, in addition to the columns above
 SEARCH: tuple[Column, ...] = (
     Column("rank", "int", "", "rank among the competing candidates, from 1"),
     Column("design", "int", "", "number of the design in the order of scoring"),

@@ -82,8 +82,8 @@ class ClassErrors(NamedTuple):
 def typical_columns(inputs: Inputs, stock: Bools) -> Columns:
     """Return the errors of points' classes, (points,) each: `schema.results.TYPICAL`, and of servers more.
 
-    inputs: of points that share a call of the model. stock: whether a point's chip is an unchanged one of the
-    library.
+    inputs: of points that share a call of the model. stock: whether a point's chip is an unchanged chip of
+    the library.
     """
     points, inverse = describe(inputs, stock)
     if len(points) == 1:

@@ -89,7 +89,7 @@ def _without_comments(lines: Iterable[str]) -> Iterator[str]:
 def find(work: str, kind: str, dtype: str, chip: ChipStanding) -> tuple[Key, Errors] | None:
     """Return the finest class of some work on a chip, and its errors; None where there is none.
 
-    A class of a data type is finer than one of all types on the same chip.
+    A class of a data type is finer than the class of all types on the same chip.
     """
     for standing, chip_key in chip.classes():
         for class_dtype in dict.fromkeys((dtype, "")):

@@ -51,11 +51,11 @@ class _Scores(NamedTuple):
 class _Space(NamedTuple):
     """The search space of a point.
 
-    A combination is a row of indices into the strategies, one for each part.
+    A combination is a row of indices into the strategies, an index for each part.
     """
 
     inputs: Inputs  # of the point, (1,)
-    strategies: list[str]  # without equivalent ones
+    strategies: list[str]  # without duplicates
     stages: Ints  # of each
     uniform: _Scores  # of each strategy, for all layers
     parts: Sequence[str]  # kinds of layer (their inputs), or names of layers, in the model's order
@@ -264,7 +264,7 @@ def _predict_best(space: _Space) -> tuple[Ints, _Scores]:
 
 
 def _best_combination(combinations: Ints, results: _Scores, base: int) -> int:
-    """Return the best combination; of several equal ones, that with the fewest changes of strategy."""
+    """Return the best combination; of several equal combinations, that with fewest changes of strategy."""
     time = np.where(results.fits | ~results.fits.any(), results.time, np.inf)
     same = np.flatnonzero(time <= time.min() * (1.0 + _ROUNDING))
     num_changes = (combinations[same] != combinations[same, base][:, None]).sum(axis=1)

@@ -69,7 +69,7 @@ def least_needed(prediction: Prediction, rows: Ints) -> str:
 
 
 def fits(inputs: Inputs) -> bool:
-    """Say whether a point has a strategy that has a time, and enough memory; inputs: of one point, (1,)."""
+    """Say whether a point has a strategy with a time that fits its memory; inputs: of one point, (1,)."""
     if has_layer_runs(inputs):
         return layouts_fit(inputs)
     (space,) = strategy_spaces(inputs)
@@ -120,7 +120,7 @@ def _ranked_rows(prediction: Prediction, point: Ints) -> Ints:
 
 
 def scores(prediction: Prediction) -> tuple[Floats, Bools]:
-    """Return the time of every point, infinite where it has none [s], and whether it fits its memory."""
+    """Return the time of every point, infinite without a time [s], and whether it fits its memory."""
     points = prediction.reason.size
     time = np.full(points, np.inf)
     time[prediction.timed] = prediction.timeline.total

@@ -79,7 +79,7 @@ def best_layouts(inputs: Inputs) -> Search:
 
 
 def fits(inputs: Inputs) -> bool:
-    """Say whether a point has a layout that has a time, and enough memory; inputs: of one point, (1,)."""
+    """Say whether a point has a layout with a time that fits its memory; inputs: of one point, (1,)."""
     reason, _, memory, capacity = _bounds(inputs, every_layout(inputs))
     return bool(((reason == "") & (memory <= capacity)).any())
 

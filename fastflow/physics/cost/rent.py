@@ -43,7 +43,7 @@ def rent_per_hour(inputs: Inputs) -> Floats:
 
 
 def invalid_rent(inputs: Inputs) -> Texts:
-    """Say why the devices of a point have no rent; "" where they have one or are bought, (points,)."""
+    """Return why the rent of a point is unknown; "" where it is known or devices are bought, (points,)."""
     points = inputs["chip.name"].size
     reason = Reasons(points)
     if is_rented(inputs):

@@ -42,7 +42,7 @@ class Segments(NamedTuple):
 class _Queues(NamedTuple):
     """Workspace of a simulation: the ready tasks of each resource, and its running background tasks.
 
-    Queue 2 r holds the tasks that are ready for resource r, queue 2 r + 1 the background ones: binary
+    Queue 2 r holds the tasks that are ready for resource r, queue 2 r + 1 its background tasks: binary
     heaps of task numbers, each from heap[heap_offset[q]] on.
     """
 
@@ -85,7 +85,7 @@ def _pop(heap: Ints, base: int, size: int) -> int:
 
 @kernel
 def _push_end(ends: Floats, running: Ints, size: int, end: float, task: int) -> None:
-    """Add a task to the heap of running ones, soonest end first."""
+    """Add a task to the heap of running tasks, soonest end first."""
     index = size
     while index > 0 and ends[(index - 1) >> 1] > end:
         parent = (index - 1) >> 1
@@ -232,7 +232,7 @@ def simulate_once(
     """Simulate a task graph once, and write when every task starts and ends.
 
     duration [s], waits, start and end [s]: (tasks,); ends, running: workspace for the heap
-    of running tasks, paused ones included, (2 tasks,). Returns the number of segments.
+    of running and paused tasks, (2 tasks,). Returns the number of segments.
     """
     resource, background = tasks.resource, tasks.background
     offset, successors = tasks.offset, tasks.successors

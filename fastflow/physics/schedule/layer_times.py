@@ -1,11 +1,11 @@
-"""Time of a layer on its device, forward and backward, in graphs where a layer stands for several equal ones.
+"""Times of a layer on its device, forward and backward, in graphs with runs of equal layers.
 
 A layer is a walk through its rows: a kernel starts when the kernel before it is done, and the exchanges that
 it waits for are. The exchanges of a layer are done before the next layer begins.
 
 Exchanges of tensor and context parallelism overlap with a product where that is enabled: a reduce-scatter
 with the product that makes its input, an all-gather with the product that reads its result, both in as many
-parts as there are devices, of which the first has nothing to overlap with (Wang et al., ASPLOS 2023,
+parts as there are devices, of which the first cannot overlap (Wang et al., ASPLOS 2023,
 doi:10.1145/3567955.3567959). The exchanges of experts overlap with another micro-batch's kernels of
 the same layer. Gathers of weights (ZeRO-3) overlap with the layer before, and so do sums of gradients of
 every micro-batch, one after the other on the same network (PyTorch's FSDP).
@@ -96,7 +96,7 @@ def _exposed_in_parts(product: float, exchanged: float, ranks: int, taken: float
 
 @lean_kernel
 def _hide_behind_products(kind: Ints, rows: _Rows, hidden: int, waits: Waits, taken: float) -> None:
-    """Reduce the waits of the rows of a layer by what overlaps with a product, which has fewer bundles then.
+    """Reduce the waits of the rows of a layer that overlap with a product, which has fewer bundles then.
 
     kind: of kernels. hidden: TENSOR, whose product has fewer bundles in all its parts, or CONTEXT, whose
     product has fewer while a part of the exchange runs.

@@ -5,9 +5,9 @@ its kernels, and a port to the network of each level, which its collectives and 
 device works through its blocks, the forward or the backward pass of one micro-batch, in an order of
 `pipeline_order`.
 
-With one slot, kernels run in the order of blocks and rows. With more, a row waits for what it reads: for
+With one slot, kernels run in the order of blocks and rows. With more, a row waits for its inputs: for
 the row before it in its block (after several rows whose result the update alone reads, for the row
-before these), for collectives, and for what its block receives; and blocks start in order: the first row of a
+before these), for collectives, and for messages to its block; and blocks start in order: the first row of a
 block after the first row of the block before.
 """
 
@@ -364,7 +364,7 @@ def build_task_graph(kernels: TimedKernels, plan: PipelinePlan, point: int) -> t
 
 @kernel
 def run_pipelines(kernels: TimedKernels, plan: PipelinePlan, points: Ints, out: Floats) -> None:
-    """Simulate the given points and write their phases; out [s]: (5, all points).
+    """Simulate some points and write their phases; out [s]: (5, all points).
 
     Rows: forward, backward and update, exposed communication, and bubble, as `timeline.Timeline` says.
     """

@@ -19,7 +19,7 @@ from fastflow.physics.workload.graph import BACKWARD, FORWARD
 
 GPIPE, ONE_F_ONE_B = 0, 1
 INTERLEAVED, ZERO_BUBBLE = 2, 3
-"""Orders of blocks of chunks, see `block_order`; the functions here have one chunk a stage."""
+"""Orders of blocks of chunks, see `stage_order`; the functions here have one chunk a stage."""
 
 
 @kernel

@@ -1,6 +1,6 @@
 """The schedule of a pipeline in blocks: one micro-batch through one chunk of a stage, forward or backward.
 
-The orders are those of `block_order`: which block a stage does next does not depend on times. So no event
+The orders are those of `stage_order`: which block a stage does next does not depend on times. So no event
 queue is needed: stages take turns, and each runs blocks until the predecessor of its next block has not run.
 Once a round of micro-batches takes as long as the round before, in every block, so do all later rounds: those
 are counted, not simulated.
@@ -277,7 +277,7 @@ def _reduce_end(blocks: Blocks, plan: BlockPlan, point: int, group: int, workspa
     stages, steps = workspace.start.shape[1:]
     until, taken = 0.0, plan.taken[point]
     for stage in range(stages):
-        # when the stage's sums so far are done, and how long they move; the last chunk's come first
+        # when the stage's sums so far are done, and how long they move; from the last chunk on
         link, moved = 0.0, 0.0
         for chunk in range(plan.chunks[point] - 1, -1, -1):
             block = chunk * stages + stage
@@ -290,7 +290,7 @@ def _reduce_end(blocks: Blocks, plan: BlockPlan, point: int, group: int, workspa
             else:
                 lasts = workspace.times[BACKWARD, WORK, block]
                 done = workspace.start[BACKWARD, stage, steps - 1 - chunk * group] + lasts
-            # the buckets move back to back from the first one on, or the last bucket is the last that is
+            # the buckets move back to back from the first on, or the last bucket is the last that is
             # ready; buckets that move before another is ready delay it
             first = done - lasts + lasts / blocks.layers[row] + taken * moved
             bucket_s = blocks.reduce_s[row] / blocks.layers[row]
