@@ -256,14 +256,7 @@ def _add_update_edges(rows: Ints, barrier: int, stages: int, edges: Ints, num_ed
 
 @kernel
 def _add_all_edges(
-    rows: Ints,
-    blocks: Ints,
-    base: Ints,
-    last_stage: int,
-    order: int,
-    slots: int,
-    barrier: int,
-    edges: Ints,
+    rows: Ints, blocks: Ints, base: Ints, last_stage: int, order: int, slots: int, barrier: int, edges: Ints
 ) -> int:
     """Add the edges of all tasks of a point; returns the number of edges."""
     _, stages, microbatches = base.shape

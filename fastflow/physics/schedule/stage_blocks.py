@@ -196,12 +196,7 @@ def _run_stages(workspace: _Workspace, group: int, taken: float) -> None:
     until the step itself runs. done: forward steps, backward steps, chunks begun, (3, stages). now:
     when a stage's last block is done, has been sent, and its wires are free, (4, stages).
     """
-    times, weight_s, gathered, chunk = (
-        workspace.times,
-        workspace.weight_s,
-        workspace.gathered,
-        workspace.chunk,
-    )
+    times, weight_s, gathered = workspace.times, workspace.weight_s, workspace.gathered
     start, end, done, now = workspace.start, workspace.end, workspace.done, workspace.now
     chunk, max_in_flight = workspace.chunk, workspace.max_in_flight
     _, stages, steps = start.shape
@@ -215,12 +210,8 @@ def _run_stages(workspace: _Workspace, group: int, taken: float) -> None:
             forward, backward, begun = done[0, stage], done[1, stage], done[2, stage]
             if backward == steps:
                 continue
-            free, sent, down_wire, up_wire = (
-                now[0, stage],
-                now[1, stage],
-                now[2, stage],
-                now[3, stage],
-            )
+            free, sent = now[0, stage], now[1, stage]
+            down_wire, up_wire = now[2, stage], now[3, stage]
             while backward < steps:
                 if forward < steps and forward - backward < max_in_flight[stage]:
                     begin, chunk_index = start[FORWARD, stage, forward], chunk[forward]

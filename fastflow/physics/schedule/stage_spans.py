@@ -66,10 +66,8 @@ def _spans(blocks: Blocks, plan: BlockPlan, point: int) -> tuple[Floats, Floats,
                         last = workspace.gathered[(chunks - 1) * stages + stage]
                         lasts = forward_end(start, lasts, last, plan.taken[point]) - start
                 elif step + stage < steps:
-                    start = (
-                        workspace.start[BACKWARD, stage, step + stage]
-                        + workspace.times[BACKWARD, WORK, block]
-                    )
+                    start = workspace.start[BACKWARD, stage, step + stage]
+                    start += workspace.times[BACKWARD, WORK, block]
                     start, lasts = start + workspace.times[BACKWARD, SEND, block], weight_s
                 else:
                     start, lasts = workspace.end[stage] - (steps - step) * weight_s, weight_s
