@@ -377,10 +377,6 @@ def run_pipelines(kernels: TimedKernels, plan: PipelinePlan, points: Ints, out: 
             elif labels.kind[task] == BARRIER:
                 update = start[0, task]
         forward = min(forward, update)
-        out[0, point], out[1, point], out[2, point] = (
-            forward,
-            update - forward,
-            total - update,
-        )
+        out[0, point], out[1, point], out[2, point] = forward, update - forward, total - update
         # with several slots, fewer waits can make a list schedule longer (Graham, 1969)
         out[3, point], out[4, point] = max(total - without_comm, 0.0), max(without_comm - busiest, 0.0)

@@ -69,10 +69,7 @@ def balance(layer_s: Floats, stages: int) -> Ints:
             # a later boundary lengthens the stages before and shortens this one; the best moves with the end
             while cut + 1 < end and previous[cut] < sums[end] - sums[cut]:
                 cut += 1
-            cuts[stage, end], longest[end] = (
-                cut,
-                max(previous[cut], sums[end] - sums[cut]),
-            )
+            cuts[stage, end], longest[end] = cut, max(previous[cut], sums[end] - sums[cut])
             if cut > stage and max(previous[cut - 1], sums[end] - sums[cut - 1]) <= longest[end]:
                 cuts[stage, end] = cut - 1
                 longest[end] = max(previous[cut - 1], sums[end] - sums[cut - 1])

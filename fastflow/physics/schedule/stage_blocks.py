@@ -251,12 +251,7 @@ def _run_stages(workspace: _Workspace, group: int, taken: float) -> None:
                         free = sent = sent + weight_s[stage]
                     backward += 1
             done[0, stage], done[1, stage], done[2, stage] = forward, backward, begun
-            now[0, stage], now[1, stage], now[2, stage], now[3, stage] = (
-                free,
-                sent,
-                down_wire,
-                up_wire,
-            )
+            now[0, stage], now[1, stage], now[2, stage], now[3, stage] = free, sent, down_wire, up_wire
             unfinished -= backward == steps
     for stage in range(stages):
         end[stage] = max(now[0, stage], now[1, stage]) + min(stage, steps) * weight_s[stage]

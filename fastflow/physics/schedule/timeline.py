@@ -103,9 +103,5 @@ def _walk(
         total = max(now, free[0] + queue[0], free[1] + queue[1])
         update = update if update >= 0.0 else total
         forward = forward if forward >= 0.0 else update
-        out[FORWARD, p], out[BACKWARD, p], out[UPDATE, p] = (
-            forward,
-            update - forward,
-            total - update,
-        )
+        out[FORWARD, p], out[BACKWARD, p], out[UPDATE, p] = forward, update - forward, total - update
         out[3, p], out[4, p] = total - busy, 0.0
