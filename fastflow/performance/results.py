@@ -208,8 +208,8 @@ def _device_peak(prediction: Prediction) -> Floats:
     )[inverse]
     rows = np.flatnonzero(is_known & has_no_time)
     if rows.size:
-        safe = np.where(is_known, dtype, dtype[rows[0]])
-        peak[rows] = peak_flops(prediction.inputs, prediction.chip, safe)[rows]
+        known_dtype = np.where(is_known, dtype, dtype[rows[0]])
+        peak[rows] = peak_flops(prediction.inputs, prediction.chip, known_dtype)[rows]
     return peak
 
 
@@ -302,10 +302,10 @@ def _longest(offset: Ints, m: Ints, time: Floats) -> Ints:
     """
     longest = offset[:-1].copy()
     for p in range(longest.size):
-        most = 0.0
+        longest_s = 0.0
         for row in range(offset[p], offset[p + 1]):
-            if m[row] > 0 and time[row] > most:
-                longest[p], most = row, time[row]
+            if m[row] > 0 and time[row] > longest_s:
+                longest[p], longest_s = row, time[row]
     return longest
 
 

@@ -64,9 +64,9 @@ def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[
             try:
                 return predict(inputs, refused)
             except RefusedError as error:
-                more = np.full(refused.size, "", dtype=error.reason.dtype)
-                more[error.rows] = error.reason
-                refused = first_of(refused, more)
+                new_reasons = np.full(refused.size, "", dtype=error.reason.dtype)
+                new_reasons[error.rows] = error.reason
+                refused = first_of(refused, new_reasons)
 
     return predicted
 
@@ -80,20 +80,20 @@ def too_large_to_schedule(inputs: Inputs, graph: Graph, strategies: Strategies, 
     launches = most_by_point(graph, graph.repeat.astype(np.float64)) * microbatches
     layers = most_by_point(graph, graph.layer.astype(np.float64)) + 1.0
     if has_layer_runs(inputs):
-        scheduled, most_scheduled = "blocks of a micro-batch and a virtual stage", MAX_BLOCKS
+        scheduled, scheduled_limit = "blocks of a micro-batch and a virtual stage", MAX_BLOCKS
         tasks = 2.0 * strategies.chunks * stages * microbatches
     else:
-        scheduled, most_scheduled = "kernels over all micro-batches to schedule", MAX_TASKS
+        scheduled, scheduled_limit = "kernels over all micro-batches to schedule", MAX_TASKS
         simulated = (stages > 1) | (microbatches > 1) | (inputs["parallel.concurrent_kernels"] > 1)
         tasks = np.where(simulated, 1.0 * np.diff(graph.offset) * microbatches, 0.0)
     reason = Reasons(stages.size)
-    for quantity, amount, most in (
+    for quantity, amount, limit in (
         ("launches of one kernel", launches, MAX_LAUNCHES),
-        (scheduled, tasks, most_scheduled),
+        (scheduled, tasks, scheduled_limit),
         ("layers times pipeline stages", layers * stages, MAX_PARTITIONS),
     ):
-        for i in reason.without(amount > most):
-            reason.add(i, f"asks for {amount[i]:.3g} {quantity}, more than {most:.3g}")
+        for i in reason.without(amount > limit):
+            reason.add(i, f"asks for {amount[i]:.3g} {quantity}, more than {limit:.3g}")
     return reason.texts()
 
 

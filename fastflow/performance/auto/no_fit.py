@@ -57,7 +57,8 @@ def with_devices(inputs: Inputs, text: str, fits: Callable[[Inputs], bool]) -> s
 def _larger_counts(devices: int, package: int) -> Iterator[int]:
     """Yield larger numbers of devices: parts of a package, 2**n packages, 3 * 2**n packages."""
     parts = (2**power for power in range(package.bit_length()) if 2**power < package)
-    wholes = (package * 2**power * half // 2 for power in range(17) for half in (2, 3) if power or half == 2)
-    larger = (count for counts in (parts, wholes) for count in counts if devices < count <= MAX_DEVICES)
+    factors = (2**power * halves for power in range(17) for halves in (2, 3) if power or halves == 2)
+    packages = (package * factor // 2 for factor in factors)
+    larger = (count for counts in (parts, packages) for count in counts if devices < count <= MAX_DEVICES)
     for _, count in zip(range(MAX_COUNTS), larger, strict=False):
         yield count

@@ -225,17 +225,19 @@ def _viterbi(space: _Space) -> Iterator[tuple[Ints, Floats, Bools]]:
             times = time[:, None] + step_time[prefixes[:, -1]]
             memories = used[:, None] + step_memory[prefixes[:, -1]]
             is_last = prefixes.shape[1] == len(memory)
-            most = MAX_COMBINATIONS if is_last else KEPT
-            rows, ends = _keep_prefixes(times, memories, memories <= limit, most, is_last)
+            max_kept = MAX_COMBINATIONS if is_last else KEPT
+            rows, ends = _keep_prefixes(times, memories, memories <= limit, max_kept, is_last)
             prefixes = np.column_stack([prefixes[rows], ends])
             time, used = times[rows, ends], memories[rows, ends]
         yield cuts[prefixes], time, used <= spare[0][0]
 
 
-def _keep_prefixes(times: Floats, memory: Floats, fits: Bools, most: int, is_last: bool) -> tuple[Ints, Ints]:
+def _keep_prefixes(
+    times: Floats, memory: Floats, fits: Bools, max_kept: int, is_last: bool
+) -> tuple[Ints, Ints]:
     """Return the prefixes that are kept, and their last strategies; all of shape (prefixes, strategies)."""
     if is_last:
-        order = np.lexsort((times.ravel(), ~fits.ravel()))[:most]
+        order = np.lexsort((times.ravel(), ~fits.ravel()))[:max_kept]
         rows, ends = np.unravel_index(order, times.shape)
     else:
         by_time = np.lexsort((memory, times), axis=0)
@@ -243,7 +245,7 @@ def _keep_prefixes(times: Floats, memory: Floats, fits: Bools, most: int, is_las
         beaten = np.zeros(times.shape, dtype=np.bool_)
         beaten[1:] = sorted_memory[1:] >= np.minimum.accumulate(sorted_memory)[:-1]
         rank = 2 * ~np.take_along_axis(fits, by_time, axis=0) + beaten
-        order = np.argsort(rank, axis=0, kind="stable")[:most]
+        order = np.argsort(rank, axis=0, kind="stable")[:max_kept]
         rows = np.take_along_axis(by_time, order, axis=0).ravel()
         ends = np.broadcast_to(np.arange(times.shape[1]), order.shape).ravel()
     timed = np.isfinite(times[rows, ends])

@@ -174,12 +174,12 @@ def _write_gather_times(
     gathered[:] = 0.0
     if is_gathered:
         for stage in range(stages):
-            stage_gathered, until = gathered[stage::stages], 0.0
+            stage_gathered, gather_end = gathered[stage::stages], 0.0
             for chunk in range(stage_gathered.size):
-                until += blocks.gather_s[begin + chunk * stages + stage]
-                stage_gathered[chunk] = until
+                gather_end += blocks.gather_s[begin + chunk * stages + stage]
+                stage_gathered[chunk] = gather_end
             if not plan.overlaps_gathers[point]:
-                stage_gathered[:] = until
+                stage_gathered[:] = gather_end
 
 
 @lean_kernel
@@ -261,30 +261,30 @@ def _run_stages(workspace: _Workspace, group: int, taken: float) -> None:
 def _reduce_end(blocks: Blocks, plan: BlockPlan, point: int, group: int, workspace: _Workspace) -> float:
     """Return when the gradients of all stages are summed [s]."""
     stages, steps = workspace.start.shape[1:]
-    until, taken = 0.0, plan.taken[point]
+    reduce_end, taken = 0.0, plan.taken[point]
     for stage in range(stages):
         # when the stage's sums so far are done, and how long they move; from the last chunk on
-        link, moved = 0.0, 0.0
+        sums_end, moved = 0.0, 0.0
         for chunk in range(plan.chunks[point] - 1, -1, -1):
             block = chunk * stages + stage
             row = blocks.offset[point] + block
             if not plan.overlaps_gradients[point]:
-                link = max(link, workspace.end[stage]) + blocks.reduce_s[row] + blocks.tail_s[row]
+                sums_end = max(sums_end, workspace.end[stage]) + blocks.reduce_s[row] + blocks.tail_s[row]
                 continue
             if workspace.weight_s[stage] > 0.0:
-                lasts, done = workspace.weight_s[stage], workspace.end[stage]
+                duration, done = workspace.weight_s[stage], workspace.end[stage]
             else:
-                lasts = workspace.times[BACKWARD, WORK, block]
-                done = workspace.start[BACKWARD, stage, steps - 1 - chunk * group] + lasts
+                duration = workspace.times[BACKWARD, WORK, block]
+                done = workspace.start[BACKWARD, stage, steps - 1 - chunk * group] + duration
             # the buckets move back to back from the first on, or the last bucket is the last that is
             # ready; buckets that move before another is ready delay it
-            first = done - lasts + lasts / blocks.layers[row] + taken * moved
+            first = done - duration + duration / blocks.layers[row] + taken * moved
             bucket_s = blocks.reduce_s[row] / blocks.layers[row]
             done += taken * (moved + blocks.reduce_s[row] - bucket_s)
-            link = max(max(link, first) + blocks.reduce_s[row], done + bucket_s) + blocks.tail_s[row]
+            sums_end = max(max(sums_end, first) + blocks.reduce_s[row], done + bucket_s) + blocks.tail_s[row]
             moved += blocks.reduce_s[row] + blocks.tail_s[row]
-        until = max(until, workspace.end[stage] + taken * moved, link)
-    return until
+        reduce_end = max(reduce_end, workspace.end[stage] + taken * moved, sums_end)
+    return reduce_end
 
 
 @kernel
@@ -350,13 +350,13 @@ def _run_microbatches(
 @kernel
 def _busiest(blocks: Blocks, plan: BlockPlan, point: int) -> float:
     """Return the time of the blocks of the stage that has the most work [s]."""
-    most, stages = 0.0, plan.stages[point]
+    busiest, stages = 0.0, plan.stages[point]
     for stage in range(stages):
         busy = 0.0
         for row in range(blocks.offset[point] + stage, blocks.offset[point + 1], stages):
             busy += blocks.forward_s[row] + blocks.input_s[row] + blocks.weight_s[row]
-        most = max(most, busy * plan.microbatches[point])
-    return most
+        busiest = max(busiest, busy * plan.microbatches[point])
+    return busiest
 
 
 @kernel

@@ -61,17 +61,17 @@ def _spans(blocks: Blocks, plan: BlockPlan, point: int) -> tuple[Floats, Floats,
                     microbatch = microbatches - 1 - microbatch if order == GPIPE else microbatch
                 block = chunk * stages + stage
                 if kind != WEIGHT:
-                    start, lasts = workspace.start[kind, stage, step], workspace.times[kind, WORK, block]
+                    start, duration = workspace.start[kind, stage, step], workspace.times[kind, WORK, block]
                     if kind == FORWARD:
                         last = workspace.gathered[(chunks - 1) * stages + stage]
-                        lasts = forward_end(start, lasts, last, plan.taken[point]) - start
+                        duration = forward_end(start, duration, last, plan.taken[point]) - start
                 elif step + stage < steps:
                     start = workspace.start[BACKWARD, stage, step + stage]
                     start += workspace.times[BACKWARD, WORK, block]
-                    start, lasts = start + workspace.times[BACKWARD, SEND, block], weight_s
+                    start, duration = start + workspace.times[BACKWARD, SEND, block], weight_s
                 else:
-                    start, lasts = workspace.end[stage] - (steps - step) * weight_s, weight_s
-                times[0, count], times[1, count] = start, start + lasts
+                    start, duration = workspace.end[stage] - (steps - step) * weight_s, weight_s
+                times[0, count], times[1, count] = start, start + duration
                 numbers[0, count], numbers[1, count], numbers[2, count] = kind, block, microbatch
                 count += 1
     return times[0, :count], times[1, :count], numbers[0, :count], numbers[1, :count], numbers[2, :count]
