@@ -64,20 +64,20 @@ class _Space(NamedTuple):
 
     def columns(self, combinations: Ints) -> Columns:
         """Return the inputs of combinations; a part with the strategy of the base part needs none."""
-        cuts = np.array([str(parse(name)._replace(lp=1)) for name in self.strategies])
+        layer_strategies = np.array([str(parse(name)._replace(lp=1)) for name in self.strategies])
         strategy = combinations[:, self.base]
         columns: Columns = {STRATEGY: np.array(self.strategies)[strategy]}
         columns[PER_LAYER] = np.zeros(strategy.size, dtype=np.bool_)
         if self.parts[self.base] in KEYS:
-            for key, cut in zip(self.parts, combinations.T, strict=True):
-                columns[key] = np.where(cut == strategy, SAME, cuts[cut])
+            for key, choice in zip(self.parts, combinations.T, strict=True):
+                columns[key] = np.where(choice == strategy, SAME, layer_strategies[choice])
             return columns
         fixed = _fixed_layers(self.inputs)
         texts = [
             ", ".join(
-                f"{name}: {cut}"
-                for name, cut in (*fixed.items(), *zip(self.parts, cuts[row], strict=True))
-                if name in fixed or cut != cuts[row[self.base]]
+                f"{name}: {choice}"
+                for name, choice in (*fixed.items(), *zip(self.parts, layer_strategies[row], strict=True))
+                if name in fixed or choice != layer_strategies[row[self.base]]
             )
             for row in combinations
         ]
@@ -95,8 +95,8 @@ class _Space(NamedTuple):
 
 def _fixed_layers(inputs: Inputs) -> Mapping[str, str]:
     """Return the strategies of layers that the user has fixed for a point, by name."""
-    cuts = parse_layers(str(inputs[LAYERS][0])) if LAYERS in inputs else {}
-    return {name: str(cut) for name, cut in cuts.items()}
+    layer_strategies = parse_layers(str(inputs[LAYERS][0])) if LAYERS in inputs else {}
+    return {name: str(layer_strategy) for name, layer_strategy in layer_strategies.items()}
 
 
 def choose(inputs: Inputs) -> dict[str, str]:
@@ -183,21 +183,21 @@ class _TransitionCosts(NamedTuple):
     memory: Floats  # [B]
 
 
-def _transition_costs(space: _Space, cuts: Ints) -> _TransitionCosts:
-    """Return the terms of the sums of combinations of some strategies (`cuts`), of equally many stages.
+def _transition_costs(space: _Space, candidates: Ints) -> _TransitionCosts:
+    """Return the terms of the sums of combinations of candidate strategies with equally many stages.
 
     With P(i, c, d) of strategy c for parts up to border i and d for parts above it, and A(c) of c for all
     parts, the sum of P(i, c[i], c[i + 1]) over all borders less the sum of A(c[i]) over all parts but the
     first and the last has each part once under its strategy, and each border once. A term is P less A.
     """
-    borders, count = len(space.parts) - 1, cuts.size
-    below, above = np.repeat(cuts, count), np.tile(cuts, count)
+    borders, count = len(space.parts) - 1, candidates.size
+    below, above = np.repeat(candidates, count), np.tile(candidates, count)
     is_below = np.arange(borders + 1) <= np.arange(borders)[:, None, None]
     pairs = np.where(is_below, below[:, None], above[:, None]).reshape(-1, borders + 1)
     results = space.predict(pairs)
     shape = (borders, count, count)
     time, memory = results.time.reshape(shape), results.memory.reshape(shape)
-    whole = space.uniform.time[cuts], space.uniform.memory[cuts]
+    whole = space.uniform.time[candidates], space.uniform.memory[candidates]
     timed = np.isfinite(whole[0])
     with np.errstate(invalid="ignore"):  # middle parts need a finite time of the uniform strategy
         time[:-1] = np.where(np.isfinite(time[:-1]) & timed, time[:-1] - whole[0], np.inf)
@@ -213,14 +213,18 @@ def _viterbi(space: _Space) -> Iterator[tuple[Ints, Floats, Bools]]:
     and of these those that no other prefix beats in time and memory.
     """
     for stages in np.unique(space.stages).tolist():
-        cuts = np.flatnonzero(space.stages == stages)
-        steps = _transition_costs(space, cuts)
+        candidates = np.flatnonzero(space.stages == stages)
+        steps = _transition_costs(space, candidates)
         # the memory of several stages is that of the fullest: no sum
         memory = steps.memory if stages == 1 else np.zeros_like(steps.memory)
-        spare = [np.full(cuts.size, space.capacity * (1.0 + _ROUNDING))]
+        spare = [np.full(candidates.size, space.capacity * (1.0 + _ROUNDING))]
         for step in memory[:0:-1]:
             spare.append((spare[-1] - step).max(axis=1))
-        prefixes, time, used = np.arange(cuts.size)[:, None], np.zeros(cuts.size), np.zeros(cuts.size)
+        prefixes, time, used = (
+            np.arange(candidates.size)[:, None],
+            np.zeros(candidates.size),
+            np.zeros(candidates.size),
+        )
         for step_time, step_memory, limit in zip(steps.time, memory, reversed(spare), strict=True):
             times = time[:, None] + step_time[prefixes[:, -1]]
             memories = used[:, None] + step_memory[prefixes[:, -1]]
@@ -229,7 +233,7 @@ def _viterbi(space: _Space) -> Iterator[tuple[Ints, Floats, Bools]]:
             rows, ends = _keep_prefixes(times, memories, memories <= limit, max_kept, is_last)
             prefixes = np.column_stack([prefixes[rows], ends])
             time, used = times[rows, ends], memories[rows, ends]
-        yield cuts[prefixes], time, used <= spare[0][0]
+        yield candidates[prefixes], time, used <= spare[0][0]
 
 
 def _keep_prefixes(

@@ -27,6 +27,7 @@ def slowed_time(busy: float, exchanged: float, taken: float) -> float:
 def exposed_time(busy: float, exchanged: float, taken: float) -> float:
     """Return the exposed time [s] of an exchange that starts together with kernels.
 
-    busy, exchanged: their times alone [s]. Until both are done: `slowed_time` or the exchange, whichever is longer, less `busy`.
+    busy, exchanged: their times alone [s]. Until both are done: `slowed_time` or the exchange, whichever is
+    longer, less `busy`.
     """
     return max(taken * exchanged, exchanged - busy)
