@@ -220,11 +220,8 @@ def _viterbi(space: _Space) -> Iterator[tuple[Ints, Floats, Bools]]:
         spare = [np.full(candidates.size, space.capacity * (1.0 + _ROUNDING))]
         for step in memory[:0:-1]:
             spare.append((spare[-1] - step).max(axis=1))
-        prefixes, time, used = (
-            np.arange(candidates.size)[:, None],
-            np.zeros(candidates.size),
-            np.zeros(candidates.size),
-        )
+        prefixes = np.arange(candidates.size)[:, None]
+        time, used = np.zeros((2, candidates.size))
         for step_time, step_memory, limit in zip(steps.time, memory, reversed(spare), strict=True):
             times = time[:, None] + step_time[prefixes[:, -1]]
             memories = used[:, None] + step_memory[prefixes[:, -1]]
