@@ -32,7 +32,7 @@ def time_on_devices(
     Returns also the peak of the units that every kernel computes on, (kernels,), and of every device in the
     model's data type, (points,) [flop/s].
     """
-    device_inputs, chips, device_of = _distinct_devices(inputs, chip, graph, numbers)
+    device_inputs, chips, device_of = _list_devices(inputs, chip, graph, numbers)
     points, strided = numbers.operand.size, transposed(inputs)
     first, inverse = unique_rows(device_inputs.values(), device_inputs["model.dtype"].size)
     if first.size < inverse.size:
@@ -67,7 +67,7 @@ def time_on_devices(
     return time_kernels(devices, work, fused), rate, peak[inverse[:points]]
 
 
-def _distinct_devices(
+def _list_devices(
     inputs: Inputs, chip: Chip, graph: Graph, numbers: Precision
 ) -> tuple[dict[str, Any], Chip, Ints]:
     """Return the inputs of devices, their chips, and the device of every kernel.
