@@ -64,7 +64,7 @@ def record(kind: str) -> list[tuple[str, list[Any]]]:
     from fastflow.core.jit.signatures import write_type
     from fastflow.performance import precompile
 
-    precompile._looked.update(RUNS)  # nothing is compiled beforehand
+    precompile._checked_kinds.update(RUNS)  # nothing is compiled beforehand
     calls: list[tuple[float, str, list[Any]]] = []
     depth: list[float] = []
 

@@ -31,7 +31,7 @@ class Listener(event.Listener):
 
 compiled = []
 event.register("numba:compile", Listener())
-precompile._MOST_PROCESSES = 1  # all of it here
+precompile._MAX_PROCESSES = 1  # all of it here
 if sys.argv[1] == "ahead":
     precompile._compile_all(precompile._calls("network, searched"))
 else:

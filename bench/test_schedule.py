@@ -8,7 +8,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from test_tiling import seconds
 
 from fastflow.physics.schedule.event_simulator import simulate
-from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels, tasks_of
+from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels, build_task_graph
 from fastflow.physics.schedule.pipeline_order import INTERLEAVED, ONE_F_ONE_B
 from fastflow.physics.schedule.stage_blocks import BlockPlan, Blocks, schedule_blocks
 from fastflow.physics.schedule.timeline import schedule
@@ -38,7 +38,7 @@ def pipeline(
 
 def test_simulate_100000_tasks(benchmark: BenchmarkFixture) -> None:
     """Ten rows of durations on one structure; an event is a task's end."""
-    tasks, _, _ = tasks_of(*pipeline(1, 8, 280, 32), 0)
+    tasks, _, _ = build_task_graph(*pipeline(1, 8, 280, 32), 0)
     durations = np.random.default_rng(0).random((10, tasks.resource.size))
     _, end = benchmark(simulate, tasks, durations)
     assert np.isfinite(end).all()
@@ -51,7 +51,7 @@ def test_simulate_100000_tasks(benchmark: BenchmarkFixture) -> None:
 def test_build_a_pipeline(benchmark: BenchmarkFixture) -> None:
     """4 stages, 16 micro-batches, 20 rows of a stage."""
     work, plan = pipeline(1, 4, 16, 20)
-    tasks, _, _ = benchmark(tasks_of, work, plan, 0)
+    tasks, _, _ = benchmark(build_task_graph, work, plan, 0)
     benchmark.extra_info["tasks"] = tasks.resource.size
 
 

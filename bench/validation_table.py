@@ -221,7 +221,7 @@ def written(rows: pd.DataFrame) -> str:
     to = csv.writer(text, lineterminator="\n")
     to.writerow([*table.Key._fields, *table.Errors._fields, "files"])
     for key, group in sorted(classes(rows), key=lambda one: one[0]):
-        if len(group) >= table.FEWEST_ROWS:
+        if len(group) >= table.MIN_ROWS:
             ratio = group["ratio"].to_numpy(np.float64)
             of = accuracy(np.ones(ratio.size), ratio)
             errors = (round(value, DIGITS) for value in (of.mean_error, of.median_error, of.bias))

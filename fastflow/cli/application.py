@@ -66,7 +66,7 @@ def main(command: Command) -> int:
         print(f"fastflow {version()}")
         return 0
     use_plugins()
-    precompile.tell(Compiling())
+    precompile.on_compile(Compiling())
     mistakes: list[InputError] = []
     try:
         arguments = read_arguments(command)

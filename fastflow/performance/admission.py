@@ -1,8 +1,8 @@
-"""Which points have a time, and why others have none: the checks before the model's stages and between them.
+"""Which points have a time, and why others have none: checks before and between the stages of the model.
 
 `validate_points` drops the points whose budgets make no chip, or whose strategy does not suit the model or
-the system. Each `check_...` looks at what a stage of `crossflow.predict` has computed, and refuses points
-whose numbers went out of bounds there: the others are predicted again without them (`without_refused`).
+the system. Each `check_...` reads the results of a stage of `crossflow.predict`, and refuses points whose
+numbers are out of bounds: the others are predicted again without them (`without_refused`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from fastflow.physics.workload import STRUCTURE, count_layers, fewest_rows, inva
 from fastflow.physics.workload.graph import Graph
 from fastflow.physics.workload.precision import Precision, invalid_training_types, precision
 
-# what a strategy depends on, and data types
+# inputs that strategies depend on, and that data types depend on
 STRATEGY = ("parallel.", "system.", EXCHANGE, "placement", "model.name", *STRUCTURE)
-LAYERS = ("model.",)  # what the names of layers depend on, beside a strategy
+LAYERS = ("model.",)  # inputs that names of layers depend on, in addition to those of strategies
 TYPES = (
     "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients",
     "chip.rate.fp8",
@@ -49,9 +49,9 @@ TYPES = (
 
 
 class Points(NamedTuple):
-    """The points of a call that are timed, and what is known of them before their graphs; shape (points,)."""
+    """The points of a call that are timed, and the inputs of their graphs; shape (points,)."""
 
-    rows: Ints  # which of all points they are
+    rows: Ints  # their rows among all points
     inputs: Inputs
     chip: Chip
     parallelism: Parallelism
@@ -69,12 +69,12 @@ class ValidatedPoints(NamedTuple):
 
 
 def generate_chips(inputs: Inputs) -> tuple[Chip, Texts]:
-    """Generate every point's chip (4.2 to 4.4), and say why it cannot be used (or ""); (points,)."""
+    """Generate every point's chip (4.2 to 4.4), with the reason why it is infeasible (or ""); (points,)."""
     return compute_unique(generate_chip, inputs, *HARDWARE, shown=True, kept=True)
 
 
 def generate_chip(inputs: Inputs) -> tuple[Chip, Texts]:
-    """Do the same for each point anew."""
+    """Do the same without looking for equal points."""
     chip = generate(inputs)
     return chip, first_of(chip_faults(inputs, chip), unsupported_dtype(inputs))
 
@@ -86,11 +86,11 @@ def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -
     """
     by_layer = names_layers(inputs)
     read = (*STRATEGY, *LAYERS) if by_layer else STRATEGY
-    parallelism, wrong_strategy = compute_unique(_read_strategies, inputs, *read)
-    count, invalid_batch = _count_microbatches(inputs, parallelism, wrong_strategy)
+    parallelism, invalid_strategies = compute_unique(_read_strategies, inputs, *read)
+    count, invalid_batch = _count_microbatches(inputs, parallelism, invalid_strategies)
     reason = first_of(
         faults,
-        wrong_strategy,
+        invalid_strategies,
         invalid_batch,
         invalid_model_dims(inputs),
         indivisible_dims(inputs, parallelism.strategies),
@@ -107,7 +107,7 @@ def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -
 
 
 def _read_strategies(inputs: Inputs) -> tuple[Parallelism, Texts]:
-    """Read strategies and their layouts, and say why one does not suit its system or its model (3.3)."""
+    """Return strategies and their layouts, and why a strategy does not suit its system or model (3.3)."""
     strategies, printed = parse_column(inputs["parallel.strategy"], ~inputs["parallel.expert_tensor"])
     wrong_strategy = invalid_strategy(strategies, printed, inputs["system.devices"], count_layers(inputs))
     layouts, invalid_layout = lay_out(inputs, strategies)
@@ -128,14 +128,14 @@ def _invalid_training_types(inputs: Inputs) -> Texts:
 
 
 def check_graph(points: Points, graph: Graph) -> None:
-    """Refuse points whose layouts cannot cut their graphs, or whose iteration is too long to schedule."""
+    """Refuse points whose layouts cannot shard their graphs, or whose iteration is too long to schedule."""
     strategies, layouts, _ = points.parallelism
     refuse(points.rows, unshardable_axes(graph, layouts))
     refuse(points.rows, too_large_to_schedule(points.inputs, graph, strategies, points.microbatches))
 
 
 def check_kernels(points: Points, graph: Graph, shards: Supergraph, timing: Timing, rate: Floats) -> None:
-    """Refuse points with a kernel whose time is no number.
+    """Refuse points with a kernel whose time is invalid.
 
     rate: peak of the units that a kernel computes on [flop/s], (kernels,).
     """
@@ -145,7 +145,7 @@ def check_kernels(points: Points, graph: Graph, shards: Supergraph, timing: Timi
 def check_pipeline(points: Points, partition: LayerPartition | None) -> None:
     """Refuse points whose schedule does not suit the pipeline, or whose stages do not divide the layers.
 
-    dealing: of the layers to stages, where a layer of the graph stands for several.
+    partition: of the layers into stages, for models with layer runs.
     """
     strategies = points.parallelism.strategies
     has_layer_runs = partition is not None
@@ -155,12 +155,12 @@ def check_pipeline(points: Points, partition: LayerPartition | None) -> None:
 
 
 def check_communication(points: Points, graph: Graph, communication: Communication) -> None:
-    """Refuse points with a collective whose time is no number."""
+    """Refuse points with a collective whose time is invalid."""
     refuse(points.rows, invalid_comm_times(graph, communication.exchanges))
 
 
 def check_results(prediction: Prediction) -> None:
-    """Refuse points with a result that is no number."""
+    """Refuse points with an invalid result."""
     reason = nonfinite_results(
         prediction.graph,
         prediction.rate,

@@ -3,8 +3,8 @@
 `predict` is the whole model, stage by stage: the chip is generated (sections 4.2 to 4.4), the graph of a
 network built (3.2) and sharded over devices (3.3, 5.1), its kernels timed (6.1 to 6.3), the devices placed
 on a topology and the edges between them timed (5.2, 6.4), and all of it scheduled (6.5). Every stage works
-on all points at once: a point is a row, a quantity a column. Points without a time leave with a reason, most
-of them before the second stage, others after the stage that shows it (`admission`).
+on all points at once: a point is a row, a quantity a column. Points without a time are dropped with a reason,
+most of them before the second stage, others after the stage that finds it (`admission`).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from fastflow.physics.workload import build_graph, order_of
 
 
 @without_refused
-@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `admission` names what comes of it
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `admission` checks the results
 def predict(inputs: Inputs, refused: Texts) -> Prediction:
     """Predict one training iteration of every point; called as `predict(inputs)`.
 
-    inputs: dotted key to column of shape (points,), in SI units, as `schema.INPUTS` says; `tables.repeated`
-    or ordinary ones. All points of a call have the same keys, so the same on-chip levels and the same
-    workload. refused: why a point has no time that is a number, as far as that is known. Raises KeyError for
-    a key that the model reads and that is not there.
+    inputs: dotted key to column of shape (points,), in SI units, as `schema.INPUTS` says; broadcast
+    (`tables.broadcast_column`) or ordinary. All points of a call have the same keys, so the same on-chip
+    levels and the same workload. refused: why earlier calls refused a point, or "". Raises KeyError for a
+    missing key.
     """
-    # 1. Generate the chip (4.2 to 4.4); strategies are read too, and points with invalid ones dropped
+    # 1. Generate the chip (4.2 to 4.4); strategies are parsed too, and invalid points dropped
     chips, faults = admission.generate_chips(inputs)
-    every = admission.validate_points(inputs, chips, faults, refused)
-    points, (strategies, layouts, _) = every.timed, every.timed.parallelism
+    validated = admission.validate_points(inputs, chips, faults, refused)
+    points, (strategies, layouts, _) = validated.timed, validated.timed.parallelism
     columns, chip, precision = points.inputs, points.chip, points.precision
 
     # 2. Transform the network into a graph of kernels (3.2)
@@ -53,7 +53,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     options = parallel_options(columns, strategies.lp, points.microbatches)
     shards = cut(graph, layouts, options, precision)
 
-    # 4. Time every kernel on its device (6.1 to 6.3); by these times, layers are cut into pipeline stages
+    # 4. Time every kernel on its device (6.1 to 6.3); then partition layers into pipeline stages
     timing, rate, peak = time_on_devices(columns, chip, graph, shards, precision)
     admission.check_kernels(points, graph, shards, timing, rate)
     layer_partition = layer_partition_of(graph, order_of(columns), strategies)
@@ -64,7 +64,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     communication = communicate(columns, chip, graph, shards, pipe, strategies, layouts)
     admission.check_communication(points, graph, communication)
 
-    # 6. Schedule kernels and edges (6.5); then memory, energy and the stage that sets the pace are known
+    # 6. Schedule kernels and edges (6.5); then memory, energy and the bottleneck stage are known
     copies = copies_embedding(columns)
     layers = layer_memory(graph, shards, pipe.chunks, copies)
     iterations = schedule_iterations(columns, chip, graph, pipe, timing, communication, layers, precision)
@@ -72,8 +72,8 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     prediction = Prediction(
         inputs=inputs,
         chip=chips,
-        parallelism=every.parallelism,
-        reason=every.reason,
+        parallelism=validated.parallelism,
+        reason=validated.reason,
         timed=points.rows,
         graph=graph,
         shards=shards,

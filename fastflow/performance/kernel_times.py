@@ -1,4 +1,4 @@
-"""Kernels of points on their devices (6.1 to 6.3): what is asked of `physics/timing/`."""
+"""Kernels of points on their devices (6.1 to 6.3): the calls of `physics/timing/`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastflow.physics.workload import is_iteration, transposed
 from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Graph
 from fastflow.physics.workload.precision import OPERAND_BYTES, OUTPUT_BYTES, Precision, wide_type
 
-# what a chip and its faults depend on, and what a kernel's time does but for its sizes
+# inputs of a chip and its faults, and of a kernel's time, its sizes apart
 HARDWARE = (
     "tech.", "scaling.", "mem.", "net.", "chip.", "model.dtype", "system.devices",
     "system.package.devices",
@@ -29,16 +29,16 @@ def time_on_devices(
 ) -> tuple[Timing, Floats, Floats]:
     """Time one launch of every kernel on its point's device (6.1 to 6.3).
 
-    Returns the peak of the units that every kernel computes on, too, (kernels,), and of every device in the
+    Returns also the peak of the units that every kernel computes on, (kernels,), and of every device in the
     model's data type, (points,) [flop/s].
     """
-    own, own_chip, device_of = _devices(inputs, chip, graph, numbers)
+    device_inputs, chips, device_of = _list_devices(inputs, chip, graph, numbers)
     points, strided = numbers.operand.size, transposed(inputs)
-    first, place = unique_rows(own.values(), own["model.dtype"].size)
-    if first.size < place.size:
-        own, own_chip = take((own, own_chip), first)
-    point = place[device_of]
-    tiles, overlaps = own["tiling.tiles"] == "random", own["tiling.tiles"] == "blocks"
+    first, inverse = unique_rows(device_inputs.values(), device_inputs["model.dtype"].size)
+    if first.size < inverse.size:
+        device_inputs, chips = take((device_inputs, chips), first)
+    point = inverse[device_of]
+    tiles, overlaps = device_inputs["tiling.tiles"] == "random", device_inputs["tiling.tiles"] == "blocks"
     work = KernelWork(
         point=point,
         m=shards.m,
@@ -48,60 +48,65 @@ def time_on_devices(
         strided=strided[graph.point] if strided.any() else np.zeros(graph.point.size, dtype=np.bool_),
         pass_bytes=shards.elements * graph.bytes_per_element,
         pass_flop=shards.elements * graph.flop_per_element,
-        element_bytes=map_values(OPERAND_BYTES, own["model.dtype"]),
-        output_bytes=own["output"],
-        samples=where_read(tiles, own, "tiling.samples", 0),
-        seed=where_read(tiles, own, "tiling.seed", 0),
-        brute=own["tiling.search"] == "brute",
+        element_bytes=map_values(OPERAND_BYTES, device_inputs["model.dtype"]),
+        output_bytes=device_inputs["output"],
+        samples=where_read(tiles, device_inputs, "tiling.samples", 0),
+        seed=where_read(tiles, device_inputs, "tiling.seed", 0),
+        brute=device_inputs["tiling.search"] == "brute",
         blocks=overlaps,
-        overlap=where_read(overlaps, own, "tiling.overlap", 0.0),
-        parts=where_read(overlaps, own, "tiling.parts", 1),
+        overlap=where_read(overlaps, device_inputs, "tiling.overlap", 0.0),
+        parts=where_read(overlaps, device_inputs, "tiling.parts", 1),
     )
-    lasts = is_iteration(inputs)
-    machine = device(own, own_chip, lasts)
-    peak, pass_peak = machine.library.peak_flops, machine.vector_peak
+    is_sustained = is_iteration(inputs)
+    devices = device(device_inputs, chips, is_sustained)
+    peak, pass_peak = devices.library.peak_flops, devices.vector_peak
     rate = np.where(shards.m > 0, peak[point], pass_peak[point])
-    fused = [_fused(one, own, own_chip, machine, place, lasts) for one in shards.fused]
-    return time_kernels(machine, work, fused), rate, peak[place[:points]]
+    fused = [
+        _fused(kernels, device_inputs, chips, devices, inverse, is_sustained) for kernels in shards.fused
+    ]
+    return time_kernels(devices, work, fused), rate, peak[inverse[:points]]
 
 
-def _devices(
+def _list_devices(
     inputs: Inputs, chip: Chip, graph: Graph, numbers: Precision
 ) -> tuple[dict[str, Any], Chip, Ints]:
-    """Return what devices depend on, their chips, and which one every kernel runs on.
+    """Return the inputs of devices, their chips, and the device of every kernel.
 
-    Those of the points come first. "output" is what a product writes for each element [B].
+    The devices of the points come first. "output": bytes that a product writes for each element [B].
     """
-    own = {key: column for key, column in inputs.items() if key.startswith(DEVICE)}
-    points, own_chip = numbers.operand.size, chip
-    device_of, wide = graph.point, np.flatnonzero(numbers.quantised > 0.0)
-    if wide.size and graph.wide.any():  # these points have a device for the type of their activations, too
-        own, own_chip = take((own, chip), np.concatenate([np.arange(points), wide]))
-        own["model.dtype"] = np.concatenate([inputs["model.dtype"], wide_type(inputs)[wide]])
+    device_inputs = {key: column for key, column in inputs.items() if key.startswith(DEVICE)}
+    points, chips = numbers.operand.size, chip
+    device_of, wide_points = graph.point, np.flatnonzero(numbers.quantised > 0.0)
+    # these points have a second device, for the type of their activations
+    if wide_points.size and graph.wide.any():
+        device_inputs, chips = take((device_inputs, chip), np.concatenate([np.arange(points), wide_points]))
+        device_inputs["model.dtype"] = np.concatenate([inputs["model.dtype"], wide_type(inputs)[wide_points]])
         is_wide = (graph.wide > 0) & (numbers.quantised > 0.0)[device_of]
-        device_of = np.where(is_wide, points + np.searchsorted(wide, device_of), device_of)
-    own["output"] = map_values(OUTPUT_BYTES, own["model.dtype"])
-    adds = (graph.kind == WEIGHT_GRADIENT) & (numbers.summed > numbers.output)[graph.point]
-    if adds.any():  # and one for products that add to what is there
-        count = own["output"].size
-        summed = np.concatenate([numbers.summed, numbers.summed[wide]])[:count]
-        own, own_chip = take((own, own_chip), np.tile(np.arange(count), 2))
-        own["output"][count:] = summed
-        device_of = np.where(adds, count + device_of, device_of)
-    return own, own_chip, device_of
+        device_of = np.where(is_wide, points + np.searchsorted(wide_points, device_of), device_of)
+    device_inputs["output"] = map_values(OUTPUT_BYTES, device_inputs["model.dtype"])
+    accumulates = (graph.kind == WEIGHT_GRADIENT) & (numbers.summed > numbers.output)[graph.point]
+    if accumulates.any():  # and a third device, for products that accumulate
+        count = device_inputs["output"].size
+        summed = np.concatenate([numbers.summed, numbers.summed[wide_points]])[:count]
+        device_inputs, chips = take((device_inputs, chips), np.tile(np.arange(count), 2))
+        device_inputs["output"][count:] = summed
+        device_of = np.where(accumulates, count + device_of, device_of)
+    return device_inputs, chips, device_of
 
 
-def _fused(one: FusedShares, inputs: Inputs, chip: Chip, machine: Device, place: Ints, lasts: bool) -> Fused:
-    """Return kernels that their type times itself, on devices in the data type that it computes in.
+def _fused(
+    kernels: FusedShares, inputs: Inputs, chip: Chip, devices: Device, inverse: Ints, is_sustained: bool
+) -> Fused:
+    """Return kernels with a timing function of their type, on devices in the data type that it computes in.
 
-    inputs, chip, machine: of the distinct devices; place: of every point's among these; lasts: as
-    `device` has it.
+    inputs, chip, devices: distinct; inverse: the index of every point's device among these; is_sustained: as
+    for `device`.
     """
-    assert one.type.time is not None
-    share = one.share._replace(device=place[one.share.device])
-    if one.type.dtype is not None:
-        dtype = one.type.dtype(inputs)
-        machine = device({**inputs, "model.dtype": dtype}, chip, lasts)
-        stored = dtype if one.type.stored is None else one.type.stored(inputs)
+    assert kernels.type.time is not None
+    share = kernels.share._replace(device=inverse[kernels.share.device])
+    if kernels.type.dtype is not None:
+        dtype = kernels.type.dtype(inputs)
+        devices = device({**inputs, "model.dtype": dtype}, chip, is_sustained)
+        stored = dtype if kernels.type.stored is None else kernels.type.stored(inputs)
         share = share._replace(operand=map_values(OPERAND_BYTES, stored)[share.device])
-    return Fused(one.rows, share, one.type.time, machine)
+    return Fused(kernels.rows, share, kernels.type.time, devices)

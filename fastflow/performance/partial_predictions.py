@@ -1,6 +1,6 @@
-"""Predictions of less than an iteration: some stages of `crossflow.predict` alone.
+"""Partial predictions: some stages of `crossflow.predict`.
 
-Kernels on one device, lower bounds of what an iteration takes, single collectives, and a chip's memory.
+Kernels on one device, lower bounds of an iteration, single collectives, and a chip's memory bandwidth.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fastflow.physics.workload.graph import Graph, sum_by_point
 @without_refused
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
 def time_alone(inputs: Inputs, refused: Texts) -> tuple[Floats, Texts]:
-    """Return how long points of single operations on one device take [s], and why one has no time; (points,).
+    """Return the time of single operations on one device [s], and why a point has no time; (points,).
 
-    As `predict` does, called as `time_alone(inputs)`, but without all that several devices need. NaN where a
+    As `predict` does, called as `time_alone(inputs)`, but without the stages of several devices. NaN where a
     point has no time. Raises KeyError as `predict` does.
     """
     _, reason, points = admission.validate_points(inputs, *admission.generate_chips(inputs), refused)
@@ -43,10 +43,10 @@ def time_alone(inputs: Inputs, refused: Texts) -> tuple[Floats, Texts]:
 
 
 class LowerBounds(NamedTuple):
-    """What is known of points before their collectives are timed; (points,), NaN where one has no time."""
+    """Bounds of points whose collectives are not timed; (points,), NaN where a point has no time."""
 
-    reason: Texts  # why it has none; "" where it has
-    time: Floats  # less than which an iteration cannot take: the work of the busiest stage [s]
+    reason: Texts  # why a point has no time; "" where it has
+    time: Floats  # lower bound of an iteration: the work of the busiest stage [s]
     memory: Floats  # a device's [B]
     capacity: Floats  # of a device's memory [B]
 
@@ -54,7 +54,7 @@ class LowerBounds(NamedTuple):
 @without_refused
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
 def lower_bounds(inputs: Inputs, refused: Texts) -> LowerBounds:
-    """Return the memory of points, and the least that they can take, without all that collectives need.
+    """Return the memory of points and a lower bound of their time, without collectives.
 
     As `predict` does, called as `lower_bounds(inputs)`. Raises KeyError as `predict` does.
     """

@@ -1,9 +1,9 @@
 """Compilation of kernels before they are called, in several processes at once.
 
-Numba compiles a kernel where it is first called, one after the other: 20 s until the first result.
-Which kernels a run calls, and with which types, is known beforehand (`signatures.json`, which
-`bench/record_signatures.py` writes). Those of them that are not in the cache are taken from one list by this
-process and one for each other core, the slowest first. A list that is out of date costs time alone.
+Numba compiles a kernel at its first call, one after the other: 20 s until the first result. The kernels that
+a run calls, and their types, are known beforehand (`signatures.json`, which `bench/record_signatures.py`
+writes). This process and a process for each other core compile the kernels that are not in the cache from a
+shared list, the slowest first. An outdated list only costs time.
 """
 
 from __future__ import annotations
@@ -31,47 +31,47 @@ Call = tuple[str, list[Any]]
 """A kernel's name, and the types of its arguments."""
 
 SIGNATURES = Path(__file__).with_name("signatures.json")
-_MOST_PROCESSES = 4
-_FEWEST = 3  # kernels that are worth a process of their own
-_LONGEST = 300.0  # that the others may take for their last kernels [s]
+_MAX_PROCESSES = 4
+_MIN_KERNELS = 3  # kernels for which further processes are worthwhile
+_MAX_WAIT_S = 300.0  # for the last kernels of the other processes [s]
 SEARCH = "search"
 
-_looked: set[str] = set()
-_looking = threading.Lock()  # other threads wait for the kernels
-_told: list[Callable[[str, int, int], None]] = []
+_checked_kinds: set[str] = set()
+_lock = threading.Lock()  # other threads wait for the kernels
+_listeners: list[Callable[[str, int, int], None]] = []
 
 
-def tell(whom: Callable[[str, int, int], None]) -> None:
-    """Have a function told of every kernel that is compiled: its name, its place in a list, of how many.
+def on_compile(listener: Callable[[str, int, int], None]) -> None:
+    """Call a function for every compiled kernel: its name, its number in a list, and the list's length.
 
-    The name is empty once all are there.
+    The name is empty once all kernels are compiled.
     """
-    _told[:] = [whom]
+    _listeners[:] = [listener]
 
 
-def _kind_of(inputs: Inputs) -> str:
-    """Return which list of kernels a run needs, such as those of transformers, of blocks or searched."""
-    what = "transformer" if has_layer_runs(inputs) else "network" if family_of(inputs).layers else "layer"
-    what = "server" if SERVES in inputs else what
-    how = "blocks" if inputs["tiling.tiles"][0] == "blocks" else "searched"
-    return f"{what}, {how}"
+def _kernel_list(inputs: Inputs) -> str:
+    """Return the key of the list of kernels that a run needs, such as "transformer, blocks"."""
+    model = "transformer" if has_layer_runs(inputs) else "network" if family_of(inputs).layers else "layer"
+    model = "server" if SERVES in inputs else model
+    tiling = "blocks" if inputs["tiling.tiles"][0] == "blocks" else "searched"
+    return f"{model}, {tiling}"
 
 
 def compile_ahead(inputs: Inputs, kind: str = "") -> None:
-    """Compile the kernels that runs with such inputs call, if several of them are not in the cache.
+    """Compile the kernels that runs with these inputs call, if several of them are not in the cache.
 
-    kind: SEARCH for what a search of designs calls.
+    kind: SEARCH for the kernels of a search of designs.
     """
-    kind = kind or _kind_of(inputs)
-    with _looking:
-        if kind in _looked:
+    kind = kind or _kernel_list(inputs)
+    with _lock:
+        if kind in _checked_kinds:
             return
-        _looked.add(kind)
+        _checked_kinds.add(kind)
         calls = _calls(kind)
-        if len(_missing(calls)) < _FEWEST:
+        if len(_missing(calls)) < _MIN_KERNELS:
             return
-        with _alone():
-            if missing := _missing(calls):  # nobody else has compiled them meanwhile
+        with _cache_lock():
+            if missing := _missing(calls):  # another process may have compiled them meanwhile
                 _compile_all(missing)
 
 
@@ -81,13 +81,13 @@ def _calls(kind: str) -> list[Call]:
 
 
 def _missing(calls: Sequence[Call]) -> list[Call]:
-    """Return those of some kernels that are not in the cache."""
-    held = cache.held()
-    return [(name, signature) for name, signature in calls if _stem(name) not in held | {None}]
+    """Return the kernels that are not in the cache."""
+    cached = cache.held()
+    return [(name, signature) for name, signature in calls if _cache_stem(name) not in cached | {None}]
 
 
-def _stem(name: str) -> str | None:
-    """Return how the cache's files of a kernel begin; None if there is no such kernel any more."""
+def _cache_stem(name: str) -> str | None:
+    """Return the prefix of a kernel's files in the cache; None if the kernel no longer exists."""
     with suppress(ImportError, AttributeError):
         return str(_kernel(name)._cache.stem())
     return None
@@ -100,8 +100,8 @@ def _kernel(name: str) -> Any:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Let one process at a time compile for one cache; where there are no locks of files, any."""
+def _cache_lock() -> Iterator[None]:
+    """Let a single process at a time compile for a cache; any, where files cannot be locked."""
     with ExitStack() as stack:
         with suppress(OSError, ImportError):
             import fcntl  # not on every system
@@ -113,13 +113,13 @@ def _alone() -> Iterator[None]:
 
 
 def _compile_all(calls: Sequence[Call]) -> None:
-    """Compile kernels here and in processes beside this one."""
-    from joblib import cpu_count  # which knows of containers
+    """Compile kernels here and in further processes."""
+    from joblib import cpu_count  # which reads the limits of containers
 
-    others = min(cpu_count(), _MOST_PROCESSES) - 1 if sys.executable else 0
+    others = min(cpu_count(), _MAX_PROCESSES) - 1 if sys.executable else 0
     with tempfile.TemporaryDirectory(prefix="fastflow-") as folder:
         (Path(folder) / "list").write_text(json.dumps(calls))
-        beside = [
+        processes = [
             subprocess.Popen(
                 [sys.executable, "-m", "fastflow.performance.precompile", folder],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -129,37 +129,37 @@ def _compile_all(calls: Sequence[Call]) -> None:
         try:
             with uncollected():
                 work(calls, Path(folder))
-            gc.collect()  # while the others end, and not while a first run is timed
-            for process in beside:
+            gc.collect()  # while the others end, so that it does not slow the first run
+            for process in processes:
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(_LONGEST)
+                    process.wait(_MAX_WAIT_S)
         finally:
-            for process in beside:
+            for process in processes:
                 process.kill()
                 process.wait()
-            _say("", len(calls), len(calls))
+            _notify("", len(calls), len(calls))
 
 
-def _say(name: str, place: int, of: int) -> None:
-    for whom in _told:
-        whom(name, place, of)
+def _notify(name: str, index: int, total: int) -> None:
+    for listener in _listeners:
+        listener(name, index, total)
 
 
 def work(calls: Sequence[Call], folder: Path) -> None:
-    """Compile the kernels of a list that nobody has taken yet; folder: holds a file for each taken one."""
-    for place, (name, signature) in enumerate(calls):
+    """Compile the kernels of a list that no process has claimed; folder: a file for each claimed kernel."""
+    for index, (name, signature) in enumerate(calls):
         try:
-            (folder / f"{place}.taken").touch(exist_ok=False)
-        except OSError:  # taken, or all is over
+            (folder / f"{index}.taken").touch(exist_ok=False)
+        except OSError:  # claimed, or the folder is gone
             continue
         module, _, function = name.partition(":")
         shown = f"{module.rpartition('.')[2]}.{function}"
-        _say(shown, sum(1 for _ in folder.glob("*.taken")), len(calls))
-        with suppress(Exception):  # the kernel takes something else by now: it is compiled when it is called
+        _notify(shown, sum(1 for _ in folder.glob("*.taken")), len(calls))
+        with suppress(Exception):  # the kernel has other types by now: it is compiled when it is called
             compile_for(_kernel(name), signature)
 
 
 if __name__ == "__main__":
-    taken = Path(sys.argv[1])
+    folder = Path(sys.argv[1])
     with uncollected():
-        work(json.loads((taken / "list").read_text()), taken)
+        work(json.loads((folder / "list").read_text()), folder)

@@ -1,4 +1,4 @@
-"""What is known of points once they are predicted."""
+"""The tables of a prediction."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from fastflow.physics.workload.graph import Graph
 
 
 class Parallelism(NamedTuple):
-    """How every point is spread over its devices; shape (points,)."""
+    """Strategies and layouts of points over their devices; shape (points,)."""
 
     strategies: Strategies
     layouts: Layouts
-    printed: Texts  # the strategies
+    printed: Texts  # strategies as strings
 
 
 class Prediction(NamedTuple):
-    """All that is known of a batch of points once it is predicted."""
+    """All quantities of a batch of predicted points."""
 
     inputs: Inputs  # of every point
     chip: Chip  # of every point
@@ -45,9 +45,9 @@ class Prediction(NamedTuple):
     rate: Floats  # peak of the units that a kernel computes on [flop/s], (kernels,)
     timing: Timing  # of one launch
     communication: Communication
-    kernels: TimedKernels | None  # what the schedule was made of
+    kernels: TimedKernels | None  # input of the schedule
     plan: PipelinePlan | None
-    stacks: Stacks | None  # in place of both, where layers of the graph stand for several
+    stacks: Stacks | None  # in place of both, for models with layer runs
     timeline: Timeline
-    bottleneck: Bottleneck  # the stage whose kernels and waits an iteration is made of
+    bottleneck: Bottleneck  # the stage whose kernels and waits add up to an iteration
     energy: Floats  # of one device, on average over the stages [J]

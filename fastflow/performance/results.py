@@ -12,7 +12,7 @@ from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, broadcast_column, take
 from fastflow.performance import sharding_report
 from fastflow.performance.prediction import Prediction
-from fastflow.performance.transformer_results import stacked_columns
+from fastflow.performance.transformer_results import transformer_columns
 from fastflow.physics.cost.columns import Devices, iteration_columns
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, peak_flops
@@ -37,14 +37,14 @@ from fastflow.physics.workload.graph import (
 from fastflow.schema import ALGORITHMS, result_order
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN, TRAIN
 
-_COUNTED = 2.0**53  # floats count every whole number up to here
+_MAX_COUNT = 2.0**53  # floats represent every integer up to here
 _ROUNDING = 1e-9
 
 
 def summary(prediction: Prediction) -> Columns:
-    """Return the result columns of every point, but its number and the names of the groups' choices.
+    """Return the result columns of every point, without its number and the names of the groups' choices.
 
-    A point without a time has NaN, or an empty text, in what follows from a time.
+    A point without a time has NaN, or an empty text, in the columns that follow from a time.
     """
     points = prediction.reason.size
     columns = _chip_columns(prediction)
@@ -65,14 +65,14 @@ def summary(prediction: Prediction) -> Columns:
     fits = columns["footprint_B"] <= columns["dram_capacity_B"]
     columns["feasible"] = (prediction.reason == "") & fits
     columns["reason"] = _reasons(prediction, columns, fits)
-    columns["no_effect"] = broadcast_column(np.array([""]), points)  # as far as inputs alone can say
+    columns["no_effect"] = broadcast_column(np.array([""]), points)  # unknown from inputs alone
     names = result_order(len(prediction.chip.levels), prediction.stacks is not None)
     order = [name for name in names if name in columns]
     return {name: columns[name] for name in order}
 
 
 def _costs(prediction: Prediction, columns: Columns) -> Columns:
-    """Return what every point costs, from its other result columns."""
+    """Return the costs of every point, from its other result columns."""
     devices = Devices(prediction.inputs, prediction.chip, columns["devices"])
     costs = iteration_columns(devices, columns["time_s"], columns["energy_J"])
     if prediction.stacks is not None:
@@ -83,141 +83,143 @@ def _costs(prediction: Prediction, columns: Columns) -> Columns:
 
 
 def _reasons(prediction: Prediction, columns: Columns, fits: Bools) -> NDArray[Any]:
-    """Name why a point is not feasible; one that only lacks memory says both figures."""
+    """Return why a point is not feasible; for a lack of memory, with both sizes."""
     short = prediction.timed[~fits[prediction.timed]]
-    needed, there = columns["footprint_B"][short], columns["dram_capacity_B"][short]
-    first, place = unique_rows([needed, there], short.size)
+    needed, available = columns["footprint_B"][short], columns["dram_capacity_B"][short]
+    first, inverse = unique_rows([needed, available], short.size)
     texts = np.array(
         [
             f"needs {a / 1e9:.4g} GB of memory a device, has {b / 1e9:.4g} GB"
-            for a, b in zip(needed[first].tolist(), there[first].tolist(), strict=True)
+            for a, b in zip(needed[first].tolist(), available[first].tolist(), strict=True)
         ],
         dtype=np.str_,
     )
     reason = prediction.reason.astype(np.result_type(prediction.reason, texts))
-    reason[short] = texts[place]
+    reason[short] = texts[inverse]
     return reason
 
 
 def _chip_columns(prediction: Prediction) -> Columns:
-    """Return what the generator made, and what the strategy asks for; of every point."""
+    """Return the columns of the generated chip and of the strategy; of every point."""
     columns: Columns = {
         "strategy": prediction.parallelism.printed,
-        "cuts": _own_cuts(prediction),
+        "cuts": _layer_strategies(prediction),
         "placement_asked": prediction.inputs["placement"],
         "devices": prediction.parallelism.strategies.devices,
         "devices_per_package": per_package(prediction.inputs),
-        "compute_flops": _finite(_known_peak(prediction)),
+        "compute_flops": _finite(_device_peak(prediction)),
     }
     return columns | generated_columns(prediction.chip)
 
 
 def generated_columns(chip: Chip) -> Columns:
-    """Return what the generator made of every chip, but the peak of a data type; (points,) each."""
+    """Return the columns of every generated chip, without the peak of a data type; (points,) each."""
     columns: Columns = {
         "dram_capacity_B": chip.dram.capacity,
-        "dram_devices": _whole(chip.dram.devices),
+        "dram_devices": _as_integers(chip.dram.devices),
         "dram_Bps": chip.dram.bandwidth,
         "intra_Bps": chip.intra.bandwidth,
         "inter_Bps": chip.inter.bandwidth,
         "core_V": chip.cores.voltage,
         "core_Hz": chip.cores.frequency,
-        "mcus": _whole(chip.cores.mcus),
-        "bundles": _whole(chip.bundles),
+        "mcus": _as_integers(chip.cores.mcus),
+        "bundles": _as_integers(chip.bundles),
     }
     for number, level in enumerate(chip.levels):
         columns[f"l{number}_B"] = level.design.capacity
         columns[f"l{number}_Bps"] = level.design.bandwidth
-        columns[f"l{number}_banks"] = _whole(level.design.banks)
+        columns[f"l{number}_banks"] = _as_integers(level.design.banks)
     return {name: _finite(column) for name, column in columns.items()}
 
 
-def _own_cuts(prediction: Prediction) -> Texts:
-    """Name the layers, or kinds of them, that are cut otherwise than the strategy says; of every point."""
+def _layer_strategies(prediction: Prediction) -> Texts:
+    """Return the layers, or kinds of layer, with another strategy than the point's; of every point."""
     inputs = prediction.inputs
-    asked = np.column_stack([inputs[f"parallel.{name}"] != SAME for name in LAYER_KINDS])
-    by_layer = inputs[LAYERS] != SAME if LAYERS in inputs else np.zeros(len(asked), dtype=np.bool_)
-    if not asked.any() and not by_layer.any():
-        return np.zeros(len(asked), dtype=np.str_)
+    is_set = np.column_stack([inputs[f"parallel.{name}"] != SAME for name in LAYER_KINDS])
+    by_layer = inputs[LAYERS] != SAME if LAYERS in inputs else np.zeros(len(is_set), dtype=np.bool_)
+    if not is_set.any() and not by_layer.any():
+        return np.zeros(len(is_set), dtype=np.str_)
     strategies, layouts, _ = prediction.parallelism
-    names, kind_of, of = sections(inputs)
-    asked = np.take_along_axis(asked, kind_of[of], axis=1) | by_layer[:, None]
-    other = (layouts.degrees != strategies.degrees[:, None]).any(axis=2)
-    other |= layouts.assignment != strategies.assignment[:, None]
-    known = layouts.assignment < len(NAMES)  # a file's has no name
-    own = np.where(asked & other & known, layouts.assignment, -1)
-    first, place = unique_rows((own, layouts.degrees.reshape(len(own), -1), of, by_layer), len(own))
+    names, kinds, section = sections(inputs)
+    is_set = np.take_along_axis(is_set, kinds[section], axis=1) | by_layer[:, None]
+    differs = (layouts.degrees != strategies.degrees[:, None]).any(axis=2)
+    differs |= layouts.assignment != strategies.assignment[:, None]
+    has_name = layouts.assignment < len(NAMES)  # not those of a file
+    assignment = np.where(is_set & differs & has_name, layouts.assignment, -1)
+    degrees = layouts.degrees.reshape(len(assignment), -1)
+    first, inverse = unique_rows((assignment, degrees, section, by_layer), len(assignment))
     texts = []
     for i in first.tolist():
-        cut = [
-            Strategy(*one)._replace(lp=1) for one in np.column_stack([own[i], layouts.degrees[i]]).tolist()
-        ]
-        of_kind = kind_of[of[i]]
-        named = names[of[i]] if by_layer[i] else np.array(LAYER_KINDS)[of_kind]
-        order = range(len(cut)) if by_layer[i] else of_kind.argsort(kind="stable")
-        texts.append(", ".join(dict.fromkeys(f"{named[c]} {cut[c]}" for c in order if own[i, c] >= 0)))
-    return np.array(texts, dtype=np.str_)[place]
+        fields = np.column_stack([assignment[i], layouts.degrees[i]]).tolist()
+        chosen = [Strategy(*values)._replace(lp=1) for values in fields]
+        layer_kinds = kinds[section[i]]
+        labels = names[section[i]] if by_layer[i] else np.array(LAYER_KINDS)[layer_kinds]
+        order = range(len(chosen)) if by_layer[i] else layer_kinds.argsort(kind="stable")
+        parts = dict.fromkeys(f"{labels[c]} {chosen[c]}" for c in order if assignment[i, c] >= 0)
+        texts.append(", ".join(parts))
+    return np.array(texts, dtype=np.str_)[inverse]
 
 
-def _whole(counts: Floats) -> NDArray[Any]:
-    """Return counts as integers, masked where they are none: such a point has a reason."""
-    known = (counts >= 0.0) & (counts <= _COUNTED)
-    whole = np.where(known, counts, 0.0).astype(np.int64)
-    return whole if known.all() else np.ma.MaskedArray(whole, mask=~known)
+def _as_integers(counts: Floats) -> NDArray[Any]:
+    """Return counts as integers, masked where they are not counts: these points have a reason."""
+    is_count = (counts >= 0.0) & (counts <= _MAX_COUNT)
+    whole = np.where(is_count, counts, 0.0).astype(np.int64)
+    return whole if is_count.all() else np.ma.MaskedArray(whole, mask=~is_count)
 
 
 def _finite(column: NDArray[Any]) -> NDArray[Any]:
-    """Return a column with NaN for infinity: of a point whose budgets make no chip."""
+    """Return a column with NaN for infinity, which points with an infeasible chip have."""
     if column.dtype.kind != "f" or np.isfinite(column).all():
         return column
     finite: NDArray[Any] = np.where(np.isfinite(column), column, np.nan)
     return finite
 
 
-def _over(part: Floats, whole: Floats) -> Floats:
-    """Return a quotient, NaN over nothing."""
+def _quotient(part: Floats, whole: Floats) -> Floats:
+    """Return a quotient, NaN where the divisor is 0."""
     quotient = np.full(part.size, np.nan)
     np.divide(part, whole, out=quotient, where=whole > 0.0)
     return quotient
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
-    """Return what share of the whole a part is, 1 where only rounding makes it more."""
-    share = _over(part, whole)
+    """Return the share of the whole that a part is, 1 where rounding makes it more."""
+    share = _quotient(part, whole)
     share[(share > 1.0) & (share < 1.0 + _ROUNDING)] = 1.0
     return share
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of chips that cannot be, which have their reason
-def _known_peak(prediction: Prediction) -> Floats:
-    """Return every chip's peak; NaN where the technology knows no rate for the data type."""
+@np.errstate(over="ignore", invalid="ignore")  # of infeasible chips, which have a reason
+def _device_peak(prediction: Prediction) -> Floats:
+    """Return every chip's peak; NaN where the technology has no rate for the data type."""
     dtype = prediction.inputs["model.dtype"]
     peak = np.full(dtype.size, np.nan)
     peak[prediction.timed] = prediction.peak
-    untimed = prediction.reason != ""
-    if not untimed.any():
+    has_no_time = prediction.reason != ""
+    if not has_no_time.any():
         return peak
-    names, place = factorize(dtype)
-    known = np.array(
+    names, inverse = factorize(dtype)
+    is_known = np.array(
         [
             f"tech.core.flop_per_cycle.{name}" in prediction.inputs
             and f"chip.rate.{name}" in prediction.inputs
             for name in names
         ]
-    )[place]
-    rows = np.flatnonzero(known & untimed)
+    )[inverse]
+    rows = np.flatnonzero(is_known & has_no_time)
     if rows.size:
-        safe = np.where(known, dtype, dtype[rows[0]])
-        peak[rows] = peak_flops(prediction.inputs, prediction.chip, safe)[rows]
+        known_dtype = np.where(is_known, dtype, dtype[rows[0]])
+        peak[rows] = peak_flops(prediction.inputs, prediction.chip, known_dtype)[rows]
     return peak
 
 
 def _timed_columns(prediction: Prediction) -> Columns:
-    """Return what follows from a time; of the timed points."""
+    """Return the columns that follow from a time; of the timed points."""
     graph, timing, timeline = prediction.graph, prediction.timing, prediction.timeline
     levels = len(prediction.chip.levels)
-    slowest, stages = prediction.bottleneck, prediction.pipeline.stages
-    kernel_s = slowest.launches * timing.time  # of the stage that sets the pace
+    stage, launches = prediction.bottleneck.stage, prediction.bottleneck.launches
+    stages = prediction.pipeline.stages
+    kernel_s = launches * timing.time  # of the bottleneck stage
     names = limiter_names(levels)
     by_limiter = sum_by_kind(graph.offset, timing.limiter, kernel_s, len(names))
     compute_s = by_limiter.sum(axis=1)
@@ -225,7 +227,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
     flop = model_flop(graph)
     moved = prediction.launches * timing.bytes[:, levels]  # by main memory
     devices = prediction.parallelism.strategies.devices[prediction.timed]
-    # passes compute on other units than products: shares are of the fastest ones at work
+    # passes compute on other units than products: shares are of the fastest units in use
     peak = np.maximum(prediction.peak, most_by_point(graph, prediction.rate))
     memory, communication = prediction.footprint, prediction.communication
     columns: Columns = {
@@ -238,10 +240,10 @@ def _timed_columns(prediction: Prediction) -> Columns:
         "comm_s": communication.total,
         "exposed_comm_s": timeline.exposed,
         "bubble_s": timeline.bubble,
-        "bottleneck_stage": np.ma.MaskedArray(slowest.stage, mask=stages == 1),
+        "bottleneck_stage": np.ma.MaskedArray(stage, mask=stages == 1),
         "bound_by": np.array([*names, "network", "pipeline"])[waits.argmax(axis=1)],
         "flop": flop,
-        "intensity": _over(
+        "intensity": _quotient(
             sum_by_point(graph, prediction.launches * timing.flop), sum_by_point(graph, moved)
         ),
         "mfu": _share(flop, devices * peak * timeline.total),
@@ -258,7 +260,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
         columns[f"{name}_Bps"] = communication.bandwidth[:, axis]
         columns[f"{name}_hops"] = communication.hops[:, axis]
     if prediction.stacks is not None:
-        columns |= stacked_columns(prediction, kernel_s)
+        columns |= transformer_columns(prediction, kernel_s)
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
@@ -266,12 +268,12 @@ def _timed_columns(prediction: Prediction) -> Columns:
 
 
 def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
-    """Return how the GEMM that takes longest is tiled; of the timed points. kernel_s: of all launches."""
+    """Return the columns of the longest GEMM; of the timed points. kernel_s: of all launches."""
     graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
     rows = _longest(graph.offset, prediction.shards.m, kernel_s)
     tiling = timing.tiling[rows]
     names = limiter_names(levels)
-    # of a product its own rate; of a pass, as for mfu
+    # of a product the rate of its units; of a pass, as for mfu
     fastest = np.maximum(prediction.peak, prediction.rate[rows])
     columns: Columns = {
         "gemm": graph.names[graph.label[rows]],
@@ -287,47 +289,49 @@ def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
         columns[f"gemm_{name}_moved_B"] = timing.bytes[rows, number]
         columns[f"gemm_{name}_s"] = timing.times[rows, 1 + number]
     for level in range(levels):
-        columns[f"gemm_l{level}_tile"] = _written(timing.tile[tiling, level])
+        columns[f"gemm_l{level}_tile"] = _format_tiles(timing.tile[tiling, level])
         columns[f"gemm_l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[tiling, level] + 1]
     return columns
 
 
 @kernel
 def _longest(offset: Ints, m: Ints, time: Floats) -> Ints:
-    """Return the GEMM of each point that takes longest, the first of several; m, time: (kernels,).
+    """Return the longest GEMM of each point, the first of several; m, time: (kernels,).
 
-    Its first kernel where none takes any time.
+    Where no GEMM takes any time, the first kernel.
     """
     longest = offset[:-1].copy()
     for p in range(longest.size):
-        most = 0.0
+        longest_s = 0.0
         for row in range(offset[p], offset[p + 1]):
-            if m[row] > 0 and time[row] > most:
-                longest[p], most = row, time[row]
+            if m[row] > 0 and time[row] > longest_s:
+                longest[p], longest_s = row, time[row]
     return longest
 
 
-def _written(tiles: Ints) -> Texts:
+def _format_tiles(tiles: Ints) -> Texts:
     """Write tiles as m x k x n, "" for none; (rows, 3) to (rows,)."""
-    first, place = unique_rows(tiles.T, len(tiles))
+    first, inverse = unique_rows(tiles.T, len(tiles))
     names = ["x".join(map(str, tile)) if any(tile) else "" for tile in tiles[first].tolist()]
-    return take(np.array(names, dtype=np.str_), place)
+    return take(np.array(names, dtype=np.str_), inverse)
 
 
 def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Columns:
     """Return the kernels of one point in their order, each column of shape (kernels,).
 
     Times and bytes of a level are those of one launch; `time_s` and `comm_s` of all launches on all stages of
-    a pipeline, or with of_stage on the one that sets the pace, where every `time_s` is a part of `compute_s`.
+    a pipeline, or with of_stage on the bottleneck stage, where every `time_s` is a part of `compute_s`.
     Empty for a point without a time.
     """
-    place = np.flatnonzero(prediction.timed == point)
+    timed_row = np.flatnonzero(prediction.timed == point)
     graph, timing = prediction.graph, prediction.timing
-    rows = np.arange(*graph.offset[place[0] : place[0] + 2]) if place.size else np.zeros(0, dtype=np.int64)
-    every = prediction.bottleneck.launches if of_stage else prediction.launches
-    rows = rows[every[rows] > 0]
-    shards, took = take((prediction.shards.numbers, prediction.communication.exchanges), rows)
-    launches, tiling = every[rows], timing.tiling[rows]
+    rows = np.zeros(0, dtype=np.int64)
+    if timed_row.size:
+        rows = np.arange(*graph.offset[timed_row[0] : timed_row[0] + 2])
+    all_launches = prediction.bottleneck.launches if of_stage else prediction.launches
+    rows = rows[all_launches[rows] > 0]
+    shards, exchange_times = take((prediction.shards.numbers, prediction.communication.exchanges), rows)
+    launches, tiling = all_launches[rows], timing.tiling[rows]
     levels = len(prediction.chip.levels)
     names = limiter_names(levels)
     gradient = shards.gradient.collective > 0
@@ -344,9 +348,9 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
         "time_s": launches * timing.time[rows],
         "bound_by": np.array(names)[timing.limiter[rows]],
         "comm": np.array(COLLECTIVES)[np.where(gradient, shards.gradient.collective, waited)],
-        "comm_s": launches * (took.sync_s + took.send_s) + took.gradient_s,
+        "comm_s": launches * (exchange_times.sync_s + exchange_times.send_s) + exchange_times.gradient_s,
         "algorithm": np.array([*ALGORITHMS, *NCCL, *PEER])[
-            np.where(gradient, took.gradient_by, took.sync_by)
+            np.where(gradient, exchange_times.gradient_by, exchange_times.sync_by)
         ],
         "flop": timing.flop[rows],
     }
@@ -359,22 +363,22 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
     columns |= {f"{name}_s": timing.times[rows, i] for i, name in enumerate(names)}
     columns |= {f"{name}_B": timing.bytes[rows, i] for i, name in enumerate(names[1:-1])}
     for level in range(levels):
-        columns[f"l{level}_tile"] = _written(timing.tile[tiling, level])
+        columns[f"l{level}_tile"] = _format_tiles(timing.tile[tiling, level])
         columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[tiling, level] + 1]
     return columns
 
 
 def explain_layout(prediction: Prediction, point: int) -> list[sharding_report.Explained]:
-    """Return how every kernel of one point lies on its devices and what is exchanged after it, in order.
+    """Return the sharding of every kernel of a point and the exchanges after it, in order.
 
     Empty for a point without a time.
     """
-    place = np.flatnonzero(prediction.timed == point)
-    if not place.size:
+    row = np.flatnonzero(prediction.timed == point)
+    if not row.size:
         return []
     layouts = take(prediction.parallelism.layouts, prediction.timed)
-    known = sections(prediction.inputs)
+    layout_sections = sections(prediction.inputs)
     return sharding_report.explain(
-        prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(place[0]),
-        known.names[known.place[point]].tolist(),
+        prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(row[0]),
+        layout_sections.names[layout_sections.place[point]].tolist(),
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""How every kernel of a point lies on the mesh and what is exchanged after it, in the papers' notation.
+"""Sharding of every kernel of a point on the mesh and the collectives after it, in the papers' notation.
 
 OneFlow (arXiv:2110.15032) and GSPMD (arXiv:2105.04663) write a letter an axis: S(dimension) where a tensor is
-split, B where every device has all of it, P where each has a partial sum. Layouts follow from `splits`; bytes
-and ranks are those of the cut graph.
+split, B where it is replicated, P where each device has a partial sum. Layouts follow from `propagation`;
+bytes and ranks are those of the sharded graph.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from fastflow.physics.workload.graph import (
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIAL, REPLICATE
 
 EXCHANGES = ("sync", "relayout", "fetch", "gradient", "replicas", "send")
-"""Of a Supergraph; where a kernel has several of the first, the others are sync2 and so on."""
-OF_STATISTICS = " of statistics"  # of rows, or the norms of gradients
+"""Roles of the exchanges of a Supergraph; several syncs of a kernel are sync, sync2 and so on."""
+STATISTICS_SUFFIX = " of statistics"  # of rows, or the norms of gradients
 
 
 class Along(NamedTuple):
-    """Layouts of a kernel's operands along one axis; "" for an operand that it has not."""
+    """Layouts of a kernel's operands along one axis; "" for an operand that it lacks."""
 
     axis: str
-    cut: str  # side of the kernel: rows, inner or cols; "" where the axis cuts none
+    cut: str  # side of the kernel: rows, inner or cols; "" where the axis splits none
     reads: str  # of a weight gradient "input | gradient of the output" where they differ
     weights: str
-    makes: str  # before anything is exchanged
+    makes: str  # its result, before the exchanges
 
 
 class Exchanged(NamedTuple):
-    """What is exchanged after a kernel."""
+    """An exchange after a kernel."""
 
     role: str  # of EXCHANGES
-    what: str  # the collective, and of what
+    what: str  # the collective and its tensor
     axes: tuple[str, ...]
     ranks: int
     bytes: float  # as in Supergraph
@@ -86,101 +86,103 @@ def explain(
     point: int,
     names: Sequence[str],
 ) -> list[Explained]:
-    """Return the kernels of one point in their order; point: its number in all that is given.
+    """Return the kernels of a point in their order; point: its index in all arguments.
 
     launches: of every kernel in an iteration, shape (kernels,); names: of the columns of its layouts.
     """
     structure = graph.structures[graph.structure[point]]
     several = layouts.degrees[point] > 1
-    known = assignments()
-    of_kind = [known[number] for number in layouts.assignment[point].tolist()]
-    splits = [splits_of(structure, assignment) for assignment in of_kind]
-    cutting = [
-        tuple(one for one in assignment if there[AXES.index(one[0])])
-        for assignment, there in zip(of_kind, several, strict=True)
+    all_assignments = assignments()
+    by_kind = [all_assignments[index] for index in layouts.assignment[point].tolist()]
+    splits = [splits_of(structure, assignment) for assignment in by_kind]
+    split_axes = [
+        tuple(axis_split for axis_split in assignment if is_split[AXES.index(axis_split[0])])
+        for assignment, is_split in zip(by_kind, several, strict=True)
     ]
     explained = []
-    for number, facts in enumerate(structure):
-        row = int(graph.offset[point]) + number
+    for i, op in enumerate(structure):
+        row = int(graph.offset[point]) + i
         kind, other = int(graph.layer_kind[row]), int(graph.peer_kind[row])
         peer = names[other] if other != kind else ""
-        exchanges = _exchanged(shards, row, splits[kind][number], several, peer)
+        exchanges = _exchanged(shards, row, splits[kind][i], several, peer)
         explained.append(
             Explained(
                 kernel=str(graph.names[graph.label[row]]),
-                phase=PHASES[facts.phase],
+                phase=PHASES[op.phase],
                 layer=int(graph.layer[row]),
                 stage=int(pipe.stage[row]),
                 repeat=int(launches[row]),
-                type="update" if facts.kind == ON_WEIGHTS else facts.form.type.title,
-                along=signature(facts, cutting[kind]),
-                exchanges=tuple(one for one in exchanges if one.role != "send" or pipe.crosses[row]),
+                type="update" if op.kind == ON_WEIGHTS else op.form.type.title,
+                along=signature(op, split_axes[kind]),
+                exchanges=tuple(
+                    exchange for exchange in exchanges if exchange.role != "send" or pipe.crosses[row]
+                ),
             )
         )
     return explained
 
 
 def _exchanged(shards: Supergraph, row: int, split: Split, several: Bools, peer: str) -> Iterator[Exchanged]:
-    """Yield what is exchanged after a kernel, sends across stages or not.
+    """Yield the exchanges after a kernel, sends within a stage included.
 
     several: which axes have several devices, (columns of layouts, axes); peer: the tensor's other end,
     "" in a layer of this kind.
     """
-    waited = [
-        (edges, OF_STATISTICS if one.of == STATISTICS else "")
-        for edges, one in zip((shards.sync, *shards.further), split.exchanges, strict=False)
+    syncs = [
+        (edges, STATISTICS_SUFFIX if exchange.of == STATISTICS else "")
+        for edges, exchange in zip((shards.sync, *shards.further), split.exchanges, strict=False)
         if edges.collective[row] != NO_EXCHANGE
     ]
-    found = [("sync" if i == 1 else f"sync{i}", *one) for i, one in enumerate(waited, start=1)]
-    found += [
+    by_role = [("sync" if i == 1 else f"sync{i}", *sync) for i, sync in enumerate(syncs, start=1)]
+    by_role += [
         ("relayout", shards.relayout, f" to the layout of {peer}" if peer else ""),
         ("fetch", shards.fetch, " of weights"),
         ("gradient", shards.gradient, ""),
         ("replicas", shards.replicas, ""),
         ("send", shards.send, ""),
     ]
-    for role, edges, of in found:
+    for role, edges, tensor in by_role:
         if edges.collective[row] != NO_EXCHANGE:
             number, kind = divmod(int(edges.group[row]), len(several))
             names = tuple(AXES[axis] for axis in members(shards.groups.sets[number]) if several[kind, axis])
-            what = COLLECTIVES[edges.collective[row]] + of
+            what = COLLECTIVES[edges.collective[row]] + tensor
             yield Exchanged(role, what, names, int(edges.ranks[row]), float(edges.bytes[row]))
 
 
 @lru_cache(maxsize=1024)
-def signature(facts: KernelSignature, assignment: Assignment) -> tuple[Along, ...]:
+def signature(kernel: KernelSignature, assignment: Assignment) -> tuple[Along, ...]:
     """Return the layouts of a kernel's operands along every axis of an assignment."""
     return tuple(
         Along(
             axis,
-            side(cuts, facts.form),
-            *(_written(cuts, facts.form, layouts) for layouts in _operands(cuts, facts)),
+            side(cuts, kernel.form),
+            *(_format_layouts(cuts, kernel.form, layouts) for layouts in _operands(cuts, kernel)),
         )
         for axis, cuts in assignment
     )
 
 
-def _operands(cuts: tuple[str, ...], facts: KernelSignature) -> tuple[tuple[str, ...], ...]:
-    """Return layouts along an axis, by the kernel's own sides: of what it reads, its weights, its result."""
-    form, cut = facts.form, side(cuts, facts.form)
-    weights = cut if cut in (INNER, COLS, GROUPS) else REPLICATE
-    if facts.kind == ON_WEIGHTS:
+def _operands(cuts: tuple[str, ...], kernel: KernelSignature) -> tuple[tuple[str, ...], ...]:
+    """Return the layouts of inputs, weights and result along an axis, by the sides of the kernel."""
+    form, axis_side = kernel.form, side(cuts, kernel.form)
+    weights = axis_side if axis_side in (INNER, COLS, GROUPS) else REPLICATE
+    if kernel.kind == ON_WEIGHTS:
         sums = REPLICATE if weights == REPLICATE else PARTIAL
-        return (weights,), (weights,), (sums if facts.statistics else weights,)
-    given, wanted = taken(cuts, form), differentiated(cuts, form)
-    owned = (weights,) if form.type.gradient != NO_GRADIENT else ()
-    if facts.phase == FORWARD:
-        every = (taken(cuts, form._replace(operand=one)) for one in range(len(form.type.reads)))
-        return tuple(every), owned, (made(cuts, form),)
-    if facts.gradient != NO_GRADIENT:
-        return (given, wanted), (), (gradient(cut, weights),)
-    return (wanted,), owned, (gradient(cut, given),)
+        return (weights,), (weights,), (sums if kernel.statistics else weights,)
+    input_layout, gradient_layout = taken(cuts, form), differentiated(cuts, form)
+    weight_layouts = (weights,) if form.type.gradient != NO_GRADIENT else ()
+    if kernel.phase == FORWARD:
+        inputs = (taken(cuts, form._replace(operand=operand)) for operand in range(len(form.type.reads)))
+        return tuple(inputs), weight_layouts, (made(cuts, form),)
+    if kernel.gradient != NO_GRADIENT:
+        return (input_layout, gradient_layout), (), (gradient(axis_side, weights),)
+    return (gradient_layout,), weight_layouts, (gradient(axis_side, input_layout),)
 
 
-def _written(cuts: tuple[str, ...], form: Form, layouts: tuple[str, ...]) -> str:
-    """Write layouts along an axis, equal ones once, with the dimension's name where the network has one.
+def _format_layouts(cuts: tuple[str, ...], form: Form, layouts: tuple[str, ...]) -> str:
+    """Write the distinct layouts along an axis, with the dimension's name where the network has one.
 
-    A cut of a whole side is one of its first dimension, the outermost.
+    A split of a whole side is a split of its first dimension, the outermost.
     """
     where, name = cut_at(cuts, form)
     if name in form.type.sides:

@@ -1,4 +1,4 @@
-"""Timed kernels and exchanges as a timeline (6.5): of kernels, or of blocks where layers are several."""
+"""Timed kernels and exchanges as a timeline (6.5): of kernels, or of blocks for models with layer runs."""
 
 from __future__ import annotations
 
@@ -26,51 +26,52 @@ OVERLAPS = ("tensor", "context", "expert", "data", "pipeline")
 
 
 class Iterations(NamedTuple):
-    """The scheduled iteration of every point: of kernels, or of blocks where layers stand for several."""
+    """The scheduled iteration of every point: of kernels, or of blocks for models with layer runs."""
 
     timeline: Timeline
-    kernels: TimedKernels | None = None  # what was scheduled
+    kernels: TimedKernels | None = None  # the scheduled kernels
     plan: PipelinePlan | None = None
-    stacks: Stacks | None = None  # in place of both: the blocks
+    stacks: Stacks | None = None  # the scheduled blocks, in place of both
 
 
 def schedule_iterations(
     inputs: Inputs, chip: Chip, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
     layers: LayerMemory | None, numbers: Precision,
 ) -> Iterations:  # fmt: skip
-    """Return the iteration of every point; layers: what each keeps, where it stands for several."""
-    stacks = _stacks(inputs, chip, graph, pipe, timing, communication, layers, numbers)
+    """Return the iteration of every point; layers: memory of each layer, in models with layer runs."""
+    stacks = _block_schedule(inputs, chip, graph, pipe, timing, communication, layers, numbers)
     if stacks is not None:
         return Iterations(stacks.timeline.without_rounding(), stacks=stacks)
-    kernels, plan = _timed(graph, pipe, timing, communication), _plan(inputs, pipe)
+    kernels, plan = _timed_kernels(graph, pipe, timing, communication), _plan(inputs, pipe)
     timeline = schedule(kernels, plan)
     if (plan.slots > 1).any():
-        # kernels that start as soon as they can may delay those that others wait for (Graham, 1969,
-        # doi:10.1137/0117039); a device that may run several at once then runs one after the other
+        # kernels that start as soon as possible may delay kernels that others wait for (Graham, 1969,
+        # doi:10.1137/0117039); a device with several slots then runs kernels one after the other
         serial = plan._replace(slots=np.ones_like(plan.slots))
-        in_turn = schedule(kernels, serial)
-        shorter = in_turn.total < timeline.total
+        serial_timeline = schedule(kernels, serial)
+        shorter = serial_timeline.total < timeline.total
         plan = plan._replace(slots=np.where(shorter, serial.slots, plan.slots))
-        timeline = Timeline(*(np.where(shorter, *pair) for pair in zip(in_turn, timeline, strict=True)))
+        fields = zip(serial_timeline, timeline, strict=True)
+        timeline = Timeline(*(np.where(shorter, *pair) for pair in fields))
     return Iterations(timeline.without_rounding(), kernels, plan)
 
 
 def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
-    """Return how an iteration is run."""
+    """Return the pipeline of an iteration."""
     return PipelinePlan(
         stages=pipe.stages,
         microbatches=pipe.microbatches,
         order=pipe.order,
-        slots=np.array(inputs["parallel.concurrent_kernels"]),  # a column that kernels take
+        slots=np.array(inputs["parallel.concurrent_kernels"]),  # an array, as compiled kernels need it
     )
 
 
-def _stacks(
+def _block_schedule(
     inputs: Inputs, chip: Chip, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
     memory: LayerMemory | None, numbers: Precision,
 ) -> Stacks | None:  # fmt: skip
-    """Return the iteration in blocks of points whose layers stand for several."""
-    took = communication.exchanges
+    """Return the iteration in blocks of points with layer runs."""
+    exchange_times = communication.exchanges
     if pipe.chunks is None or communication.waits is None or memory is None:
         return None
     overlaps = {name: np.array(inputs[f"parallel.overlap.{name}"]) for name in OVERLAPS}
@@ -92,27 +93,29 @@ def _stacks(
         layers=layers,
         plan=plan,
         streamed=streamed(memory, offload_of(inputs), numbers, zero_stage(inputs)),
-        send_s=graph.repeat * took.send_s,
-        reduce_s=np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, took.gradient_s),
+        send_s=graph.repeat * exchange_times.send_s,
+        reduce_s=np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, exchange_times.gradient_s),
         copies=copies_embedding(inputs),
     )
     return run_stacks(graph, sources)
 
 
-def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:
-    """Return every kernel, of one micro-batch, as the schedule takes it."""
-    repeat, took = graph.repeat, communication.exchanges
+def _timed_kernels(
+    graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication
+) -> TimedKernels:
+    """Return every kernel of a micro-batch, as the schedule takes it."""
+    repeat, exchange_times = graph.repeat, communication.exchanges
     return TimedKernels(
         offset=graph.offset,
         phase=graph.phase,
         stage=pipe.stage,
         side=graph.side > 0,
         kernel_s=repeat * timing.time,
-        sync_s=repeat * took.sync_s,
-        sync_level=took.sync_level,
+        sync_s=repeat * exchange_times.sync_s,
+        sync_level=exchange_times.sync_level,
         wait=graph.wait,
-        gradient_s=took.gradient_s,
-        gradient_level=took.gradient_level,
-        send_s=repeat * took.send_s,
-        send_level=took.send_level,
+        gradient_s=exchange_times.gradient_s,
+        gradient_level=exchange_times.gradient_level,
+        send_s=repeat * exchange_times.send_s,
+        send_level=exchange_times.send_level,
     )

@@ -1,4 +1,4 @@
-"""Result columns of models whose layers stand for several: what people who train transformers read."""
+"""Result columns of models with layer runs: the figures of transformer training."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from fastflow.physics.workload.graph import PARTS, UPDATE, model_flop, sum_by_ki
 from fastflow.physics.workload.precision import types_of
 
 
-def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
-    """Return what is known of points whose layers stand for several; of the timed points.
+def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
+    """Return the columns of points with layer runs; of the timed points.
 
-    kernel_s: of all launches of every kernel on the stage that sets the pace [s], (kernels,).
+    kernel_s: all launches of every kernel on the bottleneck stage [s], (kernels,).
     """
-    stacks, pipe, again = prediction.stacks, prediction.pipeline, prediction.bottleneck.again
+    stacks, pipe, recomputed = prediction.stacks, prediction.pipeline, prediction.bottleneck.again
     assert stacks is not None
-    assert again is not None
+    assert recomputed is not None
     graph, timing, total = prediction.graph, prediction.timing, prediction.timeline.total
-    own = take(dict(prediction.inputs), prediction.timed)
+    inputs = take(dict(prediction.inputs), prediction.timed)
     devices = prediction.parallelism.strategies.devices[prediction.timed]
     rows = prediction.parallelism.layouts.row_shards[prediction.timed].max(axis=1)
-    done = sum_by_point(graph, prediction.launches * timing.flop) / pipe.stages
-    tokens = 1.0 * tokens_of(own)
-    total_weights, active = parameters_of(own)
+    device_flop = sum_by_point(graph, prediction.launches * timing.flop) / pipe.stages
+    tokens = 1.0 * tokens_of(inputs)
+    total_weights, active = parameters_of(inputs)
     columns: Columns = {
         "parameters": total_weights,
         "active_parameters": active,
-        "layers": own["model.layers"],
-        "hidden": own["model.hidden"],
-        "dtype": types_of(own),
+        "layers": inputs["model.layers"],
+        "hidden": inputs["model.hidden"],
+        "dtype": types_of(inputs),
         "chunks": stacks.plan.chunks,
-        "split": np.where(own["parallel.split"] == AUTO, EVEN, own["parallel.split"]),
-        "microbatch": own["model.batch"] // (rows * pipe.microbatches),
+        "split": np.where(inputs["parallel.split"] == AUTO, EVEN, inputs["parallel.split"]),
+        "microbatch": inputs["model.batch"] // (rows * pipe.microbatches),
         "schedule": np.array(SCHEDULES)[pipe.order],
-        "recompute": np.where(own[RECOMPUTE] == AUTO, NONE, own[RECOMPUTE]),
-        "zero": zero_stage(own),
+        "recompute": np.where(inputs[RECOMPUTE] == AUTO, NONE, inputs[RECOMPUTE]),
+        "zero": zero_stage(inputs),
         "tokens_per_s": tokens / total,
         "tokens_per_s_per_device": tokens / total / devices,
         "model_flops_per_device": model_flop(graph) / total / devices,
-        "hardware_flops_per_device": done / total,
+        "hardware_flops_per_device": device_flop / total,
     }
     part = np.where(graph.phase == UPDATE, len(PARTS), graph.part)
     by_part = sum_by_kind(graph.offset, part, kernel_s, len(PARTS) + 1)
     columns |= {f"{name}_s": by_part[:, i] for i, name in enumerate((*PARTS, "optimizer"))}
-    columns["again_s"] = sum_by_point(graph, again * timing.time)
-    exchanged = zip(WAITS[:WEIGHTS], stacks.waits[:WEIGHTS], strict=True)
-    columns |= {f"{name}_wait_s": wait for name, wait in exchanged}
+    columns["again_s"] = sum_by_point(graph, recomputed * timing.time)
+    exposed = zip(WAITS[:WEIGHTS], stacks.waits[:WEIGHTS], strict=True)
+    columns |= {f"{name}_wait_s": wait for name, wait in exposed}
     columns |= {
         "weight_wait_s": stacks.waits[WEIGHTS] + stacks.times.gathers,
         "gradient_wait_s": stacks.waits[GRADIENTS] + stacks.times.reduces,
@@ -60,7 +60,7 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "offload_wait_s": stacks.offload,
         "host_B": prediction.footprint.host,
     }
-    each = own["model.train_tokens_per_parameter"]
-    iterations = np.where(each > 0.0, each * active, own["model.train_tokens"]) / tokens
+    ratio = inputs["model.train_tokens_per_parameter"]
+    iterations = np.where(ratio > 0.0, ratio * active, inputs["model.train_tokens"]) / tokens
     columns |= {"train_s": iterations * total, "train_energy_J": iterations * prediction.energy * devices}
     return columns

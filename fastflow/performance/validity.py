@@ -1,8 +1,8 @@
-"""Why a point has no time though its chip, strategy and network are there: numbers past what can be computed.
+"""Why a point with a valid chip, strategy and network has no time: numbers that are out of bounds.
 
-Inputs within their own bounds can still ask for more launches than an integer counts, for a schedule that no
-memory holds, or for a time that is no number. Such a point gets a reason, so that whatever is predicted is a
-number that means something.
+Inputs within their bounds can still lead to more launches than an integer counts, to a schedule that exceeds
+the memory, or to a time that is no finite number. Such a point gets a reason, so that all results are
+meaningful numbers.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import Graph, model_flop, most_by_point
 
-MOST_LAUNCHES = 2.0**62  # what int64 counts
-MOST_TASKS = 4_000_000  # kernels times micro-batches of a schedule that is simulated: about 2 GB
-MOST_BLOCKS = 100_000_000  # of a schedule in blocks: about 1 GB
-MOST_CUTS = 10_000_000  # layers times pipeline stages, of which the best cut is looked for
-MOST = 1e100  # of a time, an energy or an amount: products of two are far from the end of floats
-_MOST_BITS = np.array(MOST).view(np.uint64)
+MAX_LAUNCHES = 2.0**62  # within int64
+MAX_TASKS = 4_000_000  # kernels times micro-batches of a schedule that is simulated: about 2 GB
+MAX_BLOCKS = 100_000_000  # of a schedule in blocks: about 1 GB
+MAX_PARTITIONS = 10_000_000  # layers times pipeline stages: work of the partitioner
+MAX_VALUE = 1e100  # of a time, an energy or an amount: products of two do not overflow
+_MAX_BITS = np.array(MAX_VALUE).view(np.uint64)
 
 
 Predicted = TypeVar("Predicted")
 
 
 class RefusedError(Exception):
-    """Some points turn out to have no time that is a number: the others are predicted without them."""
+    """Some points have no valid time: the others are predicted without them."""
 
     def __init__(self, rows: Ints, reason: Texts) -> None:
-        """Take points that were to be timed, and why one has no time, "" where it has."""
+        """Take the rows of points, and why each has no time, or ""."""
         super().__init__()
         self.rows, self.reason = rows, reason
 
@@ -52,9 +52,9 @@ def refuse(rows: Ints, reason: Texts) -> None:
 
 
 def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[Inputs], Predicted]:
-    """Predict points as a function does, again without those that it refuses on the way.
+    """Predict points with a function, and repeat without the points that it refuses.
 
-    Only inputs that are far apart come that far: what is usual is predicted once.
+    Only extreme inputs are refused: ordinary inputs are predicted once.
     """
 
     @wraps(predict)
@@ -63,16 +63,16 @@ def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[
         while True:
             try:
                 return predict(inputs, refused)
-            except RefusedError as found:
-                more = np.full(refused.size, "", dtype=found.reason.dtype)
-                more[found.rows] = found.reason
-                refused = first_of(refused, more)
+            except RefusedError as error:
+                new_reasons = np.full(refused.size, "", dtype=error.reason.dtype)
+                new_reasons[error.rows] = error.reason
+                refused = first_of(refused, new_reasons)
 
     return predicted
 
 
 def too_large_to_schedule(inputs: Inputs, graph: Graph, strategies: Strategies, microbatches: Ints) -> Texts:
-    """Say for every point why its iteration is too much to schedule; empty where it is not, shape (points,).
+    """Return for every point why its iteration is too large to schedule, or ""; shape (points,).
 
     inputs: `parallel.concurrent_kernels`, and a workload; strategies, microbatches: (points,).
     """
@@ -80,62 +80,65 @@ def too_large_to_schedule(inputs: Inputs, graph: Graph, strategies: Strategies, 
     launches = most_by_point(graph, graph.repeat.astype(np.float64)) * microbatches
     layers = most_by_point(graph, graph.layer.astype(np.float64)) + 1.0
     if has_layer_runs(inputs):
-        scheduled, most_scheduled = "blocks of a micro-batch and a virtual stage", MOST_BLOCKS
+        scheduled, scheduled_limit = "blocks of a micro-batch and a virtual stage", MAX_BLOCKS
         tasks = 2.0 * strategies.chunks * stages * microbatches
     else:
-        scheduled, most_scheduled = "kernels over all micro-batches to schedule", MOST_TASKS
+        scheduled, scheduled_limit = "kernels over all micro-batches to schedule", MAX_TASKS
         simulated = (stages > 1) | (microbatches > 1) | (inputs["parallel.concurrent_kernels"] > 1)
         tasks = np.where(simulated, 1.0 * np.diff(graph.offset) * microbatches, 0.0)
     reason = Reasons(stages.size)
-    for what, amount, most in (
-        ("launches of one kernel", launches, MOST_LAUNCHES),
-        (scheduled, tasks, most_scheduled),
-        ("layers times pipeline stages", layers * stages, MOST_CUTS),
+    for quantity, amount, limit in (
+        ("launches of one kernel", launches, MAX_LAUNCHES),
+        (scheduled, tasks, scheduled_limit),
+        ("layers times pipeline stages", layers * stages, MAX_PARTITIONS),
     ):
-        for i in reason.without(amount > most):
-            reason.add(i, f"asks for {amount[i]:.3g} {what}, more than {most:.3g}")
+        for i in reason.without(amount > limit):
+            reason.add(i, f"asks for {amount[i]:.3g} {quantity}, more than {limit:.3g}")
     return reason.texts()
 
 
 def invalid_kernel_times(
     inputs: Inputs, graph: Graph, rate: Floats, timing: Timing, fused: Sequence[FusedShares]
 ) -> Texts:
-    """Say for every point why a kernel of it has no time that is a number; or "", shape (points,).
+    """Return for every point why a kernel has no valid time, or ""; shape (points,).
 
-    rate: of the units that a kernel computes on [flop/s], (kernels,); fused: kernels that their types time.
+    rate: of the units that a kernel computes on [flop/s], (kernels,); fused: kernels with a timing function.
     """
-    wrong = _unsound(graph.offset, timing.times, timing.bytes, timing.time, timing.flop)
+    wrong = _has_invalid(graph.offset, timing.times, timing.bytes, timing.time, timing.flop)
     reason = Reasons(wrong.size)
     if wrong.any():
-        _name_types(inputs, wrong, fused, reason)
+        _add_unsupported_types(inputs, wrong, fused, reason)
     for i in reason.without(wrong):
         idle = (rate[graph.offset[i] : graph.offset[i + 1]] == 0.0).any()
         reason.add(
             i,
             "a kernel has no time: the chip has a rate of 0 (chip.rate) in the data type that it computes in"
             if idle
-            else f"a kernel's time or bytes are no number up to {MOST:g}: inputs are too far apart",
+            else f"a kernel's time or bytes are no number up to {MAX_VALUE:g}: inputs are too far apart",
         )
     return reason.texts()
 
 
-def _name_types(inputs: Inputs, wrong: Bools, fused: Sequence[FusedShares], reason: Reasons) -> None:
-    """Name data types, other than their model's, that kernels of points compute in and chips do not."""
-    for one in fused:
-        if one.type.dtype is None:
+def _add_unsupported_types(
+    inputs: Inputs, wrong: Bools, fused: Sequence[FusedShares], reason: Reasons
+) -> None:
+    """Add a reason for data types of kernels, other than their model's, that the chip does not support."""
+    for kernels in fused:
+        if kernels.type.dtype is None:
             continue
-        types = one.type.dtype(inputs)
-        for i in reason.without(wrong & np.isin(np.arange(wrong.size), one.share.device)):
+        types = kernels.type.dtype(inputs)
+        for i in reason.without(wrong & np.isin(np.arange(wrong.size), kernels.share.device)):
             if inputs.get(f"chip.rate.{types[i]}", np.zeros(wrong.size))[i] == 0.0:
                 chip, products = inputs["chip.name"][i], inputs["model.dtype"][i]
-                what = f"a kernel ({one.type.title}) computes in {types[i]} where products are {products}"
-                reason.add(i, f"{what}, and chip {chip} has no {types[i]}")
+                text = f"a kernel ({kernels.type.title}) computes in {types[i]} where products are {products}"
+                reason.add(i, f"{text}, and chip {chip} has no {types[i]}")
 
 
-def invalid_comm_times(graph: Graph, took: Exchanges) -> Texts:
-    """Say for every point why what it sends has no time that is a number; or "", shape (points,)."""
-    wrong = _unsound(graph.offset, took.sync_s, took.gradient_s, took.send_s)
-    return np.where(wrong, f"an exchange's time is no number up to {MOST:g} s: inputs are too far apart", "")
+def invalid_comm_times(graph: Graph, times: Exchanges) -> Texts:
+    """Return for every point why its communication has no valid time, or ""; shape (points,)."""
+    wrong = _has_invalid(graph.offset, times.sync_s, times.gradient_s, times.send_s)
+    text = f"an exchange's time is no number up to {MAX_VALUE:g} s: inputs are too far apart"
+    return np.where(wrong, text, "")
 
 
 def nonfinite_results(
@@ -147,40 +150,40 @@ def nonfinite_results(
     timeline: Timeline,
     energy: Floats,
 ) -> Texts:
-    """Say for every point which of its results is no number that means something; or "", shape (points,).
+    """Return for every point which of its results is invalid, or ""; shape (points,).
 
-    Nothing may be negative, infinite or no number at all, and an iteration takes some time.
+    No result may be negative, infinite or NaN, and an iteration takes some time.
     """
     reason = Reasons(energy.size)
-    for what, column in _results(graph, rate, pipe, memory, communication, timeline, energy):
-        for i in reason.without(~((column >= 0.0) & (column <= MOST))):
-            reason.add(i, f"{what} would be {column[i]:.3g}, outside 0 to {MOST:g}")
+    for quantity, column in _results(graph, rate, pipe, memory, communication, timeline, energy):
+        for i in reason.without(~((column >= 0.0) & (column <= MAX_VALUE))):
+            reason.add(i, f"{quantity} would be {column[i]:.3g}, outside 0 to {MAX_VALUE:g}")
     for i in reason.without(~(timeline.total > 0.0)):
         reason.add(i, "an iteration takes no time: there is nothing to compute, to move or to launch")
     return reason.texts()
 
 
-def _unsound(offset: Ints, *tables: Floats) -> Bools:
-    """Return whether any kernel of a point has a value that is no number up to MOST, (points,).
+def _has_invalid(offset: Ints, *tables: Floats) -> Bools:
+    """Return whether any kernel of a point has a value outside 0 to MAX_VALUE, (points,).
 
     tables: (kernels,) or (kernels, columns).
     """
     wrong = np.zeros(offset.size - 1, dtype=np.bool_)
     for table in tables:
-        # as bits, what is no number or negative is more than any number
-        if table.view(np.uint64).max(initial=0) > _MOST_BITS:
-            wrong |= _unsound_rows(offset, table.reshape(len(table), -1))
+        # as bits, NaN and negative numbers exceed all others
+        if table.view(np.uint64).max(initial=0) > _MAX_BITS:
+            wrong |= _has_invalid_rows(offset, table.reshape(len(table), -1))
     return wrong
 
 
 @kernel
-def _unsound_rows(offset: Ints, table: Floats) -> Bools:
-    """Return whether any kernel of a point has a value that is no number up to MOST, (points,)."""
+def _has_invalid_rows(offset: Ints, table: Floats) -> Bools:
+    """Return whether any kernel of a point has a value outside 0 to MAX_VALUE, (points,)."""
     wrong = np.zeros(offset.size - 1, dtype=np.bool_)
     for p in range(wrong.size):
         for row in range(offset[p], offset[p + 1]):
             for column in range(table.shape[1]):
-                wrong[p] |= not 0.0 <= table[row, column] <= MOST
+                wrong[p] |= not 0.0 <= table[row, column] <= MAX_VALUE
     return wrong
 
 
@@ -193,7 +196,7 @@ def _results(
     timeline: Timeline,
     energy: Floats,
 ) -> Iterator[tuple[str, Floats]]:
-    """Yield what is predicted of every point, (points,)."""
+    """Yield the results of every point, (points,)."""
     yield "the peak of a device [flop/s]", most_by_point(graph, rate)
     yield "the operations of the model", model_flop(graph)
     yield "the time of the busiest stage [s]", pipe.busiest

@@ -27,7 +27,7 @@ from fastflow.physics.schedule.pipeline import (
     Labels,
     PipelinePlan,
     TimedKernels,
-    tasks_of,
+    build_task_graph,
 )
 from fastflow.physics.schedule.stage_blocks import WEIGHT
 from fastflow.physics.schedule.stage_spans import block_spans
@@ -79,7 +79,7 @@ def trace(kernels: TimedKernels, plan: PipelinePlan, details: Details, point: in
 
     Events on a track do not overlap; concurrent kernels are on different tracks.
     """
-    tasks, durations, labels = tasks_of(kernels, plan, point)
+    tasks, durations, labels = build_task_graph(kernels, plan, point)
     stages, slots, first = int(plan.stages[point]), int(plan.slots[point]), int(kernels.offset[point])
     events = [event for stage in range(stages) for event in _name_events(stage, slots)]
     lanes = [[0.0] * slots for _ in range(stages)]  # until when [s] the tracks of kernels are busy

@@ -1,10 +1,10 @@
 """The registry of every input and every result column: name, type, unit, meaning, bounds.
 
-Everything that must agree on what a column is reads it here: the check of a configuration, the
-unit that a value is converted to, the Parquet schema and its metadata, and the tables in the docs.
+All code that depends on the meaning of a column reads it here: the check of a configuration, the unit
+that a value is converted to, the Parquet schema and its metadata, and the tables in the docs.
 
 An *input* is a leaf of the composed configuration, named by its dotted key (`tech.core.nominal_power`);
-`*` stands for one name that the user chooses (a memory level, a memory component, a data type).
+`*` stands for a name that the user chooses (a memory level, a memory component, a data type).
 A *result* is a column of the dataset; `l*` stands for every on-chip memory level of the chip.
 """
 
@@ -45,7 +45,7 @@ __all__ = [
 
 
 BANDS = (*bands((*RESULTS, *STACKED, *SERVED)), *SAMPLED, CHANCE, ON_FRONT)
-"""What `uncertainty=on` adds."""
+"""Columns that `uncertainty=on` adds."""
 
 
 @cache
@@ -55,13 +55,13 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(escaped)
 
 
-def _is_of(key: str, name: str) -> bool:
-    """Say whether a key is one of a registered name's; few names need a pattern, which takes time to make."""
+def _matches(key: str, name: str) -> bool:
+    """Say whether a registered name stands for a key; few names need a pattern, which is slow to compile."""
     return _pattern(name).fullmatch(key) is not None if "*" in name else key == name
 
 
 OF_PREFILL, SECTIONS_OF_CHIP = "serve.prefill.", ("tech.", "scaling.", "mem.", "net.", "chip.")
-"""What the inputs of a chip begin with, and what comes before that for one of devices that prefill alone."""
+"""Prefix of the inputs of a prefill-only device's chip, and prefixes of a chip's inputs after it."""
 
 
 @cache
@@ -69,14 +69,14 @@ def find_input(key: str) -> Column | None:
     """Return the registered input that a dotted key belongs to, or None."""
     if key.removeprefix(OF_PREFILL).startswith(SECTIONS_OF_CHIP):
         key = key.removeprefix(OF_PREFILL)
-    return next((column for column in INPUTS if _is_of(key, column.name)), None)
+    return next((column for column in INPUTS if _matches(key, column.name)), None)
 
 
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS)
-    return next((column for column in every if _is_of(name, column.name)), None)
+    columns = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS)
+    return next((column for column in columns if _matches(name, column.name)), None)
 
 
 ALL, SOME = "all", "some"
@@ -88,8 +88,8 @@ def result_order(
 ) -> tuple[str, ...]:
     """Return the names of all result columns, in order, for a chip with `levels` on-chip levels.
 
-    stacked: with those of models that are made of layers that stand for several; served: which of the points
-    serve: ALL, SOME or none of them; banded: with bands.
+    stacked: with the columns of models with layer runs; served: which points serve: ALL, SOME or "" for none;
+    banded: with bands.
     """
     columns = (*RESULTS, *(STACKED if stacked else ()))
     if served == ALL:

@@ -1,10 +1,10 @@
-"""The registry of what a back-test leaves."""
+"""The registry of the columns of a back-test."""
 
 from __future__ import annotations
 
 from fastflow.core.field import Column, text
 
-_WAYS = {
+_SCENARIOS = {
     "real": "of the chips as they are",
     "paper": "of chips that budgets make, scaled by the paper's rule",
     "foundry": "of chips that budgets make, scaled by foundries' figures",
@@ -22,13 +22,13 @@ BACKTEST: tuple[Column, ...] = (
     text("after", "chip whose gain it is"),
     Column("measured_gain", "float", "", "time measured before over after, geometric mean of rows alike"),
     *(
-        Column(f"{way}_gain", "float", "", f"predicted time before over after, {of}")
-        for way, of in _WAYS.items()
+        Column(f"{scenario}_gain", "float", "", f"predicted time before over after, {meaning}")
+        for scenario, meaning in _SCENARIOS.items()
     ),
     text("file", "file of measurements"),
     *(
-        Column(f"{way}_error", "float", "", f"mean relative error {of}")
-        for way, of in _WAYS.items()
-        if way != "foresight"
+        Column(f"{scenario}_error", "float", "", f"mean relative error {meaning}")
+        for scenario, meaning in _SCENARIOS.items()
+        if scenario != "foresight"
     ),
 )

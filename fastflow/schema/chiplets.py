@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastflow.core.field import Column, count, fraction, nonnegative, positive, text
 from fastflow.physics.hardware.chiplets import CHIPLETS, HOLDABLE, LINK, OF_NODE
 
-_OF_TECH = "as its tech has it"
+_SAME_AS_TECH = "as its tech has it"
 _NODE = {
     "generation": count("", "full nodes after the base node", low=0, high=1000),
     "logic_area": positive("", "", "what a half node divides the area of logic by"),
@@ -22,12 +22,12 @@ CHIPLET: tuple[Column, ...] = (
     count(f"{CHIPLETS}*.dies", "how many dies of the kind a package has", high=1024),
     text(f"{CHIPLETS}*.holds", f"what they hold: any of {' '.join(HOLDABLE)}"),
     positive(f"{CHIPLETS}*.die_area", "m^2", "area of one")._replace(absent="that of what they hold"),
-    *(column._replace(name=f"{CHIPLETS}*.{name}", absent=_OF_TECH) for name, column in _NODE.items()),
+    *(column._replace(name=f"{CHIPLETS}*.{name}", absent=_SAME_AS_TECH) for name, column in _NODE.items()),
     *(
-        fraction(f"chip.{budget}.{LINK}", f"share of the {what} that links between dies get")._replace(
+        fraction(f"chip.{budget}.{LINK}", f"share of the {budget_name} that links between dies get")._replace(
             absent="no such links"
         )
-        for budget, what in (("area", "die area"), ("power", "power"))
+        for budget, budget_name in (("area", "die area"), ("power", "power"))
     ),
     positive(f"{_LINK}nominal_frequency", "bit/s", "rate of a lane between dies"),
     nonnegative(f"{_LINK}nominal_energy", "J/bit", "energy to move a bit from die to die, at nominal supply"),

@@ -1,4 +1,4 @@
-"""Inputs that several components of a chip have alike (Table 2)."""
+"""Inputs that several components of a chip share (Table 2)."""
 
 from __future__ import annotations
 

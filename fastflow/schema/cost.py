@@ -8,7 +8,7 @@ _PER_BANDWIDTH = "USD s/B"
 
 
 def _prices(prefix: str, where: str) -> tuple[Column, ...]:
-    """Return what a network costs, for each of the bytes a second that a device sends in one direction."""
+    """Return the prices of a network, per B/s that a device sends in one direction."""
     return (
         nonnegative(
             f"{prefix}.adapter_price", _PER_BANDWIDTH, f"price of a device's adapter to {where} links"
@@ -20,16 +20,16 @@ def _prices(prefix: str, where: str) -> tuple[Column, ...]:
     )
 
 
-_MOST = 1e12
-"""Of any price, density or time: beyond it a cost may be more than a number holds."""
+_MAX = 1e12
+"""Of any price, density or time: beyond it a cost may overflow."""
 
 
 def _bounded(column: Column) -> Column:
-    """Return a column within what costs can be reckoned from."""
+    """Return a column with bounds within which costs are finite."""
     if column.kind != "float":
         return column
-    low = 1.0 / _MOST if column.above_low else column.low
-    return column._replace(low=low, high=min(column.high, _MOST), above_low=False)
+    low = 1.0 / _MAX if column.above_low else column.low
+    return column._replace(low=low, high=min(column.high, _MAX), above_low=False)
 
 
 _INPUTS: tuple[Column, ...] = (
@@ -110,7 +110,7 @@ COSTS: tuple[Column, ...] = (
         "the system in an hour: what is written off of it, and electricity; or its rent (cost=rent)",
     ),
 )
-"""Result columns of every point; those of an iteration and of a token follow from a time."""
+"""Result columns of every point; the costs of an iteration and of a token need a time."""
 
 ITERATION = Column("iteration_usd", "float", "USD", "one iteration, all devices: usd_per_h for time_s")
 TOKEN = Column(

@@ -43,24 +43,24 @@ TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
 LIBRARIES = ("none", "nccl")
 
 
-def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]:
-    return tuple(fraction(f"chip.{name}.{part}", f"share of the {what} that {part} gets") for part in parts)
+def _shares(name: str, whole: str, parts: Iterable[str]) -> tuple[Column, ...]:
+    return tuple(fraction(f"chip.{name}.{part}", f"share of the {whole} that {part} gets") for part in parts)
 
 
-def _of_families() -> Iterable[Column]:
-    """Return what workloads read, each column once: it means what every family says.
+def _family_columns() -> Iterable[Column]:
+    """Return the inputs of workloads, each column once, with the meanings of all families.
 
-    It may be as low as the family allows that allows least; `workload.unsuited` has each family's own bound.
+    Its lower bound is the lowest of all families; `workload.invalid_model_dims` checks the bound of each.
     """
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     for family in FAMILIES.values():
         for column in family.structure + family.sizes:
-            known = found.setdefault(column.name, column)
-            low, said = min(known.low, column.low), known.meaning
-            if column.meaning not in said.split(", or "):
-                said = f"{said}, or {column.meaning}"
-            found[column.name] = known._replace(low=low, meaning=said)
-    return found.values()
+            merged = columns.setdefault(column.name, column)
+            low, meaning = min(merged.low, column.low), merged.meaning
+            if column.meaning not in meaning.split(", or "):
+                meaning = f"{meaning}, or {column.meaning}"
+            columns[column.name] = merged._replace(low=low, meaning=meaning)
+    return columns.values()
 
 
 INPUTS: tuple[Column, ...] = (
@@ -139,9 +139,9 @@ INPUTS: tuple[Column, ...] = (
     positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
     positive("chip.die_area", "m^2", "area of the compute die"),
     positive("chip.tdp", "W", "power budget of the node"),
-    *_breakdown("area", "die area", ("core", "l*", "dram", "intra", "inter")),
-    *_breakdown("power", "node's power", ("core", "l*", "dram", "intra", "inter")),
-    *_breakdown("perimeter", "die's edge", ("dram", "intra", "inter")),
+    *_shares("area", "die area", ("core", "l*", "dram", "intra", "inter")),
+    *_shares("power", "node's power", ("core", "l*", "dram", "intra", "inter")),
+    *_shares("perimeter", "die's edge", ("dram", "intra", "inter")),
     count("chip.mcu.m", "rows of the matrix unit (dimension m)"),
     count("chip.mcu.k", "depth of the matrix unit (dimension k)"),
     count("chip.mcu.n", "columns of the matrix unit (dimension n)"),
@@ -204,7 +204,7 @@ INPUTS: tuple[Column, ...] = (
     count(
         "chip.memory.l*.partitions", "parts of an instance, each of which holds what its own bundles read"
     )._replace(absent="1"),
-    # --- what a chip pins: generated quantities that are known
+    # --- pinned quantities of a chip: known values in place of generated ones
     *(
         column._replace(absent="no limit" if column.name.endswith("boost_W") else "it is generated")
         for column in (
@@ -303,8 +303,8 @@ INPUTS: tuple[Column, ...] = (
         "what the backward pass computes again: none (auto), selective, full, or layers a chunk",
     ),
     *(
-        Column(f"parallel.overlap.{name}", "bool", "", f"true: {what}")
-        for name, what in (
+        Column(f"parallel.overlap.{name}", "bool", "", f"true: {meaning}")
+        for name, meaning in (
             ("tensor", "exchanges of tensor parallelism hide behind products"),
             ("context", "keys and values that cp sends on hide behind attention"),
             ("expert", "exchanges of experts hide behind the kernels of another micro-batch"),
@@ -346,8 +346,8 @@ INPUTS: tuple[Column, ...] = (
     Column("tiling.parts", "int", "", "largest number of parts of the inner dimension (split-K)", 1.0, 64.0),
     # --- data types by the roles of tensors
     *(
-        text(f"precision.{role}", f"data type of {what}; operand: that of model.dtype", ROLE_TYPES)
-        for role, what in (
+        text(f"precision.{role}", f"data type of {tensors}; operand: that of model.dtype", ROLE_TYPES)
+        for role, tensors in (
             ("weight", "weights"),
             ("activation", "activations and of their gradients"),
             ("gradient", "weight gradients, held and summed"),
@@ -385,5 +385,5 @@ INPUTS: tuple[Column, ...] = (
     text("model.optimizer", "optimizer", tuple(STATES)),
     count("model.devices", "number of accelerators in the published study"),
     text("model.strategy", "strategy of the published study"),
-    *_of_families(),
+    *_family_columns(),
 )

@@ -1,4 +1,4 @@
-"""The registry of what is stored: results of points, of searches and of validations."""
+"""The registry of stored columns: results of points, of searches and of validations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPICAL: tuple[Column, ...] = (
     Column("validated_rows", "int", "", "measured rows of the class"),
     Column("validation_class", "str", "", "class of validation that the point is in, or why it is in none"),
 )
-"""How far such answers were off."""
+"""Errors of predictions of the same class."""
 TYPICAL_TTFT = Column("ttft_typical_error", "float", "", "the same as typical_error, of ttft_s")
 
 NO_EFFECT = Column(
@@ -33,7 +33,7 @@ ASSUMPTIONS = Column(
     " differ",
 )
 BETWEEN = "; "
-"""Between two of these keys, or of what was taken."""
+"""Separator of keys, and of assumptions."""
 
 RESULTS: tuple[Column, ...] = (
     Column("point", "int", "", "number of the point in the grid's written order"),
@@ -170,7 +170,7 @@ DTYPE = Column(
     "dtype", "str", "", "data type of products, which model.dtype stands for, and of experts if they differ"
 )
 
-# of models that are made of layers that stand for several, beside the columns above
+# of models with layer runs, in addition to the columns above
 STACKED: tuple[Column, ...] = (
     Column("parameters", "float", "", "weights of the model, gains and biases among them"),
     Column("active_parameters", "float", "", "those that a token meets; of a mixture, its experts"),
@@ -214,7 +214,7 @@ STACKED: tuple[Column, ...] = (
     TRAIN,
 )
 
-# of points that serve, beside some of the columns above
+# of points that serve, in addition to some of the columns above
 SERVED: tuple[Column, ...] = (
     Column("ttft_s", "float", "s", "time to the first token, waiting included, mean of requests"),
     TYPICAL_TTFT,
@@ -288,9 +288,9 @@ SHARED_WITH_SERVED = (
     "feasible", "reason", NO_EFFECT.name, ASSUMPTIONS.name,
     *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name, MILLION.name,
 )  # fmt: skip
-"""Columns of other points that those which serve have too."""
+"""Result columns that points that serve share with other points."""
 
-# of a search's history and of its ranking, beside the columns above
+# of a search's history and ranking, in addition to the columns above
 SEARCH: tuple[Column, ...] = (
     Column("rank", "int", "", "rank among the competing candidates, from 1"),
     Column("design", "int", "", "number of the design in the order of scoring"),
@@ -312,7 +312,7 @@ SEARCH: tuple[Column, ...] = (
     Column("designs", "int", "", "number of designs scored for the candidate"),
 )
 
-# of a validation's rows, beside the columns of its file and of RESULTS, and of its errors
+# of a validation's rows, in addition to the columns of its file and of RESULTS; and of its errors
 VALIDATION: tuple[Column, ...] = (
     Column("line", "int", "", "line in the file of measurements; the header is line 1"),
     Column("part", "str", "", "measured part of the workload"),

@@ -1,4 +1,4 @@
-"""The registry of what a sensitivity leaves."""
+"""The registry of the columns of a sensitivity."""
 
 from __future__ import annotations
 

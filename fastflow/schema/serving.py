@@ -1,4 +1,4 @@
-"""Inputs of what serves: what is asked of servers, and how they batch (docs/serving.md)."""
+"""Inputs of serving: the load of servers, and how they batch (docs/serving.md)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastflow.core.field import Column, positive, text
 from fastflow.physics.hardware.scaling import NODES, step_key
 
-_WHAT = {
+_QUANTITIES = {
     "logic_area": "area of logic",
     "logic_power": "power of logic, at the same speed",
     "sram_area": "area of SRAM cells",
@@ -19,10 +19,10 @@ SCALING: tuple[Column, ...] = (
     text("scaling.name", "how areas and powers scale from node to node"),
     *(
         positive(
-            step_key(node, kind), "", f"what {node} divides the {what} by, over the node before it"
+            step_key(node, kind), "", f"what {node} divides the {quantity} by, over the node before it"
         )._replace(absent=_PAPER)
         for node in NODES
-        for kind, what in _WHAT.items()
+        for kind, quantity in _QUANTITIES.items()
     ),
     positive(
         "tech.half_node.logic_area", "", "what a half node divides the area of logic by, over the full node"

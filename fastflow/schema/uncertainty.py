@@ -11,22 +11,27 @@ BANDED: dict[str, int] = {
     "die_usd": 0, "device_usd": 0, "system_usd": 0, "iteration_usd": 1, "token_usd": 1,
     "train_usd": 1,
 }  # fmt: skip
-"""Result columns that have bands, and by which power of times' error the model's own one changes them."""
-_NTH = {10: "10th percentile", 50: "median", 90: "90th percentile"}
+"""Result columns that have bands, and the power of the model error of times that changes them."""
+_PERCENTILES = {10: "10th percentile", 50: "median", 90: "90th percentile"}
 
 
 def band_of(name: str) -> tuple[str, ...]:
     """Return the names of a result's 10th, 50th and 90th percentile."""
-    return tuple(f"{name}_p{nth}" for nth in _NTH)
+    return tuple(f"{name}_p{percentile}" for percentile in _PERCENTILES)
 
 
 def bands(results: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the columns of bands of the results that have some."""
+    """Return the band columns of the results in `BANDED`."""
     return tuple(
-        Column(f"{column.name}_p{nth}", "float", column.unit, f"{word} of {column.name}, uncertainty=on")
+        Column(
+            f"{column.name}_p{percentile}",
+            "float",
+            column.unit,
+            f"{label} of {column.name}, uncertainty=on",
+        )
         for column in results
         if column.name in BANDED
-        for nth, word in _NTH.items()
+        for percentile, label in _PERCENTILES.items()
     )
 
 

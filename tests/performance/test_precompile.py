@@ -85,7 +85,7 @@ def test_a_kernel_is_taken_once(tmp_path, monkeypatch):
         ("fastflow.performance.precompile:other", ["int64", "float64 2C"]),
     ]
     said = []
-    monkeypatch.setattr(precompile, "_told", [lambda *what: said.append(what)])
+    monkeypatch.setattr(precompile, "_listeners", [lambda *what: said.append(what)])
     (tmp_path / "0.taken").touch()
     work(calls, tmp_path)
     work(calls, tmp_path)
@@ -96,7 +96,7 @@ def test_a_kernel_is_taken_once(tmp_path, monkeypatch):
 
 def test_nothing_is_compiled_ahead_where_all_is_there(monkeypatch):
     fastflow.evaluate("tech=n7")
-    monkeypatch.setattr(precompile, "_looked", set())
+    monkeypatch.setattr(precompile, "_checked_kinds", set())
     monkeypatch.setattr(precompile, "_compile_all", None)
     fastflow.evaluate("tech=n7")
 
@@ -109,7 +109,7 @@ def test_what_an_edit_left_out_of_date_is_compiled_ahead(monkeypatch):
     monkeypatch.setattr(
         precompile.cache, "held", lambda: {one for one in held if one.rpartition("-")[0] not in gone}
     )
-    monkeypatch.setattr(precompile, "_looked", set())
+    monkeypatch.setattr(precompile, "_checked_kinds", set())
     lists = []
     monkeypatch.setattr(precompile, "_compile_all", lists.append)
     fastflow.evaluate("tech=n7")

@@ -232,7 +232,7 @@ def test_the_most_that_is_scheduled():
 
 
 def test_a_device_that_goes_through_its_kernels_once_is_not_simulated(monkeypatch):
-    monkeypatch.setattr(validity, "MOST_TASKS", 2)
+    monkeypatch.setattr(validity, "MAX_TASKS", 2)
     assert schedulable([1] * 3, 1, 1) == ""
     for simulated in ((2, 1, 1), (1, 2, 1), (1, 1, 2)):
         assert "kernels over all micro-batches" in schedulable([1] * 3, *simulated)
@@ -246,8 +246,8 @@ def test_layers_that_stand_for_several_are_scheduled_in_blocks():
 
 
 def test_the_most_that_an_exchange_takes():
-    beyond = [float(np.nextafter(validity.MOST, np.inf)), np.inf, np.nan, -1e-9]
-    sync = np.array([0.0, validity.MOST, *beyond])
+    beyond = [float(np.nextafter(validity.MAX_VALUE, np.inf)), np.inf, np.nan, -1e-9]
+    sync = np.array([0.0, validity.MAX_VALUE, *beyond])
     graph = SimpleNamespace(offset=np.arange(7))
     took = SimpleNamespace(sync_s=sync, gradient_s=np.zeros(6), send_s=np.zeros(6))
     reason = validity.invalid_comm_times(graph, took)

@@ -33,7 +33,7 @@ RC = "parallel.strategy=RC-1-16-d32"
 AUTO = "parallel.strategy=auto"
 COUNTED = {
     "predicted": (crossflow, "predict"),
-    "ranked": (rank, "_order"),
+    "ranked": (rank, "_ranked_rows"),
     "peaks": (chip, "peak_flops"),  # of the units of products, and of passes: 2 a prediction
     "composed": (HydraComposer, "_compose_choices"),
     "by hydra": (ConfigLoaderImpl, "load_configuration"),

@@ -121,8 +121,8 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
 
 def _strategy_choices(inputs: Columns) -> list[tuple[Any, ...]]:
     """Return the possible choices of a point, a value for each of CHOSEN; inputs: (1,)."""
-    from fastflow.performance.auto.rank import spaces_of
-    from fastflow.performance.auto.serving import in_order
+    from fastflow.performance.auto.rank import strategy_spaces
+    from fastflow.performance.auto.serving import best_servers
     from fastflow.performance.auto.transformer import best_layouts
     from fastflow.performance.serving.disaggregated.predict import PREFILL_STRATEGY, is_disaggregated
     from fastflow.physics.workload import has_layer_runs
@@ -136,10 +136,10 @@ def _strategy_choices(inputs: Columns) -> list[tuple[Any, ...]]:
     if configured[0] != AUTO:
         return [configured]
     if serves(inputs):
-        layouts = in_order(inputs)[_STRATEGY][:MOST_LAYOUTS]
+        layouts = best_servers(inputs)[_STRATEGY][:MOST_LAYOUTS]
         return [(layout, *configured[1:]) for layout in layouts.tolist()]
     if not has_layer_runs(inputs):
-        return [(str(strategy), *configured[1:]) for strategy in next(spaces_of(inputs))]
+        return [(str(strategy), *configured[1:]) for strategy in next(strategy_spaces(inputs))]
     choices = best_layouts(inputs).best
     return list(zip(*(choices[key][:MOST_LAYOUTS].tolist() for key in CHOSEN), strict=True))
 

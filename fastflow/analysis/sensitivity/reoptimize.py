@@ -6,7 +6,7 @@ import numpy as np
 
 from fastflow.analysis.sensitivity.elasticity import Evaluate
 from fastflow.core.tables import Columns, Inputs, take
-from fastflow.performance.auto.per_layer import ASKED, STRATEGY
+from fastflow.performance.auto.per_layer import PER_LAYER, STRATEGY
 from fastflow.performance.auto.rank import rank
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.workload import has_layer_runs
@@ -17,7 +17,7 @@ CANDIDATES = 8
 
 def has_candidates(inputs: Inputs) -> bool:
     """Say whether a point has a list of strategies to choose from; a transformer has none."""
-    return bool(inputs[STRATEGY][0] == AUTO and not inputs[ASKED][0] and not has_layer_runs(inputs))
+    return bool(inputs[STRATEGY][0] == AUTO and not inputs[PER_LAYER][0] and not has_layer_runs(inputs))
 
 
 def with_best_strategy(inputs: Inputs, evaluate: Evaluate) -> Evaluate:

@@ -61,7 +61,7 @@ def _notebook_listener() -> Iterator[Listener]:
     from fastflow.performance import precompile
     from fastflow.reporting.terminal.progress import Compiling, InNotebook
 
-    precompile.tell(Compiling())
+    precompile.on_compile(Compiling())
     with InNotebook() as progress:
         yield progress
 

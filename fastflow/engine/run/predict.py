@@ -79,12 +79,12 @@ def settled_inputs(inputs: Columns, rehearsed: bool = False) -> Columns:
     """Return inputs with the best strategy where it is asked for, and why none fits; raises InputError."""
     with naming_what_is_missing(inputs):
         if serves(inputs):
-            from fastflow.performance.auto.serving import settle_servers
+            from fastflow.performance.auto.serving import resolve_servers
 
-            return dict(settle_servers(inputs, rehearsed))
-        from fastflow.performance.auto.resolve import resolve_strategy, settle_on_any
+            return dict(resolve_servers(inputs, rehearsed))
+        from fastflow.performance.auto.resolve import resolve_any_strategy, resolve_strategy
 
-        return dict(settle_on_any(inputs) if rehearsed else resolve_strategy(inputs))
+        return dict(resolve_any_strategy(inputs) if rehearsed else resolve_strategy(inputs))
 
 
 def _model(inputs: Columns) -> Prediction | Served:

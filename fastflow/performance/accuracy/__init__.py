@@ -1,1 +1,1 @@
-"""How far such answers were off: classes of validation, and the table of their errors."""
+"""Typical errors of predictions: classes of validation, and the table of their errors."""

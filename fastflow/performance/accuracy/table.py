@@ -1,7 +1,7 @@
 """The errors of every class of validation, as `bench/validation_table.py` has written them.
 
-A class is a kind of work, of model and of data type, on a chip that was measured itself, on chips of its
-architecture, on chips of its maker that nothing was calibrated to, or on chips that their budgets make.
+A class is a kind of work, of model and of data type, on a measured chip, on chips of its architecture, on
+chips of its maker that nothing was calibrated to, or on chips that are generated from their budgets.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 PATH = Path(__file__).with_name("table.csv")
-FEWEST_ROWS = 5
-"""Measured rows that a class has at least: of fewer, the next coarser class is taken."""
+MIN_ROWS = 5
+"""Least number of measured rows of a class: for fewer, the next coarser class is used."""
 MEASURED, RELATIVE, UNMEASURED, GENERATED = "measured", "relative", "unmeasured", "generated"
 
 
 class Key(NamedTuple):
-    """What a class is of; "" stands for any."""
+    """Key of a class; "" stands for any."""
 
     work: str
     kind: str  # of model, or of a kernel's work
@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """How far predictions of a class were off; p is predicted, t measured."""
+    """Errors of a class; p is predicted, t measured."""
 
     rows: int
     mean_error: float  # of |p - t| / t
@@ -39,16 +39,16 @@ class Errors(NamedTuple):
 
 
 class ChipStanding(NamedTuple):
-    """What is known of a chip when its answers are judged."""
+    """Properties of a chip that determine its classes."""
 
     name: str
     architecture: str  # "" for none
-    maker: str  # "" where it is not said
+    maker: str  # "" where it is unknown
     is_generated: bool  # from its budgets
-    is_stock: bool  # a chip of the library, none of whose figures is changed
+    is_stock: bool  # an unchanged chip of the library
 
     def classes(self) -> Iterator[tuple[str, str]]:
-        """Yield standings and chips of classes that it is in, the finest first."""
+        """Yield standings and chips of its classes, the finest first."""
         if self.is_generated:
             yield GENERATED, ""
             return
@@ -89,12 +89,12 @@ def _without_comments(lines: Iterable[str]) -> Iterator[str]:
 def find(work: str, kind: str, dtype: str, chip: ChipStanding) -> tuple[Key, Errors] | None:
     """Return the finest class of some work on a chip, and its errors; None where there is none.
 
-    A class of a data type is finer than one of all types on the same chip.
+    A class of a data type is finer than the class of all types on the same chip.
     """
-    for standing, of in chip.classes():
-        for of_type in dict.fromkeys((dtype, "")):
-            key = Key(work, kind, of_type, standing, of)
+    for standing, chip_key in chip.classes():
+        for class_dtype in dict.fromkeys((dtype, "")):
+            key = Key(work, kind, class_dtype, standing, chip_key)
             errors = table().get(key)
-            if errors is not None and errors.rows >= FEWEST_ROWS:
+            if errors is not None and errors.rows >= MIN_ROWS:
                 return key, errors
     return None

@@ -1,1 +1,1 @@
-"""What `auto` stands for: the best strategy, layout or server of each point."""
+"""The best strategy, layout or server of each point, in place of `auto`."""

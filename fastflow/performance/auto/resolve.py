@@ -1,4 +1,4 @@
-"""Inputs whose parallel strategy is settled: `parallel.strategy=auto` gives way to the best there is."""
+"""Resolved inputs: the best strategy in place of `parallel.strategy=auto`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Inputs, take
 from fastflow.performance.auto.no_fit import LEAST
-from fastflow.performance.auto.per_layer import ASKED, CHOSEN, STRATEGY, choose
-from fastflow.performance.auto.rank import best_of, spaces_of
+from fastflow.performance.auto.per_layer import CHOSEN, PER_LAYER, STRATEGY, choose
+from fastflow.performance.auto.rank import best_strategies, strategy_spaces
 from fastflow.physics.parallelism.candidates import CHOSEN as CHOSEN_LAYOUT
 from fastflow.physics.parallelism.candidates import every_layout
 from fastflow.physics.parallelism.layout_file import KEY as FILE
@@ -21,61 +21,61 @@ from fastflow.physics.workload import has_layer_runs
 def resolve_strategy(inputs: Inputs) -> Inputs:
     """Return the inputs with the best strategy wherever `parallel.strategy` is `auto`; shape (points,).
 
-    Of a transformer with whatever is chosen beside it. Where `parallel.per_layer` is true there, every layer
-    has its best cut. Raises InputError as the model does.
+    Of a transformer with all inputs that are chosen with it. Where `parallel.per_layer` is true there, every
+    layer has its best strategy. Raises InputError as the model does.
     """
-    asked = inputs[STRATEGY] == AUTO
-    if not asked.any():
+    is_auto = inputs[STRATEGY] == AUTO
+    if not is_auto.any():
         return inputs
-    auto = take(dict(inputs), np.flatnonzero(asked))
-    first, place = unique_rows(auto.values(), int(asked.sum()))  # points that agree in everything rank alike
-    return _with(inputs, asked, take(_best(take(auto, first)), place))
+    auto = take(dict(inputs), np.flatnonzero(is_auto))
+    first, inverse = unique_rows(auto.values(), int(is_auto.sum()))  # equal points have equal rankings
+    return _with_chosen(inputs, is_auto, take(_best(take(auto, first)), inverse))
 
 
 def _best(inputs: Inputs) -> Columns:
-    """Return what is best for every point: the strategy, and the cuts of layers where asked."""
-    apart = inputs[ASKED]
-    if FILE in inputs or not apart.any():
-        return best_of(inputs)
+    """Return the best strategy of every point, and the strategies of its layers under `PER_LAYER`."""
+    per_layer = inputs[PER_LAYER]
+    if FILE in inputs or not per_layer.any():
+        return best_strategies(inputs)
     if has_layer_runs(inputs):
-        raise InputError(ASKED, "true", "false: all layers of a transformer are cut alike")
-    none = np.full(apart.size, SAME)
-    best = {key: inputs.get(key, none).astype(object) for key in (*CHOSEN, LAYERS)}
-    if not apart.all():
-        best[STRATEGY][~apart] = best_of(take(dict(inputs), np.flatnonzero(~apart)))[STRATEGY]
-    for point in np.flatnonzero(apart).tolist():
+        raise InputError(PER_LAYER, "true", "false: all layers of a transformer are cut alike")
+    same = np.full(per_layer.size, SAME)
+    best = {key: inputs.get(key, same).astype(object) for key in (*CHOSEN, LAYERS)}
+    if not per_layer.all():
+        best[STRATEGY][~per_layer] = best_strategies(take(dict(inputs), np.flatnonzero(~per_layer)))[STRATEGY]
+    for point in np.flatnonzero(per_layer).tolist():
         for key, value in choose(take(dict(inputs), np.array([point]))).items():
             best[key][point] = value
-    found = {key: column.astype(np.str_) for key, column in best.items()}
-    return {key: column for key, column in found.items() if key in inputs or (column != SAME).any()}
+    columns = {key: column.astype(np.str_) for key, column in best.items()}
+    return {key: column for key, column in columns.items() if key in inputs or (column != SAME).any()}
 
 
-def settle_on_any(inputs: Inputs) -> Inputs:
+def resolve_any_strategy(inputs: Inputs) -> Inputs:
     """Return the inputs with some strategy wherever `parallel.strategy` is `auto`; shape (points,).
 
-    It is one that cuts in as many ways as there are, so that it needs what the others do.
+    It splits along as many axes as possible, so that it reads all inputs that the other strategies read.
     """
-    asked = inputs[STRATEGY] == AUTO
-    if not asked.any():
+    is_auto = inputs[STRATEGY] == AUTO
+    if not is_auto.any():
         return inputs
-    some = take(dict(inputs), np.flatnonzero(asked))
+    auto = take(dict(inputs), np.flatnonzero(is_auto))
     if has_layer_runs(inputs):
-        every = [every_layout(take(some, np.array([point]))) for point in range(int(asked.sum()))]
-        last = {key: np.array([one[key][-1] for one in every]) for key in CHOSEN_LAYOUT}
-        return _with(inputs, asked, last)
-    spaces = spaces_of(some)
-    cut = [str(max(space, key=lambda one: sum(degree > 1 for degree in one[1:]))) for space in spaces]
-    return _with(inputs, asked, {STRATEGY: np.array(cut, dtype=np.str_)})
+        layouts = [every_layout(take(auto, np.array([point]))) for point in range(int(is_auto.sum()))]
+        last = {key: np.array([layout[key][-1] for layout in layouts]) for key in CHOSEN_LAYOUT}
+        return _with_chosen(inputs, is_auto, last)
+    spaces = strategy_spaces(auto)
+    strategies = [str(max(space, key=lambda strategy: sum(n > 1 for n in strategy[1:]))) for space in spaces]
+    return _with_chosen(inputs, is_auto, {STRATEGY: np.array(strategies, dtype=np.str_)})
 
 
-def _with(inputs: Inputs, rows: Bools, chosen: Columns) -> Inputs:
-    """Return the inputs with what is chosen for some rows, where nothing more is asked for."""
-    found = dict(inputs)
-    if inputs[ASKED].any() and FILE not in inputs:  # a file lays out all kinds of layer
-        found[ASKED] = inputs[ASKED] & ~rows
+def _with_chosen(inputs: Inputs, rows: Bools, chosen: Columns) -> Inputs:
+    """Return the inputs with the chosen columns of some rows, whose `PER_LAYER` is False then."""
+    resolved = dict(inputs)
+    if inputs[PER_LAYER].any() and FILE not in inputs:  # a layout file covers all kinds of layer
+        resolved[PER_LAYER] = inputs[PER_LAYER] & ~rows
     for key, values in chosen.items():
-        # cuts of layers may not be there
-        given = inputs.get(key, np.full(rows.size, "" if key == LEAST else SAME))
-        found[key] = given.astype(np.result_type(given, values))
-        found[key][rows] = values
-    return found
+        # strategies of layers may be absent
+        column = inputs.get(key, np.full(rows.size, "" if key == LEAST else SAME))
+        resolved[key] = column.astype(np.result_type(column, values))
+        resolved[key][rows] = values
+    return resolved

@@ -1,9 +1,9 @@
-"""The best layouts of a transformer: `parallel.strategy=auto` with what is left to it (docs/strategies.md).
+"""The best layouts of a transformer: its strategy and all other inputs that are `auto` (docs/strategies.md).
 
-The search is exact: the best `KEPT` layouts are those of a search through all of them. It weighs all layouts
-first. Those that lack memory are not timed, where any has enough. Then it predicts them, those that could be
-fastest first, until nothing that is left can be among the best: none is faster than its busiest stage
-computes.
+The search is exact: the best `KEPT` layouts are those of a search through all of them. It computes the
+lower bounds of all layouts first. Layouts that lack memory are not predicted, where any has enough. Then it
+predicts layouts in the order of their lower bounds, the work of the busiest stage, until no remaining layout
+can be among the best.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.tables import Columns, Inputs, Ints, take
-from fastflow.performance.auto.no_fit import least_of
+from fastflow.performance.auto.no_fit import least_training_text
 from fastflow.performance.crossflow import predict
 from fastflow.performance.partial_predictions import LowerBounds, lower_bounds
 from fastflow.physics.parallelism.candidates import every_layout
@@ -23,19 +23,19 @@ from fastflow.physics.parallelism.defaults import zero_stage
 from fastflow.physics.parallelism.options import AUTO
 from fastflow.physics.parallelism.virtual_stages import NONE, RECOMPUTE
 
-AT_ONCE = 1024  # layouts weighed or predicted together
+AT_ONCE = 1024  # layouts bounded or predicted together
 FIRST = 128  # predicted at first; twice as many each time
 KEPT = 100  # layouts of a ranking
-_ROUNDING = 1e-9  # of sums that come to the same
+_ROUNDING = 1e-9  # of equal sums
 
 
 class Search(NamedTuple):
-    """What a search through the layouts of a point has found."""
+    """Result of a search through the layouts of a point."""
 
     best: Columns  # the inputs that are chosen, the best first, (KEPT or fewer,)
     layouts: int  # all that there are
-    untimed: int  # of these, that have no time
-    lacking: int  # that lack memory
+    num_invalid: int  # of these, that have no time
+    num_without_memory: int  # that lack memory
     predicted: int
     least: str = ""  # where none fits, which of them needs least memory, and how much
 
@@ -49,63 +49,64 @@ def best_layouts(inputs: Inputs) -> Search:
     """
     layouts = every_layout(inputs)
     count = next(iter(layouts.values())).size
-    of = partial(_of, inputs, layouts)
+    inputs_of = partial(_with_layouts, inputs, layouts)
     reason, least, memory, capacity = _bounds(inputs, layouts)
-    can = reason == ""
-    enough = can & (memory <= capacity)
-    rows = np.flatnonzero(enough if enough.any() else can)
-    nothing = can.any() and not enough.any()
+    is_valid = reason == ""
+    has_memory = is_valid & (memory <= capacity)
+    rows = np.flatnonzero(has_memory if has_memory.any() else is_valid)
+    none_fits = is_valid.any() and not has_memory.any()
     time, predicted = np.full(count, np.inf), 0
-    if nothing:
+    if none_fits:
         rows = rows[np.argsort(memory[rows], kind="stable")][:KEPT]
-    for some in _batches(rows[np.argsort(least[rows], kind="stable")], FIRST):
-        most = np.partition(time, KEPT - 1)[KEPT - 1] if count >= KEPT else np.inf
-        some = some[least[some] * (1.0 - _ROUNDING) <= most]
-        if not some.size:
+    for batch in _batches(rows[np.argsort(least[rows], kind="stable")], FIRST):
+        worst_kept = np.partition(time, KEPT - 1)[KEPT - 1] if count >= KEPT else np.inf
+        batch = batch[least[batch] * (1.0 - _ROUNDING) <= worst_kept]
+        if not batch.size:
             break
-        prediction = predict(of(some))
-        time[some[prediction.timed]] = prediction.timeline.total
-        predicted += some.size
-    ranked = rows if nothing else np.argsort(time, kind="stable")[:KEPT]
+        prediction = predict(inputs_of(batch))
+        time[batch[prediction.timed]] = prediction.timeline.total
+        predicted += batch.size
+    ranked = rows if none_fits else np.argsort(time, kind="stable")[:KEPT]
     timed = ranked[np.isfinite(time[ranked])]
     return Search(
         best=take(layouts, timed if timed.size else ranked[:1]),
         layouts=count,
-        untimed=int(count - can.sum()),
-        lacking=int((can & ~enough).sum()),
+        num_invalid=int(count - is_valid.sum()),
+        num_without_memory=int((is_valid & ~has_memory).sum()),
         predicted=predicted,
-        least=_least(of(rows[:1])) if nothing else "",
+        least=_least_text(inputs_of(rows[:1])) if none_fits else "",
     )
 
 
 def fits(inputs: Inputs) -> bool:
-    """Say whether a point has a layout that has a time, and enough memory; inputs: of one point, (1,)."""
+    """Say whether a point has a layout with a time that fits its memory; inputs: of one point, (1,)."""
     reason, _, memory, capacity = _bounds(inputs, every_layout(inputs))
     return bool(((reason == "") & (memory <= capacity)).any())
 
 
 def _bounds(inputs: Inputs, layouts: Columns) -> LowerBounds:
-    """Weigh the layouts of a point."""
+    """Return the lower bounds of the layouts of a point."""
     count = next(iter(layouts.values())).size
-    parts = [lower_bounds(_of(inputs, layouts, rows)) for rows in _batches(np.arange(count), AT_ONCE)]
+    batches = _batches(np.arange(count), AT_ONCE)
+    parts = [lower_bounds(_with_layouts(inputs, layouts, rows)) for rows in batches]
     return LowerBounds(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _of(inputs: Inputs, layouts: Columns, rows: Ints) -> Inputs:
+def _with_layouts(inputs: Inputs, layouts: Columns, rows: Ints) -> Inputs:
     """Return the inputs of a point under some of its layouts, (rows,)."""
     return take(dict(inputs), np.zeros(rows.size, dtype=np.int64)) | take(layouts, rows)
 
 
-def _least(inputs: Inputs) -> str:
-    """Say what a layout needs, of those that do not fit the one that needs least; inputs: of it, (1,)."""
-    found = predict(inputs)
-    if not found.timed.size:
+def _least_text(inputs: Inputs) -> str:
+    """Describe the layout that needs least memory, of those that do not fit; inputs: of it, (1,)."""
+    prediction = predict(inputs)
+    if not prediction.timed.size:
         return ""
-    again, zero = str(inputs[RECOMPUTE][0]), int(zero_stage(inputs)[0])
-    layout = f"{found.parallelism.printed[0]} with ZeRO {zero}"
-    if again not in (AUTO, NONE):
-        layout += f", recompute {again}"
-    return least_of(layout, found.footprint, 0, float(found.chip.dram.capacity[0]))
+    recompute, zero = str(inputs[RECOMPUTE][0]), int(zero_stage(inputs)[0])
+    layout = f"{prediction.parallelism.printed[0]} with ZeRO {zero}"
+    if recompute not in (AUTO, NONE):
+        layout += f", recompute {recompute}"
+    return least_training_text(layout, prediction.footprint, 0, float(prediction.chip.dram.capacity[0]))
 
 
 def _batches(rows: Ints, first: int) -> Iterator[Ints]:

@@ -24,7 +24,7 @@ from fastflow.performance.serving.scenario import (
 )
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
-from fastflow.performance.validity import MOST
+from fastflow.performance.validity import MAX_VALUE
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
@@ -145,13 +145,13 @@ def _refuse_invalid_results(results: PhaseResults, osl: Floats) -> PhaseResults:
     table = np.array(list(floats.values()))
     may_lack = np.array([(name in (*SIMULATED, STATIONARY), name in TPOT_COLUMNS) for name in floats])
     may_be_nan = np.isnan(table) & (may_lack[:, :1] | (may_lack[:, 1:] & (osl <= 1.0)))
-    invalid = (results.reason == "") & ~((table >= 0.0) & (table <= MOST)) & ~may_be_nan
+    invalid = (results.reason == "") & ~((table >= 0.0) & (table <= MAX_VALUE)) & ~may_be_nan
     if not invalid.any():
         return results
     reason = Reasons(results.reason.size)
     for (name, column), rows in zip(floats.items(), invalid, strict=True):
         for i in reason.without(rows):
-            reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MOST:g}")
+            reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MAX_VALUE:g}")
     texts = reason.texts()
     columns = {name: np.where(texts == "", column, np.nan) for name, column in floats.items()}
     return PhaseResults(results.columns | columns, first_of(results.reason, texts))

@@ -1,4 +1,4 @@
-"""What devices are rented at: a provider's price of a chip, or the user's own."""
+"""Rent of devices: a provider's price of a chip, or the user's price."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Inputs, Reasons, Texts
 
 RENT = "cost.rent"
-"""The price of an hour of a device that the user gives; AUTO: that of its chip."""
+"""The user's price of an hour of a device; AUTO: that of its chip."""
 PRICES, PRICE = "cost.rents.", ".price"
-"""What the prices of chips begin with and end in; between them stands what `key_of` returns."""
+"""Prefix and suffix of the keys of chips' prices, around a `price_key`."""
 AUTO = 0.0
 _PINNED = "chip.pinned."
 
 
-def key_of(chip: str) -> str:
-    """Return what a chip is called among the prices: its `chip.name` with _ for -."""
+def price_key(chip: str) -> str:
+    """Return the name of a chip in the keys of prices: its `chip.name` with _ for -."""
     return chip.replace("-", "_")
 
 
@@ -26,22 +26,24 @@ def is_rented(inputs: Inputs) -> bool:
 
 
 def rent_per_hour(inputs: Inputs) -> Floats:
-    """Return what an hour of a device costs [USD], NaN where its chip has no price; (points,), or (1,).
+    """Return the rent of a device in an hour [USD], NaN where its chip has no price; (points,), or (1,).
 
-    inputs: `cost` and `chip`, of points that rent. Raises KeyError for an input that is not there.
+    inputs: `cost` and `chip`, of points that rent. Raises KeyError for a missing input.
     """
-    given, chips = inputs[RENT], inputs["chip.name"]
-    price: Floats = np.where(given == AUTO, np.nan, given)
-    if any(key.startswith(_PINNED) for key in inputs):  # what budgets alone make has no more than the name
+    rent, chips = inputs[RENT], inputs["chip.name"]
+    price: Floats = np.where(rent == AUTO, np.nan, rent)
+    # a generated chip shares only the name with the rented chip
+    # a chip made from budgets alone only shares the name of a rented chip
+    if any(key.startswith(_PINNED) for key in inputs):
         for name in np.unique(chips).tolist():
-            listed = inputs.get(f"{PRICES}{key_of(name)}{PRICE}")
+            listed = inputs.get(f"{PRICES}{price_key(name)}{PRICE}")
             if listed is not None:
-                price = np.where((given == AUTO) & (chips == name), listed, price)
+                price = np.where((rent == AUTO) & (chips == name), listed, price)
     return price
 
 
 def invalid_rent(inputs: Inputs) -> Texts:
-    """Say why the devices of a point have no rent; "" where they have one or are bought, (points,)."""
+    """Return why the rent of a point is unknown; "" where it is known or devices are bought, (points,)."""
     points = inputs["chip.name"].size
     reason = Reasons(points)
     if is_rented(inputs):

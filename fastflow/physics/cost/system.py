@@ -1,4 +1,4 @@
-"""What a system costs: devices with their share of hosts and networks, and what an hour of it comes to."""
+"""Cost of a system: devices with their share of hosts and networks, depreciation and electricity."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ class SystemCost(NamedTuple):
 
 
 def ports_and_cables(inputs: Inputs, prefix: str) -> tuple[Floats, Floats]:
-    """Return how many ports of switches and how many cables a device needs, of its own bandwidth, (points,).
+    """Return how many switch ports and how many cables a device needs, each of its bandwidth, (points,).
 
-    prefix: "system", or "system.package". A switch has a port at the end of each cable. In a fat tree what
-    reaches the leaf, over the taper, goes on to a second tier, by a cable with a port at both ends. Devices
-    that are wired to each other have no switch, and two share a cable.
+    prefix: "system", or "system.package". A switch has a port at the end of each cable. In a fat tree the
+    bandwidth of the leaf, over the taper, goes on to a second tier, by a cable with a port at both ends.
+    Devices that are wired to each other have no switch, and two share a cable.
     """
     topology = inputs[f"{prefix}.topology"]
-    up = np.where(topology == "fat_tree", 1.0 / inputs["system.taper"], 0.0)
+    uplinks = np.where(topology == "fat_tree", 1.0 / inputs["system.taper"], 0.0)
     switched = np.isin(topology, ("switch", "fat_tree"))
-    return np.where(switched, 1.0 + 2.0 * up, 0.0), np.where(switched, 1.0 + up, 0.5)
+    return np.where(switched, 1.0 + 2.0 * uplinks, 0.0), np.where(switched, 1.0 + uplinks, 0.5)
 
 
 def network_cost(inputs: Inputs, intra: Floats, inter: Floats, devices: Ints) -> Floats:
     """Return a device's share of networks [USD], (points,).
 
-    intra, inter: its bandwidths, one direction [B/s]; devices: of all kinds together. A network costs nothing
-    where it joins nothing: between packages if there is one, within one of one device.
+    intra, inter: its bandwidths, one direction [B/s]; devices: of all kinds together. A network that joins no
+    devices costs nothing: between packages if there is one package, within a package of one device.
     """
     total = np.zeros(devices.size)
     package = inputs["system.package.devices"]
-    for name, prefix, bandwidth, joins in (
+    for name, prefix, bandwidth, is_used in (
         ("intra", "system.package", intra, np.minimum(package, devices) > 1),
         ("inter", "system", inter, devices > package),
     ):
         ports, cables = ports_and_cables(inputs, prefix)
-        adapter, port, cable = (inputs[f"net.{name}.{what}_price"] for what in ("adapter", "switch", "cable"))
-        total += np.where(joins, bandwidth * (adapter + ports * port + cables * cable), 0.0)
+        adapter, port, cable = (inputs[f"net.{name}.{part}_price"] for part in ("adapter", "switch", "cable"))
+        total += np.where(is_used, bandwidth * (adapter + ports * port + cables * cable), 0.0)
     return total
 
 
 def system_cost(inputs: Inputs, device: Floats, network: Floats, devices: Ints) -> SystemCost:
-    """Return what systems cost; device, network: of one device [USD], devices: how many; (points,)."""
+    """Return the cost of systems; device, network: of one device [USD], devices: their number; (points,)."""
     whole = devices * (device + network + inputs["cost.host.price"])
     return SystemCost(whole, whole / inputs["cost.lifetime"])
 
 
 def electricity(inputs: Inputs, power: Floats, tdp: Floats) -> Floats:
-    """Return what electricity costs [USD/s]; power: that all devices draw, tdp: may draw [W]; (points,)."""
-    machines: Floats = power + inputs["cost.host.power"] * tdp
-    return machines * inputs["cost.pue"] * inputs["cost.electricity"]
+    """Return the cost of electricity [USD/s]; power, tdp: of all devices [W]; (points,)."""
+    it_power: Floats = power + inputs["cost.host.power"] * tdp
+    return it_power * inputs["cost.pue"] * inputs["cost.electricity"]

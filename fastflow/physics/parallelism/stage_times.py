@@ -40,7 +40,8 @@ class Stacks(NamedTuple):
             + np.maximum(times.total - times.bubble - times.busiest, 0.0)
         )
         bubble = times.bubble + self.idle
-        return Timeline(times.turn, times.total - times.turn, self.update, exposed, bubble)
+        backward = times.total - times.backward_start
+        return Timeline(times.backward_start, backward, self.update, exposed, bubble)
 
 
 class Streamed(NamedTuple):

@@ -26,9 +26,9 @@ def energy(
     rate: peak of the units that a kernel computes on [flop/s], launches of it in an iteration, and timing:
     a row a kernel of the graph; sent: bytes on the network within the package and between packages, of
     all stages [B], time of the iteration [s]: (points,). An operation costs the cores' power at the
-    operating point over that rate, more where idle cores leave theirs to others (`tiling/boost.py`); cores
-    are idle for free between kernels, while the memories' leakage, controllers and standby last as long as
-    the iteration.
+    operating point over that rate, more where busy cores have the power of idle ones (`tiling/boost.py`);
+    cores draw nothing between kernels, while the memories' leakage, controllers and standby power last as
+    long as the iteration.
     """
     dynamic = [level.dynamic_energy for level in chip.levels] + [chip.dram.energy]
     static = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
@@ -42,17 +42,19 @@ def energy(
 
 
 @kernel
-def _spent(offset: Ints, launches: Ints, rate: Floats, flop: Floats, served: Floats) -> tuple[Floats, Floats]:
-    """Return how long a point's operations take at the full rate [s], (points,), and what is moved.
+def _spent(
+    offset: Ints, launches: Ints, rate: Floats, flop: Floats, level_bytes: Floats
+) -> tuple[Floats, Floats]:
+    """Return the time of a point's operations at the full rate [s], (points,), and the bytes moved.
 
-    flop: of one launch, as many as take its energy; served: its bytes, (kernels, levels + 1); those moved, of
-    all launches, (levels + 1, points).
+    flop: of one launch, raised by the energy of boosted cores; level_bytes: of one launch, (kernels, levels +
+    1). The bytes moved are of all launches, (levels + 1, points).
     """
-    points, levels = offset.size - 1, served.shape[1]
+    points, levels = offset.size - 1, level_bytes.shape[1]
     busy, moved = np.zeros(points), np.zeros((levels, points))
     for p in range(points):
         for row in range(offset[p], offset[p + 1]):
             busy[p] += launches[row] * flop[row] / rate[row]
             for level in range(levels):
-                moved[level, p] += launches[row] * served[row, level]
+                moved[level, p] += launches[row] * level_bytes[row, level]
     return busy, moved

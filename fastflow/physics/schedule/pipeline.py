@@ -5,10 +5,10 @@ its kernels, and a port to the network of each level, which its collectives and 
 device works through its blocks, the forward or the backward pass of one micro-batch, in an order of
 `pipeline_order`.
 
-With one slot, kernels run in the order of blocks and rows. With more, a row waits for what it reads: for
-the row before it in its block (of several rows whose result the update alone reads, for the one before
-those), for collectives, and for what its block receives; and blocks start in order: the first row of one
-after the first row of the one before.
+With one slot, kernels run in the order of blocks and rows. With more, a row waits for its inputs: for
+the row before it in its block (after several rows whose result the update alone reads, for the row
+before these), for collectives, and for messages to its block; and blocks start in order: the first row of a
+block after the first row of the block before.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from fastflow.physics.schedule.pipeline_order import GPIPE, block_at
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, UPDATE
 
 KERNEL, SYNC, SEND, GRADIENT, BARRIER = 0, 1, 2, 3, 4
-"""What a task is. The barrier takes no time: it is where the update could start."""
+"""Kinds of tasks. The barrier takes no time: it is where the update could start."""
 RESOURCES = 3
 """Of a stage: its kernels, its port within the package, its port between packages."""
 
-# What the parts of this file pass on is kept in plain tables: a tuple of arrays costs at every call.
-_PHASE, _STAGE, _SIDE, _WAIT, _SYNC, _SUM, _LOCAL = 0, 1, 2, 3, 4, 5, 6
+# The functions below pass plain tables to each other: a tuple of arrays costs at every call.
+_PHASE, _STAGE, _SIDE, _WAIT, _SYNC, _SUM, _OFFSET = 0, 1, 2, 3, 4, 5, 6
 """Of a row, (7, rows): columns of `TimedKernels`; whether it has a collective, and a sum of gradients; its
-kernel's place in its block, or the task of an update row. A block lists each kernel, its collective, its
+kernel's offset in its block, or the task of an update row. A block lists each kernel, its collective, its
 send."""
-_FIRST, _LAST, _TAIL, _LEAVES, _BEFORE = 0, 1, 2, 3, 4
+_FIRST, _LAST, _TAIL, _SENDER, _PREVIOUS = 0, 1, 2, 3, 4
 """Of a phase on a stage, (5, 2, stages): rows first to last; the last row that other rows read; the row that
-is sent to the next stage, -1 for none; the stage that the phase comes from, -1 for none."""
+is sent to the next stage, -1 for none; the previous stage of the phase, -1 for none."""
 
 
 class TimedKernels(NamedTuple):
     """Kernels as an undivided device launches them, rows offset[p] to offset[p + 1] of point p.
 
     Forward rows of all layers, backward rows from the last layer to the first, update rows. A stage's rows
-    of a phase are next to each other. Every array but `offset` has shape (kernels,).
+    of a phase are contiguous. Every array but `offset` has shape (kernels,).
     """
 
     offset: Ints
@@ -60,7 +60,7 @@ class TimedKernels(NamedTuple):
 
 
 class PipelinePlan(NamedTuple):
-    """How a point's iteration is run; shape (points,)."""
+    """Pipeline of a point's iteration; shape (points,)."""
 
     stages: Ints
     microbatches: Ints
@@ -69,16 +69,16 @@ class PipelinePlan(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """What the tasks of a point are; shape (tasks,)."""
+    """Kind, row and micro-batch of the tasks of a point; shape (tasks,)."""
 
     kind: Ints
     row: Ints  # of the point's rows, from 0; -1 for the barrier
-    microbatch: Ints  # 0 for what runs once an iteration
+    microbatch: Ints  # 0 for tasks that run once an iteration
 
 
 @kernel
-def _rows_of(kernels: TimedKernels, point: int) -> Ints:
-    """Return what the task graph of a point depends on, (7, rows)."""
+def _row_table(kernels: TimedKernels, point: int) -> Ints:
+    """Return the rows of a point as its task graph needs them, (7, rows)."""
     begin, count = kernels.offset[point], kernels.offset[point + 1] - kernels.offset[point]
     rows = np.empty((7, count), dtype=np.int64)
     for row in range(count):
@@ -90,8 +90,8 @@ def _rows_of(kernels: TimedKernels, point: int) -> Ints:
 
 
 @kernel
-def _find_blocks(rows: Ints, send_s: Floats, stages: int) -> tuple[Ints, int]:
-    """Find the rows of every phase on every stage, and the stage where the forward pass ends, -1 for none.
+def _block_table(rows: Ints, send_s: Floats, stages: int) -> tuple[Ints, int]:
+    """Return the rows of every phase on every stage, and the last stage of the forward pass, -1 for none.
 
     send_s: of the point's rows.
     """
@@ -100,27 +100,27 @@ def _find_blocks(rows: Ints, send_s: Floats, stages: int) -> tuple[Ints, int]:
         last_stage[phase] = -1
         for stage in range(stages):
             blocks[_FIRST, phase, stage] = blocks[_LAST, phase, stage] = 0
-            blocks[_TAIL, phase, stage] = blocks[_LEAVES, phase, stage] = blocks[_BEFORE, phase, stage] = -1
+            blocks[_TAIL, phase, stage] = blocks[_SENDER, phase, stage] = blocks[_PREVIOUS, phase, stage] = -1
     for row in range(send_s.size):
         phase, stage = rows[_PHASE, row], rows[_STAGE, row]
         if phase == UPDATE:
             continue
         if stage != last_stage[phase]:
-            blocks[_FIRST, phase, stage], blocks[_BEFORE, phase, stage] = row, last_stage[phase]
+            blocks[_FIRST, phase, stage], blocks[_PREVIOUS, phase, stage] = row, last_stage[phase]
             last_stage[phase] = stage
         blocks[_LAST, phase, stage] = row + 1
         if rows[_SIDE, row] == 0 or blocks[_TAIL, phase, stage] < 0:
             blocks[_TAIL, phase, stage] = row
         if send_s[row] > 0.0:
-            blocks[_LEAVES, phase, stage] = row
+            blocks[_SENDER, phase, stage] = row
     for phase in range(2):
-        if last_stage[phase] >= 0:  # where a phase ends there is nobody to send to
-            blocks[_LEAVES, phase, last_stage[phase]] = -1
+        if last_stage[phase] >= 0:  # the last stage of a phase sends to no other
+            blocks[_SENDER, phase, last_stage[phase]] = -1
     return blocks, last_stage[FORWARD]
 
 
 @kernel
-def _number(rows: Ints, blocks: Ints, order: int, base: Ints) -> tuple[int, int]:
+def _number_tasks(rows: Ints, blocks: Ints, order: int, base: Ints) -> tuple[int, int]:
     """Number a point's tasks; returns the barrier's number and how many tasks there are.
 
     The number is a task's rank in the queue for its resource: a stage's blocks in their order, then the
@@ -131,34 +131,34 @@ def _number(rows: Ints, blocks: Ints, order: int, base: Ints) -> tuple[int, int]
     for row in range(rows.shape[1]):
         phase, stage = rows[_PHASE, row], rows[_STAGE, row]
         if phase != UPDATE:
-            rows[_LOCAL, row] = size[phase, stage]
-            size[phase, stage] += 1 + rows[_SYNC, row] + (blocks[_LEAVES, phase, stage] == row)
+            rows[_OFFSET, row] = size[phase, stage]
+            size[phase, stage] += 1 + rows[_SYNC, row] + (blocks[_SENDER, phase, stage] == row)
             sums += rows[_SUM, row]
     tasks = 0
     for stage in range(stages):
-        for place in range(2 * microbatches):
-            phase, microbatch = block_at(order, stages, stage, microbatches, place)
+        for index in range(2 * microbatches):
+            phase, microbatch = block_at(order, stages, stage, microbatches, index)
             base[phase, stage, microbatch] = tasks
             tasks += size[phase, stage]
     barrier = tasks + sums
     tasks = barrier + 1
     for row in range(rows.shape[1]):
         if rows[_PHASE, row] == UPDATE:
-            rows[_LOCAL, row] = tasks
+            rows[_OFFSET, row] = tasks
             tasks += 1 + rows[_SYNC, row]
     return barrier, tasks
 
 
 @kernel
-def _label(rows: Ints, blocks: Ints, base: Ints, barrier: int, labels: Ints) -> None:
-    """Say what every task is: its kind, row and micro-batch, as in `Labels`; (3, tasks)."""
+def _label_tasks(rows: Ints, blocks: Ints, base: Ints, barrier: int, labels: Ints) -> None:
+    """Write the kind, row and micro-batch of every task, as in `Labels`; (3, tasks)."""
     labels[0, barrier], labels[1, barrier], labels[2, barrier] = BARRIER, -1, 0
     gradient = barrier
     for row in range(rows.shape[1] - 1, -1, -1):
         phase, stage, sync = rows[_PHASE, row], rows[_STAGE, row], rows[_SYNC, row]
-        sends = phase != UPDATE and blocks[_LEAVES, phase, stage] == row
+        sends = phase != UPDATE and blocks[_SENDER, phase, stage] == row
         for microbatch in range(1 if phase == UPDATE else base.shape[2]):
-            task = rows[_LOCAL, row] + (0 if phase == UPDATE else base[phase, stage, microbatch])
+            task = rows[_OFFSET, row] + (0 if phase == UPDATE else base[phase, stage, microbatch])
             for i in range(task, task + 1 + sync + sends):
                 kind = KERNEL if i == task else SYNC if sync == 1 and i == task + 1 else SEND
                 labels[0, i], labels[1, i], labels[2, i] = kind, row, microbatch
@@ -168,66 +168,67 @@ def _label(rows: Ints, blocks: Ints, base: Ints, barrier: int, labels: Ints) -> 
 
 
 @kernel
-def _join(edges: Ints, joined: int, task: int, needed_by: int) -> int:
-    """Let a task wait for another one, unless that is none (-1); returns how many edges there are."""
+def _add_edge(edges: Ints, num_edges: int, task: int, needed_by: int) -> int:
+    """Add an edge from a task to its successor, unless there is no task (-1); returns the number of edges."""
     if task < 0:
-        return joined
-    edges[0, joined], edges[1, joined] = task, needed_by
-    return joined + 1
+        return num_edges
+    edges[0, num_edges], edges[1, num_edges] = task, needed_by
+    return num_edges + 1
 
 
 @kernel
-def _received(
-    rows: Ints, blocks: Ints, base: Ints, turn: int, phase: int, stage: int, microbatch: int
+def _received_task(
+    rows: Ints, blocks: Ints, base: Ints, last_stage: int, phase: int, stage: int, microbatch: int
 ) -> int:
     """Return the task that a block waits for on another stage, or in the other phase; -1 for none.
 
-    turn: the stage where the forward pass ends.
+    last_stage: of the forward pass, -1 for none.
     """
-    task, before = -1, blocks[_BEFORE, phase, stage]
-    if before >= 0:
-        sent = blocks[_LEAVES, phase, before] >= 0
-        row = blocks[_LEAVES, phase, before] if sent else blocks[_TAIL, phase, before]
-        task = base[phase, before, microbatch] + rows[_LOCAL, row] + rows[_SYNC, row] + sent
-    elif phase == BACKWARD and turn >= 0:
-        task = base[FORWARD, turn, microbatch] + rows[_LOCAL, blocks[_TAIL, FORWARD, turn]]
+    task, previous = -1, blocks[_PREVIOUS, phase, stage]
+    if previous >= 0:
+        sent = blocks[_SENDER, phase, previous] >= 0
+        row = blocks[_SENDER, phase, previous] if sent else blocks[_TAIL, phase, previous]
+        task = base[phase, previous, microbatch] + rows[_OFFSET, row] + rows[_SYNC, row] + sent
+    elif phase == BACKWARD and last_stage >= 0:
+        task = base[FORWARD, last_stage, microbatch] + rows[_OFFSET, blocks[_TAIL, FORWARD, last_stage]]
     return task
 
 
 @kernel
-def _join_block(
+def _add_block_edges(
     rows: Ints, blocks: Ints, base: Ints, slots: int, phase: int, stage: int, microbatch: int,
-    chain: int, received: int, edges: Ints, joined: int,
+    chain: int, received: int, edges: Ints, num_edges: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Join the tasks of a block; chain: what its stage did before, received: from another one, -1 for none.
+    """Add the edges of a block.
 
-    Returns how many edges there are, and what the stage's next block is chained to.
+    chain: the task that its stage did before; received: the task that it waits for on another stage; -1 for
+    none. Returns the number of edges, and the task that the stage's next block is chained to.
     """
     first, last, read = blocks[_FIRST, phase, stage], blocks[_LAST, phase, stage], -1
     for row in range(first, last):
-        task = base[phase, stage, microbatch] + rows[_LOCAL, row]
+        task = base[phase, stage, microbatch] + rows[_OFFSET, row]
         if read < 0:
-            joined = _join(edges, joined, chain, task)
-            joined = _join(edges, joined, received, task)
-        joined = _join(edges, joined, read, task)
+            num_edges = _add_edge(edges, num_edges, chain, task)
+            num_edges = _add_edge(edges, num_edges, received, task)
+        num_edges = _add_edge(edges, num_edges, read, task)
         if slots == 1 or rows[_SIDE, row] == 0:
             read = task
         if rows[_SYNC, row] == 1:
-            joined = _join(edges, joined, task, task + 1)
+            num_edges = _add_edge(edges, num_edges, task, task + 1)
             reader = row + rows[_WAIT, row]
             if reader < rows.shape[1] and rows[_PHASE, reader] != UPDATE:
                 other = base[rows[_PHASE, reader], rows[_STAGE, reader], microbatch]
-                joined = _join(edges, joined, task + 1, other + rows[_LOCAL, reader])
-        if blocks[_LEAVES, phase, stage] == row:
-            joined = _join(edges, joined, task + rows[_SYNC, row], task + rows[_SYNC, row] + 1)
+                num_edges = _add_edge(edges, num_edges, task + 1, other + rows[_OFFSET, reader])
+        if blocks[_SENDER, phase, stage] == row:
+            num_edges = _add_edge(edges, num_edges, task + rows[_SYNC, row], task + rows[_SYNC, row] + 1)
     if last > first:
         chain = read if slots == 1 else base[phase, stage, microbatch]
-    return joined, chain
+    return num_edges, chain
 
 
 @kernel
-def _join_update(rows: Ints, barrier: int, stages: int, edges: Ints, joined: int) -> int:
-    """Join the update rows: those of a stage in their order, after the barrier."""
+def _add_update_edges(rows: Ints, barrier: int, stages: int, edges: Ints, num_edges: int) -> int:
+    """Add the edges of update rows: those of a stage in their order, after the barrier."""
     count = rows.shape[1]
     chain = np.empty(stages, dtype=np.int64)
     for stage in range(stages):
@@ -235,74 +236,75 @@ def _join_update(rows: Ints, barrier: int, stages: int, edges: Ints, joined: int
     for row in range(count):
         if rows[_PHASE, row] != UPDATE:
             continue
-        task, stage = rows[_LOCAL, row], rows[_STAGE, row]
-        joined = _join(edges, joined, chain[stage], task)
+        task, stage = rows[_OFFSET, row], rows[_STAGE, row]
+        num_edges = _add_edge(edges, num_edges, chain[stage], task)
         chain[stage] = task
         if rows[_SYNC, row] == 0:
             continue
-        joined = _join(edges, joined, task, task + 1)
+        num_edges = _add_edge(edges, num_edges, task, task + 1)
         reader = row + rows[_WAIT, row]
         if reader < count:
-            joined = _join(edges, joined, task + 1, rows[_LOCAL, reader])
-            # a norm is that of all stages: what follows it on this one needs it too
-            beside = reader
-            while beside < count and rows[_STAGE, beside] != stage:
-                beside += 1
-            if reader < beside < count:
-                joined = _join(edges, joined, task + 1, rows[_LOCAL, beside])
-    return joined
+            num_edges = _add_edge(edges, num_edges, task + 1, rows[_OFFSET, reader])
+            # a norm is of all stages: the rows after it on this stage need it too
+            later_reader = reader
+            while later_reader < count and rows[_STAGE, later_reader] != stage:
+                later_reader += 1
+            if reader < later_reader < count:
+                num_edges = _add_edge(edges, num_edges, task + 1, rows[_OFFSET, later_reader])
+    return num_edges
 
 
 @kernel
-def _join_all(
-    rows: Ints, blocks: Ints, base: Ints, turn: int, order: int, slots: int, barrier: int, edges: Ints
+def _add_all_edges(
+    rows: Ints, blocks: Ints, base: Ints, last_stage: int, order: int, slots: int, barrier: int, edges: Ints
 ) -> int:
-    """Join the tasks of a point; returns how many edges there are."""
+    """Add the edges of all tasks of a point; returns the number of edges."""
     _, stages, microbatches = base.shape
-    none = 0 * barrier  # for a literal Numba would compile what it is passed to twice
-    joined, gradient = none, barrier
+    none = 0 * barrier  # for a literal Numba would compile the functions that take it twice
+    num_edges, gradient = none, barrier
     for stage in range(stages):
         chain = none - 1
-        for place in range(2 * microbatches):
-            phase, microbatch = block_at(order, stages, stage, microbatches, place)
-            received = _received(rows, blocks, base, turn, phase, stage, microbatch)
-            joined, chain = _join_block(
-                rows, blocks, base, slots, phase, stage, microbatch, chain, received, edges, joined
+        for index in range(2 * microbatches):
+            phase, microbatch = block_at(order, stages, stage, microbatches, index)
+            received = _received_task(rows, blocks, base, last_stage, phase, stage, microbatch)
+            num_edges, chain = _add_block_edges(
+                rows, blocks, base, slots, phase, stage, microbatch, chain, received, edges, num_edges
             )
     for row in range(rows.shape[1] - 1, -1, -1):
         if rows[_SUM, row] == 1:
             phase, gradient = rows[_PHASE, row], gradient - 1
             final = 0 if order == GPIPE and phase == BACKWARD else microbatches - 1
-            joined = _join(edges, joined, base[phase, rows[_STAGE, row], final] + rows[_LOCAL, row], gradient)
-    return _join_update(rows, barrier, stages, edges, joined)
+            last_task = base[phase, rows[_STAGE, row], final] + rows[_OFFSET, row]
+            num_edges = _add_edge(edges, num_edges, last_task, gradient)
+    return _add_update_edges(rows, barrier, stages, edges, num_edges)
 
 
 @kernel
-def _pack(edges: Ints, joined: int, barrier: int, tasks: int) -> tuple[Ints, Ints, Ints]:
-    """Sort edges into rows; returns needs, offset and successors. What nobody waits for, the barrier does."""
+def _to_csr(edges: Ints, num_edges: int, barrier: int, tasks: int) -> tuple[Ints, Ints, Ints]:
+    """Sort edges by task; returns needs, offset, successors. Tasks without successors precede the barrier."""
     offset, needs = np.zeros(tasks + 1, dtype=np.int64), np.zeros(tasks, dtype=np.int64)
-    for edge in range(joined):
+    for edge in range(num_edges):
         offset[edges[0, edge] + 1] += 1
     for task in range(barrier):
         if offset[task + 1] == 0:
             offset[task + 1] = 1
-            joined = _join(edges, joined, task, barrier)
+            num_edges = _add_edge(edges, num_edges, task, barrier)
     for task in range(tasks):
         offset[task + 1] += offset[task]
-    successors, place = np.empty(joined, dtype=np.int64), offset.copy()
-    for edge in range(joined):
+    successors, next_edge = np.empty(num_edges, dtype=np.int64), offset.copy()
+    for edge in range(num_edges):
         task, needed_by = edges[0, edge], edges[1, edge]
-        successors[place[task]] = needed_by
-        place[task] += 1
+        successors[next_edge[task]] = needed_by
+        next_edge[task] += 1
         needs[needed_by] += 1
     return needs, offset, successors
 
 
 @kernel
-def _occupy(
+def _assign_resources(
     kernels: TimedKernels, begin: int, labels: Ints, resource: Ints, background: Bools, durations: Floats
 ) -> None:
-    """Write which resource each task occupies, whether in the background, and for how long."""
+    """Write the resource of each task, whether it is a background task, and its durations."""
     for task in range(resource.size):
         kind, row = labels[0, task], begin + labels[1, task]
         resource[task] = 0 if kind == BARRIER else RESOURCES * kernels.stage[row]
@@ -322,24 +324,24 @@ def _occupy(
 
 
 @kernel
-def tasks_of(kernels: TimedKernels, plan: PipelinePlan, point: int) -> tuple[Tasks, Floats, Labels]:
-    """Return the task graph of one point, its durations [s], and what its tasks are.
+def build_task_graph(kernels: TimedKernels, plan: PipelinePlan, point: int) -> tuple[Tasks, Floats, Labels]:
+    """Return the task graph of one point, its durations [s], and the labels of its tasks.
 
     Durations: (2, tasks), the second row without communication. Resource 3 s is the kernels of stage s,
     3 s + 1 and 3 s + 2 its ports within the package and between packages.
     """
     stages, microbatches, begin = plan.stages[point], plan.microbatches[point], kernels.offset[point]
-    order, slots, rows = plan.order[point], plan.slots[point], _rows_of(kernels, point)
-    blocks, turn = _find_blocks(rows, kernels.send_s[begin : kernels.offset[point + 1]], stages)
+    order, slots, rows = plan.order[point], plan.slots[point], _row_table(kernels, point)
+    blocks, last_stage = _block_table(rows, kernels.send_s[begin : kernels.offset[point + 1]], stages)
     base = np.empty((2, stages, microbatches), dtype=np.int64)
-    barrier, tasks = _number(rows, blocks, order, base)
+    barrier, tasks = _number_tasks(rows, blocks, order, base)
     labels, edges = np.empty((3, tasks), dtype=np.int64), np.empty((2, 4 * tasks), dtype=np.int64)
-    _label(rows, blocks, base, barrier, labels)
-    joined = _join_all(rows, blocks, base, turn, order, slots, barrier, edges)
-    needs, offset, successors = _pack(edges, joined, barrier, tasks)
+    _label_tasks(rows, blocks, base, barrier, labels)
+    num_edges = _add_all_edges(rows, blocks, base, last_stage, order, slots, barrier, edges)
+    needs, offset, successors = _to_csr(edges, num_edges, barrier, tasks)
     resource, background = np.empty(tasks, dtype=np.int64), np.empty(tasks, dtype=np.bool_)
     durations, capacity = np.empty((2, tasks)), np.empty(RESOURCES * stages, dtype=np.int64)
-    _occupy(kernels, begin, labels, resource, background, durations)
+    _assign_resources(kernels, begin, labels, resource, background, durations)
     for i in range(capacity.size):
         capacity[i] = slots if i % RESOURCES == 0 else 1
     graph = Tasks(
@@ -355,26 +357,26 @@ def tasks_of(kernels: TimedKernels, plan: PipelinePlan, point: int) -> tuple[Tas
 
 @kernel
 def run_pipelines(kernels: TimedKernels, plan: PipelinePlan, points: Ints, out: Floats) -> None:
-    """Simulate the given points and write their phases; out [s]: (5, all points).
+    """Simulate some points and write their phases; out [s]: (5, all points).
 
     Rows: forward, backward and update, exposed communication, and bubble, as `timeline.Timeline` says.
     """
     for point in points:
-        tasks, durations, labels = tasks_of(kernels, plan, point)
+        tasks, durations, labels = build_task_graph(kernels, plan, point)
         start, end = simulate(tasks, durations)
         begin, busy = kernels.offset[point], np.zeros(plan.stages[point])
-        turn, until, total, bare, busiest = np.inf, 0.0, 0.0, 0.0, 0.0
+        forward, update, total, without_comm, busiest = np.inf, 0.0, 0.0, 0.0, 0.0
         for task in range(labels.kind.size):
-            total, bare = max(total, end[0, task]), max(bare, end[1, task])
+            total, without_comm = max(total, end[0, task]), max(without_comm, end[1, task])
             if labels.kind[task] == KERNEL:
                 row = begin + labels.row[task]
                 busy[kernels.stage[row]] += kernels.kernel_s[row]
                 busiest = max(busiest, busy[kernels.stage[row]])
                 if kernels.phase[row] == BACKWARD:
-                    turn = min(turn, start[0, task])
+                    forward = min(forward, start[0, task])
             elif labels.kind[task] == BARRIER:
-                until = start[0, task]
-        turn = min(turn, until)
-        out[0, point], out[1, point], out[2, point] = turn, until - turn, total - until
-        # with several slots, less to wait for can make a list schedule longer (Graham, 1969)
-        out[3, point], out[4, point] = max(total - bare, 0.0), max(bare - busiest, 0.0)
+                update = start[0, task]
+        forward = min(forward, update)
+        out[0, point], out[1, point], out[2, point] = forward, update - forward, total - update
+        # with several slots, fewer waits can make a list schedule longer (Graham, 1969)
+        out[3, point], out[4, point] = max(total - without_comm, 0.0), max(without_comm - busiest, 0.0)

@@ -1,23 +1,24 @@
 """The schedule of a pipeline in blocks: one micro-batch through one chunk of a stage, forward or backward.
 
-The orders are those of `block_order`: which block a stage does next does not depend on times. So no event
-queue is needed: stages take turns, and each goes on until what its next block waits for is not known yet.
-Once a round of micro-batches takes as long as the round before, in every block, so do all rounds that follow:
-those are counted, not run.
+The orders are those of `stage_order`: which block a stage does next does not depend on times. So no event
+queue is needed: stages take turns, and each runs blocks until the predecessor of its next block has not run.
+Once a round of micro-batches takes as long as the round before, in every block, so do all later rounds: those
+are counted, not simulated.
 
 - *Sends.* Where they overlap, a stage has a wire for activations and one for gradients; each carries one
   message at a time, in the order of blocks, and the stage goes on. Where they do not, both stages are busy:
-  the sender after its block, the receiver before its own. What a stage sends and receives between two blocks
-  moves at the same time (Megatron-LM's batched sends and receives). No sender waits for a busy receiver.
+  the sender after its block, the receiver before its block. The messages that a stage sends and receives
+  between two blocks move at the same time (Megatron-LM's batched sends and receives). No sender waits for a
+  busy receiver.
 - *Sums of weight gradients.* Where they overlap, a virtual stage's sum starts in equal buckets, which become
   ready one after the other, evenly over the last block that makes its weight gradients; a stage's buckets
   move one at a time. Where they do not, all sums of a stage follow its last block.
-- *Gathers of weights* are those of the update before; the iteration starts with it. Where they overlap, those
-  of a stage move from the start on, chunk after chunk, and the first forward block of a chunk waits for its
-  own; else the stage's first block waits for all.
-- *Bundles.* Blocks are slower while sums or gathers move beside them (`overlap`). All stages launch these at
-  the same time, so that what one stage loses does not add up with what the next one loses (grad_sync_func and
-  param_sync_func in megatron/core/pipeline_parallel/schedules.py): a stage's sums delay its own blocks alone.
+- *Gathers of weights* follow the update before; the iteration starts with them. Where they overlap, the
+  gathers of a stage move from the start on, chunk after chunk, and the first forward block of a chunk waits
+  for the gather of the chunk; else the stage's first block waits for all.
+- *Bundles.* Blocks are slower while sums or gathers overlap with them (`overlap`). All stages launch these at
+  the same time, so that the losses of stages do not add up (grad_sync_func and
+  param_sync_func in megatron/core/pipeline_parallel/schedules.py): a stage's sums delay only its blocks.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.schedule.overlap import slowed
+from fastflow.physics.schedule.overlap import slowed_time
 from fastflow.physics.schedule.pipeline_order import GPIPE, ZERO_BUBBLE
 from fastflow.physics.schedule.stage_order import check_order, group_of, in_flight
 from fastflow.physics.workload.graph import BACKWARD, FORWARD
 
 WEIGHT = 3
-"""A kind of block, beside FORWARD and BACKWARD: gradients of weights, where they have blocks of their own."""
+"""A third kind of block after FORWARD and BACKWARD: gradients of weights, where these are separate blocks."""
 
 WORK, RECEIVE, SEND, WIRE = 0, 1, 2, 3
-"""Times of a block [s]: of its work, and how long the device receives before and sends after it, and the wire
-is busy with what it sends."""
+"""Times of a block [s]: its work, how long the device receives before it and sends after it, and how long the
+wire is busy with its message."""
 
-_ROUNDS = 5  # micro-batches of a first try over stages: filling, settling, two turns to compare and emptying
+_ROUNDS = 5  # micro-batches over stages, of a first try: filling, settling, two rounds to compare, emptying
 _CLOSE = 1e-13  # of the time so far: rounding adds up to a thousandth of that; thousands of rounds add 1e-10
 
 
 class Blocks(NamedTuple):
-    """What the blocks of each virtual stage take; offset[p] to offset[p + 1] are those of point p.
+    """Times of the blocks of each virtual stage; offset[p] to offset[p + 1] are those of point p.
 
     Every array but `offset` has shape (virtual stages,). A point's virtual stages are in the model's order.
     """
@@ -62,7 +63,7 @@ class Blocks(NamedTuple):
 
 
 class BlockPlan(NamedTuple):
-    """How a point's pipeline is run; shape (points,)."""
+    """Pipeline of a point; shape (points,)."""
 
     order: Ints  # GPIPE, ONE_F_ONE_B, INTERLEAVED or ZERO_BUBBLE
     stages: Ints
@@ -77,24 +78,24 @@ class BlockPlan(NamedTuple):
 class BlockTimes(NamedTuple):
     """The iteration of every point up to the update; shape (points,), all [s].
 
-    What is exposed is what the iteration would be shorter if it took no time. The parts need not add up: one
-    may hide another.
+    Exposed time: how much shorter the iteration would be without it. The parts need not add up: they may
+    overlap.
     """
 
     total: Floats  # until every stage has its gradients summed: when the update could start
-    turn: Floats  # when the first backward block starts
+    backward_start: Floats  # when the first backward block starts
     busiest: Floats  # blocks of the stage that has the most work
-    bubble: Floats  # without sends, sums and gathers: how long the busiest stage waits for others
+    bubble: Floats  # without sends, sums and gathers: idle time of the busiest stage
     sends: Floats  # exposed
     reduces: Floats  # exposed
     gathers: Floats  # exposed
 
 
-class _Room(NamedTuple):
-    """Arrays of one point; `_walk` says what it writes into the last four."""
+class _Workspace(NamedTuple):
+    """Arrays of a point; `_run_stages` describes the last four."""
 
     chunk: Ints  # of a forward step, counted from the first; of a backward step, from the last; (steps,)
-    ahead: Ints  # steps in flight at most, (stages,)
+    max_in_flight: Ints  # steps in flight at most, (stages,)
     weight_s: Floats  # a block of weight gradients, 0 where there is none, (stages,)
     gathered: Floats  # when the weights of a virtual stage are there, (virtual stages,)
     times: Floats  # of blocks, (2 phases, 4, virtual stages)
@@ -115,8 +116,8 @@ def schedule_blocks(blocks: Blocks, plan: BlockPlan) -> BlockTimes:
 
 
 @kernel
-def room_of(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int) -> _Room:
-    """Make room for a point's micro-batches, and write what does not depend on what is sent or gathered.
+def new_workspace(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int) -> _Workspace:
+    """Return a workspace for micro-batches of a point, with all that sends and gathers do not change.
 
     Raises ValueError as `schedule_blocks` does.
     """
@@ -127,16 +128,16 @@ def room_of(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int) -> _
         raise ValueError("every chunk of every stage is a virtual stage")
     steps, group = chunks * microbatches, group_of(order, stages, chunks, microbatches)
     chunk = np.empty(steps, dtype=np.int64)
-    for turn in range(steps // group):
-        chunk[turn * group : (turn + 1) * group] = turn % chunks
-    ahead, weight_s = np.empty(stages, dtype=np.int64), np.zeros(stages)
+    for group_index in range(steps // group):
+        chunk[group_index * group : (group_index + 1) * group] = group_index % chunks
+    max_in_flight, weight_s = np.empty(stages, dtype=np.int64), np.zeros(stages)
     for stage in range(stages):
-        ahead[stage] = in_flight(order, stages, stage, chunks, microbatches)
+        max_in_flight[stage] = in_flight(order, stages, stage, chunks, microbatches)
         if order == ZERO_BUBBLE:
             weight_s[stage] = blocks.weight_s[begin + stage]
-    return _Room(
+    return _Workspace(
         chunk=chunk,
-        ahead=ahead,
+        max_in_flight=max_in_flight,
         weight_s=weight_s,
         gathered=np.empty(stages * chunks),
         times=np.empty((2, 4, stages * chunks)),
@@ -148,8 +149,8 @@ def room_of(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int) -> _
 
 
 @kernel
-def _time(blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, times: Floats) -> None:
-    """Write the times of a point's blocks; is_sent: whether sends take any."""
+def _write_block_times(blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, times: Floats) -> None:
+    """Write the times of a point's blocks; is_sent: whether sends take time."""
     begin, last = blocks.offset[point], times.shape[2] - 1
     overlaps, is_split = plan.overlaps_sends[point], plan.order[point] == ZERO_BUBBLE
     for block in range(last + 1):
@@ -165,191 +166,197 @@ def _time(blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, times: Flo
 
 
 @kernel
-def _gather(blocks: Blocks, plan: BlockPlan, point: int, is_gathered: bool, gathered: Floats) -> None:
+def _write_gather_times(
+    blocks: Blocks, plan: BlockPlan, point: int, is_gathered: bool, gathered: Floats
+) -> None:
     """Write when the weights of each virtual stage are there; is_gathered: whether gathers take any time."""
     stages, begin = plan.stages[point], blocks.offset[point]
     gathered[:] = 0.0
     if is_gathered:
         for stage in range(stages):
-            own, until = gathered[stage::stages], 0.0
-            for chunk in range(own.size):
-                until += blocks.gather_s[begin + chunk * stages + stage]
-                own[chunk] = until
+            stage_gathered, gather_end = gathered[stage::stages], 0.0
+            for chunk in range(stage_gathered.size):
+                gather_end += blocks.gather_s[begin + chunk * stages + stage]
+                stage_gathered[chunk] = gather_end
             if not plan.overlaps_gathers[point]:
-                own[:] = until
+                stage_gathered[:] = gather_end
 
 
 @lean_kernel
-def end_of(start: float, work: float, gathered: float, taken: float) -> float:
+def forward_end(start: float, work: float, gathered: float, taken: float) -> float:
     """Return when a forward block is done [s]; gathered: when the last weights of its stage are there."""
-    return start + (slowed(work, gathered - start, taken) if start < gathered else work)
+    return start + (slowed_time(work, gathered - start, taken) if start < gathered else work)
 
 
 @lean_kernel
-def _walk(room: _Room, group: int, taken: float) -> None:
+def _run_stages(workspace: _Workspace, group: int, taken: float) -> None:
     """Write when each step starts, (2 phases, stages, steps), and when each stage is done, (stages,).
 
-    A step's start is minus infinity until the block that it waits for has run, and then when its message is
-    there, until the step itself runs. done: forward steps, backward steps, chunks begun, (3, stages). now:
+    A step's start is minus infinity until its predecessor has run; then the time when its message is there,
+    until the step itself runs. done: forward steps, backward steps, chunks begun, (3, stages). now:
     when a stage's last block is done, has been sent, and its wires are free, (4, stages).
     """
-    times, weight_s, gathered, chunk, ahead = room.times, room.weight_s, room.gathered, room.chunk, room.ahead
-    start, end, done, now = room.start, room.end, room.done, room.now
+    times, weight_s, gathered = workspace.times, workspace.weight_s, workspace.gathered
+    start, end, done, now = workspace.start, workspace.end, workspace.done, workspace.now
+    chunk, max_in_flight = workspace.chunk, workspace.max_in_flight
     _, stages, steps = start.shape
-    last, final, left = stages - 1, gathered.size // stages - 1, stages
+    last, final, unfinished = stages - 1, gathered.size // stages - 1, stages
     start[:], done[:], now[:] = -np.inf, 0, 0.0
     for step in range(steps):
         if chunk[step] == 0:
             start[FORWARD, 0, step] = start[BACKWARD, last, step] = 0.0
-    while left > 0:
+    while unfinished > 0:
         for stage in range(stages):
             forward, backward, begun = done[0, stage], done[1, stage], done[2, stage]
             if backward == steps:
                 continue
-            free, sent, onward, back = now[0, stage], now[1, stage], now[2, stage], now[3, stage]
+            free, sent = now[0, stage], now[1, stage]
+            down_wire, up_wire = now[2, stage], now[3, stage]
             while backward < steps:
-                if forward < steps and forward - backward < ahead[stage]:
-                    at, part = start[FORWARD, stage, forward], chunk[forward]
-                    if at == -np.inf:
+                if forward < steps and forward - backward < max_in_flight[stage]:
+                    begin, chunk_index = start[FORWARD, stage, forward], chunk[forward]
+                    if begin == -np.inf:
                         break
-                    block = part * stages + stage
-                    if part == begun:
-                        at = max(at, gathered[block])
+                    block = chunk_index * stages + stage
+                    if chunk_index == begun:
+                        begin = max(begin, gathered[block])
                         begun += 1
-                    at = max(sent, max(free, at) + times[FORWARD, RECEIVE, block])
-                    start[FORWARD, stage, forward] = at
-                    free = end_of(at, times[FORWARD, WORK, block], gathered[final * stages + stage], taken)
+                    begin = max(sent, max(free, begin) + times[FORWARD, RECEIVE, block])
+                    start[FORWARD, stage, forward] = begin
+                    free = forward_end(
+                        begin, times[FORWARD, WORK, block], gathered[final * stages + stage], taken
+                    )
                     sent = free + times[FORWARD, SEND, block]
-                    onward = max(onward, free) + times[FORWARD, WIRE, block]
+                    down_wire = max(down_wire, free) + times[FORWARD, WIRE, block]
                     if stage < last:
-                        start[FORWARD, stage + 1, forward] = onward
-                    elif part < final:
-                        start[FORWARD, 0, forward + group] = onward
+                        start[FORWARD, stage + 1, forward] = down_wire
+                    elif chunk_index < final:
+                        start[FORWARD, 0, forward + group] = down_wire
                     forward += 1
                 else:
-                    at, part = start[BACKWARD, stage, backward], chunk[backward]
-                    if at == -np.inf:
+                    begin, chunk_index = start[BACKWARD, stage, backward], chunk[backward]
+                    if begin == -np.inf:
                         break
-                    block = (final - part) * stages + stage
-                    at = max(sent, max(free, at) + times[BACKWARD, RECEIVE, block])
-                    start[BACKWARD, stage, backward] = at
-                    free = at + times[BACKWARD, WORK, block]
+                    block = (final - chunk_index) * stages + stage
+                    begin = max(sent, max(free, begin) + times[BACKWARD, RECEIVE, block])
+                    start[BACKWARD, stage, backward] = begin
+                    free = begin + times[BACKWARD, WORK, block]
                     sent = free + times[BACKWARD, SEND, block]
-                    back = max(back, free) + times[BACKWARD, WIRE, block]
+                    up_wire = max(up_wire, free) + times[BACKWARD, WIRE, block]
                     if stage > 0:
-                        start[BACKWARD, stage - 1, backward] = back
-                    elif part < final:
-                        start[BACKWARD, last, backward + group] = back
+                        start[BACKWARD, stage - 1, backward] = up_wire
+                    elif chunk_index < final:
+                        start[BACKWARD, last, backward + group] = up_wire
                     if weight_s[stage] > 0.0 and backward >= stage:
                         free = sent = sent + weight_s[stage]
                     backward += 1
             done[0, stage], done[1, stage], done[2, stage] = forward, backward, begun
-            now[0, stage], now[1, stage], now[2, stage], now[3, stage] = free, sent, onward, back
-            left -= backward == steps
+            now[0, stage], now[1, stage], now[2, stage], now[3, stage] = free, sent, down_wire, up_wire
+            unfinished -= backward == steps
     for stage in range(stages):
         end[stage] = max(now[0, stage], now[1, stage]) + min(stage, steps) * weight_s[stage]
 
 
 @kernel
-def _summed(blocks: Blocks, plan: BlockPlan, point: int, group: int, room: _Room) -> float:
-    """Return when the last stage has its gradients summed."""
-    stages, steps = room.start.shape[1:]
-    until, taken = 0.0, plan.taken[point]
+def _reduce_end(blocks: Blocks, plan: BlockPlan, point: int, group: int, workspace: _Workspace) -> float:
+    """Return when the gradients of all stages are summed [s]."""
+    stages, steps = workspace.start.shape[1:]
+    reduce_end, taken = 0.0, plan.taken[point]
     for stage in range(stages):
-        # when the stage's sums so far are done, and how long they move; the last chunk's come first
-        link, moved = 0.0, 0.0
+        # when the stage's sums so far are done, and how long they move; from the last chunk on
+        sums_end, moved = 0.0, 0.0
         for chunk in range(plan.chunks[point] - 1, -1, -1):
             block = chunk * stages + stage
             row = blocks.offset[point] + block
             if not plan.overlaps_gradients[point]:
-                link = max(link, room.end[stage]) + blocks.reduce_s[row] + blocks.tail_s[row]
+                sums_end = max(sums_end, workspace.end[stage]) + blocks.reduce_s[row] + blocks.tail_s[row]
                 continue
-            if room.weight_s[stage] > 0.0:
-                lasts, done = room.weight_s[stage], room.end[stage]
+            if workspace.weight_s[stage] > 0.0:
+                duration, done = workspace.weight_s[stage], workspace.end[stage]
             else:
-                lasts = room.times[BACKWARD, WORK, block]
-                done = room.start[BACKWARD, stage, steps - 1 - chunk * group] + lasts
-            # the buckets move back to back from the first one on, or the last one is the last that is ready;
-            # what moves before a bucket is ready puts it off
-            first = done - lasts + lasts / blocks.layers[row] + taken * moved
+                duration = workspace.times[BACKWARD, WORK, block]
+                done = workspace.start[BACKWARD, stage, steps - 1 - chunk * group] + duration
+            # the buckets move back to back from the first on, or the last bucket is the last that is
+            # ready; buckets that move before another is ready delay it
+            first = done - duration + duration / blocks.layers[row] + taken * moved
             bucket_s = blocks.reduce_s[row] / blocks.layers[row]
             done += taken * (moved + blocks.reduce_s[row] - bucket_s)
-            link = max(max(link, first) + blocks.reduce_s[row], done + bucket_s) + blocks.tail_s[row]
+            sums_end = max(max(sums_end, first) + blocks.reduce_s[row], done + bucket_s) + blocks.tail_s[row]
             moved += blocks.reduce_s[row] + blocks.tail_s[row]
-        until = max(until, room.end[stage] + taken * moved, link)
-    return until
+        reduce_end = max(reduce_end, workspace.end[stage] + taken * moved, sums_end)
+    return reduce_end
 
 
 @kernel
 def run_point(
-    blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, is_gathered: bool, room: _Room
+    blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, is_gathered: bool, workspace: _Workspace
 ) -> tuple[float, float, float]:
     """Return when the first backward block starts, the last stage is done, and has its gradients summed [s].
 
-    Of the micro-batches that there is room for. is_sent, is_gathered: whether sends and gathers take time.
+    Of as many micro-batches as the workspace has. is_sent, is_gathered: whether sends and gathers take time.
     """
     chunks = plan.chunks[point]
-    group = group_of(plan.order[point], plan.stages[point], chunks, room.chunk.size // chunks)
-    _time(blocks, plan, point, is_sent, room.times)
-    _gather(blocks, plan, point, is_gathered, room.gathered)
-    _walk(room, group, plan.taken[point])
-    turn, bare = room.start[BACKWARD, :, 0].min(), room.end.max()
-    return turn, bare, _summed(blocks, plan, point, group, room)
+    group = group_of(plan.order[point], plan.stages[point], chunks, workspace.chunk.size // chunks)
+    _write_block_times(blocks, plan, point, is_sent, workspace.times)
+    _write_gather_times(blocks, plan, point, is_gathered, workspace.gathered)
+    _run_stages(workspace, group, plan.taken[point])
+    backward_start, stages_end = workspace.start[BACKWARD, :, 0].min(), workspace.end.max()
+    return backward_start, stages_end, _reduce_end(blocks, plan, point, group, workspace)
 
 
 @kernel
-def _round_s(start: Floats, ahead: Ints, steps: int) -> float:
-    """Return how much later than `steps` before every step is once stages take turns [s]; NaN: not steadily.
+def _round_s(start: Floats, max_in_flight: Ints, steps: int) -> float:
+    """Return how much later than `steps` before every step is in the steady state [s]; NaN: it is not steady.
 
-    What a step waits for is at most as many steps back as are in flight, and a turn of the chunks. Where all
-    of these steps are as much later, so are all that come after them. Messages that pile up at a wire show:
-    of a wire that has more to carry in a round than a round takes, a step that waits for a message is more
-    than a round later than the one a round before. Where none waits, a stage is at most two steps ahead of
-    its neighbour, less the message back, which takes as long as the message there. Over a round: two
-    messages for every step take at most two rounds, so no wire has more to carry than one.
+    The predecessor of a step is at most as many steps back as are in flight, and a round of the chunks. Where
+    all of these steps are equally later, so are all steps after them. A wire whose messages of a round take
+    longer than a round shows: a step that waits for a message is then more than a round later than the step a
+    round before. Where no step waits, a stage is at most two steps ahead of its neighbour, less the message
+    back, which takes as long as the message forth. Over a round, two messages for every step take at most two
+    rounds, so the messages of a wire take at most one.
     """
-    count, back = start.shape[2], ahead.max() + steps
-    if count <= ahead.max() + back + steps:
+    count, back = start.shape[2], max_in_flight.max() + steps
+    if count <= max_in_flight.max() + back + steps:
         return np.nan
-    later: float = start[FORWARD, 0, count - 1] - start[FORWARD, 0, count - 1 - steps]
+    round_s: float = start[FORWARD, 0, count - 1] - start[FORWARD, 0, count - 1 - steps]
     close = _CLOSE * start[FORWARD, 0, count - 1]
     for stage in range(start.shape[1]):
-        for phase, last in ((FORWARD, count), (BACKWARD, count - ahead[stage])):
+        for phase, last in ((FORWARD, count), (BACKWARD, count - max_in_flight[stage])):
             for step in range(last - back, last):
-                if not abs(start[phase, stage, step] - start[phase, stage, step - steps] - later) <= close:
+                if not abs(start[phase, stage, step] - start[phase, stage, step - steps] - round_s) <= close:
                     return np.nan
-    return later
+    return round_s
 
 
 @kernel
-def _run_all(
+def _run_microbatches(
     blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, is_gathered: bool
 ) -> tuple[float, float, float]:
-    """Return what `_run` does of all micro-batches, of which it runs as few as say what the others take."""
-    every, stages, chunks = plan.microbatches[point], plan.stages[point], plan.chunks[point]
-    count = _ROUNDS * stages + every % stages
-    while count < every and plan.order[point] != GPIPE:  # where stages do not wait for those after them
-        room = room_of(blocks, plan, point, count)
-        turn, bare, total = run_point(blocks, plan, point, is_sent, is_gathered, room)
-        later = _round_s(room.start, room.ahead, stages * chunks)
-        if not np.isnan(later):
-            rest = (every - count) // stages * later
-            return turn, bare + rest, total + rest
+    """Return what `run_point` does of all micro-batches; it runs only until the steady state is reached."""
+    microbatches, stages, chunks = plan.microbatches[point], plan.stages[point], plan.chunks[point]
+    count = _ROUNDS * stages + microbatches % stages
+    while count < microbatches and plan.order[point] != GPIPE:  # which has no steady state
+        workspace = new_workspace(blocks, plan, point, count)
+        backward_start, stages_end, total = run_point(blocks, plan, point, is_sent, is_gathered, workspace)
+        round_s = _round_s(workspace.start, workspace.max_in_flight, stages * chunks)
+        if not np.isnan(round_s):
+            remaining_s = (microbatches - count) // stages * round_s
+            return backward_start, stages_end + remaining_s, total + remaining_s
         count += 3 * _ROUNDS * stages
-    room = room_of(blocks, plan, point, every)
-    return run_point(blocks, plan, point, is_sent, is_gathered, room)
+    workspace = new_workspace(blocks, plan, point, microbatches)
+    return run_point(blocks, plan, point, is_sent, is_gathered, workspace)
 
 
 @kernel
 def _busiest(blocks: Blocks, plan: BlockPlan, point: int) -> float:
-    """Return how long the blocks of the stage that has the most work take [s]."""
-    most, stages = 0.0, plan.stages[point]
+    """Return the time of the blocks of the stage that has the most work [s]."""
+    busiest, stages = 0.0, plan.stages[point]
     for stage in range(stages):
         busy = 0.0
         for row in range(blocks.offset[point] + stage, blocks.offset[point + 1], stages):
             busy += blocks.forward_s[row] + blocks.input_s[row] + blocks.weight_s[row]
-        most = max(most, busy * plan.microbatches[point])
-    return most
+        busiest = max(busiest, busy * plan.microbatches[point])
+    return busiest
 
 
 @kernel
@@ -358,17 +365,17 @@ def _schedule(blocks: Blocks, plan: BlockPlan, out: Floats) -> None:
     for point in range(plan.stages.size):
         rows = slice(blocks.offset[point], blocks.offset[point + 1])
         is_sent, is_gathered = bool(blocks.send_s[rows].any()), bool(blocks.gather_s[rows].any())
-        turn, bare, total = _run_all(blocks, plan, point, is_sent, is_gathered)
-        sends, reduces, gathers = 0.0, total - bare, 0.0
+        backward_start, stages_end, total = _run_microbatches(blocks, plan, point, is_sent, is_gathered)
+        sends, reduces, gathers = 0.0, total - stages_end, 0.0
         if is_sent:
-            _, bare, without = _run_all(blocks, plan, point, not is_sent, is_gathered)
+            _, stages_end, without = _run_microbatches(blocks, plan, point, not is_sent, is_gathered)
             sends = total - without
         if is_gathered:
-            _, bare, without = _run_all(blocks, plan, point, is_sent, not is_gathered)
+            _, stages_end, without = _run_microbatches(blocks, plan, point, is_sent, not is_gathered)
             gathers = total - without
         if is_sent and is_gathered:
-            _, bare, _ = _run_all(blocks, plan, point, not is_sent, not is_gathered)
+            _, stages_end, _ = _run_microbatches(blocks, plan, point, not is_sent, not is_gathered)
         busiest = _busiest(blocks, plan, point)
-        bubble = max(bare - busiest, 0.0)  # which rounding may make a hair less than nothing
-        for field, value in enumerate((total, turn, busiest, bubble, sends, reduces, gathers)):
+        bubble = max(stages_end - busiest, 0.0)  # rounding may make it slightly negative
+        for field, value in enumerate((total, backward_start, busiest, bubble, sends, reduces, gathers)):
             out[field, point] = value

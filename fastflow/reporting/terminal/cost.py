@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table as Sheet
 
-from fastflow.physics.cost.rent import AUTO, PRICES, RENT, key_of
+from fastflow.physics.cost.rent import AUTO, PRICES, RENT, price_key
 from fastflow.reporting.terminal.tables import new_sheet, quantity
 
 TOKENS_PER_PARAMETER = "model.train_tokens_per_parameter"
@@ -28,7 +28,7 @@ def cost_title(inputs: Mapping[str, Any]) -> str:
     if inputs.get(RENT, AUTO) != AUTO:
         return f"Rent ({RENT}, as given)"
     if RENT in inputs:
-        price = f"{PRICES}{key_of(inputs.get('chip.name', ''))}"
+        price = f"{PRICES}{price_key(inputs.get('chip.name', ''))}"
         source = ", ".join(
             str(inputs[key]) for key in (f"{price}.provider", f"{price}.date") if key in inputs
         )

@@ -390,11 +390,11 @@ def _add_chances(
 def _search_note(search: Search, ranked: int) -> str:
     """Return a line on the predicted layouts, and why the others are not in the ranking."""
     parts = [f"{search.predicted:,} of {counted(search.layouts, 'layout')} predicted"]
-    if search.lacking:
-        parts.append(f"{search.lacking:,} lack memory")
-    if search.untimed:
-        parts.append(f"{search.untimed:,} have no time")
-    others = search.layouts - search.predicted - search.lacking - search.untimed
+    if search.num_without_memory:
+        parts.append(f"{search.num_without_memory:,} lack memory")
+    if search.num_invalid:
+        parts.append(f"{search.num_invalid:,} have no time")
+    others = search.layouts - search.predicted - search.num_without_memory - search.num_invalid
     if others > 0:
         parts.append(f"{others:,} compute too long to be among the {ranked:,} best")
     return "; ".join(parts)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from fastflow.core import units
-from fastflow.performance.sharding_report import OF_STATISTICS, Along, Exchanged, Explained
+from fastflow.performance.sharding_report import STATISTICS_SUFFIX, Along, Exchanged, Explained
 from fastflow.physics.workload.graph import FORWARD, PHASES, UPDATE
 from fastflow.physics.workload.sharding_rules import ROWS
 from fastflow.reporting.terminal.tables import new_sheet
@@ -48,7 +48,7 @@ def _lines(kernel: Explained) -> Iterator[tuple[str, ...]]:
         axes_by_layout.setdefault(sharding._replace(axis=""), []).append(sharding.axis)
     is_update = kernel.phase == PHASES[UPDATE]  # the norm of a gradient is a few bytes
     exchanges = [
-        exchange for exchange in kernel.exchanges if not (is_update and exchange.what.endswith(OF_STATISTICS))
+        exchange for exchange in kernel.exchanges if not (is_update and exchange.what.endswith(STATISTICS_SUFFIX))
     ]
     for layouts, axes in axes_by_layout.items():
         along = tuple(axes)

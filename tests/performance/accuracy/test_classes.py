@@ -28,7 +28,7 @@ from fastflow.performance.accuracy.classes import (
     typical_columns,
     typical_errors,
 )
-from fastflow.performance.accuracy.table import FEWEST_ROWS, GENERATED, MEASURED, RELATIVE, UNMEASURED, Key
+from fastflow.performance.accuracy.table import GENERATED, MEASURED, MIN_ROWS, RELATIVE, UNMEASURED, Key
 from fastflow.reporting.html.kinds import page_of as page_of_any
 from fastflow.reporting.html.kinds.grid import page_of
 from fastflow.reporting.terminal.tables import validation_lines
@@ -82,7 +82,7 @@ def test_the_table_is_sound():
         assert key.work, key
         assert key.standing in (MEASURED, RELATIVE, UNMEASURED, GENERATED), key
         assert (key.chip == "") == (key.standing == GENERATED), key
-        assert errors.rows >= FEWEST_ROWS, key
+        assert errors.rows >= MIN_ROWS, key
         assert errors.median_error >= 0.0, key
         assert 0.0 < errors.mean_error < 3.0, key
         assert 0.0 < errors.bias < 5.0, key
@@ -118,7 +118,7 @@ def test_every_chip_and_kind_of_work_has_a_class_or_is_not_validated(work):
         rows, said = found["validated_rows"], found["validation_class"]
         if rows:
             assert said.startswith(work), chip
-            assert rows >= FEWEST_ROWS
+            assert rows >= MIN_ROWS
             assert found["typical_error"] > 0.0
             assert found["typical_bias"] > 0.0
             assert f"({GENERATED})" in said if chip in MADE else f"({GENERATED})" not in said, chip
@@ -338,7 +338,7 @@ def test_the_script_writes_a_table_that_is_read_as_it_was_written(tmp_path):
     assert errors.rows == len(real)
     assert errors.mean_error == pytest.approx((real["ratio"] - 1.0).abs().mean(), abs=1e-4)
     assert found[Key("products", "", "fp16", RELATIVE, "volta")] == errors
-    assert found[Key(TRAINING, "dense", "", GENERATED, "")].rows > FEWEST_ROWS
+    assert found[Key(TRAINING, "dense", "", GENERATED, "")].rows > MIN_ROWS
     assert {key.standing for key in found} == {MEASURED, RELATIVE, GENERATED}  # all of these were fitted
 
 

@@ -13,7 +13,7 @@ import fastflow
 from fastflow.cli.commands.sweep import main
 from fastflow.core.errors import InputError
 from fastflow.performance.auto import per_layer
-from fastflow.performance.auto.per_layer import ASKED, CHOSEN
+from fastflow.performance.auto.per_layer import CHOSEN, PER_LAYER
 from fastflow.performance.auto.rank import rank
 from fastflow.performance.auto.resolve import resolve_strategy
 from fastflow.physics.parallelism.sharding.layout import LAYERS
@@ -76,7 +76,7 @@ def known(compose, summary):
 
 def chosen(point):
     """Return a point with its best cuts."""
-    settled = resolve_strategy(columns_of([point | {ASKED: True}]))
+    settled = resolve_strategy(columns_of([point | {PER_LAYER: True}]))
     return point | {key: str(settled[key][0]) for key in (*CHOSEN, LAYERS) if key in settled}
 
 
@@ -85,7 +85,7 @@ def chosen(point):
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES]
 )
 def test_the_best_of_all_combinations(monkeypatch, known, summary, name, few):
-    monkeypatch.setattr(per_layer, "FEW", few)
+    monkeypatch.setattr(per_layer, "BATCH", few)
     point, (time, fits), _ = known(name)
     best = chosen(point)
     got = summary([best])
@@ -126,7 +126,7 @@ def predicted(monkeypatch, point):
     counts, model = [], per_layer.predict
 
     def counted(inputs):
-        counts.append(inputs[ASKED].size)
+        counts.append(inputs[PER_LAYER].size)
         return model(inputs)
 
     monkeypatch.setattr(per_layer, "predict", counted)
@@ -169,9 +169,9 @@ def test_a_model_of_one_kind_of_layer(compose):
 def test_points_of_a_grid_choose_for_themselves():
     """What is chosen is in the columns: given as inputs, it makes the same row."""
     grid = [*AUTO, *CASES["a wide softmax"], "mem=hbm2,hbm3"]
-    got = fastflow.evaluate(*grid, f"{ASKED}=false,true")
-    assert (got["cuts"] != "").tolist() == got[ASKED].tolist() == [False, True, False, True]
-    for row in got[got[ASKED]].to_dict("records"):
+    got = fastflow.evaluate(*grid, f"{PER_LAYER}=false,true")
+    assert (got["cuts"] != "").tolist() == got[PER_LAYER].tolist() == [False, True, False, True]
+    for row in got[got[PER_LAYER]].to_dict("records"):
         cuts = [f"parallel.{cut.replace(' ', '=')}" for cut in row["cuts"].split(", ")]
         own = fastflow.evaluate(*grid, f"mem={row['mem']}", f"parallel.strategy={row['strategy']}", *cuts)
         results = [name for name in own if name in got and not name.startswith(("parallel.", "point", "mem"))]
@@ -197,10 +197,10 @@ def test_the_column_of_cuts(compose, summary, strategy, softmax, cuts):
 
 
 def test_a_point_that_asks_for_no_choice_has_a_reason():
-    got = fastflow.evaluate(*AUTO, *CASES["four devices"], "parallel.strategy=d4,auto", f"{ASKED}=true")
+    got = fastflow.evaluate(*AUTO, *CASES["four devices"], "parallel.strategy=d4,auto", f"{PER_LAYER}=true")
     assert got["feasible"].tolist() == [False, True]
     assert got["reason"][0] == (
-        f"{ASKED}=true is invalid: expected false, unless parallel.strategy=auto and parallel.layout=null"
+        f"{PER_LAYER}=true is invalid: expected false, unless parallel.strategy=auto and parallel.layout=null"
     )
 
 
@@ -208,34 +208,34 @@ def test_a_file_lays_out_all_kinds_of_layer(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text("axes: {dp: [rows]}\n", encoding="utf-8")
     grid = [*AUTO, *CASES["four devices"], f"parallel.layout={path}"]
-    got = fastflow.evaluate(*grid, f"{ASKED}=true,false")
-    assert [ASKED in reason for reason in got["reason"]] == [True, False]
+    got = fastflow.evaluate(*grid, f"{PER_LAYER}=true,false")
+    assert [PER_LAYER in reason for reason in got["reason"]] == [True, False]
     assert got["feasible"].tolist() == [False, True]
 
 
 @pytest.mark.parametrize("ask", [fastflow.rank_strategies, fastflow.search])
 def test_what_is_of_strategies_for_all_layers_refuses(ask):
-    with pytest.raises(InputError, match=f"{ASKED}.*true") as error:
-        ask(*AUTO, *CASES["four devices"], f"{ASKED}=true")
+    with pytest.raises(InputError, match=f"{PER_LAYER}.*true") as error:
+        ask(*AUTO, *CASES["four devices"], f"{PER_LAYER}=true")
     assert "\n" not in str(error.value)
 
 
 def test_commands_show_what_is_chosen(cli):
     point = [*AUTO, *CASES["a wide softmax"]]
-    row = fastflow.evaluate(*point, f"{ASKED}=true").iloc[0]
-    code, out, err = cli(main, *point, f"{ASKED}=true", "output=one")
+    row = fastflow.evaluate(*point, f"{PER_LAYER}=true").iloc[0]
+    code, out, err = cli(main, *point, f"{PER_LAYER}=true", "output=one")
     assert (code, err) == (0, [])
     assert any(line.endswith(f"strategy {row['strategy']}, {row['cuts']}") for line in out)
-    code, out, _ = cli(main, "-m", *point, f"{ASKED}=true,false", "output=two")
+    code, out, _ = cli(main, "-m", *point, f"{PER_LAYER}=true,false", "output=two")
     assert code == 0
     head, first, second = [line.split() for line in out if line.split() and line.split()[0] in "point01"][-3:]
     assert "cuts" in head
     assert " ".join(first).count(row["cuts"]) == 1
     assert row["cuts"] not in " ".join(second)
-    code, _, err = cli(main, "parallel.strategy=d512", f"{ASKED}=true", "output=three")
+    code, _, err = cli(main, "parallel.strategy=d512", f"{PER_LAYER}=true", "output=three")
     assert code == 2
     assert len(err) == 1
-    assert err[0].startswith(f"{ASKED}=true (from the command line) is invalid")
+    assert err[0].startswith(f"{PER_LAYER}=true (from the command line) is invalid")
 
 
 WIDTHS = [128, 512, 2048, 8192]
@@ -310,8 +310,8 @@ def test_layers_of_a_kind_have_cuts_of_their_own(monkeypatch, compose, summary, 
     """Krizhevsky, arXiv:1404.5997: convolutions share the batch, and what follows them the weights."""
     point = compose(*towers)
     by_layer = chosen(point)
-    ways = per_layer._ways
-    monkeypatch.setattr(per_layer, "_ways", lambda inputs: list(ways(inputs))[:1])
+    ways = per_layer._partitions
+    monkeypatch.setattr(per_layer, "_partitions", lambda inputs: list(ways(inputs))[:1])
     by_kind = chosen(point)
     assert LAYERS not in by_kind
     got = summary([by_layer, {LAYERS: "same"} | by_kind])
@@ -340,9 +340,9 @@ def test_a_layer_is_named_or_cut_by_the_strategy(tmp_path, compose, towers, name
 @pytest.mark.long
 def test_points_of_a_grid_choose_layers_for_themselves(towers):
     """What is chosen is in the columns: given as inputs, it makes the same row."""
-    got = fastflow.evaluate(*towers, "mem=hbm2,hbm3", f"{ASKED}=false,true")
+    got = fastflow.evaluate(*towers, "mem=hbm2,hbm3", f"{PER_LAYER}=false,true")
     assert ["," in cuts for cuts in got["cuts"]] == [False, True, False, True]
-    for row in got[got[ASKED]].to_dict("records"):
+    for row in got[got[PER_LAYER]].to_dict("records"):
         cuts = ", ".join(cut.replace(" ", ": ") for cut in row["cuts"].split(", "))
         own = fastflow.evaluate(
             *towers, f"mem={row['mem']}", f"parallel.strategy={row['strategy']}", f"{LAYERS}='{cuts}'"
@@ -368,8 +368,8 @@ def test_the_least_sums_that_fit(seed, sizes, filled):
     names = [f"l{part}" for part in range(borders + 1)]
     space = per_layer._Space({}, [""] * cuts, np.ones(cuts, dtype=np.int64), None, names, 0, room)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(per_layer, "_steps", lambda *_: per_layer._Steps(times, memory))
-        ((combinations, sums, fits),) = per_layer._sums(space)
+        patch.setattr(per_layer, "_transition_costs", lambda *_: per_layer._TransitionCosts(times, memory))
+        ((combinations, sums, fits),) = per_layer._viterbi(space)
     at = np.arange(borders)[:, None], combinations[:, :-1].T, combinations[:, 1:].T
     assert sums == pytest.approx(times[at].sum(axis=0))
     assert ((memory[at].sum(axis=0) <= room) == fits).all()

@@ -5,7 +5,7 @@ import pytest
 
 import fastflow
 from fastflow.performance.auto import rank
-from fastflow.performance.auto.resolve import resolve_strategy, settle_on_any
+from fastflow.performance.auto.resolve import resolve_any_strategy, resolve_strategy
 from fastflow.physics.parallelism.strategy import every_strategy, parse
 from tests.conftest import columns_of
 from tests.naive import space as naive
@@ -106,11 +106,11 @@ def test_what_is_auto_is_settled_and_nothing_else(points, alone):
 
 def test_a_rehearsal_takes_a_strategy_that_cuts_in_every_way_there_is(points):
     fixed = points[0] | {"parallel.strategy": "CR-4-d4"}
-    settled = settle_on_any(columns_of([points[0], fixed, points[3], *points[5:]]))
+    settled = resolve_any_strategy(columns_of([points[0], fixed, points[3], *points[5:]]))
     expected = ["RC-2-2-d2-p2", "CR-4-d4", "CR-2-d2-p2", "CR-2-d2-p2", "d1"]
     assert settled["parallel.strategy"].tolist() == expected
     given = columns_of([fixed, fixed])
-    assert settle_on_any(given) is given
+    assert resolve_any_strategy(given) is given
 
 
 def test_a_grid_of_points_that_choose_for_themselves():

@@ -10,7 +10,7 @@ from fastflow.cli.commands.sweep import main
 from fastflow.core.errors import InputError
 from fastflow.core.tables import take
 from fastflow.performance.auto import transformer
-from fastflow.performance.auto.resolve import resolve_strategy, settle_on_any
+from fastflow.performance.auto.resolve import resolve_any_strategy, resolve_strategy
 from fastflow.performance.partial_predictions import lower_bounds
 from fastflow.physics.parallelism.bounds import limits, parse
 from fastflow.physics.parallelism.candidates import CHOSEN, every_layout
@@ -111,7 +111,7 @@ def test_the_best_are_those_of_all(monkeypatch, all_of_them, kept, first):
     order = [i for i in np.argsort(table["time_s"], kind="stable") if table["feasible"][i]][:kept]
     assert rows_of(found.best) == rows_of(take(tried, np.array(order)))
     assert found.layouts == table["time_s"].size
-    assert found.lacking == (~table["feasible"]).sum()
+    assert found.num_without_memory == (~table["feasible"]).sum()
     if kept < 10:
         assert found.predicted < 0.9 * table["feasible"].sum()
 
@@ -128,7 +128,7 @@ def test_no_layout_is_faster_than_it_is_weighed(all_of_them):
 def test_where_nothing_fits_the_fastest_is_best(compose):
     inputs = inputs_of(compose, "chip.pinned.dram_capacity_B=1 MB")
     found = transformer.best_layouts(inputs)
-    assert found.lacking == found.layouts
+    assert found.num_without_memory == found.layouts
     best = fastflow.evaluate(*SMALL, "parallel.strategy=auto", "chip.pinned.dram_capacity_B=1 MB").iloc[0]
     assert best["strategy"] == found.best["parallel.strategy"][0]
     assert not best["feasible"]
@@ -185,7 +185,7 @@ def test_the_screen_and_the_files(cli, tmp_path):
 
 
 def test_a_rehearsal_takes_some_layout(compose):
-    settled = settle_on_any(inputs_of(compose))
+    settled = resolve_any_strategy(inputs_of(compose))
     assert [settled[key][0] for key in CHOSEN] in [
         list(row) for row in rows_of(every_layout(inputs_of(compose)))
     ]

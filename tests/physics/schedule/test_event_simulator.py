@@ -10,7 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastflow.physics.schedule.event_simulator import Tasks, background_segments, simulate
-from fastflow.physics.schedule.pipeline import KERNEL, PipelinePlan, TimedKernels, run_pipelines, tasks_of
+from fastflow.physics.schedule.pipeline import (
+    KERNEL,
+    PipelinePlan,
+    TimedKernels,
+    build_task_graph,
+    run_pipelines,
+)
 from fastflow.physics.schedule.pipeline_order import balance, block_at, in_flight
 from fastflow.physics.schedule.timeline import schedule
 from fastflow.physics.workload.graph import PHASES
@@ -199,7 +205,7 @@ def test_bubble_of_equal_stages(stages, microbatches, order):
 def test_micro_batches_in_flight(stages, microbatches, order, forward, backward):
     """From the start of a forward to the end of its backward."""
     work, plan = tables(even(stages, microbatches, order, forward, backward))
-    tasks, durations_, labels = tasks_of(work, plan, 0)
+    tasks, durations_, labels = build_task_graph(work, plan, 0)
     start, end = simulate(tasks, durations_)
     for stage in range(stages):
         mine = (labels.kind == KERNEL) & (tasks.resource == 3 * stage)
@@ -237,7 +243,7 @@ def test_backward_pass_of_figure_5():
     # Without communication: stage 1 forward 1-3, backward 3-15; stage 0 13-15; updates 15-17.
     assert [column[0] for column in got] == [4.0, 23.0, 2.0, 29.0 - 17.0, 17.0 - (2.0 + 12.0 + 2.0)]
     point = tables((rows, 2, 1, "1f1b", 1))
-    tasks, times_s, _ = tasks_of(*point, 0)
+    tasks, times_s, _ = build_task_graph(*point, 0)
     segments = background_segments(tasks, times_s[0])
     assert segments.start.tolist() == [10.0, 17.0, 19.0, 21.0]
     assert segments.end.tolist() == [16.0, 18.0, 24.0, 27.0]

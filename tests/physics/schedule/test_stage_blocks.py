@@ -128,7 +128,7 @@ def test_rounds_that_repeat_are_as_if_they_were_run(point, rounds):
     blocks, plan = tables(point)
     times, spans = schedule_blocks(blocks, plan), block_spans(blocks, plan, 0)
     assert times.total[0] - times.reduces[0] == pytest.approx(spans.end.max(), rel=1e-9)
-    assert times.turn[0] == spans.start[spans.kind == BACKWARD].min()
+    assert times.backward_start[0] == spans.start[spans.kind == BACKWARD].min()
 
 
 @given(points())
@@ -246,7 +246,15 @@ def test_a_hand_laid_pipeline():
     assert by_stage(HAND_LAID, FORWARD) == [[(0, 1), (1, 2)], [(2, 4), (4, 6)], [(6, 7), (9, 10)]]
     assert by_stage(HAND_LAID, BACKWARD) == [[(15, 17), (18, 20)], [(11, 14), (14, 17)], [(7, 9), (10, 12)]]
     # without sends, stage 1 works 1-5 and 6-12, and stage 0 goes back 9-11 and 12-14
-    expected = {"total": 20, "turn": 7, "busiest": 10, "bubble": 4, "sends": 6, "reduces": 0, "gathers": 0}
+    expected = {
+        "total": 20,
+        "backward_start": 7,
+        "busiest": 10,
+        "bubble": 4,
+        "sends": 6,
+        "reduces": 0,
+        "gathers": 0,
+    }
     assert only(HAND_LAID) == expected
 
 
@@ -320,7 +328,7 @@ def test_as_a_graph_of_kernels(point):
     expected = schedule(*kernel_tables((rows, stages, point["microbatches"], order, 1)))
     got = schedule_blocks(*tables(point))
     assert got.total == pytest.approx(expected.total, rel=1e-12)
-    assert got.turn == pytest.approx(expected.forward, rel=1e-12)
+    assert got.backward_start == pytest.approx(expected.forward, rel=1e-12)
     assert got.bubble == pytest.approx(expected.bubble, rel=1e-9, abs=1e-12 * got.total[0])
 
 

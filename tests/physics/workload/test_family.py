@@ -155,7 +155,7 @@ def test_an_entry_reads_what_the_library_gives(compose, name):
 
 def test_kernels_of_networks_are_compiled_for_what_has_layers():
     tiles = {"tiling.tiles": np.array(["blocks"])}
-    lists = {name: precompile._kind_of(tiles | {"model.name": np.array([name])}) for name in FAMILIES}
+    lists = {name: precompile._kernel_list(tiles | {"model.name": np.array([name])}) for name in FAMILIES}
     networks = dict.fromkeys(("lstm_lm", "graph"), "network, blocks")
     networks |= dict.fromkeys(("transformer", "served_pass"), "transformer, blocks")
     assert (
