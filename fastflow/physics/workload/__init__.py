@@ -42,10 +42,10 @@ from fastflow.physics.workload.ops import TYPES
 from fastflow.physics.workload.precision import UNSIZED, Precision
 
 __all__ = ["OTHERS", "WORK"]
-MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
+MAX_PRODUCT = 1e18  # of a product of sizes: int64 counts nine times as many
 FAMILIES: dict[str, Family] = {
-    one.FAMILY.name: one.FAMILY
-    for one in (
+    module.FAMILY.name: module.FAMILY
+    for module in (
         gemm,
         operator,
         attention,
@@ -77,17 +77,17 @@ def build_graph(inputs: Inputs, numbers: Precision, by_layer: bool = False) -> G
     """
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
     points = inputs["model.training"].size
-    first, place = unique_rows([*model.values(), *numbers], points)
-    if first.size == 1 and graph_file.KEY not in model:
-        one = _build_one(values_of(model), values_of(numbers._asdict()), by_layer)
-        return one if points == 1 else spread(one, place)
-    if 2 * first.size > points:  # few repeat: to copy them takes longer
+    index, inverse = unique_rows([*model.values(), *numbers], points)
+    if index.size == 1 and graph_file.KEY not in model:
+        graph = _build_single_model(values_of(model), values_of(numbers._asdict()), by_layer)
+        return graph if points == 1 else spread(graph, inverse)
+    if 2 * index.size > points:  # few repeat: to copy them takes longer
         return _build(model, numbers, by_layer)
-    return spread(_build(take(model, first), take(numbers, first), by_layer), place)
+    return spread(_build(take(model, index), take(numbers, index), by_layer), inverse)
 
 
 @lru_cache(maxsize=64)
-def _build_one(model: Values, numbers: Values, by_layer: bool) -> Graph:
+def _build_single_model(model: Values, numbers: Values, by_layer: bool) -> Graph:
     """Return the graph of one model: calls from Python repeat models, and nobody writes to a graph."""
     return _build(columns_of(model), Precision(**columns_of(numbers)), by_layer)
 
@@ -100,8 +100,8 @@ def _build(inputs: Inputs, numbers: Precision, by_layer: bool) -> Graph:
     """
     graphs, members = [], []
     for rows in _structures(inputs):
-        own = _kernels(take(dict(inputs), rows), take(numbers, rows), by_layer)
-        graphs.append(stack(own, rows.size))
+        kernels = _kernels(take(dict(inputs), rows), take(numbers, rows), by_layer)
+        graphs.append(stack(kernels, rows.size))
         members.append(rows)
     return join(graphs, members) if graphs else _EMPTY
 
@@ -119,13 +119,13 @@ def layers_of(inputs: Inputs) -> tuple[list[tuple[Layer, ...]], Ints]:
 
     inputs: the columns of `model`.
     """
-    found: list[tuple[Layer, ...]] = []
-    place = np.zeros(inputs["model.training"].size, dtype=np.int64)
+    by_structure: list[tuple[Layer, ...]] = []
+    structure = np.zeros(inputs["model.training"].size, dtype=np.int64)
     for rows in _structures(inputs):
-        place[rows] = len(found)
-        one = take(dict(inputs), rows[:1])
-        found.append(family_of(one).network(one).layers)
-    return found, place
+        structure[rows] = len(by_structure)
+        point = take(dict(inputs), rows[:1])
+        by_structure.append(family_of(point).network(point).layers)
+    return by_structure, structure
 
 
 def count_kernels(inputs: Inputs) -> Ints:
@@ -135,9 +135,9 @@ def count_kernels(inputs: Inputs) -> Ints:
     """
     count = np.zeros(inputs["model.training"].size, dtype=np.int64)
     for rows in _structures(inputs):
-        one = take(dict(inputs), rows[:1])
-        quick = family_of(one).quick_count
-        count[rows] = quick(one) if quick else _count(values_of(one))
+        point = take(dict(inputs), rows[:1])
+        count_quickly = family_of(point).quick_count
+        count[rows] = count_quickly(point) if count_quickly else _count(values_of(point))
     return count
 
 
@@ -239,15 +239,15 @@ def invalid_model_dims(inputs: Inputs) -> Texts:
         for i in reason.without(inputs[column.name] < column.low):
             reason.add(i, str(InputError(column.name, inputs[column.name][i], column.allowed())))
     if multiplied := family_of(inputs).multiplied:
-        one, other = multiplied
-        amount = 1.0 * inputs[one] * inputs[other]
-        for i in reason.without(amount > MOST_IN_ALL):
-            allowed = f"at most {MOST_IN_ALL:.0e} {one} x {other}, these are {amount[i]:.3g}"
-            reason.add(i, str(InputError(one, int(inputs[one][i]), allowed)))
-    for wrong, one, other, allowed in family_of(inputs).unfit(inputs):
+        key, other_key = multiplied
+        amount = 1.0 * inputs[key] * inputs[other_key]
+        for i in reason.without(amount > MAX_PRODUCT):
+            allowed = f"at most {MAX_PRODUCT:.0e} {key} x {other_key}, these are {amount[i]:.3g}"
+            reason.add(i, str(InputError(key, int(inputs[key][i]), allowed)))
+    for wrong, key, other_key, allowed in family_of(inputs).unfit(inputs):
         for i in reason.without(wrong):
-            said = allowed.format(int(inputs[other][i]))
-            reason.add(i, str(InputError(one, int(inputs[one][i]), said)))
+            allowed_here = allowed.format(int(inputs[other_key][i]))
+            reason.add(i, str(InputError(key, int(inputs[key][i]), allowed_here)))
     return reason.texts()
 
 
@@ -259,10 +259,10 @@ def trained_types(inputs: Inputs) -> tuple[str, ...]:
 def _structures(inputs: Inputs) -> Iterator[Ints]:
     """Yield the points of every structure."""
     points = inputs["model.training"].size
-    of_types = ("model.dtype",) if points and family_of(inputs).quantizes else ()
-    own = [column.name for column in family_of(inputs).structure] if points else []
-    shared = [inputs[key] for key in ("model.training", *of_types, *own) if key in inputs]
+    of_dtype = ("model.dtype",) if points and family_of(inputs).quantizes else ()
+    of_structure = [column.name for column in family_of(inputs).structure] if points else []
+    shared = [inputs[key] for key in ("model.training", *of_dtype, *of_structure) if key in inputs]
     shared += family_of(inputs).differ(inputs) if points else ()
-    first, place = unique_rows(shared, points)
-    for structure in range(first.size):
-        yield np.flatnonzero(place == structure)
+    index, inverse = unique_rows(shared, points)
+    for structure in range(index.size):
+        yield np.flatnonzero(inverse == structure)

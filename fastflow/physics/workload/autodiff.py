@@ -37,29 +37,29 @@ NORM_FLOP = 2.0
 
 def kernels(network: Network, training: bool, precision: Precision) -> list[Kernel]:
     """Return the kernels of one iteration, in the order in which a device launches them."""
-    found = forward(network, training, precision)
+    launches = forward(network, training, precision)
     if training:
-        found += backward(network, precision) + update(network, precision)
-    return found
+        launches += backward(network, precision) + update(network, precision)
+    return launches
 
 
 def forward(network: Network, training: bool, numbers: Precision) -> list[Kernel]:
     """Return the kernels of the forward pass."""
-    crossing = _crossing(network, [True] * len(network.nodes))
-    found: list[Kernel] = []
+    crossing = _border_elements(network, [True] * len(network.nodes))
+    launches: list[Kernel] = []
     for i, placed in enumerate(network.nodes):
         if placed.node.type.inside is not None:
             base = _kernel(network, i, FORWARD, placed.node.name)
-            found += placed.node.type.inside(network, i, base, numbers)
+            launches += placed.node.type.inside(network, i, base, numbers)
         kernel = _forward(network, i, numbers)._replace(selective=placed.node.selective)
         if training:
-            kernel = _keep(network, i, kernel)
+            kernel = _save_for_backward(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > placed.layer:
             kernel = kernel._replace(sends_cols=cols_of(crossing[placed.layer], kernel))
             if all(form.type.kind != PRODUCT for form in kernel.readers):  # passes read it, if anything does
                 kernel = kernel._replace(peer_kind=network.neighbour(i, network.readers[i]))
-        found.append(kernel)
-    return found
+        launches.append(kernel)
+    return launches
 
 
 def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
@@ -79,14 +79,14 @@ def _forward(network: Network, i: int, numbers: Precision) -> Kernel:
     products = [reader for reader in network.readers[i] if network.nodes[reader].node.type.kind == PRODUCT]
     readers: list[Form] = []
     shared: Elements = 0.0
-    for at in network.readers[i]:
-        reader = network.nodes[at].node
+    for consumer in network.readers[i]:
+        reader = network.nodes[consumer].node
         if len(reader.type.reads) == 1:
             readers.append(reader.form)
             continue
-        own = [form for read, form in network.operands(at) if read == i]
-        readers += own
-        shared = shared + _shared(reader, own)
+        uses = [form for read, form in network.operands(consumer) if read == i]
+        readers += uses
+        shared = shared + _shared(reader, uses)
     if node.type.kind == PRODUCT and not readers:
         readers.append(node.form)  # whoever takes the network's output reads it as one more product would
     kernel = _kernel(network, i, FORWARD, node.name)._replace(
@@ -104,7 +104,7 @@ def _shared(node: Node, operands: Iterable[Form]) -> Elements:
     return sum((node.type.shared(node, form.operand) for form in operands if form.operand), 0.0)
 
 
-def _keep(network: Network, i: int, kernel: Kernel) -> Kernel:
+def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
     """Keep what the backward pass reads: whole where a product reads it, since Row-Column gathers that."""
     node = network.nodes[i].node
     kinds = {network.nodes[reader].node.type.kind for reader in network.readers[i]}
@@ -124,30 +124,32 @@ def cols_of(elements: Elements, kernel: Kernel) -> Ints:
 def backward(network: Network, numbers: Precision) -> list[Kernel]:
     """Return the kernels of the backward pass."""
     gathers = _gathers(network)
-    crossing = _crossing(network, network.trained)
-    found: list[Kernel] = []
+    crossing = _border_elements(network, network.trained)
+    launches: list[Kernel] = []
     start = 0
     for i in reversed(range(len(network.nodes))):
         placed = network.nodes[i]
         kernel = _kernel(network, i, BACKWARD, f"{placed.node.name} gradient")
-        own = placed.node.type.backward(network, i, kernel, numbers)
-        if own and len(placed.node.type.reads) > 1:
-            before, at = (found, _last(found)) if found else (own, 0)
-            before[at] = _fetch_again(network, i, before[at])
-        if own and i in gathers:
-            last = _last(own)
-            own[last] = _gather(network, i, gathers[i], own[last])
-        found += own
-        if placed.layer > 0 and network.nodes[i - 1].layer < placed.layer and len(found) > start:
-            last = start + _last(found[start:])
-            found[last] = found[last]._replace(sends_cols=cols_of(crossing[placed.layer - 1], found[last]))
-            if found[last].kind != INPUT_GRADIENT:
-                found[last] = found[last]._replace(peer_kind=network.nodes[i - 1].kind)
-            start = len(found)
-    return found
+        gradients = placed.node.type.backward(network, i, kernel, numbers)
+        if gradients and len(placed.node.type.reads) > 1:
+            previous, at = (launches, _last(launches)) if launches else (gradients, 0)
+            previous[at] = _regather_operand(network, i, previous[at])
+        if gradients and i in gathers:
+            last = _last(gradients)
+            gradients[last] = _gather(network, i, gathers[i], gradients[last])
+        launches += gradients
+        if placed.layer > 0 and network.nodes[i - 1].layer < placed.layer and len(launches) > start:
+            last = start + _last(launches[start:])
+            launches[last] = launches[last]._replace(
+                sends_cols=cols_of(crossing[placed.layer - 1], launches[last])
+            )
+            if launches[last].kind != INPUT_GRADIENT:
+                launches[last] = launches[last]._replace(peer_kind=network.nodes[i - 1].kind)
+            start = len(launches)
+    return launches
 
 
-def _fetch_again(network: Network, i: int, kernel: Kernel) -> Kernel:
+def _regather_operand(network: Network, i: int, kernel: Kernel) -> Kernel:
     """Let the kernel before those of a node's gradients bring the operand that all of its rows need."""
     operands = network.operands(i)
     again = tuple(Again(network.form(read), form) for read, form in operands if form.operand)
@@ -165,23 +167,23 @@ def _gathers(network: Network) -> dict[int, list[int]]:
 
     In backward order that is the first node that reads the output, or the product itself where none does.
     """
-    found: dict[int, list[int]] = {}
+    gathered: dict[int, list[int]] = {}
     for i, placed in enumerate(network.nodes):
         if placed.node.type.kind == PRODUCT:
             present = [reader for reader in network.readers[i] if reader > i]
-            found.setdefault(min(present or network.readers[i], default=i), []).append(i)
-    return found
+            gathered.setdefault(min(present or network.readers[i], default=i), []).append(i)
+    return gathered
 
 
 def _gather(network: Network, i: int, products: Sequence[int], kernel: Kernel) -> Kernel:
     """Let a kernel of a node make the gradients of the outputs of some products, which it completes."""
-    outputs = [network.nodes[at].node for at in products]
-    made: Elements = sum((_rows(node) * node.cols for node in outputs), 0.0)
+    outputs = [network.nodes[product].node for product in products]
+    elements: Elements = sum((_rows(node) * node.cols for node in outputs), 0.0)
     if kernel.kind != INPUT_GRADIENT:
         kernel = kernel._replace(peer_kind=network.neighbour(i, products))
     return kernel._replace(
         readers=tuple(node.form for node in outputs),
-        read_cols=cols_of(made, kernel),
+        read_cols=cols_of(elements, kernel),
         wait=1 if i in products else kernel.wait,
     )
 
@@ -201,7 +203,7 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
     return [
         pass_._replace(
             label=f"{placed.node.name} {pass_.label}", form=placed.node.form,
-            inner=_touched(placed.node), cols=placed.node.cols,
+            inner=_updated_rows(placed.node), cols=placed.node.cols,
             batch=placed.node.batch, products=placed.node.groups, times=placed.times, part=placed.node.part,
             layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind, wait=wait,
         )
@@ -210,14 +212,14 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
     ]  # fmt: skip
 
 
-def _touched(node: Node) -> Size:
+def _updated_rows(node: Node) -> Size:
     """Return the rows of the weights that an iteration updates: of a table, at most one a row looked up."""
     if node.type.gradient == DENSE:
         return node.inner
     return np.minimum(node.inner, node.rows * node.steps)
 
 
-def _crossing(network: Network, counted: Sequence[bool]) -> list[Elements]:
+def _border_elements(network: Network, counted: Sequence[bool]) -> list[Elements]:
     """Return the elements of all tensors made at or below a layer and read above it, for every layer."""
     crossing: list[Elements] = [0.0] * (network.nodes[-1].layer + 1)
     for placed, readers, counts in zip(network.nodes, network.readers, counted, strict=True):

@@ -41,8 +41,8 @@ def alone(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
 
     What its nodes keep lies in memory, training or not, and nothing updates its weights.
     """
-    found = forward(network, True, numbers)
-    return found + backward(network, numbers) if points["model.training"][0] else found
+    launches = forward(network, True, numbers)
+    return launches + backward(network, numbers) if points["model.training"][0] else launches
 
 
 def independent(key: str) -> Rows:

@@ -145,7 +145,7 @@ class Kernel(NamedTuple):
 
 Structure = tuple[KernelSignature, ...]
 """The kernels of a point, without their sizes."""
-_facts_of = attrgetter(*KernelSignature._fields)
+_signature_of = attrgetter(*KernelSignature._fields)
 _SYMBOLS = ("label", "form", "readers", "sums", "again", "statistics", "own")
 _OF_POINTS = ("offset", "names", "structures", "structure", "point")
 _NO_NAMES: Any = np.zeros(0, dtype=np.int64)
@@ -209,7 +209,7 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
             continue
         dtype: Any = np.float64 if field.endswith("_per_element") else np.int64
         if np.ndarray not in map(type, values):
-            flat[field] = _repeated(np.dtype(dtype).str, np.array(values, dtype=dtype).tobytes(), points)
+            flat[field] = _tile_row(np.dtype(dtype).str, np.array(values, dtype=dtype).tobytes(), points)
             continue
         columns = np.empty((points, count), dtype=dtype)
         for position, value in enumerate(values):
@@ -218,21 +218,21 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
         names=names,
-        structures=(tuple(KernelSignature._make(_facts_of(one)) for one in kernels),),
+        structures=(tuple(KernelSignature._make(_signature_of(kernel)) for kernel in kernels),),
         structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
-        own=_stack_own(kernels, points),
+        own=_stack_attributes(kernels, points),
         **flat,
     )
 
 
-def _stack_own(kernels: list[Kernel], points: int) -> dict[str, Floats]:
+def _stack_attributes(kernels: list[Kernel], points: int) -> dict[str, Floats]:
     """Lay out what types want to know of their kernels, as `stack` does."""
-    found: dict[str, Floats] = {}
-    for position, one in enumerate(kernels):
-        for name, value in one.own.items():
-            found.setdefault(name, np.zeros((points, len(kernels))))[:, position] = value
-    return {name: column.reshape(-1) for name, column in found.items()}
+    columns: dict[str, Floats] = {}
+    for position, entry in enumerate(kernels):
+        for name, value in entry.own.items():
+            columns.setdefault(name, np.zeros((points, len(kernels))))[:, position] = value
+    return {name: column.reshape(-1) for name, column in columns.items()}
 
 
 def join(graphs: list[Graph], members: list[Ints]) -> Graph:
@@ -264,7 +264,7 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     return Graph(
         offset=offset,
         names=names,
-        structures=tuple(one for graph in graphs for one in graph.structures),
+        structures=tuple(structure for graph in graphs for structure in graph.structures),
         structure=structure,
         point=point[order],
         label=label[order],
@@ -273,33 +273,38 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     )
 
 
-def spread(graph: Graph, place: Ints) -> Graph:
-    """Return the graph of points each of which has the kernels of one of the graph's; place: (points,)."""
-    every = {field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "own")}
-    every |= {f"own.{name}": column for name, column in graph.own.items()}
+def spread(graph: Graph, index: Ints) -> Graph:
+    """Return the graph of points each of which has the kernels of one of the graph's; index: (points,)."""
+    columns_of_graph = {
+        field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "own")
+    }
+    columns_of_graph |= {f"own.{name}": column for name, column in graph.own.items()}
     kernels = np.diff(graph.offset)
-    count = kernels[place]
+    count = kernels[index]
     offset = np.concatenate([[0], np.cumsum(count)])
-    point = np.repeat(np.arange(place.size), count)
+    point = np.repeat(np.arange(index.size), count)
     if kernels.size and (kernels == kernels[0]).all():  # whole rows of a table are copied faster
-        columns = {field: _spread(column.reshape(kernels.size, -1), place) for field, column in every.items()}
+        columns = {
+            field: _take_rows(column.reshape(kernels.size, -1), index)
+            for field, column in columns_of_graph.items()
+        }
     else:
-        rows = np.arange(point.size) + np.repeat(graph.offset[place] - offset[:-1], count)
-        columns = {field: column[rows] for field, column in every.items()}
+        rows = np.arange(point.size) + np.repeat(graph.offset[index] - offset[:-1], count)
+        columns = {field: column[rows] for field, column in columns_of_graph.items()}
     own = {name: columns.pop(f"own.{name}") for name in graph.own}
-    return Graph(offset, graph.names, graph.structures, graph.structure[place], point, own=own, **columns)
+    return Graph(offset, graph.names, graph.structures, graph.structure[index], point, own=own, **columns)
 
 
-def _spread(table: NDArray[Any], place: Ints) -> NDArray[Any]:
+def _take_rows(table: NDArray[Any], index: Ints) -> NDArray[Any]:
     """Return rows of a table, one after the other; those of a graph's structure are alike in all."""
-    if place.size and (table == table[0]).all():
-        return _repeated(table.dtype.str, table[0].tobytes(), place.size)
-    spread: NDArray[Any] = table[place].reshape(-1)
-    return spread
+    if index.size and (table == table[0]).all():
+        return _tile_row(table.dtype.str, table[0].tobytes(), index.size)
+    rows: NDArray[Any] = table[index].reshape(-1)
+    return rows
 
 
 @lru_cache(maxsize=32)
-def _repeated(dtype: str, row: bytes, times: int) -> NDArray[Any]:
+def _tile_row(dtype: str, row: bytes, times: int) -> NDArray[Any]:
     """Return a row so many times, which chunks share: nobody writes to the columns of a graph."""
     return np.tile(np.frombuffer(row, dtype), times)
 

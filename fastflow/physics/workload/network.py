@@ -140,15 +140,17 @@ class Network(NamedTuple):
 
     def by_layer(self) -> Network:
         """Return the network with every layer that is described, repeated ones once, as a kind of its own."""
-        own = [number for number, layer in enumerate(self.layers) for _ in range(layer.repeat)]
-        return self._replace(nodes=tuple(one._replace(kind=own[one.layer]) for one in self.nodes))
+        kinds = [number for number, layer in enumerate(self.layers) for _ in range(layer.repeat)]
+        return self._replace(
+            nodes=tuple(instance._replace(kind=kinds[instance.layer]) for instance in self.nodes)
+        )
 
     def share(self, i: int, read: int) -> Size:
         """Return the elements of something that a node reads, as columns of its own rows."""
-        maker, own = self.nodes[i if read == OUTSIDE else read].node, self.nodes[i].node
-        if own.rows is maker.rows:
+        maker, reader = self.nodes[i if read == OUTSIDE else read].node, self.nodes[i].node
+        if reader.rows is maker.rows:
             return maker.output
-        return -(-(maker.rows * maker.steps * maker.cols * maker.batch) // (own.rows * own.steps))
+        return -(-(maker.rows * maker.steps * maker.cols * maker.batch) // (reader.rows * reader.steps))
 
     def wants(self, read: int) -> bool:
         """Say whether the gradient of something that a node reads is wanted."""
@@ -176,9 +178,9 @@ class Network(NamedTuple):
 
     def neighbour(self, i: int, others: Iterable[int]) -> int:
         """Return the kind of the first of some nodes that is in another layer; of this one where none is."""
-        own = self.nodes[i]
-        kinds = (self.nodes[other].kind for other in others if self.nodes[other].layer != own.layer)
-        return next(kinds, own.kind)
+        instance = self.nodes[i]
+        kinds = (self.nodes[other].kind for other in others if self.nodes[other].layer != instance.layer)
+        return next(kinds, instance.kind)
 
 
 def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Network:
@@ -189,21 +191,21 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
     layers = tuple(layers)
     for layer in layers:
         for _ in range(layer.repeat):
-            here = {node.name: len(nodes) + i for i, node in enumerate(layer.nodes)}
-            here[INPUT] = below
+            index = {node.name: len(nodes) + i for i, node in enumerate(layer.nodes)}
+            index[INPUT] = below
             nodes += [
                 Placed(
                     node=node,
                     layer=number,
                     kind=layer.kind,
-                    reads=tuple(here[name] if name in here else made[name] for name in node.reads),
+                    reads=tuple(index[name] if name in index else made[name] for name in node.reads),
                     times=layer.times,
                 )
                 for node in layer.nodes
             ]
-            del here[INPUT]
+            del index[INPUT]
             below, number = len(nodes) - 1, number + 1
-        made |= {f"{layer.name}.{name}": place for name, place in here.items()}
+        made |= {f"{layer.name}.{name}": position for name, position in index.items()}
     readers: list[list[int]] = [[] for _ in nodes]
     for i, placed in enumerate(nodes):
         for read in set(placed.reads) - {OUTSIDE}:
@@ -217,10 +219,10 @@ def _trained(
 ) -> tuple[bool, ...]:
     """Return which nodes lie above weights: those that own some, and whatever reads one that does."""
     trained = [asks_input_gradient or placed.node.has_weights for placed in nodes]
-    found = [i for i, above in enumerate(trained) if above]
-    while found:
-        for reader in readers[found.pop()]:
+    pending = [i for i, is_trained in enumerate(trained) if is_trained]
+    while pending:
+        for reader in readers[pending.pop()]:
             if not trained[reader]:
                 trained[reader] = True
-                found.append(reader)
+                pending.append(reader)
     return tuple(trained)

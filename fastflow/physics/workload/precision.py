@@ -47,9 +47,9 @@ FORMATS = {
     "nvfp4": Format(0.5 + 1.0 / 16, 2.0, 0.5 + 1.0 / 16),
     "mxfp4": Format(0.5 + 1.0 / 32, 2.0, 0.5 + 1.0 / 32),
 }
-OUTPUT_BYTES = {name: one.output for name, one in FORMATS.items()}
-QUANTIZED_BYTES = {name: one.quantized for name, one in FORMATS.items()}
-OPERAND_BYTES = {name: one.operand for name, one in FORMATS.items()}
+OUTPUT_BYTES = {name: form.output for name, form in FORMATS.items()}
+QUANTIZED_BYTES = {name: form.quantized for name, form in FORMATS.items()}
+OPERAND_BYTES = {name: form.operand for name, form in FORMATS.items()}
 _ROLE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
 # Operations: find the largest magnitude, its sign off, compare; multiply by the scale, round
@@ -66,7 +66,7 @@ UPDATE_FLOP = {"sgd": 3.0, "momentum": 5.0, "adam": 13.0}
 ATTENTION_TYPES = (AUTO, "fp32", "tf32", "bf16", "fp16", "fp8")
 EXPERT_TYPES = (OPERAND, *FORMATS)
 CACHE_TYPES = (*ROLE_TYPES, "fp8", "int8")
-_OWN_BYTES = dict.fromkeys(MASTER_TYPES, 0) | _ROLE_BYTES | {"fp8": 1, "int8": 1}
+_BYTES_BY_TYPE = dict.fromkeys(MASTER_TYPES, 0) | _ROLE_BYTES | {"fp8": 1, "int8": 1}
 
 
 class Precision(NamedTuple):
@@ -103,21 +103,21 @@ def precision(inputs: Inputs) -> Precision:
 
     Without training there are no masters and no states.
     """
-    training, how = inputs["model.training"], inputs["precision.master"]
+    training, master_type = inputs["model.training"], inputs["precision.master"]
     operand = map_values(OPERAND_BYTES, inputs["model.dtype"])
     output = map_values(OUTPUT_BYTES, inputs["model.dtype"])
     quantised = map_values(QUANTIZED_BYTES, inputs["model.dtype"]) * np.where(training, COPIES, 1.0)
     trained = np.where(training & (quantised > 0.0), output, operand)
 
     def of(role: str, default: Floats = operand) -> Floats:
-        own = map_values(_OWN_BYTES, inputs[f"precision.{role}"])
+        own = map_values(_BYTES_BY_TYPE, inputs[f"precision.{role}"])
         return np.where(own > 0.0, own, default)
 
     weight, gradient = of("weight", trained), of("gradient", trained)
     fused = inputs.get("model.fused_gradients", np.zeros(output.size, dtype=np.bool_))
     adds = training & fused & (gradient > output)
     needed = np.where(weight < MASTER_BYTES, MASTER_BYTES, 0.0)
-    master = np.where(how == AUTO, needed, np.where(how == NONE, 0.0, of("master")))
+    master = np.where(master_type == AUTO, needed, np.where(master_type == NONE, 0.0, of("master")))
     return Precision(
         operand=operand,
         output=output,
@@ -146,25 +146,25 @@ def attention_type(inputs: Inputs) -> Texts:
 
     As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp).
     """
-    own, wide = inputs["precision.attention"], wide_type(inputs)
-    has_fp8 = inputs.get("chip.rate.fp8", np.zeros(own.size)) > 0.0
+    selected, wide = inputs["precision.attention"], wide_type(inputs)
+    has_fp8 = inputs.get("chip.rate.fp8", np.zeros(selected.size)) > 0.0
     fp8 = (inputs["precision.cache"] == "fp8") & has_fp8
-    return np.where(own != AUTO, own, np.where(fp8, "fp8", wide))
+    return np.where(selected != AUTO, selected, np.where(fp8, "fp8", wide))
 
 
 def stored_experts(inputs: Inputs) -> Texts:
     """Return the data type in which every point's experts lie in memory, (points,)."""
-    own = inputs.get("precision.experts", np.full(inputs["model.dtype"].size, OPERAND))
-    return np.where(own == OPERAND, inputs["model.dtype"], own)
+    selected = inputs.get("precision.experts", np.full(inputs["model.dtype"].size, OPERAND))
+    return np.where(selected == OPERAND, inputs["model.dtype"], selected)
 
 
 def types_of(inputs: Inputs) -> Texts:
     """Name the type of every point's products, and of its experts where it is another one, (points,)."""
-    own, stored = inputs["model.dtype"], stored_experts(inputs)
-    differ = (stored != own) & (inputs.get("model.experts", np.zeros(own.size)) > 0)
+    dtypes, stored = inputs["model.dtype"], stored_experts(inputs)
+    differ = (stored != dtypes) & (inputs.get("model.experts", np.zeros(dtypes.size)) > 0)
     if not differ.any():
-        return own
-    return np.where(differ, np.char.add(np.char.add(own, ", experts "), stored), own)
+        return dtypes
+    return np.where(differ, np.char.add(np.char.add(dtypes, ", experts "), stored), dtypes)
 
 
 def expert_type(inputs: Inputs) -> Texts:

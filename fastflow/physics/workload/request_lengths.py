@@ -63,11 +63,11 @@ class _Columns(NamedTuple):
 
 def read_lengths(path: str) -> RequestLengths:
     """Return the requests of a file in the order of their arrivals, or else of lines; raises InputError."""
-    return of_present(KEY, _of_version, path)
+    return of_present(KEY, _parse_version, path)
 
 
 @lru_cache(maxsize=16)
-def _of_version(path: str, changed: int, size: int) -> RequestLengths:
+def _parse_version(path: str, changed: int, size: int) -> RequestLengths:
     if size > MOST_BYTES:
         raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
     try:
@@ -111,12 +111,12 @@ def _objects(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
+            members = json.loads(line)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            members = None
+        if not isinstance(members, dict):
             raise MistakeError(f"a file with a JSON object in each line; line {number} has {shown(line)}")
-        yield number, {_name(name): value for name, value in found.items()}
+        yield number, {_name(name): value for name, value in members.items()}
 
 
 def _columns(names: Mapping[str, Any] | list[str], where: str) -> _Columns:
@@ -145,9 +145,9 @@ def _requests(
         yield isl, osl, sent
 
 
-def _wrong(name: str, allowed: str, number: int, value: Any) -> MistakeError:
-    said = "nothing" if value is None or value == "" else shown(str(value))
-    return MistakeError(f"a file whose column {name} has {allowed}; line {number} has {said}")
+def _invalid_cell(name: str, allowed: str, number: int, value: Any) -> MistakeError:
+    shown_value = "nothing" if value is None or value == "" else shown(str(value))
+    return MistakeError(f"a file whose column {name} has {allowed}; line {number} has {shown_value}")
 
 
 def _tokens(value: Any, name: str, number: int) -> int:
@@ -156,19 +156,19 @@ def _tokens(value: Any, name: str, number: int) -> int:
     if isinstance(value, bool) or not (
         text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= MOST_TOKENS
     ):
-        raise _wrong(name, f"whole numbers of tokens from 1 to {MOST_TOKENS:.0e}", number, value)
+        raise _invalid_cell(name, f"whole numbers of tokens from 1 to {MOST_TOKENS:.0e}", number, value)
     return int(text)
 
 
 def _time(value: Any, name: str, number: int) -> float:
     """Return a time of arrival, in what the column has; raises MistakeError."""
     try:
-        found = float(value) if not isinstance(value, bool) else np.nan
+        time = float(value) if not isinstance(value, bool) else np.nan
     except (TypeError, ValueError):
-        found = _date(value)
-    if not isfinite(found) or abs(found) > MOST_SECONDS / _MILLI:
-        raise _wrong(name, "times, as numbers or as 2026-01-31 12:00:00.5", number, value)
-    return found
+        time = _date(value)
+    if not isfinite(time) or abs(time) > MOST_SECONDS / _MILLI:
+        raise _invalid_cell(name, "times, as numbers or as 2026-01-31 12:00:00.5", number, value)
+    return time
 
 
 def _date(value: Any) -> float:
@@ -178,9 +178,9 @@ def _date(value: Any) -> float:
     whole, point, rest = value.strip().partition(".")
     digits = len(rest) - len(rest.lstrip("0123456789"))
     try:
-        found = datetime.fromisoformat(whole + rest[digits:])
+        date = datetime.fromisoformat(whole + rest[digits:])
     except ValueError:
         return float("nan")
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return found.timestamp() + (float(f"0.{rest[:digits]}") if point and digits else 0.0)
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return date.timestamp() + (float(f"0.{rest[:digits]}") if point and digits else 0.0)

@@ -37,8 +37,8 @@ def preparing() -> list[Node]:
     One lays out where sequences begin. A second one is in the times of ai-dynamo/aiconfigurator@095f58a, and
     not in the library's code; replaying a captured graph may be it.
     """
-    a_launch = Node(name="offsets of sequences", type=elementwise.TYPE, rows=1, cols=1, keeps=0)
-    return [a_launch, a_launch._replace(name="replay", reads=("offsets of sequences",))]
+    launch = Node(name="offsets of sequences", type=elementwise.TYPE, rows=1, cols=1, keeps=0)
+    return [launch, launch._replace(name="replay", reads=("offsets of sequences",))]
 
 
 def keys_of(points: Inputs) -> Ints:
@@ -61,7 +61,7 @@ def network(points: Inputs) -> Network:
     sequences, q_len, heads, kv_heads, head_dim = (
         points[f"model.{name}"] for name in ("batch", "q_len", "heads", "kv_heads", "head_dim")
     )
-    rows, queries, both = sequences * q_len, heads * head_dim, 2 * kv_heads * head_dim
+    rows, queries, keys_and_values = sequences * q_len, heads * head_dim, 2 * kv_heads * head_dim
     sizes = AttentionSizes(
         sequences, q_len, keys_of(points), heads, kv_heads, head_dim, head_dim, points["model.window"]
     )
@@ -69,9 +69,16 @@ def network(points: Inputs) -> Network:
         "attention", reads_of(points), sizes, points["model.causal"], decodes=decodes(points),
         shared=points["model.shared"], output=1.0 * (points["model.dtype"] == "fp8"), dims=DIMS,
     )  # fmt: skip
-    turned = kv_cache(CACHED, rows, queries + both, read=queries + both, made=queries, kept=both)
-    before = before_decoding(CACHED, rows, core, read=queries, made=queries, kept=both)
-    return served(points, core, turned, before)
+    in_prefill = kv_cache(
+        CACHED,
+        rows,
+        queries + keys_and_values,
+        read=queries + keys_and_values,
+        made=queries,
+        kept=keys_and_values,
+    )
+    in_decode = before_decoding(CACHED, rows, core, read=queries, made=queries, kept=keys_and_values)
+    return served(points, core, in_prefill, in_decode)
 
 
 def served(points: Inputs, core: Node, in_prefill: Node, in_decode: Node) -> Network:

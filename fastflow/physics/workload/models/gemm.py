@@ -22,21 +22,21 @@ def network(points: Inputs) -> Network:
     m, k, n = (points[f"model.{side}"] for side in "mkn")
     dtype, batch = points["model.dtype"], points["model.batch"]
     written = map_values(QUANTIZED_BYTES, dtype)
-    own, quantising = 1.0 * k, []
+    kept_whole, quantize_passes = 1.0 * k, []
     if written[0] > 0.0:
-        own *= written / map_values(OUTPUT_BYTES, dtype)  # as columns of what was quantised
+        kept_whole *= written / map_values(OUTPUT_BYTES, dtype)  # as columns of what was quantised
         if not points["model.quantized"][0]:
-            quantising = _quantising(points, written)
-            own += k
+            quantize_passes = _quantize_passes(points, written)
+            kept_whole += k
     node = Node(
         name="gemm", type=gemm.TYPE, rows=m, cols=n, inner=k, batch=batch,
-        reads=(quantising[-1].name if quantising else INPUT,), keeps=n,
-        keeps_whole=np.rint(own).astype(np.int64),
+        reads=(quantize_passes[-1].name if quantize_passes else INPUT,), keeps=n,
+        keeps_whole=np.rint(kept_whole).astype(np.int64),
     )  # fmt: skip
-    return connect([Layer("gemm", HIDDEN, (*quantising, node))], asks_input_gradient=True)
+    return connect([Layer("gemm", HIDDEN, (*quantize_passes, node))], asks_input_gradient=True)
 
 
-def _quantising(points: Inputs, written: Floats) -> list[Node]:
+def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
     """Return the passes that quantise A; written: bytes an element, (points,).
 
     A scale of a whole tensor is known once all of it was read, so that it is read twice. TensorRT-LLM's
@@ -45,21 +45,23 @@ def _quantising(points: Inputs, written: Floats) -> list[Node]:
     found by who quantises them.
     """
     rows, k = points["model.m"] * points["model.batch"], points["model.k"]
-    once = Node(
+    quantize_pass = Node(
         name="quantise", type=quantize.TYPE, rows=rows, cols=k, moves=written,
         flop=MAXIMUM_FLOP + QUANTISE_FLOP, keeps=0, keeps_whole=0,
     )  # fmt: skip
     if points["model.dtype"][0] != "fp8":
-        return [once]
+        return [quantize_pass]
     scale = Node(
         name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",), moves=2.0, flop=1.0,
         keeps=0, keeps_whole=0,
     )  # fmt: skip
     return [
         scale._replace(name="clear", type=elementwise.TYPE, reads=(INPUT,), moves=1.0, flop=0.0),
-        once._replace(name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=MAXIMUM_FLOP),
+        quantize_pass._replace(
+            name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=MAXIMUM_FLOP
+        ),
         scale,
-        once._replace(reads=("scale",), flop=QUANTISE_FLOP),
+        quantize_pass._replace(reads=("scale",), flop=QUANTISE_FLOP),
     ]
 
 

@@ -42,8 +42,8 @@ _MOST = {  # and what is said of that: forward kernels, tensors that they read, 
 }
 
 _RESERVED = ("rows", "inner", "cols")  # what every kernel has is named by its side
-_KEPT = ("keeps", "keeps_whole")
-_SAME = {"kv_heads": "heads"}  # groups of heads that share keys are cut wherever heads are
+_KEEPS = ("keeps", "keeps_whole")
+_ALIASES = {"kv_heads": "heads"}  # groups of heads that share keys are cut wherever heads are
 
 
 def read_network(path: str) -> Network:
@@ -51,12 +51,12 @@ def read_network(path: str) -> Network:
 
     Raises InputError, which names the node that is wrong and what is allowed there.
     """
-    return of_present(KEY, _of_version, path).network
+    return of_present(KEY, _parse_version, path).network
 
 
 def outline(path: str) -> tuple[int, int, int]:
     """Return layers, rows and sequences of a file's network; raises InputError."""
-    return of_present(KEY, _of_version, path)[1:]
+    return of_present(KEY, _parse_version, path)[1:]
 
 
 class _Version(NamedTuple):
@@ -69,7 +69,7 @@ class _Version(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _of_version(path: str, changed: int, size: int) -> _Version:
+def _parse_version(path: str, changed: int, size: int) -> _Version:
     document = read_version(path, size)
     network = connect(_layers(document))
     nodes = network.nodes
@@ -87,10 +87,10 @@ def _of_version(path: str, changed: int, size: int) -> _Version:
 
 @lru_cache(maxsize=64)
 def _count(path: str, changed: int, size: int, training: bool) -> int:
-    return len(kernels(_of_version(path, changed, size).network, training, UNSIZED))
+    return len(kernels(_parse_version(path, changed, size).network, training, UNSIZED))
 
 
-class _Found(NamedTuple):
+class _Context(NamedTuple):
     """What is known so far."""
 
     rows: Side
@@ -112,33 +112,33 @@ def _dimensions(value: Any) -> dict[str, int]:
 def _side(where: str, value: Any, dimensions: Mapping[str, int]) -> Side:
     """Return a side: a number, a dimension's name, or a list of them, which multiply."""
     parts = value if isinstance(value, list) and value else [value]
-    named = [isinstance(part, str) and part.isidentifier() and bool(dimensions) for part in parts]
+    is_dimension = [isinstance(part, str) and part.isidentifier() and bool(dimensions) for part in parts]
     names = tuple(
-        _SAME.get(choice_of(where, part, tuple(dimensions)), part)
-        for part, is_name in zip(parts, named, strict=True)
+        _ALIASES.get(choice_of(where, part, tuple(dimensions)), part)
+        for part, is_name in zip(parts, is_dimension, strict=True)
         if is_name
     )
     sizes = [
         dimensions[part] if is_name else whole(where, part)
-        for part, is_name in zip(parts, named, strict=True)
+        for part, is_name in zip(parts, is_dimension, strict=True)
     ]
     return Side(whole(where, prod(sizes)), names)
 
 
 def _layers(document: Any) -> list[Layer]:
-    given = mapping_of("", document, ("rows", "layers"), ("name", "dimensions", "sequences", "source"))
-    dimensions = _dimensions(given.get("dimensions", {}))
-    found = _Found(_side("rows", given["rows"], dimensions), dimensions, {})
-    if "sequences" in given and found.rows.size % whole("sequences", given["sequences"]):
-        raise wrong("sequences", f"a divisor of its {found.rows.size} rows", given["sequences"])
+    fields = mapping_of("", document, ("rows", "layers"), ("name", "dimensions", "sequences", "source"))
+    dimensions = _dimensions(fields.get("dimensions", {}))
+    context = _Context(_side("rows", fields["rows"], dimensions), dimensions, {})
+    if "sequences" in fields and context.rows.size % whole("sequences", fields["sequences"]):
+        raise wrong("sequences", f"a divisor of its {context.rows.size} rows", fields["sequences"])
     layers: dict[str, Layer] = {}
     below: int | None = None  # columns that enter the layer, where they are known
     total: tuple[int, ...] = (0, 0, 0)
-    for number, entry in enumerate(entries_of("layers", given["layers"])):
+    for number, entry in enumerate(entries_of("layers", fields["layers"])):
         where = f"layers.{_name(f'layers[{number}]', entry, layers)}"
-        layer = _layer(where, entry, found)
+        layer = _layer(where, entry, context)
         total = _add(where, total, layer)
-        below = _check_layer(where, layer, found, below)
+        below = _check_layer(where, layer, context, below)
         layers[layer.name] = layer
     return list(layers.values())
 
@@ -148,42 +148,46 @@ def _add(where: str, total: Iterable[int], layer: Layer) -> tuple[int, ...]:
     nodes = layer.nodes
     reads = sum(len(node.reads) for node in nodes)
     elements = sum(int(node.rows) * int(node.steps) * int(node.cols) * int(node.batch) for node in nodes)
-    own = (len(nodes), reads, elements)
-    after = tuple(so_far + layer.repeat * one for so_far, one in zip(total, own, strict=True))
-    for amount, (what, (bound, many)) in zip(after, _MOST.items(), strict=True):
+    of_layer = (len(nodes), reads, elements)
+    totals = tuple(so_far + layer.repeat * added for so_far, added in zip(total, of_layer, strict=True))
+    for amount, (quantity, (bound, bound_text)) in zip(totals, _MOST.items(), strict=True):
         if amount > bound:
-            raise wrong(f"{where}.repeat", f"so small that there are at most {many} {what}", layer.repeat)
-    return after
+            raise wrong(
+                f"{where}.repeat", f"so small that there are at most {bound_text} {quantity}", layer.repeat
+            )
+    return totals
 
 
-def _layer(where: str, entry: Any, found: _Found) -> Layer:
-    given = mapping_of(where, entry, ("name", "kernels"), ("kind", "repeat", "source"))
-    kind = choice_of(f"{where}.kind", given.get("kind", "hidden"), LAYER_KINDS)
-    repeat = whole(f"{where}.repeat", given.get("repeat", 1))
+def _layer(where: str, entry: Any, context: _Context) -> Layer:
+    fields = mapping_of(where, entry, ("name", "kernels"), ("kind", "repeat", "source"))
+    kind = choice_of(f"{where}.kind", fields.get("kind", "hidden"), LAYER_KINDS)
+    repeat = whole(f"{where}.repeat", fields.get("repeat", 1))
     nodes: dict[str, Node] = {}
     before = INPUT
-    for number, one in enumerate(entries_of(f"{where}.kernels", given["kernels"])):
-        name = _name(f"{where}.kernels[{number}]", one, nodes)
-        nodes[name] = _node(f"{where}.kernels.{name}", one, found, before)
+    for number, kernel in enumerate(entries_of(f"{where}.kernels", fields["kernels"])):
+        name = _name(f"{where}.kernels[{number}]", kernel, nodes)
+        nodes[name] = _node(f"{where}.kernels.{name}", kernel, context, before)
         before = name
-    return Layer(name=given["name"], kind=LAYER_KINDS.index(kind), nodes=tuple(nodes.values()), repeat=repeat)
+    return Layer(
+        name=fields["name"], kind=LAYER_KINDS.index(kind), nodes=tuple(nodes.values()), repeat=repeat
+    )
 
 
-def _node(where: str, entry: Mapping[str, Any], found: _Found, before: str) -> Node:
+def _node(where: str, entry: Mapping[str, Any], context: _Context, before: str) -> Node:
     """Return a kernel whose own numbers are right; by default it has the model's rows and reads `before`."""
     if "type" not in entry:
         raise MistakeError(f"a file that gives {where}.type, {one_of(TYPES)}")
     kind = TYPES[choice_of(f"{where}.type", entry["type"], tuple(TYPES))]
-    given = mapping_of(where, entry, ("name", "type", *kind.needs), (*kind.takes, *_KEPT, "source"))
+    fields = mapping_of(where, entry, ("name", "type", *kind.needs), (*kind.takes, *_KEEPS, "source"))
     sides_of = {"rows", "groups", *kind.needs, *kind.sizes} - {*kind.texts}
-    named = [key for key in given if key in sides_of]
-    sides = {key: _side(f"{where}.{key}", given[key], found.dimensions) for key in named}
-    more: Any = {key: whole(f"{where}.{key}", given[key], least=0) for key in _KEPT if key in given}
-    more |= {key: amount_of(f"{where}.{key}", given[key]) for key in AMOUNTS if key in given}
-    rows, one = sides.get("rows", found.rows), Side(1)
-    inner, cols = sides.get("vocabulary", sides.get("inner", one)), sides.get("cols", one)
-    groups = sides.get("groups", one)
-    steps = whole(f"{where}.steps", given.get("steps", 1))
+    side_keys = [key for key in fields if key in sides_of]
+    sides = {key: _side(f"{where}.{key}", fields[key], context.dimensions) for key in side_keys}
+    options: Any = {key: whole(f"{where}.{key}", fields[key], least=0) for key in _KEEPS if key in fields}
+    options |= {key: amount_of(f"{where}.{key}", fields[key]) for key in AMOUNTS if key in fields}
+    rows, unit = sides.get("rows", context.rows), Side(1)
+    inner, cols = sides.get("vocabulary", sides.get("inner", unit)), sides.get("cols", unit)
+    groups = sides.get("groups", unit)
+    steps = whole(f"{where}.steps", fields.get("steps", 1))
     if rows.size % steps:
         raise wrong(f"{where}.steps", f"a divisor of its {rows.size} rows", steps)
     if (
@@ -191,19 +195,19 @@ def _node(where: str, entry: Mapping[str, Any], found: _Found, before: str) -> N
     ):  # who deals rows out by chance times it himself
         raise wrong(f"{where}.groups", f"at most its {rows.size // steps} rows", groups.size)
     node = Node(
-        name=given["name"],
+        name=fields["name"],
         type=kind,
         rows=rows.size // steps,
         cols=cols.size,
         inner=inner.size,
         steps=steps,
-        batch=sides.get("batch", one).size,
+        batch=sides.get("batch", unit).size,
         groups=groups.size,
-        reads=_reads(f"{where}.reads", given.get("reads", before)) if "reads" in kind.takes else (),
+        reads=_reads(f"{where}.reads", fields.get("reads", before)) if "reads" in kind.takes else (),
         dims=Dims(rows.names, inner.names, cols.names, groups.names),
-        **more,
+        **options,
     )
-    return kind.of_file(where, node, sides, found.rows, given) if kind.of_file else node
+    return kind.of_file(where, node, sides, context.rows, fields) if kind.of_file else node
 
 
 def _reads(where: str, written: Any) -> tuple[str, ...]:
@@ -213,37 +217,37 @@ def _reads(where: str, written: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _check_layer(where: str, layer: Layer, found: _Found, below: int | None) -> int:
+def _check_layer(where: str, layer: Layer, context: _Context, below: int | None) -> int:
     """Check what every kernel reads, add the layer to what is found, and return its output's columns.
 
     below: the columns that enter the layer; None where that is the network's input, which has as many as
     the first kernel that reads it says.
     """
-    own = {node.name: node for node in layer.nodes}
+    by_name = {node.name: node for node in layer.nodes}
     made = {} if below is None else {INPUT: below}  # columns, of this layer's kernels so far
     for node in layer.nodes:
         at = f"{where}.kernels.{node.name}"
         cols: list[int | None] = []
         for read in node.reads:
-            if read in made or read in found.cols:
-                cols.append(made[read] if read in made else found.cols[read])
-            elif _recurs(node, own.get(read)):
-                cols.append(_output(own[read]))
+            if read in made or read in context.cols:
+                cols.append(made[read] if read in made else context.cols[read])
+            elif _recurs(node, by_name.get(read)):
+                cols.append(_output(by_name[read]))
             elif read == INPUT:
                 cols.append(None)
             else:
-                here = [name for name, other in own.items() if name in made or _recurs(node, other)]
-                allowed = f"{one_of((INPUT, *here))} (of this layer), or layer.kernel of a layer below"
+                readable = [name for name, other in by_name.items() if name in made or _recurs(node, other)]
+                allowed = f"{one_of((INPUT, *readable))} (of this layer), or layer.kernel of a layer below"
                 raise wrong(f"{at}.reads", allowed, read)
-        entered = node.type.check(at, node, cols, found.rows.size)
-        if INPUT in node.reads and INPUT not in made and entered:
-            made[INPUT] = entered
+        input_cols = node.type.check(at, node, cols, context.rows.size)
+        if INPUT in node.reads and INPUT not in made and input_cols:
+            made[INPUT] = input_cols
         made[node.name] = _output(node)
     output = _output(layer.nodes[-1])
     if layer.repeat > 1 and made.get(INPUT, output) != output:
         allowed = f"1, since {made[INPUT]} columns enter the layer and {output} leave it"
         raise wrong(f"{where}.repeat", allowed, layer.repeat)
-    found.cols.update({f"{layer.name}.{name}": _output(node) for name, node in own.items()})
+    context.cols.update({f"{layer.name}.{name}": _output(node) for name, node in by_name.items()})
     return output
 
 
@@ -268,8 +272,8 @@ def _name(where: str, entry: Any, taken: Iterable[str]) -> str:
 
 def _outlines(inputs: Inputs) -> Ints:
     """Return layers, rows and sequences of every point's file, shape (points, 3)."""
-    files, place = factorize(inputs[KEY])
-    return np.array([outline(one) for one in files], dtype=np.int64)[place]
+    files, inverse = factorize(inputs[KEY])
+    return np.array([outline(file) for file in files], dtype=np.int64)[inverse]
 
 
 def _rows(inputs: Inputs) -> tuple[Ints, Bools]:

@@ -33,7 +33,7 @@ def network(points: Inputs) -> Network:
     )
     kept, rows = latent + rotary, sequences * q_len
     expands = not decodes(points)
-    every = 2 * heads * (head_dim + rotary) + heads * value_dim
+    all_heads = 2 * heads * (head_dim + rotary) + heads * value_dim
     sizes = AttentionSizes(
         sequences, q_len, keys_of(points), heads,
         kv_heads=heads if expands else 1, head_dim=head_dim + rotary if expands else kept,
@@ -44,9 +44,11 @@ def network(points: Inputs) -> Network:
         expanded=expands, dims=DIMS,
     )  # fmt: skip
     # the rotated part of each head's query in and out, and of its key out; the latent vector in
-    turned = kv_cache(CACHED, rows, every, read=3 * heads * rotary + kept, kept=kept, rounded=every)
-    before = before_decoding(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
-    return served(points, core, turned, before)
+    in_prefill = kv_cache(
+        CACHED, rows, all_heads, read=3 * heads * rotary + kept, kept=kept, rounded=all_heads
+    )
+    in_decode = before_decoding(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
+    return served(points, core, in_prefill, in_decode)
 
 
 FAMILY = Family(

@@ -21,27 +21,27 @@ _TOKENS, _GROUPS = Dims(("tokens",)), ("experts",)
 
 def network(points: Inputs) -> Network:
     """Return the network of each point's layer, gated, as TensorRT-LLM's fused mixture runs it."""
-    tokens, topk, every, hidden = (
+    tokens, topk, experts, hidden = (
         points[f"model.{name}"] for name in ("tokens", "topk", "experts", "hidden")
     )
-    local, ffn = -(-every // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
-    rows = np.maximum(1, -(-tokens * topk * local // every))
-    own = grouped_gemm.mixture(tokens, topk, every, local, points["model.power_law"])
+    local, ffn = -(-experts // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
+    rows = np.maximum(1, -(-tokens * topk * local // experts))
+    attributes = grouped_gemm.mixture(tokens, topk, experts, local, points["model.power_law"])
 
     def a_pass(name: str, kind: str, rows: Ints, cols: Ints, read: str, moves: Floats | None = None) -> Node:
         return Node(
-            name=name, type=PASSES[kind], rows=rows, cols=cols, reads=(read,), own=own, dims=_TOKENS,
+            name=name, type=PASSES[kind], rows=rows, cols=cols, reads=(read,), own=attributes, dims=_TOKENS,
             moves=moves, backward_moves=moves, keeps=0, keeps_whole=0,
         )  # fmt: skip
 
     def product(name: str, inner: Ints, cols: Ints, read: str, gated: bool) -> Node:
         return Node(
             name=name, type=grouped_gemm.TYPE, rows=rows, cols=cols, inner=inner, groups=local, reads=(read,),
-            own={**own, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
+            own={**attributes, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
         )  # fmt: skip
 
     nodes: tuple[Node, ...] = (
-        a_pass("route", "route", tokens, every, INPUT),
+        a_pass("route", "route", tokens, experts, INPUT),
         a_pass("dispatch", "dispatch", rows, hidden, "route", 1.0 + 1.0 / topk),
         product("gate and up", hidden, 2 * ffn, "dispatch", True),
         a_pass("gate", "expert_gate", rows, ffn, "gate and up"),

@@ -23,15 +23,15 @@ def network(points: Inputs) -> Network:
     gradient and these, and writes as many.
     """
     op, cols, tensors = str(points["model.op"][0]), points["model.cols"], points["model.tensors"]
-    one = OPERATORS[op]
-    given = tensors > 0
-    moved = np.where(given, tensors, one.reads + one.writes)
+    operator = OPERATORS[op]
+    has_count = tensors > 0
+    moved = np.where(has_count, tensors, operator.reads + operator.writes)
     node = Node(
-        name=op, type=one.base, rows=points["model.rows"], cols=cols, reads=(INPUT,), keeps=moved * cols,
-        moves=1.0 * moved, flop=one.flop,
-        backward_moves=np.where(given, 2.0 * tensors - 1.0, one.backward),
+        name=op, type=operator.base, rows=points["model.rows"], cols=cols, reads=(INPUT,), keeps=moved * cols,
+        moves=1.0 * moved, flop=operator.flop,
+        backward_moves=np.where(has_count, 2.0 * tensors - 1.0, operator.backward),
     )  # fmt: skip
-    return connect([Layer("operator", HIDDEN, (node,))], asks_input_gradient=one.backward > 0)
+    return connect([Layer("operator", HIDDEN, (node,))], asks_input_gradient=operator.backward > 0)
 
 
 FAMILY = Family(

@@ -57,20 +57,20 @@ PARTS = ("all", "forward", "backward_inputs", "backward_weights")
 
 def network(points: Inputs) -> Network:
     """Return the network of each point's layer."""
-    of = {
-        name: map_values({cell: float(one[place]) for cell, one in CELLS.items()}, points["model.cell"])
-        for place, name in enumerate(Cell._fields)
+    costs_of = {
+        name: map_values({cell: float(costs[index]) for cell, costs in CELLS.items()}, points["model.cell"])
+        for index, name in enumerate(Cell._fields)
     }
     h, batch, steps = points["model.hidden"], points["model.batch"], points["model.sequence"]
-    gates, kept = of["gates"].astype(np.int64), of["kept"].astype(np.int64)
+    gates, kept = costs_of["gates"].astype(np.int64), costs_of["kept"].astype(np.int64)
     recurrent = Node(
         name="recurrent product", type=gemm.TYPE, rows=batch, cols=gates * h, inner=h, steps=steps,
         reads=("gates",), keeps=0,
     )  # fmt: skip
     pointwise = Node(
         name="gates", type=elementwise.TYPE, rows=batch, cols=h, steps=steps,
-        reads=("recurrent product", INPUT), moves=of["moves"], flop=of["flop"],
-        backward_moves=of["backward_moves"], backward_flop=of["backward_flop"], keeps=kept * h,
+        reads=("recurrent product", INPUT), moves=costs_of["moves"], flop=costs_of["flop"],
+        backward_moves=costs_of["backward_moves"], backward_flop=costs_of["backward_flop"], keeps=kept * h,
     )  # fmt: skip
     return connect([Layer("rnn", HIDDEN, (recurrent, pointwise))], asks_input_gradient=True)
 
@@ -85,15 +85,15 @@ def part_of(kernel: Kernel) -> str:
 def kernels(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
     """Return the kernels of the part that is run; of all parts, `model.training` decides on the backward."""
     part, training = str(points["model.part"][0]), bool(points["model.training"][0])
-    found = forward(network, training, numbers)
+    launches = forward(network, training, numbers)
     if training or part != "all":
-        found += backward(network, numbers)
+        launches += backward(network, numbers)
     if part == "all":
-        return found
+        return launches
     # the layer's weights, and their gradients, are there without the product that owns them
     return [
         kernel._replace(weights=1) if kernel.kind in (INPUT_GRADIENT, WEIGHT_GRADIENT) else kernel
-        for kernel in found
+        for kernel in launches
         if part_of(kernel) == part
     ]
 

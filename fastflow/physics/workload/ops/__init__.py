@@ -16,8 +16,11 @@ from fastflow.physics.workload.ops import (
     rowwise,
 )
 
-_EVERY = (gemm, batched_gemm, embedding, elementwise, rowwise, quantize, attention, kv_cache, grouped_gemm)
+_MODULES = (gemm, batched_gemm, embedding, elementwise, rowwise, quantize, attention, kv_cache, grouped_gemm)
 TYPES: dict[str, KernelType] = (
-    {one.TYPE.name: one.TYPE for one in _EVERY} | moe_passes.TYPES | linear_attention.TYPES | pointwise.TYPES
+    {module.TYPE.name: module.TYPE for module in _MODULES}
+    | moe_passes.TYPES
+    | linear_attention.TYPES
+    | pointwise.TYPES
 )
 """By their names in files."""

@@ -67,9 +67,9 @@ def attention(
     output: bytes of an element, 0 for those of a product; flash: the version of FlashAttention whose kernel
     it is, 0 for the library's; more: fields of the node.
     """
-    seen = _seen(sizes.q_len, sizes.kv_len, sizes.window, causal)
+    visible = _visible_keys(sizes.q_len, sizes.kv_len, sizes.window, causal)
     head_dim, value_dim = sizes.head_dim, sizes.value_dim
-    flop: Floats = 2.0 * (head_dim + value_dim) * seen / value_dim
+    flop: Floats = 2.0 * (head_dim + value_dim) * visible / value_dim
     flags: Mapping[str, Any] = {
         "causal": 1.0 * causal,
         "latent": float(latent),
@@ -86,14 +86,14 @@ def attention(
     )  # fmt: skip
 
 
-def _seen(q_len: Size, kv_len: Size, window: Size, causal: Bools | bool) -> Floats:
+def _visible_keys(q_len: Size, kv_len: Size, window: Size, causal: Bools | bool) -> Floats:
     """Return how many keys a query sees on average."""
-    own, ahead = np.asarray(kv_len) - q_len, np.where(np.asarray(window) > 0, window, kv_len) - 1.0
+    first, ahead = np.asarray(kv_len) - q_len, np.where(np.asarray(window) > 0, window, kv_len) - 1.0
     last = np.where(causal, 0.0, ahead)  # keys that a query sees after its own
-    to_the_end = _sum_of_least(own + last + 1.0, q_len, np.asarray(kv_len))
-    hidden = _sum_of_least(own - ahead, q_len, np.asarray(kv_len))
-    seen: Floats = (to_the_end - hidden) / q_len
-    return seen
+    to_the_end = _sum_of_least(first + last + 1.0, q_len, np.asarray(kv_len))
+    hidden = _sum_of_least(first - ahead, q_len, np.asarray(kv_len))
+    visible: Floats = (to_the_end - hidden) / q_len
+    return visible
 
 
 def _sum_of_least(first: Floats, count: Size, most: Ints) -> Floats:
@@ -117,10 +117,10 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
         return []
     queries, *others = network.operands(i)
     main = _forward(network, i, kernel, numbers)
-    wanted = [_shared(node, form.operand) for read, form in others if network.wants(read)]
-    a_pass = main._replace(kind=ON_ACTIVATIONS, products=1, own={})
+    wanted = [_shared_elements(node, form.operand) for read, form in others if network.wants(read)]
+    base_pass = main._replace(kind=ON_ACTIVATIONS, products=1, own={})
     return [
-        a_pass._replace(
+        base_pass._replace(
             label=f"{node.name} row sums", flop_per_element=2.0,
             bytes_per_element=2.0 * numbers.activation + _FP32 * (node.inner + 1.0) / node.cols,  # clears dQ
         ),
@@ -128,7 +128,7 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
             own={**node.own, "backward": 1.0}, flop_per_element=2.0 * node.flop, sums=network.sums(others),
             summed_cols=cols_of(sum(wanted, 0.0), main),
         ),
-        a_pass._replace(
+        base_pass._replace(
             label=f"{node.name} query gradient", cols=node.inner, flop_per_element=1.0,
             bytes_per_element=_FP32 + numbers.activation, sums=network.sums([queries]),
             summed_cols=node.inner,
@@ -136,45 +136,45 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
     ]  # fmt: skip
 
 
-def _shared(node: Node, operand: int) -> Amount:
+def _shared_elements(node: Node, operand: int) -> Amount:
     """Return the elements of all sequences' keys (operand 1) or values (2)."""
-    own: Mapping[str, Any] = node.own
-    of_a_token = own["kv_heads"] * own["head_dim" if operand == 1 else "value_dim"]
-    elements: Amount = 1.0 * node.batch / own["heads"] * own["kv_len"] * of_a_token
+    attributes: Mapping[str, Any] = node.own
+    of_a_token = attributes["kv_heads"] * attributes["head_dim" if operand == 1 else "value_dim"]
+    elements: Amount = 1.0 * node.batch / attributes["heads"] * attributes["kv_len"] * of_a_token
     return elements
 
 
-def _work(share: Share) -> Attentions:
+def _local_attention(share: Share) -> Attentions:
     """Return one device's shares of kernels of attention, or of passes that go with them."""
-    own: Mapping[str, Any] = share.own
-    size = {name: own[name].astype(np.int64) for name in _SIZES}
+    attributes: Mapping[str, Any] = share.own
+    size = {name: attributes[name].astype(np.int64) for name in _SIZES}
     heads, kv_heads = (-(-size[name] // share.col_ways) for name in ("heads", "kv_heads"))
-    is_pass, causal = share.m == 0, own["causal"] > 0.0
+    is_pass, causal = share.m == 0, attributes["causal"] > 0.0
     q_len = np.where(is_pass, size["q_len"], share.m)
     rows = share.elements / np.maximum(share.n, 1)
     # devices that share the queries of a sequence have some of its first and some of its last ones
-    fewer = np.where(causal, (size["q_len"] - q_len) // 2, 0)
+    hidden_keys = np.where(causal, (size["q_len"] - q_len) // 2, 0)
     return Attentions(
         point=share.device,
         sequences=np.where(is_pass, np.ceil(rows / q_len).astype(np.int64), -(-share.batch // heads)),
         q_len=q_len,
-        kv_len=size["kv_len"] - fewer,
+        kv_len=size["kv_len"] - hidden_keys,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=size["head_dim"],
         value_dim=size["value_dim"],
         window=size["window"],
         causal=causal,
-        flash=own["flash"].astype(np.int64),
+        flash=attributes["flash"].astype(np.int64),
         size=share.operand,
-        cache=np.where(own["expanded"] > 0.0, share.operand, share.cache),
-        output=np.where(own["output"] > 0.0, own["output"], share.output),
+        cache=np.where(attributes["expanded"] > 0.0, share.operand, share.cache),
+        output=np.where(attributes["output"] > 0.0, attributes["output"], share.output),
     )
 
 
 def decodes_of(share: Share) -> Decodes:
     """Return the same of kernels of few queries; a cache of the chip's own attention where that is latent."""
-    work, latent = _work(share), share.own["latent"] > 0.0
+    work, latent = _local_attention(share), share.own["latent"] > 0.0
     common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
     cache = np.where(latent, np.maximum(share.cache, share.attention), share.cache)
     return Decodes(**common, shared=latent | (share.own["shared"] > 0.0))._replace(cache=cache)
@@ -183,28 +183,28 @@ def decodes_of(share: Share) -> Decodes:
 def _flop(work: Attentions | Decodes, causal: Bools, backward: Bools) -> Floats:
     """Return the operations of products with keys and with values: one each, backward three and two."""
     queries = 2.0 * work.sequences * work.heads * work.q_len
-    pairs = queries * _seen(work.q_len, work.kv_len, work.window, causal)
+    pairs = queries * _visible_keys(work.q_len, work.kv_len, work.window, causal)
     columns = work.head_dim * np.where(backward, 3.0, 1.0) + work.value_dim * np.where(backward, 2.0, 1.0)
     return np.asarray(pairs * columns)
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time forward kernels of many queries, and backward ones."""
-    work, backward = _work(share), share.own.get("backward", np.zeros(share.m.size)) > 0.0
+    work, backward = _local_attention(share), share.own.get("backward", np.zeros(share.m.size)) > 0.0
     flop = _flop(work, work.causal, backward)
     if not backward.any():
         return compute_unique_rows(partial(time_attention, device), work), flop
-    every = [
+    parts = [
         (rows, compute_unique_rows(partial(time, device), take(work, rows)))
-        for chosen, time in ((~backward, time_attention), (backward, time_attention_backward))
-        if (rows := np.flatnonzero(chosen)).size
+        for selected, time in ((~backward, time_attention), (backward, time_attention_backward))
+        if (rows := np.flatnonzero(selected)).size
     ]
-    order = np.argsort(np.concatenate([rows for rows, _ in every]))
-    columns = zip(*(launched for _, launched in every), strict=True)
+    order = np.argsort(np.concatenate([rows for rows, _ in parts]))
+    columns = zip(*(launched for _, launched in parts), strict=True)
     return Launched(*(np.concatenate(column)[order] for column in columns)), flop
 
 
-def _time_few(device: Device, share: Share) -> tuple[Launched, Floats]:
+def _time_decoding(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time kernels of few queries."""
     work = decodes_of(share)
     return compute_unique_rows(partial(time_decoding, device), work), _flop(
@@ -249,26 +249,28 @@ def _of_file(
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
     """Check that it reads queries, keys and values, each from a kernel of its own or all from one."""
-    own: Mapping[str, Any] = node.own
-    heads, kv_heads, size, value = (own[name] for name in ("heads", "kv_heads", "head_dim", "value_dim"))
-    each = (heads * size, kv_heads * size, kv_heads * value)
+    attributes: Mapping[str, Any] = node.own
+    heads, kv_heads, size, value = (
+        attributes[name] for name in ("heads", "kv_heads", "head_dim", "value_dim")
+    )
+    operand_widths = (heads * size, kv_heads * size, kv_heads * value)
     if len(cols) not in (1, 3):
         raise wrong(f"{at}.reads", "one kernel, or three: queries, keys, values", listed(node.reads))
-    wanted = (sum(each),) if len(cols) == 1 else each
-    for name, one, want in zip(node.reads, cols, wanted, strict=True):
-        if one is not None and one != want:
-            raise wrong(f"{at}.reads", f"kernels of {listed(wanted)} columns", f"{name}, which has {one}")
-    return wanted[0] if len(cols) == 1 else 0
+    widths = (sum(operand_widths),) if len(cols) == 1 else operand_widths
+    for name, actual, expected in zip(node.reads, cols, widths, strict=True):
+        if actual is not None and actual != expected:
+            raise wrong(f"{at}.reads", f"kernels of {listed(widths)} columns", f"{name}, which has {actual}")
+    return widths[0] if len(cols) == 1 else 0
 
 
-_OF_ALL = {ROWS: REPLICATE, COLS: COLS, GROUPS: ROWS}
+_KEYS_AND_VALUES = {ROWS: REPLICATE, COLS: COLS, GROUPS: ROWS}
 TYPE = KernelType(
     name="attention",
     title="attention",
     kind=BATCHED,
     gradient=NO_GRADIENT,
     sides={ROWS: GROUPS, COLS: COLS},
-    reads=({ROWS: ROWS, COLS: COLS, GROUPS: ROWS}, _OF_ALL, _OF_ALL),
+    reads=({ROWS: ROWS, COLS: COLS, GROUPS: ROWS}, _KEYS_AND_VALUES, _KEYS_AND_VALUES),
     makes=BATCH.makes,
     needs=("batch", "rows", "heads", "head_dim"),
     takes=("kv_heads", "kv_len", "value_dim", "window", "causal", "reads"),
@@ -277,9 +279,9 @@ TYPE = KernelType(
     backward=_backward,
     check=_check,
     of_file=_of_file,
-    shared=_shared,
+    shared=_shared_elements,
     time=_time,
     dtype=attention_type,
 )
-DECODING = replace(TYPE, title="attention, decoding", time=_time_few, dtype=wide_type)
+DECODING = replace(TYPE, title="attention, decoding", time=_time_decoding, dtype=wide_type)
 """Few queries of a sequence over many keys: the cache is rounded to activations as it is read."""

@@ -16,32 +16,32 @@ from fastflow.physics.workload.precision import Precision
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, REPLICATE, ROWS
 
 
-def _sized(kernel: Kernel, node: Node, rows: Size, inner: Size, cols: Size) -> Kernel:
+def _resized(kernel: Kernel, node: Node, rows: Size, inner: Size, cols: Size) -> Kernel:
     return kernel._replace(rows=node.batch * rows, inner=inner, cols=cols, batch=1, products=node.batch)
 
 
 def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
-    return _sized(kernel, node, node.rows, node.inner, node.cols)
+    return _resized(kernel, node, node.rows, node.inner, node.cols)
 
 
 def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     node = network.nodes[i].node
     if not any(map(network.wants, network.nodes[i].reads)):
         return []
-    found = []
+    gradients = []
     for (read, form), name in zip(network.operands(i), ("left", "right"), strict=True):
         sides = (node.inner, node.rows, node.cols) if form.operand else (node.rows, node.cols, node.inner)
-        found.append(
-            _sized(kernel, node, *sides)._replace(
+        gradients.append(
+            _resized(kernel, node, *sides)._replace(
                 label=f"{node.name} {name} gradient", form=form, sums=network.sums([(read, form)]),
                 summed_cols=sides[-1],
             )
         )  # fmt: skip
-    return found
+    return gradients
 
 
-def _shared(node: Node, operand: int) -> Amount:
+def _shared_elements(node: Node, operand: int) -> Amount:
     elements: Any = 1.0 * node.batch * node.inner * node.cols
     return elements  # type: ignore[no-any-return]
 
@@ -57,11 +57,11 @@ def _of_file(
     if rest or width > MOST:
         allowed = f"such that batch x rows x cols is a multiple of the {model.size} rows of the model"
         raise wrong(f"{where}.batch", allowed, batch)
-    names = sides["batch"].names
-    rows_of_one = tuple(name for name in sides["rows"].names if name in model.names)
-    groups = tuple(name for name in names if name in model.names)
-    of_cols = tuple(name for name in names if name not in model.names)
-    return node._replace(width=width, dims=Dims(rows_of_one, (), of_cols, groups))
+    batch_names = sides["batch"].names
+    rows_of_product = tuple(name for name in sides["rows"].names if name in model.names)
+    groups = tuple(name for name in batch_names if name in model.names)
+    of_cols = tuple(name for name in batch_names if name not in model.names)
+    return node._replace(width=width, dims=Dims(rows_of_product, (), of_cols, groups))
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
@@ -92,5 +92,5 @@ TYPE = KernelType(
     backward=_backward,
     check=_check,
     of_file=_of_file,
-    shared=_shared,
+    shared=_shared_elements,
 )

@@ -14,7 +14,7 @@ from fastflow.physics.workload.sharding_rules import COLS, OUTPUT, ROWS
 def _tensors(network: Network, i: int, passes: int) -> Amount:
     """Return the elements of the output, and so many times those read, per element of the output."""
     placed = network.nodes[i]
-    read = sum((network.read_cols(i, place) / placed.node.output for place in placed.reads), 0.0)
+    read = sum((network.read_cols(i, source) / placed.node.output for source in placed.reads), 0.0)
     return 1.0 + passes * read
 
 
@@ -43,11 +43,11 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
     """Check that its columns divide those of all that it reads."""
-    own = int(node.cols)
-    for name, one in zip(node.reads, cols, strict=True):
-        if one is not None and one % own:
-            raise wrong(f"{at}.cols", f"a divisor of the {one} columns that it reads ({name})", own)
-    return own
+    made = int(node.cols)
+    for name, width in zip(node.reads, cols, strict=True):
+        if width is not None and width % made:
+            raise wrong(f"{at}.cols", f"a divisor of the {width} columns that it reads ({name})", made)
+    return made
 
 
 TYPE = KernelType(

@@ -32,16 +32,16 @@ from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, Pre
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIAL, REPLICATE, ROWS
 
 
-def _inside(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _prologue(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     """Return the pass that quantises what it reads, where a product has one of its own."""
     node = network.nodes[i].node
     if not node.quantises_input:
         return []
     form = Form(PASS, Dims(node.dims.rows, (), node.dims.inner))
-    return [_quantising(kernel._replace(form=form, cols=node.inner), numbers)]
+    return [_quantize_pass(kernel._replace(form=form, cols=node.inner), numbers)]
 
 
-def _quantising(kernel: Kernel, numbers: Precision) -> Kernel:
+def _quantize_pass(kernel: Kernel, numbers: Precision) -> Kernel:
     """Return a pass that reads activations once and writes all copies of them that products read.
 
     Scales are those of the steps before, whose largest magnitudes are kept (Transformer Engine's delayed
@@ -54,7 +54,7 @@ def _quantising(kernel: Kernel, numbers: Precision) -> Kernel:
     )  # fmt: skip
 
 
-def _adding(product: Kernel, numbers: Precision) -> Kernel:
+def _gradient_add_pass(product: Kernel, numbers: Precision) -> Kernel:
     """Return the pass that reads a weight gradient and adds it to the sum of all micro-batches."""
     return product._replace(
         label=f"{product.label} sum", kind=ON_WEIGHTS, rows=1, gradient=NO_GRADIENT,
@@ -72,14 +72,16 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
     Where it has biases, their gradient comes before, a pass that sums that of its output over all rows.
     """
     node = network.nodes[i].node
-    kernels = [_quantising(kernel, numbers)] if node.quantises_gradient else []
+    kernels = [_quantize_pass(kernel, numbers)] if node.quantises_gradient else []
     if np.any(node.vectors):
         kernels.append(_bias_gradient(node, kernel, numbers))
     wanted = [read for read in network.nodes[i].reads if network.wants(read)]
     if wanted:
         kernels.append(_input_gradient(network, i, kernel, wanted))
     weights = _weight_gradient(node, kernel)
-    return [*kernels, weights, _adding(weights, numbers)] if node.adds_apart else [*kernels, weights]
+    return (
+        [*kernels, weights, _gradient_add_pass(weights, numbers)] if node.adds_apart else [*kernels, weights]
+    )
 
 
 def _bias_gradient(node: Node, kernel: Kernel, numbers: Precision) -> Kernel:
@@ -115,15 +117,15 @@ def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[i
     if not node.gathers_again:
         return product
     # hidden as the sum of the input's gradient is
-    again = tuple(Again(network.form(read), node.form, lies=True) for read in placed.reads)
-    return product._replace(again=again, shared_cols=node.inner)
+    regathered = tuple(Again(network.form(read), node.form, lies=True) for read in placed.reads)
+    return product._replace(again=regathered, shared_cols=node.inner)
 
 
 def _input_sums(network: Network, i: int, wanted: Sequence[int]) -> list[tuple[int, Sum]]:
     """Return what it reads whose gradient this product is the last to add to, each with the sum."""
-    adders = [(read, [i] if read == OUTSIDE else _adders(network, i, read)) for read in wanted]
+    adders = [(read, [i] if read == OUTSIDE else _contributors(network, i, read)) for read in wanted]
     return [
-        (read, Sum(network.form(read), tuple(network.nodes[at].node.form for at in products)))
+        (read, Sum(network.form(read), tuple(network.nodes[product].node.form for product in products)))
         for read, products in adders
         if products[0] == i
     ]
@@ -142,7 +144,7 @@ def _cols_of(network: Network, reads: Sequence[int]) -> Size:
     return sum((network.nodes[read].node.output for read in reads), 0)
 
 
-def _adders(network: Network, i: int, read: int) -> list[int]:
+def _contributors(network: Network, i: int, read: int) -> list[int]:
     """Return the products of a product's layer that add to a gradient, the last one in backward order first.
 
     What was read a step ago has its gradient summed on its own.
@@ -152,18 +154,20 @@ def _adders(network: Network, i: int, read: int) -> list[int]:
     layer, readers = network.nodes[i].layer, network.readers[read]
     first = bisect_left(network.nodes, layer, key=lambda placed: placed.layer)
     inside = range(bisect_left(readers, max(first, read + 1)), len(readers))
-    below = itertools.takewhile(lambda at: network.nodes[at].layer == layer, (readers[at] for at in inside))
-    return [at for at in below if network.nodes[at].node.type.kind == PRODUCT]
+    below = itertools.takewhile(
+        lambda reader: network.nodes[reader].layer == layer, (readers[reader] for reader in inside)
+    )
+    return [reader for reader in below if network.nodes[reader].node.type.kind == PRODUCT]
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
     """Check that it contracts all columns that it reads, side by side."""
-    read = sum(one for one in cols if one is not None)
-    unknown = sum(one is None for one in cols)
+    read = sum(width for width in cols if width is not None)
+    unknown = sum(width is None for width in cols)
     inner = int(node.inner)
     if inner < read + unknown or (inner != read and not unknown):
-        what = f"the columns of what it reads ({listed(node.reads)})"
-        raise wrong(f"{at}.inner", f"{'above ' if unknown else ''}{read}, {what}", inner)
+        inputs = f"the columns of what it reads ({listed(node.reads)})"
+        raise wrong(f"{at}.inner", f"{'above ' if unknown else ''}{read}, {inputs}", inner)
     return (inner - read) // max(unknown, 1)
 
 
@@ -179,6 +183,6 @@ TYPE = KernelType(
     takes=("rows", "steps", "groups", "reads"),
     forward=_forward,
     backward=_backward,
-    inside=_inside,
+    inside=_prologue,
     check=_check,
 )

@@ -46,17 +46,17 @@ def mixture(
 def routings(share: Share) -> Routings:
     """Return how the tokens of one device, and of those that share its experts, choose them."""
 
-    def whole(name: str, ways: Ints | int = 1) -> Ints:
-        return np.asarray(-(-share.own[name].astype(np.int64) // ways))
+    def per_device(name: str, shards: Ints | int = 1) -> Ints:
+        return np.asarray(-(-share.own[name].astype(np.int64) // shards))
 
-    experts, local = whole("experts"), whole("local", share.group_ways)
+    experts, local = per_device("experts"), per_device("local", share.group_ways)
     return Routings(
-        tokens=whole("tokens", share.row_ways * share.turns),
-        topk=whole("topk"),
+        tokens=per_device("tokens", share.row_ways * share.turns),
+        topk=per_device("topk"),
         experts=-(-experts // local) * local,  # as many for each device
         local=local,
         exponent=share.own["power_law"],
-        least=whole("least"),
+        least=per_device("least"),
     )
 
 
@@ -88,8 +88,8 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
 
 
 def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
-    own = {**network.nodes[i].node.own, "gated": 0.0}
-    return [one._replace(own=own) for one in PRODUCT.backward(network, i, kernel, numbers)]
+    attributes = {**network.nodes[i].node.own, "gated": 0.0}
+    return [gradient._replace(own=attributes) for gradient in PRODUCT.backward(network, i, kernel, numbers)]
 
 
 def mixture_of_file(

@@ -35,8 +35,8 @@ def kv_cache(
     read: of activations; kept: of the cache; made: of attention's operands; rounded: of activations that
     are operands too once a second launch has rounded them, where these have fewer bytes.
     """
-    own = {"read": read, "kept": kept, "made": made, "rounded": rounded}
-    return Node(name=name, type=TYPE, rows=rows, cols=cols, keeps=0, own=own)
+    columns = {"read": read, "kept": kept, "made": made, "rounded": rounded}
+    return Node(name=name, type=TYPE, rows=rows, cols=cols, keeps=0, own=columns)
 
 
 def before_decoding(name: str, rows: Size, core: Node, *, read: Size, made: Size, kept: Size) -> Node:
@@ -44,47 +44,51 @@ def before_decoding(name: str, rows: Size, core: Node, *, read: Size, made: Size
 
     made: of activations again; of latent attention over a narrow cache all of a query is rounded to it.
     """
-    own: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         **core.own,
         "read": read,
         "made": made,
         "kept": kept,
         "rounded": core.inner * core.own["heads"],
     }
-    return Node(name=name, type=DECODING, rows=rows, cols=core.output, keeps=0, own=own)
+    return Node(name=name, type=DECODING, rows=rows, cols=core.output, keeps=0, own=attributes)
 
 
 def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
-    own: Mapping[str, Any] = node.own
+    columns: Mapping[str, Any] = node.own
     narrow = 1.0 * (np.asarray(numbers.attention) < numbers.activation)
-    moved = own["read"] * numbers.activation + own["kept"] * numbers.cache + own["made"] * numbers.attention
-    moved = moved + narrow * own["rounded"] * (numbers.activation + numbers.attention)
-    launches = 1 + (narrow * (np.asarray(own["rounded"]) > 0)).astype(np.int64)
+    moved = (
+        columns["read"] * numbers.activation
+        + columns["kept"] * numbers.cache
+        + columns["made"] * numbers.attention
+    )
+    moved = moved + narrow * columns["rounded"] * (numbers.activation + numbers.attention)
+    launches = 1 + (narrow * (np.asarray(columns["rounded"]) > 0)).astype(np.int64)
     return kernel._replace(
         repeat=launches, bytes_per_element=moved / (launches * node.cols),
         flop_per_element=OPERATORS["rotary"].flop,
     )  # fmt: skip
 
 
-def _keep_own(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _copy_attributes(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     return kernel._replace(own=network.nodes[i].node.own)
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time the pass where attention's kernel does not do it."""
-    work, own = decodes_of(share), share.own
-    narrow = (own["latent"] > 0.0) & (work.cache < share.activation)
-    tokens, ways = work.sequences * work.q_len, share.col_ways
-    queries = (own["read"] + own["made"]) * share.activation
-    rounded = own["rounded"] * (share.activation + work.cache)
-    moved = np.where(narrow, rounded, queries) / ways + own["kept"] * (share.activation + work.cache)
+    work, columns = decodes_of(share), share.own
+    narrow = (columns["latent"] > 0.0) & (work.cache < share.activation)
+    tokens, shards = work.sequences * work.q_len, share.col_ways
+    queries = (columns["read"] + columns["made"]) * share.activation
+    rounded = columns["rounded"] * (share.activation + work.cache)
+    moved = np.where(narrow, rounded, queries) / shards + columns["kept"] * (share.activation + work.cache)
     launches: Floats = np.where(rotates(device, work), 0.0, 1.0)
     launched = run_passes(
         device, share.device, moved=launches * tokens * moved, launches=launches,
         operations=np.zeros(launches.size), trips=launches,
     )  # fmt: skip
-    return launched, launches * tokens * own["read"] * OPERATORS["rotary"].flop
+    return launched, launches * tokens * columns["read"] * OPERATORS["rotary"].flop
 
 
 def _of_file(
@@ -94,13 +98,13 @@ def _of_file(
     cols, kept = int(node.cols), sides["kept"].size
     if kept > cols:
         raise wrong(f"{where}.kept", f"at most its {cols} columns", kept)
-    own = {"read": cols, "made": cols - kept, "kept": kept, "rounded": 0}
-    return node._replace(own=own, backward_moves=2.0)
+    columns = {"read": cols, "made": cols - kept, "kept": kept, "rounded": 0}
+    return node._replace(own=columns, backward_moves=2.0)
 
 
 TYPE: KernelType = replace(
     PASS, name="kv_cache", title="rotary embedding and cache", needs=("cols", "kept"),
     takes=("rows", "reads"), forward=_forward, of_file=_of_file,
 )  # fmt: skip
-DECODING = replace(TYPE, forward=_keep_own, time=_time, dtype=wide_type)
+DECODING = replace(TYPE, forward=_copy_attributes, time=_time, dtype=wide_type)
 """Before attention of few queries."""

@@ -117,7 +117,7 @@ def _kernel(node: Node, step: Step, kernel: Kernel, numbers: Precision) -> Kerne
     )  # fmt: skip
 
 
-def _inside(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _prologue(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     node = network.nodes[i].node
     return [_kernel(node, step, kernel, numbers) for step in steps_of(name, _sizes(node))[:-1]]
 
@@ -133,15 +133,15 @@ def _backward(name: str, network: Network, i: int, kernel: Kernel, numbers: Prec
     if not any(map(network.wants, placed.reads)):
         return []
     steps = steps_of(name, _sizes(placed.node))
-    again = [step for step in steps[:-1] if isinstance(step, Product)]
-    gradients = [one for step in reversed(steps) for one in _gradients(step)]
-    found = [_kernel(placed.node, step, kernel, numbers) for step in (*again, *gradients)]
+    recomputed = [step for step in steps[:-1] if isinstance(step, Product)]
+    gradients = [gradient for step in reversed(steps) for gradient in _gradients(step)]
+    kernels = [_kernel(placed.node, step, kernel, numbers) for step in (*recomputed, *gradients)]
     width = sum(network.read_cols(i, read) for read in placed.reads)
-    done = found[-1]._replace(
+    last = kernels[-1]._replace(
         sums=network.sums(network.operands(i)),
-        summed_cols=width * int(placed.node.batch) * int(placed.node.rows) // int(found[-1].rows),
+        summed_cols=width * int(placed.node.batch) * int(placed.node.rows) // int(kernels[-1].rows),
     )
-    return [*found[:-1], done]
+    return [*kernels[:-1], last]
 
 
 def _gradients(step: Step) -> Iterator[Step]:
@@ -176,12 +176,14 @@ def _of_file(
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
     """Check that it reads values, keys and queries, from one kernel, and perhaps a step or gate a head."""
-    s = _sizes(node)
+    sizes = _sizes(node)
     if len(cols) != 1:
         raise wrong(f"{at}.reads", "one kernel", listed(node.reads))
-    least = s.heads * s.head_dim + 2 * s.groups * s.state
-    if cols[0] is not None and not least <= cols[0] <= least + 2 * s.heads:
-        allowed = f"a kernel of {least} to {least + 2 * s.heads} columns (values, keys, queries; two a head)"
+    least = sizes.heads * sizes.head_dim + 2 * sizes.groups * sizes.state
+    if cols[0] is not None and not least <= cols[0] <= least + 2 * sizes.heads:
+        allowed = (
+            f"a kernel of {least} to {least + 2 * sizes.heads} columns (values, keys, queries; two a head)"
+        )
         raise wrong(f"{at}.reads", allowed, f"{node.reads[0]}, which has {cols[0]}")
     return 0
 
@@ -199,7 +201,7 @@ def _type(name: str) -> KernelType:
         sizes=("chunk",),
         forward=partial(_forward, name),
         backward=partial(_backward, name),
-        inside=partial(_inside, name),
+        inside=partial(_prologue, name),
         check=_check,
         of_file=partial(_of_file, name),
         shared=None,

@@ -42,20 +42,20 @@ def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launc
 
 
 def _forward(base: KernelType, network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
-    found = base.forward(network, i, kernel, numbers)
-    return found._replace(own=network.nodes[i].node.own)
+    result = base.forward(network, i, kernel, numbers)
+    return result._replace(own=network.nodes[i].node.own)
 
 
 def _of_file(
     name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
 ) -> Node:
-    named = {**sides, "experts": Side(int(node.cols))} if name == "route" else sides
-    own = mixture_of_file(where, node, named, given, chosen=name in ("dispatch", "expert_gate"))
+    known_sides = {**sides, "experts": Side(int(node.cols))} if name == "route" else sides
+    attributes = mixture_of_file(where, node, known_sides, given, chosen=name in ("dispatch", "expert_gate"))
     topk = sides["topk"].size
     # of dispatch and combine, one side has a row for each choice
     moves = {"dispatch": 1.0 + 1.0 / topk, "combine": 1.0 + topk}.get(name)
     dims = node.dims._replace(inner=sides["experts"].names) if moves else node.dims
-    return node._replace(own=own, moves=moves, backward_moves=moves, dims=dims)
+    return node._replace(own=attributes, moves=moves, backward_moves=moves, dims=dims)
 
 
 def _type(name: str, base: KernelType, *needs: str, reads: str = REPLICATE, makes: str = "") -> KernelType:

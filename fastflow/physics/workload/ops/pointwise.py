@@ -55,19 +55,25 @@ OPERATORS = {
 
 
 def _of_file(
-    one: Operator, where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+    operator: Operator,
+    where: str,
+    node: Node,
+    sides: Mapping[str, Side],
+    model: Side,
+    given: Mapping[str, Any],
 ) -> Node:
     """Return an operator of a file, with all that the file does not say otherwise."""
-    known: dict[str, Any] = {
-        "flop": one.flop, "moves": float(one.reads + one.writes), "backward_moves": float(one.backward),
-        "width": None if one.writes else 1,
+    defaults: dict[str, Any] = {
+        "flop": operator.flop, "moves": float(operator.reads + operator.writes),
+        "backward_moves": float(operator.backward),
+        "width": None if operator.writes else 1,
     }  # fmt: skip
-    return node._replace(**{key: value for key, value in known.items() if key not in given})
+    return node._replace(**{key: value for key, value in defaults.items() if key not in given})
 
 
 TYPES = {
-    name: replace(one.base, name=name, title=name, of_file=partial(_of_file, one))
-    for name, one in OPERATORS.items()
-    if name != one.base.name
+    name: replace(operator.base, name=name, title=name, of_file=partial(_of_file, operator))
+    for name, operator in OPERATORS.items()
+    if name != operator.base.name
 }
 """A type of kernel for each operator."""

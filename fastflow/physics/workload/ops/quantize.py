@@ -24,9 +24,9 @@ def _of_file(
     where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
 ) -> Node:
     """Return a pass that finds the scales of rows or blocks as it quantises."""
-    able = tuple(name for name, size in QUANTIZED_BYTES.items() if size > 0.0)
-    to = choice_of(f"{where}.to", given["to"], able)
-    return node._replace(moves=QUANTIZED_BYTES[to], flop=MAXIMUM_FLOP + QUANTISE_FLOP, backward_moves=0.0)
+    narrow_types = tuple(name for name, size in QUANTIZED_BYTES.items() if size > 0.0)
+    dtype = choice_of(f"{where}.to", given["to"], narrow_types)
+    return node._replace(moves=QUANTIZED_BYTES[dtype], flop=MAXIMUM_FLOP + QUANTISE_FLOP, backward_moves=0.0)
 
 
 TYPE: KernelType = replace(

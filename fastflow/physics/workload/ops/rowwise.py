@@ -17,7 +17,9 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
 def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     # the gradient of a loss needs no more than the forward pass has exchanged
     statistics = bool(network.readers[i])
-    return [one._replace(statistics=statistics) for one in PASS.backward(network, i, kernel, numbers)]
+    return [
+        gradient._replace(statistics=statistics) for gradient in PASS.backward(network, i, kernel, numbers)
+    ]
 
 
 TYPE = replace(PASS, name="rowwise", title="rowwise", forward=_forward, backward=_backward)

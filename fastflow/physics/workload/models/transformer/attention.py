@@ -69,29 +69,29 @@ def attention_of(points: Inputs, size: Sizes, windowed: bool, read: str) -> list
 
 def _queries_and_keys(points: Inputs, size: Sizes, read: str) -> list[Node]:
     """Return the product of queries, keys and values, and the passes that turn the first two."""
-    turned = size.heads * size.head_dim + size.kv_heads * size.head_dim
-    cols = turned + size.kv_heads * size.value_dim
+    rotated_cols = size.heads * size.head_dim + size.kv_heads * size.head_dim
+    cols = rotated_cols + size.kv_heads * size.value_dim
     normed, rotated = bool(points["model.qk_norm"][0]), points["model.position"][0] == ROTARY
     nodes = [
         gemm(
             "qkv", size, size.hidden, cols, read, (HIDDEN, HEADS),
             biased=str(points["model.biases"][0]) in (OF_QKV, OF_ATTENTION, ALL),
-            keeps=turned if normed else 0 if rotated else None, keeps_whole=0,
+            keeps=rotated_cols if normed else 0 if rotated else None, keeps_whole=0,
         )
     ]  # fmt: skip
     if normed:
-        does = pointwise.OPERATORS["rmsnorm"]
+        operator = pointwise.OPERATORS["rmsnorm"]
         nodes += [
             Node(
                 name="query and key norm", type=pointwise.OPERATORS["mul"].base, rows=size.tokens, cols=cols,
-                reads=("qkv",), moves=2.0 * turned / cols, flop=does.flop,
-                backward_moves=does.backward * turned / cols,
+                reads=("qkv",), moves=2.0 * rotated_cols / cols, flop=operator.flop,
+                backward_moves=operator.backward * rotated_cols / cols,
                 keeps=0 if rotated else cols, keeps_whole=0,
                 dims=Dims(TOKENS, (), HEADS), vectors=2 * size.head_dim,
             )
         ]  # fmt: skip
     if rotated:
-        nodes += [_rotary(size, cols, (nodes[-1].name,), 2 * turned)]
+        nodes += [_rotary(size, cols, (nodes[-1].name,), 2 * rotated_cols)]
     return nodes
 
 
@@ -122,23 +122,23 @@ def _latent(points: Inputs, size: Sizes, read: str) -> list[Node]:
 
 def _key_norm(size: Sizes, names: tuple[str, ...]) -> Node:
     """Return the norm of latent keys, with which their rotated columns go on to all heads."""
-    found = norm("key norm", size, RMS, "key down", size.latent + size.rotary, names)
-    return found._replace(vectors=size.latent)
+    node = norm("key norm", size, RMS, "key down", size.latent + size.rotary, names)
+    return node._replace(vectors=size.latent)
 
 
 def _rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Node:
     """Return the pass that turns queries and keys by their positions; moved: elements of a token."""
-    does = pointwise.OPERATORS["rotary"]
+    operator = pointwise.OPERATORS["rotary"]
     return Node(
         name="rotary", type=pointwise.TYPES["rotary"], rows=size.tokens, cols=cols, reads=reads,
-        moves=moved / cols, backward_moves=moved / cols, flop=does.flop, dims=Dims(TOKENS, (), HEADS),
+        moves=moved / cols, backward_moves=moved / cols, flop=operator.flop, dims=Dims(TOKENS, (), HEADS),
     )  # fmt: skip
 
 
 def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node]:
     """Return scores, their softmax and the sums of values as kernels of their own."""
     cols, batch = size.heads * size.sequence, size.sequences * size.heads
-    does = pointwise.OPERATORS["softmax"]
+    operator = pointwise.OPERATORS["softmax"]
     scores, softmax, dropped, context = SELECTIVE
 
     def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **more: Any) -> Node:
@@ -156,7 +156,7 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
     nodes = [
         product(scores, head_dim, size.sequence, (read,), keeps=0),
         a_pass(
-            softmax, scores, moves=SOFTMAX_MOVES, flop=does.flop, backward_moves=SOFTMAX_BACKWARD_MOVES,
+            softmax, scores, moves=SOFTMAX_MOVES, flop=operator.flop, backward_moves=SOFTMAX_BACKWARD_MOVES,
             keeps=cols,
         ),
     ]  # fmt: skip

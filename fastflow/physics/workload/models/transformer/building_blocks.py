@@ -46,10 +46,10 @@ def norm(
 ) -> Node:  # fmt: skip
     """Return a norm of some columns of every token; keeps: a product reads what it makes."""
     title = "rmsnorm" if kind == RMS else "layernorm"
-    does = pointwise.OPERATORS[title]
+    operator = pointwise.OPERATORS[title]
     return Node(
-        name=name, type=pointwise.TYPES[title], rows=size.tokens, cols=cols, reads=(read,), flop=does.flop,
-        moves=2.0, backward_moves=float(does.backward), keeps=cols if keeps else 0, keeps_whole=0,
+        name=name, type=pointwise.TYPES[title], rows=size.tokens, cols=cols, reads=(read,),
+        flop=operator.flop, moves=2.0, backward_moves=float(operator.backward), keeps=cols if keeps else 0, keeps_whole=0,
         dims=Dims(TOKENS, (), names), vectors=cols if kind == RMS else 2 * cols,
     )  # fmt: skip
 
@@ -60,12 +60,12 @@ def residual(name: str, size: Sizes, reads: tuple[str, ...], dropout: bool, bias
     biases: of the products before it, which are added here (Megatron-LM's bias_dropout_add).
     """
     add = pointwise.OPERATORS["add"]
-    kept, further = 1.0 / size.activation_bytes if dropout else 0.0, len(reads) - 1.0
-    summed = GRADIENT_SUM_MOVES + (1.0 if biases else 0.0)
+    kept, num_adds = 1.0 / size.activation_bytes if dropout else 0.0, len(reads) - 1.0
+    gradient_moves = GRADIENT_SUM_MOVES + (1.0 if biases else 0.0)
     return Node(
         name=name, type=pointwise.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=reads,
-        flop=further * add.flop + (DROPOUT_FLOP if dropout else 0.0), moves=1.0 + len(reads) + kept,
-        backward_moves=summed + (2.0 + kept if dropout else 0.0), vectors=biases * size.hidden,
+        flop=num_adds * add.flop + (DROPOUT_FLOP if dropout else 0.0), moves=1.0 + len(reads) + kept,
+        backward_moves=gradient_moves + (2.0 + kept if dropout else 0.0), vectors=biases * size.hidden,
         keeps=size.hidden + (mask(size, size.hidden) if dropout else 0), keeps_whole=0,
         dims=Dims(TOKENS, (), HIDDEN),
     )  # fmt: skip

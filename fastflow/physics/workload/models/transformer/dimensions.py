@@ -161,21 +161,21 @@ def sizes_of(points: Inputs) -> Sizes:
     Models whose sizes do not go together have a network, too: one may ask for its layers before they are
     refused.
     """
-    given = {name: single(points[f"model.{name}"]) for name in Sizes._fields if f"model.{name}" in points}
-    batch, hidden, heads = single(points["model.batch"]), given["hidden"], given["heads"]
-    head_dim = _or(given["head_dim"], _or(hidden // heads, 1))
-    ffn = _or(given["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
-    expert_ffn = _or(given["expert_ffn"], ffn)
-    shared = _or(given["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
-    known = {
-        "sequences": batch, "tokens": batch * given["sequence"], "head_dim": head_dim, "ffn": ffn,
-        "kv_heads": _or(given["kv_heads"], heads), "value_dim": _or(given["value_dim"], head_dim),
-        "experts": _or(given["experts"], 1), "topk": _or(given["topk"], 1),
+    stated = {name: single(points[f"model.{name}"]) for name in Sizes._fields if f"model.{name}" in points}
+    batch, hidden, heads = single(points["model.batch"]), stated["hidden"], stated["heads"]
+    head_dim = _or(stated["head_dim"], _or(hidden // heads, 1))
+    ffn = _or(stated["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
+    expert_ffn = _or(stated["expert_ffn"], ffn)
+    shared = _or(stated["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
+    derived = {
+        "sequences": batch, "tokens": batch * stated["sequence"], "head_dim": head_dim, "ffn": ffn,
+        "kv_heads": _or(stated["kv_heads"], heads), "value_dim": _or(stated["value_dim"], head_dim),
+        "experts": _or(stated["experts"], 1), "topk": _or(stated["topk"], 1),
         "expert_ffn": expert_ffn, "shared_ffn": shared,
-        "positions": _or(given["positions"], given["sequence"]),
+        "positions": _or(stated["positions"], stated["sequence"]),
         "activation_bytes": single(map_values(OUTPUT_BYTES, points["model.dtype"]).astype(np.int64)),
     }  # fmt: skip
-    return Sizes(**given | known)
+    return Sizes(**stated | derived)
 
 
 def differ(inputs: Inputs) -> tuple[Bools, ...]:
@@ -215,38 +215,38 @@ def _unfit_heads(inputs: Inputs) -> Iterator[Unfit]:
 
 def _unfit_patterns(inputs: Inputs) -> Iterator[Unfit]:
     """Yield what does not go with the kinds of layers that there are."""
-    names, place = factorize(inputs[KEY])
+    names, inverse = factorize(inputs[KEY])
     kinds = [" ".join(kinds_of(name)).split() for name in names]
     fewest = [fewest_layers(name) for name in names]
     for number, least in enumerate(fewest):
-        wrong = (place == number) & (inputs["model.layers"] < least)
+        wrong = (inverse == number) & (inputs["model.layers"] < least)
         yield wrong, "model.layers", "model.layers", f"at least {least}, so that each kind of {KEY} has one"
-    mixes = np.array([EXPERTS in one for one in kinds])[place]
-    windows = np.array([WINDOW in one for one in kinds])[place]
-    for has, key, what in (
-        (mixes, "model.experts", "experts"), (mixes, "model.topk", "experts"),
-        (windows, "model.window", "window"),
+    has_experts = np.array([EXPERTS in words for words in kinds])[inverse]
+    has_window = np.array([WINDOW in words for words in kinds])[inverse]
+    for has, key, feature in (
+        (has_experts, "model.experts", "experts"), (has_experts, "model.topk", "experts"),
+        (has_window, "model.window", "window"),
     ):  # fmt: skip
-        yield has & (inputs[key] < 1), key, key, f"at least 1, since {KEY} has layers with {what}"
-        yield ~has & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have {what}"
-    wrong = mixes & (inputs["model.topk"] > inputs["model.experts"])
+        yield has & (inputs[key] < 1), key, key, f"at least 1, since {KEY} has layers with {feature}"
+        yield ~has & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have {feature}"
+    wrong = has_experts & (inputs["model.topk"] > inputs["model.experts"])
     yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
-    yield from _unfit_groups(inputs, mixes)
+    yield from _unfit_groups(inputs, has_experts)
 
 
-def _unfit_groups(inputs: Inputs, mixes: Bools) -> Iterator[Unfit]:
-    """Yield what does not go with groups of experts; mixes: which points have experts, (points,)."""
+def _unfit_groups(inputs: Inputs, has_experts: Bools) -> Iterator[Unfit]:
+    """Yield what does not go with groups of experts; has_experts: which points have experts, (points,)."""
     experts, topk = inputs["model.experts"], inputs["model.topk"]
     groups, kept = inputs["model.expert_groups"], inputs["model.topk_groups"]
     for key in ("model.expert_groups", "model.topk_groups"):
-        yield ~mixes & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have experts"
+        yield ~has_experts & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have experts"
     each = experts // np.maximum(groups, 1)
-    wrong = mixes & (each * groups != experts) & (groups > 0)
+    wrong = has_experts & (each * groups != experts) & (groups > 0)
     yield wrong, "model.expert_groups", "model.experts", "a divisor of model.experts, {}, or 0 for no groups"
-    wrong = mixes & ((kept > groups) | ((kept == 0) & (groups > 0)))
+    wrong = has_experts & ((kept > groups) | ((kept == 0) & (groups > 0)))
     allowed = "from 1 to model.expert_groups, {}; or 0, where that is 0"
     yield wrong, "model.topk_groups", "model.expert_groups", allowed
-    wrong = mixes & (groups > 0) & (kept * each < topk)
+    wrong = has_experts & (groups > 0) & (kept * each < topk)
     allowed = "so many that their experts are at least model.topk, {}"
     yield wrong, "model.topk_groups", "model.topk", allowed
 

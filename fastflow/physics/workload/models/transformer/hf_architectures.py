@@ -37,7 +37,7 @@ ACTIVATIONS = {
 EVERY, ABOVE = "all", "above"
 
 
-class Type(NamedTuple):
+class Architecture(NamedTuple):
     """What the code of a type of model says where its file does not."""
 
     norm: str = RMS
@@ -100,12 +100,12 @@ def _opt(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
 
 def _falcon(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     new, heads = fields.flag("new_decoder_architecture"), known["heads"]
-    several = fields.count("num_kv_heads", "n_head_kv", default=heads)
-    of_one = 1 if fields.flag("multi_query", default=True) else heads
+    grouped_heads = fields.count("num_kv_heads", "n_head_kv", default=heads)
+    multi_query_heads = 1 if fields.flag("multi_query", default=True) else heads
     norms = fields.count("num_ln_in_parallel_attn", default=2 if new else 1)
     parallel = fields.flag("parallel_attn", default=True) or new
     return {
-        "kv_heads": several if new else of_one,
+        "kv_heads": grouped_heads if new else multi_query_heads,
         "block": PRE if not parallel else PARALLEL_NORMS if norms == 2 else PARALLEL,
         "position": ALIBI if fields.flag("alibi") else ROTARY,
         "biases": ALL if fields.flag("bias") else NO_BIAS,
@@ -139,19 +139,19 @@ def _latent(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
 
 def _minimax(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     listed = fields.counts("attn_type_list") or []
-    if not all(one == 1 for one in listed):
+    if not all(kind == 1 for kind in listed):
         raise wrong("attn_type_list", "a list of 1, since linear attention is not known", "one with others")
     fields.count("mtp_transformer_layers", "mlp_intermediate_size", default=1, least=0)
-    further = fields.count("num_mtp_modules", default=0, least=0)
+    modules = fields.count("num_mtp_modules", default=0, least=0)
     return {
-        "mtp": further if fields.flag("use_mtp", default=True) else 0,
+        "mtp": modules if fields.flag("use_mtp", default=True) else 0,
         "qk_norm": fields.flag("use_qk_norm"),
     }
 
 
 def _glm4_moe(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
-    further = fields.count("num_nextn_predict_layers", default=0, least=0)
-    return {"mtp": further, "qk_norm": fields.flag("use_qk_norm")}
+    modules = fields.count("num_nextn_predict_layers", default=0, least=0)
+    return {"mtp": modules, "qk_norm": fields.flag("use_qk_norm")}
 
 
 def _cohere(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
@@ -180,16 +180,16 @@ def _phi(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     return {"qk_norm": fields.flag("qk_layernorm")}
 
 
-_GPT2 = Type(LAYER, PRE, False, ALL, LEARNED, tied=True, activation="gelu", more=_gpt2)
-_LLAMA = Type()
-_LAYERED = Type(LAYER, PRE, False, ALL, tied=True, activation="gelu")  # of layer norms, not gated
-_GEMMA = Type(tied=True, activation="gelu")
+_GPT2 = Architecture(LAYER, PRE, False, ALL, LEARNED, tied=True, activation="gelu", more=_gpt2)
+_LLAMA = Architecture()
+_LAYERED = Architecture(LAYER, PRE, False, ALL, tied=True, activation="gelu")  # of layer norms, not gated
+_GEMMA = Architecture(tied=True, activation="gelu")
 _DEEPSEEK = _LLAMA._replace(more=_latent)
-_COHERE = Type(LAYER, PARALLEL, tied=True, more=_cohere)
+_COHERE = Architecture(LAYER, PARALLEL, tied=True, more=_cohere)
 TYPES = {
     "gpt2": _GPT2,
     "gpt_bigcode": _GPT2,
-    "gptj": Type(LAYER, PARALLEL, False, activation="gelu"),
+    "gptj": Architecture(LAYER, PARALLEL, False, activation="gelu"),
     "gpt_neox": _LAYERED._replace(tied=False, more=_gpt_neox),
     "bloom": _LAYERED._replace(position=ALIBI),
     "mpt": _LAYERED._replace(biases=NO_BIAS, more=_mpt),
@@ -213,13 +213,13 @@ TYPES = {
     "kimi_k2": _DEEPSEEK,
     "gpt_oss": _LLAMA._replace(biases=ALL, windows=2),
     "nemotron": _LAYERED._replace(biases=NO_BIAS, tied=False, activation="relu2"),
-    "grok-1": Type(block=SANDWICH, activation="gelu"),
-    "dbrx": Type(LAYER, more=_dbrx),
+    "grok-1": Architecture(block=SANDWICH, activation="gelu"),
+    "dbrx": Architecture(LAYER, more=_dbrx),
     "olmo": _LLAMA._replace(norm=LAYER),
     "olmo2": _LLAMA._replace(block=POST, qk_norm=True),
     "olmoe": _LLAMA._replace(qk_norm=True),
     "starcoder2": _LAYERED._replace(windows=EVERY),
-    "stablelm": Type(LAYER, more=_stablelm),
+    "stablelm": Architecture(LAYER, more=_stablelm),
     "cohere": _COHERE,
     "cohere2": _COHERE._replace(windows=4),
     "glm4": _LLAMA._replace(block=SANDWICH, biases=OF_QKV),

@@ -70,7 +70,7 @@ class Fields:
             return None
         if not isinstance(value, list):
             raise wrong(where, "a list of whole numbers", _plain(value))
-        return [whole(where, _plain(one), 0) for one in value]
+        return [whole(where, _plain(item), 0) for item in value]
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """Return true or false; raises MistakeError."""
@@ -106,10 +106,10 @@ class Fields:
             return None
         if not isinstance(value, list) or len(value) != many:
             raise wrong(where, f"a list with an entry for each of the {many} layers", _plain(value))
-        for one in value:
-            if not isinstance(one, str) or one not in meanings:
-                raise wrong(where, f"a list of {', '.join(meanings)}", _plain(one))
-        return [meanings[one] for one in value]
+        for item in value:
+            if not isinstance(item, str) or item not in meanings:
+                raise wrong(where, f"a list of {', '.join(meanings)}", _plain(item))
+        return [meanings[item] for item in value]
 
     def inside(self, name: str) -> Fields:
         """Return the fields of an object; raises MistakeError."""
@@ -124,8 +124,8 @@ class Fields:
             if name in self._read or isinstance(value, str) or value in _ABSENT:
                 continue
             if _MATTERS.search(name) and not _HARMLESS.search(name):
-                said = f"a file without {self._where}{shown(name)}, which fastflow does not know"
-                raise MistakeError(f"{said} (it is {_plain(value)})")
+                allowed = f"a file without {self._where}{shown(name)}, which fastflow does not know"
+                raise MistakeError(f"{allowed} (it is {_plain(value)})")
 
 
 def _plain(value: Any) -> Any:
@@ -135,7 +135,7 @@ def _plain(value: Any) -> Any:
     return shown(json.dumps(value))
 
 
-def same_length(where: str, found: Sequence[Any], many: int) -> None:
+def same_length(where: str, values: Sequence[Any], many: int) -> None:
     """Refuse a list that has not an entry a layer; raises MistakeError."""
-    if len(found) != many:
-        raise wrong(where, f"a list with an entry for each of the {many} layers", f"{len(found)} entries")
+    if len(values) != many:
+        raise wrong(where, f"a list with an entry for each of the {many} layers", f"{len(values)} entries")

@@ -82,9 +82,9 @@ def _shape(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _scaled(wanted: float, given: tuple[tuple[str, Any], ...]) -> dict[str, int]:
+def _scaled(wanted: float, inputs: tuple[tuple[str, Any], ...]) -> dict[str, int]:
     """Return the shape of a model scaled to so many parameters, by its keys; raises InputError."""
-    model = dict(given)
+    model = dict(inputs)
     base = _shape(model)
     base["ffn"] = base["ffn"] or int(ffn_of(base["hidden"], bool(model["model.gated"])))
     fewest = fewest_layers(str(model[PATTERN]))
@@ -97,13 +97,13 @@ def _scaled(wanted: float, given: tuple[tuple[str, Any], ...]) -> dict[str, int]
     shape = _widths(base, np.arange(STEP, _MOST_HEADS + 1, STEP))
     first, second = (_count(model, shape, fewest + further) for further in range(2))
     layers = fewest + (wanted - first) / (second - first)
-    there = (np.rint(layers) >= fewest) & (layers <= MOST_LAYERS)
-    if not there.any():
+    allowed = (np.rint(layers) >= fewest) & (layers <= MOST_LAYERS)
+    if not allowed.any():
         high = min(first[-1] + (MOST_LAYERS - fewest) * (second - first)[-1], _MOST)
         span = f"{first[0] / 1e9:.3g} to {high / 1e9:.3g} billion parameters"
         raise InputError(KEY, f"{wanted / 1e9:g} billion", f"{span}, which this model can be scaled to")
     ratio = np.log(shape["hidden"] / np.maximum(layers, 1.0) * base["layers"] / base["hidden"])
-    best = int(np.where(there, np.abs(ratio), np.inf).argmin())
+    best = int(np.where(allowed, np.abs(ratio), np.inf).argmin())
     scaled = {name: int(column[best]) for name, column in shape.items()}
     step = _LAYERS if layers[best] >= _MANY_LAYERS else 1
     scaled["layers"] = max(step * int(np.rint(layers[best] / step)), fewest)
@@ -114,19 +114,19 @@ def _filled(wanted: float, model: Mapping[str, Any], shape: dict[str, int]) -> d
     """Return a shape with the feed-forward columns that make up for what layers were rounded by."""
     ffn = np.array([_MULTIPLE, 2 * _MULTIPLE])
     columns = {name: np.full(ffn.size, size) for name, size in shape.items()} | {"ffn": ffn}
-    one, two = _count(model, columns, shape["layers"])
-    more = max(int(np.rint((wanted - one) / (two - one))), 0)
+    first, second = _count(model, columns, shape["layers"])
+    more = max(int(np.rint((wanted - first) / (second - first))), 0)
     return shape | {"ffn": _MULTIPLE * (1 + more)}
 
 
 def _widths(base: Mapping[str, int], heads: Ints) -> dict[str, Ints]:
     """Return the sizes of models as wide as so many heads make them, each (heads,)."""
-    keys = np.array([gcd(one, base["kv_heads"]) for one in heads.tolist()])
+    kv_heads = np.array([gcd(count, base["kv_heads"]) for count in heads.tolist()])
     as_many = base["kv_heads"] in (0, base["heads"])
     return {
         "hidden": base["hidden"] * heads // base["heads"],
         "heads": heads,
-        "kv_heads": heads * (base["kv_heads"] > 0) if as_many else keys,
+        "kv_heads": heads * (base["kv_heads"] > 0) if as_many else kv_heads,
         "ffn": base["ffn"] * heads // base["heads"],
     }
 

@@ -16,19 +16,19 @@ def parameters(points: Inputs) -> tuple[Floats, Floats]:
     Weights, gains and biases; what is shared counts once. Of a mixture a token meets topk experts. Modules
     that predict further tokens count among the first alone: nobody needs them for the next token.
     """
-    found = network(points)
+    model = network(points)
     size = points["model.layers"].size
     total, active = np.zeros(size), np.zeros(size)
-    for layer in found.layers:
+    for layer in model.layers:
         for node in layer.nodes:
             weights = 1.0 * node.inner * node.cols * node.groups if node.has_weights else 0.0
-            own = layer.times * (weights + node.vectors)
-            total += own
+            count = layer.times * (weights + node.vectors)
+            total += count
             if not layer.name.startswith("mtp"):
-                active += own * _met(node)
+                active += count * _active_share(node)
     return total, active
 
 
-def _met(node: Node) -> Floats | float:
+def _active_share(node: Node) -> Floats | float:
     """Return the share of a node's weights that a token meets."""
     return node.own["topk"] / node.own["experts"] if node.type is grouped_gemm.TYPE else 1.0

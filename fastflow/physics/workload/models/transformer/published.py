@@ -52,8 +52,8 @@ def note_of_types(leaves: Mapping[str, Any]) -> str:
     """Say what model.dtype=auto stands for where the chip lacks the type that is wanted; "" elsewhere."""
     if leaves.get(KEY) != AUTO or not leaves.keys() & set(PUBLISHED):
         return ""
-    wanted, taken = _wanted(leaves), _nearest(leaves)
-    return "" if taken == wanted else f"{KEY}: {taken}, since {leaves.get('chip.name')} has no {wanted}"
+    wanted, selected = _wanted(leaves), _nearest(leaves)
+    return "" if selected == wanted else f"{KEY}: {selected}, since {leaves.get('chip.name')} has no {wanted}"
 
 
 def decides_types(leaves: Mapping[str, Any], key: str) -> bool:
@@ -123,7 +123,7 @@ def _type_of(quantized: Fields, method: str) -> str:
     for name in groups.names():
         group = groups.inside(name)
         weights, (_, operands) = group.inside("weights"), group.value("input_activations")
-        (_, kind), (_, bits), (_, scales) = (weights.value(one) for one in ("type", "num_bits", "strategy"))
+        (_, kind), (_, bits), (_, scales) = (weights.value(name) for name in ("type", "num_bits", "strategy"))
         known = {("float", 8): "fp8_block" if scales == "block" else "fp8", ("float", 4): "nvfp4"}
         if operands is not None:
             known["int", 8] = "int8"
@@ -136,7 +136,7 @@ def _type_of(quantized: Fields, method: str) -> str:
 def _leaves_attention(quantized: Fields) -> bool:
     """Say whether attention is not quantised, so that experts are."""
     for name in ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"):
-        _, listed = quantized.value(name)
-        if isinstance(listed, list) and any("attn" in str(one) for one in listed):
+        _, modules = quantized.value(name)
+        if isinstance(modules, list) and any("attn" in str(module) for module in modules):
             return True
     return False

@@ -23,24 +23,26 @@ def quantised(nodes: Sequence[Node], size: Sizes) -> tuple[Node, ...]:
     """Return the nodes of a layer with what it takes to quantise the operands of its products."""
     made = {node.name: node for node in nodes}
     read = {node.reads[0]: mask(size, node.inner) for node in nodes if _quantises(node)}
-    found = (_passes(node, made) for node in nodes)
-    return tuple(_kept(node, read[node.name]) if node.name in read else node for node in found)
+    with_passes = (_with_passes(node, made) for node in nodes)
+    return tuple(
+        _keep_quantized(node, read[node.name]) if node.name in read else node for node in with_passes
+    )
 
 
 def _quantises(node: Node) -> bool:
     return node.type.kind == PRODUCT and not node.wide
 
 
-def _passes(node: Node, made: dict[str, Node]) -> Node:
+def _with_passes(node: Node, made: dict[str, Node]) -> Node:
     """Let a product's operands be quantised by passes; experts do so as they gather rows."""
     if not _quantises(node):
         return node
     maker = made.get(node.reads[0])
-    own = node.type.time is None and (maker is None or maker.type not in NORMS)
-    return node._replace(quantises_input=own, quantises_gradient=True)
+    has_pass = node.type.time is None and (maker is None or maker.type not in NORMS)
+    return node._replace(quantises_input=has_pass, quantises_gradient=True)
 
 
-def _kept(node: Node, quantised: Size) -> Node:
+def _keep_quantized(node: Node, quantised: Size) -> Node:
     """Keep what products read as they read it; its own gradient reads what attention made as that was."""
     if node.type in NORMS:
         return node._replace(keeps=quantised)

@@ -51,7 +51,7 @@ EXPERT_ROWS = count("model.expert_rows", "rows that each expert computes at leas
 NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
 ADD = pointwise.TYPES["add"]
 _CORE = Dims(("sequence",), (), HEADS, ("batch",))
-_EVERY_HEAD = Dims(TOKENS, (), HEADS)
+_ALL_HEADS = Dims(TOKENS, (), HEADS)
 OF_ATTENTION = ("rotary", "attention", "key up")
 """Nodes of a layer that the parts of attention have."""
 # Sampling, in fp32 as logits are: maximum, and exponentials with their sum, each reads them once
@@ -76,13 +76,13 @@ def network(points: Inputs) -> Network:
 
 
 def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
-    every = times(str(points[KEY][0]), single(points["model.layers"]))
+    counts = times(str(points[KEY][0]), single(points["model.layers"]))
     behind = points["model.block"][0] != POST  # whether layers begin with a norm
-    layers = [Layer("embedding", EMBEDDING, _normed(embedding(points, size), behind))]
-    for kind, many in every.items():
-        nodes = [one for one in block(points, size, kind, INPUT) if one.name not in OF_ATTENTION]
-        own = _padded(points, _quantised(points, _read_on(_normed(nodes, behind))))
-        layers.append(Layer(kind, HIDDEN, own, times=many))
+    layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), behind))]
+    for kind, many in counts.items():
+        nodes = [node for node in block(points, size, kind, INPUT) if node.name not in OF_ATTENTION]
+        padded = _padded(points, _quantised(points, _connect_projection(_fuse_norms(nodes, behind))))
+        layers.append(Layer(kind, HIDDEN, padded, times=many))
     return layers
 
 
@@ -95,14 +95,14 @@ def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
     )
 
 
-def _normed(nodes: Sequence[Node], behind: bool) -> tuple[Node, ...]:
+def _fuse_norms(nodes: Sequence[Node], behind: bool) -> tuple[Node, ...]:
     """Let sums make what norms behind them would: those of a layer, and the first one of the next, if any."""
     sums = {node.name for node in nodes if node.type is ADD}
     normed = {
         node.name: node.reads[0] for node in nodes if node.type in NORMS and node.reads[0] in {*sums, INPUT}
     }
     last = nodes[-1].name
-    found = []
+    fused = []
     for node in nodes:
         if node.name in normed:
             continue
@@ -111,14 +111,14 @@ def _normed(nodes: Sequence[Node], behind: bool) -> tuple[Node, ...]:
         moves = node.moves
         if node.type is ADD and makes_norm:  # sums say how much they move
             moves = (0.0 if moves is None else moves) + 1.0
-        found.append(node._replace(reads=reads, moves=moves))
-    return tuple(found)
+        fused.append(node._replace(reads=reads, moves=moves))
+    return tuple(fused)
 
 
-def _read_on(nodes: Sequence[Node]) -> tuple[Node, ...]:
+def _connect_projection(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Let the projection read what makes queries, where nodes of attention have left."""
-    there = {INPUT, *(node.name for node in nodes)}
-    queries = next(name for name in ("query and key norm", "qkv", "query up") if name in there)
+    present = {INPUT, *(node.name for node in nodes)}
+    queries = next(name for name in ("query and key norm", "qkv", "query up") if name in present)
     return tuple(node._replace(reads=(queries,)) if node.name == PROJECTION else node for node in nodes)
 
 
@@ -170,33 +170,42 @@ def _core(points: Inputs, size: Sizes, kind: str, decodes: bool) -> list[Node]:
 def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Node]:
     """Return the attention of heads with keys and values of their own, or of groups of them."""
     before = single(points[BEFORE.name])
-    queries, both = size.heads * size.head_dim, size.kv_heads * (size.head_dim + size.value_dim)
+    queries, keys_and_values = size.heads * size.head_dim, size.kv_heads * (size.head_dim + size.value_dim)
     sizes = AttentionSizes(
         size.sequences, size.sequence, before + size.sequence, size.heads, size.kv_heads, size.head_dim,
         size.value_dim, window,
     )  # fmt: skip
     core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=_CORE)
     if decodes:
-        pass_ = before_decoding(CACHED, size.tokens, core, read=queries, made=queries, kept=both)
-        return [pass_._replace(dims=_EVERY_HEAD), core]
-    turned = kv_cache(CACHED, size.tokens, queries + both, read=queries + both, made=queries, kept=both)
-    return [*preparing(), turned._replace(dims=_EVERY_HEAD), core]
+        in_decode = before_decoding(
+            CACHED, size.tokens, core, read=queries, made=queries, kept=keys_and_values
+        )
+        return [in_decode._replace(dims=_ALL_HEADS), core]
+    in_prefill = kv_cache(
+        CACHED,
+        size.tokens,
+        queries + keys_and_values,
+        read=queries + keys_and_values,
+        made=queries,
+        kept=keys_and_values,
+    )
+    return [*preparing(), in_prefill._replace(dims=_ALL_HEADS), core]
 
 
 def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Node]:
     """Return latent attention: absorbed in decode, expanded in prefill."""
     before, kept = single(points[BEFORE.name]), size.latent + size.rotary
-    every = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
+    all_heads = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
     if decodes:
         absorbed = AttentionSizes(
             size.sequences, size.sequence, before + size.sequence, size.heads, 1, kept, size.latent, 0
         )
         core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=_CORE)
         rotated = size.heads * size.rotary
-        pass_ = before_decoding(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
+        in_decode = before_decoding(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
         return [
             _absorbed(size, "absorbed queries", INPUT, size.head_dim, size.latent),
-            pass_._replace(dims=_EVERY_HEAD, reads=("absorbed queries",)),
+            in_decode._replace(dims=_ALL_HEADS, reads=("absorbed queries",)),
             core,
             _absorbed(size, "absorbed values", "attention", size.latent, size.value_dim),
         ]
@@ -208,10 +217,10 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
         size.head_dim + size.rotary, size.value_dim, 0,
     )  # fmt: skip
     core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=_CORE)
-    turned = kv_cache(
-        CACHED, size.tokens, every, read=3 * size.heads * size.rotary + kept, kept=kept, rounded=every
+    in_prefill = kv_cache(
+        CACHED, size.tokens, all_heads, read=3 * size.heads * size.rotary + kept, kept=kept, rounded=all_heads
     )
-    return [*preparing(), up, turned._replace(dims=_EVERY_HEAD, reads=("key up",)), core]
+    return [*preparing(), up, in_prefill._replace(dims=_ALL_HEADS, reads=("key up",)), core]
 
 
 def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Node:
