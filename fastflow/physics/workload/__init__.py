@@ -24,7 +24,7 @@ from fastflow.core.tables import (
     values_of,
 )
 from fastflow.physics.workload.family import OTHERS, WORK, Family, Order
-from fastflow.physics.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
+from fastflow.physics.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, stack, take_points
 from fastflow.physics.workload.models import (
     attention,
     gemm,
@@ -80,10 +80,10 @@ def build_graph(inputs: Inputs, numbers: Precision, by_layer: bool = False) -> G
     index, inverse = unique_rows([*model.values(), *numbers], points)
     if index.size == 1 and graph_file.KEY not in model:
         graph = _build_single_model(values_of(model), values_of(numbers._asdict()), by_layer)
-        return graph if points == 1 else spread(graph, inverse)
+        return graph if points == 1 else take_points(graph, inverse)
     if 2 * index.size > points:  # few repeat: to copy them takes longer
         return _build(model, numbers, by_layer)
-    return spread(_build(take(model, index), take(numbers, index), by_layer), inverse)
+    return take_points(_build(take(model, index), take(numbers, index), by_layer), inverse)
 
 
 @lru_cache(maxsize=64)
@@ -180,7 +180,7 @@ def is_iteration(inputs: Inputs) -> bool:
     return bool(inputs["model.name"].size) and family_of(inputs).layers is not None
 
 
-def is_stacked(inputs: Mapping[str, Any]) -> bool:
+def point_has_layer_runs(inputs: Mapping[str, Any]) -> bool:
     """Say the same of the inputs of one point, by their dotted keys; they may have no model that is known."""
     family = FAMILIES.get(inputs.get("model.name", ""))
     return family is not None and family.order is not None
@@ -244,7 +244,7 @@ def invalid_model_dims(inputs: Inputs) -> Texts:
         for i in reason.without(amount > MAX_PRODUCT):
             allowed = f"at most {MAX_PRODUCT:.0e} {key} x {other_key}, these are {amount[i]:.3g}"
             reason.add(i, str(InputError(key, int(inputs[key][i]), allowed)))
-    for wrong, key, other_key, allowed in family_of(inputs).unfit(inputs):
+    for wrong, key, other_key, allowed in family_of(inputs).invalid_sizes(inputs):
         for i in reason.without(wrong):
             allowed_here = allowed.format(int(inputs[other_key][i]))
             reason.add(i, str(InputError(key, int(inputs[key][i]), allowed_here)))
@@ -262,7 +262,7 @@ def _structures(inputs: Inputs) -> Iterator[Ints]:
     of_dtype = ("model.dtype",) if points and family_of(inputs).quantizes else ()
     of_structure = [column.name for column in family_of(inputs).structure] if points else []
     shared = [inputs[key] for key in ("model.training", *of_dtype, *of_structure) if key in inputs]
-    shared += family_of(inputs).differ(inputs) if points else ()
+    shared += family_of(inputs).extra_structure(inputs) if points else ()
     index, inverse = unique_rows(shared, points)
     for structure in range(index.size):
         yield np.flatnonzero(inverse == structure)

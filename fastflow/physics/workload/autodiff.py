@@ -22,9 +22,9 @@ from fastflow.physics.workload.graph import (
     ON_WEIGHTS,
     PRODUCT,
     UPDATE,
-    Again,
     Form,
     Kernel,
+    RegatheredOperand,
 )
 from fastflow.physics.workload.network import Network, Node, Size
 from fastflow.physics.workload.precision import Precision
@@ -47,15 +47,15 @@ def forward(network: Network, training: bool, numbers: Precision) -> list[Kernel
     """Return the kernels of the forward pass."""
     crossing = _border_elements(network, [True] * len(network.nodes))
     launches: list[Kernel] = []
-    for i, placed in enumerate(network.nodes):
-        if placed.node.type.inside is not None:
-            base = _kernel(network, i, FORWARD, placed.node.name)
-            launches += placed.node.type.inside(network, i, base, numbers)
-        kernel = _forward(network, i, numbers)._replace(selective=placed.node.selective)
+    for i, instance in enumerate(network.nodes):
+        if instance.node.type.prologue is not None:
+            base = _kernel(network, i, FORWARD, instance.node.name)
+            launches += instance.node.type.prologue(network, i, base, numbers)
+        kernel = _forward(network, i, numbers)._replace(selective=instance.node.selective)
         if training:
             kernel = _save_for_backward(network, i, kernel)
-        if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > placed.layer:
-            kernel = kernel._replace(sends_cols=cols_of(crossing[placed.layer], kernel))
+        if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > instance.layer:
+            kernel = kernel._replace(sends_cols=cols_of(crossing[instance.layer], kernel))
             if all(form.type.kind != PRODUCT for form in kernel.readers):  # passes read it, if anything does
                 kernel = kernel._replace(peer_kind=network.neighbour(i, network.readers[i]))
         launches.append(kernel)
@@ -64,13 +64,13 @@ def forward(network: Network, training: bool, numbers: Precision) -> list[Kernel
 
 def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
     """Return a kernel of a node, but for what its type says of it."""
-    placed = network.nodes[i]
-    node = placed.node
+    instance = network.nodes[i]
+    node = instance.node
     return Kernel(
         label=label, form=node.form, phase=phase, kind=node.type.kind,
         rows=node.rows, inner=node.inner, cols=node.cols, repeat=node.steps, batch=node.batch,
-        times=placed.times, part=node.part, wide=int(node.wide),
-        layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
+        times=instance.times, part=node.part, wide=int(node.wide),
+        layer=instance.layer, layer_kind=instance.kind, peer_kind=instance.kind,
     )  # fmt: skip
 
 
@@ -124,24 +124,24 @@ def cols_of(elements: Elements, kernel: Kernel) -> Ints:
 def backward(network: Network, numbers: Precision) -> list[Kernel]:
     """Return the kernels of the backward pass."""
     gathers = _gathers(network)
-    crossing = _border_elements(network, network.trained)
+    crossing = _border_elements(network, network.requires_grad)
     launches: list[Kernel] = []
     start = 0
     for i in reversed(range(len(network.nodes))):
-        placed = network.nodes[i]
-        kernel = _kernel(network, i, BACKWARD, f"{placed.node.name} gradient")
-        gradients = placed.node.type.backward(network, i, kernel, numbers)
-        if gradients and len(placed.node.type.reads) > 1:
+        instance = network.nodes[i]
+        kernel = _kernel(network, i, BACKWARD, f"{instance.node.name} gradient")
+        gradients = instance.node.type.backward(network, i, kernel, numbers)
+        if gradients and len(instance.node.type.reads) > 1:
             previous, at = (launches, _last(launches)) if launches else (gradients, 0)
             previous[at] = _regather_operand(network, i, previous[at])
         if gradients and i in gathers:
             last = _last(gradients)
             gradients[last] = _gather(network, i, gathers[i], gradients[last])
         launches += gradients
-        if placed.layer > 0 and network.nodes[i - 1].layer < placed.layer and len(launches) > start:
+        if instance.layer > 0 and network.nodes[i - 1].layer < instance.layer and len(launches) > start:
             last = start + _last(launches[start:])
             launches[last] = launches[last]._replace(
-                sends_cols=cols_of(crossing[placed.layer - 1], launches[last])
+                sends_cols=cols_of(crossing[instance.layer - 1], launches[last])
             )
             if launches[last].kind != INPUT_GRADIENT:
                 launches[last] = launches[last]._replace(peer_kind=network.nodes[i - 1].kind)
@@ -152,9 +152,9 @@ def backward(network: Network, numbers: Precision) -> list[Kernel]:
 def _regather_operand(network: Network, i: int, kernel: Kernel) -> Kernel:
     """Let the kernel before those of a node's gradients bring the operand that all of its rows need."""
     operands = network.operands(i)
-    again = tuple(Again(network.form(read), form) for read, form in operands if form.operand)
+    regathered = tuple(RegatheredOperand(network.form(read), form) for read, form in operands if form.operand)
     shared = _shared(network.nodes[i].node, (form for _, form in operands))
-    return kernel._replace(again=again, shared_cols=cols_of(shared, kernel))
+    return kernel._replace(regathered=regathered, shared_cols=cols_of(shared, kernel))
 
 
 def _last(kernels: Sequence[Kernel]) -> int:
@@ -168,8 +168,8 @@ def _gathers(network: Network) -> dict[int, list[int]]:
     In backward order that is the first node that reads the output, or the product itself where none does.
     """
     gathered: dict[int, list[int]] = {}
-    for i, placed in enumerate(network.nodes):
-        if placed.node.type.kind == PRODUCT:
+    for i, instance in enumerate(network.nodes):
+        if instance.node.type.kind == PRODUCT:
             present = [reader for reader in network.readers[i] if reader > i]
             gathered.setdefault(min(present or network.readers[i], default=i), []).append(i)
     return gathered
@@ -198,17 +198,17 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
         label="gradient norm", statistics=True,
         bytes_per_element=precision.gradient, flop_per_element=NORM_FLOP,
     )  # fmt: skip
-    owners = [placed for placed in network.nodes if placed.node.has_weights]
+    owners = [instance for instance in network.nodes if instance.node.has_weights]
     until_updates = range(len(owners), 0, -1)  # the first one is what needs the norms' statistics
     return [
         pass_._replace(
-            label=f"{placed.node.name} {pass_.label}", form=placed.node.form,
-            inner=_updated_rows(placed.node), cols=placed.node.cols,
-            batch=placed.node.batch, products=placed.node.groups, times=placed.times, part=placed.node.part,
-            layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind, wait=wait,
+            label=f"{instance.node.name} {pass_.label}", form=instance.node.form,
+            inner=_updated_rows(instance.node), cols=instance.node.cols,
+            batch=instance.node.batch, products=instance.node.groups, times=instance.times,
+            part=instance.node.part, layer=instance.layer, layer_kind=instance.kind, peer_kind=instance.kind, wait=wait,
         )
         for pass_, waits in ((norm, until_updates), (change, [1] * len(owners)))
-        for placed, wait in zip(owners, waits, strict=True)
+        for instance, wait in zip(owners, waits, strict=True)
     ]  # fmt: skip
 
 
@@ -222,13 +222,13 @@ def _updated_rows(node: Node) -> Size:
 def _border_elements(network: Network, counted: Sequence[bool]) -> list[Elements]:
     """Return the elements of all tensors made at or below a layer and read above it, for every layer."""
     crossing: list[Elements] = [0.0] * (network.nodes[-1].layer + 1)
-    for placed, readers, counts in zip(network.nodes, network.readers, counted, strict=True):
+    for instance, readers, counts in zip(network.nodes, network.readers, counted, strict=True):
         highest = max((network.nodes[reader].layer for reader in readers), default=0)
-        for border in range(placed.layer, highest if counts else 0):
-            crossing[border] = crossing[border] + _rows(placed.node) * placed.node.cols
+        for border in range(instance.layer, highest if counts else 0):
+            crossing[border] = crossing[border] + _rows(instance.node) * instance.node.cols
     return crossing
 
 
 def _rows(node: Node) -> Elements:
     """Return the rows of all launches."""
-    return 1.0 * node.rows * node.steps * (node.batch if node.deals else 1)
+    return 1.0 * node.rows * node.steps * (node.batch if node.is_batched else 1)

@@ -36,7 +36,7 @@ def iteration(network: Network, points: Inputs, numbers: Precision) -> list[Kern
     return kernels(network, bool(points["model.training"][0]), numbers)
 
 
-def alone(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
+def single_operation(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
     """Return the kernels of a single operation.
 
     What its nodes keep lies in memory, training or not, and nothing updates its weights.
@@ -45,7 +45,7 @@ def alone(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
     return launches + backward(network, numbers) if points["model.training"][0] else launches
 
 
-def independent(key: str) -> Rows:
+def independent_rows(key: str) -> Rows:
     """Return how far the rows of a column can be cut: into single ones, of which devices may share one."""
     return lambda inputs: (inputs[key], np.zeros(inputs[key].size, dtype=np.bool_))
 
@@ -62,7 +62,7 @@ class Family(NamedTuple):
     sizes: tuple[Column, ...] = ()  # its inputs, beside those of every model
     structure: tuple[Column, ...] = ()  # its other inputs: points that differ there have other kernels
     # whether points differ in more: columns, those of one graph agree in all of them
-    differ: Callable[[Inputs], Sequence[Bools]] = lambda inputs: ()
+    extra_structure: Callable[[Inputs], Sequence[Bools]] = lambda inputs: ()
     quantizes: bool = False  # so do points that differ in `model.dtype`
     trained: tuple[str, ...] = ()  # types of products alone that it trains in
     kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
@@ -71,7 +71,7 @@ class Family(NamedTuple):
     parameters: Callable[[Inputs], tuple[Floats, Floats]] | None = None
     quick_count: Callable[[Inputs], int] | None = None  # of kernels, where making them takes long
     # inputs that do not go together: which points, which two, and what the first may be beside the other, {}
-    unfit: Callable[[Inputs], Iterable[tuple[Bools, str, str, str]]] = lambda inputs: ()
+    invalid_sizes: Callable[[Inputs], Iterable[tuple[Bools, str, str, str]]] = lambda inputs: ()
     # of models whose network has layers that stand for several: all of them in their order
     order: Callable[[Inputs], Order] | None = None
     tokens: Callable[[Inputs], Ints] | None = None  # of an iteration; of those too

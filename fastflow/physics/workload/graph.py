@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Ints, Texts
-from fastflow.physics.workload.sharding_rules import Cutting
+from fastflow.physics.workload.sharding_rules import ShardingRule
 
 # phases
 FORWARD, BACKWARD, UPDATE = 0, 1, 2
@@ -63,7 +63,7 @@ class Dims(NamedTuple):
 class Form(NamedTuple):
     """What of a forward kernel decides how it can be cut, and what it reads and makes then."""
 
-    type: Cutting
+    type: ShardingRule
     dims: Dims = Dims()
     operand: int = 0  # which of those that it reads, or makes the gradient of
 
@@ -75,12 +75,12 @@ class Sum(NamedTuple):
     adders: tuple[Form, ...]  # of the layer, this one's own among them
 
 
-class Again(NamedTuple):
+class RegatheredOperand(NamedTuple):
     """An operand of a later kernel of the backward pass, kept where it lies."""
 
     maker: Form | None
     reader: Form
-    lies: bool = False  # even where devices do not share it: as its maker leaves it
+    even_unshared: bool = False  # even where devices do not share it: as its maker leaves it
 
 
 class KernelSignature(NamedTuple):
@@ -91,14 +91,14 @@ class KernelSignature(NamedTuple):
     form: Form  # of the forward kernel that it comes from
     readers: tuple[Form, ...]  # that read what it makes; backward: whose output's gradient it completes
     sums: tuple[Sum, ...]
-    again: tuple[Again, ...]  # operands that all who share them need once more
+    regathered: tuple[RegatheredOperand, ...]  # operands that all who share them need once more
     statistics: bool  # every row's maximum, sum or square must be known
     gradient: int
 
 
-Own = Mapping[str, Floats | Ints | float]
+Attributes = Mapping[str, Floats | Ints | float]
 """What a type that times its kernels itself wants to know of one of them, beside its sides."""
-NOTHING: Own = MappingProxyType({})
+NO_ATTRIBUTES: Attributes = MappingProxyType({})
 
 
 class Kernel(NamedTuple):
@@ -122,10 +122,10 @@ class Kernel(NamedTuple):
     flop_per_element: Floats | float = 0.0  # 0 of a product: 2 inner
     readers: tuple[Form, ...] = ()
     sums: tuple[Sum, ...] = ()
-    again: tuple[Again, ...] = ()
+    regathered: tuple[RegatheredOperand, ...] = ()
     statistics: bool = False
     read_cols: Ints | int = 0  # columns of what its readers read, or differentiate
-    shared_cols: Ints | int = 0  # those of them that are operands of every row, or of `again`
+    shared_cols: Ints | int = 0  # those of them that are operands of every row, or of `regathered`
     summed_cols: Ints | int = 0  # columns of the gradients that it completes
     weights: int = 0  # 1 on the one kernel that owns weights, inner x cols for each of its products
     gradient: int = NO_GRADIENT
@@ -140,16 +140,16 @@ class Kernel(NamedTuple):
     part: int = OTHER  # of PARTS
     wide: int = 0  # 1 of a product that computes in the type of activations, whatever others do
     selective: int = 0  # 1 on a forward kernel that selective recomputation launches again
-    own: Own = NOTHING
+    attributes: Attributes = NO_ATTRIBUTES
 
 
 Structure = tuple[KernelSignature, ...]
 """The kernels of a point, without their sizes."""
 _signature_of = attrgetter(*KernelSignature._fields)
-_SYMBOLS = ("label", "form", "readers", "sums", "again", "statistics", "own")
+_SYMBOLS = ("label", "form", "readers", "sums", "regathered", "statistics", "attributes")
 _OF_POINTS = ("offset", "names", "structures", "structure", "point")
 _NO_NAMES: Any = np.zeros(0, dtype=np.int64)
-_NOTHING_OWN: Any = ()
+_NO_ATTRIBUTE_COLUMNS: Any = ()
 
 
 class Graph(NamedTuple):
@@ -191,12 +191,12 @@ class Graph(NamedTuple):
     part: Ints
     wide: Ints
     selective: Ints
-    own: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel has none of it
+    attributes: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel has none of it
 
     @property
     def numbers(self) -> Graph:
-        """The graph without texts, structures and `own`, for whose length Numba would compile anew."""
-        return self._replace(names=_NO_NAMES, structures=(), own=_NOTHING_OWN)
+        """The graph without texts, structures and `attributes`, for whose length Numba would compile anew."""
+        return self._replace(names=_NO_NAMES, structures=(), attributes=_NO_ATTRIBUTE_COLUMNS)
 
 
 def stack(kernels: list[Kernel], points: int) -> Graph:
@@ -221,7 +221,7 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
         structures=(tuple(KernelSignature._make(_signature_of(kernel)) for kernel in kernels),),
         structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
-        own=_stack_attributes(kernels, points),
+        attributes=_stack_attributes(kernels, points),
         **flat,
     )
 
@@ -230,7 +230,7 @@ def _stack_attributes(kernels: list[Kernel], points: int) -> dict[str, Floats]:
     """Lay out what types want to know of their kernels, as `stack` does."""
     columns: dict[str, Floats] = {}
     for position, entry in enumerate(kernels):
-        for name, value in entry.own.items():
+        for name, value in entry.attributes.items():
             columns.setdefault(name, np.zeros((points, len(kernels))))[:, position] = value
     return {name: column.reshape(-1) for name, column in columns.items()}
 
@@ -248,11 +248,13 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     columns = {
         field: np.concatenate([getattr(graph, field) for graph in graphs])[order]
         for field in Graph._fields
-        if field not in (*_OF_POINTS, "label", "own")
+        if field not in (*_OF_POINTS, "label", "attributes")
     }
-    own = {
-        name: np.concatenate([graph.own.get(name, np.zeros(graph.point.size)) for graph in graphs])[order]
-        for name in dict.fromkeys(name for graph in graphs for name in graph.own)
+    attributes = {
+        name: np.concatenate([graph.attributes.get(name, np.zeros(graph.point.size)) for graph in graphs])[
+            order
+        ]
+        for name in dict.fromkeys(name for graph in graphs for name in graph.attributes)
     }
     label = np.concatenate([np.searchsorted(names, graph.names)[graph.label] for graph in graphs])
     count = np.bincount(point, minlength=sum(rows.size for rows in members))
@@ -268,17 +270,17 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
         structure=structure,
         point=point[order],
         label=label[order],
-        own=own,
+        attributes=attributes,
         **columns,
     )
 
 
-def spread(graph: Graph, index: Ints) -> Graph:
+def take_points(graph: Graph, index: Ints) -> Graph:
     """Return the graph of points each of which has the kernels of one of the graph's; index: (points,)."""
     columns_of_graph = {
-        field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "own")
+        field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "attributes")
     }
-    columns_of_graph |= {f"own.{name}": column for name, column in graph.own.items()}
+    columns_of_graph |= {f"attributes.{name}": column for name, column in graph.attributes.items()}
     kernels = np.diff(graph.offset)
     count = kernels[index]
     offset = np.concatenate([[0], np.cumsum(count)])
@@ -291,8 +293,10 @@ def spread(graph: Graph, index: Ints) -> Graph:
     else:
         rows = np.arange(point.size) + np.repeat(graph.offset[index] - offset[:-1], count)
         columns = {field: column[rows] for field, column in columns_of_graph.items()}
-    own = {name: columns.pop(f"own.{name}") for name in graph.own}
-    return Graph(offset, graph.names, graph.structures, graph.structure[index], point, own=own, **columns)
+    attributes = {name: columns.pop(f"attributes.{name}") for name in graph.attributes}
+    return Graph(
+        offset, graph.names, graph.structures, graph.structure[index], point, attributes=attributes, **columns
+    )
 
 
 def _take_rows(table: NDArray[Any], index: Ints) -> NDArray[Any]:

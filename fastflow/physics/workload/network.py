@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fastflow.core.tables import Floats, Ints
-from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, NOTHING, Dims, Form, Kernel, Own, Sum
+from fastflow.physics.workload.graph import (
+    BATCHED,
+    NO_ATTRIBUTES,
+    NO_GRADIENT,
+    Attributes,
+    Dims,
+    Form,
+    Kernel,
+    Sum,
+)
 from fastflow.physics.workload.precision import Precision
-from fastflow.physics.workload.sharding_rules import Cutting
+from fastflow.physics.workload.sharding_rules import ShardingRule
 
 Size = Ints | int
 Amount = Floats | float
@@ -27,7 +36,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KernelType(Cutting):
+class KernelType(ShardingRule):
     """A type of kernel: all that depends on it is asked here, so that a file in `types` makes a new one.
 
     `forward` and `backward` take a network, the place of a node of this type, a kernel that has all but what
@@ -35,18 +44,20 @@ class KernelType(Cutting):
     """
 
     name: str  # in files
-    needs: tuple[str, ...]  # sides that a file gives
-    takes: tuple[str, ...]  # keys that it may give; without "reads" it reads nothing
+    required: tuple[str, ...]  # sides that a file gives
+    optional: tuple[str, ...]  # keys that it may give; without "reads" it reads nothing
     forward: Callable[[Network, int, Kernel, Precision], Kernel]
     backward: Callable[[Network, int, Kernel, Precision], list[Kernel]]  # the kernels of its gradients
     # where in a file, a node, columns of what it reads (None: of an input not read before) and rows of the
     # model to the columns of that input, 0 where it does not tell; raises MistakeError
     check: Callable[[str, Node, Sequence[int | None], int], int]
     # where in a file, a node, its sides by key, the model's rows and all keys to the node as it is
-    of_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
-    sizes: tuple[str, ...] = ()  # of `takes`: those that are sides
-    texts: tuple[str, ...] = ()  # of `needs`: those that are none
-    inside: Callable[[Network, int, Kernel, Precision], list[Kernel]] | None = None  # launched before its own
+    from_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
+    sizes: tuple[str, ...] = ()  # of `optional`: those that are sides
+    required_strings: tuple[str, ...] = ()  # of `required`: those that are none
+    prologue: Callable[[Network, int, Kernel, Precision], list[Kernel]] | None = (
+        None  # launched before its own
+    )
     # elements of an operand, by its place, that all rows need; operands are dealt out with the first one
     shared: Callable[[Node, int], Amount] | None = None
 
@@ -75,18 +86,18 @@ class Node(NamedTuple):
     keeps: Size | None = None  # columns kept for the backward pass, cut with the layer
     keeps_whole: Size | None = None  # columns kept as a product reads them
     vectors: Size = 0  # weights beside those of inner x cols: gains, biases; only their gradients take time
-    gathers_again: bool = False  # of a product: what it reads is kept in parts, and gathered anew backward
+    regathers_input: bool = False  # of a product: what it reads is kept in parts, and gathered anew backward
     wide: bool = False  # of a product: computes in the type of activations, whatever others do
     quantises_input: bool = False  # of a product: by a pass of its own; its maker may have done so
     quantises_gradient: bool = False  # of its output, when training
-    adds_apart: bool = (
+    adds_gradient_separately: bool = (
         False  # of a product: a pass adds its weights' gradient to the sum of all micro-batches
     )
     part: int = 0  # of graph.PARTS
     # 1: selective recomputation keeps of it what products read, and launches it again
     selective: int = 0
     dims: Dims = Dims()
-    own: Own = NOTHING
+    attributes: Attributes = NO_ATTRIBUTES
 
     @property
     def output(self) -> Size:
@@ -99,7 +110,7 @@ class Node(NamedTuple):
         return Form(self.type, self.dims)
 
     @property
-    def deals(self) -> bool:
+    def is_batched(self) -> bool:
         """Whether it is `batch` products that are dealt out whole."""
         return self.type.kind == BATCHED
 
@@ -119,7 +130,7 @@ class Layer(NamedTuple):
     times: Size = 1  # layers alike, one on top of the other, each with its own weights, written once
 
 
-class Placed(NamedTuple):
+class NodeInstance(NamedTuple):
     """A node of one instance of a layer."""
 
     node: Node
@@ -132,10 +143,12 @@ class Placed(NamedTuple):
 class Network(NamedTuple):
     """All nodes in forward order, repeated layers written out."""
 
-    nodes: tuple[Placed, ...]
+    nodes: tuple[NodeInstance, ...]
     readers: tuple[tuple[int, ...], ...]  # of every node, in order
-    trained: tuple[bool, ...]  # whether a node's output depends on weights, so that its gradient is wanted
-    asks_input_gradient: bool  # whether the gradient of the network's own input is wanted
+    requires_grad: tuple[
+        bool, ...
+    ]  # whether a node's output depends on weights, so that its gradient is wanted
+    needs_input_gradient: bool  # whether the gradient of the network's own input is wanted
     layers: tuple[Layer, ...]  # as they are described
 
     def by_layer(self) -> Network:
@@ -152,9 +165,9 @@ class Network(NamedTuple):
             return maker.output
         return -(-(maker.rows * maker.steps * maker.cols * maker.batch) // (reader.rows * reader.steps))
 
-    def wants(self, read: int) -> bool:
+    def needs_gradient(self, read: int) -> bool:
         """Say whether the gradient of something that a node reads is wanted."""
-        return self.asks_input_gradient if read == OUTSIDE else self.trained[read]
+        return self.needs_input_gradient if read == OUTSIDE else self.requires_grad[read]
 
     def form(self, read: int) -> Form | None:
         """Return the form of the maker of something that a node reads, None outside the network."""
@@ -174,7 +187,7 @@ class Network(NamedTuple):
 
     def sums(self, operands: Iterable[tuple[int, Form]]) -> tuple[Sum, ...]:
         """Return the wanted ones of the gradients of some operands, to which a node adds alone."""
-        return tuple(Sum(self.form(read), (form,)) for read, form in operands if self.wants(read))
+        return tuple(Sum(self.form(read), (form,)) for read, form in operands if self.needs_gradient(read))
 
     def neighbour(self, i: int, others: Iterable[int]) -> int:
         """Return the kind of the first of some nodes that is in another layer; of this one where none is."""
@@ -183,9 +196,9 @@ class Network(NamedTuple):
         return next(kinds, instance.kind)
 
 
-def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Network:
+def connect(layers: Iterable[Layer], needs_input_gradient: bool = False) -> Network:
     """Write a network out, with what every node reads; names are the caller's to check."""
-    nodes: list[Placed] = []
+    nodes: list[NodeInstance] = []
     below, number = OUTSIDE, 0
     made: dict[str, int] = {}
     layers = tuple(layers)
@@ -194,7 +207,7 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
             index = {node.name: len(nodes) + i for i, node in enumerate(layer.nodes)}
             index[INPUT] = below
             nodes += [
-                Placed(
+                NodeInstance(
                     node=node,
                     layer=number,
                     kind=layer.kind,
@@ -207,18 +220,18 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
             below, number = len(nodes) - 1, number + 1
         made |= {f"{layer.name}.{name}": position for name, position in index.items()}
     readers: list[list[int]] = [[] for _ in nodes]
-    for i, placed in enumerate(nodes):
-        for read in set(placed.reads) - {OUTSIDE}:
+    for i, instance in enumerate(nodes):
+        for read in set(instance.reads) - {OUTSIDE}:
             readers[read].append(i)
-    trained = _trained(nodes, readers, asks_input_gradient)
-    return Network(tuple(nodes), tuple(map(tuple, readers)), trained, asks_input_gradient, layers)
+    trained = _requires_grad(nodes, readers, needs_input_gradient)
+    return Network(tuple(nodes), tuple(map(tuple, readers)), trained, needs_input_gradient, layers)
 
 
-def _trained(
-    nodes: Sequence[Placed], readers: Sequence[Sequence[int]], asks_input_gradient: bool
+def _requires_grad(
+    nodes: Sequence[NodeInstance], readers: Sequence[Sequence[int]], needs_input_gradient: bool
 ) -> tuple[bool, ...]:
     """Return which nodes lie above weights: those that own some, and whatever reads one that does."""
-    trained = [asks_input_gradient or placed.node.has_weights for placed in nodes]
+    trained = [needs_input_gradient or instance.node.has_weights for instance in nodes]
     pending = [i for i, is_trained in enumerate(trained) if is_trained]
     while pending:
         for reader in readers[pending.pop()]:

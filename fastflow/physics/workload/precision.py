@@ -110,8 +110,8 @@ def precision(inputs: Inputs) -> Precision:
     trained = np.where(training & (quantised > 0.0), output, operand)
 
     def of(role: str, default: Floats = operand) -> Floats:
-        own = map_values(_BYTES_BY_TYPE, inputs[f"precision.{role}"])
-        return np.where(own > 0.0, own, default)
+        selected = map_values(_BYTES_BY_TYPE, inputs[f"precision.{role}"])
+        return np.where(selected > 0.0, selected, default)
 
     weight, gradient = of("weight", trained), of("gradient", trained)
     fused = inputs.get("model.fused_gradients", np.zeros(output.size, dtype=np.bool_))
@@ -161,10 +161,10 @@ def stored_experts(inputs: Inputs) -> Texts:
 def types_of(inputs: Inputs) -> Texts:
     """Name the type of every point's products, and of its experts where it is another one, (points,)."""
     dtypes, stored = inputs["model.dtype"], stored_experts(inputs)
-    differ = (stored != dtypes) & (inputs.get("model.experts", np.zeros(dtypes.size)) > 0)
-    if not differ.any():
+    differs = (stored != dtypes) & (inputs.get("model.experts", np.zeros(dtypes.size)) > 0)
+    if not differs.any():
         return dtypes
-    return np.where(differ, np.char.add(np.char.add(dtypes, ", experts "), stored), dtypes)
+    return np.where(differs, np.char.add(np.char.add(dtypes, ", experts "), stored), dtypes)
 
 
 def expert_type(inputs: Inputs) -> Texts:

@@ -31,17 +31,17 @@ class Share(NamedTuple):
     batch: Ints  # products
     rows: Ints  # of the whole kernel, uncut
     products: Ints
-    row_ways: Ints  # devices among which a side is cut
-    col_ways: Ints
-    group_ways: Ints
+    row_shards: Ints  # devices among which a side is cut
+    col_shards: Ints
+    group_shards: Ints
     elements: Floats  # of a pass
-    turns: Ints  # micro-batches
+    num_microbatches: Ints  # micro-batches
     operand: Floats  # [B] of an element, in the data type that the type computes in
     output: Floats
     activation: Floats
     attention: Floats
     cache: Floats
-    own: Mapping[str, Floats]  # as graph.Kernel.own has it, uncut
+    attributes: Mapping[str, Floats]  # as graph.Kernel.attributes has it, uncut
 
 
 Time = Callable[[Device, Share], tuple[Launched, Floats]]
@@ -49,7 +49,7 @@ Time = Callable[[Device, Share], tuple[Launched, Floats]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Cutting:
+class ShardingRule:
     """How kernels of a type are timed and cut: the part of a `network.KernelType` that splits go by.
 
     `reads`, of each operand, and `makes` have an entry for every side that can be cut: how a tensor lies

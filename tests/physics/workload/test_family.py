@@ -11,7 +11,7 @@ from fastflow.core.field import count
 from fastflow.performance import precompile, results
 from fastflow.physics import workload
 from fastflow.physics.workload import FAMILIES
-from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import Layer, Node, connect
 from fastflow.physics.workload.ops import gemm
@@ -39,7 +39,7 @@ def tower(**other):
     return Family(
         name="tower",
         network=floors,
-        rows=independent("model.batch"),
+        rows=independent_rows("model.batch"),
         structure=(find_input("model.layers"),),
         sizes=(count("model.hidden", ""), count("model.batch", "")),
         layers=lambda inputs: inputs["model.layers"],
@@ -79,7 +79,9 @@ def test_a_family_is_predicted_as_its_network_is_from_a_file(predicted, tmp_path
 
 
 def test_what_an_entry_says_is_asked_for(predicted, monkeypatch):
-    monkeypatch.setitem(FAMILIES, "tower", tower(kernels=alone, multiplied=("model.hidden", "model.batch")))
+    monkeypatch.setitem(
+        FAMILIES, "tower", tower(kernels=single_operation, multiplied=("model.hidden", "model.batch"))
+    )
     points = {
         "model.name": np.full(2, "tower"), "model.dtype": np.full(2, "fp16"),
         "model.hidden": np.array([8, 10**12]), "model.batch": np.array([4, 10**7]),

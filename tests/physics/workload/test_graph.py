@@ -193,7 +193,7 @@ def test_points_built_together_are_as_points_built_alone():
         assert rows_of(alone) == rows_of(together, point)
         assert alone.structures == (together.structures[together.structure[point]],)
         of_points = {"offset", "names", "point", "label", "structures", "structure"}
-        assert alone.own == together.own == {}
-        for field in set(alone._fields) - of_points - {"own"}:
+        assert alone.attributes == together.attributes == {}
+        for field in set(alone._fields) - of_points - {"attributes"}:
             assert getattr(alone, field).tolist() == getattr(together, field)[rows].tolist(), field
         assert near(model_flop(alone)[0], model_flop(together)[point])

@@ -48,7 +48,7 @@ from fastflow.physics.workload.graph import (
     Graph,
 )
 from fastflow.physics.workload.precision import Precision
-from fastflow.physics.workload.sharding_rules import Cutting, Share
+from fastflow.physics.workload.sharding_rules import ShardingRule, Share
 
 
 @lean_kernel
@@ -68,23 +68,29 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
         p, kind, own, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
-        rows, turns, ways = graph.rows[row], shares.options.microbatches[p], shares.ways
+        rows, num_microbatches, ways = graph.rows[row], shares.options.microbatches[p], shares.ways
         here, there = shares.columns * p + own, shares.columns * p + peer
         k, other = shares.first[here] + row, shares.first[there] + row
         here, there = shares.sets * here, shares.sets * there
-        out.read_rows[row] = ceil_div(rows, ways[there + cuts.read_rows[other]] * turns)
+        out.read_rows[row] = ceil_div(rows, ways[there + cuts.read_rows[other]] * num_microbatches)
         out.read_cols[row] = ceil_div(graph.cols[row], ways[there + cuts.read_cols[other]])
         if kind != ON_WEIGHTS:
-            rows = ceil_div(rows, ways[here + cuts.rows[k]] * turns)
+            rows = ceil_div(rows, ways[here + cuts.rows[k]] * num_microbatches)
         inner = ceil_div(graph.inner[row], ways[here + cuts.inner[k]])
         cols = ceil_div(graph.cols[row], ways[here + cuts.cols[k]])
         activation_cols = ceil_div(graph.cols[row], ways[here + cuts.lies_cols[k]])
-        out.activation_rows[row] = ceil_div(graph.rows[row], ways[here + cuts.lies_rows[k]] * turns)
+        out.activation_rows[row] = ceil_div(
+            graph.rows[row], ways[here + cuts.lies_rows[k]] * num_microbatches
+        )
         products, of_one = graph.products[row], rows
         if products > 1 or kind == BATCHED:  # each has its share of the rows
             of_one = ceil_div(graph.rows[row], products)
-            products = ceil_div(products, ways[here + cuts.products[k]] * (turns if kind == BATCHED else 1))
-            of_one = ceil_div(of_one, ways[here + cuts.rows[k]] * (1 if kind == BATCHED else turns))
+            products = ceil_div(
+                products, ways[here + cuts.products[k]] * (num_microbatches if kind == BATCHED else 1)
+            )
+            of_one = ceil_div(
+                of_one, ways[here + cuts.rows[k]] * (1 if kind == BATCHED else num_microbatches)
+            )
         out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, of_one, inner, cols)
         out.batch[row] = graph.batch[row] * products
         if kind == BATCHED:
@@ -230,9 +236,9 @@ def _fused(
     graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
 ) -> tuple[FusedShares, ...]:
     """Return the kernels that their types time themselves, by type."""
-    found: dict[Cutting, list[Ints]] = {}
+    found: dict[ShardingRule, list[Ints]] = {}
     for number, structure in enumerate(graph.structures):
-        own: dict[Cutting, list[int]] = {}
+        own: dict[ShardingRule, list[int]] = {}
         for at, facts in enumerate(structure):
             is_pass = facts.kind == ON_ACTIVATIONS and facts.phase == FORWARD
             if facts.form.type.time is not None and (is_pass or facts.kind in PRODUCTS):
@@ -264,11 +270,11 @@ def _share(
         batch=local.batch[rows],
         rows=graph.rows[rows],
         products=graph.products[rows],
-        row_ways=shares.ways[shares.sets * here + cuts.rows[k]],
-        col_ways=shares.ways[shares.sets * here + cuts.cols[k]],
-        group_ways=shares.ways[shares.sets * here + cuts.products[k]],
+        row_shards=shares.ways[shares.sets * here + cuts.rows[k]],
+        col_shards=shares.ways[shares.sets * here + cuts.cols[k]],
+        group_shards=shares.ways[shares.sets * here + cuts.products[k]],
         elements=local.elements[rows],
-        turns=shares.options.microbatches[point],
+        num_microbatches=shares.options.microbatches[point],
         operand=precision.operand[point],
         output=np.where(
             graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]
@@ -276,7 +282,7 @@ def _share(
         activation=precision.activation[point],
         attention=precision.attention[point],
         cache=precision.cache[point],
-        own={name: column[rows] for name, column in graph.own.items()},
+        attributes={name: column[rows] for name, column in graph.attributes.items()},
     )
 
 

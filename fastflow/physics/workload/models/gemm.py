@@ -10,7 +10,7 @@ import numpy as np
 from fastflow.core.dedupe import map_values
 from fastflow.core.field import Column, count
 from fastflow.core.tables import Floats, Inputs
-from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import elementwise, gemm, quantize, rowwise
@@ -33,7 +33,7 @@ def network(points: Inputs) -> Network:
         reads=(quantize_passes[-1].name if quantize_passes else INPUT,), keeps=n,
         keeps_whole=np.rint(kept_whole).astype(np.int64),
     )  # fmt: skip
-    return connect([Layer("gemm", HIDDEN, (*quantize_passes, node))], asks_input_gradient=True)
+    return connect([Layer("gemm", HIDDEN, (*quantize_passes, node))], needs_input_gradient=True)
 
 
 def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
@@ -84,8 +84,8 @@ FAMILY = Family(
     ),
     quantizes=True,
     network=network,
-    kernels=alone,
-    rows=independent("model.m"),
+    kernels=single_operation,
+    rows=independent_rows("model.m"),
     multiplied=("model.m", "model.batch"),
     transposed="model.transposed",
 )

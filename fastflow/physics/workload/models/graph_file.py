@@ -74,13 +74,13 @@ def _parse_version(path: str, changed: int, size: int) -> _Version:
     network = connect(_layers(document))
     nodes = network.nodes
     crossed = sum(
-        nodes[readers[-1]].layer - placed.layer
-        for placed, readers in zip(nodes, network.readers, strict=True)
+        nodes[readers[-1]].layer - instance.layer
+        for instance, readers in zip(nodes, network.readers, strict=True)
         if readers
     )
     if crossed > MOST_BORDERS:
         raise MistakeError(f"a file whose tensors cross at most {MOST_BORDERS:,} borders of layers in all")
-    rows = [placed.node.batch if placed.node.deals else placed.node.rows for placed in nodes]
+    rows = [instance.node.batch if instance.node.is_batched else instance.node.rows for instance in nodes]
     sequences = document.get("sequences", 0)
     return _Version(network, nodes[-1].layer + 1, min(map(int, rows)), sequences)
 
@@ -178,8 +178,8 @@ def _node(where: str, entry: Mapping[str, Any], context: _Context, before: str) 
     if "type" not in entry:
         raise MistakeError(f"a file that gives {where}.type, {one_of(TYPES)}")
     kind = TYPES[choice_of(f"{where}.type", entry["type"], tuple(TYPES))]
-    fields = mapping_of(where, entry, ("name", "type", *kind.needs), (*kind.takes, *_KEEPS, "source"))
-    sides_of = {"rows", "groups", *kind.needs, *kind.sizes} - {*kind.texts}
+    fields = mapping_of(where, entry, ("name", "type", *kind.required), (*kind.optional, *_KEEPS, "source"))
+    sides_of = {"rows", "groups", *kind.required, *kind.sizes} - {*kind.required_strings}
     side_keys = [key for key in fields if key in sides_of]
     sides = {key: _side(f"{where}.{key}", fields[key], context.dimensions) for key in side_keys}
     options: Any = {key: whole(f"{where}.{key}", fields[key], least=0) for key in _KEEPS if key in fields}
@@ -203,11 +203,11 @@ def _node(where: str, entry: Mapping[str, Any], context: _Context, before: str) 
         steps=steps,
         batch=sides.get("batch", unit).size,
         groups=groups.size,
-        reads=_reads(f"{where}.reads", fields.get("reads", before)) if "reads" in kind.takes else (),
+        reads=_reads(f"{where}.reads", fields.get("reads", before)) if "reads" in kind.optional else (),
         dims=Dims(rows.names, inner.names, cols.names, groups.names),
         **options,
     )
-    return kind.of_file(where, node, sides, context.rows, fields) if kind.of_file else node
+    return kind.from_file(where, node, sides, context.rows, fields) if kind.from_file else node
 
 
 def _reads(where: str, written: Any) -> tuple[str, ...]:

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from fastflow.core.field import count
 from fastflow.core.tables import Inputs
-from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.models.attention import (
     CACHED,
     DIMS,
     PHASE,
     SIZES,
+    attention_reads,
     decodes,
-    keys_of,
-    reads_of,
-    served,
+    kv_len_of,
+    with_setup_kernels,
 )
 from fastflow.physics.workload.network import Network
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
-from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
+from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
 
 
 def network(points: Inputs) -> Network:
@@ -35,20 +35,20 @@ def network(points: Inputs) -> Network:
     expands = not decodes(points)
     all_heads = 2 * heads * (head_dim + rotary) + heads * value_dim
     sizes = AttentionSizes(
-        sequences, q_len, keys_of(points), heads,
+        sequences, q_len, kv_len_of(points), heads,
         kv_heads=heads if expands else 1, head_dim=head_dim + rotary if expands else kept,
         value_dim=value_dim if expands else latent, window=0,
     )  # fmt: skip
     core = attention(
-        "attention", reads_of(points), sizes, True, decodes=not expands, latent=not expands,
+        "attention", attention_reads(points), sizes, True, decodes=not expands, latent=not expands,
         expanded=expands, dims=DIMS,
     )  # fmt: skip
     # the rotated part of each head's query in and out, and of its key out; the latent vector in
     in_prefill = kv_cache(
         CACHED, rows, all_heads, read=3 * heads * rotary + kept, kept=kept, rounded=all_heads
     )
-    in_decode = before_decoding(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
-    return served(points, core, in_prefill, in_decode)
+    in_decode = kv_cache_in_decode(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
+    return with_setup_kernels(points, core, in_prefill, in_decode)
 
 
 FAMILY = Family(
@@ -63,7 +63,7 @@ FAMILY = Family(
         count("model.value_dim", "columns of a head's value, once expanded"),
     ),
     network=network,
-    kernels=alone,
-    rows=independent("model.batch"),
+    kernels=single_operation,
+    rows=independent_rows("model.batch"),
     multiplied=("model.batch", "model.kv_len"),
 )

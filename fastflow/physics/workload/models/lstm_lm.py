@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from fastflow.core.field import Column, count
 from fastflow.core.tables import Inputs, single
-from fastflow.physics.workload.family import Family, independent
+from fastflow.physics.workload.family import Family, independent_rows
 from fastflow.physics.workload.graph import EMBEDDING, HIDDEN, SOFTMAX, Dims
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import elementwise, gemm, rowwise
@@ -89,7 +89,7 @@ FAMILY = Family(
         count("model.sequence", "time steps per sequence"),
     ),
     network=network,
-    rows=independent("model.batch"),
+    rows=independent_rows("model.batch"),
     layers=lambda inputs: inputs["model.layers"] + OTHER_LAYERS,
     multiplied=("model.batch", "model.sequence"),
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastflow.core.field import count, text
 from fastflow.core.tables import Inputs
-from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops.pointwise import OPERATORS
@@ -31,7 +31,7 @@ def network(points: Inputs) -> Network:
         moves=1.0 * moved, flop=operator.flop,
         backward_moves=np.where(has_count, 2.0 * tensors - 1.0, operator.backward),
     )  # fmt: skip
-    return connect([Layer("operator", HIDDEN, (node,))], asks_input_gradient=operator.backward > 0)
+    return connect([Layer("operator", HIDDEN, (node,))], needs_input_gradient=operator.backward > 0)
 
 
 FAMILY = Family(
@@ -43,7 +43,7 @@ FAMILY = Family(
         count("model.tensors", "tensors that an operator reads and writes; 0: the least possible", low=0),
     ),
     network=network,
-    kernels=alone,
-    rows=independent("model.rows"),
+    kernels=single_operation,
+    rows=independent_rows("model.rows"),
     multiplied=("model.tensors", "model.cols"),
 )

@@ -19,7 +19,7 @@ from fastflow.core.dedupe import map_values
 from fastflow.core.field import count, text
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.autodiff import backward, forward
-from fastflow.physics.workload.family import Family, independent
+from fastflow.physics.workload.family import Family, independent_rows
 from fastflow.physics.workload.graph import FORWARD, HIDDEN, INPUT_GRADIENT, WEIGHT_GRADIENT, Kernel
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import elementwise, gemm
@@ -72,7 +72,7 @@ def network(points: Inputs) -> Network:
         reads=("recurrent product", INPUT), moves=costs_of["moves"], flop=costs_of["flop"],
         backward_moves=costs_of["backward_moves"], backward_flop=costs_of["backward_flop"], keeps=kept * h,
     )  # fmt: skip
-    return connect([Layer("rnn", HIDDEN, (recurrent, pointwise))], asks_input_gradient=True)
+    return connect([Layer("rnn", HIDDEN, (recurrent, pointwise))], needs_input_gradient=True)
 
 
 def part_of(kernel: Kernel) -> str:
@@ -112,6 +112,6 @@ FAMILY = Family(
     ),
     network=network,
     kernels=kernels,
-    rows=independent("model.batch"),
+    rows=independent_rows("model.batch"),
     multiplied=("model.batch", "model.sequence"),
 )

@@ -82,7 +82,7 @@ def attention(
         name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sizes.sequences * sizes.heads,
         rows=sizes.q_len, inner=head_dim, cols=value_dim, width=sizes.heads * value_dim,
         flop=flop if flop.ndim else float(flop),
-        own={**dict(zip(_SIZES, sizes[1:], strict=True)), **flags}, **more,
+        attributes={**dict(zip(_SIZES, sizes[1:], strict=True)), **flags}, **more,
     )  # fmt: skip
 
 
@@ -106,27 +106,31 @@ def _sum_of_least(first: Floats, count: Size, most: Ints) -> Floats:
 def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
     return kernel._replace(
-        rows=node.batch * node.rows, batch=1, products=node.batch, flop_per_element=node.flop, own=node.own
+        rows=node.batch * node.rows,
+        batch=1,
+        products=node.batch,
+        flop_per_element=node.flop,
+        attributes=node.attributes,
     )
 
 
 def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     """Return the row sums, the gradients of keys and values, and that of queries as it is rounded."""
     node = network.nodes[i].node
-    if not any(map(network.wants, network.nodes[i].reads)):
+    if not any(map(network.needs_gradient, network.nodes[i].reads)):
         return []
     queries, *others = network.operands(i)
     main = _forward(network, i, kernel, numbers)
-    wanted = [_shared_elements(node, form.operand) for read, form in others if network.wants(read)]
-    base_pass = main._replace(kind=ON_ACTIVATIONS, products=1, own={})
+    wanted = [_shared_elements(node, form.operand) for read, form in others if network.needs_gradient(read)]
+    base_pass = main._replace(kind=ON_ACTIVATIONS, products=1, attributes={})
     return [
         base_pass._replace(
             label=f"{node.name} row sums", flop_per_element=2.0,
             bytes_per_element=2.0 * numbers.activation + _FP32 * (node.inner + 1.0) / node.cols,  # clears dQ
         ),
         main._replace(
-            own={**node.own, "backward": 1.0}, flop_per_element=2.0 * node.flop, sums=network.sums(others),
-            summed_cols=cols_of(sum(wanted, 0.0), main),
+            attributes={**node.attributes, "backward": 1.0}, flop_per_element=2.0 * node.flop,
+            sums=network.sums(others), summed_cols=cols_of(sum(wanted, 0.0), main),
         ),
         base_pass._replace(
             label=f"{node.name} query gradient", cols=node.inner, flop_per_element=1.0,
@@ -138,7 +142,7 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
 
 def _shared_elements(node: Node, operand: int) -> Amount:
     """Return the elements of all sequences' keys (operand 1) or values (2)."""
-    attributes: Mapping[str, Any] = node.own
+    attributes: Mapping[str, Any] = node.attributes
     of_a_token = attributes["kv_heads"] * attributes["head_dim" if operand == 1 else "value_dim"]
     elements: Amount = 1.0 * node.batch / attributes["heads"] * attributes["kv_len"] * of_a_token
     return elements
@@ -146,9 +150,9 @@ def _shared_elements(node: Node, operand: int) -> Amount:
 
 def _local_attention(share: Share) -> Attentions:
     """Return one device's shares of kernels of attention, or of passes that go with them."""
-    attributes: Mapping[str, Any] = share.own
+    attributes: Mapping[str, Any] = share.attributes
     size = {name: attributes[name].astype(np.int64) for name in _SIZES}
-    heads, kv_heads = (-(-size[name] // share.col_ways) for name in ("heads", "kv_heads"))
+    heads, kv_heads = (-(-size[name] // share.col_shards) for name in ("heads", "kv_heads"))
     is_pass, causal = share.m == 0, attributes["causal"] > 0.0
     q_len = np.where(is_pass, size["q_len"], share.m)
     rows = share.elements / np.maximum(share.n, 1)
@@ -174,10 +178,10 @@ def _local_attention(share: Share) -> Attentions:
 
 def decodes_of(share: Share) -> Decodes:
     """Return the same of kernels of few queries; a cache of the chip's own attention where that is latent."""
-    work, latent = _local_attention(share), share.own["latent"] > 0.0
+    work, latent = _local_attention(share), share.attributes["latent"] > 0.0
     common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
     cache = np.where(latent, np.maximum(share.cache, share.attention), share.cache)
-    return Decodes(**common, shared=latent | (share.own["shared"] > 0.0))._replace(cache=cache)
+    return Decodes(**common, shared=latent | (share.attributes["shared"] > 0.0))._replace(cache=cache)
 
 
 def _flop(work: Attentions | Decodes, causal: Bools, backward: Bools) -> Floats:
@@ -190,7 +194,7 @@ def _flop(work: Attentions | Decodes, causal: Bools, backward: Bools) -> Floats:
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time forward kernels of many queries, and backward ones."""
-    work, backward = _local_attention(share), share.own.get("backward", np.zeros(share.m.size)) > 0.0
+    work, backward = _local_attention(share), share.attributes.get("backward", np.zeros(share.m.size)) > 0.0
     flop = _flop(work, work.causal, backward)
     if not backward.any():
         return compute_unique_rows(partial(time_attention, device), work), flop
@@ -208,12 +212,12 @@ def _time_decoding(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time kernels of few queries."""
     work = decodes_of(share)
     return compute_unique_rows(partial(time_decoding, device), work), _flop(
-        work, share.own["causal"] > 0.0, np.zeros_like(work.shared)
+        work, share.attributes["causal"] > 0.0, np.zeros_like(work.shared)
     )
 
 
-def _of_file(
-    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
     """Return the attention of a file, whose queries are the model's rows."""
 
@@ -231,7 +235,7 @@ def _of_file(
         raise wrong(f"{where}.kv_heads", f"a divisor of its {heads} heads", kv_heads)
     if kv_len < q_len:
         raise wrong(f"{where}.kv_len", f"at least its {q_len} rows, whose own keys are the last", kv_len)
-    causal = given.get("causal", True)
+    causal = fields.get("causal", True)
     if not isinstance(causal, bool):
         raise wrong(f"{where}.causal", "true or false", causal)
     head_dim, value_dim = sides["head_dim"].size, size("value_dim", "head_dim")
@@ -249,7 +253,7 @@ def _of_file(
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
     """Check that it reads queries, keys and values, each from a kernel of its own or all from one."""
-    attributes: Mapping[str, Any] = node.own
+    attributes: Mapping[str, Any] = node.attributes
     heads, kv_heads, size, value = (
         attributes[name] for name in ("heads", "kv_heads", "head_dim", "value_dim")
     )
@@ -272,13 +276,13 @@ TYPE = KernelType(
     sides={ROWS: GROUPS, COLS: COLS},
     reads=({ROWS: ROWS, COLS: COLS, GROUPS: ROWS}, _KEYS_AND_VALUES, _KEYS_AND_VALUES),
     makes=BATCH.makes,
-    needs=("batch", "rows", "heads", "head_dim"),
-    takes=("kv_heads", "kv_len", "value_dim", "window", "causal", "reads"),
+    required=("batch", "rows", "heads", "head_dim"),
+    optional=("kv_heads", "kv_len", "value_dim", "window", "causal", "reads"),
     sizes=("kv_heads", "kv_len", "value_dim", "window"),
     forward=_forward,
     backward=_backward,
     check=_check,
-    of_file=_of_file,
+    from_file=_from_file,
     shared=_shared_elements,
     time=_time,
     dtype=attention_type,

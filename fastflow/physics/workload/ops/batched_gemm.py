@@ -27,7 +27,7 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
 
 def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     node = network.nodes[i].node
-    if not any(map(network.wants, network.nodes[i].reads)):
+    if not any(map(network.needs_gradient, network.nodes[i].reads)):
         return []
     gradients = []
     for (read, form), name in zip(network.operands(i), ("left", "right"), strict=True):
@@ -46,8 +46,8 @@ def _shared_elements(node: Node, operand: int) -> Amount:
     return elements  # type: ignore[no-any-return]
 
 
-def _of_file(
-    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
     """Deal its products out: groups of the model's rows, and of columns."""
     batch, rows = int(node.batch), int(node.rows)
@@ -86,11 +86,11 @@ TYPE = KernelType(
         {ROWS: REPLICATE, COLS: COLS, GROUPS: ROWS},
     ),
     makes={ROWS: ROWS, COLS: COLS, GROUPS: ROWS},
-    needs=("batch", "rows", "inner", "cols"),
-    takes=("reads",),
+    required=("batch", "rows", "inner", "cols"),
+    optional=("reads",),
     forward=_forward,
     backward=_backward,
     check=_check,
-    of_file=_of_file,
+    from_file=_from_file,
     shared=_shared_elements,
 )

@@ -13,8 +13,8 @@ from fastflow.physics.workload.sharding_rules import COLS, OUTPUT, ROWS
 
 def _tensors(network: Network, i: int, passes: int) -> Amount:
     """Return the elements of the output, and so many times those read, per element of the output."""
-    placed = network.nodes[i]
-    read = sum((network.read_cols(i, source) / placed.node.output for source in placed.reads), 0.0)
+    instance = network.nodes[i]
+    read = sum((network.read_cols(i, source) / instance.node.output for source in instance.reads), 0.0)
     return 1.0 + passes * read
 
 
@@ -26,7 +26,7 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
 
 def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     node = network.nodes[i].node
-    wanted = [read for read in network.nodes[i].reads if network.wants(read)]
+    wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
     if not wanted:
         return []
     moves = _tensors(network, i, 2) if node.backward_moves is None else node.backward_moves
@@ -58,8 +58,8 @@ TYPE = KernelType(
     sides={ROWS: ROWS, COLS: COLS},
     reads=(OUTPUT,),
     makes=OUTPUT,
-    needs=("cols",),
-    takes=("rows", "steps", "groups", "reads", *AMOUNTS),
+    required=("cols",),
+    optional=("rows", "steps", "groups", "reads", *AMOUNTS),
     forward=_forward,
     backward=_backward,
     check=_check,

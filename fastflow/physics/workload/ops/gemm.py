@@ -20,10 +20,10 @@ from fastflow.physics.workload.graph import (
     ON_WEIGHTS,
     PRODUCT,
     WEIGHT_GRADIENT,
-    Again,
     Dims,
     Form,
     Kernel,
+    RegatheredOperand,
     Sum,
 )
 from fastflow.physics.workload.network import OUTSIDE, KernelType, Network, Node, Size
@@ -75,12 +75,14 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
     kernels = [_quantize_pass(kernel, numbers)] if node.quantises_gradient else []
     if np.any(node.vectors):
         kernels.append(_bias_gradient(node, kernel, numbers))
-    wanted = [read for read in network.nodes[i].reads if network.wants(read)]
+    wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
     if wanted:
         kernels.append(_input_gradient(network, i, kernel, wanted))
     weights = _weight_gradient(node, kernel)
     return (
-        [*kernels, weights, _gradient_add_pass(weights, numbers)] if node.adds_apart else [*kernels, weights]
+        [*kernels, weights, _gradient_add_pass(weights, numbers)]
+        if node.adds_gradient_separately
+        else [*kernels, weights]
     )
 
 
@@ -102,23 +104,25 @@ def _weight_gradient(node: Node, kernel: Kernel) -> Kernel:
 
 def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[int]) -> Kernel:
     """Return the product that makes the gradient of what it reads; wanted: the reads that need one."""
-    placed = network.nodes[i]
-    node = placed.node
-    recurs = any(read >= i for read in placed.reads)  # the step before needs what this one exchanges
+    instance = network.nodes[i]
+    node = instance.node
+    recurs = any(read >= i for read in instance.reads)  # the step before needs what this one exchanges
     sums = _input_sums(network, i, wanted)
     product = kernel._replace(
         label=f"{node.name} input gradient", kind=INPUT_GRADIENT, products=node.groups,
-        inner=node.inner if len(wanted) == len(placed.reads) else _cols_of(network, wanted),
+        inner=node.inner if len(wanted) == len(instance.reads) else _cols_of(network, wanted),
         wait=1 if recurs else 2,
         peer_kind=network.neighbour(i, (read for read in wanted if read != OUTSIDE)),
         sums=tuple(total for _, total in sums),
         summed_cols=sum((_read_cols(network, i, read) for read, _ in sums), 0),
     )  # fmt: skip
-    if not node.gathers_again:
+    if not node.regathers_input:
         return product
     # hidden as the sum of the input's gradient is
-    regathered = tuple(Again(network.form(read), node.form, lies=True) for read in placed.reads)
-    return product._replace(again=regathered, shared_cols=node.inner)
+    regathered = tuple(
+        RegatheredOperand(network.form(read), node.form, even_unshared=True) for read in instance.reads
+    )
+    return product._replace(regathered=regathered, shared_cols=node.inner)
 
 
 def _input_sums(network: Network, i: int, wanted: Sequence[int]) -> list[tuple[int, Sum]]:
@@ -135,8 +139,8 @@ def _read_cols(network: Network, i: int, read: int) -> Size:
     """Return the columns that a product reads of another kernel, or of the network's input: all others."""
     if read != OUTSIDE:
         return network.nodes[read].node.output
-    placed = network.nodes[i]
-    return placed.node.inner - _cols_of(network, [other for other in placed.reads if other != OUTSIDE])
+    instance = network.nodes[i]
+    return instance.node.inner - _cols_of(network, [other for other in instance.reads if other != OUTSIDE])
 
 
 def _cols_of(network: Network, reads: Sequence[int]) -> Size:
@@ -152,10 +156,10 @@ def _contributors(network: Network, i: int, read: int) -> list[int]:
     if read >= i:
         return [i]
     layer, readers = network.nodes[i].layer, network.readers[read]
-    first = bisect_left(network.nodes, layer, key=lambda placed: placed.layer)
-    inside = range(bisect_left(readers, max(first, read + 1)), len(readers))
+    first = bisect_left(network.nodes, layer, key=lambda instance: instance.layer)
+    in_layer = range(bisect_left(readers, max(first, read + 1)), len(readers))
     below = itertools.takewhile(
-        lambda reader: network.nodes[reader].layer == layer, (readers[reader] for reader in inside)
+        lambda reader: network.nodes[reader].layer == layer, (readers[reader] for reader in in_layer)
     )
     return [reader for reader in below if network.nodes[reader].node.type.kind == PRODUCT]
 
@@ -179,10 +183,10 @@ TYPE = KernelType(
     sides={ROWS: ROWS, INNER: INNER, COLS: COLS},
     reads=({ROWS: ROWS, INNER: INNER, COLS: REPLICATE, GROUPS: GROUPS},),
     makes={ROWS: ROWS, INNER: PARTIAL, COLS: COLS, GROUPS: GROUPS},
-    needs=("inner", "cols"),
-    takes=("rows", "steps", "groups", "reads"),
+    required=("inner", "cols"),
+    optional=("rows", "steps", "groups", "reads"),
     forward=_forward,
     backward=_backward,
-    inside=_prologue,
+    prologue=_prologue,
     check=_check,
 )

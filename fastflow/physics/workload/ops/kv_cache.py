@@ -36,27 +36,27 @@ def kv_cache(
     are operands too once a second launch has rounded them, where these have fewer bytes.
     """
     columns = {"read": read, "kept": kept, "made": made, "rounded": rounded}
-    return Node(name=name, type=TYPE, rows=rows, cols=cols, keeps=0, own=columns)
+    return Node(name=name, type=TYPE, rows=rows, cols=cols, keeps=0, attributes=columns)
 
 
-def before_decoding(name: str, rows: Size, core: Node, *, read: Size, made: Size, kept: Size) -> Node:
+def kv_cache_in_decode(name: str, rows: Size, core: Node, *, read: Size, made: Size, kept: Size) -> Node:
     """Return the same pass before attention of few queries, where its kernel does not do that itself.
 
     made: of activations again; of latent attention over a narrow cache all of a query is rounded to it.
     """
     attributes: dict[str, Any] = {
-        **core.own,
+        **core.attributes,
         "read": read,
         "made": made,
         "kept": kept,
-        "rounded": core.inner * core.own["heads"],
+        "rounded": core.inner * core.attributes["heads"],
     }
-    return Node(name=name, type=DECODING, rows=rows, cols=core.output, keeps=0, own=attributes)
+    return Node(name=name, type=DECODING, rows=rows, cols=core.output, keeps=0, attributes=attributes)
 
 
 def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
-    columns: Mapping[str, Any] = node.own
+    columns: Mapping[str, Any] = node.attributes
     narrow = 1.0 * (np.asarray(numbers.attention) < numbers.activation)
     moved = (
         columns["read"] * numbers.activation
@@ -72,14 +72,14 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
 
 
 def _copy_attributes(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
-    return kernel._replace(own=network.nodes[i].node.own)
+    return kernel._replace(attributes=network.nodes[i].node.attributes)
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time the pass where attention's kernel does not do it."""
-    work, columns = decodes_of(share), share.own
+    work, columns = decodes_of(share), share.attributes
     narrow = (columns["latent"] > 0.0) & (work.cache < share.activation)
-    tokens, shards = work.sequences * work.q_len, share.col_ways
+    tokens, shards = work.sequences * work.q_len, share.col_shards
     queries = (columns["read"] + columns["made"]) * share.activation
     rounded = columns["rounded"] * (share.activation + work.cache)
     moved = np.where(narrow, rounded, queries) / shards + columns["kept"] * (share.activation + work.cache)
@@ -91,20 +91,20 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     return launched, launches * tokens * columns["read"] * OPERATORS["rotary"].flop
 
 
-def _of_file(
-    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
     """Return the pass of a file over queries, keys and values; `kept` are the columns of the latter two."""
     cols, kept = int(node.cols), sides["kept"].size
     if kept > cols:
         raise wrong(f"{where}.kept", f"at most its {cols} columns", kept)
     columns = {"read": cols, "made": cols - kept, "kept": kept, "rounded": 0}
-    return node._replace(own=columns, backward_moves=2.0)
+    return node._replace(attributes=columns, backward_moves=2.0)
 
 
 TYPE: KernelType = replace(
-    PASS, name="kv_cache", title="rotary embedding and cache", needs=("cols", "kept"),
-    takes=("rows", "reads"), forward=_forward, of_file=_of_file,
+    PASS, name="kv_cache", title="rotary embedding and cache", required=("cols", "kept"),
+    optional=("rows", "reads"), forward=_forward, from_file=_from_file,
 )  # fmt: skip
 DECODING = replace(TYPE, forward=_copy_attributes, time=_time, dtype=wide_type)
 """Before attention of few queries."""

@@ -99,7 +99,7 @@ def steps_of(name: str, sizes: Sizes) -> tuple[Step, ...]:
 
 
 def _sizes(node: Node) -> Sizes:
-    return Sizes(**{name: int(value) for name, value in node.own.items()})
+    return Sizes(**{name: int(value) for name, value in node.attributes.items()})
 
 
 def _kernel(node: Node, step: Step, kernel: Kernel, numbers: Precision) -> Kernel:
@@ -129,17 +129,17 @@ def _forward(name: str, network: Network, i: int, kernel: Kernel, numbers: Preci
 
 
 def _backward(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
-    placed = network.nodes[i]
-    if not any(map(network.wants, placed.reads)):
+    instance = network.nodes[i]
+    if not any(map(network.needs_gradient, instance.reads)):
         return []
-    steps = steps_of(name, _sizes(placed.node))
+    steps = steps_of(name, _sizes(instance.node))
     recomputed = [step for step in steps[:-1] if isinstance(step, Product)]
     gradients = [gradient for step in reversed(steps) for gradient in _gradients(step)]
-    kernels = [_kernel(placed.node, step, kernel, numbers) for step in (*recomputed, *gradients)]
-    width = sum(network.read_cols(i, read) for read in placed.reads)
+    kernels = [_kernel(instance.node, step, kernel, numbers) for step in (*recomputed, *gradients)]
+    width = sum(network.read_cols(i, read) for read in instance.reads)
     last = kernels[-1]._replace(
         sums=network.sums(network.operands(i)),
-        summed_cols=width * int(placed.node.batch) * int(placed.node.rows) // int(kernels[-1].rows),
+        summed_cols=width * int(instance.node.batch) * int(instance.node.rows) // int(kernels[-1].rows),
     )
     return [*kernels[:-1], last]
 
@@ -153,8 +153,8 @@ def _gradients(step: Step) -> Iterator[Step]:
     yield Product(f"{step.name} right gradient", step.products, step.k, step.m, step.n)
 
 
-def _of_file(
-    name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
     """Return a kernel of a file, whose tokens are the model's rows."""
     sequences, heads = sides["batch"].size, sides["heads"].size
@@ -170,7 +170,7 @@ def _of_file(
         raise wrong(f"{where}.heads", f"so small that it has at most {MOST:.0e} elements", heads)
     return node._replace(
         batch=sequences, rows=tokens, cols=sizes.head_dim, width=heads * sizes.head_dim, groups=1,
-        own=sizes._asdict(), dims=Dims((), (), sides["heads"].names, sides["batch"].names),
+        attributes=sizes._asdict(), dims=Dims((), (), sides["heads"].names, sides["batch"].names),
     )  # fmt: skip
 
 
@@ -196,14 +196,14 @@ def _type(name: str) -> KernelType:
         sides={ROWS: GROUPS, COLS: COLS},
         reads=({COLS: COLS, GROUPS: ROWS},),
         makes={COLS: COLS, GROUPS: ROWS},
-        needs=("batch", "heads", "state", "head_dim"),
-        takes=("groups", "chunk", "reads"),
+        required=("batch", "heads", "state", "head_dim"),
+        optional=("groups", "chunk", "reads"),
         sizes=("chunk",),
         forward=partial(_forward, name),
         backward=partial(_backward, name),
-        inside=partial(_prologue, name),
+        prologue=partial(_prologue, name),
         check=_check,
-        of_file=partial(_of_file, name),
+        from_file=partial(_from_file, name),
         shared=None,
     )
 

@@ -54,13 +54,13 @@ OPERATORS = {
 }
 
 
-def _of_file(
+def _from_file(
     operator: Operator,
     where: str,
     node: Node,
     sides: Mapping[str, Side],
     model: Side,
-    given: Mapping[str, Any],
+    fields: Mapping[str, Any],
 ) -> Node:
     """Return an operator of a file, with all that the file does not say otherwise."""
     defaults: dict[str, Any] = {
@@ -68,11 +68,11 @@ def _of_file(
         "backward_moves": float(operator.backward),
         "width": None if operator.writes else 1,
     }  # fmt: skip
-    return node._replace(**{key: value for key, value in defaults.items() if key not in given})
+    return node._replace(**{key: value for key, value in defaults.items() if key not in fields})
 
 
 TYPES = {
-    name: replace(operator.base, name=name, title=name, of_file=partial(_of_file, operator))
+    name: replace(operator.base, name=name, title=name, from_file=partial(_from_file, operator))
     for name, operator in OPERATORS.items()
     if name != operator.base.name
 }

@@ -20,16 +20,16 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
     return kernel._replace(bytes_per_element=numbers.activation + node.moves, flop_per_element=node.flop)
 
 
-def _of_file(
-    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
     """Return a pass that finds the scales of rows or blocks as it quantises."""
     narrow_types = tuple(name for name, size in QUANTIZED_BYTES.items() if size > 0.0)
-    dtype = choice_of(f"{where}.to", given["to"], narrow_types)
+    dtype = choice_of(f"{where}.to", fields["to"], narrow_types)
     return node._replace(moves=QUANTIZED_BYTES[dtype], flop=MAXIMUM_FLOP + QUANTISE_FLOP, backward_moves=0.0)
 
 
 TYPE: KernelType = replace(
-    PASS, name="quantise", title="quantise", needs=("cols", "to"), texts=("to",),
-    takes=("rows", "groups", "reads"), forward=_forward, of_file=_of_file,
+    PASS, name="quantise", title="quantise", required=("cols", "to"), required_strings=("to",),
+    optional=("rows", "groups", "reads"), forward=_forward, from_file=_from_file,
 )  # fmt: skip

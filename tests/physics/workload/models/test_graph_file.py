@@ -85,8 +85,8 @@ def test_the_language_model_as_a_file(compose, file, training, dtype, optimizer)
     assert got._fields == known._fields
     for cut in ("RC", "CR"):  # the file gives its dimensions no names
         assert exchanges(got, cut) == exchanges(known, cut)
-    assert got.own == known.own == {}
-    for field in set(known._fields) - {"structures", "own"}:
+    assert got.attributes == known.attributes == {}
+    for field in set(known._fields) - {"structures", "attributes"}:
         one = getattr(known, field)
         assert getattr(got, field).tolist() == one.tolist(), field
         assert getattr(got, field).dtype.kind == one.dtype.kind, field
@@ -467,5 +467,5 @@ def test_work_grows_with_the_file_alone(file):
     for text, count in ((shared, 20_001), (steps, 1_001)):
         found = read_network(file(text))
         assert len(found.nodes) == count
-        assert all(found.trained)
+        assert all(found.requires_grad)
         assert graph_of(file(text)).point.size > 2 * count

@@ -106,7 +106,7 @@ def test_the_backward_pass_does_five_products_and_counts_four(file):
         phase: sum(
             float(one.flop_per_element) * int(one.rows) * int(one.cols)
             for one in found
-            if one.phase == phase and one.own
+            if one.phase == phase and one.attributes
         )
         for phase in (FORWARD, BACKWARD)
     }

@@ -65,8 +65,8 @@ FOLD_TYPE = KernelType(
     sides={ROWS: ROWS, INNER: INNER},
     reads=({ROWS: ROWS, INNER: INNER},),
     makes={ROWS: ROWS, INNER: PARTIAL},
-    needs=("inner", "cols"),
-    takes=("reads",),
+    required=("inner", "cols"),
+    optional=("reads",),
     forward=forward_of_fold,
     backward=backward_of_fold,
     check=check_fold,
@@ -163,7 +163,7 @@ def test_nothing_else_knows_a_type(file, monkeypatch, name):
         assert predicted(file(renamed), STRATEGIES).equals(predicted(file(text), STRATEGIES))
         ours, theirs = (read_network(str(file(one))) for one in (renamed, text))
         assert splits(ours) == splits(theirs)
-        assert [one.node.deals for one in ours.nodes] == [one.node.deals for one in theirs.nodes]
+        assert [one.node.is_batched for one in ours.nodes] == [one.node.is_batched for one in theirs.nodes]
 
 
 def splits(network):

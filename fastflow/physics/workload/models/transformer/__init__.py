@@ -7,7 +7,12 @@ import numpy as np
 from fastflow.core.tables import Bools, Inputs, Ints
 from fastflow.physics.workload.family import Family
 from fastflow.physics.workload.models.transformer import layer_pattern
-from fastflow.physics.workload.models.transformer.dimensions import SIZES, STRUCTURE, differ, unfit
+from fastflow.physics.workload.models.transformer.dimensions import (
+    SIZES,
+    STRUCTURE,
+    extra_structure,
+    invalid_sizes,
+)
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
 from fastflow.physics.workload.precision import TRAINED
@@ -34,14 +39,14 @@ FAMILY = Family(
     rows=_rows,
     sizes=SIZES,
     structure=STRUCTURE,
-    differ=differ,
+    extra_structure=extra_structure,
     layers=_layers,
     order=lambda inputs: layer_pattern.order(
         inputs[layer_pattern.KEY], inputs["model.layers"], inputs["model.mtp"]
     ),
     tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
     parameters=parameters,
-    unfit=unfit,
+    invalid_sizes=invalid_sizes,
     quantizes=True,
     trained=TRAINED,
     divided={"tp": "model.heads", "ep": "model.experts"},

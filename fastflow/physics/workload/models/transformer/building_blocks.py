@@ -49,8 +49,8 @@ def norm(
     operator = pointwise.OPERATORS[title]
     return Node(
         name=name, type=pointwise.TYPES[title], rows=size.tokens, cols=cols, reads=(read,),
-        flop=operator.flop, moves=2.0, backward_moves=float(operator.backward), keeps=cols if keeps else 0, keeps_whole=0,
-        dims=Dims(TOKENS, (), names), vectors=cols if kind == RMS else 2 * cols,
+        flop=operator.flop, moves=2.0, backward_moves=float(operator.backward), keeps=cols if keeps else 0,
+        keeps_whole=0, dims=Dims(TOKENS, (), names), vectors=cols if kind == RMS else 2 * cols,
     )  # fmt: skip
 
 

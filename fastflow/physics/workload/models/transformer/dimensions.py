@@ -62,7 +62,8 @@ SIZES = (
     count("model.shared_ffn", "columns of all experts that every token goes to; 0: as experts have", low=0),
     Column(
         "model.power_law", "float", "",
-        "exponent of the power law by which tokens fall on experts; 0: evenly", 0.0, grouped_gemm.MOST_SKEWED,
+        "exponent of the power law by which tokens fall on experts; 0: evenly", 0.0,
+        grouped_gemm.MAX_POWER_LAW,
     ),
     count("model.vocabulary", "words of the vocabulary"),
     Column("model.train_tokens", "float", "", "tokens to train on (train_s, train_energy_J)", 0.0, 1e18),
@@ -178,32 +179,32 @@ def sizes_of(points: Inputs) -> Sizes:
     return Sizes(**stated | derived)
 
 
-def differ(inputs: Inputs) -> tuple[Bools, ...]:
+def extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
     """Return columns in which models with other kernels differ, beside those of the structure."""
     return tuple(inputs[f"model.{name}"] > 0 for name in ("latent", "query_latent", "shared_ffn"))
 
 
-Unfit = tuple[Bools, str, str, str]
+InvalidSizes = tuple[Bools, str, str, str]
 
 
-def unfit(inputs: Inputs) -> Iterator[Unfit]:
-    """Yield which points have sizes that do not go together, as `Family.unfit` has it."""
-    yield from _unfit_heads(inputs)
+def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield which points have sizes that do not go together, as `Family.invalid_sizes` has it."""
+    yield from _invalid_heads(inputs)
     most = inputs["model.positions"]
     wrong = (most > 0) & (inputs["model.sequence"] > most)
     yield wrong, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
-    yield from _unfit_patterns(inputs)
+    yield from _invalid_patterns(inputs)
     yield from _too_large(inputs)
 
 
-def unfit_pass(inputs: Inputs) -> Iterator[Unfit]:
+def invalid_pass_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield the same of passes, whose tokens are of many sequences: positions limit requests, not passes."""
-    yield from _unfit_heads(inputs)
-    yield from _unfit_patterns(inputs)
+    yield from _invalid_heads(inputs)
+    yield from _invalid_patterns(inputs)
     yield from _too_large(inputs)
 
 
-def _unfit_heads(inputs: Inputs) -> Iterator[Unfit]:
+def _invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield which points have heads that do not go together."""
     size = {name: inputs[f"model.{name}"] for name in ("heads", "kv_heads", "hidden", "head_dim")}
     derived = size["head_dim"] == 0
@@ -213,7 +214,7 @@ def _unfit_heads(inputs: Inputs) -> Iterator[Unfit]:
     yield wrong, "model.kv_heads", "model.heads", "a divisor of model.heads, {}"
 
 
-def _unfit_patterns(inputs: Inputs) -> Iterator[Unfit]:
+def _invalid_patterns(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield what does not go with the kinds of layers that there are."""
     names, inverse = factorize(inputs[KEY])
     kinds = [" ".join(kinds_of(name)).split() for name in names]
@@ -231,10 +232,10 @@ def _unfit_patterns(inputs: Inputs) -> Iterator[Unfit]:
         yield ~has & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have {feature}"
     wrong = has_experts & (inputs["model.topk"] > inputs["model.experts"])
     yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
-    yield from _unfit_groups(inputs, has_experts)
+    yield from _invalid_expert_groups(inputs, has_experts)
 
 
-def _unfit_groups(inputs: Inputs, has_experts: Bools) -> Iterator[Unfit]:
+def _invalid_expert_groups(inputs: Inputs, has_experts: Bools) -> Iterator[InvalidSizes]:
     """Yield what does not go with groups of experts; has_experts: which points have experts, (points,)."""
     experts, topk = inputs["model.experts"], inputs["model.topk"]
     groups, kept = inputs["model.expert_groups"], inputs["model.topk_groups"]
@@ -251,7 +252,7 @@ def _unfit_groups(inputs: Inputs, has_experts: Bools) -> Iterator[Unfit]:
     yield wrong, "model.topk_groups", "model.topk", allowed
 
 
-def _too_large(inputs: Inputs) -> Iterator[Unfit]:
+def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield which points have too many tokens, or tensors that 64-bit integers do not count."""
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
         "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",

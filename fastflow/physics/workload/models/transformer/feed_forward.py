@@ -55,8 +55,9 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         name: str, rows: Size, cols: Size, read: str, names: tuple[str, ...], moves: Any = None
     ) -> Node:
         return Node(
-            name=name, type=moe_passes.TYPES[name], rows=rows, cols=cols, reads=(read,), own=attributes,
-            dims=Dims(TOKENS, () if moves is None else _EXPERTS, names), moves=moves, backward_moves=moves,
+            name=name, type=moe_passes.TYPES[name], rows=rows, cols=cols, reads=(read,),
+            attributes=attributes, dims=Dims(TOKENS, () if moves is None else _EXPERTS, names), moves=moves,
+            backward_moves=moves,
         )  # fmt: skip
 
     def product(name: str, inner: Size, cols: Size, read: str, is_up: bool) -> Node:
@@ -64,14 +65,14 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         vectors = size.experts * cols if biased else 0
         return Node(
             name=name, type=grouped_gemm.TYPE, rows=rows, cols=cols, inner=inner, groups=size.experts,
-            reads=(read,), own={**attributes, "gated": float(gated and is_up)}, vectors=vectors,
+            reads=(read,), attributes={**attributes, "gated": float(gated and is_up)}, vectors=vectors,
             dims=Dims(TOKENS, *names, _EXPERTS), keeps=None if is_up else 0,
         )  # fmt: skip
 
     if gated:
         gate = Node(
             name=middle, type=moe_passes.TYPES["expert_gate"], rows=rows, cols=ffn, reads=(up,),
-            own=attributes, dims=Dims(TOKENS, (), FEED_FORWARD, _EXPERTS),
+            attributes=attributes, dims=Dims(TOKENS, (), FEED_FORWARD, _EXPERTS),
         )  # fmt: skip
     else:
         of_groups = Dims(TOKENS, (), FEED_FORWARD, _EXPERTS)

@@ -98,7 +98,7 @@ def network(points: Inputs) -> Network:
 
 def _add_gradient_separately(node: Node) -> Node:
     """Let a pass of its own add a product's weight gradient to the sum of all micro-batches."""
-    return node._replace(adds_apart=True) if node.type.kind == PRODUCT else node
+    return node._replace(adds_gradient_separately=True) if node.type.kind == PRODUCT else node
 
 
 def _regather_inputs(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -108,7 +108,7 @@ def _regather_inputs(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """
     parts = {INPUT, *(node.name for node in nodes if node.type in KEPT_SHARDED)}
     return tuple(
-        node._replace(gathers_again=True) if node.type.kind == PRODUCT and node.reads[0] in parts else node
+        node._replace(regathers_input=True) if node.type.kind == PRODUCT and node.reads[0] in parts else node
         for node in nodes
     )
 

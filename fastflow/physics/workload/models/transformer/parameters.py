@@ -31,4 +31,4 @@ def parameters(points: Inputs) -> tuple[Floats, Floats]:
 
 def _active_share(node: Node) -> Floats | float:
     """Return the share of a node's weights that a token meets."""
-    return node.own["topk"] / node.own["experts"] if node.type is grouped_gemm.TYPE else 1.0
+    return node.attributes["topk"] / node.attributes["experts"] if node.type is grouped_gemm.TYPE else 1.0

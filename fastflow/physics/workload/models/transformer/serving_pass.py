@@ -23,7 +23,7 @@ from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import ATTENTION, EMBEDDING, HEAD, HIDDEN, PRODUCT, SOFTMAX, Dims
 from fastflow.physics.workload.models import transformer
-from fastflow.physics.workload.models.attention import CACHED, preparing
+from fastflow.physics.workload.models.attention import CACHED, setup_kernels
 from fastflow.physics.workload.models.transformer import layer_pattern
 from fastflow.physics.workload.models.transformer.attention import PROJECTION
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, TOKENS, VOCABULARY, gemm
@@ -33,15 +33,15 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     SIZES,
     STRUCTURE,
     Sizes,
+    invalid_pass_sizes,
     sizes_of,
-    unfit_pass,
 )
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, WINDOW, times
 from fastflow.physics.workload.models.transformer.network import LOGIT_BYTES, TIED_PRODUCT, block, embedding
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, Size, connect
 from fastflow.physics.workload.ops import batched_gemm, grouped_gemm, pointwise, rowwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
-from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
+from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
 TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
@@ -90,7 +90,9 @@ def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Let products of experts have the rows that a library gives them."""
     least = single(points[EXPERT_ROWS.name])
     return tuple(
-        node._replace(own={**node.own, "least": least}) if node.type is grouped_gemm.TYPE else node
+        node._replace(attributes={**node.attributes, "least": least})
+        if node.type is grouped_gemm.TYPE
+        else node
         for node in nodes
     )
 
@@ -177,7 +179,7 @@ def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Nod
     )  # fmt: skip
     core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=_CORE)
     if decodes:
-        in_decode = before_decoding(
+        in_decode = kv_cache_in_decode(
             CACHED, size.tokens, core, read=queries, made=queries, kept=keys_and_values
         )
         return [in_decode._replace(dims=_ALL_HEADS), core]
@@ -189,7 +191,7 @@ def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Nod
         made=queries,
         kept=keys_and_values,
     )
-    return [*preparing(), in_prefill._replace(dims=_ALL_HEADS), core]
+    return [*setup_kernels(), in_prefill._replace(dims=_ALL_HEADS), core]
 
 
 def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Node]:
@@ -202,7 +204,7 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
         )
         core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=_CORE)
         rotated = size.heads * size.rotary
-        in_decode = before_decoding(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
+        in_decode = kv_cache_in_decode(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
         return [
             _absorbed(size, "absorbed queries", INPUT, size.head_dim, size.latent),
             in_decode._replace(dims=_ALL_HEADS, reads=("absorbed queries",)),
@@ -220,7 +222,7 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
     in_prefill = kv_cache(
         CACHED, size.tokens, all_heads, read=3 * size.heads * size.rotary + kept, kept=kept, rounded=all_heads
     )
-    return [*preparing(), up, in_prefill._replace(dims=_ALL_HEADS, reads=("key up",)), core]
+    return [*setup_kernels(), up, in_prefill._replace(dims=_ALL_HEADS, reads=("key up",)), core]
 
 
 def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Node:
@@ -248,7 +250,7 @@ def _order(inputs: Inputs) -> Order:
 FAMILY = transformer.FAMILY._replace(
     name="served_pass",
     network=network,
-    unfit=unfit_pass,
+    invalid_sizes=invalid_pass_sizes,
     order=_order,
     sizes=(*SIZES, BEFORE, EXPERT_ROWS),
     structure=(*STRUCTURE, PART),

@@ -72,7 +72,7 @@ def described(inputs):
         (
             layer.name,
             layer.times,
-            [(node.name, node.cols, node.inner, node.groups, dict(node.own)) for node in layer.nodes],
+            [(node.name, node.cols, node.inner, node.groups, dict(node.attributes)) for node in layer.nodes],
         )
         for layer in network(inputs).layers
     ]

@@ -401,7 +401,9 @@ def test_modules_for_further_tokens_share_embedding_and_head():
 
 def test_layers_of_windows_see_them():
     found = network(points(pattern="window dense, dense", window=4))
-    windows = [placed.node.own["window"] for placed in found.nodes if placed.node.name == "attention"]
+    windows = [
+        instance.node.attributes["window"] for instance in found.nodes if instance.node.name == "attention"
+    ]
     assert windows == [4, 0]
 
 
