@@ -70,29 +70,29 @@ def family_of(inputs: Inputs) -> Family:
     return FAMILIES[inputs["model.name"][0]]
 
 
-def build_graph(inputs: Inputs, numbers: Precision, by_layer: bool = False) -> Graph:
+def build_graph(inputs: Inputs, precision: Precision, by_layer: bool = False) -> Graph:
     """Return the compute graph of every point's model; points of one model share its graph's making.
 
     by_layer: every layer that is described is a kind of its own.
     """
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
     points = inputs["model.training"].size
-    index, inverse = unique_rows([*model.values(), *numbers], points)
+    index, inverse = unique_rows([*model.values(), *precision], points)
     if index.size == 1 and graph_file.KEY not in model:
-        graph = _build_single_model(values_of(model), values_of(numbers._asdict()), by_layer)
+        graph = _build_single_model(values_of(model), values_of(precision._asdict()), by_layer)
         return graph if points == 1 else take_points(graph, inverse)
     if 2 * index.size > points:  # few repeat: to copy them takes longer
-        return _build(model, numbers, by_layer)
-    return take_points(_build(take(model, index), take(numbers, index), by_layer), inverse)
+        return _build(model, precision, by_layer)
+    return take_points(_build(take(model, index), take(precision, index), by_layer), inverse)
 
 
 @lru_cache(maxsize=64)
-def _build_single_model(model: Values, numbers: Values, by_layer: bool) -> Graph:
+def _build_single_model(model: Values, precision: Values, by_layer: bool) -> Graph:
     """Return the graph of one model: calls from Python repeat models, and nobody writes to a graph."""
-    return _build(columns_of(model), Precision(**columns_of(numbers)), by_layer)
+    return _build(columns_of(model), Precision(**columns_of(precision)), by_layer)
 
 
-def _build(inputs: Inputs, numbers: Precision, by_layer: bool) -> Graph:
+def _build(inputs: Inputs, precision: Precision, by_layer: bool) -> Graph:
     """Return the compute graph of every point's model.
 
     Points that share the structure of their graph are built together, and the graphs joined in the order of
@@ -100,18 +100,18 @@ def _build(inputs: Inputs, numbers: Precision, by_layer: bool) -> Graph:
     """
     graphs, members = [], []
     for rows in _structures(inputs):
-        kernels = _kernels(take(dict(inputs), rows), take(numbers, rows), by_layer)
+        kernels = _kernels(take(dict(inputs), rows), take(precision, rows), by_layer)
         graphs.append(stack(kernels, rows.size))
         members.append(rows)
     return join(graphs, members) if graphs else _EMPTY
 
 
-def _kernels(points: Inputs, numbers: Precision, by_layer: bool = False) -> list[Kernel]:
+def _kernels(points: Inputs, precision: Precision, by_layer: bool = False) -> list[Kernel]:
     """Return the kernels of points that share the structure of their graph."""
     family = family_of(points)
     network = family.network(points)
     network = network.by_layer() if by_layer else network
-    return family.kernels(network, points, Precision(*map(single, numbers)))
+    return family.kernels(network, points, Precision(*map(single, precision)))
 
 
 def layers_of(inputs: Inputs) -> tuple[list[tuple[Layer, ...]], Ints]:

@@ -43,15 +43,15 @@ def kernels(network: Network, training: bool, precision: Precision) -> list[Kern
     return launches
 
 
-def forward(network: Network, training: bool, numbers: Precision) -> list[Kernel]:
+def forward(network: Network, training: bool, precision: Precision) -> list[Kernel]:
     """Return the kernels of the forward pass."""
     crossing = _border_elements(network, [True] * len(network.nodes))
     launches: list[Kernel] = []
     for i, instance in enumerate(network.nodes):
         if instance.node.type.prologue is not None:
             base = _kernel(network, i, FORWARD, instance.node.name)
-            launches += instance.node.type.prologue(network, i, base, numbers)
-        kernel = _forward(network, i, numbers)._replace(selective=instance.node.selective)
+            launches += instance.node.type.prologue(network, i, base, precision)
+        kernel = _forward(network, i, precision)._replace(selective=instance.node.selective)
         if training:
             kernel = _save_for_backward(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > instance.layer:
@@ -74,7 +74,7 @@ def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
     )  # fmt: skip
 
 
-def _forward(network: Network, i: int, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     products = [reader for reader in network.readers[i] if network.nodes[reader].node.type.kind == PRODUCT]
     readers: list[Form] = []
@@ -95,7 +95,7 @@ def _forward(network: Network, i: int, numbers: Precision) -> Kernel:
     )  # fmt: skip
     if isinstance(shared, np.ndarray) or shared:
         kernel = kernel._replace(shared_cols=np.minimum(cols_of(shared, kernel), node.output))
-    return node.type.forward(network, i, kernel, numbers)
+    return node.type.forward(network, i, kernel, precision)
 
 
 def _shared(node: Node, operands: Iterable[Form]) -> Elements:
@@ -121,7 +121,7 @@ def cols_of(elements: Elements, kernel: Kernel) -> Ints:
     return np.rint(elements / (1.0 * kernel.rows * kernel.repeat)).astype(np.int64)
 
 
-def backward(network: Network, numbers: Precision) -> list[Kernel]:
+def backward(network: Network, precision: Precision) -> list[Kernel]:
     """Return the kernels of the backward pass."""
     gathers = _gathers(network)
     crossing = _border_elements(network, network.requires_grad)
@@ -130,7 +130,7 @@ def backward(network: Network, numbers: Precision) -> list[Kernel]:
     for i in reversed(range(len(network.nodes))):
         instance = network.nodes[i]
         kernel = _kernel(network, i, BACKWARD, f"{instance.node.name} gradient")
-        gradients = instance.node.type.backward(network, i, kernel, numbers)
+        gradients = instance.node.type.backward(network, i, kernel, precision)
         if gradients and len(instance.node.type.reads) > 1:
             previous, at = (launches, _last(launches)) if launches else (gradients, 0)
             previous[at] = _regather_operand(network, i, previous[at])
@@ -205,7 +205,8 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
             label=f"{instance.node.name} {pass_.label}", form=instance.node.form,
             inner=_updated_rows(instance.node), cols=instance.node.cols,
             batch=instance.node.batch, products=instance.node.groups, times=instance.times,
-            part=instance.node.part, layer=instance.layer, layer_kind=instance.kind, peer_kind=instance.kind, wait=wait,
+            part=instance.node.part, layer=instance.layer, layer_kind=instance.kind,
+            peer_kind=instance.kind, wait=wait,
         )
         for pass_, waits in ((norm, until_updates), (change, [1] * len(owners)))
         for instance, wait in zip(owners, waits, strict=True)

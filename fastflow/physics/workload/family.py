@@ -31,18 +31,18 @@ class Order(NamedTuple):
     layer: Ints  # which of the layers that the network has, (layers,)
 
 
-def iteration(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
+def iteration(network: Network, points: Inputs, precision: Precision) -> list[Kernel]:
     """Return the kernels of one iteration of a whole model."""
-    return kernels(network, bool(points["model.training"][0]), numbers)
+    return kernels(network, bool(points["model.training"][0]), precision)
 
 
-def single_operation(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
+def single_operation(network: Network, points: Inputs, precision: Precision) -> list[Kernel]:
     """Return the kernels of a single operation.
 
     What its nodes keep lies in memory, training or not, and nothing updates its weights.
     """
-    launches = forward(network, True, numbers)
-    return launches + backward(network, numbers) if points["model.training"][0] else launches
+    launches = forward(network, True, precision)
+    return launches + backward(network, precision) if points["model.training"][0] else launches
 
 
 def independent_rows(key: str) -> Rows:

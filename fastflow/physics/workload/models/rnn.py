@@ -82,12 +82,12 @@ def part_of(kernel: Kernel) -> str:
     return "backward_weights" if kernel.kind == WEIGHT_GRADIENT else "backward_inputs"
 
 
-def kernels(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
+def kernels(network: Network, points: Inputs, precision: Precision) -> list[Kernel]:
     """Return the kernels of the part that is run; of all parts, `model.training` decides on the backward."""
     part, training = str(points["model.part"][0]), bool(points["model.training"][0])
-    launches = forward(network, training, numbers)
+    launches = forward(network, training, precision)
     if training or part != "all":
-        launches += backward(network, numbers)
+        launches += backward(network, precision)
     if part == "all":
         return launches
     # the layer's weights, and their gradients, are there without the product that owns them

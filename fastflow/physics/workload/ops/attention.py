@@ -103,7 +103,7 @@ def _sum_of_least(first: Floats, count: Size, most: Ints) -> Floats:
     return (high - low) * (2.0 * first + low + high - 1.0) / 2.0 + (count - high) * most
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     return kernel._replace(
         rows=node.batch * node.rows,
@@ -114,19 +114,19 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
     )
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     """Return the row sums, the gradients of keys and values, and that of queries as it is rounded."""
     node = network.nodes[i].node
     if not any(map(network.needs_gradient, network.nodes[i].reads)):
         return []
     queries, *others = network.operands(i)
-    main = _forward(network, i, kernel, numbers)
+    main = _forward(network, i, kernel, precision)
     wanted = [_shared_elements(node, form.operand) for read, form in others if network.needs_gradient(read)]
     base_pass = main._replace(kind=ON_ACTIVATIONS, products=1, attributes={})
     return [
         base_pass._replace(
             label=f"{node.name} row sums", flop_per_element=2.0,
-            bytes_per_element=2.0 * numbers.activation + _FP32 * (node.inner + 1.0) / node.cols,  # clears dQ
+            bytes_per_element=2.0 * precision.activation + _FP32 * (node.inner + 1.0) / node.cols,  # clears dQ
         ),
         main._replace(
             attributes={**node.attributes, "backward": 1.0}, flop_per_element=2.0 * node.flop,
@@ -134,7 +134,7 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
         ),
         base_pass._replace(
             label=f"{node.name} query gradient", cols=node.inner, flop_per_element=1.0,
-            bytes_per_element=_FP32 + numbers.activation, sums=network.sums([queries]),
+            bytes_per_element=_FP32 + precision.activation, sums=network.sums([queries]),
             summed_cols=node.inner,
         ),
     ]  # fmt: skip

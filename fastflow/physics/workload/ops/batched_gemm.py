@@ -20,12 +20,12 @@ def _resized(kernel: Kernel, node: Node, rows: Size, inner: Size, cols: Size) ->
     return kernel._replace(rows=node.batch * rows, inner=inner, cols=cols, batch=1, products=node.batch)
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     return _resized(kernel, node, node.rows, node.inner, node.cols)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
     if not any(map(network.needs_gradient, network.nodes[i].reads)):
         return []

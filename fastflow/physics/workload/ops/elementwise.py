@@ -18,13 +18,13 @@ def _tensors(network: Network, i: int, passes: int) -> Amount:
     return 1.0 + passes * read
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     moves = _tensors(network, i, 1) if node.moves is None else node.moves
-    return kernel._replace(bytes_per_element=moves * numbers.activation, flop_per_element=node.flop)
+    return kernel._replace(bytes_per_element=moves * precision.activation, flop_per_element=node.flop)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
     wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
     if not wanted:
@@ -33,7 +33,7 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
     flop = node.flop if node.backward_flop is None else node.backward_flop
     return [
         kernel._replace(
-            bytes_per_element=moves * numbers.activation,
+            bytes_per_element=moves * precision.activation,
             flop_per_element=flop,
             sums=network.sums(network.operands(i)),
             summed_cols=sum((network.share(i, read) for read in wanted), 0),

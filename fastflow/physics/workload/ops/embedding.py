@@ -12,19 +12,19 @@ from fastflow.physics.workload.sharding_rules import COLS, INNER, PARTIAL, REPLI
 LOOKUP_MOVES, SCATTER_MOVES, SCATTER_FLOP = 2.0, 3.0, 1.0
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     moves = LOOKUP_MOVES if node.moves is None else node.moves
-    return kernel._replace(bytes_per_element=moves * numbers.activation, flop_per_element=node.flop)
+    return kernel._replace(bytes_per_element=moves * precision.activation, flop_per_element=node.flop)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
     moves = SCATTER_MOVES if node.backward_moves is None else node.backward_moves
     flop = SCATTER_FLOP if node.backward_flop is None else node.backward_flop
     return [
         kernel._replace(
-            bytes_per_element=moves * numbers.activation,
+            bytes_per_element=moves * precision.activation,
             flop_per_element=flop,
             gradient=node.type.gradient,
             side=1,

@@ -32,16 +32,16 @@ from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, Pre
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIAL, REPLICATE, ROWS
 
 
-def _prologue(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _prologue(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     """Return the pass that quantises what it reads, where a product has one of its own."""
     node = network.nodes[i].node
     if not node.quantises_input:
         return []
     form = Form(PASS, Dims(node.dims.rows, (), node.dims.inner))
-    return [_quantize_pass(kernel._replace(form=form, cols=node.inner), numbers)]
+    return [_quantize_pass(kernel._replace(form=form, cols=node.inner), precision)]
 
 
-def _quantize_pass(kernel: Kernel, numbers: Precision) -> Kernel:
+def _quantize_pass(kernel: Kernel, precision: Precision) -> Kernel:
     """Return a pass that reads activations once and writes all copies of them that products read.
 
     Scales are those of the steps before, whose largest magnitudes are kept (Transformer Engine's delayed
@@ -49,48 +49,48 @@ def _quantize_pass(kernel: Kernel, numbers: Precision) -> Kernel:
     """
     return kernel._replace(
         label=f"{kernel.label} quantise", kind=ON_ACTIVATIONS, inner=1,
-        bytes_per_element=numbers.activation + numbers.quantised,
+        bytes_per_element=precision.activation + precision.quantised,
         flop_per_element=MAXIMUM_FLOP + QUANTISE_FLOP,
     )  # fmt: skip
 
 
-def _gradient_add_pass(product: Kernel, numbers: Precision) -> Kernel:
+def _gradient_add_pass(product: Kernel, precision: Precision) -> Kernel:
     """Return the pass that reads a weight gradient and adds it to the sum of all micro-batches."""
     return product._replace(
         label=f"{product.label} sum", kind=ON_WEIGHTS, rows=1, gradient=NO_GRADIENT,
-        bytes_per_element=numbers.output + 2.0 * numbers.gradient, flop_per_element=1.0,
+        bytes_per_element=precision.output + 2.0 * precision.gradient, flop_per_element=1.0,
     )  # fmt: skip
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     return kernel._replace(products=network.nodes[i].node.groups)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     """Return the products that make the gradients of its input, where wanted, and of its weights.
 
     Where it has biases, their gradient comes before, a pass that sums that of its output over all rows.
     """
     node = network.nodes[i].node
-    kernels = [_quantize_pass(kernel, numbers)] if node.quantises_gradient else []
+    kernels = [_quantize_pass(kernel, precision)] if node.quantises_gradient else []
     if np.any(node.vectors):
-        kernels.append(_bias_gradient(node, kernel, numbers))
+        kernels.append(_bias_gradient(node, kernel, precision))
     wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
     if wanted:
         kernels.append(_input_gradient(network, i, kernel, wanted))
     weights = _weight_gradient(node, kernel)
     return (
-        [*kernels, weights, _gradient_add_pass(weights, numbers)]
+        [*kernels, weights, _gradient_add_pass(weights, precision)]
         if node.adds_gradient_separately
         else [*kernels, weights]
     )
 
 
-def _bias_gradient(node: Node, kernel: Kernel, numbers: Precision) -> Kernel:
+def _bias_gradient(node: Node, kernel: Kernel, precision: Precision) -> Kernel:
     """Return the pass that sums the gradient of the output over all rows."""
     return kernel._replace(
         label=f"{node.name} bias gradient", kind=ON_ACTIVATIONS, inner=1, side=1, flop_per_element=1.0,
-        bytes_per_element=numbers.activation,
+        bytes_per_element=precision.activation,
     )  # fmt: skip
 
 

@@ -83,14 +83,17 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     return time_grouped(device, products), 2.0 * idle * share.m * share.k * share.n * share.batch
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
-    return PRODUCT.forward(network, i, kernel, numbers)._replace(attributes=network.nodes[i].node.attributes)
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
+    return PRODUCT.forward(network, i, kernel, precision)._replace(
+        attributes=network.nodes[i].node.attributes
+    )
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     attributes = {**network.nodes[i].node.attributes, "gated": 0.0}
     return [
-        gradient._replace(attributes=attributes) for gradient in PRODUCT.backward(network, i, kernel, numbers)
+        gradient._replace(attributes=attributes)
+        for gradient in PRODUCT.backward(network, i, kernel, precision)
     ]
 
 

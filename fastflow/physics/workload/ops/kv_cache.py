@@ -54,16 +54,16 @@ def kv_cache_in_decode(name: str, rows: Size, core: Node, *, read: Size, made: S
     return Node(name=name, type=DECODING, rows=rows, cols=core.output, keeps=0, attributes=attributes)
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     columns: Mapping[str, Any] = node.attributes
-    narrow = 1.0 * (np.asarray(numbers.attention) < numbers.activation)
+    narrow = 1.0 * (np.asarray(precision.attention) < precision.activation)
     moved = (
-        columns["read"] * numbers.activation
-        + columns["kept"] * numbers.cache
-        + columns["made"] * numbers.attention
+        columns["read"] * precision.activation
+        + columns["kept"] * precision.cache
+        + columns["made"] * precision.attention
     )
-    moved = moved + narrow * columns["rounded"] * (numbers.activation + numbers.attention)
+    moved = moved + narrow * columns["rounded"] * (precision.activation + precision.attention)
     launches = 1 + (narrow * (np.asarray(columns["rounded"]) > 0)).astype(np.int64)
     return kernel._replace(
         repeat=launches, bytes_per_element=moved / (launches * node.cols),
@@ -71,7 +71,7 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
     )  # fmt: skip
 
 
-def _copy_attributes(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _copy_attributes(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     return kernel._replace(attributes=network.nodes[i].node.attributes)
 
 

@@ -102,7 +102,7 @@ def _sizes(node: Node) -> Sizes:
     return Sizes(**{name: int(value) for name, value in node.attributes.items()})
 
 
-def _kernel(node: Node, step: Step, kernel: Kernel, numbers: Precision) -> Kernel:
+def _kernel(node: Node, step: Step, kernel: Kernel, precision: Precision) -> Kernel:
     """Return the kernel of a step; rows are those of all heads."""
     label = f"{kernel.label} {step.name}"
     if isinstance(step, Product):
@@ -113,29 +113,29 @@ def _kernel(node: Node, step: Step, kernel: Kernel, numbers: Precision) -> Kerne
     sizes = _sizes(node)
     return kernel._replace(
         label=label, kind=ON_ACTIVATIONS, rows=sizes.chunks * sizes.heads, cols=step.elements, inner=1,
-        batch=1, bytes_per_element=step.moves * numbers.activation, flop_per_element=step.flop,
+        batch=1, bytes_per_element=step.moves * precision.activation, flop_per_element=step.flop,
     )  # fmt: skip
 
 
-def _prologue(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _prologue(name: str, network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
-    return [_kernel(node, step, kernel, numbers) for step in steps_of(name, _sizes(node))[:-1]]
+    return [_kernel(node, step, kernel, precision) for step in steps_of(name, _sizes(node))[:-1]]
 
 
-def _forward(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(name: str, network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     last = steps_of(name, _sizes(node))[-1]
-    return _kernel(node, last, kernel, numbers)._replace(label=kernel.label)
+    return _kernel(node, last, kernel, precision)._replace(label=kernel.label)
 
 
-def _backward(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(name: str, network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     instance = network.nodes[i]
     if not any(map(network.needs_gradient, instance.reads)):
         return []
     steps = steps_of(name, _sizes(instance.node))
     recomputed = [step for step in steps[:-1] if isinstance(step, Product)]
     gradients = [gradient for step in reversed(steps) for gradient in _gradients(step)]
-    kernels = [_kernel(instance.node, step, kernel, numbers) for step in (*recomputed, *gradients)]
+    kernels = [_kernel(instance.node, step, kernel, precision) for step in (*recomputed, *gradients)]
     width = sum(network.read_cols(i, read) for read in instance.reads)
     last = kernels[-1]._replace(
         sums=network.sums(network.operands(i)),

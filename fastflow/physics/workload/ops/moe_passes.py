@@ -41,8 +41,8 @@ def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launc
     return time_passes(device, layers, kernels)
 
 
-def _forward(base: KernelType, network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
-    result = base.forward(network, i, kernel, numbers)
+def _forward(base: KernelType, network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
+    result = base.forward(network, i, kernel, precision)
     return result._replace(attributes=network.nodes[i].node.attributes)
 
 

@@ -13,11 +13,11 @@ from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, QUANTIZED_BYTES, Precision
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     """Return a pass that reads activations once, and writes elements of `moves` bytes."""
     node = network.nodes[i].node
     assert node.moves is not None
-    return kernel._replace(bytes_per_element=numbers.activation + node.moves, flop_per_element=node.flop)
+    return kernel._replace(bytes_per_element=precision.activation + node.moves, flop_per_element=node.flop)
 
 
 def _from_file(

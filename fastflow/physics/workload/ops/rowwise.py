@@ -10,15 +10,15 @@ from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import Precision
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
-    return PASS.forward(network, i, kernel, numbers)._replace(statistics=True)
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
+    return PASS.forward(network, i, kernel, precision)._replace(statistics=True)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     # the gradient of a loss needs no more than the forward pass has exchanged
     statistics = bool(network.readers[i])
     return [
-        gradient._replace(statistics=statistics) for gradient in PASS.backward(network, i, kernel, numbers)
+        gradient._replace(statistics=statistics) for gradient in PASS.backward(network, i, kernel, precision)
     ]
 
 
