@@ -59,21 +59,21 @@ FAMILIES: dict[str, Family] = {
     )
 }
 STRUCTURE = tuple(column.name for family in FAMILIES.values() for column in family.structure)
-"""The inputs that decide which kernels a model has, how many layers too."""
+"""The inputs that decide which kernels a model has, and how many layers."""
 
 
 _EMPTY = stack([Kernel(label="", form=Form(TYPES["gemm"]), phase=FORWARD, kind=PRODUCT, rows=0)], points=0)
 
 
 def family_of(inputs: Inputs) -> Family:
-    """Return the family of some points, at least one: all points of a call have the same."""
+    """Return the family of points, at least one point: all points of a call have the same family."""
     return FAMILIES[inputs["model.name"][0]]
 
 
 def build_graph(inputs: Inputs, precision: Precision, by_layer: bool = False) -> Graph:
-    """Return the compute graph of every point's model; points of one model share its graph's making.
+    """Return the compute graph of every point's model; the graph of a repeated model is built once.
 
-    by_layer: every layer that is described is a kind of its own.
+    by_layer: every described layer is a separate layer kind.
     """
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
     points = inputs["model.training"].size
@@ -81,14 +81,14 @@ def build_graph(inputs: Inputs, precision: Precision, by_layer: bool = False) ->
     if index.size == 1 and graph_file.KEY not in model:
         graph = _build_single_model(values_of(model), values_of(precision._asdict()), by_layer)
         return graph if points == 1 else take_points(graph, inverse)
-    if 2 * index.size > points:  # few repeat: to copy them takes longer
+    if 2 * index.size > points:  # few models repeat: copying takes longer than building
         return _build(model, precision, by_layer)
     return take_points(_build(take(model, index), take(precision, index), by_layer), inverse)
 
 
 @lru_cache(maxsize=64)
 def _build_single_model(model: Values, precision: Values, by_layer: bool) -> Graph:
-    """Return the graph of one model: calls from Python repeat models, and nobody writes to a graph."""
+    """Return the graph of a single model, cached: Python calls repeat models; graphs are read-only."""
     return _build(columns_of(model), Precision(**columns_of(precision)), by_layer)
 
 
@@ -115,7 +115,7 @@ def _kernels(points: Inputs, precision: Precision, by_layer: bool = False) -> li
 
 
 def layers_of(inputs: Inputs) -> tuple[list[tuple[Layer, ...]], Ints]:
-    """Return the layers of each structure of models, as they are described, and the structure of every point.
+    """Return the described layers of each model structure, and the structure index of every point, (points,).
 
     inputs: the columns of `model`.
     """
@@ -129,7 +129,7 @@ def layers_of(inputs: Inputs) -> tuple[list[tuple[Layer, ...]], Ints]:
 
 
 def count_kernels(inputs: Inputs) -> Ints:
-    """Return how many kernels each point's graph has, shape (points,); one graph a structure is built.
+    """Return the number of kernels of each point's graph, (points,); builds a graph for each structure.
 
     inputs: the columns of `model`.
     """
@@ -147,16 +147,16 @@ def _count(model: Values) -> int:
 
 
 def count_layers(inputs: Inputs) -> Ints:
-    """Return how many layers each point's model has, that a pipeline can cut between; shape (points,).
+    """Return the number of layers of each point's model that a pipeline can split between, (points,).
 
-    inputs: at least `model.name`, and those of STRUCTURE that there are.
+    inputs: at least `model.name`, and the columns of STRUCTURE that the family has.
     """
     layers = family_of(inputs).layers
     return layers(inputs) if layers else np.ones(inputs["model.name"].size, dtype=np.int64)
 
 
 def order_of(inputs: Inputs) -> Order | None:
-    """Return the layers of every point's model in their order, None where its graph has each of them.
+    """Return the layers of every point's model in order, None where the graph holds every layer separately.
 
     inputs: the columns of `model`.
     """
@@ -165,7 +165,7 @@ def order_of(inputs: Inputs) -> Order | None:
 
 
 def has_layer_runs(inputs: Inputs) -> bool:
-    """Say whether points are of models whose graph has layers that stand for several.
+    """Say whether the graph of the points' models has layer runs: layers that stand for several.
 
     inputs: at least `model.name`; all points of a call are of one family.
     """
@@ -173,7 +173,7 @@ def has_layer_runs(inputs: Inputs) -> bool:
 
 
 def is_iteration(inputs: Inputs) -> bool:
-    """Say whether points are iterations of models, which are run for minutes, and no single operations.
+    """Say whether points are iterations of whole models, rather than single operations.
 
     inputs: at least `model.name`; all points of a call are of one family.
     """
@@ -181,13 +181,13 @@ def is_iteration(inputs: Inputs) -> bool:
 
 
 def point_has_layer_runs(inputs: Mapping[str, Any]) -> bool:
-    """Say the same of the inputs of one point, by their dotted keys; they may have no model that is known."""
+    """Say whether a single point's model has layer runs; inputs: by dotted keys. Unknown models have none."""
     family = FAMILIES.get(inputs.get("model.name", ""))
     return family is not None and family.order is not None
 
 
 def tokens_of(inputs: Inputs) -> Ints:
-    """Return the tokens of an iteration of every point's model that has any, (points,).
+    """Return the tokens of an iteration of every point's model, 1 for families without tokens; (points,).
 
     inputs: the columns of `model`.
     """
@@ -196,7 +196,7 @@ def tokens_of(inputs: Inputs) -> Ints:
 
 
 def parameters_of(inputs: Inputs) -> tuple[Floats, Floats]:
-    """Return the weights of every point's model, and those that a row meets; NaN of a family without a count.
+    """Return total and active parameters of every point's model; NaN for families without a count.
 
     inputs: the columns of `model`. Both of shape (points,).
     """
@@ -209,10 +209,10 @@ def parameters_of(inputs: Inputs) -> tuple[Floats, Floats]:
 
 
 def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:
-    """Return into how many parts the rows of each point's model can be cut, and whether into no more at all.
+    """Return how many shards the rows of each point's model allow, and whether that is a hard limit.
 
-    That is the rows of the forward kernel that has fewest, of which more devices than that share one; or
-    the sequences whose rows belong together. Both of shape (points,). inputs: the columns of `model`.
+    The number is the rows of the forward kernel with the fewest rows (more devices share a row), or the
+    sequences, whose rows must stay together. Both of shape (points,). inputs: the columns of `model`.
     """
     return family_of(inputs).rows(inputs)
 
@@ -228,9 +228,9 @@ def transposed(inputs: Inputs) -> Bools:
 
 
 def invalid_model_dims(inputs: Inputs) -> Texts:
-    """Say for every point which sizes of its model do not go together, or are too large; or "", (points,).
+    """Say for every point which dimensions of its model are invalid or too large; "" if none, (points,).
 
-    inputs: the columns of `model`. A file is held to the same when it is read.
+    inputs: the columns of `model`. Files get the same checks when they are read.
     """
     reason = Reasons(inputs["model.name"].size)
     for column in family_of(inputs).sizes:  # other families may allow less
@@ -252,12 +252,12 @@ def invalid_model_dims(inputs: Inputs) -> Texts:
 
 
 def trained_types(inputs: Inputs) -> tuple[str, ...]:
-    """Return the types of products alone that points' models train in; inputs: at least `model.name`."""
+    """Return the GEMM-only data types that the points' models train in; inputs: at least `model.name`."""
     return family_of(inputs).trained if inputs["model.name"].size else ()
 
 
 def _structures(inputs: Inputs) -> Iterator[Ints]:
-    """Yield the points of every structure."""
+    """Yield the indices of the points of every model structure."""
     points = inputs["model.training"].size
     of_dtype = ("model.dtype",) if points and family_of(inputs).quantizes else ()
     of_structure = [column.name for column in family_of(inputs).structure] if points else []

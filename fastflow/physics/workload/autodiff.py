@@ -1,8 +1,8 @@
-"""The kernels of one iteration that follow from a network's layers.
+"""The kernels of an iteration, derived from a network's layers.
 
-Whoever describes a network writes down its forward pass. By rule follow the backward pass, in reverse
-order; the update of every weight; which tensors each kernel completes, that others read; what is kept for
-the backward pass; and what crosses the border of a layer.
+A network is described by its forward pass. Rules derive the backward pass, in reverse order; the update of
+every weight; the tensors that each kernel completes and others read; the activations saved for the backward
+pass; and the tensors that cross the border of a layer.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
             kernel = _save_for_backward(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > instance.layer:
             kernel = kernel._replace(sends_cols=cols_of(crossing[instance.layer], kernel))
-            if all(form.type.kind != PRODUCT for form in kernel.readers):  # passes read it, if anything does
+            if all(
+                form.type.kind != PRODUCT for form in kernel.readers
+            ):  # only memory-bound passes read it, or nothing
                 kernel = kernel._replace(peer_kind=network.neighbour(i, network.readers[i]))
         launches.append(kernel)
     return launches
 
 
 def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
-    """Return a kernel of a node, but for what its type says of it."""
+    """Return the common part of a node's kernel, to which the kernel type adds."""
     instance = network.nodes[i]
     node = instance.node
     return Kernel(
@@ -88,7 +90,7 @@ def _forward(network: Network, i: int, precision: Precision) -> Kernel:
         readers += uses
         shared = shared + _shared(reader, uses)
     if node.type.kind == PRODUCT and not readers:
-        readers.append(node.form)  # whoever takes the network's output reads it as one more product would
+        readers.append(node.form)  # the reader of the network's output reads it as a further product would
     kernel = _kernel(network, i, FORWARD, node.name)._replace(
         readers=tuple(readers), read_cols=node.cols, summed_cols=node.cols, weights=int(node.has_weights),
         peer_kind=network.neighbour(i, products),
@@ -99,13 +101,13 @@ def _forward(network: Network, i: int, precision: Precision) -> Kernel:
 
 
 def _shared(node: Node, operands: Iterable[Form]) -> Elements:
-    """Return the elements of those operands of a node that all of its rows need."""
+    """Return the elements of the operands of a node that all of its rows need."""
     assert node.type.shared is not None
     return sum((node.type.shared(node, form.operand) for form in operands if form.operand), 0.0)
 
 
 def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
-    """Keep what the backward pass reads: whole where a product reads it, since Row-Column gathers that."""
+    """Save the output for the backward pass: whole where a product reads it, as Row-Column gathers it."""
     node = network.nodes[i].node
     kinds = {network.nodes[reader].node.type.kind for reader in network.readers[i]}
     whole = node.cols if PRODUCT in kinds else 0
@@ -117,7 +119,7 @@ def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
 
 
 def cols_of(elements: Elements, kernel: Kernel) -> Ints:
-    """Return the columns of so many elements, laid out in the rows of a kernel's launches."""
+    """Return the columns of a number of elements, laid out in the rows of a kernel's launches."""
     return np.rint(elements / (1.0 * kernel.rows * kernel.repeat)).astype(np.int64)
 
 
@@ -150,7 +152,7 @@ def backward(network: Network, precision: Precision) -> list[Kernel]:
 
 
 def _regather_operand(network: Network, i: int, kernel: Kernel) -> Kernel:
-    """Let the kernel before those of a node's gradients bring the operand that all of its rows need."""
+    """Let the kernel before a node's gradient kernels gather the operand that all of its rows need."""
     operands = network.operands(i)
     regathered = tuple(RegatheredOperand(network.form(read), form) for read, form in operands if form.operand)
     shared = _shared(network.nodes[i].node, (form for _, form in operands))
@@ -158,14 +160,14 @@ def _regather_operand(network: Network, i: int, kernel: Kernel) -> Kernel:
 
 
 def _last(kernels: Sequence[Kernel]) -> int:
-    """Return the last kernel whose result others than the update read; the last one where there is none."""
+    """Return the last kernel whose result more than the update reads, or else the last kernel."""
     return max((i for i, kernel in enumerate(kernels) if not kernel.side), default=len(kernels) - 1)
 
 
 def _gathers(network: Network) -> dict[int, list[int]]:
-    """Return the products whose output's gradient is complete, and gathered, after a node's kernel.
+    """Return, by node, the products whose output gradient is complete and gathered after the node's kernel.
 
-    In backward order that is the first node that reads the output, or the product itself where none does.
+    In backward order the node is the first reader of the output, or the product itself without a reader.
     """
     gathered: dict[int, list[int]] = {}
     for i, instance in enumerate(network.nodes):
@@ -176,7 +178,7 @@ def _gathers(network: Network) -> dict[int, list[int]]:
 
 
 def _gather(network: Network, i: int, products: Sequence[int], kernel: Kernel) -> Kernel:
-    """Let a kernel of a node make the gradients of the outputs of some products, which it completes."""
+    """Let a node's kernel produce the output gradients of the products, which it completes."""
     outputs = [network.nodes[product].node for product in products]
     elements: Elements = sum((_rows(node) * node.cols for node in outputs), 0.0)
     if kernel.kind != INPUT_GRADIENT:
@@ -199,7 +201,7 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
         bytes_per_element=precision.gradient, flop_per_element=NORM_FLOP,
     )  # fmt: skip
     owners = [instance for instance in network.nodes if instance.node.has_weights]
-    until_updates = range(len(owners), 0, -1)  # the first one is what needs the norms' statistics
+    until_updates = range(len(owners), 0, -1)  # the first update needs the statistics of the norms
     return [
         pass_._replace(
             label=f"{instance.node.name} {pass_.label}", form=instance.node.form,
@@ -214,14 +216,14 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
 
 
 def _updated_rows(node: Node) -> Size:
-    """Return the rows of the weights that an iteration updates: of a table, at most one a row looked up."""
+    """Return the weight rows that an iteration updates: of an embedding table, at most the rows looked up."""
     if node.type.gradient == DENSE:
         return node.inner
     return np.minimum(node.inner, node.rows * node.steps)
 
 
 def _border_elements(network: Network, counted: Sequence[bool]) -> list[Elements]:
-    """Return the elements of all tensors made at or below a layer and read above it, for every layer."""
+    """Return, for every layer, the elements of all tensors produced at or below it and read above it."""
     crossing: list[Elements] = [0.0] * (network.nodes[-1].layer + 1)
     for instance, readers, counts in zip(network.nodes, network.readers, counted, strict=True):
         highest = max((network.nodes[reader].layer for reader in readers), default=0)

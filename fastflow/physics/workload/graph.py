@@ -1,8 +1,8 @@
-"""What a compute graph is: a table of kernels in the order in which a device launches them.
+"""Compute graphs: tables of kernels in the order in which a device launches them.
 
-The graph is written for the whole, undivided model. Each kernel says how its layer's distributed
-GEMM lies in it (rows of the batch, inner and column dimension of the weights), and which tensors are
-complete once it is done, so that `physics.parallelism.sharding.propagation` can cut it by any assignment.
+The graph is of the whole, unsharded model. Each kernel holds the dimensions of its layer's distributed GEMM
+(rows of the batch, inner and column dimension of the weights), and the tensors that it completes, so that
+`physics.parallelism.sharding.propagation` can shard it by any assignment.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ COLLECTIVES = (
     "", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "point-to-point", "broadcast",
 )  # fmt: skip
 
-# kinds of layer: each may be cut by kernel parallelism of its own
+# kinds of layer: each may have a separate kernel parallelism
 EMBEDDING, HIDDEN, SOFTMAX = 0, 1, 2
 LAYER_KINDS = ("embedding", "hidden", "softmax")
 
-# what of a layer a kernel belongs to
+# the part of a layer that a kernel belongs to
 OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
 PARTS = ("other", "attention", "feed_forward", "experts", "head")
 
@@ -52,7 +52,7 @@ NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
 
 
 class Dims(NamedTuple):
-    """Names of the dimensions that the sides of a kernel are made of, such as ("batch", "sequence")."""
+    """Names of the dimensions that multiply to the sides of a kernel, such as ("batch", "sequence")."""
 
     rows: tuple[str, ...] = ()
     inner: tuple[str, ...] = ()
@@ -61,50 +61,50 @@ class Dims(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What of a forward kernel decides how it can be cut, and what it reads and makes then."""
+    """What decides how a forward kernel can be sharded, and the placements of its inputs and outputs."""
 
     type: ShardingRule
     dims: Dims = Dims()
-    operand: int = 0  # which of those that it reads, or makes the gradient of
+    operand: int = 0  # index of the operand that it reads, or whose gradient it produces
 
 
 class Sum(NamedTuple):
-    """A gradient to which a kernel of the backward pass is the last one of its layer to add."""
+    """A gradient sum that a backward kernel completes, as the last kernel of its layer to add to it."""
 
-    maker: Form | None  # of the tensor that it is of; None outside the network
-    adders: tuple[Form, ...]  # of the layer, this one's own among them
+    maker: Form | None  # of the tensor; None outside the network
+    adders: tuple[Form, ...]  # kernels of the layer that add to the sum, this kernel included
 
 
 class RegatheredOperand(NamedTuple):
-    """An operand of a later kernel of the backward pass, kept where it lies."""
+    """An operand of a later backward kernel, saved sharded and gathered once more."""
 
     maker: Form | None
     reader: Form
-    even_unshared: bool = False  # even where devices do not share it: as its maker leaves it
+    even_unshared: bool = False  # even where devices do not share it: saved with its maker's placement
 
 
 class KernelSignature(NamedTuple):
-    """What of a kernel decides what is exchanged after it, whatever its sizes."""
+    """What decides the collectives after a kernel, whatever its sizes."""
 
     phase: int
     kind: int
-    form: Form  # of the forward kernel that it comes from
-    readers: tuple[Form, ...]  # that read what it makes; backward: whose output's gradient it completes
+    form: Form  # of its forward kernel
+    readers: tuple[Form, ...]  # readers of its output; backward: products whose output gradient it completes
     sums: tuple[Sum, ...]
-    regathered: tuple[RegatheredOperand, ...]  # operands that all who share them need once more
-    statistics: bool  # every row's maximum, sum or square must be known
+    regathered: tuple[RegatheredOperand, ...]  # operands that all devices that share them gather once more
+    statistics: bool  # whether it needs every row's maximum, sum or sum of squares
     gradient: int
 
 
 Attributes = Mapping[str, Floats | Ints | float]
-"""What a type that times its kernels itself wants to know of one of them, beside its sides."""
+"""Attributes of a kernel that its type needs to time it, in addition to the sides."""
 NO_ATTRIBUTES: Attributes = MappingProxyType({})
 
 
 class Kernel(NamedTuple):
-    """One kernel of a compute graph, or with columns for values one row a kernel: see `Graph`.
+    """A kernel of a compute graph, or with columns for values a kernel of every point: see `Graph`.
 
-    Dimensions are those of the whole model.
+    Dimensions are those of the whole, unsharded model.
     """
 
     label: str
@@ -114,32 +114,32 @@ class Kernel(NamedTuple):
     rows: Ints | int
     inner: Ints | int = 1
     cols: Ints | int = 1
-    repeat: Ints | int = 1  # launches, one after the other
-    times: Ints | int = 1  # layers that have such a kernel, of which the graph has one
-    batch: Ints | int = 1  # independent GEMMs in one launch, each cut
-    products: Ints | int = 1  # that share its rows in one launch, and are dealt out whole
+    repeat: Ints | int = 1  # sequential launches
+    times: Ints | int = 1  # layers that have this kernel, which the graph holds once
+    batch: Ints | int = 1  # independent GEMMs in a launch, each sharded
+    products: Ints | int = 1  # GEMMs that share its rows in a launch, each on a single shard
     bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
     flop_per_element: Floats | float = 0.0  # 0 of a product: 2 inner
     readers: tuple[Form, ...] = ()
     sums: tuple[Sum, ...] = ()
     regathered: tuple[RegatheredOperand, ...] = ()
     statistics: bool = False
-    read_cols: Ints | int = 0  # columns of what its readers read, or differentiate
-    shared_cols: Ints | int = 0  # those of them that are operands of every row, or of `regathered`
+    read_cols: Ints | int = 0  # columns that its readers read, or differentiate
+    shared_cols: Ints | int = 0  # of these, columns that every row needs, or that are in `regathered`
     summed_cols: Ints | int = 0  # columns of the gradients that it completes
-    weights: int = 0  # 1 on the one kernel that owns weights, inner x cols for each of its products
+    weights: int = 0  # 1 on the kernel that owns the weights, inner x cols for each of its products
     gradient: int = NO_GRADIENT
-    kept_cols: Ints | int = 0  # columns kept for the backward pass, cut with the layer
-    kept_whole_cols: Ints | int = 0  # kept whole under RC, since the product reads them so
-    layer: int = 0  # which layer of the model it belongs to, repeated ones counted
-    layer_kind: int = HIDDEN  # or which layer as described: a column of layouts
-    peer_kind: int = HIDDEN  # of the layer at the other end of the tensor that is exchanged
-    wait: int = 1  # the exchange is needed by the kernel so many rows later
+    kept_cols: Ints | int = 0  # columns saved for the backward pass, sharded with the layer
+    kept_whole_cols: Ints | int = 0  # saved whole under Row-Column, since the product reads them whole
+    layer: int = 0  # layer of the model, repeated layers counted
+    layer_kind: int = HIDDEN  # or index of the described layer: a column of layouts
+    peer_kind: int = HIDDEN  # layer kind at the other end of the communicated tensor
+    wait: int = 1  # rows until the kernel that needs the result of the collective
     side: int = 0  # 1 where only the update reads the result: weight gradients
-    sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
+    sends_cols: Ints | int = 0  # columns that a pipeline split at the layer's border sends after this kernel
     part: int = OTHER  # of PARTS
-    wide: int = 0  # 1 of a product that computes in the type of activations, whatever others do
-    selective: int = 0  # 1 on a forward kernel that selective recomputation launches again
+    wide: int = 0  # 1: the product computes in the data type of activations
+    selective: int = 0  # 1: selective recomputation launches the forward kernel once more
     attributes: Attributes = NO_ATTRIBUTES
 
 
@@ -155,7 +155,7 @@ _NO_ATTRIBUTE_COLUMNS: Any = ()
 class Graph(NamedTuple):
     """Kernels of all points as flat columns: those of point p are rows offset[p] to offset[p+1].
 
-    Every array but `offset` (points + 1,), `names` (labels) and `structure` (points,) has one entry a kernel.
+    Every array but `offset` (points + 1,), `names` (labels) and `structure` (points,) has an entry a kernel.
     """
 
     offset: Ints
@@ -191,7 +191,7 @@ class Graph(NamedTuple):
     part: Ints
     wide: Ints
     selective: Ints
-    attributes: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel has none of it
+    attributes: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel lacks it
 
     @property
     def numbers(self) -> Graph:
@@ -200,7 +200,7 @@ class Graph(NamedTuple):
 
 
 def stack(kernels: list[Kernel], points: int) -> Graph:
-    """Lay a list of kernels, whose values are scalars or columns of shape (points,), out as a graph."""
+    """Return a list of kernels, whose values are scalars or columns of shape (points,), as a graph."""
     names, label = np.unique([kernel.label for kernel in kernels], return_inverse=True)
     count = len(kernels)
     flat: dict[str, NDArray[Any]] = {"label": np.tile(label.astype(np.int64), points)}
@@ -227,7 +227,7 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
 
 
 def _stack_attributes(kernels: list[Kernel], points: int) -> dict[str, Floats]:
-    """Lay out what types want to know of their kernels, as `stack` does."""
+    """Return the attributes of the kernels as flat columns, as `stack` does."""
     columns: dict[str, Floats] = {}
     for position, entry in enumerate(kernels):
         for name, value in entry.attributes.items():
@@ -236,9 +236,9 @@ def _stack_attributes(kernels: list[Kernel], points: int) -> dict[str, Floats]:
 
 
 def join(graphs: list[Graph], members: list[Ints]) -> Graph:
-    """Join graphs of disjoint sets of points into one, in the order of the points.
+    """Join graphs of disjoint sets of points, in the order of the points.
 
-    members: for each graph, the number of its points in the joined one.
+    members: for each graph, the indices of its points in the joined graph.
     """
     if len(graphs) == 1:
         return graphs[0]
@@ -276,7 +276,7 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
 
 
 def take_points(graph: Graph, index: Ints) -> Graph:
-    """Return the graph of points each of which has the kernels of one of the graph's; index: (points,)."""
+    """Return the graph of the points `index`, which may repeat, of a graph; index: (points,)."""
     columns_of_graph = {
         field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "attributes")
     }
@@ -300,7 +300,7 @@ def take_points(graph: Graph, index: Ints) -> Graph:
 
 
 def _take_rows(table: NDArray[Any], index: Ints) -> NDArray[Any]:
-    """Return rows of a table, one after the other; those of a graph's structure are alike in all."""
+    """Return rows of a table, flattened; a table of equal rows, as of a structure, is cached."""
     if index.size and (table == table[0]).all():
         return _tile_row(table.dtype.str, table[0].tobytes(), index.size)
     rows: NDArray[Any] = table[index].reshape(-1)
@@ -309,7 +309,7 @@ def _take_rows(table: NDArray[Any], index: Ints) -> NDArray[Any]:
 
 @lru_cache(maxsize=32)
 def _tile_row(dtype: str, row: bytes, times: int) -> NDArray[Any]:
-    """Return a row so many times, which chunks share: nobody writes to the columns of a graph."""
+    """Return a row repeated `times` times, cached across chunks: columns of a graph are read-only."""
     return np.tile(np.frombuffer(row, dtype), times)
 
 
@@ -321,7 +321,7 @@ def sum_by_point(graph: Graph, values: Floats) -> Floats:
 
 @kernel
 def sum_by_kind(offset: Ints, kind: Ints, values: Floats, kinds: int) -> Floats:
-    """Return the sum of a quantity over the kernels of each point by a kind of theirs, (points, kinds)."""
+    """Return the sum of a quantity over the kernels of each point by kernel kind, (points, kinds)."""
     total = np.zeros((offset.size - 1, kinds))
     for p in range(offset.size - 1):
         for row in range(offset[p], offset[p + 1]):
@@ -330,7 +330,7 @@ def sum_by_kind(offset: Ints, kind: Ints, values: Floats, kinds: int) -> Floats:
 
 
 def most_by_point(graph: Graph, values: Floats) -> Floats:
-    """Return the most that any kernel of a point has of a quantity, at least 0, shape (points,)."""
+    """Return the maximum of a quantity over the kernels of each point, at least 0, shape (points,)."""
     return _most_by_point(graph.offset, values)
 
 
@@ -344,9 +344,9 @@ def _most_by_point(offset: Ints, values: Floats) -> Floats:
 
 
 def model_flop(graph: Graph) -> Floats:
-    """Return the operations of one iteration of the whole model [flop], shape (points,).
+    """Return the operations of an iteration of the whole model [flop], shape (points,).
 
-    A GEMM counts 2 m k n however it is cut, what is not its operations an element.
+    A GEMM counts 2 m k n however it is sharded, any other kernel its operations an element.
     """
     return _model_flop(graph.numbers)
 
@@ -359,7 +359,7 @@ def _model_flop(graph: Graph) -> Floats:
         if is_product and graph.flop_per_element[row] == 0.0:
             flop = 2.0 * graph.rows[row] * graph.inner[row] * graph.cols[row]
         else:
-            # an activation's `inner` belongs to the weights that it is looked up in, and is not passed over
+            # `inner` of a lookup is of its table, which the kernel does not pass over
             passed = graph.rows[row]
             if graph.kind[row] == ON_WEIGHTS:
                 passed = graph.inner[row] * graph.products[row]

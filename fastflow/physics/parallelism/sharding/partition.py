@@ -68,29 +68,23 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
         p, kind, own, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
-        rows, num_microbatches, ways = graph.rows[row], shares.options.microbatches[p], shares.ways
+        rows, turns, ways = graph.rows[row], shares.options.microbatches[p], shares.ways
         here, there = shares.columns * p + own, shares.columns * p + peer
         k, other = shares.first[here] + row, shares.first[there] + row
         here, there = shares.sets * here, shares.sets * there
-        out.read_rows[row] = ceil_div(rows, ways[there + cuts.read_rows[other]] * num_microbatches)
+        out.read_rows[row] = ceil_div(rows, ways[there + cuts.read_rows[other]] * turns)
         out.read_cols[row] = ceil_div(graph.cols[row], ways[there + cuts.read_cols[other]])
         if kind != ON_WEIGHTS:
-            rows = ceil_div(rows, ways[here + cuts.rows[k]] * num_microbatches)
+            rows = ceil_div(rows, ways[here + cuts.rows[k]] * turns)
         inner = ceil_div(graph.inner[row], ways[here + cuts.inner[k]])
         cols = ceil_div(graph.cols[row], ways[here + cuts.cols[k]])
         activation_cols = ceil_div(graph.cols[row], ways[here + cuts.lies_cols[k]])
-        out.activation_rows[row] = ceil_div(
-            graph.rows[row], ways[here + cuts.lies_rows[k]] * num_microbatches
-        )
+        out.activation_rows[row] = ceil_div(graph.rows[row], ways[here + cuts.lies_rows[k]] * turns)
         products, of_one = graph.products[row], rows
         if products > 1 or kind == BATCHED:  # each has its share of the rows
             of_one = ceil_div(graph.rows[row], products)
-            products = ceil_div(
-                products, ways[here + cuts.products[k]] * (num_microbatches if kind == BATCHED else 1)
-            )
-            of_one = ceil_div(
-                of_one, ways[here + cuts.rows[k]] * (1 if kind == BATCHED else num_microbatches)
-            )
+            products = ceil_div(products, ways[here + cuts.products[k]] * (turns if kind == BATCHED else 1))
+            of_one = ceil_div(of_one, ways[here + cuts.rows[k]] * (1 if kind == BATCHED else turns))
         out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, of_one, inner, cols)
         out.batch[row] = graph.batch[row] * products
         if kind == BATCHED:

@@ -1,7 +1,7 @@
-"""`model=attention`: fused attention, with what a layer of a serving library runs beside it.
+"""`model=attention`: fused attention, with the passes that a serving library runs around it.
 
-In prefill one kernel turns queries and keys by their positions and writes the cache, and small ones lay out
-where sequences begin. Some kernels for decoding do that themselves. Training has attention alone.
+In prefill a kernel applies rotary embedding and writes the cache, and small kernels compute the offsets of
+sequences. Some decode kernels include these passes. Training has attention only.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ CACHED = "rotary embedding and cache"
 
 
 def setup_kernels() -> list[Node]:
-    """Return what a layer of TensorRT-LLM launches before its attention: kernels of few bytes.
+    """Return the small kernels that a layer of TensorRT-LLM launches before its attention.
 
-    One lays out where sequences begin. A second one is in the times of ai-dynamo/aiconfigurator@095f58a, and
+    The first computes the offsets of sequences. A second is in the times of ai-dynamo/aiconfigurator@095f58a, and
     not in the library's code; replaying a captured graph may be it.
     """
     launch = Node(name="offsets of sequences", type=elementwise.TYPE, rows=1, cols=1, keeps=0)
@@ -47,12 +47,12 @@ def kv_len_of(points: Inputs) -> Ints:
 
 
 def decodes(points: Inputs) -> bool:
-    """Say whether points are of few queries; training has none such."""
+    """Say whether points are of decode; training is not."""
     return bool(points["model.phase"][0] == DECODE and not points["model.training"][0])
 
 
 def attention_reads(points: Inputs) -> tuple[str, ...]:
-    """Return what attention reads: what turned its queries, but in training."""
+    """Return the input of attention: the rotary pass, or in training the network's input."""
     return (INPUT if points["model.training"][0] else CACHED,)
 
 
@@ -82,7 +82,7 @@ def network(points: Inputs) -> Network:
 
 
 def with_setup_kernels(points: Inputs, core: Node, in_prefill: Node, in_decode: Node) -> Network:
-    """Return the network of attention with what runs before it, which training does not."""
+    """Return the network of attention with the passes before it, which training lacks."""
     nodes: tuple[Node, ...] = (core,)
     if not points["model.training"][0]:
         nodes = (in_decode, core) if decodes(points) else (*setup_kernels(), in_prefill, core)

@@ -1,6 +1,6 @@
-"""`model=gemm`: one matrix product, C[m, n] = A[m, k] B[k, n], with its gradients when training.
+"""`model=gemm`: a matrix product, C[m, n] = A[m, k] B[k, n], with its gradients when training.
 
-A product of numbers of 8 or 4 bits quantises A first, unless that is done already (`model.quantized`).
+A product of 8-bit or 4-bit operands quantises A first, unless A is quantised already (`model.quantized`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fastflow.physics.workload.precision import MAXIMUM_FLOP, OUTPUT_BYTES, QUAN
 
 
 def network(points: Inputs) -> Network:
-    """Return the network of each point's product; A and C lie in memory beside B."""
+    """Return the network of each point's product; A, B and C are in memory."""
     m, k, n = (points[f"model.{side}"] for side in "mkn")
     dtype, batch = points["model.dtype"], points["model.batch"]
     written = map_values(QUANTIZED_BYTES, dtype)
     kept_whole, quantize_passes = 1.0 * k, []
     if written[0] > 0.0:
-        kept_whole *= written / map_values(OUTPUT_BYTES, dtype)  # as columns of what was quantised
+        kept_whole *= written / map_values(OUTPUT_BYTES, dtype)  # columns of quantised A
         if not points["model.quantized"][0]:
             quantize_passes = _quantize_passes(points, written)
             kept_whole += k
@@ -42,7 +42,7 @@ def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
     A scale of a whole tensor is known once all of it was read, so that it is read twice. TensorRT-LLM's
     kernels clear the scale, raise it to the largest magnitude, quantise, and convert the scale
     (quantize_e4m3_per_tensor and FP8QDQLinearMethod, NVIDIA/TensorRT-LLM). Scales of rows and of blocks are
-    found by who quantises them.
+    computed by the quantise kernel.
     """
     rows, k = points["model.m"] * points["model.batch"], points["model.k"]
     quantize_pass = Node(

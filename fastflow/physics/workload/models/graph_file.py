@@ -33,23 +33,23 @@ from fastflow.physics.workload.ops import TYPES
 from fastflow.physics.workload.precision import UNSIZED
 
 KEY = "model.file"
-# with repeated layers counted as often as they are repeated
+# repeated layers count once per repetition
 MOST_BORDERS = 5_000_000  # borders of layers that tensors cross
-_MOST = {  # and what is said of that: forward kernels, tensors that they read, what integers count
+_MOST = {  # and the limit's text: forward kernels, tensors that they read, elements
     "kernels": (100_000, "100000"),
     "reads": (1_000_000, "1000000"),
     "elements of outputs": (4 * 10**18, "4e+18"),
 }
 
-_RESERVED = ("rows", "inner", "cols")  # what every kernel has is named by its side
+_RESERVED = ("rows", "inner", "cols")  # names of the sides of every kernel
 _KEEPS = ("keeps", "keeps_whole")
-_ALIASES = {"kv_heads": "heads"}  # groups of heads that share keys are cut wherever heads are
+_ALIASES = {"kv_heads": "heads"}  # groups of heads that share keys are sharded as heads are
 
 
 def read_network(path: str) -> Network:
-    """Return the network that a file describes; a file that has not changed since is not read again.
+    """Return the network that a file describes; an unchanged file is cached.
 
-    Raises InputError, which names the node that is wrong and what is allowed there.
+    Raises InputError, which names the invalid node and the allowed values.
     """
     return of_present(KEY, _parse_version, path).network
 
@@ -60,12 +60,12 @@ def outline(path: str) -> tuple[int, int, int]:
 
 
 class _Version(NamedTuple):
-    """What a version of a file says: its network, and what strategies ask of that."""
+    """The network of a version of a file, and the sizes that strategies need."""
 
     network: Network
-    layers: int  # that a pipeline can cut between
-    rows: int  # of a launch of the forward kernel that has fewest; of products dealt out whole, their number
-    sequences: int  # groups of rows that no cut may split; 0 where rows are independent
+    layers: int  # that a pipeline can split between
+    rows: int  # of a launch of the forward kernel with the fewest rows; of batched products, their number
+    sequences: int  # groups of rows that sharding may not split; 0 where rows are independent
 
 
 @lru_cache(maxsize=64)
@@ -91,7 +91,7 @@ def _count(path: str, changed: int, size: int, training: bool) -> int:
 
 
 class _Context(NamedTuple):
-    """What is known so far."""
+    """The model's rows and dimensions, and the tensors read so far."""
 
     rows: Side
     dimensions: Mapping[str, int]
@@ -144,7 +144,7 @@ def _layers(document: Any) -> list[Layer]:
 
 
 def _add(where: str, total: Iterable[int], layer: Layer) -> tuple[int, ...]:
-    """Add a layer to the total of what _MOST bounds; raises MistakeError where that is too much."""
+    """Add a layer to the totals that _MOST bounds; raises MistakeError where a total is too large."""
     nodes = layer.nodes
     reads = sum(len(node.reads) for node in nodes)
     elements = sum(int(node.rows) * int(node.steps) * int(node.cols) * int(node.batch) for node in nodes)
@@ -174,7 +174,7 @@ def _layer(where: str, entry: Any, context: _Context) -> Layer:
 
 
 def _node(where: str, entry: Mapping[str, Any], context: _Context, before: str) -> Node:
-    """Return a kernel whose own numbers are right; by default it has the model's rows and reads `before`."""
+    """Return a kernel with valid sizes; by default it has the model's rows and reads `before`."""
     if "type" not in entry:
         raise MistakeError(f"a file that gives {where}.type, {one_of(TYPES)}")
     kind = TYPES[choice_of(f"{where}.type", entry["type"], tuple(TYPES))]
@@ -192,7 +192,7 @@ def _node(where: str, entry: Mapping[str, Any], context: _Context, before: str) 
         raise wrong(f"{where}.steps", f"a divisor of its {rows.size} rows", steps)
     if (
         groups.size > rows.size // steps and kind.time is None
-    ):  # who deals rows out by chance times it himself
+    ):  # types that route rows randomly have a timing function
         raise wrong(f"{where}.groups", f"at most its {rows.size // steps} rows", groups.size)
     node = Node(
         name=fields["name"],
@@ -218,7 +218,7 @@ def _reads(where: str, written: Any) -> tuple[str, ...]:
 
 
 def _check_layer(where: str, layer: Layer, context: _Context, below: int | None) -> int:
-    """Check what every kernel reads, add the layer to what is found, and return its output's columns.
+    """Check the inputs of every kernel, add the layer to the context, and return its output's columns.
 
     below: the columns that enter the layer; None where that is the network's input, which has as many as
     the first kernel that reads it says.
@@ -252,7 +252,7 @@ def _check_layer(where: str, layer: Layer, context: _Context, below: int | None)
 
 
 def _recurs(node: Node, other: Node | None) -> bool:
-    """Say whether a kernel may read another one, or itself, of the step before."""
+    """Say whether a kernel may read the output of another kernel, or its output, of the step before."""
     return other is not None and int(other.steps) == int(node.steps) > 1
 
 

@@ -1,8 +1,8 @@
 """`model=latent_attention`: DeepSeek's latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
 The cache holds a latent vector and a rotated key for each token, which all heads share. Prefill expands them
-into keys and values of every head. Decode absorbs the expansion into queries and outputs: all heads ask the
-same keys, of which the latent part are the values.
+into keys and values of every head. Decode absorbs the expansion into queries and outputs: all heads
+attend to the same keys, whose latent part is the values.
 """
 
 from __future__ import annotations

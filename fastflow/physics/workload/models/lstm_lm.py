@@ -3,13 +3,13 @@
 Embedding, layers of LSTM cells over the steps of a sequence, softmax over the vocabulary and its
 cross-entropy, the backward pass of all of it, gradient clipping by the global norm, weight update.
 
-A cell is one fused GEMM, [x, h] (2 hidden wide) times the weights of the four gates (4 hidden
-wide), and one memory-bound pass over the gates. The weight gradient of a layer is one GEMM over
-all steps, as cuDNN does it, rather than one a step.
+A cell is a fused GEMM, [x, h] (2 hidden wide) times the weights of the four gates (4 hidden
+wide), and a memory-bound pass over the gates. The weight gradient of a layer is a single GEMM
+over all steps, as in cuDNN, rather than a GEMM a step.
 
-What kernel parallelism exchanges is what the next kernel needs. Gate columns are dealt out so
-that a device owns all four gates of its hidden units: the pointwise pass is local, and a
-Row-Column cut gathers h, not the gates. Loss and its gradient need of other devices' logits only
+Kernel parallelism communicates what the next kernel needs. Gate columns are sharded so
+that a device has all four gates of its hidden units: the pointwise pass is local, and a
+Row-Column split gathers h, not the gates. Loss and its gradient need of other devices' logits only
 each row's maximum and sum.
 """
 

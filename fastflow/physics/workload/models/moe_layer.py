@@ -1,6 +1,6 @@
 """`model=experts`: the expert layer of a mixture, on one of the devices that share it.
 
-Tokens are those of all these devices, before they are sent: what is sent between devices is no part of it.
+Tokens are those of all these devices, before dispatch: communication between devices is not included.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def network(points: Inputs) -> Network:
 
 
 def _shared(tokens: Ints, hidden: Ints, ffn: Ints, routed: str) -> tuple[Node, ...]:
-    """Return experts that every token goes to, as one, and what adds them to the others."""
+    """Return the shared experts, as a single expert, and the add of their output to the routed output."""
 
     def product(name: str, inner: Ints, cols: Ints, read: str) -> Node:
         return Node(

@@ -1,7 +1,7 @@
-"""`model=operator`: one pointwise or normalisation operator over rows x cols elements, with its gradient.
+"""`model=operator`: a pointwise or normalisation operator over rows x cols elements, with its gradient.
 
-What an operator moves is what its algorithm must: each input read once and each output written once, as one
-fused kernel does. How often a kernel reads a row again that it could not keep is the device's affair.
+An operator moves the minimum of its algorithm: a fused kernel reads each input once and writes each output
+once. How often a kernel rereads a row that does not fit on chip depends on the device.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from fastflow.physics.workload.ops.pointwise import OPERATORS
 
 
 def network(points: Inputs) -> Network:
-    """Return the network of each point's operator, whose inputs and outputs lie in memory.
+    """Return the network of each point's operator, whose inputs and outputs are in memory.
 
-    Where a number of tensors is given, all but one are inputs, and the gradient's kernel reads the output's
-    gradient and these, and writes as many.
+    `model.tensors` counts the inputs and the output; the gradient's kernel reads the output's gradient and the
+    inputs, and writes a gradient for each input.
     """
     op, cols, tensors = str(points["model.op"][0]), points["model.cols"], points["model.tensors"]
     operator = OPERATORS[op]

@@ -1,9 +1,9 @@
-"""`model=rnn`: one recurrent layer, forward and backward, as libraries measure and run it.
+"""`model=rnn`: a recurrent layer, forward and backward, as libraries measure and run it.
 
-A step is one GEMM, h times the recurrent weights of all gates, and one memory-bound pass over the
+A step is a GEMM, h times the recurrent weights of all gates, and a memory-bound pass over the
 gates; it waits for the step before. The weight gradient is one GEMM over all steps (Appleyard, Kočiský
 and Blunsom, Optimizing Performance of Recurrent Neural Networks on GPUs, arXiv:1604.01946). The GRU applies
-its reset gate after the product, as that paper's library does, so that its three products are one.
+its reset gate after the product, as that paper's library does, so that its three products are a single GEMM.
 
 The layer's input is as wide as h and is added to every gate: its projection, one GEMM over all steps, is
 not part of the recurrence. The weight update is left out, as in `model=gemm`.
@@ -27,14 +27,14 @@ from fastflow.physics.workload.precision import Precision
 
 
 class Cell(NamedTuple):
-    """What a cell's pass does, per element of h; moves count elements read and written."""
+    """Cost of a cell's pass, per element of h; moves count elements read and written."""
 
     gates: int
     moves: int
     flop: int
     backward_moves: int
     backward_flop: int
-    kept: int  # elements kept for the backward pass, beside h itself
+    kept: int  # elements saved for the backward pass, besides h
 
 
 # Forward, read + written: products of all gates, input x and what is carried on from the step before;
@@ -83,14 +83,14 @@ def part_of(kernel: Kernel) -> str:
 
 
 def kernels(network: Network, points: Inputs, precision: Precision) -> list[Kernel]:
-    """Return the kernels of the part that is run; of all parts, `model.training` decides on the backward."""
+    """Return the kernels of the selected part; for all parts, `model.training` adds the backward pass."""
     part, training = str(points["model.part"][0]), bool(points["model.training"][0])
     launches = forward(network, training, precision)
     if training or part != "all":
         launches += backward(network, precision)
     if part == "all":
         return launches
-    # the layer's weights, and their gradients, are there without the product that owns them
+    # the layer's weights and their gradients are in memory, though their forward product is not run
     return [
         kernel._replace(weights=1) if kernel.kind in (INPUT_GRADIENT, WEIGHT_GRADIENT) else kernel
         for kernel in launches

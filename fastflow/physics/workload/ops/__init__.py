@@ -1,4 +1,4 @@
-"""Types of kernel: a file each, which ends in its entry and has its name here."""
+"""Types of kernel: a file each, which ends in its entry and is registered here."""
 
 from fastflow.physics.workload.network import KernelType
 from fastflow.physics.workload.ops import (
@@ -23,4 +23,4 @@ TYPES: dict[str, KernelType] = (
     | linear_attention.TYPES
     | pointwise.TYPES
 )
-"""By their names in files."""
+"""By their names in graph files."""

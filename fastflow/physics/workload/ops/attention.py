@@ -1,8 +1,8 @@
-"""Fused attention: each query against the keys of its sequence, scores never leave the chip (Dao et al.,
+"""Fused attention: queries against the keys of their sequence; scores never leave the chip (Dao et al.,
 FlashAttention, arXiv:2205.14135).
 
-Heads and sequences are dealt out whole, or the queries of a sequence, who need all of its keys and values.
-Backward, the scores are computed again. The row sums of the output times its gradient come first, and the
+Heads and sequences are sharded, or the queries of a sequence, which need all of its keys and values. The
+backward pass recomputes the scores. The row sums of the output times its gradient come first, and the
 gradient of the queries, which blocks add up in fp32, is rounded last (FlashAttention-2, arXiv:2307.08691).
 """
 
@@ -33,9 +33,9 @@ from fastflow.physics.workload.precision import Precision, attention_type, wide_
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, REPLICATE, ROWS, Share
 
 FEW_QUERIES = 16
-"""Of a sequence, for which kernels of a file are those for decoding, where it has more keys."""
+"""Queries of a sequence, up to which a graph file uses decode kernels if there are more keys."""
 MOST_QUERIES = 1e9
-"""Of a sequence: kernels count the tiles of 128 one by one, which takes 0.1 s."""
+"""Queries of a sequence: timing counts tiles of 128 in a loop, which takes 0.1 s."""
 _FP32 = 4.0
 
 
@@ -49,7 +49,7 @@ class AttentionSizes(NamedTuple):
     kv_heads: Size
     head_dim: Size
     value_dim: Size
-    window: Size  # keys that a query sees, with its own; 0 for all
+    window: Size  # keys that a query attends to, the query's key included; 0 for all
 
 
 _SIZES = AttentionSizes._fields[1:]
@@ -62,10 +62,10 @@ def attention(
 ) -> Node:  # fmt: skip
     """Return a kernel of attention.
 
-    causal: no query sees the keys after its own; decodes: by a kernel for few queries; latent: values are
-    columns of the keys, read once; expanded: keys are no cache; shared: values lie where the keys do;
-    output: bytes of an element, 0 for those of a product; flash: the version of FlashAttention whose kernel
-    it is, 0 for the library's; more: fields of the node.
+    causal: no query attends to later keys; decodes: by a decode kernel, for few queries; latent: values are
+    columns of the keys, read once; expanded: keys are not from a cache; shared: values and keys are the same
+    memory; output: bytes of an element, 0 for those of a product; flash: version of the FlashAttention
+    kernel, 0 for the library's kernel; more: fields of the node.
     """
     visible = _visible_keys(sizes.q_len, sizes.kv_len, sizes.window, causal)
     head_dim, value_dim = sizes.head_dim, sizes.value_dim
@@ -87,9 +87,9 @@ def attention(
 
 
 def _visible_keys(q_len: Size, kv_len: Size, window: Size, causal: Bools | bool) -> Floats:
-    """Return how many keys a query sees on average."""
+    """Return the mean number of keys that a query attends to."""
     first, ahead = np.asarray(kv_len) - q_len, np.where(np.asarray(window) > 0, window, kv_len) - 1.0
-    last = np.where(causal, 0.0, ahead)  # keys that a query sees after its own
+    last = np.where(causal, 0.0, ahead)  # keys after the query's key that it attends to
     to_the_end = _sum_of_least(first + last + 1.0, q_len, np.asarray(kv_len))
     hidden = _sum_of_least(first - ahead, q_len, np.asarray(kv_len))
     visible: Floats = (to_the_end - hidden) / q_len
@@ -98,7 +98,7 @@ def _visible_keys(q_len: Size, kv_len: Size, window: Size, causal: Bools | bool)
 
 def _sum_of_least(first: Floats, count: Size, most: Ints) -> Floats:
     """Return the sum of first, first + 1, ..., each at least 0 and at most `most`."""
-    low = np.clip(-first, 0.0, count)  # of them below 0
+    low = np.clip(-first, 0.0, count)  # number of terms below 0
     high = np.clip(most - first, low, count)
     return (high - low) * (2.0 * first + low + high - 1.0) / 2.0 + (count - high) * most
 
@@ -115,7 +115,7 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
-    """Return the row sums, the gradients of keys and values, and that of queries as it is rounded."""
+    """Return the row sums, the gradients of keys and values, and the rounding of the query gradient."""
     node = network.nodes[i].node
     if not any(map(network.needs_gradient, network.nodes[i].reads)):
         return []
@@ -126,7 +126,8 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
     return [
         base_pass._replace(
             label=f"{node.name} row sums", flop_per_element=2.0,
-            bytes_per_element=2.0 * precision.activation + _FP32 * (node.inner + 1.0) / node.cols,  # clears dQ
+            # clears the query gradient
+            bytes_per_element=2.0 * precision.activation + _FP32 * (node.inner + 1.0) / node.cols,
         ),
         main._replace(
             attributes={**node.attributes, "backward": 1.0}, flop_per_element=2.0 * node.flop,
@@ -149,14 +150,14 @@ def _shared_elements(node: Node, operand: int) -> Amount:
 
 
 def _local_attention(share: Share) -> Attentions:
-    """Return one device's shares of kernels of attention, or of passes that go with them."""
+    """Return a device's shards of attention kernels, or of the passes around them."""
     attributes: Mapping[str, Any] = share.attributes
     size = {name: attributes[name].astype(np.int64) for name in _SIZES}
     heads, kv_heads = (-(-size[name] // share.col_shards) for name in ("heads", "kv_heads"))
     is_pass, causal = share.m == 0, attributes["causal"] > 0.0
     q_len = np.where(is_pass, size["q_len"], share.m)
     rows = share.elements / np.maximum(share.n, 1)
-    # devices that share the queries of a sequence have some of its first and some of its last ones
+    # devices that share the queries of a sequence have both early and late queries
     hidden_keys = np.where(causal, (size["q_len"] - q_len) // 2, 0)
     return Attentions(
         point=share.device,
@@ -177,7 +178,7 @@ def _local_attention(share: Share) -> Attentions:
 
 
 def decodes_of(share: Share) -> Decodes:
-    """Return the same of kernels of few queries; a cache of the chip's own attention where that is latent."""
+    """Return a device's shards of decode kernels; a latent cache has at least attention's data type."""
     work, latent = _local_attention(share), share.attributes["latent"] > 0.0
     common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
     cache = np.where(latent, np.maximum(share.cache, share.attention), share.cache)
@@ -185,7 +186,7 @@ def decodes_of(share: Share) -> Decodes:
 
 
 def _flop(work: Attentions | Decodes, causal: Bools, backward: Bools) -> Floats:
-    """Return the operations of products with keys and with values: one each, backward three and two."""
+    """Return the operations: a product each with keys and values, backward three and two."""
     queries = 2.0 * work.sequences * work.heads * work.q_len
     pairs = queries * _visible_keys(work.q_len, work.kv_len, work.window, causal)
     columns = work.head_dim * np.where(backward, 3.0, 1.0) + work.value_dim * np.where(backward, 2.0, 1.0)
@@ -193,7 +194,7 @@ def _flop(work: Attentions | Decodes, causal: Bools, backward: Bools) -> Floats:
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
-    """Time forward kernels of many queries, and backward ones."""
+    """Time forward kernels of many queries, and backward kernels."""
     work, backward = _local_attention(share), share.attributes.get("backward", np.zeros(share.m.size)) > 0.0
     flop = _flop(work, work.causal, backward)
     if not backward.any():
@@ -209,7 +210,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
 
 
 def _time_decoding(device: Device, share: Share) -> tuple[Launched, Floats]:
-    """Time kernels of few queries."""
+    """Time decode kernels, of few queries."""
     work = decodes_of(share)
     return compute_unique_rows(partial(time_decoding, device), work), _flop(
         work, share.attributes["causal"] > 0.0, np.zeros_like(work.shared)
@@ -219,7 +220,7 @@ def _time_decoding(device: Device, share: Share) -> tuple[Launched, Floats]:
 def _from_file(
     where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    """Return the attention of a file, whose queries are the model's rows."""
+    """Return the attention of a graph file, whose queries are the model's rows."""
 
     def size(key: str, otherwise: str) -> int:
         return sides[key if key in sides else otherwise].size
@@ -252,7 +253,7 @@ def _from_file(
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that it reads queries, keys and values, each from a kernel of its own or all from one."""
+    """Check that it reads queries, keys and values, from three kernels or from a single kernel."""
     attributes: Mapping[str, Any] = node.attributes
     heads, kv_heads, size, value = (
         attributes[name] for name in ("heads", "kv_heads", "head_dim", "value_dim")

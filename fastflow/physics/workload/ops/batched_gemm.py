@@ -1,7 +1,7 @@
 """Independent products of two activations, rows x inner times inner x cols each.
 
-They are dealt out whole, or by the rows of the left operand: all devices need all of the right one then
-(attention's keys and values).
+The products are distributed, or the rows of the left operand are sharded: all devices need the whole right
+operand then (attention's keys and values).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _shared_elements(node: Node, operand: int) -> Amount:
 def _from_file(
     where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    """Deal its products out: groups of the model's rows, and of columns."""
+    """Distribute its products: over groups of the model's rows, and of columns."""
     batch, rows = int(node.batch), int(node.rows)
     if batch * max(rows, int(node.inner)) > MOST:
         raise wrong(f"{where}.batch", f"so small that no side times batch exceeds {MOST:.0e}", batch)
@@ -65,7 +65,7 @@ def _from_file(
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that there are so many elements; it may read a part, so that it does not tell how many."""
+    """Check that its input has enough elements; it may read a part, so the input's columns stay unknown."""
     if len(cols) > 2:
         raise wrong(f"{at}.reads", "one or two kernels", listed(node.reads))
     elements = int(node.batch) * int(node.rows) * int(node.inner)

@@ -1,4 +1,4 @@
-"""A pass that makes rows x cols, each element of those at its place."""
+"""An elementwise pass: each element of rows x cols from the elements at the same index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastflow.physics.workload.sharding_rules import COLS, OUTPUT, ROWS
 
 
 def _tensors(network: Network, i: int, passes: int) -> Amount:
-    """Return the elements of the output, and so many times those read, per element of the output."""
+    """Return elements moved per element of the output: the output, and `passes` times the inputs."""
     instance = network.nodes[i]
     read = sum((network.read_cols(i, source) / instance.node.output for source in instance.reads), 0.0)
     return 1.0 + passes * read
@@ -42,7 +42,7 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that its columns divide those of all that it reads."""
+    """Check that its columns divide the columns of each input."""
     made = int(node.cols)
     for name, width in zip(node.reads, cols, strict=True):
         if width is not None and width % made:

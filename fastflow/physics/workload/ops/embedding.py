@@ -1,4 +1,4 @@
-"""Rows of a table of inner x cols, which is its weights."""
+"""Look-ups of rows of a table of inner x cols, its weights."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from fastflow.physics.workload.network import AMOUNTS, KernelType, Network
 from fastflow.physics.workload.precision import Precision
 from fastflow.physics.workload.sharding_rules import COLS, INNER, PARTIAL, REPLICATE, ROWS
 
-# Elements that are read and written, per element looked up: a row in, a row out; its gradient, a row of the
-# table's in, out.
+# Elements read and written per element looked up. Forward: a row in, a row out. Gradient: a row in, the
+# table's gradient row in and out.
 LOOKUP_MOVES, SCATTER_MOVES, SCATTER_FLOP = 2.0, 3.0, 1.0
 
 
@@ -37,7 +37,7 @@ TYPE = KernelType(
     title="lookup",
     kind=ON_ACTIVATIONS,
     gradient=SPARSE,
-    sides={ROWS: ROWS, COLS: COLS},  # the table is cut by the name of its rows alone
+    sides={ROWS: ROWS, COLS: COLS},  # the table is sharded by the name of its rows only
     reads=({ROWS: ROWS, INNER: INNER, COLS: REPLICATE},),
     makes={ROWS: ROWS, INNER: PARTIAL, COLS: COLS},
     required=("vocabulary", "cols"),

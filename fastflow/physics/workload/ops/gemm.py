@@ -1,6 +1,6 @@
-"""A product with weights of its own: rows x inner times inner x cols, or a group of rows each times its own.
+"""A product with weights: rows x inner times inner x cols, or each group of rows times separate weights.
 
-Row-Column gathers what it reads, and the gradient of its output.
+Row-Column gathers its input, and the gradient of its output.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIA
 
 
 def _prologue(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
-    """Return the pass that quantises what it reads, where a product has one of its own."""
+    """Return the pass that quantises its input, where the product has a separate pass."""
     node = network.nodes[i].node
     if not node.quantises_input:
         return []
@@ -42,10 +42,10 @@ def _prologue(network: Network, i: int, kernel: Kernel, precision: Precision) ->
 
 
 def _quantize_pass(kernel: Kernel, precision: Precision) -> Kernel:
-    """Return a pass that reads activations once and writes all copies of them that products read.
+    """Return a pass that reads activations once and writes all quantised copies that products read.
 
-    Scales are those of the steps before, whose largest magnitudes are kept (Transformer Engine's delayed
-    scaling), or of blocks.
+    Scales are from the largest magnitudes of earlier steps (Transformer Engine's delayed scaling), or of
+    blocks.
     """
     return kernel._replace(
         label=f"{kernel.label} quantise", kind=ON_ACTIVATIONS, inner=1,
@@ -55,7 +55,7 @@ def _quantize_pass(kernel: Kernel, precision: Precision) -> Kernel:
 
 
 def _gradient_add_pass(product: Kernel, precision: Precision) -> Kernel:
-    """Return the pass that reads a weight gradient and adds it to the sum of all micro-batches."""
+    """Return the pass that adds a weight gradient to the sum over micro-batches."""
     return product._replace(
         label=f"{product.label} sum", kind=ON_WEIGHTS, rows=1, gradient=NO_GRADIENT,
         bytes_per_element=precision.output + 2.0 * precision.gradient, flop_per_element=1.0,
@@ -67,9 +67,9 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
-    """Return the products that make the gradients of its input, where wanted, and of its weights.
+    """Return the products for the gradients of its input, where needed, and of its weights.
 
-    Where it has biases, their gradient comes before, a pass that sums that of its output over all rows.
+    A pass for the gradient of biases comes first: it sums the output's gradient over all rows.
     """
     node = network.nodes[i].node
     kernels = [_quantize_pass(kernel, precision)] if node.quantises_gradient else []
@@ -95,7 +95,7 @@ def _bias_gradient(node: Node, kernel: Kernel, precision: Precision) -> Kernel:
 
 
 def _weight_gradient(node: Node, kernel: Kernel) -> Kernel:
-    """Return the product that makes the gradient of the weights, of all steps at once."""
+    """Return the product for the gradient of the weights, of all steps at once."""
     return kernel._replace(
         label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps, repeat=1,
         products=node.groups, gradient=DENSE, side=1,
@@ -103,10 +103,12 @@ def _weight_gradient(node: Node, kernel: Kernel) -> Kernel:
 
 
 def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[int]) -> Kernel:
-    """Return the product that makes the gradient of what it reads; wanted: the reads that need one."""
+    """Return the product for the gradient of its inputs; wanted: the inputs that need a gradient."""
     instance = network.nodes[i]
     node = instance.node
-    recurs = any(read >= i for read in instance.reads)  # the step before needs what this one exchanges
+    recurs = any(
+        read >= i for read in instance.reads
+    )  # the step before needs the result of this kernel's collective
     sums = _input_sums(network, i, wanted)
     product = kernel._replace(
         label=f"{node.name} input gradient", kind=INPUT_GRADIENT, products=node.groups,
@@ -118,7 +120,7 @@ def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[i
     )  # fmt: skip
     if not node.regathers_input:
         return product
-    # hidden as the sum of the input's gradient is
+    # overlapped, as the sum of the input's gradient is
     regathered = tuple(
         RegatheredOperand(network.form(read), node.form, even_unshared=True) for read in instance.reads
     )
@@ -126,7 +128,7 @@ def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[i
 
 
 def _input_sums(network: Network, i: int, wanted: Sequence[int]) -> list[tuple[int, Sum]]:
-    """Return what it reads whose gradient this product is the last to add to, each with the sum."""
+    """Return the inputs whose gradient sum this product completes, each with the sum."""
     adders = [(read, [i] if read == OUTSIDE else _contributors(network, i, read)) for read in wanted]
     return [
         (read, Sum(network.form(read), tuple(network.nodes[product].node.form for product in products)))
@@ -136,7 +138,7 @@ def _input_sums(network: Network, i: int, wanted: Sequence[int]) -> list[tuple[i
 
 
 def _read_cols(network: Network, i: int, read: int) -> Size:
-    """Return the columns that a product reads of another kernel, or of the network's input: all others."""
+    """Return the columns that a product reads of an input; of the network's input, all other columns."""
     if read != OUTSIDE:
         return network.nodes[read].node.output
     instance = network.nodes[i]
@@ -149,9 +151,9 @@ def _cols_of(network: Network, reads: Sequence[int]) -> Size:
 
 
 def _contributors(network: Network, i: int, read: int) -> list[int]:
-    """Return the products of a product's layer that add to a gradient, the last one in backward order first.
+    """Return the products of a product's layer that add to a gradient, the last in backward order first.
 
-    What was read a step ago has its gradient summed on its own.
+    An input of the step before has a separate gradient sum.
     """
     if read >= i:
         return [i]
@@ -165,7 +167,7 @@ def _contributors(network: Network, i: int, read: int) -> list[int]:
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that it contracts all columns that it reads, side by side."""
+    """Check that it contracts all columns of its inputs, concatenated."""
     read = sum(width for width in cols if width is not None)
     unknown = sum(width is None for width in cols)
     inner = int(node.inner)

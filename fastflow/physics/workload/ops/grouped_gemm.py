@@ -1,6 +1,6 @@
-"""Products of the experts of a mixture: rows are dealt to groups, unevenly perhaps, all in one launch.
+"""Grouped GEMMs of a mixture's experts: tokens are routed to experts, perhaps unevenly; a single launch.
 
-Of the weights of a group's product only those of experts that get tokens are read.
+Only the weights of experts that get tokens are read.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from fastflow.physics.workload.precision import Precision, expert_type, stored_e
 from fastflow.physics.workload.sharding_rules import Share
 
 MAX_POWER_LAW = 8.0
-"""Exponent of the power law of loads."""
+"""Exponent of the power law of expert loads."""
 
 
 def mixture(
     tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
     least: Size = 0,
 ) -> Attributes:  # fmt: skip
-    """Return what kernels of an expert layer need to know of it: `Node.attributes`.
+    """Return the attributes of kernels of an expert layer: `Node.attributes`.
 
-    tokens: of all devices that share the experts, each of which chooses topk of them; local: experts of a
+    tokens: of all devices that share the experts, each token chooses topk experts; local: experts of a
     device; power_law: the exponent of their loads, 0 for equal ones; gated: a product of gates and values;
-    least: rows that products of each expert have at least, chosen or not.
+    least: minimum rows of each expert's product, chosen or not.
     """
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
@@ -44,7 +44,7 @@ def mixture(
 
 
 def routings(share: Share) -> Routings:
-    """Return how the tokens of one device, and of those that share its experts, choose them."""
+    """Return the routing of the tokens of a device, and of the devices that share its experts."""
 
     def per_device(name: str, shards: Ints | int = 1) -> Ints:
         return np.asarray(-(-share.attributes[name].astype(np.int64) // shards))
@@ -61,7 +61,7 @@ def routings(share: Share) -> Routings:
 
 
 def is_fused(device: Device, share: Share) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return whether products apply their gates themselves (TensorRT-LLM: on Ampere, in 16 bits)."""
+    """Return whether gates are fused into the products (TensorRT-LLM: on Ampere, in 16 bits)."""
     return ~device.library.shared[share.device] & (share.operand >= share.output)
 
 
@@ -78,7 +78,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         size=share.operand,
         output=share.output,
     )
-    # fewer rows than experts are not one each
+    # with fewer rows than experts, some experts are idle
     idle = np.minimum(1.0, share.rows / np.maximum(1, share.products))
     return time_grouped(device, products), 2.0 * idle * share.m * share.k * share.n * share.batch
 
@@ -100,7 +100,7 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
 def mixture_from_file(
     where: str, node: Node, sides: Mapping[str, Side], fields: Mapping[str, Any], chosen: bool
 ) -> Attributes:
-    """Return what a file says of a mixture; chosen: rows are those of tokens' choices, not of tokens."""
+    """Return the mixture of a graph file; chosen: rows are (token, expert) pairs rather than tokens."""
     topk, rows = sides["topk"].size, int(node.rows)
     experts = sides.get("experts", Side(int(node.groups))).size
     if topk > experts:

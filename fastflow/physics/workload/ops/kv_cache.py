@@ -1,4 +1,4 @@
-"""A pass that turns queries and keys by their positions, and writes keys and values to the cache.
+"""A pass that applies rotary embedding to queries and keys, and writes keys and values to the cache.
 
 Rotary embedding (Su et al., arXiv:2104.09864) and the cache's write are one kernel in serving libraries
 (TensorRT-LLM's applyBiasRopeUpdateKVCache), which rounds to the types of attention and of the cache.
@@ -30,19 +30,19 @@ from fastflow.physics.workload.sharding_rules import Share
 def kv_cache(
     name: str, rows: Size, cols: Size, *, read: Size, kept: Size, made: Size = 0, rounded: Size = 0
 ) -> Node:
-    """Return a pass over rows x cols; of each row it moves so many columns in each role.
+    """Return a pass over rows x cols; read, kept, made and rounded are the columns that it moves of a row.
 
     read: of activations; kept: of the cache; made: of attention's operands; rounded: of activations that
-    are operands too once a second launch has rounded them, where these have fewer bytes.
+    a second launch rounds to operands, where operands have fewer bytes.
     """
     columns = {"read": read, "kept": kept, "made": made, "rounded": rounded}
     return Node(name=name, type=TYPE, rows=rows, cols=cols, keeps=0, attributes=columns)
 
 
 def kv_cache_in_decode(name: str, rows: Size, core: Node, *, read: Size, made: Size, kept: Size) -> Node:
-    """Return the same pass before attention of few queries, where its kernel does not do that itself.
+    """Return the pass before decode attention, where the attention kernel does not include it.
 
-    made: of activations again; of latent attention over a narrow cache all of a query is rounded to it.
+    made: of activations; for latent attention over a narrow cache the whole query is rounded instead.
     """
     attributes: dict[str, Any] = {
         **core.attributes,
@@ -76,7 +76,7 @@ def _copy_attributes(network: Network, i: int, kernel: Kernel, precision: Precis
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
-    """Time the pass where attention's kernel does not do it."""
+    """Time the pass where the attention kernel does not include it."""
     work, columns = decodes_of(share), share.attributes
     narrow = (columns["latent"] > 0.0) & (work.cache < share.activation)
     tokens, shards = work.sequences * work.q_len, share.col_shards
@@ -94,7 +94,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
 def _from_file(
     where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    """Return the pass of a file over queries, keys and values; `kept` are the columns of the latter two."""
+    """Return the pass of a graph file over queries, keys and values; `kept`: columns of keys and values."""
     cols, kept = int(node.cols), sides["kept"].size
     if kept > cols:
         raise wrong(f"{where}.kept", f"at most its {cols} columns", kept)
@@ -107,4 +107,4 @@ TYPE: KernelType = replace(
     optional=("rows", "reads"), forward=_forward, from_file=_from_file,
 )  # fmt: skip
 DECODING = replace(TYPE, forward=_copy_attributes, time=_time, dtype=wide_type)
-"""Before attention of few queries."""
+"""Before decode attention."""

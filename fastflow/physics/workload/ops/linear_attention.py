@@ -1,8 +1,8 @@
-"""Layers whose time grows with the tokens alone: a state of each head, and products within chunks of tokens.
+"""Linear attention: a state for each head, and products within chunks of tokens; time linear in tokens.
 
 `state_space` is Mamba-2 (Dao and Gu, arXiv:2405.21060, section 6), `gated_delta` the gated delta rule (Yang
 et al., arXiv:2412.06464, section 3.3). A single token a sequence updates its states in one pass (their
-recurrent form). The backward pass computes the kernels again, and the gradients of each product's operands.
+recurrent form). The backward pass recomputes the kernels, then the gradients of each product's operands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastflow.physics.workload.sharding_rules import COLS, GROUPS, ROWS
 
 
 class Sizes(NamedTuple):
-    """Of one kernel of the network."""
+    """Sizes of a kernel of the network."""
 
     sequences: int
     tokens: int  # of each
@@ -33,12 +33,12 @@ class Sizes(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """Of all sequences."""
+        """Chunks of all sequences."""
         return self.sequences * -(-self.tokens // self.chunk)
 
 
 class Product(NamedTuple):
-    """So many products of m x k times k x n."""
+    """`products` products of m x k times k x n."""
 
     name: str
     products: int
@@ -60,7 +60,7 @@ Step = Product | Pass
 
 
 def _state_space(s: Sizes) -> tuple[Step, ...]:
-    """Return the kernels of Mamba-2: the last makes the output, of chunks and of the states before them."""
+    """Return the kernels of Mamba-2; the last makes the output, from chunks and earlier states."""
     every = s.chunks * s.heads
     return (
         Pass("decays", s.chunk, 2.0, 3.0),  # softplus of the step, its product with A, its running sum
@@ -72,14 +72,14 @@ def _state_space(s: Sizes) -> tuple[Step, ...]:
 
 
 def _gated_delta(s: Sizes) -> tuple[Step, ...]:
-    """Return the kernels of the gated delta rule, with the states as one product after the other."""
+    """Return the kernels of the gated delta rule, whose states are sequential products."""
     every = s.chunks * s.heads
     return (
         Pass("decays", s.chunk, 2.0, 1.0),
         Product("key pairs", every, s.chunk, s.state, s.chunk),
         Pass("inverse", s.chunk**2, 2.0, s.chunk / 3.0),  # of a triangular matrix, column by column
         Product("keys and values", every, s.chunk, s.chunk, s.state + s.head_dim),
-        # each chunk takes what its keys find in the state off its values, and adds these to the state
+        # each chunk subtracts the state at its keys from its values, and adds the difference to the state
         Product("states", s.sequences * s.heads, s.state, 2 * s.tokens, s.head_dim),
         Product("pairs", every, s.chunk, s.state, s.chunk),
         Product("output", every, s.chunk, s.chunk + s.state, s.head_dim),
@@ -94,7 +94,7 @@ def steps_of(name: str, sizes: Sizes) -> tuple[Step, ...]:
     """Return the kernels of a type."""
     if sizes.tokens > 1:
         return _RULES[name][0](sizes)
-    one = sizes._replace(chunk=1)  # decay, add a key times a value, ask by a query
+    one = sizes._replace(chunk=1)  # decay, add a key times a value, multiply by a query
     return (Pass("update", one.head_dim * one.state, 2.0, 5.0),)
 
 
@@ -103,7 +103,7 @@ def _sizes(node: Node) -> Sizes:
 
 
 def _kernel(node: Node, step: Step, kernel: Kernel, precision: Precision) -> Kernel:
-    """Return the kernel of a step; rows are those of all heads."""
+    """Return the kernel of a step; rows of all heads."""
     label = f"{kernel.label} {step.name}"
     if isinstance(step, Product):
         return kernel._replace(
@@ -156,7 +156,7 @@ def _gradients(step: Step) -> Iterator[Step]:
 def _from_file(
     name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    """Return a kernel of a file, whose tokens are the model's rows."""
+    """Return a kernel of a graph file, whose tokens are the model's rows."""
     sequences, heads = sides["batch"].size, sides["heads"].size
     tokens = model.size // sequences
     if sequences * tokens != model.size:
@@ -175,7 +175,7 @@ def _from_file(
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that it reads values, keys and queries, from one kernel, and perhaps a step or gate a head."""
+    """Check that it reads values, keys and queries from a single kernel, perhaps with a gate a head."""
     sizes = _sizes(node)
     if len(cols) != 1:
         raise wrong(f"{at}.reads", "one kernel", listed(node.reads))

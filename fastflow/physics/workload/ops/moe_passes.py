@@ -1,8 +1,8 @@
-"""What runs beside the products of a mixture's experts, as in TensorRT-LLM's fused mixture.
+"""Passes around the grouped GEMMs of experts, as in TensorRT-LLM's fused mixture.
 
-`route` finds the experts of each token and sorts its choices, `dispatch` gathers a row for each of them (and
-rounds it), `expert_gate` multiplies what products made by the gate (and rounds it), `combine` sums up a
-token's rows. What each of them launches and moves on a chip is in `physics.timing.moe.layer`.
+`route` finds the experts of each token and sorts the choices, `dispatch` gathers a row for each choice (and
+rounds it), `expert_gate` multiplies the products by the gate (and rounds them), `combine` sums a token's
+rows. The launches and bytes of each pass are in `physics.timing.moe.layer`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KERNELS = {
     "expert_gate": ("activate", "scale_gated"),
     "combine": ("combine",),
 }
-"""Of each type, the kernels that it stands for."""
+"""The kernels of each type."""
 
 
 def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launched, Floats]:
@@ -54,14 +54,14 @@ def _from_file(
         where, node, known_sides, fields, chosen=name in ("dispatch", "expert_gate")
     )
     topk = sides["topk"].size
-    # of dispatch and combine, one side has a row for each choice
+    # dispatch writes, and combine reads, a row for each choice
     moves = {"dispatch": 1.0 + 1.0 / topk, "combine": 1.0 + topk}.get(name)
     dims = node.dims._replace(inner=sides["experts"].names) if moves else node.dims
     return node._replace(attributes=attributes, moves=moves, backward_moves=moves, dims=dims)
 
 
 def _type(name: str, base: KernelType, *required: str, reads: str = REPLICATE, makes: str = "") -> KernelType:
-    """Return a type; reads, makes: how tensors lie where an axis deals the experts that they belong to."""
+    """Return a type; reads, makes: placements of its input and output along an expert-parallel axis."""
     if makes:
         base = replace(base, reads=({**OUTPUT, INNER: reads},), makes={**OUTPUT, INNER: makes})
     return replace(

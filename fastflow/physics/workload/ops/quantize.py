@@ -1,4 +1,4 @@
-"""A pass that rounds what it reads to fewer bits, with the scales of its blocks."""
+"""A pass that rounds its input to fewer bits, with block scales."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
 def _from_file(
     where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    """Return a pass that finds the scales of rows or blocks as it quantises."""
+    """Return a pass that computes the scales of rows or blocks as it quantises."""
     narrow_types = tuple(name for name, size in QUANTIZED_BYTES.items() if size > 0.0)
     dtype = choice_of(f"{where}.to", fields["to"], narrow_types)
     return node._replace(moves=QUANTIZED_BYTES[dtype], flop=MAXIMUM_FLOP + QUANTISE_FLOP, backward_moves=0.0)

@@ -15,7 +15,7 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
-    # the gradient of a loss needs no more than the forward pass has exchanged
+    # the gradient of a loss needs only the statistics that the forward pass communicated
     statistics = bool(network.readers[i])
     return [
         gradient._replace(statistics=statistics) for gradient in PASS.backward(network, i, kernel, precision)
