@@ -246,8 +246,8 @@ def invalid_model_dims(inputs: Inputs) -> Texts:
             reason.add(i, str(InputError(key, int(inputs[key][i]), allowed)))
     for wrong, key, other_key, allowed in family_of(inputs).invalid_sizes(inputs):
         for i in reason.without(wrong):
-            allowed_here = allowed.format(int(inputs[other_key][i]))
-            reason.add(i, str(InputError(key, int(inputs[key][i]), allowed_here)))
+            requirement = allowed.format(int(inputs[other_key][i]))
+            reason.add(i, str(InputError(key, int(inputs[key][i]), requirement)))
     return reason.texts()
 
 

@@ -178,7 +178,7 @@ class Network(NamedTuple):
         return None if read == OUTSIDE else self.nodes[read].node.form
 
     def operands(self, i: int) -> list[tuple[int, Form]]:
-        """Return the inputs of a node with their forms; operands read from a single tensor are parts of it."""
+        """Return the inputs of a node with their forms; operands of a single input are parts of it."""
         node, reads = self.nodes[i].node, self.nodes[i].reads
         if len(node.type.reads) == 1:  # all inputs are read the same way
             return [(read, node.form) for read in reads]
@@ -186,7 +186,7 @@ class Network(NamedTuple):
         return list(zip(reads * (len(forms) if len(reads) == 1 else 1), forms, strict=True))
 
     def read_cols(self, i: int, read: int) -> Size:
-        """Return the columns of an input of a pass; of its output for the network's input."""
+        """Return the columns of an input of a pass; the network's input has those of its output."""
         return self.nodes[i if read == OUTSIDE else read].node.output
 
     def sums(self, operands: Iterable[tuple[int, Form]]) -> tuple[Sum, ...]:
@@ -204,7 +204,7 @@ def connect(layers: Iterable[Layer], needs_input_gradient: bool = False) -> Netw
     """Return the unrolled network, names resolved to indices; the caller checks the names."""
     nodes: list[NodeInstance] = []
     below, number = OUTSIDE, 0
-    made: dict[str, int] = {}
+    indices: dict[str, int] = {}
     layers = tuple(layers)
     for layer in layers:
         for _ in range(layer.repeat):
@@ -215,14 +215,14 @@ def connect(layers: Iterable[Layer], needs_input_gradient: bool = False) -> Netw
                     node=node,
                     layer=number,
                     kind=layer.kind,
-                    reads=tuple(index[name] if name in index else made[name] for name in node.reads),
+                    reads=tuple(index[name] if name in index else indices[name] for name in node.reads),
                     times=layer.times,
                 )
                 for node in layer.nodes
             ]
             del index[INPUT]
             below, number = len(nodes) - 1, number + 1
-        made |= {f"{layer.name}.{name}": position for name, position in index.items()}
+        indices |= {f"{layer.name}.{name}": position for name, position in index.items()}
     readers: list[list[int]] = [[] for _ in nodes]
     for i, instance in enumerate(nodes):
         for read in set(instance.reads) - {OUTSIDE}:

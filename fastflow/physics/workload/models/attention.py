@@ -34,8 +34,8 @@ CACHED = "rotary embedding and cache"
 def setup_kernels() -> list[Node]:
     """Return the small kernels that a layer of TensorRT-LLM launches before its attention.
 
-    The first computes the offsets of sequences. A second is in the times of ai-dynamo/aiconfigurator@095f58a, and
-    not in the library's code; replaying a captured graph may be it.
+    The first computes the offsets of sequences. A second is in the times of ai-dynamo/aiconfigurator@095f58a,
+    and not in the library's code; replaying a captured graph may be it.
     """
     launch = Node(name="offsets of sequences", type=elementwise.TYPE, rows=1, cols=1, keeps=0)
     return [launch, launch._replace(name="replay", reads=("offsets of sequences",))]

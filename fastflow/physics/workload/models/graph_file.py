@@ -224,28 +224,30 @@ def _check_layer(where: str, layer: Layer, context: _Context, below: int | None)
     the first kernel that reads it says.
     """
     by_name = {node.name: node for node in layer.nodes}
-    made = {} if below is None else {INPUT: below}  # columns, of this layer's kernels so far
+    known_cols = {} if below is None else {INPUT: below}  # columns, of this layer's kernels so far
     for node in layer.nodes:
         at = f"{where}.kernels.{node.name}"
         cols: list[int | None] = []
         for read in node.reads:
-            if read in made or read in context.cols:
-                cols.append(made[read] if read in made else context.cols[read])
+            if read in known_cols or read in context.cols:
+                cols.append(known_cols[read] if read in known_cols else context.cols[read])
             elif _recurs(node, by_name.get(read)):
                 cols.append(_output(by_name[read]))
             elif read == INPUT:
                 cols.append(None)
             else:
-                readable = [name for name, other in by_name.items() if name in made or _recurs(node, other)]
+                readable = [
+                    name for name, other in by_name.items() if name in known_cols or _recurs(node, other)
+                ]
                 allowed = f"{one_of((INPUT, *readable))} (of this layer), or layer.kernel of a layer below"
                 raise wrong(f"{at}.reads", allowed, read)
         input_cols = node.type.check(at, node, cols, context.rows.size)
-        if INPUT in node.reads and INPUT not in made and input_cols:
-            made[INPUT] = input_cols
-        made[node.name] = _output(node)
+        if INPUT in node.reads and INPUT not in known_cols and input_cols:
+            known_cols[INPUT] = input_cols
+        known_cols[node.name] = _output(node)
     output = _output(layer.nodes[-1])
-    if layer.repeat > 1 and made.get(INPUT, output) != output:
-        allowed = f"1, since {made[INPUT]} columns enter the layer and {output} leave it"
+    if layer.repeat > 1 and known_cols.get(INPUT, output) != output:
+        allowed = f"1, since {known_cols[INPUT]} columns enter the layer and {output} leave it"
         raise wrong(f"{where}.repeat", allowed, layer.repeat)
     context.cols.update({f"{layer.name}.{name}": _output(node) for name, node in by_name.items()})
     return output

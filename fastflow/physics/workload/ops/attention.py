@@ -58,14 +58,14 @@ _SIZES = AttentionSizes._fields[1:]
 def attention(
     name: str, reads: tuple[str, ...], sizes: AttentionSizes, causal: Bools | bool, *,
     decodes: bool = False, latent: bool = False, expanded: bool = False, shared: Bools | bool = False,
-    output: Floats | float = 0.0, flash: int = 0, **more: Any,
+    output: Floats | float = 0.0, flash: int = 0, **fields: Any,
 ) -> Node:  # fmt: skip
     """Return a kernel of attention.
 
     causal: no query attends to later keys; decodes: by a decode kernel, for few queries; latent: values are
     columns of the keys, read once; expanded: keys are not from a cache; shared: values and keys are the same
     memory; output: bytes of an element, 0 for those of a product; flash: version of the FlashAttention
-    kernel, 0 for the library's kernel; more: fields of the node.
+    kernel, 0 for the library's kernel; fields: fields of the node.
     """
     visible = _visible_keys(sizes.q_len, sizes.kv_len, sizes.window, causal)
     head_dim, value_dim = sizes.head_dim, sizes.value_dim
@@ -82,7 +82,7 @@ def attention(
         name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sizes.sequences * sizes.heads,
         rows=sizes.q_len, inner=head_dim, cols=value_dim, width=sizes.heads * value_dim,
         flop=flop if flop.ndim else float(flop),
-        attributes={**dict(zip(_SIZES, sizes[1:], strict=True)), **flags}, **more,
+        attributes={**dict(zip(_SIZES, sizes[1:], strict=True)), **flags}, **fields,
     )  # fmt: skip
 
 
@@ -119,9 +119,11 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
     node = network.nodes[i].node
     if not any(map(network.needs_gradient, network.nodes[i].reads)):
         return []
-    queries, *others = network.operands(i)
+    queries, *keys_and_values = network.operands(i)
     main = _forward(network, i, kernel, precision)
-    wanted = [_shared_elements(node, form.operand) for read, form in others if network.needs_gradient(read)]
+    wanted = [
+        _shared_elements(node, form.operand) for read, form in keys_and_values if network.needs_gradient(read)
+    ]
     base_pass = main._replace(kind=ON_ACTIVATIONS, products=1, attributes={})
     return [
         base_pass._replace(
@@ -131,7 +133,7 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
         ),
         main._replace(
             attributes={**node.attributes, "backward": 1.0}, flop_per_element=2.0 * node.flop,
-            sums=network.sums(others), summed_cols=cols_of(sum(wanted, 0.0), main),
+            sums=network.sums(keys_and_values), summed_cols=cols_of(sum(wanted, 0.0), main),
         ),
         base_pass._replace(
             label=f"{node.name} query gradient", cols=node.inner, flop_per_element=1.0,

@@ -43,11 +43,11 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
     """Check that its columns divide the columns of each input."""
-    made = int(node.cols)
+    out_cols = int(node.cols)
     for name, width in zip(node.reads, cols, strict=True):
-        if width is not None and width % made:
-            raise wrong(f"{at}.cols", f"a divisor of the {width} columns that it reads ({name})", made)
-    return made
+        if width is not None and width % out_cols:
+            raise wrong(f"{at}.cols", f"a divisor of the {width} columns that it reads ({name})", out_cols)
+    return out_cols
 
 
 TYPE = KernelType(

@@ -61,28 +61,28 @@ Step = Product | Pass
 
 def _state_space(s: Sizes) -> tuple[Step, ...]:
     """Return the kernels of Mamba-2; the last makes the output, from chunks and earlier states."""
-    every = s.chunks * s.heads
+    chunk_heads = s.chunks * s.heads
     return (
         Pass("decays", s.chunk, 2.0, 3.0),  # softplus of the step, its product with A, its running sum
-        Product("states", every, s.head_dim, s.chunk, s.state),
+        Product("states", chunk_heads, s.head_dim, s.chunk, s.state),
         Pass("passing", s.head_dim * s.state, 2.0, 2.0),
         Product("pairs", s.chunks * s.groups, s.chunk, s.state, s.chunk),
-        Product("scan", every, s.chunk, s.chunk + s.state, s.head_dim),
+        Product("scan", chunk_heads, s.chunk, s.chunk + s.state, s.head_dim),
     )
 
 
 def _gated_delta(s: Sizes) -> tuple[Step, ...]:
     """Return the kernels of the gated delta rule, whose states are sequential products."""
-    every = s.chunks * s.heads
+    chunk_heads = s.chunks * s.heads
     return (
         Pass("decays", s.chunk, 2.0, 1.0),
-        Product("key pairs", every, s.chunk, s.state, s.chunk),
+        Product("key pairs", chunk_heads, s.chunk, s.state, s.chunk),
         Pass("inverse", s.chunk**2, 2.0, s.chunk / 3.0),  # of a triangular matrix, column by column
-        Product("keys and values", every, s.chunk, s.chunk, s.state + s.head_dim),
+        Product("keys and values", chunk_heads, s.chunk, s.chunk, s.state + s.head_dim),
         # each chunk subtracts the state at its keys from its values, and adds the difference to the state
         Product("states", s.sequences * s.heads, s.state, 2 * s.tokens, s.head_dim),
-        Product("pairs", every, s.chunk, s.state, s.chunk),
-        Product("output", every, s.chunk, s.chunk + s.state, s.head_dim),
+        Product("pairs", chunk_heads, s.chunk, s.state, s.chunk),
+        Product("output", chunk_heads, s.chunk, s.chunk + s.state, s.head_dim),
     )
 
 
@@ -94,8 +94,8 @@ def steps_of(name: str, sizes: Sizes) -> tuple[Step, ...]:
     """Return the kernels of a type."""
     if sizes.tokens > 1:
         return _RULES[name][0](sizes)
-    one = sizes._replace(chunk=1)  # decay, add a key times a value, multiply by a query
-    return (Pass("update", one.head_dim * one.state, 2.0, 5.0),)
+    single = sizes._replace(chunk=1)  # decay, add a key times a value, multiply by a query
+    return (Pass("update", single.head_dim * single.state, 2.0, 5.0),)
 
 
 def _sizes(node: Node) -> Sizes:

@@ -1,4 +1,4 @@
-"""`model=transformer`: a language model of a decoder alone, described by its dimensions (docs/models.md)."""
+"""`model=transformer`: a decoder-only language model, described by its dimensions (docs/models.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastflow.physics.workload.models.transformer.parameters import parameters
 from fastflow.physics.workload.precision import TRAINED
 
 OTHER_LAYERS = 2  # embedding and head
-LAYERS_OF_A_MODULE = 2  # that predicts a further token: its own and its head
+LAYERS_OF_A_MODULE = 2  # of an MTP module (multi-token prediction): its block and its head
 
 
 def _rows(inputs: Inputs) -> tuple[Ints, Bools]:

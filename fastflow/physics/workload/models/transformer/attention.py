@@ -35,7 +35,7 @@ from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 PROJECTION = "projection"
 """The last node."""
 SELECTIVE = ("scores", "attention softmax", "attention dropout", "context")
-"""Nodes of attention that is not fused, which selective recomputation runs again."""
+"""Nodes of unfused attention, which selective recomputation recomputes."""
 # Of the scores that no query may see the softmax writes zeros and reads none: Megatron-LM's
 # scaled_upper_triang_masked_softmax; backward both that it reads are halves.
 SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES = 1.5, 2.0
@@ -43,7 +43,7 @@ _CORE = Dims(("sequence",), (), HEADS, ("batch",))
 
 
 def attention_of(points: Inputs, size: Sizes, windowed: bool, read: str) -> list[Node]:
-    """Return the nodes of attention on what a norm makes, from its products to its projection."""
+    """Return the nodes of attention on a norm's output, from its products to its projection."""
     is_latent = bool(points["model.latent"][0])
     nodes = _latent(points, size, read) if is_latent else _queries_and_keys(points, size, read)
     heads = size.heads if is_latent else size.kv_heads
@@ -114,10 +114,10 @@ def _latent(points: Inputs, size: Sizes, read: str) -> list[Node]:
         _key_norm(size, latent),
         gemm("key up", size, size.latent, of_values, "key norm", (latent, HEADS), keeps=0),
     ]
-    # turns the rotated columns of queries where they lie, and copies keys and values apart
+    # rotates columns of queries in place, and copies keys and values to separate tensors
     moved = 2 * size.heads * size.rotary + 2 * of_values + size.heads * size.rotary
-    made = 2 * queries + size.heads * size.value_dim
-    return [*nodes, _rotary(size, made, ("query up", "key up"), moved)]
+    cols = 2 * queries + size.heads * size.value_dim
+    return [*nodes, _rotary(size, cols, ("query up", "key up"), moved)]
 
 
 def _key_norm(size: Sizes, names: tuple[str, ...]) -> Node:
@@ -136,21 +136,21 @@ def _rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Nod
 
 
 def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node]:
-    """Return scores, their softmax and the sums of values as kernels of their own."""
+    """Return scores, softmax, dropout and context as separate kernels."""
     cols, batch = size.heads * size.sequence, size.sequences * size.heads
     operator = pointwise.OPERATORS["softmax"]
     scores, softmax, dropped, context = SELECTIVE
 
-    def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **more: Any) -> Node:
+    def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **fields: Any) -> Node:
         return Node(
             name=name, type=batched_gemm.TYPE, batch=batch, rows=size.sequence, inner=inner, cols=cols,
-            width=size.heads * cols, reads=reads, dims=_CORE, wide=True, **more,
+            width=size.heads * cols, reads=reads, dims=_CORE, wide=True, **fields,
         )  # fmt: skip
 
-    def a_pass(name: str, read: str, **more: Any) -> Node:
+    def a_pass(name: str, read: str, **fields: Any) -> Node:
         return Node(
             name=name, type=pointwise.OPERATORS["exp"].base, rows=size.tokens, cols=cols, reads=(read,),
-            keeps_whole=0, dims=Dims(TOKENS, (), HEADS), **more,
+            keeps_whole=0, dims=Dims(TOKENS, (), HEADS), **fields,
         )  # fmt: skip
 
     nodes = [
@@ -161,10 +161,10 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
         ),
     ]  # fmt: skip
     if dropout:
-        kept = 1.0 / size.activation_bytes
+        mask_cols = 1.0 / size.activation_bytes
         nodes += [
             a_pass(
-                dropped, softmax, moves=2.0 + kept, flop=DROPOUT_FLOP, backward_moves=2.0 + kept,
+                dropped, softmax, moves=2.0 + mask_cols, flop=DROPOUT_FLOP, backward_moves=2.0 + mask_cols,
                 keeps=cols + mask(size, cols),
             )
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What describes a transformer: its inputs, what the sizes left at 0 stand for, what does not go together."""
+"""Dimensions of a transformer: its inputs, defaults of sizes that are 0, and checks of invalid sizes."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ DEFAULTS: Mapping[str, Any] = {
     "model.fused_attention": True,
     "model.fused_gradients": True, "model.attention_kernel": KERNELS[0],
 }  # fmt: skip
-"""What null stands for, where no config.json says otherwise: a Llama 2 of 7 billion parameters."""
+"""Defaults of null without a config.json: a Llama 2 of 7 billion parameters."""
 
 
 class Sizes(NamedTuple):
-    """Sizes of models with one structure: numbers of a single one, or columns of shape (points,)."""
+    """Sizes of models with the same structure: numbers of a single model, or columns of shape (points,)."""
 
     sequences: Size
     sequence: Size
@@ -147,20 +147,19 @@ class Sizes(NamedTuple):
 
 
 def _or(value: Any, otherwise: Any) -> Any:
-    """Return sizes, another one where they are 0."""
+    """Return sizes, with a default where they are 0."""
     return (value or otherwise) if isinstance(value, int) else np.where(value > 0, value, otherwise)
 
 
 def ffn_of(hidden: Any, gated: bool) -> Any:
-    """Return the columns of a feed-forward layer that says nothing of them."""
+    """Return the default columns of a feed-forward layer."""
     return -(-(8 * hidden // 3) // _MULTIPLE) * _MULTIPLE if gated else 4 * hidden
 
 
 def sizes_of(points: Inputs) -> Sizes:
-    """Return the sizes of models with one structure, what is left at 0 filled in.
+    """Return the sizes of models with the same structure, with defaults for sizes that are 0.
 
-    Models whose sizes do not go together have a network, too: one may ask for its layers before they are
-    refused.
+    Models with invalid sizes have a network, too: callers may read its layers before validation.
     """
     stated = {name: single(points[f"model.{name}"]) for name in Sizes._fields if f"model.{name}" in points}
     batch, hidden, heads = single(points["model.batch"]), stated["hidden"], stated["heads"]
@@ -180,7 +179,7 @@ def sizes_of(points: Inputs) -> Sizes:
 
 
 def extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
-    """Return columns in which models with other kernels differ, beside those of the structure."""
+    """Return columns, besides those of the structure, in which models with the same kernels agree."""
     return tuple(inputs[f"model.{name}"] > 0 for name in ("latent", "query_latent", "shared_ffn"))
 
 
@@ -188,7 +187,7 @@ InvalidSizes = tuple[Bools, str, str, str]
 
 
 def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
-    """Yield which points have sizes that do not go together, as `Family.invalid_sizes` has it."""
+    """Yield points with invalid sizes, as `Family.invalid_sizes`."""
     yield from _invalid_heads(inputs)
     most = inputs["model.positions"]
     wrong = (most > 0) & (inputs["model.sequence"] > most)
@@ -198,14 +197,14 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
 
 
 def invalid_pass_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
-    """Yield the same of passes, whose tokens are of many sequences: positions limit requests, not passes."""
+    """Yield invalid passes; their tokens are of many sequences: positions limit requests, not passes."""
     yield from _invalid_heads(inputs)
     yield from _invalid_patterns(inputs)
     yield from _too_large(inputs)
 
 
 def _invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
-    """Yield which points have heads that do not go together."""
+    """Yield points with invalid heads."""
     size = {name: inputs[f"model.{name}"] for name in ("heads", "kv_heads", "hidden", "head_dim")}
     derived = size["head_dim"] == 0
     uneven = derived & (size["hidden"] % size["heads"] > 0)
@@ -215,7 +214,7 @@ def _invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
 
 
 def _invalid_patterns(inputs: Inputs) -> Iterator[InvalidSizes]:
-    """Yield what does not go with the kinds of layers that there are."""
+    """Yield points whose sizes do not match the kinds of their layers."""
     names, inverse = factorize(inputs[KEY])
     kinds = [" ".join(kinds_of(name)).split() for name in names]
     fewest = [fewest_layers(name) for name in names]
@@ -236,24 +235,24 @@ def _invalid_patterns(inputs: Inputs) -> Iterator[InvalidSizes]:
 
 
 def _invalid_expert_groups(inputs: Inputs, has_experts: Bools) -> Iterator[InvalidSizes]:
-    """Yield what does not go with groups of experts; has_experts: which points have experts, (points,)."""
+    """Yield points with invalid expert groups; has_experts: (points,)."""
     experts, topk = inputs["model.experts"], inputs["model.topk"]
-    groups, kept = inputs["model.expert_groups"], inputs["model.topk_groups"]
+    groups, topk_groups = inputs["model.expert_groups"], inputs["model.topk_groups"]
     for key in ("model.expert_groups", "model.topk_groups"):
         yield ~has_experts & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have experts"
     each = experts // np.maximum(groups, 1)
     wrong = has_experts & (each * groups != experts) & (groups > 0)
     yield wrong, "model.expert_groups", "model.experts", "a divisor of model.experts, {}, or 0 for no groups"
-    wrong = has_experts & ((kept > groups) | ((kept == 0) & (groups > 0)))
+    wrong = has_experts & ((topk_groups > groups) | ((topk_groups == 0) & (groups > 0)))
     allowed = "from 1 to model.expert_groups, {}; or 0, where that is 0"
     yield wrong, "model.topk_groups", "model.expert_groups", allowed
-    wrong = has_experts & (groups > 0) & (kept * each < topk)
+    wrong = has_experts & (groups > 0) & (topk_groups * each < topk)
     allowed = "so many that their experts are at least model.topk, {}"
     yield wrong, "model.topk_groups", "model.topk", allowed
 
 
 def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
-    """Yield which points have too many tokens, or tensors that 64-bit integers do not count."""
+    """Yield points with too many tokens, or with tensors too large for 64-bit integers."""
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
         "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
         "topk", "shared_ffn", "vocabulary",

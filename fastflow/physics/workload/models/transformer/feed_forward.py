@@ -1,4 +1,4 @@
-"""The feed-forward part of a transformer's layer: dense, or a mixture of experts with shared ones."""
+"""The feed-forward part of a transformer's layer: dense, or a mixture of experts with shared experts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXPERTS = ("experts",)
 
 
 def dense(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
-    """Return the nodes of a dense feed-forward layer on what `read` makes, and which makes its output."""
+    """Return the nodes of a dense feed-forward layer on the output of `read`, and the output's node."""
     nodes = _dense(points, size, size.ffn, read, "")
     return nodes, (nodes[-1].name,)
 
@@ -44,7 +44,7 @@ def _names(gated: bool) -> tuple[str, str, str]:
 
 
 def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
-    """Return the nodes of an expert layer on what `read` makes, and which make its output as a sum."""
+    """Return the nodes of an expert layer on the output of `read`, and the nodes whose sum is its output."""
     gated, kind = bool(points["model.gated"][0]), str(points["model.activation"][0])
     biased = str(points["model.biases"][0]) == ALL
     rows, topk, ffn = size.tokens * size.topk, size.topk, size.expert_ffn

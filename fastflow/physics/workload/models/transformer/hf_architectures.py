@@ -1,7 +1,7 @@
-"""What types of models have of their own, by the `model_type` of a config.json.
+"""Architectures of published models, by the `model_type` of a config.json.
 
-What the code of Hugging Face's transformers library says of a type and the file does not, and fields that one
-type alone has.
+Properties that are in the code of Hugging Face's transformers library but not in the file, and fields of a
+single model type.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVERY, ABOVE = "all", "above"
 
 
 class Architecture(NamedTuple):
-    """What the code of a type of model says where its file does not."""
+    """Properties of a model type that its config.json omits."""
 
     norm: str = RMS
     block: str = PRE
@@ -47,12 +47,12 @@ class Architecture(NamedTuple):
     position: str = ROTARY
     tied: bool = False
     qk_norm: bool = False
-    activation: str = "silu"  # where the file does not say it
-    # which layers see a window where the file does not list them: "all", those "above" some; or all but the
-    # last of each so many; 0: none
+    activation: str = "silu"  # where the file omits it
+    # layers with window attention where the file does not list them: "all", or "above" a layer; or all but
+    # the last of each period of this length; 0: none
     windows: int | str = 0
-    more: Callable[[Fields, dict[str, Any]], Mapping[str, Any]] | None = (
-        None  # of the file, what is known so far
+    extra_fields: Callable[[Fields, dict[str, Any]], Mapping[str, Any]] | None = (
+        None  # of the file and the properties so far: further properties
     )
 
 
@@ -125,7 +125,7 @@ def _dbrx(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _latent(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the sizes of DeepSeek's latent attention, and its modules for further tokens."""
+    """Return the sizes of DeepSeek's latent attention, and its MTP modules."""
     return {
         "latent": fields.count("kv_lora_rank"),
         "query_latent": fields.count("q_lora_rank", default=0),
@@ -169,7 +169,7 @@ def _stablelm(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _llama4(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
-    """Return dense and shared columns: of an expert `intermediate_size`; every token goes to one more."""
+    """Return dense and shared columns; `intermediate_size` is an expert's, and there is a shared expert."""
     experts = known["ffn"]
     fields.flag("use_qk_norm")  # it has no weights
     fields.counts("no_rope_layers")
@@ -180,21 +180,21 @@ def _phi(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     return {"qk_norm": fields.flag("qk_layernorm")}
 
 
-_GPT2 = Architecture(LAYER, PRE, False, ALL, LEARNED, tied=True, activation="gelu", more=_gpt2)
+_GPT2 = Architecture(LAYER, PRE, False, ALL, LEARNED, tied=True, activation="gelu", extra_fields=_gpt2)
 _LLAMA = Architecture()
 _LAYERED = Architecture(LAYER, PRE, False, ALL, tied=True, activation="gelu")  # of layer norms, not gated
 _GEMMA = Architecture(tied=True, activation="gelu")
-_DEEPSEEK = _LLAMA._replace(more=_latent)
-_COHERE = Architecture(LAYER, PARALLEL, tied=True, more=_cohere)
+_DEEPSEEK = _LLAMA._replace(extra_fields=_latent)
+_COHERE = Architecture(LAYER, PARALLEL, tied=True, extra_fields=_cohere)
 TYPES = {
     "gpt2": _GPT2,
     "gpt_bigcode": _GPT2,
     "gptj": Architecture(LAYER, PARALLEL, False, activation="gelu"),
-    "gpt_neox": _LAYERED._replace(tied=False, more=_gpt_neox),
+    "gpt_neox": _LAYERED._replace(tied=False, extra_fields=_gpt_neox),
     "bloom": _LAYERED._replace(position=ALIBI),
-    "mpt": _LAYERED._replace(biases=NO_BIAS, more=_mpt),
-    "opt": _LAYERED._replace(position=LEARNED, activation="relu", more=_opt),
-    "falcon": _LAYERED._replace(biases=NO_BIAS, more=_falcon),
+    "mpt": _LAYERED._replace(biases=NO_BIAS, extra_fields=_mpt),
+    "opt": _LAYERED._replace(position=LEARNED, activation="relu", extra_fields=_opt),
+    "falcon": _LAYERED._replace(biases=NO_BIAS, extra_fields=_falcon),
     "llama": _LLAMA,
     "mistral": _LLAMA._replace(windows=EVERY),
     "mixtral": _LLAMA._replace(windows=EVERY),
@@ -205,7 +205,7 @@ TYPES = {
     "gemma": _GEMMA,
     "gemma2": _GEMMA._replace(block=SANDWICH, windows=2),
     "gemma3_text": _GEMMA._replace(block=SANDWICH, qk_norm=True, windows=6),
-    "phi": _LAYERED._replace(tied=False, block=PARALLEL, more=_phi),
+    "phi": _LAYERED._replace(tied=False, block=PARALLEL, extra_fields=_phi),
     "phi3": _LLAMA._replace(windows=EVERY),
     "phimoe": _LLAMA._replace(norm=LAYER, windows=EVERY),
     "deepseek_v2": _DEEPSEEK,
@@ -214,23 +214,23 @@ TYPES = {
     "gpt_oss": _LLAMA._replace(biases=ALL, windows=2),
     "nemotron": _LAYERED._replace(biases=NO_BIAS, tied=False, activation="relu2"),
     "grok-1": Architecture(block=SANDWICH, activation="gelu"),
-    "dbrx": Architecture(LAYER, more=_dbrx),
+    "dbrx": Architecture(LAYER, extra_fields=_dbrx),
     "olmo": _LLAMA._replace(norm=LAYER),
     "olmo2": _LLAMA._replace(block=POST, qk_norm=True),
     "olmoe": _LLAMA._replace(qk_norm=True),
     "starcoder2": _LAYERED._replace(windows=EVERY),
-    "stablelm": Architecture(LAYER, more=_stablelm),
+    "stablelm": Architecture(LAYER, extra_fields=_stablelm),
     "cohere": _COHERE,
     "cohere2": _COHERE._replace(windows=4),
     "glm4": _LLAMA._replace(block=SANDWICH, biases=OF_QKV),
-    "glm4_moe": _LLAMA._replace(biases=OF_QKV, more=_glm4_moe),
-    "llama4_text": _LLAMA._replace(windows=4, more=_llama4),
+    "glm4_moe": _LLAMA._replace(biases=OF_QKV, extra_fields=_glm4_moe),
+    "llama4_text": _LLAMA._replace(windows=4, extra_fields=_llama4),
     "internlm2": _LLAMA,
     "granite": _LLAMA,
     "granitemoe": _LLAMA,
     "granitemoeshared": _LLAMA,
     "seed_oss": _LLAMA,
-    "minimax": _LLAMA._replace(more=_minimax),
-    "minimax_m2": _LLAMA._replace(more=_minimax),
+    "minimax": _LLAMA._replace(extra_fields=_minimax),
+    "minimax_m2": _LLAMA._replace(extra_fields=_minimax),
 }
 """By `model_type`."""

@@ -1,9 +1,9 @@
-"""`model.config`: the config.json that a published language model has beside its weights, read as it is.
+"""`model.config`: the unchanged config.json that is published with a language model's weights.
 
-Its fields are those of Hugging Face's transformers library, by `model_type`. What the code of that library
-says of a type of model and the file does not (norms, gates, biases) is in `config_types`. In which data
-types weights are stored (`quantization_config`, `torch_dtype`) is what `model.dtype=auto` goes by
-(`published`). How much dropout there was in training is no part of a model here: see `model.dropout`.
+Its fields are those of Hugging Face's transformers library, by `model_type`. Properties that are in the code
+of that library but not in the file (norms, gates, biases) are in `hf_architectures`. The data types of the
+weights (`quantization_config`, `torch_dtype`) decide `model.dtype=auto` (`published`). Dropout rates in
+training are not read: see `model.dropout`.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _OTHER_MODELS = {
 
 
 def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the leaves of a configuration, with what a config.json says of a model; raises InputError.
+    """Return the leaves of a configuration, with the model of a config.json; raises InputError.
 
-    What is null is as the file has it, or else as `dimensions.DEFAULTS` has it; all other leaves stay.
+    Leaves that are null come from the file, or else from `dimensions.DEFAULTS`; all other leaves stay.
     """
     if KEY not in leaves:
         return leaves
@@ -64,14 +64,14 @@ def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_filled(leaves: Mapping[str, Any], key: str) -> bool:
-    """Say whether a leaf that is null has a value all the same; set, it changes no other."""
+    """Say whether a null leaf gets a value from the config.json; an explicit value changes no other leaf."""
     return KEY in leaves and key in DEFAULTS and leaves.get(key) is None
 
 
 def read_config(path: str) -> Mapping[str, Any]:
     """Return the inputs that a config.json gives, by their keys; raises InputError.
 
-    A file that has not changed since is not read again.
+    An unchanged file is cached.
     """
     return of_present(KEY, _parse_version, path)
 
@@ -92,8 +92,8 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     fields.value("model_type")
     architecture = TYPES[name]
     values = _common(fields, architecture)
-    if architecture.more:
-        values |= architecture.more(fields, values)
+    if architecture.extra_fields:
+        values |= architecture.extra_fields(fields, values)
     values |= _layers(fields, values, architecture)
     values |= published_in(fields, bool(values.get("experts")))
     fields.check_rest()
@@ -106,7 +106,7 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _common(fields: Fields, architecture: Architecture) -> dict[str, Any]:
-    """Return what all types of models have, by the names that it has among them."""
+    """Return the properties of all model types, by their field names."""
     heads = fields.count("num_attention_heads", "n_head", "n_heads")
     hidden = fields.count("hidden_size", "n_embd", "n_embed", "d_model")
     layers = fields.count("num_hidden_layers", "n_layer", "n_layers")
@@ -130,7 +130,7 @@ def _common(fields: Fields, architecture: Architecture) -> dict[str, Any]:
 
 
 def _positions(fields: Fields) -> int:
-    """Return the tokens of the longest sequence, stretched as the file says; 0 where it does not say."""
+    """Return the tokens of the longest sequence, with RoPE scaling of the file; 0 where unknown."""
     most = fields.count("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=0)
     fields.value("n_ctx")
     scaling = fields.inside("rope_scaling")
@@ -169,7 +169,7 @@ def _layers(fields: Fields, known: Mapping[str, Any], architecture: Architecture
 
 
 def _windows(fields: Fields, layers: int, architecture: Architecture, values: dict[str, Any]) -> list[bool]:
-    """Return which layers see a window, and write down how long that is."""
+    """Return which layers have window attention, and set the window's length in `values`."""
     names = ("sliding_window", "attention_chunk_size", "sliding_window_size")
     window = fields.count(*names, default=0, least=0)
     has_window: list[bool] | None = fields.choices(_LAYERS, "layer_types", layers)
@@ -200,8 +200,8 @@ _SHARED = ("shared_expert_intermediate_size", "shared_intermediate_size")
 def _expert_layers(
     fields: Fields, layers: int, known: Mapping[str, Any], values: dict[str, Any]
 ) -> list[bool]:
-    """Return which layers have experts, and write down how many and how large they are."""
-    experts = known.get("experts")  # where the type has said it already
+    """Return which layers have experts, and set their number and sizes in `values`."""
+    experts = known.get("experts")  # where the architecture has set it already
     if experts is None:
         experts = fields.count(*_EXPERTS, default=0, least=0)
         if not experts:

@@ -1,4 +1,4 @@
-"""A JSON file as plain values: of bounded size and depth, every key once, numbers that are numbers."""
+"""A JSON file as plain values: of bounded size and depth, with unique keys and finite numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastflow.core.yaml_file import MOST_BYTES, MistakeError, shown
 
 
 def read_version(path: str, size: int) -> dict[str, Any]:
-    """Return the object that a file of so many bytes holds; raises MistakeError."""
+    """Return the object in a file of `size` bytes; raises MistakeError."""
     if size > MOST_BYTES:  # before it is read
         raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
     text = Path(path).read_bytes()

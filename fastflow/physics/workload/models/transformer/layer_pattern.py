@@ -15,7 +15,7 @@ from fastflow.physics.workload.family import Order
 KEY = "model.pattern"
 DENSE, EXPERTS, WINDOW = "dense", "experts", "window"
 KINDS = (DENSE, EXPERTS, f"{WINDOW} {DENSE}", f"{WINDOW} {EXPERTS}")
-"""Of layers."""
+"""Kinds of layers."""
 MOST_LAYERS = 10_000
 _ALLOWED = (
     "kinds of layers in their order, dense or experts, each perhaps with window, perhaps several times, such"
@@ -27,7 +27,7 @@ _KINDS = {frozenset(kind.split()): kind for kind in KINDS} | {frozenset((WINDOW,
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> tuple[str, ...]:
-    """Return the kind of each layer of a pattern, which is repeated as long as a model has layers.
+    """Return the kind of each layer of a pattern, which repeats over the layers of a model.
 
     Raises InputError.
     """
@@ -45,7 +45,7 @@ def parse(text: str) -> tuple[str, ...]:
 
 
 def pattern_text(layers: list[str]) -> str:
-    """Return the shortest pattern of this notation that begins with these kinds of layers."""
+    """Return the shortest pattern text that expands to these kinds of layers."""
     period = next(
         size for size in range(1, len(layers) + 1) if layers == (layers[:size] * len(layers))[: len(layers)]
     )
@@ -64,7 +64,7 @@ def kinds_of(text: str) -> tuple[str, ...]:
 
 
 def fewest_layers(text: str) -> int:
-    """Return how many layers a model has at least that has every kind of a pattern."""
+    """Return the minimum number of layers that includes every kind of a pattern."""
     pattern = parse(text)
     return 1 + max(pattern.index(kind) for kind in kinds_of(text))
 
@@ -72,7 +72,7 @@ def fewest_layers(text: str) -> int:
 def times(text: str, layers: Ints | int) -> dict[str, Ints | int]:
     """Return how many layers of each kind models of a pattern have.
 
-    layers: of each model, a number or a column; the counts are alike.
+    layers: of each model, a number or a column; the counts have the same type.
     """
     pattern = parse(text)
     counts: dict[str, Ints | int] = {}
@@ -85,10 +85,10 @@ def times(text: str, layers: Ints | int) -> dict[str, Ints | int]:
 
 
 def order(patterns: Texts, layers: Ints, further: Ints) -> Order:
-    """Return the written layer of every layer of each model, from its embedding to its head.
+    """Return the described layer of every layer of each model, from its embedding to its head.
 
-    patterns, layers, further (modules that predict further tokens): (points,). The written layers are the
-    embedding, the kinds of the pattern, where there are such modules these and their heads, and the head.
+    patterns, layers, further (number of MTP modules): (points,). The described layers are the embedding, the
+    kinds of the pattern, an MTP module and its head if there are any, and the head.
     """
     first, inverse = unique_rows([patterns, layers, further], layers.size)
     orders = []

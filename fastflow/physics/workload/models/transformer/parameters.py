@@ -1,4 +1,4 @@
-"""How many parameters a transformer has, and how many of them a token meets."""
+"""Total and active parameters of a transformer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fastflow.physics.workload.ops import grouped_gemm
 
 
 def parameters(points: Inputs) -> tuple[Floats, Floats]:
-    """Return the parameters of models with one structure, and those that a token meets; each (points,).
+    """Return total and active parameters of models with the same structure; each (points,).
 
-    Weights, gains and biases; what is shared counts once. Of a mixture a token meets topk experts. Modules
-    that predict further tokens count among the first alone: nobody needs them for the next token.
+    Weights, gains and biases; shared weights count once. topk experts of a mixture are active. MTP modules
+    are not active: the next token does not need them.
     """
     model = network(points)
     size = points["model.layers"].size
@@ -30,5 +30,5 @@ def parameters(points: Inputs) -> tuple[Floats, Floats]:
 
 
 def _active_share(node: Node) -> Floats | float:
-    """Return the share of a node's weights that a token meets."""
+    """Return the share of a node's weights that is active for a token."""
     return node.attributes["topk"] / node.attributes["experts"] if node.type is grouped_gemm.TYPE else 1.0

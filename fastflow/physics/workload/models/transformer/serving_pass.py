@@ -1,14 +1,14 @@
-"""One pass of a serving library through a transformer, in four parts that depend on different numbers.
+"""A pass of a serving library through a transformer, in four parts that depend on different sizes.
 
-`tokens`: all that every token of a pass goes through, but attention's core. `head`: the logits of the rows
-that get a next token. `decode` and `prefill`: attention's core, of few queries over long caches, and of the
-chunks of prompts. A pass holds `model.batch` sequences of `model.sequence` tokens, of each of which the cache
+`tokens`: all kernels over every token of a pass, except core attention. `head`: the logits of the rows that
+get a next token. `decode` and `prefill`: core attention, of few queries over long caches, and of the chunks
+of prompts. A pass holds `model.batch` sequences of `model.sequence` tokens, of each of which the cache
 holds `model.before` tokens already.
 
-Against training, a sum and the norm behind it are one kernel (TensorRT-LLM's fused Add + RMSNorm, vLLM's
-fused_add_rms_norm); rotary embedding and the cache's write are one, and go with attention. Where products
-compute in fp8 with one scale a tensor, whatever makes an operand rounds it; scales of blocks take a pass of
-their own before each product (DeepSeek-V3, arXiv:2412.19437, section 3.3). Latent attention expands its cache
+Unlike in training, a sum and the norm after it are a fused kernel (TensorRT-LLM's fused Add + RMSNorm, vLLM's
+fused_add_rms_norm); so are rotary embedding and the cache's write, which belong to attention. Where products
+compute in fp8 with a scale a tensor, the producer of an operand rounds it; block scales take a separate pass
+before each product (DeepSeek-V3, arXiv:2412.19437, section 3.3). Latent attention expands its cache
 in prefill, and is absorbed into queries and outputs in decode (arXiv:2405.04434, section 2.1.2).
 """
 
@@ -53,41 +53,45 @@ ADD = pointwise.TYPES["add"]
 _CORE = Dims(("sequence",), (), HEADS, ("batch",))
 _ALL_HEADS = Dims(TOKENS, (), HEADS)
 OF_ATTENTION = ("rotary", "attention", "key up")
-"""Nodes of a layer that the parts of attention have."""
+"""Nodes of a layer that belong to the attention parts."""
 # Sampling, in fp32 as logits are: maximum, and exponentials with their sum, each reads them once
 SAMPLING_READS, SAMPLING_FLOP = 2.0, 3.0
 
 
 def network(points: Inputs) -> Network:
-    """Return the network of one part of models with one structure."""
+    """Return the network of a part of models with the same structure."""
     size, part = sizes_of(points), str(points[PART.name][0])
     if part == TOKENS_PART:
         return connect(_tokens(points, size))
     if part == HEAD_PART:
         return connect([Layer("head", SOFTMAX, _head(points, size))])
-    every = times(str(points[KEY][0]), single(points["model.layers"]))
+    counts = times(str(points[KEY][0]), single(points["model.layers"]))
     return connect(
-        Layer(kind, HIDDEN, tuple(_core(points, size, kind, part == DECODE)), times=many)
-        for kind, many in every.items()
+        Layer(kind, HIDDEN, tuple(_core(points, size, kind, part == DECODE)), times=layer_count)
+        for kind, layer_count in counts.items()
     )
 
 
-# --- what every token goes through
+# --- kernels over every token
 
 
 def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
     counts = times(str(points[KEY][0]), single(points["model.layers"]))
-    behind = points["model.block"][0] != POST  # whether layers begin with a norm
-    layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), behind))]
-    for kind, many in counts.items():
+    starts_with_norm = (
+        points["model.block"][0] != POST
+    )  # whether layers begin with a norm, to fuse into the sum before
+    layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), starts_with_norm))]
+    for kind, layer_count in counts.items():
         nodes = [node for node in block(points, size, kind, INPUT) if node.name not in OF_ATTENTION]
-        padded = _padded(points, _quantised(points, _connect_projection(_fuse_norms(nodes, behind))))
-        layers.append(Layer(kind, HIDDEN, padded, times=many))
+        padded = _padded(
+            points, _quantised(points, _connect_projection(_fuse_norms(nodes, starts_with_norm)))
+        )
+        layers.append(Layer(kind, HIDDEN, padded, times=layer_count))
     return layers
 
 
 def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Let products of experts have the rows that a library gives them."""
+    """Pad the rows of experts' products, as a library does."""
     least = single(points[EXPERT_ROWS.name])
     return tuple(
         node._replace(attributes={**node.attributes, "least": least})
@@ -97,8 +101,8 @@ def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
     )
 
 
-def _fuse_norms(nodes: Sequence[Node], behind: bool) -> tuple[Node, ...]:
-    """Let sums make what norms behind them would: those of a layer, and the first one of the next, if any."""
+def _fuse_norms(nodes: Sequence[Node], starts_with_norm: bool) -> tuple[Node, ...]:
+    """Fuse norms into the sums before them: within a layer, and the first norm of the next layer."""
     sums = {node.name for node in nodes if node.type is ADD}
     normed = {
         node.name: node.reads[0] for node in nodes if node.type in NORMS and node.reads[0] in {*sums, INPUT}
@@ -109,23 +113,23 @@ def _fuse_norms(nodes: Sequence[Node], behind: bool) -> tuple[Node, ...]:
         if node.name in normed:
             continue
         reads = tuple(normed.get(read, read) for read in node.reads)
-        makes_norm = node.name in normed.values() or (behind and node.name == last)
+        makes_norm = node.name in normed.values() or (starts_with_norm and node.name == last)
         moves = node.moves
-        if node.type is ADD and makes_norm:  # sums say how much they move
+        if node.type is ADD and makes_norm:  # sums have explicit moves
             moves = (0.0 if moves is None else moves) + 1.0
         fused.append(node._replace(reads=reads, moves=moves))
     return tuple(fused)
 
 
 def _connect_projection(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Let the projection read what makes queries, where nodes of attention have left."""
+    """Let the projection read the producer of queries, since the attention nodes are removed."""
     present = {INPUT, *(node.name for node in nodes)}
     queries = next(name for name in ("query and key norm", "qkv", "query up") if name in present)
     return tuple(node._replace(reads=(queries,)) if node.name == PROJECTION else node for node in nodes)
 
 
 def _quantised(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Let a pass quantise what each product reads, where scales are of blocks; experts do so themselves."""
+    """Let a pass quantise each product's input, for block scales; experts quantise as they gather."""
     if not by_blocks(str(points["model.dtype"][0])):
         return tuple(nodes)
     return tuple(
@@ -159,7 +163,7 @@ def _head(points: Inputs, size: Sizes) -> tuple[Node, ...]:
     return tuple(node._replace(part=HEAD) for node in (logits, sampling))
 
 
-# --- attention's core
+# --- core attention
 
 
 def _core(points: Inputs, size: Sizes, kind: str, decodes: bool) -> list[Node]:
@@ -170,7 +174,7 @@ def _core(points: Inputs, size: Sizes, kind: str, decodes: bool) -> list[Node]:
 
 
 def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Node]:
-    """Return the attention of heads with keys and values of their own, or of groups of them."""
+    """Return multi-head or grouped-query attention."""
     before = single(points[BEFORE.name])
     queries, keys_and_values = size.heads * size.head_dim, size.kv_heads * (size.head_dim + size.value_dim)
     sizes = AttentionSizes(
@@ -226,7 +230,7 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
 
 
 def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Node:
-    """Return the product of every head's rows with its own part of the weights that are absorbed."""
+    """Return the product of every head's rows with the head's part of the absorbed weights."""
     return Node(
         name=name, type=batched_gemm.TYPE, batch=size.heads, rows=size.tokens, inner=inner, cols=cols,
         width=size.heads * cols, reads=(read,), dims=Dims(TOKENS, (), HEADS), wide=True,
@@ -234,17 +238,17 @@ def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Nod
 
 
 def _order(inputs: Inputs) -> Order:
-    """Return the layer of the network of every layer of each model, as the part has them."""
-    every = layer_pattern.order(inputs[KEY], inputs["model.layers"], np.zeros_like(inputs["model.layers"]))
-    point = np.repeat(np.arange(every.offset.size - 1), np.diff(every.offset))
+    """Return, for every layer of each model that the part has, its layer in the network."""
+    whole = layer_pattern.order(inputs[KEY], inputs["model.layers"], np.zeros_like(inputs["model.layers"]))
+    point = np.repeat(np.arange(whole.offset.size - 1), np.diff(whole.offset))
     part = inputs[PART.name][point]
-    first = np.isin(np.arange(point.size), every.offset[:-1])
-    last = np.isin(np.arange(point.size), every.offset[1:] - 1)
+    first = np.isin(np.arange(point.size), whole.offset[:-1])
+    last = np.isin(np.arange(point.size), whole.offset[1:] - 1)
     is_head = part == HEAD_PART
-    kept = np.where(is_head, last, ~last & (first <= (part == TOKENS_PART)))
-    layer = np.where(is_head, 0, every.layer - (part != TOKENS_PART))[kept]
-    many = np.bincount(point[kept], minlength=every.offset.size - 1)
-    return Order(np.concatenate([[0], np.cumsum(many)]).astype(np.int64), layer.astype(np.int64))
+    selected = np.where(is_head, last, ~last & (first <= (part == TOKENS_PART)))
+    layer = np.where(is_head, 0, whole.layer - (part != TOKENS_PART))[selected]
+    num_layers = np.bincount(point[selected], minlength=whole.offset.size - 1)
+    return Order(np.concatenate([[0], np.cumsum(num_layers)]).astype(np.int64), layer.astype(np.int64))
 
 
 FAMILY = transformer.FAMILY._replace(
