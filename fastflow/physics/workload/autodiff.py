@@ -36,7 +36,7 @@ NORM_FLOP = 2.0
 
 
 def kernels(network: Network, training: bool, precision: Precision) -> list[Kernel]:
-    """Return the kernels of one iteration, in the order in which a device launches them."""
+    """Return the kernels of an iteration, in the order in which a device launches them."""
     launches = forward(network, training, precision)
     if training:
         launches += backward(network, precision) + update(network, precision)
@@ -56,9 +56,8 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
             kernel = _save_for_backward(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > instance.layer:
             kernel = kernel._replace(sends_cols=cols_of(crossing[instance.layer], kernel))
-            if all(
-                form.type.kind != PRODUCT for form in kernel.readers
-            ):  # only memory-bound passes read it, or nothing
+            # only memory-bound passes read it, or nothing
+            if all(form.type.kind != PRODUCT for form in kernel.readers):
                 kernel = kernel._replace(peer_kind=network.neighbour(i, network.readers[i]))
         launches.append(kernel)
     return launches

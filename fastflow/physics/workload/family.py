@@ -46,7 +46,7 @@ def single_operation(network: Network, points: Inputs, precision: Precision) -> 
 
 
 def independent_rows(key: str) -> Rows:
-    """Return a row limit for independent rows, the column `key`: more devices than rows may share a row."""
+    """Return the rows of a family with independent rows, the column `key`; devices may share a row."""
     return lambda inputs: (inputs[key], np.zeros(inputs[key].size, dtype=np.bool_))
 
 
@@ -61,7 +61,7 @@ class Family(NamedTuple):
     rows: Rows  # see `fewest_rows`
     sizes: tuple[Column, ...] = ()  # its inputs, in addition to those of every model
     structure: tuple[Column, ...] = ()  # its inputs that decide which kernels there are
-    # further columns that decide which kernels there are: points of a graph agree in all of them
+    # further columns that decide which kernels there are
     extra_structure: Callable[[Inputs], Sequence[Bools]] = lambda inputs: ()
     quantizes: bool = False  # whether `model.dtype` decides which kernels there are, too
     trained: tuple[str, ...] = ()  # GEMM-only data types that it trains in
@@ -76,9 +76,8 @@ class Family(NamedTuple):
     order: Callable[[Inputs], Order] | None = None
     tokens: Callable[[Inputs], Ints] | None = None  # of an iteration, of models with layer runs
     divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the mesh axis whose degree must divide them
-    copied: Mapping[str, str] = MappingProxyType(
-        {}
-    )  # sizes, by the mesh axis whose degree must divide them or be a multiple; 0: no size
+    # sizes, by the mesh axis whose degree must divide them or be a multiple; 0: no size
+    copied: Mapping[str, str] = MappingProxyType({})
     multiplied: tuple[str, str] | None = None  # two sizes whose integer product must not overflow
     work: str = OTHERS  # the kind of work of its error statistics, of `WORK`
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

@@ -71,14 +71,14 @@ class Form(NamedTuple):
 class Sum(NamedTuple):
     """A gradient sum that a backward kernel completes, as the last kernel of its layer to add to it."""
 
-    maker: Form | None  # of the tensor; None outside the network
-    adders: tuple[Form, ...]  # kernels of the layer that add to the sum, this kernel included
+    producer: Form | None  # of the tensor; None outside the network
+    contributors: tuple[Form, ...]  # kernels of the layer that add to the sum, this kernel included
 
 
 class RegatheredOperand(NamedTuple):
     """An operand of a later backward kernel, saved sharded and gathered once more."""
 
-    maker: Form | None
+    producer: Form | None
     reader: Form
     even_unshared: bool = False  # even where devices do not share it: saved with its maker's placement
 
@@ -133,7 +133,7 @@ class Kernel(NamedTuple):
     kept_whole_cols: Ints | int = 0  # saved whole under Row-Column, since the product reads them whole
     layer: int = 0  # layer of the model, repeated layers counted
     layer_kind: int = HIDDEN  # or index of the described layer: a column of layouts
-    peer_kind: int = HIDDEN  # layer kind at the other end of the communicated tensor
+    peer_kind: int = HIDDEN  # layer kind at the other end of the communication
     wait: int = 1  # rows until the kernel that needs the result of the collective
     side: int = 0  # 1 where only the update reads the result: weight gradients
     sends_cols: Ints | int = 0  # columns that a pipeline split at the layer's border sends after this kernel

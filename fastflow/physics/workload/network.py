@@ -55,9 +55,8 @@ class KernelType(ShardingRule):
     from_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
     sizes: tuple[str, ...] = ()  # keys of `optional` that are sides
     required_strings: tuple[str, ...] = ()  # keys of `required` that are strings
-    prologue: Callable[[Network, int, Kernel, Precision], list[Kernel]] | None = (
-        None  # kernels launched before the node's kernel
-    )
+    # kernels launched before the node's kernel
+    prologue: Callable[[Network, int, Kernel, Precision], list[Kernel]] | None = None
     # elements of an operand, by its index, that all rows need; operands are sharded with the first operand
     shared: Callable[[Node, int], Amount] | None = None
 
@@ -77,7 +76,7 @@ class Node(NamedTuple):
     steps: Size = 1
     batch: Size = 1
     groups: Size = 1
-    reads: tuple[str, ...] = (INPUT,)  # a node of this layer, "layer.node" of one below, or INPUT
+    reads: tuple[str, ...] = (INPUT,)  # a node of this layer, "layer.node" of a layer below, or INPUT
     width: Size | None = None  # columns of the output as its readers see it, where not `cols`
     moves: Amount | None = None  # elements read and written, per element of a pass's output
     flop: Amount = 0.0  # operations, per element of it
@@ -86,17 +85,12 @@ class Node(NamedTuple):
     keeps: Size | None = None  # columns saved for the backward pass, sharded with the layer
     keeps_whole: Size | None = None  # columns saved as a product reads them
     vectors: Size = 0  # further weights: gains, biases; only their gradients take time
-    regathers_input: bool = (
-        False  # of a product: its input is saved sharded, and gathered again for the backward pass
-    )
+    regathers_input: bool = False  # of a product: its input is saved sharded, and gathered again backward
     wide: bool = False  # of a product: computes in the data type of activations
-    quantises_input: bool = (
-        False  # of a product: by a separate pass, rather than by the producer of the input
-    )
+    quantises_input: bool = False  # of a product: by a separate pass, rather than by the input's producer
     quantises_gradient: bool = False  # of its output, when training
-    adds_gradient_separately: bool = (
-        False  # of a product: a pass accumulates its weight gradient over micro-batches
-    )
+    # of a product: a pass accumulates its weight gradient over micro-batches
+    adds_gradient_separately: bool = False
     part: int = 0  # of graph.PARTS
     # 1: selective recomputation keeps only the inputs of products, and launches it again
     selective: int = 0
@@ -140,9 +134,8 @@ class NodeInstance(NamedTuple):
     node: Node
     layer: int  # index of the instance
     kind: int
-    reads: tuple[
-        int, ...
-    ]  # indices of its input nodes, or OUTSIDE; its own index or a later one: of the step before
+    # indices of its input nodes, or OUTSIDE; an index that is not below the node's is of the step before
+    reads: tuple[int, ...]
     times: Size = 1  # layers that the instance stands for
 
 
@@ -164,10 +157,12 @@ class Network(NamedTuple):
 
     def share(self, i: int, read: int) -> Size:
         """Return the elements of an input of a node, as columns of the node's rows."""
-        maker, reader = self.nodes[i if read == OUTSIDE else read].node, self.nodes[i].node
-        if reader.rows is maker.rows:
-            return maker.output
-        return -(-(maker.rows * maker.steps * maker.cols * maker.batch) // (reader.rows * reader.steps))
+        producer, reader = self.nodes[i if read == OUTSIDE else read].node, self.nodes[i].node
+        if reader.rows is producer.rows:
+            return producer.output
+        return -(
+            -(producer.rows * producer.steps * producer.cols * producer.batch) // (reader.rows * reader.steps)
+        )
 
     def needs_gradient(self, read: int) -> bool:
         """Say whether an input of a node needs a gradient."""

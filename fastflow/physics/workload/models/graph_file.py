@@ -190,9 +190,8 @@ def _node(where: str, entry: Mapping[str, Any], context: _Context, before: str) 
     steps = whole(f"{where}.steps", fields.get("steps", 1))
     if rows.size % steps:
         raise wrong(f"{where}.steps", f"a divisor of its {rows.size} rows", steps)
-    if (
-        groups.size > rows.size // steps and kind.time is None
-    ):  # types that route rows randomly have a timing function
+    # types that route rows randomly have a timing function
+    if groups.size > rows.size // steps and kind.time is None:
         raise wrong(f"{where}.groups", f"at most its {rows.size // steps} rows", groups.size)
     node = Node(
         name=fields["name"],
@@ -220,8 +219,8 @@ def _reads(where: str, written: Any) -> tuple[str, ...]:
 def _check_layer(where: str, layer: Layer, context: _Context, below: int | None) -> int:
     """Check the inputs of every kernel, add the layer to the context, and return its output's columns.
 
-    below: the columns that enter the layer; None where that is the network's input, which has as many as
-    the first kernel that reads it says.
+    below: the columns that enter the layer; None for the network's input, whose columns follow from
+    its first reader.
     """
     by_name = {node.name: node for node in layer.nodes}
     known_cols = {} if below is None else {INPUT: below}  # columns, of this layer's kernels so far

@@ -65,7 +65,7 @@ def attention(
     causal: no query attends to later keys; decodes: by a decode kernel, for few queries; latent: values are
     columns of the keys, read once; expanded: keys are not from a cache; shared: values and keys are the same
     memory; output: bytes of an element, 0 for those of a product; flash: version of the FlashAttention
-    kernel, 0 for the library's kernel; fields: fields of the node.
+    kernel, 0 for the library's kernel; fields: further fields of the node.
     """
     visible = _visible_keys(sizes.q_len, sizes.kv_len, sizes.window, causal)
     head_dim, value_dim = sizes.head_dim, sizes.value_dim

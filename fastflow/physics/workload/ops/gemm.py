@@ -106,9 +106,8 @@ def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[i
     """Return the product for the gradient of its inputs; wanted: the inputs that need a gradient."""
     instance = network.nodes[i]
     node = instance.node
-    recurs = any(
-        read >= i for read in instance.reads
-    )  # the step before needs the result of this kernel's collective
+    # the step before needs the result of this kernel's collective
+    recurs = any(read >= i for read in instance.reads)
     sums = _input_sums(network, i, wanted)
     product = kernel._replace(
         label=f"{node.name} input gradient", kind=INPUT_GRADIENT, products=node.groups,
@@ -129,10 +128,10 @@ def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[i
 
 def _input_sums(network: Network, i: int, wanted: Sequence[int]) -> list[tuple[int, Sum]]:
     """Return the inputs whose gradient sum this product completes, each with the sum."""
-    adders = [(read, [i] if read == OUTSIDE else _contributors(network, i, read)) for read in wanted]
+    contributors = [(read, [i] if read == OUTSIDE else _contributors(network, i, read)) for read in wanted]
     return [
         (read, Sum(network.form(read), tuple(network.nodes[product].node.form for product in products)))
-        for read, products in adders
+        for read, products in contributors
         if products[0] == i
     ]
 

@@ -34,7 +34,7 @@ def mixture(
     """Return the attributes of kernels of an expert layer: `Node.attributes`.
 
     tokens: of all devices that share the experts, each token chooses topk experts; local: experts of a
-    device; power_law: the exponent of their loads, 0 for equal ones; gated: a product of gates and values;
+    device; power_law: the exponent of their loads, 0 for equal loads; gated: a product of gates and values;
     least: minimum rows of each expert's product, chosen or not.
     """
     return {
@@ -53,7 +53,7 @@ def routings(share: Share) -> Routings:
     return Routings(
         tokens=per_device("tokens", share.row_shards * share.num_microbatches),
         topk=per_device("topk"),
-        experts=-(-experts // local) * local,  # as many for each device
+        experts=-(-experts // local) * local,  # the same number on each device
         local=local,
         exponent=share.attributes["power_law"],
         least=per_device("least"),
@@ -79,8 +79,8 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         output=share.output,
     )
     # with fewer rows than experts, some experts are idle
-    idle = np.minimum(1.0, share.rows / np.maximum(1, share.products))
-    return time_grouped(device, products), 2.0 * idle * share.m * share.k * share.n * share.batch
+    busy = np.minimum(1.0, share.rows / np.maximum(1, share.products))
+    return time_grouped(device, products), 2.0 * busy * share.m * share.k * share.n * share.batch
 
 
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:

@@ -42,13 +42,13 @@ SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES = 1.5, 2.0
 _CORE = Dims(("sequence",), (), HEADS, ("batch",))
 
 
-def attention_of(points: Inputs, size: Sizes, windowed: bool, read: str) -> list[Node]:
+def attention_of(points: Inputs, size: Sizes, has_window: bool, read: str) -> list[Node]:
     """Return the nodes of attention on a norm's output, from its products to its projection."""
     is_latent = bool(points["model.latent"][0])
     nodes = _latent(points, size, read) if is_latent else _queries_and_keys(points, size, read)
     heads = size.heads if is_latent else size.kv_heads
     head_dim = size.head_dim + size.rotary if is_latent else size.head_dim
-    window = size.window if windowed else 0
+    window = size.window if has_window else 0
     if points["model.fused_attention"][0]:
         sizes = AttentionSizes(
             size.sequences, size.sequence, size.sequence, size.heads, heads, head_dim, size.value_dim, window

@@ -88,11 +88,11 @@ def _scaled(wanted: float, inputs: tuple[tuple[str, Any], ...]) -> dict[str, int
     base = _shape(model)
     base["ffn"] = base["ffn"] or int(ffn_of(base["hidden"], bool(model["model.gated"])))
     fewest = fewest_layers(str(model[PATTERN]))
-    least, more, whole = (
+    smallest, next_size, base_size = (
         float(_count(model, _widths(base, np.array([base["heads"]])), layers)[0])
         for layers in (fewest, fewest + 1, base["layers"])
     )
-    if 2.0 * abs(wanted - whole) < more - least:
+    if 2.0 * abs(wanted - base_size) < next_size - smallest:
         return {}  # it is the base model
     shape = _widths(base, np.arange(STEP, _MOST_HEADS + 1, STEP))
     first, second = (_count(model, shape, fewest + further) for further in range(2))

@@ -37,8 +37,8 @@ def _with_passes(node: Node, by_name: dict[str, Node]) -> Node:
     """Let passes quantise a product's operands; experts quantise as they gather rows."""
     if not _quantises(node):
         return node
-    maker = by_name.get(node.reads[0])
-    has_pass = node.type.time is None and (maker is None or maker.type not in NORMS)
+    producer = by_name.get(node.reads[0])
+    has_pass = node.type.time is None and (producer is None or producer.type not in NORMS)
     return node._replace(quantises_input=has_pass, quantises_gradient=True)
 
 

@@ -77,9 +77,7 @@ def network(points: Inputs) -> Network:
 
 def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
     counts = times(str(points[KEY][0]), single(points["model.layers"]))
-    starts_with_norm = (
-        points["model.block"][0] != POST
-    )  # whether layers begin with a norm, to fuse into the sum before
+    starts_with_norm = points["model.block"][0] != POST  # whether layers begin with a norm
     layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), starts_with_norm))]
     for kind, layer_count in counts.items():
         nodes = [node for node in block(points, size, kind, INPUT) if node.name not in OF_ATTENTION]
