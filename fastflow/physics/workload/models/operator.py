@@ -19,8 +19,8 @@ from fastflow.physics.workload.ops.pointwise import OPERATORS
 def network(points: Inputs) -> Network:
     """Return the network of each point's operator, whose inputs and outputs are in memory.
 
-    `model.tensors`, where above 0, counts the inputs and the output; the gradient's kernel reads the output's gradient and
-    the inputs, and writes a gradient for each input.
+    `model.tensors`, where above 0, counts the inputs and the output; the gradient's kernel reads the output's
+    gradient and the inputs, and writes a gradient for each input.
     """
     op, cols, tensors = str(points["model.op"][0]), points["model.cols"], points["model.tensors"]
     operator = OPERATORS[op]
