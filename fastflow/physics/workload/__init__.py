@@ -155,7 +155,7 @@ def count_layers(inputs: Inputs) -> Ints:
     return layers(inputs) if layers else np.ones(inputs["model.name"].size, dtype=np.int64)
 
 
-def order_of(inputs: Inputs) -> Order | None:
+def layer_order(inputs: Inputs) -> Order | None:
     """Return the layers of every point's model in order, None where the graph holds every layer separately.
 
     inputs: the columns of `model`.
@@ -208,7 +208,7 @@ def parameters_of(inputs: Inputs) -> tuple[Floats, Floats]:
     return total, active
 
 
-def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:
+def row_shard_limit(inputs: Inputs) -> tuple[Ints, Bools]:
     """Return how many shards the rows of each point's model allow, and whether that is a hard limit.
 
     The number is the rows of the forward kernel with the fewest rows (more devices share a row), or the

@@ -110,10 +110,10 @@ def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
     node = network.nodes[i].node
     kinds = {network.nodes[reader].node.type.kind for reader in network.readers[i]}
     whole = node.cols if PRODUCT in kinds else 0
-    kept = node.cols if kinds and PRODUCT not in kinds else 0
+    sharded = node.cols if kinds and PRODUCT not in kinds else 0
     return kernel._replace(
-        kept_cols=kept if node.keeps is None else node.keeps,
-        kept_whole_cols=whole if node.keeps_whole is None else node.keeps_whole,
+        saved_cols=sharded if node.keeps is None else node.keeps,
+        saved_whole_cols=whole if node.keeps_whole is None else node.keeps_whole,
     )
 
 

@@ -58,7 +58,7 @@ class Family(NamedTuple):
 
     name: str  # as `model.name` has it
     network: Callable[[Inputs], Network]
-    rows: Rows  # see `fewest_rows`
+    rows: Rows  # see `row_shard_limit`
     sizes: tuple[Column, ...] = ()  # its inputs, in addition to those of every model
     structure: tuple[Column, ...] = ()  # its inputs that decide which kernels there are
     # further columns that decide which kernels there are

@@ -129,8 +129,8 @@ class Kernel(NamedTuple):
     summed_cols: Ints | int = 0  # columns of the gradients that it completes
     weights: int = 0  # 1 on the kernel that owns the weights, inner x cols for each of its products
     gradient: int = NO_GRADIENT
-    kept_cols: Ints | int = 0  # columns saved for the backward pass, sharded with the layer
-    kept_whole_cols: Ints | int = 0  # saved whole under Row-Column, since the product reads them whole
+    saved_cols: Ints | int = 0  # columns saved for the backward pass, sharded with the layer
+    saved_whole_cols: Ints | int = 0  # saved whole under Row-Column, since the product reads them whole
     layer: int = 0  # layer of the model, repeated layers counted
     layer_kind: int = HIDDEN  # or index of the described layer: a column of layouts
     peer_kind: int = HIDDEN  # layer kind at the other end of the communication
@@ -180,8 +180,8 @@ class Graph(NamedTuple):
     summed_cols: Ints
     weights: Ints
     gradient: Ints
-    kept_cols: Ints
-    kept_whole_cols: Ints
+    saved_cols: Ints
+    saved_whole_cols: Ints
     layer: Ints
     layer_kind: Ints
     peer_kind: Ints
@@ -329,7 +329,7 @@ def sum_by_kind(offset: Ints, kind: Ints, values: Floats, kinds: int) -> Floats:
     return total
 
 
-def most_by_point(graph: Graph, values: Floats) -> Floats:
+def max_by_point(graph: Graph, values: Floats) -> Floats:
     """Return the maximum of a quantity over the kernels of each point, at least 0, shape (points,)."""
     return _most_by_point(graph.offset, values)
 

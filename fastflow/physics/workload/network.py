@@ -53,7 +53,7 @@ class KernelType(ShardingRule):
     check: Callable[[str, Node, Sequence[int | None], int], int]
     # of a position in a file, a node, its sides by key, the model's rows and all fields: returns the node
     from_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
-    sizes: tuple[str, ...] = ()  # keys of `optional` that are sides
+    optional_sides: tuple[str, ...] = ()  # keys of `optional` that are sides
     required_strings: tuple[str, ...] = ()  # keys of `required` that are strings
     # kernels launched before the node's kernel
     prologue: Callable[[Network, int, Kernel, Precision], list[Kernel]] | None = None

@@ -90,7 +90,7 @@ def test_what_an_entry_says_is_asked_for(predicted, monkeypatch):
     }  # fmt: skip
     assert workload.count_kernels(points).tolist() == [5, 14]  # no update; nobody wants the input's gradient
     assert workload.count_layers(points).tolist() == [2, 5]
-    assert [column.tolist() for column in workload.fewest_rows(points)] == [[4, 10**7], [False, False]]
+    assert [column.tolist() for column in workload.row_shard_limit(points)] == [[4, 10**7], [False, False]]
     assert [one[:13] for one in workload.invalid_model_dims(points)] == ["", "model.hidden="]
     assert workload.transposed(points).tolist() == [False, False]
     monkeypatch.setitem(FAMILIES, "tower", tower(transposed="model.stored", quick_count=lambda one: 77))

@@ -167,8 +167,8 @@ def test_a_product_alone(training):
     assert [name for name, *_ in rows_of(graph)] == ["gemm", "gemm input gradient", "gemm weight gradient"][
         : 3 if training else 1
     ]
-    assert graph.kept_cols[0] == 7
-    assert graph.kept_whole_cols[0] == 5
+    assert graph.saved_cols[0] == 7
+    assert graph.saved_whole_cols[0] == 5
     assert (graph.batch == 2).all()
     assert not graph.sends_cols.any()
     if training:

@@ -179,8 +179,8 @@ def _node(where: str, entry: Mapping[str, Any], context: _Context, before: str) 
         raise MistakeError(f"a file that gives {where}.type, {one_of(TYPES)}")
     kind = TYPES[choice_of(f"{where}.type", entry["type"], tuple(TYPES))]
     fields = mapping_of(where, entry, ("name", "type", *kind.required), (*kind.optional, *_KEEPS, "source"))
-    sides_of = {"rows", "groups", *kind.required, *kind.sizes} - {*kind.required_strings}
-    side_keys = [key for key in fields if key in sides_of]
+    side_names = {"rows", "groups", *kind.required, *kind.optional_sides} - {*kind.required_strings}
+    side_keys = [key for key in fields if key in side_names]
     sides = {key: _side(f"{where}.{key}", fields[key], context.dimensions) for key in side_keys}
     options: Any = {key: whole(f"{where}.{key}", fields[key], least=0) for key in _KEEPS if key in fields}
     options |= {key: amount_of(f"{where}.{key}", fields[key]) for key in AMOUNTS if key in fields}

@@ -32,7 +32,7 @@ CELL_BACKWARD_MOVES, CELL_BACKWARD_FLOP = 14.0, 24.0
 LOSS_MOVES, LOSS_FLOP = 1.0, 4.0
 LOSS_BACKWARD_MOVES, LOSS_BACKWARD_FLOP = 2.0, 3.0
 # Kept for the backward pass by each cell, per element of h: four gates and c (h is kept whole).
-KEPT_OF_CELL = 5
+SAVED_PER_CELL = 5
 
 _TOKENS = ("batch", "sequence")
 OTHER_LAYERS = 2  # embedding and softmax
@@ -56,7 +56,7 @@ def network(points: Inputs) -> Network:
     gates = Node(
         name="lstm gates", type=elementwise.TYPE, rows=batch, cols=h, steps=steps, reads=("lstm cell",),
         moves=CELL_MOVES, flop=CELL_FLOP,
-        backward_moves=CELL_BACKWARD_MOVES, backward_flop=CELL_BACKWARD_FLOP, keeps=KEPT_OF_CELL * h,
+        backward_moves=CELL_BACKWARD_MOVES, backward_flop=CELL_BACKWARD_FLOP, keeps=SAVED_PER_CELL * h,
         dims=Dims(("batch",), (), ("gates", "hidden")),  # a device has all gates of its units
     )  # fmt: skip
     softmax = Node(

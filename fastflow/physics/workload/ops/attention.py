@@ -32,7 +32,7 @@ from fastflow.physics.workload.ops.batched_gemm import TYPE as BATCH
 from fastflow.physics.workload.precision import Precision, attention_type, wide_type
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, REPLICATE, ROWS, Share
 
-FEW_QUERIES = 16
+MAX_DECODE_QUERIES = 16
 """Queries of a sequence, up to which a graph file uses decode kernels if there are more keys."""
 MOST_QUERIES = 1e9
 """Queries of a sequence: timing counts tiles of 128 in a loop, which takes 0.1 s."""
@@ -248,7 +248,7 @@ def _from_file(
     sizes = AttentionSizes(sequences, q_len, kv_len, heads, kv_heads, head_dim, value_dim, window)
     return attention(
         node.name, node.reads, sizes, causal,
-        decodes=q_len <= FEW_QUERIES and kv_len > q_len, keeps=node.keeps,
+        decodes=q_len <= MAX_DECODE_QUERIES and kv_len > q_len, keeps=node.keeps,
         keeps_whole=node.keeps_whole,
         dims=Dims(sides["rows"].names, (), sides["heads"].names, sides["batch"].names),
     )  # fmt: skip
@@ -281,7 +281,7 @@ TYPE = KernelType(
     makes=BATCH.makes,
     required=("batch", "rows", "heads", "head_dim"),
     optional=("kv_heads", "kv_len", "value_dim", "window", "causal", "reads"),
-    sizes=("kv_heads", "kv_len", "value_dim", "window"),
+    optional_sides=("kv_heads", "kv_len", "value_dim", "window"),
     forward=_forward,
     backward=_backward,
     check=_check,

@@ -198,7 +198,7 @@ def _type(name: str) -> KernelType:
         makes={COLS: COLS, GROUPS: ROWS},
         required=("batch", "heads", "state", "head_dim"),
         optional=("groups", "chunk", "reads"),
-        sizes=("chunk",),
+        optional_sides=("chunk",),
         forward=partial(_forward, name),
         backward=partial(_backward, name),
         prologue=partial(_prologue, name),

@@ -48,7 +48,7 @@ def rows_of(graph):
             "flop": 0.0 if update else graph.flop_per_element[i],
             "rc": rc[i], "cr": cr[i],
             "weights": graph.weights[i], "gradient": graph.gradient[i],
-            "kept": graph.kept_cols[i], "whole": graph.kept_whole_cols[i],
+            "kept": graph.saved_cols[i], "whole": graph.saved_whole_cols[i],
             "layer": graph.layer[i], "layer_kind": graph.layer_kind[i], "peer_kind": graph.peer_kind[i],
             "wait": graph.wait[i], "side": graph.side[i], "sends": graph.sends_cols[i],
         })  # fmt: skip

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.physics.workload import build_graph, count_kernels, fewest_rows
+from fastflow.physics.workload import build_graph, count_kernels, row_shard_limit
 from fastflow.physics.workload.graph import FORWARD, ON_ACTIVATIONS
 from fastflow.physics.workload.models import operator as subject
 from fastflow.physics.workload.precision import OUTPUT_BYTES, precision
@@ -92,7 +92,7 @@ def test_kernels_of_every_point(points):
             assert graph.weights[row] == 0
             # columns that other devices hold only matter for a row's statistics
             assert (rc[row] != ("", 0)) == (one["op"] in ROWWISE and graph.phase[row] == FORWARD)
-        assert graph.kept_cols[rows[0]] == moved * one["cols"]
+        assert graph.saved_cols[rows[0]] == moved * one["cols"]
 
 
 @pytest.mark.parametrize("op", OPERATORS)
@@ -117,7 +117,7 @@ def test_types_of_a_file_do_and_move_as_much(op, tmp_path):
 
 
 def test_devices_share_the_rows():
-    rows, whole = fewest_rows(columns([{"rows": 5}, {"rows": 77}]))
+    rows, whole = row_shard_limit(columns([{"rows": 5}, {"rows": 77}]))
     assert rows.tolist() == [5, 77]
     assert not whole.any()
 

@@ -18,7 +18,7 @@ from fastflow.physics.workload.models.transformer.parameters import parameters
 from fastflow.physics.workload.precision import TRAINED
 
 OTHER_LAYERS = 2  # embedding and head
-LAYERS_OF_A_MODULE = 2  # of an MTP module (multi-token prediction): its block and its head
+LAYERS_PER_MTP_MODULE = 2  # of an MTP module (multi-token prediction): its block and its head
 
 
 def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
@@ -28,7 +28,7 @@ def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
 
 def _layers(inputs: Inputs) -> Ints:
     """Return the layers of each point, embedding and head among them."""
-    layers: Ints = inputs["model.layers"] + OTHER_LAYERS + LAYERS_OF_A_MODULE * inputs["model.mtp"]
+    layers: Ints = inputs["model.layers"] + OTHER_LAYERS + LAYERS_PER_MTP_MODULE * inputs["model.mtp"]
     return layers
 
 

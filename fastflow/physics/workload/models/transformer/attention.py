@@ -39,7 +39,7 @@ SELECTIVE = ("scores", "attention softmax", "attention dropout", "context")
 # Of the scores that no query may see the softmax writes zeros and reads none: Megatron-LM's
 # scaled_upper_triang_masked_softmax; backward both that it reads are halves.
 SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES = 1.5, 2.0
-_CORE = Dims(("sequence",), (), HEADS, ("batch",))
+_CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
 
 
 def attention_of(points: Inputs, size: Sizes, has_window: bool, read: str) -> list[Node]:
@@ -55,7 +55,7 @@ def attention_of(points: Inputs, size: Sizes, has_window: bool, read: str) -> li
         )
         nodes += [
             attention(
-                "attention", (nodes[-1].name,), sizes, True, expanded=True, dims=_CORE,
+                "attention", (nodes[-1].name,), sizes, True, expanded=True, dims=_CORE_DIMS,
                 keeps=mask(size, 4),  # the sum of each query's exponentials, in fp32
                 flash=KERNELS.index(str(points["model.attention_kernel"][0])),
             )
@@ -144,7 +144,7 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
     def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **fields: Any) -> Node:
         return Node(
             name=name, type=batched_gemm.TYPE, batch=batch, rows=size.sequence, inner=inner, cols=cols,
-            width=size.heads * cols, reads=reads, dims=_CORE, wide=True, **fields,
+            width=size.heads * cols, reads=reads, dims=_CORE_DIMS, wide=True, **fields,
         )  # fmt: skip
 
     def a_pass(name: str, read: str, **fields: Any) -> Node:

@@ -146,7 +146,7 @@ class Sizes(NamedTuple):
     activation_bytes: Size  # of an element, for masks of a byte
 
 
-def _or(value: Any, otherwise: Any) -> Any:
+def _with_default(value: Any, otherwise: Any) -> Any:
     """Return sizes, with a default where they are 0."""
     return (value or otherwise) if isinstance(value, int) else np.where(value > 0, value, otherwise)
 
@@ -163,16 +163,17 @@ def sizes_of(points: Inputs) -> Sizes:
     """
     stated = {name: single(points[f"model.{name}"]) for name in Sizes._fields if f"model.{name}" in points}
     batch, hidden, heads = single(points["model.batch"]), stated["hidden"], stated["heads"]
-    head_dim = _or(stated["head_dim"], _or(hidden // heads, 1))
-    ffn = _or(stated["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
-    expert_ffn = _or(stated["expert_ffn"], ffn)
-    shared = _or(stated["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
+    head_dim = _with_default(stated["head_dim"], _with_default(hidden // heads, 1))
+    ffn = _with_default(stated["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
+    expert_ffn = _with_default(stated["expert_ffn"], ffn)
+    shared = _with_default(stated["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
     derived = {
         "sequences": batch, "tokens": batch * stated["sequence"], "head_dim": head_dim, "ffn": ffn,
-        "kv_heads": _or(stated["kv_heads"], heads), "value_dim": _or(stated["value_dim"], head_dim),
-        "experts": _or(stated["experts"], 1), "topk": _or(stated["topk"], 1),
+        "kv_heads": _with_default(stated["kv_heads"], heads),
+        "value_dim": _with_default(stated["value_dim"], head_dim),
+        "experts": _with_default(stated["experts"], 1), "topk": _with_default(stated["topk"], 1),
         "expert_ffn": expert_ffn, "shared_ffn": shared,
-        "positions": _or(stated["positions"], stated["sequence"]),
+        "positions": _with_default(stated["positions"], stated["sequence"]),
         "activation_bytes": single(map_values(OUTPUT_BYTES, points["model.dtype"]).astype(np.int64)),
     }  # fmt: skip
     return Sizes(**stated | derived)

@@ -10,14 +10,14 @@ from typing import Any
 from fastflow.core.yaml_file import MOST, MistakeError, one_of, shown, whole, wrong
 
 # Names of unknown fields that change operations, parameters or shapes ...
-_MATTERS = re.compile(
+_RELEVANT = re.compile(
     r"(^|_)(layers?|layer_types|block_types?|heads?|experts?|size|dims?|rank|inner|intermediate|expansion"
     r"|ssm|mamba|conv|linear|cross_attention|encoder|vision|audio|lora|altup|laurel|adapters?|sparse)(_|$)"
     r"|attn_type|^d_|^n_"
 )
 # ... and names of fields that do not: of sampling, routing, initialisation, sharding, and of the scales of
 # queries and logits
-_HARMLESS = re.compile(
+_IRRELEVANT = re.compile(
     r"ngram|beam|_token_id|_token$|router|_loss|initial|rope|rotary|scal|multiplier|softcap|dropout|pdrop"
     r"|norm_topk|_eps(ilon)?$|^id2label$|^label2id$|_std$|_range$|max_window_layers|pretraining_tp"
     r"|^(chunk_size_feed_forward|ep_size|n_group|topk_group|n_groups|summary_.*|num_labels|num_return_.*"
@@ -123,7 +123,7 @@ class Fields:
         for name, value in self._values.items():
             if name in self._read or isinstance(value, str) or value in _ABSENT:
                 continue
-            if _MATTERS.search(name) and not _HARMLESS.search(name):
+            if _RELEVANT.search(name) and not _IRRELEVANT.search(name):
                 allowed = f"a file without {self._where}{shown(name)}, which fastflow does not know"
                 raise MistakeError(f"{allowed} (it is {_plain(value)})")
 

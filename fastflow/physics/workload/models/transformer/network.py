@@ -67,7 +67,7 @@ LOGIT_BYTES = 4  # logits are kept in fp32 (arXiv:2205.05198, section 4.3)
 # (4) and shares of it (8), each in place; of the gradient, scaling (8) and conversion (6). Its fused variant
 # (megatron/core/fusions/fused_cross_entropy.py at 0cb4a9c) makes one pass of difference and exponentials.
 LOSS_BYTES, LOSS_BACKWARD_BYTES = 38.0, 14.0
-LAST = "add"  # name of a layer's last node
+LAST_NODE = "add"  # name of a layer's last node
 KEPT_SHARDED = tuple(pointwise.TYPES[name] for name in ("layernorm", "rmsnorm", "add"))
 """Types whose output every device saves sharded: under sequence parallelism, the device's tokens."""
 
@@ -83,7 +83,7 @@ def network(points: Inputs) -> Network:
     ]
     head_input, tied = INPUT, bool(points["model.tied"][0])
     if modules := int(points["model.mtp"][0]):
-        head_input = f"{layers[-1].name}.{LAST}"
+        head_input = f"{layers[-1].name}.{LAST_NODE}"
         kind = parse(pattern)[-1]
         layers += [
             Layer("mtp", SOFTMAX, _mtp_module(points, size, kind), times=modules),  # on the stage of the head
@@ -135,7 +135,7 @@ def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
         branch_nodes, outputs = feed_forward(points, size, branch_input)
         branch_nodes = _with_part(part, branch_nodes)
         branch = (PROJECTION, *outputs)
-        last = residual(LAST, size, (*branch, read), dropout, of_attention + of_feed_forward)
+        last = residual(LAST_NODE, size, (*branch, read), dropout, of_attention + of_feed_forward)
         return [*_without_saved_outputs([*nodes, *branch_nodes], branch), last]
     nodes, outputs = _branch_output(
         points, size, nodes, (PROJECTION,), "attention post norm" if norm_after else ""
@@ -149,7 +149,11 @@ def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
     branch_nodes, outputs = _branch_output(
         points, size, branch_nodes, outputs, "post norm" if norm_after else ""
     )
-    return [*nodes, *branch_nodes, residual(LAST, size, (*outputs, branch_input), dropout, of_feed_forward)]
+    return [
+        *nodes,
+        *branch_nodes,
+        residual(LAST_NODE, size, (*outputs, branch_input), dropout, of_feed_forward),
+    ]
 
 
 def _biases(points: Inputs, part: int) -> tuple[int, int]:

@@ -50,9 +50,9 @@ BEFORE = count("model.before", "tokens of each sequence that the cache holds bef
 EXPERT_ROWS = count("model.expert_rows", "rows that each expert computes at least, chosen or not", low=0)
 NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
 ADD = pointwise.TYPES["add"]
-_CORE = Dims(("sequence",), (), HEADS, ("batch",))
+_CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
 _ALL_HEADS = Dims(TOKENS, (), HEADS)
-OF_ATTENTION = ("rotary", "attention", "key up")
+ATTENTION_NODES = ("rotary", "attention", "key up")
 """Nodes of a layer that belong to the attention parts."""
 # Sampling, in fp32 as logits are: maximum, and exponentials with their sum, each reads them once
 SAMPLING_READS, SAMPLING_FLOP = 2.0, 3.0
@@ -80,7 +80,7 @@ def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
     starts_with_norm = points["model.block"][0] != POST  # whether layers begin with a norm
     layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), starts_with_norm))]
     for kind, layer_count in counts.items():
-        nodes = [node for node in block(points, size, kind, INPUT) if node.name not in OF_ATTENTION]
+        nodes = [node for node in block(points, size, kind, INPUT) if node.name not in ATTENTION_NODES]
         padded = _padded(
             points, _quantised(points, _connect_projection(_fuse_norms(nodes, starts_with_norm)))
         )
@@ -179,7 +179,7 @@ def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Nod
         size.sequences, size.sequence, before + size.sequence, size.heads, size.kv_heads, size.head_dim,
         size.value_dim, window,
     )  # fmt: skip
-    core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=_CORE)
+    core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=_CORE_DIMS)
     if decodes:
         in_decode = kv_cache_in_decode(
             CACHED, size.tokens, core, read=queries, made=queries, kept=keys_and_values
@@ -204,7 +204,7 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
         absorbed = AttentionSizes(
             size.sequences, size.sequence, before + size.sequence, size.heads, 1, kept, size.latent, 0
         )
-        core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=_CORE)
+        core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=_CORE_DIMS)
         rotated = size.heads * size.rotary
         in_decode = kv_cache_in_decode(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
         return [
@@ -220,7 +220,7 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
         size.sequences, size.sequence, before + size.sequence, size.heads, size.heads,
         size.head_dim + size.rotary, size.value_dim, 0,
     )  # fmt: skip
-    core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=_CORE)
+    core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=_CORE_DIMS)
     in_prefill = kv_cache(
         CACHED, size.tokens, all_heads, read=3 * size.heads * size.rotary + kept, kept=kept, rounded=all_heads
     )

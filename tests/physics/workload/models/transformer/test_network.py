@@ -382,7 +382,7 @@ def test_models_built_together_are_as_models_built_alone():
         own = points(**{key: values[i] for key, values in varied.items()})
         alone = workload.build_graph(own, precision(1))
         rows = slice(together.offset[i], together.offset[i + 1])
-        for field in ("rows", "inner", "cols", "times", "batch", "repeat", "kept_cols", "summed_cols"):
+        for field in ("rows", "inner", "cols", "times", "batch", "repeat", "saved_cols", "summed_cols"):
             assert getattr(alone, field).tolist() == getattr(together, field)[rows].tolist(), field
         assert alone.bytes_per_element == pytest.approx(together.bytes_per_element[rows])
         assert alone.flop_per_element == pytest.approx(together.flop_per_element[rows])
