@@ -117,7 +117,7 @@ def test_a_new_family_is_a_file_and_a_name(copied):
         .replace("    operator,\n    rnn,\n", "    new,\n    operator,\n    rnn,\n")
         .replace("        graph_file,\n", "        graph_file,\n        new,\n")
     )
-    said = run(
+    message = run(
         "import numpy as np\n"
         "from fastflow.schema import find_input\n"
         "from fastflow.physics.workload import count_kernels\n"
@@ -128,7 +128,7 @@ def test_a_new_family_is_a_file_and_a_name(copied):
         "point = {'name': 'new', 'training': True, 'dtype': 'fp16', 'optimizer': 'sgd'} | sizes\n"
         "print(count_kernels({f'model.{key}': np.array([value]) for key, value in point.items()}))\n"
     )
-    assert said.splitlines() == [
+    assert message.splitlines() == [
         f"one of {', '.join(FAMILIES)}, new",
         "columns of A, rows of B",
         "independent GEMMs, or sequences of the global batch, or piles",

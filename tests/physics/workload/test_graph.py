@@ -60,7 +60,7 @@ def test_what_the_language_model_exchanges():
     """Row-Column gathers h, not gates; Column-Row gathers the gates' gradient where it is made."""
     graph = graph_of(**LSTM)
     rc, cr = exchanges(graph, "RC"), exchanges(graph, "CR")
-    found = {
+    result = {
         (name, layer): (
             *rc[row], *cr[row],
             LAYER_KINDS[graph.layer_kind[row]], LAYER_KINDS[graph.peer_kind[row]], graph.wait[row],
@@ -88,7 +88,7 @@ def test_what_the_language_model_exchanges():
         ("lstm cell weight gradient", 1): (*nothing, *nothing, "hidden", "hidden", 1),
         ("embedding gradient", 0): (*nothing, *nothing, "embedding", "embedding", 1),
     }
-    assert found == expected
+    assert result == expected
 
 
 def test_what_crosses_the_borders_of_the_language_model():

@@ -55,8 +55,8 @@ def test_each_request_of_a_file_is_sent_equally_often(pairs, times):
 @given(PAIRS, st.integers(1, 20))
 def test_of_each_part_of_a_file_one_request_is_sent(pairs, count):
     count = min(count, len(pairs))
-    found, total = sorted(map(sum, sent(pairs, count))), sorted(map(sum, pairs))
-    for i, tokens in enumerate(found):
+    result, total = sorted(map(sum, sent(pairs, count))), sorted(map(sum, pairs))
+    for i, tokens in enumerate(result):
         first, last = i * len(pairs) // count, -(-(i + 1) * len(pairs) // count) - 1
         assert total[first] <= tokens <= total[last]
     assert set(sent(pairs, count)) <= set(pairs)
@@ -89,10 +89,10 @@ def test_of_a_long_file_some_at_even_distances_are_sent(requests):
 
 
 def test_what_a_file_holds_is_part_of_the_fingerprint(requests):
-    found = {
+    result = {
         fastflow.evaluate(*POINT, requests([(100, osl)])).attrs["fastflow.fingerprint"] for osl in (10, 20)
     }
-    assert len(found) == 2
+    assert len(result) == 2
 
 
 def test_a_request_longer_than_the_model_allows_has_its_reason(requests):
@@ -148,8 +148,8 @@ def test_a_file_that_is_not_there_is_refused():
 
 def test_other_columns_empty_lines_and_a_mark_of_unicode_pass(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfid, osl ,isl\r\nx,2,3\r\n\r\ny, 1,1\r\n")
-    found = read_lengths(str(tmp_path / "a.csv"))
-    assert (found.isl.tolist(), found.osl.tolist(), found.sent.size) == ([3, 1], [2, 1], 0)
+    result = read_lengths(str(tmp_path / "a.csv"))
+    assert (result.isl.tolist(), result.osl.tolist(), result.sent.size) == ([3, 1], [2, 1], 0)
 
 
 TRACES = sorted(DATA.glob("trace_*"))
@@ -170,9 +170,9 @@ def test_the_names_and_units_of_published_traces_are_known():
 
 def test_lines_in_any_order_are_sent_in_that_of_their_times(tmp_path):
     (tmp_path / "a.csv").write_text("isl,osl,timestamp\n5,1,12.5\n6,2,11\n7.0,3,2e1\n8,4,11\n")
-    found = read_lengths(str(tmp_path / "a.csv"))
-    assert found.isl.tolist() == [6, 8, 5, 7]
-    assert found.sent.tolist() == [0.0, 0.0, 1.5, 9.0]
+    result = read_lengths(str(tmp_path / "a.csv"))
+    assert result.isl.tolist() == [6, 8, 5, 7]
+    assert result.sent.tolist() == [0.0, 0.0, 1.5, 9.0]
 
 
 ARRIVE = ("serve.concurrency=0", f"serve.lengths={TRACES[-1]}")

@@ -218,7 +218,7 @@ layers:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("rows: 64", "", "gives rows"),
         ("rows: 64", "rows: 64\ncolour: red",
@@ -274,14 +274,14 @@ layers:
          "@act.inner is so small that batch x rows x inner is at most the 10240 elements"),
     ],
 )  # fmt: skip
-def test_mistakes_name_their_node(file, old, new, said):
+def test_mistakes_name_their_node(file, old, new, message):
     assert MLP.count(old) >= 1
     path = file(MLP.replace(old, new, 1))
     with pytest.raises(InputError) as error:
         convert("model.file", path)  # as the engine checks it, before a grid starts
     assert error.value.key == "model.file"
     assert error.value.value == path
-    assert said.replace("@", "layers.block.kernels.") in str(error.value)
+    assert message.replace("@", "layers.block.kernels.") in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -465,7 +465,7 @@ def test_work_grows_with_the_file_alone(file):
         "name: e1000, type: gemm, steps: 2, inner: 8, cols: 8, reads: input",
     )
     for text, count in ((shared, 20_001), (steps, 1_001)):
-        found = read_network(file(text))
-        assert len(found.nodes) == count
-        assert all(found.requires_grad)
+        result = read_network(file(text))
+        assert len(result.nodes) == count
+        assert all(result.requires_grad)
         assert graph_of(file(text)).point.size > 2 * count

@@ -108,12 +108,12 @@ def test_types_of_a_file_do_and_move_as_much(op, tmp_path):
     if op == "elementwise":  # of which a file says all
         return
     inputs = columns([{"name": "graph", "training": True}]) | {"model.file": np.array([str(path)])}
-    found = build_graph(inputs, precision(inputs | mixed(1)))
-    work = {str(found.names[found.label[row]]): row for row in range(found.point.size)}
+    result = build_graph(inputs, precision(inputs | mixed(1)))
+    work = {str(result.names[result.label[row]]): row for row in range(result.point.size)}
     for row in range(known.point.size):
         mine = work[str(known.names[known.label[row]])]
-        assert near(found.bytes_per_element[mine], known.bytes_per_element[row])
-        assert found.flop_per_element[mine] == known.flop_per_element[row]
+        assert near(result.bytes_per_element[mine], known.bytes_per_element[row])
+        assert result.flop_per_element[mine] == known.flop_per_element[row]
 
 
 def test_devices_share_the_rows():

@@ -69,15 +69,15 @@ OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "system.devices=16", "model=gr
 )
 @pytest.mark.parametrize("context", ["ring", "all_to_all"])
 def test_it_exchanges_what_the_products_that_it_fuses_do(file, strategy, context):
-    found = []
+    result = []
     for inside in (FUSED, APART):
         given = (f"model.file={file(FILE.replace('ATTENTION', inside))}", f"parallel.strategy={strategy}",
                  f"parallel.context={context}")  # fmt: skip
         (row,) = fastflow.evaluate(*OVERRIDES, *given).to_dict("records")
         layout = fastflow.explain_layout(*OVERRIDES, *given)
         sent = layout[[name for name in layout.columns if name.endswith("_B")]].to_numpy().sum()
-        found.append((row, sent))
-    (fused, sent), (apart, sent_apart) = found
+        result.append((row, sent))
+    (fused, sent), (apart, sent_apart) = result
     assert sent == pytest.approx(sent_apart, rel=1e-12)
     assert fused["reason"] == apart["reason"] == ""
     assert fused["time_s"] < apart["time_s"]
@@ -101,17 +101,17 @@ def test_grouped_heads_are_cut_with_the_heads_that_share_them(file):
 
 def test_the_backward_pass_does_five_products_and_counts_four(file):
     """The scores that are computed again are none of the model's operations (arXiv:2205.05198, section 5)."""
-    found = kernels(read_network(file(FILE.replace("ATTENTION", FUSED))), True, UNSIZED)
+    result = kernels(read_network(file(FILE.replace("ATTENTION", FUSED))), True, UNSIZED)
     work = {
         phase: sum(
             float(one.flop_per_element) * int(one.rows) * int(one.cols)
-            for one in found
+            for one in result
             if one.phase == phase and one.attributes
         )
         for phase in (FORWARD, BACKWARD)
     }
     assert work[BACKWARD] == 2 * work[FORWARD] == 2 * 2 * 2 * 16 * 16 * 1024**2 * 2 * 64
-    labels = [one.label for one in found if one.label.startswith("context")][-3:]
+    labels = [one.label for one in result if one.label.startswith("context")][-3:]
     assert labels == ["context row sums", "context gradient", "context query gradient"]
 
 
@@ -137,7 +137,7 @@ def test_a_chunk_over_a_cache(file):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         (
             "batch: batch, ",
@@ -152,6 +152,6 @@ def test_a_chunk_over_a_cache(file):
         ("heads: heads, ", "", "gives layers.block.kernels.context.heads"),
     ],
 )
-def test_mistakes_name_their_node(before, after, said, file):
-    with pytest.raises(InputError, match=said):
+def test_mistakes_name_their_node(before, after, message, file):
+    with pytest.raises(InputError, match=message):
         read_network(file(FILE.replace("ATTENTION", FUSED.replace(before, after))))

@@ -52,15 +52,15 @@ OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "model=graph")
 )
 def test_it_exchanges_what_products_of_groups_do(file, strategy, training):
     """Experts are cut by groups, tokens go to them by an all-to-all: docs/graphs.md has both networks."""
-    found = []
+    result = []
     for inside in (FUSED, APART):
         given = (*OVERRIDES, f"model.file={file(HEAD + inside + TAIL)}", "system.devices=8",
                  f"parallel.strategy={strategy}", f"model.training={training}")  # fmt: skip
         (row,) = fastflow.evaluate(*given).to_dict("records")
         layout = fastflow.explain_layout(*given)
         sent = layout[[name for name in layout.columns if name.endswith("_B")]].to_numpy().sum(axis=1)
-        found.append((row, list(zip(layout["kernel"], layout["exchange"], sent, strict=True))))
-    (fused, exchanges), (apart, exchanges_apart) = found
+        result.append((row, list(zip(layout["kernel"], layout["exchange"], sent, strict=True))))
+    (fused, exchanges), (apart, exchanges_apart) = result
     assert exchanges == exchanges_apart
     assert any("all-to-all along" in text for _, text, _ in exchanges) == ("-e" in strategy)
     assert fused["reason"] == apart["reason"] == ""
@@ -85,7 +85,7 @@ def test_uneven_loads_take_longer(file, strategy, training):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         ("cols: experts, topk: active", "cols: experts, topk: 17", "gates.topk is at most its 16 experts"),
         ("cols: hidden, topk: active", "cols: hidden, topk: 17", "dispatch.topk is at most its 16 experts"),
@@ -100,9 +100,9 @@ def test_uneven_loads_take_longer(file, strategy, training):
         ("type: combine, cols: hidden,", "type: combine,", "gives layers.block.kernels.combine.cols"),
     ],
 )  # fmt: skip
-def test_mistakes_name_their_node(before, after, said, file):
+def test_mistakes_name_their_node(before, after, message, file):
     assert before in FUSED
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_network(file(HEAD + FUSED.replace(before, after, 1) + TAIL))
 
 

@@ -67,8 +67,8 @@ layers:
 def test_a_network_of_them(name, file):
     """Training does products again and both gradients of each; strategies deal heads and sequences out."""
     path = file(FILE.replace("TYPE", name))
-    found = kernels(read_network(path), True, UNSIZED)
-    of_type = [one for one in found if one.form.type.name == name]
+    result = kernels(read_network(path), True, UNSIZED)
+    of_type = [one for one in result if one.form.type.name == name]
     work = {
         phase: sum(
             2 * int(one.rows) * int(one.inner) * int(one.cols)
@@ -103,7 +103,7 @@ def test_a_single_token_updates_its_states_in_one_pass(file):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         ("batch: batch, ", "batch: 3, ", "batch is a divisor of the 2048 rows of the model, not 3"),
         ("state: state, ", "state: state, groups: 3, ", "groups is a divisor of its 8 heads, not 3"),
@@ -111,6 +111,6 @@ def test_a_single_token_updates_its_states_in_one_pass(file):
         ("batch: batch, ", "", "gives layers.block.kernels.scan.batch"),
     ],
 )
-def test_mistakes_name_their_node(before, after, said, file):
-    with pytest.raises(InputError, match=said):
+def test_mistakes_name_their_node(before, after, message, file):
+    with pytest.raises(InputError, match=message):
         read_network(file(FILE.replace("TYPE", "state_space").replace(before, after)))

@@ -89,15 +89,15 @@ def predicted(path, strategies, training="true,false"):
 
 def exchanges(path, way, phase):
     """Return what kernels exchange: label to (collective, axes, columns)."""
-    found = kernels(read_network(str(path)), True, UNSIZED)
-    (structure,) = stack(found, 1).structures
-    said = {}
-    for kernel, split in zip(found, splits_of(structure, way), strict=True):
+    result = kernels(read_network(str(path)), True, UNSIZED)
+    (structure,) = stack(result, 1).structures
+    message = {}
+    for kernel, split in zip(result, splits_of(structure, way), strict=True):
         for one in split.exchanges if kernel.phase == phase else ():
             cols = {SUMMED: kernel.summed_cols, READ: kernel.read_cols}[one.of]
             along = "+".join(name for name, _ in way if one.axes & axes(name))
-            said.setdefault(kernel.label, []).append((COLLECTIVES[one.collective], along, int(cols)))
-    return said
+            message.setdefault(kernel.label, []).append((COLLECTIVES[one.collective], along, int(cols)))
+    return message
 
 
 def test_what_is_exchanged_for_a_type_of_ones_own(file):
@@ -130,9 +130,9 @@ def test_a_type_of_ones_own_is_predicted(file):
     """Where only rows are cut it takes what a pass of as many bytes and operations does."""
     own, same = (file(FOLDED.replace("FOLD", one)) for one in (FOLD, PASS))
     assert predicted(own, "d8,d4-p2,RC-8-1").equals(predicted(same, "d8,d4-p2,RC-8-1"))
-    found = predicted(own, STRATEGIES)
-    assert (found["reason"] == "").all()
-    assert np.isfinite(found["time_s"]).all()
+    result = predicted(own, STRATEGIES)
+    assert (result["reason"] == "").all()
+    assert np.isfinite(result["time_s"]).all()
     explained = fastflow.explain_layout(
         "model=graph", f"model.file={own}", "system.devices=8", "parallel.strategy=TP-8"
     )
@@ -140,10 +140,10 @@ def test_a_type_of_ones_own_is_predicted(file):
 
 
 def test_a_file_is_held_to_what_a_type_says(file):
-    for given, said in (("inner: hidden, cols", "inner is 2048, as it reads"), ("cols", "gives"),
+    for given, message in (("inner: hidden, cols", "inner is 2048, as it reads"), ("cols", "gives"),
                         ("inner: feed_forward, moves: 1, cols", "without")):  # fmt: skip
         text = FOLDED.replace("FOLD", FOLD.replace("inner: feed_forward, cols", given))
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             read_network(str(file(text)))
 
 
@@ -183,10 +183,10 @@ def test_a_new_type_is_a_file_and_a_name(copied):
         registry = registry.replace(before, after)
     (types / "__init__.py").write_text(registry, encoding="utf-8")
     network = "{rows: 8, layers: [{name: a, kernels: [{name: b, type: new, cols: 4}]}]}"
-    said = run(
+    message = run(
         "from pathlib import Path\n"
         "from fastflow.physics.workload.models.graph_file import read_network\n"
         f"Path('net.yaml').write_text('{network}')\n"
         "print(read_network('net.yaml').nodes[0].node.type.name)\n"
     )
-    assert said.split() == ["new"]
+    assert message.split() == ["new"]

@@ -40,11 +40,11 @@ def scaled(compose, *overrides):
 )
 def test_llama_3_8b_grows_into_its_family(compose, size, published):
     """Within an eighth of the published width and a quarter of the published depth, of as many parameters."""
-    found, billions = scaled(compose, "model=llama3_8b", f"model.size={size}B")
+    result, billions = scaled(compose, "model=llama3_8b", f"model.size={size}B")
     assert billions == pytest.approx(size, rel=0.005)
-    assert found["hidden"] == pytest.approx(published["hidden"], rel=0.13)
-    assert found["layers"] == pytest.approx(published["layers"], rel=0.21)
-    assert found["kv_heads"] == published["kv_heads"]
+    assert result["hidden"] == pytest.approx(published["hidden"], rel=0.13)
+    assert result["layers"] == pytest.approx(published["layers"], rel=0.21)
+    assert result["kv_heads"] == published["kv_heads"]
 
 
 @pytest.mark.parametrize("name", ["llama3_8b", "llama3_405b", "qwen3_32b", "gpt3_175b", "gpt_310b", "mpt_7b"])
@@ -71,14 +71,14 @@ def test_any_dense_model_has_the_parameters_asked_for(exponent, heads, ratio, la
         "model.pattern": pattern,
         "model.window": 512 * (pattern != "dense"),
     }
-    found = with_size({**DEFAULTS, **TYPES, **model, KEY: 10.0**exponent})
-    columns = columns_of(found.items())
+    result = with_size({**DEFAULTS, **TYPES, **model, KEY: 10.0**exponent})
+    columns = columns_of(result.items())
     assert not invalid_model_dims(columns)[0]
     assert parameters_of(columns)[0][0] == pytest.approx(10.0**exponent, rel=0.03)
-    if found["model.hidden"] != hidden:
-        assert found["model.heads"] % 8 == 0
-        assert found["model.hidden"] == 128 * found["model.heads"]
-        assert found["model.ffn"] % 128 == 0
+    if result["model.hidden"] != hidden:
+        assert result["model.heads"] % 8 == 0
+        assert result["model.hidden"] == 128 * result["model.heads"]
+        assert result["model.ffn"] % 128 == 0
 
 
 @pytest.mark.parametrize(

@@ -102,12 +102,12 @@ def test_weights_are_those_counted_by_hand(
     sizes = dict.fromkeys(("query_latent", "latent", "rotary", "value_dim"), 0)
     if latent:
         sizes = dict(zip(sizes, latent, strict=True))
-    found = points(
+    result = points(
         hidden=hidden, heads=heads, kv_heads=heads // groups, head_dim=16, ffn=ffn, gated=gated, pattern=mix,
         layers=layers, tied=tied, position="rotary", **sizes,
         **({"experts": experts, "topk": 2, "expert_ffn": 7, "shared_experts": shared} if has else {}),
     )  # fmt: skip
-    assert not workload.invalid_model_dims(found)[0]
+    assert not workload.invalid_model_dims(result)[0]
     mixer = naive.attention(hidden, heads, heads // groups, 16, latent)
     expert = naive.feed_forward(hidden, 7, gated)
     dense = naive.layer(hidden, mixer, naive.feed_forward(hidden, ffn, gated))
@@ -119,7 +119,7 @@ def test_weights_are_those_counted_by_hand(
     expected = [
         sum({"dense": dense, "experts": one}[kind] for kind in kinds) + table + norms for one in (mixed, met)
     ]
-    assert [column[0] for column in parameters(found)] == expected
+    assert [column[0] for column in parameters(result)] == expected
 
 
 @pytest.mark.parametrize(("layers", "hidden", "heads"), [(24, 2304, 24), (96, 12288, 96), (128, 25600, 160)])
@@ -130,11 +130,11 @@ def test_parameters_and_operations_are_megatrons(layers, hidden, heads):
         "positions": 2048, "gated": False, "activation": "gelu", "tied": True, "dropout": True,
         "fused_attention": False,
     }  # fmt: skip
-    found = points(**gpt)
-    assert parameters(found)[0][0] == pytest.approx(
+    result = points(**gpt)
+    assert parameters(result)[0][0] == pytest.approx(
         naive.megatron_parameters(layers, hidden, 51200, 2048), rel=1e-5
     )
-    graph = workload.build_graph(found, precision(1))
+    graph = workload.build_graph(result, precision(1))
     flop = 2.0 * graph.rows * graph.inner * graph.cols * graph.batch * graph.repeat * graph.times
     flop *= np.isin(graph.kind, PRODUCTS)
     again = (graph.phase == FORWARD) & (graph.times > 1)  # of layers; the head is not computed again
@@ -144,12 +144,12 @@ def test_parameters_and_operations_are_megatrons(layers, hidden, heads):
 
 def test_a_token_takes_six_operations_a_parameter_and_those_of_attention():
     """Half of the scores are hidden by the mask."""
-    found = points(
+    result = points(
         layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672, vocabulary=128256, sequence=8192, batch=4
     )
-    graph = workload.build_graph(found, precision(1))
+    graph = workload.build_graph(result, precision(1))
     per_token = model_flop(graph)[0] / (4 * 8192)
-    met = parameters(found)[0][0] - 128256 * 8192  # no product looks a token up
+    met = parameters(result)[0][0] - 128256 * 8192  # no product looks a token up
     assert per_token == pytest.approx(6 * met + 12 * 80 * 8192 * 8192 / 2, rel=0.002)
 
 
@@ -205,12 +205,12 @@ def exchanges(*overrides):
     """Exchanges of a layer by phase: how often, and bytes of all; of weights' gradients none."""
     base = ("chip=h100_sxm", "model=transformer", "model.layers=1", "model.batch=16", "model.hidden=2048")
     kernels = fastflow.explain_layout(*base, "system.devices=16", *overrides)
-    found = Counter()
+    result = Counter()
     for one in kernels[kernels.layer == 1].to_dict("records"):
         for text in filter(None, one["exchange"].split("; ")):
             if not one["kernel"].endswith("weight gradient") and one["phase"] != "update":
-                found[one["phase"], text.partition(", ")[0]] += 1
-    return found
+                result[one["phase"], text.partition(", ")[0]] += 1
+    return result
 
 
 def test_tensor_parallelism_exchanges_what_megatron_does():
@@ -260,7 +260,7 @@ def test_bytes_of_a_layer_are_counted_by_hand(tensor, context, data, stages, exp
     strategy = f"TP-{tensor}-c{context}-e{experts or 1}-d{data}-p{stages}"
     mixed = SPARSE if experts else ()
     kernels = fastflow.explain_layout(*FOUR_LAYERS, f"parallel.strategy={strategy}", *mixed)
-    found = Counter()
+    result = Counter()
     for one in kernels[(kernels.layer == 1) & (kernels.phase != "update")].to_dict("records"):
         for text, moved in zip(
             one["exchange"].split("; "),
@@ -268,11 +268,11 @@ def test_bytes_of_a_layer_are_counted_by_hand(tensor, context, data, stages, exp
             strict=False,
         ):
             if text and not one["kernel"].endswith("weight gradient"):
-                found[text.partition(", ")[0]] += moved
+                result[text.partition(", ")[0]] += moved
     expected = naive.bytes_of_a_layer(
         SEQUENCE // context, HIDDEN, 2 * KEYS * HIDDEN // HEADS, tensor, context, stages, 2 if experts else 0
     )
-    assert found == expected
+    assert result == expected
 
 
 @pytest.mark.parametrize("strategy", ["TP-1-d16", "TP-1-c2-d8", "TP-1-e8-d16"])
@@ -298,10 +298,10 @@ def test_bytes_a_parameter_are_those_of_zero(strategy):
 def test_latents_are_gathered_in_place_of_tokens():
     """Under sequence parallelism: latent queries and keys, which every head reads."""
     latent = ("model.latent=512", "model.query_latent=768", "model.rotary=64", "model.head_dim=64")
-    found = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=true", *latent)
-    assert found["forward", "all-gather along tp"] == 3
-    assert found["forward", "reduce-scatter along tp"] == 2
-    assert not any("all-to-all" in text for _, text in found)
+    result = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=true", *latent)
+    assert result["forward", "all-gather along tp"] == 3
+    assert result["forward", "reduce-scatter along tp"] == 2
+    assert not any("all-to-all" in text for _, text in result)
 
 
 # --- patterns
@@ -355,17 +355,17 @@ def test_a_pattern_that_is_none_is_refused(text):
 @pytest.mark.parametrize("fused", [True, False])
 def test_every_way_to_build_a_layer_reads_what_is_there(block, mix, fused):
     """And its products are those of every other way."""
-    found = [
+    result = [
         workload.build_graph(points(block=one, fused_attention=fused, dropout=not fused, **mix), precision(1))
         for one in ("pre", block)
     ]
     sizes = [
         sorted(zip(graph.rows[on], graph.inner[on], graph.cols[on], strict=True))
-        for graph in found
+        for graph in result
         for on in [graph.kind == 0]
     ]
     assert sizes[0] == sizes[1]
-    assert model_flop(found[1])[0] == pytest.approx(model_flop(found[0])[0], rel=0.2)
+    assert model_flop(result[1])[0] == pytest.approx(model_flop(result[0])[0], rel=0.2)
 
 
 def test_models_built_together_are_as_models_built_alone():
@@ -400,15 +400,15 @@ def test_modules_for_further_tokens_share_embedding_and_head():
 
 
 def test_layers_of_windows_see_them():
-    found = network(points(pattern="window dense, dense", window=4))
+    result = network(points(pattern="window dense, dense", window=4))
     windows = [
-        instance.node.attributes["window"] for instance in found.nodes if instance.node.name == "attention"
+        instance.node.attributes["window"] for instance in result.nodes if instance.node.name == "attention"
     ]
     assert windows == [4, 0]
 
 
 @pytest.mark.parametrize(
-    ("changed", "key", "said"),
+    ("changed", "key", "message"),
     [
         ({"heads": 5}, "model.heads", "a divisor of model.hidden, 64"),
         ({"kv_heads": 3}, "model.kv_heads", "a divisor of model.heads, 4"),
@@ -426,7 +426,7 @@ def test_layers_of_windows_see_them():
         ({"heads": 10**9, "head_dim": 10**9}, "model.heads", "so small"),
     ],
 )  # fmt: skip
-def test_sizes_that_do_not_go_together_are_refused(changed, key, said):
+def test_sizes_that_do_not_go_together_are_refused(changed, key, message):
     reason = workload.invalid_model_dims(points(**changed))[0]
     assert reason.startswith(f"{key}=")
-    assert said in reason
+    assert message in reason

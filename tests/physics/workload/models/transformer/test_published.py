@@ -66,8 +66,8 @@ def test_a_config_json_says_how_it_is_quantised(file, quantized, dtype, experts)
     config = dict(FILES[file]["config"])
     if quantized is not None:
         config["quantization_config"] = quantized
-    found = inputs_of(config)
-    assert (found[DTYPE], found.get(OF_EXPERTS)) == (dtype, experts)
+    result = inputs_of(config)
+    assert (result[DTYPE], result.get(OF_EXPERTS)) == (dtype, experts)
 
 
 def test_weights_of_16_bits_are_of_those_that_the_file_names():
