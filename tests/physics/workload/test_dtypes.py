@@ -66,13 +66,13 @@ def test_what_quantising_moves():
             )
             for row in rows[:-1]
         ]
-        own = (SIZES["m"] * SIZES["batch"], SIZES["k"])
+        shape = (SIZES["m"] * SIZES["batch"], SIZES["k"])
         narrow = 2 + size(ACTIVATIONS, dtype)
         if dtype == "fp8":
-            own_scale = [("clear", 1, 1, 2), ("maximum", *own, 2), ("scale", 1, 1, 4)]
-            assert passes == [*own_scale, ("quantise", *own, narrow)]
+            own_scale = [("clear", 1, 1, 2), ("maximum", *shape, 2), ("scale", 1, 1, 4)]
+            assert passes == [*own_scale, ("quantise", *shape, narrow)]
         elif dtype in QUANTIZED:
-            assert passes == [("quantise", *own, narrow)]
+            assert passes == [("quantise", *shape, narrow)]
         else:
             assert passes == []
 
@@ -112,10 +112,10 @@ def test_quantising_takes_its_launches_and_its_bytes(frame):
 def test_the_footprint_has_a_in_both_types(frame):
     a, c = (SIZES[side] * SIZES["m"] * SIZES["batch"] for side in "kn")
     for dtype in HOPPER:
-        own, output = FORMATS[dtype].quantized or FORMATS[dtype].operand, FORMATS[dtype].output
-        assert frame.loc[dtype, True].activation_B == pytest.approx(own * a + output * c)
+        operand_bytes, output = FORMATS[dtype].quantized or FORMATS[dtype].operand, FORMATS[dtype].output
+        assert frame.loc[dtype, True].activation_B == pytest.approx(operand_bytes * a + output * c)
         before = output * a if dtype in QUANTIZED else 0
-        assert frame.loc[dtype, False].activation_B == pytest.approx(before + own * a + output * c)
+        assert frame.loc[dtype, False].activation_B == pytest.approx(before + operand_bytes * a + output * c)
 
 
 def test_four_bits_of_weights_are_a_quarter(tmp_path):
@@ -192,7 +192,7 @@ def test_what_is_nearest_to_a_type_that_is_not_modelled(column, name):
     assert "did you mean" not in message
     near = message.rpartition("nearest here ")[2].rstrip(")").partition(" ")[2].split(" and ")
     assert "nearest here" in message
-    assert [convert(column.name, one) for one in near] == near
+    assert [convert(column.name, text) for text in near] == near
 
 
 @given(st.sampled_from(CHOICES), st.data())

@@ -91,9 +91,9 @@ def test_what_an_entry_says_is_asked_for(predicted, monkeypatch):
     assert workload.count_kernels(points).tolist() == [5, 14]  # no update; nobody wants the input's gradient
     assert workload.count_layers(points).tolist() == [2, 5]
     assert [column.tolist() for column in workload.row_shard_limit(points)] == [[4, 10**7], [False, False]]
-    assert [one[:13] for one in workload.invalid_model_dims(points)] == ["", "model.hidden="]
+    assert [reason[:13] for reason in workload.invalid_model_dims(points)] == ["", "model.hidden="]
     assert workload.transposed(points).tolist() == [False, False]
-    monkeypatch.setitem(FAMILIES, "tower", tower(transposed="model.stored", quick_count=lambda one: 77))
+    monkeypatch.setitem(FAMILIES, "tower", tower(transposed="model.stored", quick_count=lambda points: 77))
     assert workload.transposed(points).tolist() == [False, True]
     assert workload.count_kernels(points).tolist() == [77, 77]
     assert workload.invalid_model_dims(points).tolist() == ["", ""]
@@ -148,11 +148,11 @@ def test_families_agree_on_the_inputs_that_they_share():
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_entry_reads_what_the_library_gives(compose, name):
     family = FAMILIES[name]
-    own = {column.name for column in family.structure + family.sizes}
+    keys = {column.name for column in family.structure + family.sizes}
     given = compose(f"model={name}", *(["model.file=null"] if name == "graph" else []))
     model = {key for key in given if key.startswith("model.")} - {f"model.{key}" for key in EVERY_MODEL}
-    assert own - {"model.file"} == model
-    assert own >= {*(family.multiplied or ()), family.transposed} - {""}
+    assert keys - {"model.file"} == model
+    assert keys >= {*(family.multiplied or ()), family.transposed} - {""}
 
 
 def test_kernels_of_networks_are_compiled_for_what_has_layers():

@@ -153,11 +153,11 @@ def test_passes_move_activations():
     columns = inputs(**LSTM | {"batch": np.full(2, 6)})
     wide = mixed(2) | {"precision.activation": np.array(["operand", "fp32"])}
     graph = build_graph(columns, precision(columns | wide))
-    one, other = graph.bytes_per_element.reshape(2, -1)
-    passes = (one > 0) & (graph.phase.reshape(2, -1)[0] != PHASES.index("update"))
+    fp16, fp32 = graph.bytes_per_element.reshape(2, -1)
+    passes = (fp16 > 0) & (graph.phase.reshape(2, -1)[0] != PHASES.index("update"))
     assert passes.sum() > 4
-    assert (other[passes] == 2 * one[passes]).all()
-    assert (other[~passes] == one[~passes]).all()
+    assert (fp32[passes] == 2 * fp16[passes]).all()
+    assert (fp32[~passes] == fp16[~passes]).all()
 
 
 @pytest.mark.parametrize("training", [True, False])

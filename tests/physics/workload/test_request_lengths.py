@@ -83,8 +83,8 @@ def test_requests_of_a_file_are_simulated(requests, mode):
 
 def test_of_a_long_file_some_at_even_distances_are_sent(requests):
     file = requests([(i + 1, 1) for i in range(2 * MOST_SENT)])
-    one = fastflow.evaluate(*POINT, file, "serve.simulate=true")
-    assert one["reason"][0] == ""
+    grid = fastflow.evaluate(*POINT, file, "serve.simulate=true")
+    assert grid["reason"][0] == ""
     assert read_lengths(file.partition("=")[2]).isl.size == 2 * MOST_SENT
 
 
@@ -96,15 +96,15 @@ def test_what_a_file_holds_is_part_of_the_fingerprint(requests):
 
 
 def test_a_request_longer_than_the_model_allows_has_its_reason(requests):
-    one = fastflow.evaluate(*POINT, requests([(100, 10), (200_000, 10)]))
-    assert one["reason"][0].startswith("serve.lengths=")
-    assert "model.positions, not 200010" in one["reason"][0]
+    grid = fastflow.evaluate(*POINT, requests([(100, 10), (200_000, 10)]))
+    assert grid["reason"][0].startswith("serve.lengths=")
+    assert "model.positions, not 200010" in grid["reason"][0]
 
 
 def test_a_request_that_no_cache_holds_says_what_it_needs(requests):
     file = requests([(100, 10), (120_000, 10)])
-    one = fastflow.evaluate(*POINT, file, "server.memory=0.3", "serve.simulate=true")
-    need, left = (float(text.split()[-1]) for text in one["reason"][0].split(" GB")[::2][:2])
+    grid = fastflow.evaluate(*POINT, file, "server.memory=0.3", "serve.simulate=true")
+    need, left = (float(text.split()[-1]) for text in grid["reason"][0].split(" GB")[::2][:2])
     assert need > left
 
 
@@ -158,14 +158,14 @@ TRACES = sorted(DATA.glob("trace_*"))
 def test_the_names_and_units_of_published_traces_are_known():
     """The same requests as Mooncake, Azure, BurstGPT, Vidur and servers' logs write them."""
     assert len(TRACES) == 6
-    one, *others = [read_lengths(str(path)) for path in TRACES]
-    assert one.isl.size == 40
-    assert one.sent[0] == 0.0
-    assert 10 < one.sent[-1] < 40
+    first, *others = [read_lengths(str(path)) for path in TRACES]
+    assert first.isl.size == 40
+    assert first.sent[0] == 0.0
+    assert 10 < first.sent[-1] < 40
     for other in others:
-        assert other.isl.tolist() == one.isl.tolist()
-        assert other.osl.tolist() == one.osl.tolist()
-        assert other.sent == pytest.approx(one.sent, abs=1e-6)
+        assert other.isl.tolist() == first.isl.tolist()
+        assert other.osl.tolist() == first.osl.tolist()
+        assert other.sent == pytest.approx(first.sent, abs=1e-6)
 
 
 def test_lines_in_any_order_are_sent_in_that_of_their_times(tmp_path):
@@ -193,23 +193,23 @@ def test_requests_are_sent_when_the_file_says():
 
 
 def test_servers_that_share_nothing_are_sent_a_files_requests_in_turns():
-    own = ("system.devices=2", "parallel.strategy=TP-1-d2")
-    two, one = (fastflow.evaluate(*POINT, *ARRIVE, *more).iloc[0] for more in (own, ()))
-    assert two["replicas"] == 2
-    assert two["requests_per_s"] == pytest.approx(one["requests_per_s"], rel=0.1)
-    assert two["tpot_s"] < one["tpot_s"]
+    replicas = ("system.devices=2", "parallel.strategy=TP-1-d2")
+    double, single = (fastflow.evaluate(*POINT, *ARRIVE, *more).iloc[0] for more in (replicas, ()))
+    assert double["replicas"] == 2
+    assert double["requests_per_s"] == pytest.approx(single["requests_per_s"], rel=0.1)
+    assert double["tpot_s"] < single["tpot_s"]
 
 
 def test_both_pools_of_disaggregated_servers_see_a_files_arrivals():
     pools = ("serve=disaggregated", "system.devices=2", "serve.prefill.devices=1")
-    two, one = (fastflow.evaluate(*POINT, *more, *ARRIVE).iloc[0] for more in (pools, ()))
-    assert two["simulated"]
-    assert two["requests_per_s"] == pytest.approx(one["requests_per_s"], rel=0.1)
+    double, single = (fastflow.evaluate(*POINT, *more, *ARRIVE).iloc[0] for more in (pools, ()))
+    assert double["simulated"]
+    assert double["requests_per_s"] == pytest.approx(single["requests_per_s"], rel=0.1)
 
 
 def test_more_requests_than_a_file_has_arrivals_of_are_refused():
-    one = fastflow.evaluate(*POINT, *ARRIVE, "serve.requests=41")
-    assert one["reason"][0] == (
+    grid = fastflow.evaluate(*POINT, *ARRIVE, "serve.requests=41")
+    assert grid["reason"][0] == (
         "serve.requests=41 is invalid: expected at most the 40 requests of serve.lengths, which are sent once"
         " each, or 0 for all"
     )
@@ -217,5 +217,5 @@ def test_more_requests_than_a_file_has_arrivals_of_are_refused():
 
 def test_an_open_loop_without_rate_needs_a_file_with_arrivals(requests):
     for file in ((), (requests([(5, 5)]),)):
-        one = fastflow.evaluate(*POINT, *file, "serve.concurrency=0")
-        assert "serve.lengths with times of arrival" in one["reason"][0]
+        grid = fastflow.evaluate(*POINT, *file, "serve.concurrency=0")
+        assert "serve.lengths with times of arrival" in grid["reason"][0]

@@ -87,9 +87,9 @@ def test_the_language_model_as_a_file(compose, file, training, dtype, optimizer)
         assert exchanges(got, cut) == exchanges(known, cut)
     assert got.attributes == known.attributes == {}
     for field in set(known._fields) - {"structures", "attributes"}:
-        one = getattr(known, field)
-        assert getattr(got, field).tolist() == one.tolist(), field
-        assert getattr(got, field).dtype.kind == one.dtype.kind, field
+        expected = getattr(known, field)
+        assert getattr(got, field).tolist() == expected.tolist(), field
+        assert getattr(got, field).dtype.kind == expected.dtype.kind, field
 
 
 @pytest.mark.parametrize("name", ["mlp", "transformer", "lstm_lm"])
@@ -344,14 +344,14 @@ def test_points_of_several_files(file):
     paths = [file(text, f"{number}.yaml") for number, text in enumerate(texts)]
     order = [1, 0, 1]
     columns = {
-        "model.name": np.full(3, "graph"), "model.file": np.array([paths[one] for one in order]),
+        "model.name": np.full(3, "graph"), "model.file": np.array([paths[index] for index in order]),
         "model.training": np.full(3, True), "model.dtype": np.full(3, "fp16"),
         "model.optimizer": np.full(3, "sgd"),
     } | mixed(3)  # fmt: skip
     together = build_graph(columns, precision(columns))
     alone = [graph_of(path) for path in paths]
-    assert count_kernels(columns).tolist() == [alone[one].point.size for one in order]
-    assert together.rows.tolist() == np.concatenate([alone[one].rows for one in order]).tolist()
+    assert count_kernels(columns).tolist() == [alone[index].point.size for index in order]
+    assert together.rows.tolist() == np.concatenate([alone[index].rows for index in order]).tolist()
 
 
 def network(*kernels, rows="64", repeat="1"):
@@ -365,7 +365,7 @@ PRODUCT = "name: g, type: gemm, inner: 8, cols: 8"
 
 @pytest.mark.parametrize("odd", ["0100", "1:30", "0x10", "1_000", "0b11", "+0x1", "00", "1:30.5", "1_0.5"])
 def test_numbers_are_read_as_they_look(file, odd):
-    for text, place in (
+    for text, where in (
         (network(PRODUCT, rows=odd), "rows"),
         (network(PRODUCT, repeat=odd), "layers.a.repeat"),
         (network(f"name: g, type: gemm, inner: {odd}, cols: 8"), "layers.a.kernels.g.inner"),
@@ -375,7 +375,7 @@ def test_numbers_are_read_as_they_look(file, odd):
         with pytest.raises(InputError) as raised:
             read_network(file(text))
         assert str(raised.value).endswith(f", in decimal digits, not {odd}")
-        assert f"a file whose {place} is a" in str(raised.value)
+        assert f"a file whose {where} is a" in str(raised.value)
 
 
 def test_plain_numbers_stay_what_they_are(file):

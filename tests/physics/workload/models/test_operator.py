@@ -75,24 +75,24 @@ def test_kernels_of_every_point(points):
     rc = exchanges(graph, "RC")
     assert (np.diff(graph.offset) == count_kernels(inputs)).all()
     for p in range(len(points)):
-        one = {key.removeprefix("model."): column[p] for key, column in inputs.items()}
-        known, given, size = subject.OPERATORS[one["op"]], one["tensors"], OUTPUT_BYTES[one["dtype"]]
-        moved = given or naive.tensors(one["op"])
-        backward = 2 * given - 1 if given else naive.ROWS[one["op"]][1]
-        trained = int(one["training"] and naive.ROWS[one["op"]][1] > 0)
-        expected = [(one["op"], moved)] + [(f"{one['op']} gradient", backward)] * trained
+        point = {key.removeprefix("model."): column[p] for key, column in inputs.items()}
+        known, given, size = subject.OPERATORS[point["op"]], point["tensors"], OUTPUT_BYTES[point["dtype"]]
+        moved = given or naive.tensors(point["op"])
+        backward = 2 * given - 1 if given else naive.ROWS[point["op"]][1]
+        trained = int(point["training"] and naive.ROWS[point["op"]][1] > 0)
+        expected = [(point["op"], moved)] + [(f"{point['op']} gradient", backward)] * trained
         rows = range(graph.offset[p], graph.offset[p + 1])
         assert [str(graph.names[graph.label[row]]) for row in rows] == [name for name, _ in expected]
         for row, (_, tensors) in zip(rows, expected, strict=True):
-            assert (graph.rows[row], graph.cols[row]) == (one["rows"], one["cols"])
+            assert (graph.rows[row], graph.cols[row]) == (point["rows"], point["cols"])
             assert near(graph.bytes_per_element[row], tensors * size)
             assert graph.flop_per_element[row] == known.flop
             assert graph.kind[row] == ON_ACTIVATIONS
             assert graph.repeat[row] == 1
             assert graph.weights[row] == 0
             # columns that other devices hold only matter for a row's statistics
-            assert (rc[row] != ("", 0)) == (one["op"] in ROWWISE and graph.phase[row] == FORWARD)
-        assert graph.saved_cols[rows[0]] == moved * one["cols"]
+            assert (rc[row] != ("", 0)) == (point["op"] in ROWWISE and graph.phase[row] == FORWARD)
+        assert graph.saved_cols[rows[0]] == moved * point["cols"]
 
 
 @pytest.mark.parametrize("op", OPERATORS)

@@ -90,13 +90,13 @@ def test_grouped_heads_are_cut_with_the_heads_that_share_them(file):
     explained = fastflow.explain_layout(*OVERRIDES, f"model.file={path}", "parallel.strategy=TP-4-d4")
     lies = {str(row["kernel"]): str(row["makes"]) for row in explained.to_dict("records")}
     assert lies["q"] == lies["k"] == lies["context"] == "tp: S(heads), dp: S(batch)"
-    one, four = (
+    single, four = (
         fastflow.evaluate(*OVERRIDES, f"model.file={path}", f"parallel.strategy={strategy}")[
             "compute_s"
         ].iloc[0]
         for strategy in ("d16", "TP-4-d4")
     )
-    assert four < 1.5 * one
+    assert four < 1.5 * single
 
 
 def test_the_backward_pass_does_five_products_and_counts_four(file):
@@ -104,14 +104,14 @@ def test_the_backward_pass_does_five_products_and_counts_four(file):
     result = kernels(read_network(file(FILE.replace("ATTENTION", FUSED))), True, UNSIZED)
     work = {
         phase: sum(
-            float(one.flop_per_element) * int(one.rows) * int(one.cols)
-            for one in result
-            if one.phase == phase and one.attributes
+            float(kernel.flop_per_element) * int(kernel.rows) * int(kernel.cols)
+            for kernel in result
+            if kernel.phase == phase and kernel.attributes
         )
         for phase in (FORWARD, BACKWARD)
     }
     assert work[BACKWARD] == 2 * work[FORWARD] == 2 * 2 * 2 * 16 * 16 * 1024**2 * 2 * 64
-    labels = [one.label for one in result if one.label.startswith("context")][-3:]
+    labels = [kernel.label for kernel in result if kernel.label.startswith("context")][-3:]
     assert labels == ["context row sums", "context gradient", "context query gradient"]
 
 
@@ -122,7 +122,8 @@ def test_a_chunk_over_a_cache(file):
     )
     few, many = (read_network(file(base.replace("QUERIES", str(count)))) for count in (4, 64))
     titles = [
-        next(one.node.type.title for one in net.nodes if one.node.name == "context") for net in (few, many)
+        next(instance.node.type.title for instance in net.nodes if instance.node.name == "context")
+        for net in (few, many)
     ]
     assert titles == ["attention, decoding", "attention"]
     path = file(base.replace("QUERIES", "4"))

@@ -91,13 +91,13 @@ def exchanges(path, way, phase):
     """Return what kernels exchange: label to (collective, axes, columns)."""
     result = kernels(read_network(str(path)), True, UNSIZED)
     (structure,) = stack(result, 1).structures
-    message = {}
+    exchanges_of = {}
     for kernel, split in zip(result, splits_of(structure, way), strict=True):
-        for one in split.exchanges if kernel.phase == phase else ():
-            cols = {SUMMED: kernel.summed_cols, READ: kernel.read_cols}[one.of]
-            along = "+".join(name for name, _ in way if one.axes & axes(name))
-            message.setdefault(kernel.label, []).append((COLLECTIVES[one.collective], along, int(cols)))
-    return message
+        for step in split.exchanges if kernel.phase == phase else ():
+            cols = {SUMMED: kernel.summed_cols, READ: kernel.read_cols}[step.of]
+            along = "+".join(name for name, _ in way if step.axes & axes(name))
+            exchanges_of.setdefault(kernel.label, []).append((COLLECTIVES[step.collective], along, int(cols)))
+    return exchanges_of
 
 
 def test_what_is_exchanged_for_a_type_of_ones_own(file):
@@ -128,13 +128,13 @@ def test_what_is_exchanged_for_a_type_of_ones_own(file):
 
 def test_a_type_of_ones_own_is_predicted(file):
     """Where only rows are cut it takes what a pass of as many bytes and operations does."""
-    own, same = (file(FOLDED.replace("FOLD", one)) for one in (FOLD, PASS))
-    assert predicted(own, "d8,d4-p2,RC-8-1").equals(predicted(same, "d8,d4-p2,RC-8-1"))
-    result = predicted(own, STRATEGIES)
+    folded, same = (file(FOLDED.replace("FOLD", kernel)) for kernel in (FOLD, PASS))
+    assert predicted(folded, "d8,d4-p2,RC-8-1").equals(predicted(same, "d8,d4-p2,RC-8-1"))
+    result = predicted(folded, STRATEGIES)
     assert (result["reason"] == "").all()
     assert np.isfinite(result["time_s"]).all()
     explained = fastflow.explain_layout(
-        "model=graph", f"model.file={own}", "system.devices=8", "parallel.strategy=TP-8"
+        "model=graph", f"model.file={folded}", "system.devices=8", "parallel.strategy=TP-8"
     )
     assert "a sum of columns" in str(explained.to_dict())
 
@@ -150,7 +150,7 @@ def test_a_file_is_held_to_what_a_type_says(file):
 QUICK = ("attention",)
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=() if one in QUICK else long) for one in TYPES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else long) for name in TYPES])
 def test_nothing_else_knows_a_type(file, monkeypatch, name):
     """One that says the same under another name is predicted alike, in every network of the documentation."""
     monkeypatch.setitem(TYPES, "own", replace(TYPES[name], name="own", title="own"))
@@ -161,9 +161,11 @@ def test_nothing_else_knows_a_type(file, monkeypatch, name):
             continue
         assert yaml.safe_load(renamed) != yaml.safe_load(text)
         assert predicted(file(renamed), STRATEGIES).equals(predicted(file(text), STRATEGIES))
-        ours, theirs = (read_network(str(file(one))) for one in (renamed, text))
+        ours, theirs = (read_network(str(file(content))) for content in (renamed, text))
         assert splits(ours) == splits(theirs)
-        assert [one.node.is_batched for one in ours.nodes] == [one.node.is_batched for one in theirs.nodes]
+        assert [instance.node.is_batched for instance in ours.nodes] == [
+            instance.node.is_batched for instance in theirs.nodes
+        ]
 
 
 def splits(network):

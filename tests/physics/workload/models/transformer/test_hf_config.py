@@ -300,8 +300,8 @@ def test_files_can_be_swept_with_keys_beside(file):
         for path in paths
         for layers in (2, 4)
     ]
-    assert grid.flop.tolist() == [one.flop[0] for one in alone]
-    assert grid.time_s.tolist() == [one.time_s[0] for one in alone]
+    assert grid.flop.tolist() == [point.flop[0] for point in alone]
+    assert grid.time_s.tolist() == [point.time_s[0] for point in alone]
 
 
 def test_a_sequence_longer_than_positions_is_a_row_with_its_reason(file):

@@ -49,8 +49,8 @@ def test_llama_3_8b_grows_into_its_family(compose, size, published):
 
 @pytest.mark.parametrize("name", ["llama3_8b", "llama3_405b", "qwen3_32b", "gpt3_175b", "gpt_310b", "mpt_7b"])
 def test_a_model_of_its_own_size_is_itself(compose, name):
-    own, billions = scaled(compose, f"model={name}")
-    assert scaled(compose, f"model={name}", f"model.size={billions:.4f}B")[0] == own
+    shape, billions = scaled(compose, f"model={name}")
+    assert scaled(compose, f"model={name}", f"model.size={billions:.4f}B")[0] == shape
 
 
 @given(
@@ -149,8 +149,8 @@ def test_the_screen_and_a_card_name_the_key_that_says_on_how_many_tokens(cli, gi
 
 def test_axes_of_a_scaled_shape_are_scaled_too():
     """The ratio that is kept is that of the point's own layers."""
-    asked = ("model=llama3_8b", "model.size=20B", "system=dgx_b200", "parallel.strategy=TP-1-d8")
-    grid = fastflow.evaluate(*asked, "model.layers=24,48")
-    alone = [fastflow.evaluate(*asked, f"model.layers={layers}")["layers"][0] for layers in (24, 48)]
+    overrides = ("model=llama3_8b", "model.size=20B", "system=dgx_b200", "parallel.strategy=TP-1-d8")
+    grid = fastflow.evaluate(*overrides, "model.layers=24,48")
+    alone = [fastflow.evaluate(*overrides, f"model.layers={layers}")["layers"][0] for layers in (24, 48)]
     assert grid["layers"].tolist() == alone
     assert alone[0] < alone[1]

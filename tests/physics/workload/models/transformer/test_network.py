@@ -117,7 +117,8 @@ def test_weights_are_those_counted_by_hand(
     table = 50 * hidden * (1 if tied else 2)
     norms = hidden * (2 * layers + 1) + layers * (sum(latent[:2]) if latent else 0)
     expected = [
-        sum({"dense": dense, "experts": one}[kind] for kind in kinds) + table + norms for one in (mixed, met)
+        sum({"dense": dense, "experts": expert_weights}[kind] for kind in kinds) + table + norms
+        for expert_weights in (mixed, met)
     ]
     assert [column[0] for column in parameters(result)] == expected
 
@@ -206,10 +207,10 @@ def exchanges(*overrides):
     base = ("chip=h100_sxm", "model=transformer", "model.layers=1", "model.batch=16", "model.hidden=2048")
     kernels = fastflow.explain_layout(*base, "system.devices=16", *overrides)
     result = Counter()
-    for one in kernels[kernels.layer == 1].to_dict("records"):
-        for text in filter(None, one["exchange"].split("; ")):
-            if not one["kernel"].endswith("weight gradient") and one["phase"] != "update":
-                result[one["phase"], text.partition(", ")[0]] += 1
+    for row in kernels[kernels.layer == 1].to_dict("records"):
+        for text in filter(None, row["exchange"].split("; ")):
+            if not row["kernel"].endswith("weight gradient") and row["phase"] != "update":
+                result[row["phase"], text.partition(", ")[0]] += 1
     return result
 
 
@@ -261,13 +262,13 @@ def test_bytes_of_a_layer_are_counted_by_hand(tensor, context, data, stages, exp
     mixed = SPARSE if experts else ()
     kernels = fastflow.explain_layout(*FOUR_LAYERS, f"parallel.strategy={strategy}", *mixed)
     result = Counter()
-    for one in kernels[(kernels.layer == 1) & (kernels.phase != "update")].to_dict("records"):
+    for row in kernels[(kernels.layer == 1) & (kernels.phase != "update")].to_dict("records"):
         for text, moved in zip(
-            one["exchange"].split("; "),
-            (one["sync_B"] or one["send_B"], one.get("sync2_B", 0.0)),
+            row["exchange"].split("; "),
+            (row["sync_B"] or row["send_B"], row.get("sync2_B", 0.0)),
             strict=False,
         ):
-            if text and not one["kernel"].endswith("weight gradient"):
+            if text and not row["kernel"].endswith("weight gradient"):
                 result[text.partition(", ")[0]] += moved
     expected = naive.bytes_of_a_layer(
         SEQUENCE // context, HIDDEN, 2 * KEYS * HIDDEN // HEADS, tensor, context, stages, 2 if experts else 0
@@ -356,8 +357,10 @@ def test_a_pattern_that_is_none_is_refused(text):
 def test_every_way_to_build_a_layer_reads_what_is_there(block, mix, fused):
     """And its products are those of every other way."""
     result = [
-        workload.build_graph(points(block=one, fused_attention=fused, dropout=not fused, **mix), precision(1))
-        for one in ("pre", block)
+        workload.build_graph(
+            points(block=arrangement, fused_attention=fused, dropout=not fused, **mix), precision(1)
+        )
+        for arrangement in ("pre", block)
     ]
     sizes = [
         sorted(zip(graph.rows[on], graph.inner[on], graph.cols[on], strict=True))
@@ -379,15 +382,15 @@ def test_models_built_together_are_as_models_built_alone():
     together = workload.build_graph(points(**varied), precision(5))
     counted = parameters(points(hidden=[64, 32], layers=[2, 5], batch=[2, 3]))
     for i in range(5):
-        own = points(**{key: values[i] for key, values in varied.items()})
-        alone = workload.build_graph(own, precision(1))
+        point = points(**{key: values[i] for key, values in varied.items()})
+        alone = workload.build_graph(point, precision(1))
         rows = slice(together.offset[i], together.offset[i + 1])
         for field in ("rows", "inner", "cols", "times", "batch", "repeat", "saved_cols", "summed_cols"):
             assert getattr(alone, field).tolist() == getattr(together, field)[rows].tolist(), field
         assert alone.bytes_per_element == pytest.approx(together.bytes_per_element[rows])
         assert alone.flop_per_element == pytest.approx(together.flop_per_element[rows])
         if i < 2:
-            assert [column[0] for column in parameters(own)] == [column[i] for column in counted]
+            assert [column[0] for column in parameters(point)] == [column[i] for column in counted]
 
 
 def test_modules_for_further_tokens_share_embedding_and_head():

@@ -40,13 +40,13 @@ def inputs_of(compose):
     )  # fmt: skip
 
     def inputs(model, part, batch, sequence, before):
-        own = {f"model.{name}": value for name, value in model.items()}
-        own |= {
+        columns = {f"model.{name}": value for name, value in model.items()}
+        columns |= {
             "model.name": "served_pass", "model.pass": part, "model.batch": batch,
             "model.sequence": sequence, "model.before": before,
             "model.pattern": pattern_of(model),
         }  # fmt: skip
-        return {key: np.array([value]) for key, value in (given_by | own).items()}
+        return {key: np.array([value]) for key, value in (given_by | columns).items()}
 
     return inputs
 
