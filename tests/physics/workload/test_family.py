@@ -75,7 +75,7 @@ def test_a_family_is_predicted_as_its_network_is_from_a_file(predicted, tmp_path
     entry = predicted(tower(), **changed)
     file = predicted(**changed, **{"model.name": "graph", "model.file": str(path)})
     assert entry["reason"] == file["reason"]
-    assert str(entry) == str(file)  # which nan does not tell apart
+    assert str(entry) == str(file)  # as text: NaN differs from NaN
 
 
 def test_what_an_entry_says_is_asked_for(predicted, monkeypatch):

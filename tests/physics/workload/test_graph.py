@@ -149,7 +149,7 @@ def check_update(graph, optimizer, bytes_of):
 
 
 def test_passes_move_activations():
-    """In their type, forward and backward; points that differ in types alone have their own bytes each."""
+    """In their type, forward and backward; points that differ only in types have different bytes."""
     columns = inputs(**LSTM | {"batch": np.full(2, 6)})
     wide = mixed(2) | {"precision.activation": np.array(["operand", "fp32"])}
     graph = build_graph(columns, precision(columns | wide))
@@ -162,7 +162,7 @@ def test_passes_move_activations():
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_product_alone(training):
-    """Its input's gradient is asked for, and belongs to nobody who dealt it out."""
+    """Its input's gradient is needed, and has no producer that shards it."""
     graph = graph_of(name="gemm", m=3, k=5, n=7, batch=2, training=training)
     assert [name for name, *_ in rows_of(graph)] == ["gemm", "gemm input gradient", "gemm weight gradient"][
         : 3 if training else 1

@@ -179,7 +179,7 @@ ARRIVE = ("serve.concurrency=0", f"serve.lengths={TRACES[-1]}")
 
 
 def test_requests_are_sent_when_the_file_says():
-    """One by one where they come far apart, with as many tokens as each has."""
+    """Sequentially where they arrive far apart, with the tokens of each request."""
     file = read_lengths(str(TRACES[-1]))
     seen = fastflow.evaluate(*POINT, *ARRIVE).iloc[0]
     assert seen["simulated"]

@@ -339,7 +339,7 @@ def test_outline(file):
 
 
 def test_points_of_several_files(file):
-    """Each has its own graph, in the order of the points."""
+    """Each point has a separate graph, in the order of the points."""
     texts = (MLP, MLP.replace("repeat: 2", "repeat: 3"))
     paths = [file(text, f"{number}.yaml") for number, text in enumerate(texts)]
     order = [1, 0, 1]

@@ -48,7 +48,7 @@ def test_operations_and_tensors_by_definition(op):
     assert len(out) == (written * width or 1)
     assert all(map(math.isfinite, out))
     known = subject.OPERATORS[op]
-    # a row's own numbers (its mean, the first of a sum) are not counted
+    # a row's statistics (its mean, the first of a sum) are not counted
     assert abs(known.flop * width - done) <= 3 if op in ROWWISE else known.flop * width == done
     assert known.reads + known.writes == naive.tensors(op)
     assert known.backward == naive.ROWS[op][1]
@@ -70,7 +70,7 @@ points = st.fixed_dictionaries(
 @example([{"op": "add", "tensors": 2, "training": True}, {"op": "softmax", "tensors": 0, "training": True}])
 @cases(60)
 def test_kernels_of_every_point(points):
-    """Points of several operators together: each has its own kernels, in the order of the points."""
+    """Points of several operators together: each has separate kernels, in the order of the points."""
     inputs, graph = columns(points), graph_of(points)
     rc = exchanges(graph, "RC")
     assert (np.diff(graph.offset) == count_kernels(inputs)).all()

@@ -143,7 +143,7 @@ def test_steps_wait_for_each_other(base, summary):
     assert wider < 1.2 * once
 
 
-def test_a_layer_is_cut_as_others_are(compose, predict):
+def test_a_layer_is_sharded_as_others_are(compose, predict):
     """h is gathered before the next step's product, and the product's gradient summed."""
     point = compose("model=rnn", "chip=a100", "system.devices=4", "parallel.strategy=RC-1-4")
     prediction = predict([point])

@@ -1,4 +1,4 @@
-"""Attention as a type of kernel: what it does, keeps and exchanges, beside the products that it fuses."""
+"""Attention as a type of kernel: operations, saved activations and collectives, against unfused products."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_it_exchanges_what_the_products_that_it_fuses_do(file, strategy, context
     assert fused["flop"] == pytest.approx(apart["flop"], rel=0.01)  # but for the softmax
 
 
-def test_grouped_heads_are_cut_with_the_heads_that_share_them(file):
+def test_grouped_heads_are_sharded_with_the_heads_that_share_them(file):
     path = file(GROUPED)
     explained = fastflow.explain_layout(*OVERRIDES, f"model.file={path}", "parallel.strategy=TP-4-d4")
     lies = {str(row["kernel"]): str(row["makes"]) for row in explained.to_dict("records")}

@@ -1,4 +1,4 @@
-"""A mixture of experts by types of kernel of its own: what it exchanges, and how long it takes."""
+"""A mixture of experts by separate types of kernel: its collectives, and its time."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "model=graph")
     "strategy", ["d8", "TP-2-d4", "TP-2-e4-d4", "TP-1-e8-d8", "TP-1-c2-e4-d4", "RC-1-8", "CR-8"]
 )
 def test_it_exchanges_what_products_of_groups_do(file, strategy, training):
-    """Experts are cut by groups, tokens go to them by an all-to-all: docs/graphs.md has both networks."""
+    """Experts are sharded by groups, tokens go to them by an all-to-all: docs/graphs.md has both networks."""
     result = []
     for inside in (FUSED, APART):
         given = (*OVERRIDES, f"model.file={file(HEAD + inside + TAIL)}", "system.devices=8",

@@ -65,7 +65,7 @@ layers:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_network_of_them(name, file):
-    """Training does products again and both gradients of each; strategies deal heads and sequences out."""
+    """Training recomputes products, and has both gradients of each; strategies shard heads and sequences."""
     path = file(FILE.replace("TYPE", name))
     result = kernels(read_network(path), True, UNSIZED)
     of_type = [kernel for kernel in result if kernel.form.type.name == name]

@@ -100,8 +100,8 @@ def exchanges(path, way, phase):
     return exchanges_of
 
 
-def test_what_is_exchanged_for_a_type_of_ones_own(file):
-    """Of a pass that contracts the columns that it reads, and has none to cut."""
+def test_collectives_of_a_user_defined_type(file):
+    """Of a pass that contracts the columns that it reads, and has none to shard."""
     path = file(FOLDED.replace("FOLD", FOLD))
     scatter, gather = "reduce-scatter", "all-gather"
     assert exchanges(path, assignment_of(""), FORWARD) == exchanges(path, assignment_of(""), BACKWARD) == {}
@@ -111,7 +111,7 @@ def test_what_is_exchanged_for_a_type_of_ones_own(file):
         "up": [(scatter, "kp1", 2048)], "fold": [(scatter, "kp1", 512)], "down": [(scatter, "kp1", 512)],
     }  # fmt: skip
     assert exchanges(path, assignment_of("CR"), BACKWARD) == {
-        "down input gradient": [(gather, "kp1", 512)] * 2,  # of its own output, and of fold's
+        "down input gradient": [(gather, "kp1", 512)] * 2,  # of the product's output, and of fold's
         "fold gradient": [(gather, "kp1", 2048)],
     }
     assert exchanges(path, assignment_of("RC"), FORWARD) == {
@@ -120,14 +120,14 @@ def test_what_is_exchanged_for_a_type_of_ones_own(file):
     assert exchanges(path, assignment_of("RC"), BACKWARD) == {
         "down input gradient": [("all-reduce", "kp2", 512)]
     }
-    by_hidden = (("tp", ("hidden",)),)  # cuts up by what it contracts, and down; fold has no such side
+    by_hidden = (("tp", ("hidden",)),)  # shards the inner side of up, and of down; fold has no inner side
     assert exchanges(path, by_hidden, FORWARD) == {
         "up": [("all-reduce", "tp", 2048)], "down": [(scatter, "tp", 512)],
     }  # fmt: skip
 
 
-def test_a_type_of_ones_own_is_predicted(file):
-    """Where only rows are cut it takes what a pass of as many bytes and operations does."""
+def test_a_user_defined_type_is_predicted(file):
+    """Where only rows are sharded, its time equals that of a pass of as many bytes and operations."""
     folded, same = (file(FOLDED.replace("FOLD", kernel)) for kernel in (FOLD, PASS))
     assert predicted(folded, "d8,d4-p2,RC-8-1").equals(predicted(same, "d8,d4-p2,RC-8-1"))
     result = predicted(folded, STRATEGIES)
@@ -169,7 +169,7 @@ def test_nothing_else_knows_a_type(file, monkeypatch, name):
 
 
 def splits(network):
-    """Return how every kernel is cut under every known assignment."""
+    """Return how every kernel is sharded under every known assignment."""
     (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
     return [splits_of(structure, assignment_of(way)) for way in WAYS]
 

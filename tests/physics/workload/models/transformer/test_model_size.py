@@ -1,4 +1,4 @@
-"""`model.size`: dense transformers scaled to as many parameters as are asked for, and their training."""
+"""`model.size`: dense transformers scaled to a number of parameters, and their training."""
 
 import numpy as np
 import pytest
@@ -148,7 +148,7 @@ def test_the_screen_and_a_card_name_the_key_that_says_on_how_many_tokens(cli, gi
 
 
 def test_axes_of_a_scaled_shape_are_scaled_too():
-    """The ratio that is kept is that of the point's own layers."""
+    """The kept ratio is that of the point's layers."""
     overrides = ("model=llama3_8b", "model.size=20B", "system=dgx_b200", "parallel.strategy=TP-1-d8")
     grid = fastflow.evaluate(*overrides, "model.layers=24,48")
     alone = [fastflow.evaluate(*overrides, f"model.layers={layers}")["layers"][0] for layers in (24, 48)]

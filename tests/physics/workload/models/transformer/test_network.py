@@ -237,7 +237,7 @@ MIXTURE = ("model.pattern=experts", "model.experts=16", "model.topk=4", "model.e
 
 
 @pytest.mark.parametrize("shared", [0, 1])
-def test_expert_parallelism_deals_tokens_out_and_back(shared):
+def test_expert_parallelism_dispatches_and_combines_tokens(shared):
     assert exchanges("parallel.strategy=TP-1-e8-d16", f"model.shared_experts={shared}", *MIXTURE) == {
         ("forward", "all-to-all along ep"): 2, ("backward", "all-to-all along ep"): 2,
     }  # fmt: skip

@@ -86,7 +86,7 @@ def test_a_quantisation_that_is_not_modelled_wants_a_type(tmp_path):
     assert fastflow.evaluate(*run[:-1], "parallel.strategy=TP-8")["dtype"][0] == "bf16"  # which is trained
 
 
-def test_a_type_of_ones_own_has_an_effect_though_auto_comes_to_it():
+def test_an_explicit_type_has_an_effect_though_auto_resolves_to_it():
     served = ("model=llama3_8b", "system=dgx_h100", "serve=decode", "parallel.strategy=TP-8")
     auto, given = (fastflow.evaluate(*served, *more) for more in ((), ("model.dtype=bf16",)))
     assert given["no_effect"][0] == ""

@@ -123,7 +123,7 @@ def test_sums_are_made_with_the_norms_behind_them(inputs_of):
 
 
 def test_sums_make_no_norm_where_layers_begin_with_none(inputs_of):
-    """Norms behind each branch are kernels of their own, and so is each sum: two in, one out."""
+    """Norms after each branch are separate kernels, and so is each sum: two tensors in, one out."""
     inputs = inputs_of(BASE, "tokens", 24, 1, 0) | {"model.block": np.array(["post"])}
     graph = predict(inputs).graph
     passes = np.flatnonzero((graph.layer_kind == 1) & (graph.kind != PRODUCT))
