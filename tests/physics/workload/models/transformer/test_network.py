@@ -336,7 +336,7 @@ def test_a_pattern_is_repeated_as_long_as_there_are_layers(parts, layers, mtp):
         *beyond,
         head,
     ]
-    again = pattern.parse(pattern.written(every))
+    again = pattern.parse(pattern.pattern_text(every))
     assert [again[i % len(again)] for i in range(layers)] == every
 
 
