@@ -22,7 +22,7 @@ from fastflow.analysis.measurements.kinds.attention import Attentions
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.physics.timing.moe import layer
-from fastflow.physics.workload.graph import Own
+from fastflow.physics.workload.graph import Attributes
 from fastflow.physics.workload.ops import grouped_gemm, kv_cache
 
 TILES = (
@@ -121,7 +121,7 @@ WITHOUT_IN_BLACKWELL = {
 }
 
 
-def _even(*mixture: Any) -> Own:
+def _even(*mixture: Any) -> Attributes:
     """Return what kernels want to know of a mixture whose loads are even."""
     return _MIXTURE(*mixture[:4], 0.0)
 

@@ -18,7 +18,7 @@ from fastflow.engine.grid.grid import Share
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, explaining, refuse_others
 from fastflow.physics.workload.models.attention import DECODE, PREFILL
-from fastflow.physics.workload.ops.attention import FEW_QUERIES
+from fastflow.physics.workload.ops.attention import MAX_DECODE_QUERIES
 from fastflow.schema import find_input
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def predict_attention(
 
 def _phases(sizes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Return the phase of attention by size: decode for few queries over a cache."""
-    few = (sizes["model.q_len"] <= FEW_QUERIES) & (sizes["model.kv_len"] > sizes["model.q_len"])
+    few = (sizes["model.q_len"] <= MAX_DECODE_QUERIES) & (sizes["model.kv_len"] > sizes["model.q_len"])
     return {"model.phase": np.where(few, DECODE, PREFILL)}
 
 

@@ -35,7 +35,13 @@ from fastflow.physics.parallelism.sharding.tables import unshardable_axes
 from fastflow.physics.parallelism.strategy import invalid_strategy, parse_column
 from fastflow.physics.parallelism.virtual_stages import LayerPartition, invalid_pipeline_partition
 from fastflow.physics.timing.roofline import Timing
-from fastflow.physics.workload import STRUCTURE, count_layers, fewest_rows, invalid_model_dims, trained_types
+from fastflow.physics.workload import (
+    STRUCTURE,
+    count_layers,
+    invalid_model_dims,
+    row_shard_limit,
+    trained_types,
+)
 from fastflow.physics.workload.graph import Graph
 from fastflow.physics.workload.precision import Precision, invalid_training_types, precision
 
@@ -119,7 +125,7 @@ def _read_strategies(inputs: Inputs) -> tuple[Parallelism, Texts]:
 def _count_microbatches(inputs: Inputs, parallelism: Parallelism, invalid: Texts) -> tuple[Ints, Texts]:
     """Return every point's micro-batches, 1 where its strategy is invalid, and why they cannot be (or "")."""
     strategies, layouts, _ = parallelism
-    count, reason = microbatches(inputs, *fewest_rows(inputs), layouts, strategies.lp)
+    count, reason = microbatches(inputs, *row_shard_limit(inputs), layouts, strategies.lp)
     return np.where(invalid == "", count, 1), reason
 
 

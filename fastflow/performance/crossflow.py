@@ -26,7 +26,7 @@ from fastflow.physics.parallelism.pipeline import pipeline
 from fastflow.physics.parallelism.sharding.partition import cut
 from fastflow.physics.parallelism.virtual_stages import layer_partition_of
 from fastflow.physics.schedule.energy import energy
-from fastflow.physics.workload import build_graph, order_of
+from fastflow.physics.workload import build_graph, layer_order
 
 
 @without_refused
@@ -56,7 +56,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     # 4. Time every kernel on its device (6.1 to 6.3); then partition layers into pipeline stages
     timing, rate, peak = time_on_devices(columns, chip, graph, shards, precision)
     admission.check_kernels(points, graph, shards, timing, rate)
-    layer_partition = layer_partition_of(graph, order_of(columns), strategies)
+    layer_partition = layer_partition_of(graph, layer_order(columns), strategies)
     admission.check_pipeline(points, layer_partition)
     pipe = pipeline(columns, graph, layer_partition, strategies, points.microbatches, timing.time)
 

@@ -23,7 +23,7 @@ from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.sharding.partition import all_launches, cut
 from fastflow.physics.parallelism.virtual_stages import layer_partition_of
 from fastflow.physics.timing.roofline import Timing
-from fastflow.physics.workload import build_graph, order_of
+from fastflow.physics.workload import build_graph, layer_order
 from fastflow.physics.workload.graph import Graph, sum_by_point
 
 
@@ -62,7 +62,7 @@ def lower_bounds(inputs: Inputs, refused: Texts) -> LowerBounds:
     _, reason, points = admission.validate_points(inputs, chips, faults, refused)
     graph, shards, timing = _time_kernels(points)
     columns, strategies = points.inputs, points.parallelism.strategies
-    layer_partition = layer_partition_of(graph, order_of(columns), strategies)
+    layer_partition = layer_partition_of(graph, layer_order(columns), strategies)
     admission.check_pipeline(points, layer_partition)
     pipe = pipeline(columns, graph, layer_partition, strategies, points.microbatches, timing.time)
     layers = layer_memory(graph, shards, pipe.chunks, copies_embedding(columns))

@@ -29,8 +29,8 @@ from fastflow.physics.workload.graph import (
     COLLECTIVES,
     LAYER_KINDS,
     PHASES,
+    max_by_point,
     model_flop,
-    most_by_point,
     sum_by_kind,
     sum_by_point,
 )
@@ -228,7 +228,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
     moved = prediction.launches * timing.bytes[:, levels]  # by main memory
     devices = prediction.parallelism.strategies.devices[prediction.timed]
     # passes compute on other units than products: shares are of the fastest units in use
-    peak = np.maximum(prediction.peak, most_by_point(graph, prediction.rate))
+    peak = np.maximum(prediction.peak, max_by_point(graph, prediction.rate))
     memory, communication = prediction.footprint, prediction.communication
     columns: Columns = {
         "placement": communication.order,

@@ -23,7 +23,7 @@ from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.timeline import Timeline
 from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload import has_layer_runs
-from fastflow.physics.workload.graph import Graph, model_flop, most_by_point
+from fastflow.physics.workload.graph import Graph, max_by_point, model_flop
 
 MAX_LAUNCHES = 2.0**62  # within int64
 MAX_TASKS = 4_000_000  # kernels times micro-batches of a schedule that is simulated: about 2 GB
@@ -77,8 +77,8 @@ def too_large_to_schedule(inputs: Inputs, graph: Graph, strategies: Strategies, 
     inputs: `parallel.concurrent_kernels`, and a workload; strategies, microbatches: (points,).
     """
     stages = strategies.lp
-    launches = most_by_point(graph, graph.repeat.astype(np.float64)) * microbatches
-    layers = most_by_point(graph, graph.layer.astype(np.float64)) + 1.0
+    launches = max_by_point(graph, graph.repeat.astype(np.float64)) * microbatches
+    layers = max_by_point(graph, graph.layer.astype(np.float64)) + 1.0
     if has_layer_runs(inputs):
         scheduled, scheduled_limit = "blocks of a micro-batch and a virtual stage", MAX_BLOCKS
         tasks = 2.0 * strategies.chunks * stages * microbatches
@@ -197,7 +197,7 @@ def _results(
     energy: Floats,
 ) -> Iterator[tuple[str, Floats]]:
     """Yield the results of every point, (points,)."""
-    yield "the peak of a device [flop/s]", most_by_point(graph, rate)
+    yield "the peak of a device [flop/s]", max_by_point(graph, rate)
     yield "the operations of the model", model_flop(graph)
     yield "the time of the busiest stage [s]", pipe.busiest
     yield "the communication [s]", communication.total

@@ -70,13 +70,13 @@ class Net(NamedTuple):
         """Return the sides of the rows of an op's weights, one an operand."""
         return [op.vocabulary] if op.type == "lookup" else [self.cols(name) for name in op.reads]
 
-    def trained(self, name, asks_input_gradient):
+    def trained(self, name, needs_input_gradient):
         """Say whether the gradient of a tensor is wanted: whether weights lie at or below it."""
         if name == INPUT:
-            return asks_input_gradient
+            return needs_input_gradient
         op = self.op(name)
         return op.type in ("gemm", "lookup") or any(
-            self.trained(read, asks_input_gradient) for read in op.reads
+            self.trained(read, needs_input_gradient) for read in op.reads
         )
 
 
@@ -216,7 +216,7 @@ def backward(
     return [part.reshape(x.shape) for part, x in zip(found, xs, strict=True)], None
 
 
-def unsplit(net, asks_input_gradient):
+def unsplit(net, needs_input_gradient):
     """Return all tensors by name, and the loss's gradients of the weights by op and of the input."""
     rows = np.arange(net.batch * net.sequence)
     made, first = {INPUT: net.values}, {}
@@ -237,7 +237,7 @@ def unsplit(net, asks_input_gradient):
             gradients[read] += part
         if of is not None:
             of_weights[op.name] = of
-    return made, of_weights, gradients[INPUT] if asks_input_gradient else None
+    return made, of_weights, gradients[INPUT] if needs_input_gradient else None
 
 
 def loss(net):

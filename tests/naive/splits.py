@@ -37,9 +37,9 @@ class Machine:
     theirs; else they can be cut in their sides alone.
     """
 
-    def __init__(self, net, mesh, assignment, named, asks_input_gradient):
+    def __init__(self, net, mesh, assignment, named, needs_input_gradient):
         self.net, self.mesh, self.assignment, self.named = net, mesh, dict(assignment), named
-        self.asks = asks_input_gradient
+        self.asks = needs_input_gradient
         self.copies = {INPUT: [self._whole(net.values, INPUT)]}  # of every tensor
         self.sums = {}  # what was added to the gradient of every tensor; products' by layer first
         self.gradients = {}  # copies of those that are complete
@@ -181,7 +181,7 @@ class Machine:
             op = self.of(kernel)
             self.check_cut(kernel, split, op)
             self.check_again(kernels, number)
-            if kernel.again:
+            if kernel.regathered:
                 self.next_by_heads = next(
                     self.of(one) for one in kernels[number:] if one.label.endswith("left gradient")
                 )
@@ -229,7 +229,7 @@ class Machine:
             if kernel.label.endswith("left gradient"):
                 before = [i for i in range(place) if not backward[i].side] or list(range(place))[-1:]
                 expected.add(backward[before[-1] if before else place].label)
-        if bool(kernels[number].again) != (kernels[number].label in expected):
+        if bool(kernels[number].regathered) != (kernels[number].label in expected):
             raise PlanError(f"{kernels[number].label}: operands that are fetched again")
 
     def statistics(self, split):
@@ -454,7 +454,7 @@ class Machine:
             self.add(op, kernel, split, reads, {device: parts for device, (parts, _) in found.items()})
         if completing:
             self.complete(kernel, split, [one for one in completes if one not in ends])
-        if kernel.again:
+        if kernel.regathered:
             self.fetch_again(self.next_by_heads, kernel, split)
 
     def sum_weights(self, op, split, parts):

@@ -31,7 +31,7 @@ from fastflow.engine.grid.overrides import Term, axes_of, combinations, grids_of
 from fastflow.engine.grid.run import Run
 from fastflow.performance.accuracy.table import digest as accuracy_digest
 from fastflow.physics.parallelism.strategy import AUTO
-from fastflow.physics.workload import is_stacked
+from fastflow.physics.workload import point_has_layer_runs
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
 from fastflow.schema import ALL, SOME
 from fastflow.schema.results import ASSUMPTIONS
@@ -98,7 +98,7 @@ def plan(
         overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
-        stacked=any(map(is_stacked, inputs)),
+        stacked=any(map(point_has_layer_runs, inputs)),
         served=served,
         report=_report(composer, first),
         uncertainty=uncertain,

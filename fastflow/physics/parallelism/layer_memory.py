@@ -69,10 +69,10 @@ def kept_of_kernel(graph: Graph, shards: Supergraph, row: int, in_parts: bool) -
     in_parts: with what is cut as the layer's activations are, beside what is kept as products read it.
     """
     cols = graph.cols[row]
-    kept = shards.read_rows[row] * (graph.kept_whole_cols[row] * (shards.read_cols[row] / cols))
+    kept = shards.read_rows[row] * (graph.saved_whole_cols[row] * (shards.read_cols[row] / cols))
     if in_parts:
         kept += (
-            1.0 * shards.activation_rows[row] * graph.kept_cols[row] * (shards.activation_cols[row] / cols)
+            1.0 * shards.activation_rows[row] * graph.saved_cols[row] * (shards.activation_cols[row] / cols)
         )
     return float(1.0 * graph.repeat[row] * graph.batch[row] * kept)
 

@@ -17,7 +17,7 @@ from fastflow.physics.schedule.pipeline_order import in_flight
 from fastflow.physics.schedule.stage_order import in_flight as chunks_in_flight
 from fastflow.physics.schedule.stage_order import waiting
 from fastflow.physics.workload import has_layer_runs
-from fastflow.physics.workload.graph import REDUCE_SCATTER, UPDATE, Graph, most_by_point
+from fastflow.physics.workload.graph import REDUCE_SCATTER, UPDATE, Graph, max_by_point
 from fastflow.physics.workload.precision import Precision
 
 
@@ -236,4 +236,4 @@ def _buffers(graph: Graph, shards: Supergraph, zero: Ints) -> Floats:
     used = (of_kernel == 3) & (graph.phase != UPDATE)
     gathered = np.where(used, shards.fetch.bytes * graph.repeat, 0.0)
     made = np.where((of_kernel > 1) & dealt, shards.gradient.bytes, 0.0)
-    return most_by_point(graph, gathered) + most_by_point(graph, made)
+    return max_by_point(graph, gathered) + max_by_point(graph, made)

@@ -24,7 +24,7 @@ from fastflow.core.tables import (
     values_of,
 )
 from fastflow.physics.workload.family import OTHERS, WORK, Family, Order
-from fastflow.physics.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
+from fastflow.physics.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, stack, take_points
 from fastflow.physics.workload.models import (
     attention,
     gemm,
@@ -42,10 +42,10 @@ from fastflow.physics.workload.ops import TYPES
 from fastflow.physics.workload.precision import UNSIZED, Precision
 
 __all__ = ["OTHERS", "WORK"]
-MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
+MAX_PRODUCT = 1e18  # of a product of sizes: int64 counts nine times as many
 FAMILIES: dict[str, Family] = {
-    one.FAMILY.name: one.FAMILY
-    for one in (
+    module.FAMILY.name: module.FAMILY
+    for module in (
         gemm,
         operator,
         attention,
@@ -59,40 +59,40 @@ FAMILIES: dict[str, Family] = {
     )
 }
 STRUCTURE = tuple(column.name for family in FAMILIES.values() for column in family.structure)
-"""The inputs that decide which kernels a model has, how many layers too."""
+"""The inputs that decide which kernels a model has, and how many layers."""
 
 
 _EMPTY = stack([Kernel(label="", form=Form(TYPES["gemm"]), phase=FORWARD, kind=PRODUCT, rows=0)], points=0)
 
 
 def family_of(inputs: Inputs) -> Family:
-    """Return the family of some points, at least one: all points of a call have the same."""
+    """Return the family of points, at least one point: all points of a call have the same family."""
     return FAMILIES[inputs["model.name"][0]]
 
 
-def build_graph(inputs: Inputs, numbers: Precision, by_layer: bool = False) -> Graph:
-    """Return the compute graph of every point's model; points of one model share its graph's making.
+def build_graph(inputs: Inputs, precision: Precision, by_layer: bool = False) -> Graph:
+    """Return the compute graph of every point's model; the graph of a repeated model is built once.
 
-    by_layer: every layer that is described is a kind of its own.
+    by_layer: every described layer is a separate layer kind.
     """
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
     points = inputs["model.training"].size
-    first, place = unique_rows([*model.values(), *numbers], points)
-    if first.size == 1 and graph_file.KEY not in model:
-        one = _build_one(values_of(model), values_of(numbers._asdict()), by_layer)
-        return one if points == 1 else spread(one, place)
-    if 2 * first.size > points:  # few repeat: to copy them takes longer
-        return _build(model, numbers, by_layer)
-    return spread(_build(take(model, first), take(numbers, first), by_layer), place)
+    index, inverse = unique_rows([*model.values(), *precision], points)
+    if index.size == 1 and graph_file.KEY not in model:
+        graph = _build_single_model(values_of(model), values_of(precision._asdict()), by_layer)
+        return graph if points == 1 else take_points(graph, inverse)
+    if 2 * index.size > points:  # few models repeat: copying takes longer than building
+        return _build(model, precision, by_layer)
+    return take_points(_build(take(model, index), take(precision, index), by_layer), inverse)
 
 
 @lru_cache(maxsize=64)
-def _build_one(model: Values, numbers: Values, by_layer: bool) -> Graph:
-    """Return the graph of one model: calls from Python repeat models, and nobody writes to a graph."""
-    return _build(columns_of(model), Precision(**columns_of(numbers)), by_layer)
+def _build_single_model(model: Values, precision: Values, by_layer: bool) -> Graph:
+    """Return the graph of a single model, cached: Python calls repeat models; graphs are read-only."""
+    return _build(columns_of(model), Precision(**columns_of(precision)), by_layer)
 
 
-def _build(inputs: Inputs, numbers: Precision, by_layer: bool) -> Graph:
+def _build(inputs: Inputs, precision: Precision, by_layer: bool) -> Graph:
     """Return the compute graph of every point's model.
 
     Points that share the structure of their graph are built together, and the graphs joined in the order of
@@ -100,44 +100,44 @@ def _build(inputs: Inputs, numbers: Precision, by_layer: bool) -> Graph:
     """
     graphs, members = [], []
     for rows in _structures(inputs):
-        own = _kernels(take(dict(inputs), rows), take(numbers, rows), by_layer)
-        graphs.append(stack(own, rows.size))
+        kernels = _kernels(take(dict(inputs), rows), take(precision, rows), by_layer)
+        graphs.append(stack(kernels, rows.size))
         members.append(rows)
     return join(graphs, members) if graphs else _EMPTY
 
 
-def _kernels(points: Inputs, numbers: Precision, by_layer: bool = False) -> list[Kernel]:
+def _kernels(points: Inputs, precision: Precision, by_layer: bool = False) -> list[Kernel]:
     """Return the kernels of points that share the structure of their graph."""
     family = family_of(points)
     network = family.network(points)
     network = network.by_layer() if by_layer else network
-    return family.kernels(network, points, Precision(*map(single, numbers)))
+    return family.kernels(network, points, Precision(*map(single, precision)))
 
 
 def layers_of(inputs: Inputs) -> tuple[list[tuple[Layer, ...]], Ints]:
-    """Return the layers of each structure of models, as they are described, and the structure of every point.
+    """Return the described layers of each model structure, and the structure index of every point, (points,).
 
     inputs: the columns of `model`.
     """
-    found: list[tuple[Layer, ...]] = []
-    place = np.zeros(inputs["model.training"].size, dtype=np.int64)
+    by_structure: list[tuple[Layer, ...]] = []
+    structure = np.zeros(inputs["model.training"].size, dtype=np.int64)
     for rows in _structures(inputs):
-        place[rows] = len(found)
-        one = take(dict(inputs), rows[:1])
-        found.append(family_of(one).network(one).layers)
-    return found, place
+        structure[rows] = len(by_structure)
+        point = take(dict(inputs), rows[:1])
+        by_structure.append(family_of(point).network(point).layers)
+    return by_structure, structure
 
 
 def count_kernels(inputs: Inputs) -> Ints:
-    """Return how many kernels each point's graph has, shape (points,); one graph a structure is built.
+    """Return the number of kernels of each point's graph, (points,); builds a graph for each structure.
 
     inputs: the columns of `model`.
     """
     count = np.zeros(inputs["model.training"].size, dtype=np.int64)
     for rows in _structures(inputs):
-        one = take(dict(inputs), rows[:1])
-        quick = family_of(one).quick_count
-        count[rows] = quick(one) if quick else _count(values_of(one))
+        point = take(dict(inputs), rows[:1])
+        count_quickly = family_of(point).quick_count
+        count[rows] = count_quickly(point) if count_quickly else _count(values_of(point))
     return count
 
 
@@ -147,16 +147,16 @@ def _count(model: Values) -> int:
 
 
 def count_layers(inputs: Inputs) -> Ints:
-    """Return how many layers each point's model has, that a pipeline can cut between; shape (points,).
+    """Return the number of layers of each point's model that a pipeline can split between, (points,).
 
-    inputs: at least `model.name`, and those of STRUCTURE that there are.
+    inputs: at least `model.name`, and the columns of STRUCTURE that the family has.
     """
     layers = family_of(inputs).layers
     return layers(inputs) if layers else np.ones(inputs["model.name"].size, dtype=np.int64)
 
 
-def order_of(inputs: Inputs) -> Order | None:
-    """Return the layers of every point's model in their order, None where its graph has each of them.
+def layer_order(inputs: Inputs) -> Order | None:
+    """Return the layers of every point's model in order, None where the graph holds every layer separately.
 
     inputs: the columns of `model`.
     """
@@ -165,7 +165,7 @@ def order_of(inputs: Inputs) -> Order | None:
 
 
 def has_layer_runs(inputs: Inputs) -> bool:
-    """Say whether points are of models whose graph has layers that stand for several.
+    """Say whether the graph of the points' models has layer runs: layers that stand for several.
 
     inputs: at least `model.name`; all points of a call are of one family.
     """
@@ -173,21 +173,21 @@ def has_layer_runs(inputs: Inputs) -> bool:
 
 
 def is_iteration(inputs: Inputs) -> bool:
-    """Say whether points are iterations of models, which are run for minutes, and no single operations.
+    """Say whether points are iterations of whole models, rather than single operations.
 
     inputs: at least `model.name`; all points of a call are of one family.
     """
     return bool(inputs["model.name"].size) and family_of(inputs).layers is not None
 
 
-def is_stacked(inputs: Mapping[str, Any]) -> bool:
-    """Say the same of the inputs of one point, by their dotted keys; they may have no model that is known."""
+def point_has_layer_runs(inputs: Mapping[str, Any]) -> bool:
+    """Say whether a single point's model has layer runs; inputs: by dotted keys. Unknown models have none."""
     family = FAMILIES.get(inputs.get("model.name", ""))
     return family is not None and family.order is not None
 
 
 def tokens_of(inputs: Inputs) -> Ints:
-    """Return the tokens of an iteration of every point's model that has any, (points,).
+    """Return the tokens of an iteration of every point's model, 1 for families without tokens; (points,).
 
     inputs: the columns of `model`.
     """
@@ -196,7 +196,7 @@ def tokens_of(inputs: Inputs) -> Ints:
 
 
 def parameters_of(inputs: Inputs) -> tuple[Floats, Floats]:
-    """Return the weights of every point's model, and those that a row meets; NaN of a family without a count.
+    """Return total and active parameters of every point's model; NaN for families without a count.
 
     inputs: the columns of `model`. Both of shape (points,).
     """
@@ -208,11 +208,11 @@ def parameters_of(inputs: Inputs) -> tuple[Floats, Floats]:
     return total, active
 
 
-def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:
-    """Return into how many parts the rows of each point's model can be cut, and whether into no more at all.
+def row_shard_limit(inputs: Inputs) -> tuple[Ints, Bools]:
+    """Return how many shards the rows of each point's model allow, and whether that is a hard limit.
 
-    That is the rows of the forward kernel that has fewest, of which more devices than that share one; or
-    the sequences whose rows belong together. Both of shape (points,). inputs: the columns of `model`.
+    The number is the rows of the forward kernel with the fewest rows (more devices share a row), or the
+    sequences, whose rows must stay together. Both of shape (points,). inputs: the columns of `model`.
     """
     return family_of(inputs).rows(inputs)
 
@@ -228,9 +228,9 @@ def transposed(inputs: Inputs) -> Bools:
 
 
 def invalid_model_dims(inputs: Inputs) -> Texts:
-    """Say for every point which sizes of its model do not go together, or are too large; or "", (points,).
+    """Say for every point which dimensions of its model are invalid or too large; "" if none, (points,).
 
-    inputs: the columns of `model`. A file is held to the same when it is read.
+    inputs: the columns of `model`. Files get the same checks when they are read.
     """
     reason = Reasons(inputs["model.name"].size)
     for column in family_of(inputs).sizes:  # other families may allow less
@@ -239,30 +239,30 @@ def invalid_model_dims(inputs: Inputs) -> Texts:
         for i in reason.without(inputs[column.name] < column.low):
             reason.add(i, str(InputError(column.name, inputs[column.name][i], column.allowed())))
     if multiplied := family_of(inputs).multiplied:
-        one, other = multiplied
-        amount = 1.0 * inputs[one] * inputs[other]
-        for i in reason.without(amount > MOST_IN_ALL):
-            allowed = f"at most {MOST_IN_ALL:.0e} {one} x {other}, these are {amount[i]:.3g}"
-            reason.add(i, str(InputError(one, int(inputs[one][i]), allowed)))
-    for wrong, one, other, allowed in family_of(inputs).unfit(inputs):
+        key, other_key = multiplied
+        amount = 1.0 * inputs[key] * inputs[other_key]
+        for i in reason.without(amount > MAX_PRODUCT):
+            allowed = f"at most {MAX_PRODUCT:.0e} {key} x {other_key}, these are {amount[i]:.3g}"
+            reason.add(i, str(InputError(key, int(inputs[key][i]), allowed)))
+    for wrong, key, other_key, allowed in family_of(inputs).invalid_sizes(inputs):
         for i in reason.without(wrong):
-            said = allowed.format(int(inputs[other][i]))
-            reason.add(i, str(InputError(one, int(inputs[one][i]), said)))
+            requirement = allowed.format(int(inputs[other_key][i]))
+            reason.add(i, str(InputError(key, int(inputs[key][i]), requirement)))
     return reason.texts()
 
 
 def trained_types(inputs: Inputs) -> tuple[str, ...]:
-    """Return the types of products alone that points' models train in; inputs: at least `model.name`."""
+    """Return the GEMM-only data types that the points' models train in; inputs: at least `model.name`."""
     return family_of(inputs).trained if inputs["model.name"].size else ()
 
 
 def _structures(inputs: Inputs) -> Iterator[Ints]:
-    """Yield the points of every structure."""
+    """Yield the indices of the points of every model structure."""
     points = inputs["model.training"].size
-    of_types = ("model.dtype",) if points and family_of(inputs).quantizes else ()
-    own = [column.name for column in family_of(inputs).structure] if points else []
-    shared = [inputs[key] for key in ("model.training", *of_types, *own) if key in inputs]
-    shared += family_of(inputs).differ(inputs) if points else ()
-    first, place = unique_rows(shared, points)
-    for structure in range(first.size):
-        yield np.flatnonzero(place == structure)
+    of_dtype = ("model.dtype",) if points and family_of(inputs).quantizes else ()
+    of_structure = [column.name for column in family_of(inputs).structure] if points else []
+    shared = [inputs[key] for key in ("model.training", *of_dtype, *of_structure) if key in inputs]
+    shared += family_of(inputs).extra_structure(inputs) if points else ()
+    index, inverse = unique_rows(shared, points)
+    for structure in range(index.size):
+        yield np.flatnonzero(inverse == structure)

@@ -1,8 +1,8 @@
-"""The kernels of one iteration that follow from a network's layers.
+"""The kernels of an iteration, derived from a network's layers.
 
-Whoever describes a network writes down its forward pass. By rule follow the backward pass, in reverse
-order; the update of every weight; which tensors each kernel completes, that others read; what is kept for
-the backward pass; and what crosses the border of a layer.
+A network is described by its forward pass. Rules derive the backward pass, in reverse order; the update of
+every weight; the tensors that each kernel completes and others read; the activations saved for the backward
+pass; and the tensors that cross the border of a layer.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fastflow.physics.workload.graph import (
     ON_WEIGHTS,
     PRODUCT,
     UPDATE,
-    Again,
     Form,
     Kernel,
+    RegatheredOperand,
 )
 from fastflow.physics.workload.network import Network, Node, Size
 from fastflow.physics.workload.precision import Precision
@@ -36,152 +36,155 @@ NORM_FLOP = 2.0
 
 
 def kernels(network: Network, training: bool, precision: Precision) -> list[Kernel]:
-    """Return the kernels of one iteration, in the order in which a device launches them."""
-    found = forward(network, training, precision)
+    """Return the kernels of an iteration, in the order in which a device launches them."""
+    launches = forward(network, training, precision)
     if training:
-        found += backward(network, precision) + update(network, precision)
-    return found
+        launches += backward(network, precision) + update(network, precision)
+    return launches
 
 
-def forward(network: Network, training: bool, numbers: Precision) -> list[Kernel]:
+def forward(network: Network, training: bool, precision: Precision) -> list[Kernel]:
     """Return the kernels of the forward pass."""
-    crossing = _crossing(network, [True] * len(network.nodes))
-    found: list[Kernel] = []
-    for i, placed in enumerate(network.nodes):
-        if placed.node.type.inside is not None:
-            base = _kernel(network, i, FORWARD, placed.node.name)
-            found += placed.node.type.inside(network, i, base, numbers)
-        kernel = _forward(network, i, numbers)._replace(selective=placed.node.selective)
+    crossing = _border_elements(network, [True] * len(network.nodes))
+    launches: list[Kernel] = []
+    for i, instance in enumerate(network.nodes):
+        if instance.node.type.prologue is not None:
+            base = _kernel(network, i, FORWARD, instance.node.name)
+            launches += instance.node.type.prologue(network, i, base, precision)
+        kernel = _forward(network, i, precision)._replace(selective=instance.node.selective)
         if training:
-            kernel = _keep(network, i, kernel)
-        if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > placed.layer:
-            kernel = kernel._replace(sends_cols=cols_of(crossing[placed.layer], kernel))
-            if all(form.type.kind != PRODUCT for form in kernel.readers):  # passes read it, if anything does
+            kernel = _save_for_backward(network, i, kernel)
+        if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > instance.layer:
+            kernel = kernel._replace(sends_cols=cols_of(crossing[instance.layer], kernel))
+            # only memory-bound passes read it, or nothing
+            if all(form.type.kind != PRODUCT for form in kernel.readers):
                 kernel = kernel._replace(peer_kind=network.neighbour(i, network.readers[i]))
-        found.append(kernel)
-    return found
+        launches.append(kernel)
+    return launches
 
 
 def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
-    """Return a kernel of a node, but for what its type says of it."""
-    placed = network.nodes[i]
-    node = placed.node
+    """Return the common part of a node's kernel, to which the kernel type adds."""
+    instance = network.nodes[i]
+    node = instance.node
     return Kernel(
         label=label, form=node.form, phase=phase, kind=node.type.kind,
         rows=node.rows, inner=node.inner, cols=node.cols, repeat=node.steps, batch=node.batch,
-        times=placed.times, part=node.part, wide=int(node.wide),
-        layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
+        times=instance.times, part=node.part, wide=int(node.wide),
+        layer=instance.layer, layer_kind=instance.kind, peer_kind=instance.kind,
     )  # fmt: skip
 
 
-def _forward(network: Network, i: int, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     products = [reader for reader in network.readers[i] if network.nodes[reader].node.type.kind == PRODUCT]
     readers: list[Form] = []
     shared: Elements = 0.0
-    for at in network.readers[i]:
-        reader = network.nodes[at].node
+    for consumer in network.readers[i]:
+        reader = network.nodes[consumer].node
         if len(reader.type.reads) == 1:
             readers.append(reader.form)
             continue
-        own = [form for read, form in network.operands(at) if read == i]
-        readers += own
-        shared = shared + _shared(reader, own)
+        uses = [form for read, form in network.operands(consumer) if read == i]
+        readers += uses
+        shared = shared + _shared(reader, uses)
     if node.type.kind == PRODUCT and not readers:
-        readers.append(node.form)  # whoever takes the network's output reads it as one more product would
+        readers.append(node.form)  # the reader of the network's output reads it as a further product would
     kernel = _kernel(network, i, FORWARD, node.name)._replace(
         readers=tuple(readers), read_cols=node.cols, summed_cols=node.cols, weights=int(node.has_weights),
         peer_kind=network.neighbour(i, products),
     )  # fmt: skip
     if isinstance(shared, np.ndarray) or shared:
         kernel = kernel._replace(shared_cols=np.minimum(cols_of(shared, kernel), node.output))
-    return node.type.forward(network, i, kernel, numbers)
+    return node.type.forward(network, i, kernel, precision)
 
 
 def _shared(node: Node, operands: Iterable[Form]) -> Elements:
-    """Return the elements of those operands of a node that all of its rows need."""
+    """Return the elements of the operands of a node that all of its rows need."""
     assert node.type.shared is not None
     return sum((node.type.shared(node, form.operand) for form in operands if form.operand), 0.0)
 
 
-def _keep(network: Network, i: int, kernel: Kernel) -> Kernel:
-    """Keep what the backward pass reads: whole where a product reads it, since Row-Column gathers that."""
+def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
+    """Save the output for the backward pass: whole where a product reads it, as Row-Column gathers it."""
     node = network.nodes[i].node
     kinds = {network.nodes[reader].node.type.kind for reader in network.readers[i]}
     whole = node.cols if PRODUCT in kinds else 0
-    kept = node.cols if kinds and PRODUCT not in kinds else 0
+    sharded = node.cols if kinds and PRODUCT not in kinds else 0
     return kernel._replace(
-        kept_cols=kept if node.keeps is None else node.keeps,
-        kept_whole_cols=whole if node.keeps_whole is None else node.keeps_whole,
+        saved_cols=sharded if node.keeps is None else node.keeps,
+        saved_whole_cols=whole if node.keeps_whole is None else node.keeps_whole,
     )
 
 
 def cols_of(elements: Elements, kernel: Kernel) -> Ints:
-    """Return the columns of so many elements, laid out in the rows of a kernel's launches."""
+    """Return the columns of a number of elements, laid out in the rows of a kernel's launches."""
     return np.rint(elements / (1.0 * kernel.rows * kernel.repeat)).astype(np.int64)
 
 
-def backward(network: Network, numbers: Precision) -> list[Kernel]:
+def backward(network: Network, precision: Precision) -> list[Kernel]:
     """Return the kernels of the backward pass."""
     gathers = _gathers(network)
-    crossing = _crossing(network, network.trained)
-    found: list[Kernel] = []
+    crossing = _border_elements(network, network.requires_grad)
+    launches: list[Kernel] = []
     start = 0
     for i in reversed(range(len(network.nodes))):
-        placed = network.nodes[i]
-        kernel = _kernel(network, i, BACKWARD, f"{placed.node.name} gradient")
-        own = placed.node.type.backward(network, i, kernel, numbers)
-        if own and len(placed.node.type.reads) > 1:
-            before, at = (found, _last(found)) if found else (own, 0)
-            before[at] = _fetch_again(network, i, before[at])
-        if own and i in gathers:
-            last = _last(own)
-            own[last] = _gather(network, i, gathers[i], own[last])
-        found += own
-        if placed.layer > 0 and network.nodes[i - 1].layer < placed.layer and len(found) > start:
-            last = start + _last(found[start:])
-            found[last] = found[last]._replace(sends_cols=cols_of(crossing[placed.layer - 1], found[last]))
-            if found[last].kind != INPUT_GRADIENT:
-                found[last] = found[last]._replace(peer_kind=network.nodes[i - 1].kind)
-            start = len(found)
-    return found
+        instance = network.nodes[i]
+        kernel = _kernel(network, i, BACKWARD, f"{instance.node.name} gradient")
+        gradients = instance.node.type.backward(network, i, kernel, precision)
+        if gradients and len(instance.node.type.reads) > 1:
+            previous, at = (launches, _last(launches)) if launches else (gradients, 0)
+            previous[at] = _regather_operand(network, i, previous[at])
+        if gradients and i in gathers:
+            last = _last(gradients)
+            gradients[last] = _gather(network, i, gathers[i], gradients[last])
+        launches += gradients
+        if instance.layer > 0 and network.nodes[i - 1].layer < instance.layer and len(launches) > start:
+            last = start + _last(launches[start:])
+            launches[last] = launches[last]._replace(
+                sends_cols=cols_of(crossing[instance.layer - 1], launches[last])
+            )
+            if launches[last].kind != INPUT_GRADIENT:
+                launches[last] = launches[last]._replace(peer_kind=network.nodes[i - 1].kind)
+            start = len(launches)
+    return launches
 
 
-def _fetch_again(network: Network, i: int, kernel: Kernel) -> Kernel:
-    """Let the kernel before those of a node's gradients bring the operand that all of its rows need."""
+def _regather_operand(network: Network, i: int, kernel: Kernel) -> Kernel:
+    """Let the kernel before a node's gradient kernels gather the operand that all of its rows need."""
     operands = network.operands(i)
-    again = tuple(Again(network.form(read), form) for read, form in operands if form.operand)
+    regathered = tuple(RegatheredOperand(network.form(read), form) for read, form in operands if form.operand)
     shared = _shared(network.nodes[i].node, (form for _, form in operands))
-    return kernel._replace(again=again, shared_cols=cols_of(shared, kernel))
+    return kernel._replace(regathered=regathered, shared_cols=cols_of(shared, kernel))
 
 
 def _last(kernels: Sequence[Kernel]) -> int:
-    """Return the last kernel whose result others than the update read; the last one where there is none."""
+    """Return the last kernel whose result more than the update reads, or else the last kernel."""
     return max((i for i, kernel in enumerate(kernels) if not kernel.side), default=len(kernels) - 1)
 
 
 def _gathers(network: Network) -> dict[int, list[int]]:
-    """Return the products whose output's gradient is complete, and gathered, after a node's kernel.
+    """Return, by node, the products whose output gradient is complete and gathered after the node's kernel.
 
-    In backward order that is the first node that reads the output, or the product itself where none does.
+    In backward order the node is the first reader of the output, or the product itself without a reader.
     """
-    found: dict[int, list[int]] = {}
-    for i, placed in enumerate(network.nodes):
-        if placed.node.type.kind == PRODUCT:
+    gathered: dict[int, list[int]] = {}
+    for i, instance in enumerate(network.nodes):
+        if instance.node.type.kind == PRODUCT:
             present = [reader for reader in network.readers[i] if reader > i]
-            found.setdefault(min(present or network.readers[i], default=i), []).append(i)
-    return found
+            gathered.setdefault(min(present or network.readers[i], default=i), []).append(i)
+    return gathered
 
 
 def _gather(network: Network, i: int, products: Sequence[int], kernel: Kernel) -> Kernel:
-    """Let a kernel of a node make the gradients of the outputs of some products, which it completes."""
-    outputs = [network.nodes[at].node for at in products]
-    made: Elements = sum((_rows(node) * node.cols for node in outputs), 0.0)
+    """Let a node's kernel produce the output gradients of the products, which it completes."""
+    outputs = [network.nodes[product].node for product in products]
+    elements: Elements = sum((_rows(node) * node.cols for node in outputs), 0.0)
     if kernel.kind != INPUT_GRADIENT:
         kernel = kernel._replace(peer_kind=network.neighbour(i, products))
     return kernel._replace(
         readers=tuple(node.form for node in outputs),
-        read_cols=cols_of(made, kernel),
+        read_cols=cols_of(elements, kernel),
         wait=1 if i in products else kernel.wait,
     )
 
@@ -196,37 +199,38 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
         label="gradient norm", statistics=True,
         bytes_per_element=precision.gradient, flop_per_element=NORM_FLOP,
     )  # fmt: skip
-    owners = [placed for placed in network.nodes if placed.node.has_weights]
-    until_updates = range(len(owners), 0, -1)  # the first one is what needs the norms' statistics
+    owners = [instance for instance in network.nodes if instance.node.has_weights]
+    until_updates = range(len(owners), 0, -1)  # the first update needs the statistics of the norms
     return [
         pass_._replace(
-            label=f"{placed.node.name} {pass_.label}", form=placed.node.form,
-            inner=_touched(placed.node), cols=placed.node.cols,
-            batch=placed.node.batch, products=placed.node.groups, times=placed.times, part=placed.node.part,
-            layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind, wait=wait,
+            label=f"{instance.node.name} {pass_.label}", form=instance.node.form,
+            inner=_updated_rows(instance.node), cols=instance.node.cols,
+            batch=instance.node.batch, products=instance.node.groups, times=instance.times,
+            part=instance.node.part, layer=instance.layer, layer_kind=instance.kind,
+            peer_kind=instance.kind, wait=wait,
         )
         for pass_, waits in ((norm, until_updates), (change, [1] * len(owners)))
-        for placed, wait in zip(owners, waits, strict=True)
+        for instance, wait in zip(owners, waits, strict=True)
     ]  # fmt: skip
 
 
-def _touched(node: Node) -> Size:
-    """Return the rows of the weights that an iteration updates: of a table, at most one a row looked up."""
+def _updated_rows(node: Node) -> Size:
+    """Return the weight rows that an iteration updates: of an embedding table, at most the rows looked up."""
     if node.type.gradient == DENSE:
         return node.inner
     return np.minimum(node.inner, node.rows * node.steps)
 
 
-def _crossing(network: Network, counted: Sequence[bool]) -> list[Elements]:
-    """Return the elements of all tensors made at or below a layer and read above it, for every layer."""
+def _border_elements(network: Network, counted: Sequence[bool]) -> list[Elements]:
+    """Return, for every layer, the elements of all tensors produced at or below it and read above it."""
     crossing: list[Elements] = [0.0] * (network.nodes[-1].layer + 1)
-    for placed, readers, counts in zip(network.nodes, network.readers, counted, strict=True):
+    for instance, readers, counts in zip(network.nodes, network.readers, counted, strict=True):
         highest = max((network.nodes[reader].layer for reader in readers), default=0)
-        for border in range(placed.layer, highest if counts else 0):
-            crossing[border] = crossing[border] + _rows(placed.node) * placed.node.cols
+        for border in range(instance.layer, highest if counts else 0):
+            crossing[border] = crossing[border] + _rows(instance.node) * instance.node.cols
     return crossing
 
 
 def _rows(node: Node) -> Elements:
     """Return the rows of all launches."""
-    return 1.0 * node.rows * node.steps * (node.batch if node.deals else 1)
+    return 1.0 * node.rows * node.steps * (node.batch if node.is_batched else 1)

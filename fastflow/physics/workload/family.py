@@ -1,4 +1,4 @@
-"""What a workload family is: one entry, which serves all that depends on a model's name."""
+"""Workload families: an entry holds everything that depends on a model's name."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from fastflow.physics.workload.precision import Precision
 
 OTHERS = "others"
 WORK = ("products", "attention", "experts", "recurrent", "training", "serving", "first_token", OTHERS)
-"""Kinds of work whose errors are known apart.
+"""Kinds of work with separate error statistics.
 
-What serves is of one kind, whatever its family; its time to the first token has errors of its own.
+Serving is a single kind, whatever its family; its time to first token has separate errors.
 """
 Rows = Callable[[Inputs], tuple[Ints, Bools]]
 
 
 class Order(NamedTuple):
-    """The layers of points' models in their order; those of point p are offset[p] to offset[p + 1]."""
+    """The layers of the points' models in order; layers of point p are offset[p] to offset[p + 1]."""
 
     offset: Ints  # (points + 1,)
-    layer: Ints  # which of the layers that the network has, (layers,)
+    layer: Ints  # index into the network's layers, (layers,)
 
 
-def iteration(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
-    """Return the kernels of one iteration of a whole model."""
-    return kernels(network, bool(points["model.training"][0]), numbers)
+def iteration(network: Network, points: Inputs, precision: Precision) -> list[Kernel]:
+    """Return the kernels of an iteration of a whole model."""
+    return kernels(network, bool(points["model.training"][0]), precision)
 
 
-def alone(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
+def single_operation(network: Network, points: Inputs, precision: Precision) -> list[Kernel]:
     """Return the kernels of a single operation.
 
-    What its nodes keep lies in memory, training or not, and nothing updates its weights.
+    Its saved activations are in memory, training or not, and its weights are not updated.
     """
-    found = forward(network, True, numbers)
-    return found + backward(network, numbers) if points["model.training"][0] else found
+    launches = forward(network, True, precision)
+    return launches + backward(network, precision) if points["model.training"][0] else launches
 
 
-def independent(key: str) -> Rows:
-    """Return how far the rows of a column can be cut: into single ones, of which devices may share one."""
+def independent_rows(key: str) -> Rows:
+    """Return the rows of a family with independent rows, the column `key`; devices may share a row."""
     return lambda inputs: (inputs[key], np.zeros(inputs[key].size, dtype=np.bool_))
 
 
@@ -58,25 +58,26 @@ class Family(NamedTuple):
 
     name: str  # as `model.name` has it
     network: Callable[[Inputs], Network]
-    rows: Rows  # see `fewest_rows`
-    sizes: tuple[Column, ...] = ()  # its inputs, beside those of every model
-    structure: tuple[Column, ...] = ()  # its other inputs: points that differ there have other kernels
-    # whether points differ in more: columns, those of one graph agree in all of them
-    differ: Callable[[Inputs], Sequence[Bools]] = lambda inputs: ()
-    quantizes: bool = False  # so do points that differ in `model.dtype`
-    trained: tuple[str, ...] = ()  # types of products alone that it trains in
+    rows: Rows  # see `row_shard_limit`
+    sizes: tuple[Column, ...] = ()  # its inputs, in addition to those of every model
+    structure: tuple[Column, ...] = ()  # its inputs that decide which kernels there are
+    # further columns that decide which kernels there are
+    extra_structure: Callable[[Inputs], Sequence[Bools]] = lambda inputs: ()
+    quantizes: bool = False  # whether `model.dtype` decides which kernels there are, too
+    trained: tuple[str, ...] = ()  # GEMM-only data types that it trains in
     kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
-    layers: Callable[[Inputs], Ints] | None = None  # that a pipeline can cut between; None: it is one
-    # of points that agree in the structure: weights, and those that a row meets, each (points,)
+    layers: Callable[[Inputs], Ints] | None = None  # that a pipeline can split between; None: a single layer
+    # of points that agree in the structure: total and active parameters, each (points,)
     parameters: Callable[[Inputs], tuple[Floats, Floats]] | None = None
-    quick_count: Callable[[Inputs], int] | None = None  # of kernels, where making them takes long
-    # inputs that do not go together: which points, which two, and what the first may be beside the other, {}
-    unfit: Callable[[Inputs], Iterable[tuple[Bools, str, str, str]]] = lambda inputs: ()
-    # of models whose network has layers that stand for several: all of them in their order
+    quick_count: Callable[[Inputs], int] | None = None  # number of kernels, where building them takes long
+    # incompatible inputs: invalid points, the two keys, and the allowed values of the first ({}: the second)
+    invalid_sizes: Callable[[Inputs], Iterable[tuple[Bools, str, str, str]]] = lambda inputs: ()
+    # of models whose network has layer runs: all layers in order
     order: Callable[[Inputs], Order] | None = None
-    tokens: Callable[[Inputs], Ints] | None = None  # of an iteration; of those too
-    divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the axis whose degree has to divide them
-    copied: Mapping[str, str] = MappingProxyType({})  # the same, where a multiple does too; 0: no such size
-    multiplied: tuple[str, str] | None = None  # two sizes that are multiplied as integers
-    work: str = OTHERS  # the kind of work that its error is of, one of `WORK`
+    tokens: Callable[[Inputs], Ints] | None = None  # of an iteration, of models with layer runs
+    divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the mesh axis whose degree must divide them
+    # sizes, by the mesh axis whose degree must divide them or be a multiple; 0: no size
+    copied: Mapping[str, str] = MappingProxyType({})
+    multiplied: tuple[str, str] | None = None  # two sizes whose integer product must not overflow
+    work: str = OTHERS  # the kind of work of its error statistics, of `WORK`
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

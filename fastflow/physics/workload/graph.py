@@ -1,8 +1,8 @@
-"""What a compute graph is: a table of kernels in the order in which a device launches them.
+"""Compute graphs: tables of kernels in the order in which a device launches them.
 
-The graph is written for the whole, undivided model. Each kernel says how its layer's distributed
-GEMM lies in it (rows of the batch, inner and column dimension of the weights), and which tensors are
-complete once it is done, so that `physics.parallelism.sharding.propagation` can cut it by any assignment.
+The graph is of the whole, unsharded model. Each kernel holds the dimensions of its layer's distributed GEMM
+(rows of the batch, inner and column dimension of the weights), and the tensors that it completes, so that
+`physics.parallelism.sharding.propagation` can shard it by any assignment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Ints, Texts
-from fastflow.physics.workload.sharding_rules import Cutting
+from fastflow.physics.workload.sharding_rules import ShardingRule
 
 # phases
 FORWARD, BACKWARD, UPDATE = 0, 1, 2
@@ -39,11 +39,11 @@ COLLECTIVES = (
     "", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "point-to-point", "broadcast",
 )  # fmt: skip
 
-# kinds of layer: each may be cut by kernel parallelism of its own
+# kinds of layer: each may have a separate kernel parallelism
 EMBEDDING, HIDDEN, SOFTMAX = 0, 1, 2
 LAYER_KINDS = ("embedding", "hidden", "softmax")
 
-# what of a layer a kernel belongs to
+# the part of a layer that a kernel belongs to
 OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
 PARTS = ("other", "attention", "feed_forward", "experts", "head")
 
@@ -52,7 +52,7 @@ NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
 
 
 class Dims(NamedTuple):
-    """Names of the dimensions that the sides of a kernel are made of, such as ("batch", "sequence")."""
+    """Names of the dimensions that multiply to the sides of a kernel, such as ("batch", "sequence")."""
 
     rows: tuple[str, ...] = ()
     inner: tuple[str, ...] = ()
@@ -61,50 +61,50 @@ class Dims(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What of a forward kernel decides how it can be cut, and what it reads and makes then."""
+    """What decides how a forward kernel can be sharded, and the placements of its inputs and outputs."""
 
-    type: Cutting
+    type: ShardingRule
     dims: Dims = Dims()
-    operand: int = 0  # which of those that it reads, or makes the gradient of
+    operand: int = 0  # index of the operand that it reads, or whose gradient it produces
 
 
 class Sum(NamedTuple):
-    """A gradient to which a kernel of the backward pass is the last one of its layer to add."""
+    """A gradient sum that a backward kernel completes, as the last kernel of its layer to add to it."""
 
-    maker: Form | None  # of the tensor that it is of; None outside the network
-    adders: tuple[Form, ...]  # of the layer, this one's own among them
+    producer: Form | None  # of the tensor; None outside the network
+    contributors: tuple[Form, ...]  # kernels of the layer that add to the sum, this kernel included
 
 
-class Again(NamedTuple):
-    """An operand of a later kernel of the backward pass, kept where it lies."""
+class RegatheredOperand(NamedTuple):
+    """An operand of a later backward kernel, saved sharded and gathered once more."""
 
-    maker: Form | None
+    producer: Form | None
     reader: Form
-    lies: bool = False  # even where devices do not share it: as its maker leaves it
+    even_unshared: bool = False  # even where devices do not share it: saved with its maker's placement
 
 
 class KernelSignature(NamedTuple):
-    """What of a kernel decides what is exchanged after it, whatever its sizes."""
+    """What decides the collectives after a kernel, whatever its sizes."""
 
     phase: int
     kind: int
-    form: Form  # of the forward kernel that it comes from
-    readers: tuple[Form, ...]  # that read what it makes; backward: whose output's gradient it completes
+    form: Form  # of its forward kernel
+    readers: tuple[Form, ...]  # readers of its output; backward: products whose output gradient it completes
     sums: tuple[Sum, ...]
-    again: tuple[Again, ...]  # operands that all who share them need once more
-    statistics: bool  # every row's maximum, sum or square must be known
+    regathered: tuple[RegatheredOperand, ...]  # operands that all devices that share them gather once more
+    statistics: bool  # whether it needs every row's maximum, sum or sum of squares
     gradient: int
 
 
-Own = Mapping[str, Floats | Ints | float]
-"""What a type that times its kernels itself wants to know of one of them, beside its sides."""
-NOTHING: Own = MappingProxyType({})
+Attributes = Mapping[str, Floats | Ints | float]
+"""Attributes of a kernel that its type needs to time it, in addition to the sides."""
+NO_ATTRIBUTES: Attributes = MappingProxyType({})
 
 
 class Kernel(NamedTuple):
-    """One kernel of a compute graph, or with columns for values one row a kernel: see `Graph`.
+    """A kernel of a compute graph, or with columns for values a kernel of every point: see `Graph`.
 
-    Dimensions are those of the whole model.
+    Dimensions are those of the whole, unsharded model.
     """
 
     label: str
@@ -114,48 +114,48 @@ class Kernel(NamedTuple):
     rows: Ints | int
     inner: Ints | int = 1
     cols: Ints | int = 1
-    repeat: Ints | int = 1  # launches, one after the other
-    times: Ints | int = 1  # layers that have such a kernel, of which the graph has one
-    batch: Ints | int = 1  # independent GEMMs in one launch, each cut
-    products: Ints | int = 1  # that share its rows in one launch, and are dealt out whole
+    repeat: Ints | int = 1  # sequential launches
+    times: Ints | int = 1  # layers that have this kernel, which the graph holds once
+    batch: Ints | int = 1  # independent GEMMs in a launch, each sharded
+    products: Ints | int = 1  # GEMMs that share its rows in a launch, each on a single shard
     bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
     flop_per_element: Floats | float = 0.0  # 0 of a product: 2 inner
     readers: tuple[Form, ...] = ()
     sums: tuple[Sum, ...] = ()
-    again: tuple[Again, ...] = ()
+    regathered: tuple[RegatheredOperand, ...] = ()
     statistics: bool = False
-    read_cols: Ints | int = 0  # columns of what its readers read, or differentiate
-    shared_cols: Ints | int = 0  # those of them that are operands of every row, or of `again`
+    read_cols: Ints | int = 0  # columns that its readers read, or differentiate
+    shared_cols: Ints | int = 0  # of these, columns that every row needs, or that are in `regathered`
     summed_cols: Ints | int = 0  # columns of the gradients that it completes
-    weights: int = 0  # 1 on the one kernel that owns weights, inner x cols for each of its products
+    weights: int = 0  # 1 on the kernel that owns the weights, inner x cols for each of its products
     gradient: int = NO_GRADIENT
-    kept_cols: Ints | int = 0  # columns kept for the backward pass, cut with the layer
-    kept_whole_cols: Ints | int = 0  # kept whole under RC, since the product reads them so
-    layer: int = 0  # which layer of the model it belongs to, repeated ones counted
-    layer_kind: int = HIDDEN  # or which layer as described: a column of layouts
-    peer_kind: int = HIDDEN  # of the layer at the other end of the tensor that is exchanged
-    wait: int = 1  # the exchange is needed by the kernel so many rows later
+    saved_cols: Ints | int = 0  # columns saved for the backward pass, sharded with the layer
+    saved_whole_cols: Ints | int = 0  # saved whole under Row-Column, since the product reads them whole
+    layer: int = 0  # layer of the model, repeated layers counted
+    layer_kind: int = HIDDEN  # or index of the described layer: a column of layouts
+    peer_kind: int = HIDDEN  # layer kind at the other end of the communication
+    wait: int = 1  # rows until the kernel that needs the result of the collective
     side: int = 0  # 1 where only the update reads the result: weight gradients
-    sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
+    sends_cols: Ints | int = 0  # columns that a pipeline split at the layer's border sends after this kernel
     part: int = OTHER  # of PARTS
-    wide: int = 0  # 1 of a product that computes in the type of activations, whatever others do
-    selective: int = 0  # 1 on a forward kernel that selective recomputation launches again
-    own: Own = NOTHING
+    wide: int = 0  # 1: the product computes in the data type of activations
+    selective: int = 0  # 1: selective recomputation launches the forward kernel once more
+    attributes: Attributes = NO_ATTRIBUTES
 
 
 Structure = tuple[KernelSignature, ...]
 """The kernels of a point, without their sizes."""
-_facts_of = attrgetter(*KernelSignature._fields)
-_SYMBOLS = ("label", "form", "readers", "sums", "again", "statistics", "own")
+_signature_of = attrgetter(*KernelSignature._fields)
+_SYMBOLS = ("label", "form", "readers", "sums", "regathered", "statistics", "attributes")
 _OF_POINTS = ("offset", "names", "structures", "structure", "point")
 _NO_NAMES: Any = np.zeros(0, dtype=np.int64)
-_NOTHING_OWN: Any = ()
+_NO_ATTRIBUTE_COLUMNS: Any = ()
 
 
 class Graph(NamedTuple):
     """Kernels of all points as flat columns: those of point p are rows offset[p] to offset[p+1].
 
-    Every array but `offset` (points + 1,), `names` (labels) and `structure` (points,) has one entry a kernel.
+    Every array but `offset` (points + 1,), `names` (labels) and `structure` (points,) has an entry a kernel.
     """
 
     offset: Ints
@@ -180,8 +180,8 @@ class Graph(NamedTuple):
     summed_cols: Ints
     weights: Ints
     gradient: Ints
-    kept_cols: Ints
-    kept_whole_cols: Ints
+    saved_cols: Ints
+    saved_whole_cols: Ints
     layer: Ints
     layer_kind: Ints
     peer_kind: Ints
@@ -191,16 +191,16 @@ class Graph(NamedTuple):
     part: Ints
     wide: Ints
     selective: Ints
-    own: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel has none of it
+    attributes: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel lacks it
 
     @property
     def numbers(self) -> Graph:
-        """The graph without texts, structures and `own`, for whose length Numba would compile anew."""
-        return self._replace(names=_NO_NAMES, structures=(), own=_NOTHING_OWN)
+        """The graph without texts, structures and `attributes`, for whose length Numba would compile anew."""
+        return self._replace(names=_NO_NAMES, structures=(), attributes=_NO_ATTRIBUTE_COLUMNS)
 
 
 def stack(kernels: list[Kernel], points: int) -> Graph:
-    """Lay a list of kernels, whose values are scalars or columns of shape (points,), out as a graph."""
+    """Return a list of kernels, whose values are scalars or columns of shape (points,), as a graph."""
     names, label = np.unique([kernel.label for kernel in kernels], return_inverse=True)
     count = len(kernels)
     flat: dict[str, NDArray[Any]] = {"label": np.tile(label.astype(np.int64), points)}
@@ -209,7 +209,7 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
             continue
         dtype: Any = np.float64 if field.endswith("_per_element") else np.int64
         if np.ndarray not in map(type, values):
-            flat[field] = _repeated(np.dtype(dtype).str, np.array(values, dtype=dtype).tobytes(), points)
+            flat[field] = _tile_row(np.dtype(dtype).str, np.array(values, dtype=dtype).tobytes(), points)
             continue
         columns = np.empty((points, count), dtype=dtype)
         for position, value in enumerate(values):
@@ -218,27 +218,27 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
         names=names,
-        structures=(tuple(KernelSignature._make(_facts_of(one)) for one in kernels),),
+        structures=(tuple(KernelSignature._make(_signature_of(kernel)) for kernel in kernels),),
         structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
-        own=_stack_own(kernels, points),
+        attributes=_stack_attributes(kernels, points),
         **flat,
     )
 
 
-def _stack_own(kernels: list[Kernel], points: int) -> dict[str, Floats]:
-    """Lay out what types want to know of their kernels, as `stack` does."""
-    found: dict[str, Floats] = {}
-    for position, one in enumerate(kernels):
-        for name, value in one.own.items():
-            found.setdefault(name, np.zeros((points, len(kernels))))[:, position] = value
-    return {name: column.reshape(-1) for name, column in found.items()}
+def _stack_attributes(kernels: list[Kernel], points: int) -> dict[str, Floats]:
+    """Return the attributes of the kernels as flat columns, as `stack` does."""
+    columns: dict[str, Floats] = {}
+    for position, entry in enumerate(kernels):
+        for name, value in entry.attributes.items():
+            columns.setdefault(name, np.zeros((points, len(kernels))))[:, position] = value
+    return {name: column.reshape(-1) for name, column in columns.items()}
 
 
 def join(graphs: list[Graph], members: list[Ints]) -> Graph:
-    """Join graphs of disjoint sets of points into one, in the order of the points.
+    """Join graphs of disjoint sets of points, in the order of the points.
 
-    members: for each graph, the number of its points in the joined one.
+    members: for each graph, the indices of its points in the joined graph.
     """
     if len(graphs) == 1:
         return graphs[0]
@@ -248,11 +248,13 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     columns = {
         field: np.concatenate([getattr(graph, field) for graph in graphs])[order]
         for field in Graph._fields
-        if field not in (*_OF_POINTS, "label", "own")
+        if field not in (*_OF_POINTS, "label", "attributes")
     }
-    own = {
-        name: np.concatenate([graph.own.get(name, np.zeros(graph.point.size)) for graph in graphs])[order]
-        for name in dict.fromkeys(name for graph in graphs for name in graph.own)
+    attributes = {
+        name: np.concatenate([graph.attributes.get(name, np.zeros(graph.point.size)) for graph in graphs])[
+            order
+        ]
+        for name in dict.fromkeys(name for graph in graphs for name in graph.attributes)
     }
     label = np.concatenate([np.searchsorted(names, graph.names)[graph.label] for graph in graphs])
     count = np.bincount(point, minlength=sum(rows.size for rows in members))
@@ -264,43 +266,50 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     return Graph(
         offset=offset,
         names=names,
-        structures=tuple(one for graph in graphs for one in graph.structures),
+        structures=tuple(structure for graph in graphs for structure in graph.structures),
         structure=structure,
         point=point[order],
         label=label[order],
-        own=own,
+        attributes=attributes,
         **columns,
     )
 
 
-def spread(graph: Graph, place: Ints) -> Graph:
-    """Return the graph of points each of which has the kernels of one of the graph's; place: (points,)."""
-    every = {field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "own")}
-    every |= {f"own.{name}": column for name, column in graph.own.items()}
+def take_points(graph: Graph, index: Ints) -> Graph:
+    """Return the graph of the points `index`, which may repeat, of a graph; index: (points,)."""
+    columns_of_graph = {
+        field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "attributes")
+    }
+    columns_of_graph |= {f"attributes.{name}": column for name, column in graph.attributes.items()}
     kernels = np.diff(graph.offset)
-    count = kernels[place]
+    count = kernels[index]
     offset = np.concatenate([[0], np.cumsum(count)])
-    point = np.repeat(np.arange(place.size), count)
+    point = np.repeat(np.arange(index.size), count)
     if kernels.size and (kernels == kernels[0]).all():  # whole rows of a table are copied faster
-        columns = {field: _spread(column.reshape(kernels.size, -1), place) for field, column in every.items()}
+        columns = {
+            field: _take_rows(column.reshape(kernels.size, -1), index)
+            for field, column in columns_of_graph.items()
+        }
     else:
-        rows = np.arange(point.size) + np.repeat(graph.offset[place] - offset[:-1], count)
-        columns = {field: column[rows] for field, column in every.items()}
-    own = {name: columns.pop(f"own.{name}") for name in graph.own}
-    return Graph(offset, graph.names, graph.structures, graph.structure[place], point, own=own, **columns)
+        rows = np.arange(point.size) + np.repeat(graph.offset[index] - offset[:-1], count)
+        columns = {field: column[rows] for field, column in columns_of_graph.items()}
+    attributes = {name: columns.pop(f"attributes.{name}") for name in graph.attributes}
+    return Graph(
+        offset, graph.names, graph.structures, graph.structure[index], point, attributes=attributes, **columns
+    )
 
 
-def _spread(table: NDArray[Any], place: Ints) -> NDArray[Any]:
-    """Return rows of a table, one after the other; those of a graph's structure are alike in all."""
-    if place.size and (table == table[0]).all():
-        return _repeated(table.dtype.str, table[0].tobytes(), place.size)
-    spread: NDArray[Any] = table[place].reshape(-1)
-    return spread
+def _take_rows(table: NDArray[Any], index: Ints) -> NDArray[Any]:
+    """Return rows of a table, flattened; a table of equal rows, as of a structure, is cached."""
+    if index.size and (table == table[0]).all():
+        return _tile_row(table.dtype.str, table[0].tobytes(), index.size)
+    rows: NDArray[Any] = table[index].reshape(-1)
+    return rows
 
 
 @lru_cache(maxsize=32)
-def _repeated(dtype: str, row: bytes, times: int) -> NDArray[Any]:
-    """Return a row so many times, which chunks share: nobody writes to the columns of a graph."""
+def _tile_row(dtype: str, row: bytes, times: int) -> NDArray[Any]:
+    """Return a row repeated `times` times, cached across chunks: columns of a graph are read-only."""
     return np.tile(np.frombuffer(row, dtype), times)
 
 
@@ -312,7 +321,7 @@ def sum_by_point(graph: Graph, values: Floats) -> Floats:
 
 @kernel
 def sum_by_kind(offset: Ints, kind: Ints, values: Floats, kinds: int) -> Floats:
-    """Return the sum of a quantity over the kernels of each point by a kind of theirs, (points, kinds)."""
+    """Return the sum of a quantity over the kernels of each point by kernel kind, (points, kinds)."""
     total = np.zeros((offset.size - 1, kinds))
     for p in range(offset.size - 1):
         for row in range(offset[p], offset[p + 1]):
@@ -320,8 +329,8 @@ def sum_by_kind(offset: Ints, kind: Ints, values: Floats, kinds: int) -> Floats:
     return total
 
 
-def most_by_point(graph: Graph, values: Floats) -> Floats:
-    """Return the most that any kernel of a point has of a quantity, at least 0, shape (points,)."""
+def max_by_point(graph: Graph, values: Floats) -> Floats:
+    """Return the maximum of a quantity over the kernels of each point, at least 0, shape (points,)."""
     return _most_by_point(graph.offset, values)
 
 
@@ -335,9 +344,9 @@ def _most_by_point(offset: Ints, values: Floats) -> Floats:
 
 
 def model_flop(graph: Graph) -> Floats:
-    """Return the operations of one iteration of the whole model [flop], shape (points,).
+    """Return the operations of an iteration of the whole model [flop], shape (points,).
 
-    A GEMM counts 2 m k n however it is cut, what is not its operations an element.
+    A GEMM counts 2 m k n however it is sharded, any other kernel its operations an element.
     """
     return _model_flop(graph.numbers)
 
@@ -350,7 +359,7 @@ def _model_flop(graph: Graph) -> Floats:
         if is_product and graph.flop_per_element[row] == 0.0:
             flop = 2.0 * graph.rows[row] * graph.inner[row] * graph.cols[row]
         else:
-            # an activation's `inner` belongs to the weights that it is looked up in, and is not passed over
+            # `inner` of a lookup is of its table, which the kernel does not pass over
             passed = graph.rows[row]
             if graph.kind[row] == ON_WEIGHTS:
                 passed = graph.inner[row] * graph.products[row]

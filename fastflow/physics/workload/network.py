@@ -1,4 +1,4 @@
-"""A network as its user describes it: layers of forward kernels, each with what it computes and reads."""
+"""Networks as users describe them: layers of forward kernels, each with its operation and its inputs."""
 
 from __future__ import annotations
 
@@ -7,55 +7,65 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fastflow.core.tables import Floats, Ints
-from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, NOTHING, Dims, Form, Kernel, Own, Sum
+from fastflow.physics.workload.graph import (
+    BATCHED,
+    NO_ATTRIBUTES,
+    NO_GRADIENT,
+    Attributes,
+    Dims,
+    Form,
+    Kernel,
+    Sum,
+)
 from fastflow.physics.workload.precision import Precision
-from fastflow.physics.workload.sharding_rules import Cutting
+from fastflow.physics.workload.sharding_rules import ShardingRule
 
 Size = Ints | int
 Amount = Floats | float
 
-INPUT = "input"  # what enters a layer: the output of the layer below
-OUTSIDE = -1  # the node that made the network's own input
+INPUT = "input"  # the input of a layer: the output of the layer below
+OUTSIDE = -1  # index of the source of the network's input
 AMOUNTS = ("moves", "flop", "backward_moves", "backward_flop")
 
 
 class Side(NamedTuple):
-    """A side of a kernel in a file, and the dimensions with a name that it is made of."""
+    """A side of a kernel in a file, and the named dimensions that multiply to it."""
 
     size: int
     names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KernelType(Cutting):
-    """A type of kernel: all that depends on it is asked here, so that a file in `types` makes a new one.
+class KernelType(ShardingRule):
+    """A type of kernel: holds everything that depends on the type, so that a file in `ops` adds a type.
 
-    `forward` and `backward` take a network, the place of a node of this type, a kernel that has all but what
-    is its type's own, and the bytes of an element by its role.
+    `forward` and `backward` take a network, the index of a node of this type, the common part of its kernel,
+    and the bytes of an element by role.
     """
 
     name: str  # in files
-    needs: tuple[str, ...]  # sides that a file gives
-    takes: tuple[str, ...]  # keys that it may give; without "reads" it reads nothing
+    required: tuple[str, ...]  # keys that a file must give
+    optional: tuple[str, ...]  # keys that a file may give; without "reads" it has no inputs
     forward: Callable[[Network, int, Kernel, Precision], Kernel]
     backward: Callable[[Network, int, Kernel, Precision], list[Kernel]]  # the kernels of its gradients
-    # where in a file, a node, columns of what it reads (None: of an input not read before) and rows of the
-    # model to the columns of that input, 0 where it does not tell; raises MistakeError
+    # of a position in a file, a node, the columns of its inputs (None: of an input not read before) and the
+    # rows of the model: returns the columns of that input, 0 where unknown; raises MistakeError
     check: Callable[[str, Node, Sequence[int | None], int], int]
-    # where in a file, a node, its sides by key, the model's rows and all keys to the node as it is
-    of_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
-    sizes: tuple[str, ...] = ()  # of `takes`: those that are sides
-    texts: tuple[str, ...] = ()  # of `needs`: those that are none
-    inside: Callable[[Network, int, Kernel, Precision], list[Kernel]] | None = None  # launched before its own
-    # elements of an operand, by its place, that all rows need; operands are dealt out with the first one
+    # of a position in a file, a node, its sides by key, the model's rows and all fields: returns the node
+    from_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
+    optional_sides: tuple[str, ...] = ()  # keys of `optional` that are sides
+    required_strings: tuple[str, ...] = ()  # keys of `required` that are strings
+    # kernels launched before the node's kernel
+    prologue: Callable[[Network, int, Kernel, Precision], list[Kernel]] | None = None
+    # elements of an operand, by its index, that all rows need; operands are sharded with the first operand
     shared: Callable[[Node, int], Amount] | None = None
 
 
 class Node(NamedTuple):
-    """One forward kernel. Dimensions are those of the whole model: scalars, or columns of shape (points,).
+    """A forward kernel. Dimensions are those of the whole model: scalars, or columns of shape (points,).
 
-    It makes rows x cols; a product contracts `inner`, a table has so many rows. Of `steps` launches, one
-    after the other, each has so many rows, which `groups` share: each has a product with weights of its own.
+    Its output is rows x cols; a product contracts `inner`, a table has `inner` rows. Each of `steps`
+    sequential launches has `rows` rows, which `groups` share: each group has a product with separate weights.
     """
 
     name: str
@@ -66,41 +76,40 @@ class Node(NamedTuple):
     steps: Size = 1
     batch: Size = 1
     groups: Size = 1
-    reads: tuple[str, ...] = (INPUT,)  # a node of this layer, "layer.node" of one below, or INPUT
-    width: Size | None = None  # columns of the output as others read it, where these are not `cols`
+    reads: tuple[str, ...] = (INPUT,)  # a node of this layer, "layer.node" of a layer below, or INPUT
+    width: Size | None = None  # columns of the output as its readers see it, where not `cols`
     moves: Amount | None = None  # elements read and written, per element of a pass's output
     flop: Amount = 0.0  # operations, per element of it
     backward_moves: Amount | None = None
     backward_flop: Amount | None = None
-    keeps: Size | None = None  # columns kept for the backward pass, cut with the layer
-    keeps_whole: Size | None = None  # columns kept as a product reads them
-    vectors: Size = 0  # weights beside those of inner x cols: gains, biases; only their gradients take time
-    gathers_again: bool = False  # of a product: what it reads is kept in parts, and gathered anew backward
-    wide: bool = False  # of a product: computes in the type of activations, whatever others do
-    quantises_input: bool = False  # of a product: by a pass of its own; its maker may have done so
+    keeps: Size | None = None  # columns saved for the backward pass, sharded with the layer
+    keeps_whole: Size | None = None  # columns saved as a product reads them
+    vectors: Size = 0  # further weights: gains, biases; only their gradients take time
+    regathers_input: bool = False  # of a product: its input is saved sharded, and gathered again backward
+    wide: bool = False  # of a product: computes in the data type of activations
+    quantises_input: bool = False  # of a product: by a separate pass, rather than by the input's producer
     quantises_gradient: bool = False  # of its output, when training
-    adds_apart: bool = (
-        False  # of a product: a pass adds its weights' gradient to the sum of all micro-batches
-    )
+    # of a product: a pass accumulates its weight gradient over micro-batches
+    adds_gradient_separately: bool = False
     part: int = 0  # of graph.PARTS
-    # 1: selective recomputation keeps of it what products read, and launches it again
+    # 1: selective recomputation keeps only the inputs of products, and launches it again
     selective: int = 0
     dims: Dims = Dims()
-    own: Own = NOTHING
+    attributes: Attributes = NO_ATTRIBUTES
 
     @property
     def output(self) -> Size:
-        """Columns of the output, as the kernels that read it see it."""
+        """Columns of the output, as its readers see it."""
         return self.cols if self.width is None else self.width
 
     @property
     def form(self) -> Form:
-        """What decides how it can be cut."""
+        """What decides how it can be sharded."""
         return Form(self.type, self.dims)
 
     @property
-    def deals(self) -> bool:
-        """Whether it is `batch` products that are dealt out whole."""
+    def is_batched(self) -> bool:
+        """Whether it is `batch` products, each on a single shard."""
         return self.type.kind == BATCHED
 
     @property
@@ -110,117 +119,122 @@ class Node(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """Nodes in their order; the last one makes the layer's output."""
+    """Nodes in order; the last node makes the layer's output."""
 
     name: str
     kind: int  # EMBEDDING, HIDDEN or SOFTMAX
     nodes: tuple[Node, ...]
-    repeat: int = 1  # instances, one on top of the other, each with its own weights
-    times: Size = 1  # layers alike, one on top of the other, each with its own weights, written once
+    repeat: int = 1  # stacked instances, each with separate weights
+    times: Size = 1  # equal layers, each with separate weights, that the instance stands for
 
 
-class Placed(NamedTuple):
-    """A node of one instance of a layer."""
+class NodeInstance(NamedTuple):
+    """A node of an instance of a layer."""
 
     node: Node
-    layer: int  # which instance
+    layer: int  # index of the instance
     kind: int
-    reads: tuple[int, ...]  # places of the nodes that it reads, or OUTSIDE; itself or a later one: a step ago
+    # indices of its input nodes, or OUTSIDE; an index that is not below the node's is of the step before
+    reads: tuple[int, ...]
     times: Size = 1  # layers that the instance stands for
 
 
 class Network(NamedTuple):
-    """All nodes in forward order, repeated layers written out."""
+    """All nodes in forward order, repeated layers unrolled."""
 
-    nodes: tuple[Placed, ...]
-    readers: tuple[tuple[int, ...], ...]  # of every node, in order
-    trained: tuple[bool, ...]  # whether a node's output depends on weights, so that its gradient is wanted
-    asks_input_gradient: bool  # whether the gradient of the network's own input is wanted
+    nodes: tuple[NodeInstance, ...]
+    readers: tuple[tuple[int, ...], ...]  # of every node: indices of its readers, in order
+    requires_grad: tuple[bool, ...]  # whether a node's output depends on weights, as in PyTorch
+    needs_input_gradient: bool  # whether the network's input needs a gradient
     layers: tuple[Layer, ...]  # as they are described
 
     def by_layer(self) -> Network:
-        """Return the network with every layer that is described, repeated ones once, as a kind of its own."""
-        own = [number for number, layer in enumerate(self.layers) for _ in range(layer.repeat)]
-        return self._replace(nodes=tuple(one._replace(kind=own[one.layer]) for one in self.nodes))
+        """Return the network with every described layer (repeated layers once) as a separate layer kind."""
+        kinds = [number for number, layer in enumerate(self.layers) for _ in range(layer.repeat)]
+        return self._replace(
+            nodes=tuple(instance._replace(kind=kinds[instance.layer]) for instance in self.nodes)
+        )
 
     def share(self, i: int, read: int) -> Size:
-        """Return the elements of something that a node reads, as columns of its own rows."""
-        maker, own = self.nodes[i if read == OUTSIDE else read].node, self.nodes[i].node
-        if own.rows is maker.rows:
-            return maker.output
-        return -(-(maker.rows * maker.steps * maker.cols * maker.batch) // (own.rows * own.steps))
+        """Return the elements of an input of a node, as columns of the node's rows."""
+        producer, reader = self.nodes[i if read == OUTSIDE else read].node, self.nodes[i].node
+        if reader.rows is producer.rows:
+            return producer.output
+        return -(
+            -(producer.rows * producer.steps * producer.cols * producer.batch) // (reader.rows * reader.steps)
+        )
 
-    def wants(self, read: int) -> bool:
-        """Say whether the gradient of something that a node reads is wanted."""
-        return self.asks_input_gradient if read == OUTSIDE else self.trained[read]
+    def needs_gradient(self, read: int) -> bool:
+        """Say whether an input of a node needs a gradient."""
+        return self.needs_input_gradient if read == OUTSIDE else self.requires_grad[read]
 
     def form(self, read: int) -> Form | None:
-        """Return the form of the maker of something that a node reads, None outside the network."""
+        """Return the form of the producer of an input of a node, None outside the network."""
         return None if read == OUTSIDE else self.nodes[read].node.form
 
     def operands(self, i: int) -> list[tuple[int, Form]]:
-        """Return what a node reads, and how; of a single tensor each operand is a part."""
+        """Return the inputs of a node with their forms; operands of a single input are parts of it."""
         node, reads = self.nodes[i].node, self.nodes[i].reads
-        if len(node.type.reads) == 1:  # all is read alike
+        if len(node.type.reads) == 1:  # all inputs are read the same way
             return [(read, node.form) for read in reads]
         forms = [node.form._replace(operand=operand) for operand in range(len(node.type.reads))]
         return list(zip(reads * (len(forms) if len(reads) == 1 else 1), forms, strict=True))
 
     def read_cols(self, i: int, read: int) -> Size:
-        """Return the columns of something that a pass reads; those that it makes, outside the network."""
+        """Return the columns of an input of a pass; the network's input has those of its output."""
         return self.nodes[i if read == OUTSIDE else read].node.output
 
     def sums(self, operands: Iterable[tuple[int, Form]]) -> tuple[Sum, ...]:
-        """Return the wanted ones of the gradients of some operands, to which a node adds alone."""
-        return tuple(Sum(self.form(read), (form,)) for read, form in operands if self.wants(read))
+        """Return the needed gradients of operands to which no other node adds."""
+        return tuple(Sum(self.form(read), (form,)) for read, form in operands if self.needs_gradient(read))
 
     def neighbour(self, i: int, others: Iterable[int]) -> int:
-        """Return the kind of the first of some nodes that is in another layer; of this one where none is."""
-        own = self.nodes[i]
-        kinds = (self.nodes[other].kind for other in others if self.nodes[other].layer != own.layer)
-        return next(kinds, own.kind)
+        """Return the layer kind of the first of the other nodes that is in another layer, or of this node."""
+        instance = self.nodes[i]
+        kinds = (self.nodes[other].kind for other in others if self.nodes[other].layer != instance.layer)
+        return next(kinds, instance.kind)
 
 
-def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Network:
-    """Write a network out, with what every node reads; names are the caller's to check."""
-    nodes: list[Placed] = []
+def connect(layers: Iterable[Layer], needs_input_gradient: bool = False) -> Network:
+    """Return the unrolled network, names resolved to indices; the caller checks the names."""
+    nodes: list[NodeInstance] = []
     below, number = OUTSIDE, 0
-    made: dict[str, int] = {}
+    indices: dict[str, int] = {}
     layers = tuple(layers)
     for layer in layers:
         for _ in range(layer.repeat):
-            here = {node.name: len(nodes) + i for i, node in enumerate(layer.nodes)}
-            here[INPUT] = below
+            index = {node.name: len(nodes) + i for i, node in enumerate(layer.nodes)}
+            index[INPUT] = below
             nodes += [
-                Placed(
+                NodeInstance(
                     node=node,
                     layer=number,
                     kind=layer.kind,
-                    reads=tuple(here[name] if name in here else made[name] for name in node.reads),
+                    reads=tuple(index[name] if name in index else indices[name] for name in node.reads),
                     times=layer.times,
                 )
                 for node in layer.nodes
             ]
-            del here[INPUT]
+            del index[INPUT]
             below, number = len(nodes) - 1, number + 1
-        made |= {f"{layer.name}.{name}": place for name, place in here.items()}
+        indices |= {f"{layer.name}.{name}": position for name, position in index.items()}
     readers: list[list[int]] = [[] for _ in nodes]
-    for i, placed in enumerate(nodes):
-        for read in set(placed.reads) - {OUTSIDE}:
+    for i, instance in enumerate(nodes):
+        for read in set(instance.reads) - {OUTSIDE}:
             readers[read].append(i)
-    trained = _trained(nodes, readers, asks_input_gradient)
-    return Network(tuple(nodes), tuple(map(tuple, readers)), trained, asks_input_gradient, layers)
+    trained = _requires_grad(nodes, readers, needs_input_gradient)
+    return Network(tuple(nodes), tuple(map(tuple, readers)), trained, needs_input_gradient, layers)
 
 
-def _trained(
-    nodes: Sequence[Placed], readers: Sequence[Sequence[int]], asks_input_gradient: bool
+def _requires_grad(
+    nodes: Sequence[NodeInstance], readers: Sequence[Sequence[int]], needs_input_gradient: bool
 ) -> tuple[bool, ...]:
-    """Return which nodes lie above weights: those that own some, and whatever reads one that does."""
-    trained = [asks_input_gradient or placed.node.has_weights for placed in nodes]
-    found = [i for i, above in enumerate(trained) if above]
-    while found:
-        for reader in readers[found.pop()]:
+    """Return which nodes have weights, or read the output of a node that requires a gradient."""
+    trained = [needs_input_gradient or instance.node.has_weights for instance in nodes]
+    pending = [i for i, is_trained in enumerate(trained) if is_trained]
+    while pending:
+        for reader in readers[pending.pop()]:
             if not trained[reader]:
                 trained[reader] = True
-                found.append(reader)
+                pending.append(reader)
     return tuple(trained)

@@ -1,14 +1,14 @@
 """Bytes of a number by its role: operand, weight, activation, cache, gradient, state, master weight.
 
 Products compute in the operands' type, `model.dtype`; the group `precision` says in which type each of the
-others is held, moved and summed. By default weights, activations and gradients are of the operands' type,
+others is stored, moved and summed. By default weights, activations and gradients are of the operands' type,
 and every 2-byte weight has a 4-byte master copy that the optimizer updates (Micikevicius et al., Mixed
 Precision Training, ICLR 2018). Momentum keeps one state a weight, Adam two, of 4 bytes each.
 
-Types of fewer than 2 bytes are of products alone: their results, and so activations, are bf16. Some of them
+Types of fewer than 2 bytes are for products only: their results, and so activations, are bf16. Some of them
 train (Micikevicius et al., FP8 Formats for Deep Learning, arXiv:2209.05433): weights and gradients are bf16
-then, and of every weight there are two copies to multiply, as it lies and transposed, which an iteration
-makes once (Transformer Engine keeps them between micro-batches).
+then, and every weight has two quantised copies, plain and transposed, which an iteration makes
+once (Transformer Engine keeps them between micro-batches).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fastflow.core.tables import Floats, Inputs, Reasons, Texts
 class Format(NamedTuple):
     """Bytes of an element of a data type, with its share of the scales of its block."""
 
-    operand: float  # that a product reads
-    output: float  # that it writes
-    quantized: float = 0.0  # that quantising an activation writes; 0 where nothing is quantised
+    operand: float  # as a product reads it
+    output: float  # as a product writes it
+    quantized: float = 0.0  # as quantising an activation writes it; 0 where nothing is quantised
 
 
 # Scales: fp8_block has one of fp32 for 1 x 128 activations and for 128 x 128 weights, which are most of what
@@ -47,16 +47,16 @@ FORMATS = {
     "nvfp4": Format(0.5 + 1.0 / 16, 2.0, 0.5 + 1.0 / 16),
     "mxfp4": Format(0.5 + 1.0 / 32, 2.0, 0.5 + 1.0 / 32),
 }
-OUTPUT_BYTES = {name: one.output for name, one in FORMATS.items()}
-QUANTIZED_BYTES = {name: one.quantized for name, one in FORMATS.items()}
-OPERAND_BYTES = {name: one.operand for name, one in FORMATS.items()}
+OUTPUT_BYTES = {name: form.output for name, form in FORMATS.items()}
+QUANTIZED_BYTES = {name: form.quantized for name, form in FORMATS.items()}
+OPERAND_BYTES = {name: form.operand for name, form in FORMATS.items()}
 _ROLE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
-# Operations: find the largest magnitude, its sign off, compare; multiply by the scale, round
+# Operations: for the largest magnitude, absolute value and compare; to quantise, scale and round
 MAXIMUM_FLOP, QUANTISE_FLOP = 2.0, 2.0
 TRAINED = ("fp8", "fp8_block")
-"""Types of products alone that a transformer trains in."""
-COPIES = 2.0  # of what is quantised to train: Hopper multiplies fp8 along the inner dimension alone
+"""GEMM-only types that a transformer trains in."""
+COPIES = 2.0  # of quantised tensors in training: Hopper multiplies fp8 along the inner dimension only
 OPERAND, AUTO, NONE = "operand", "auto", "none"
 ROLE_TYPES = (OPERAND, *_ROLE_BYTES)
 MASTER_TYPES = (AUTO, NONE, *ROLE_TYPES)
@@ -66,7 +66,7 @@ UPDATE_FLOP = {"sgd": 3.0, "momentum": 5.0, "adam": 13.0}
 ATTENTION_TYPES = (AUTO, "fp32", "tf32", "bf16", "fp16", "fp8")
 EXPERT_TYPES = (OPERAND, *FORMATS)
 CACHE_TYPES = (*ROLE_TYPES, "fp8", "int8")
-_OWN_BYTES = dict.fromkeys(MASTER_TYPES, 0) | _ROLE_BYTES | {"fp8": 1, "int8": 1}
+_BYTES_BY_TYPE = dict.fromkeys(MASTER_TYPES, 0) | _ROLE_BYTES | {"fp8": 1, "int8": 1}
 
 
 class Precision(NamedTuple):
@@ -74,14 +74,14 @@ class Precision(NamedTuple):
 
     operand: Floats  # of products
     output: Floats  # of products
-    quantised: Floats  # that quantising an operand writes, all copies of it; 0 where nothing is quantised
+    quantised: Floats  # of all copies that quantising an operand writes; 0 where nothing is quantised
     weight: Floats
     copies: Floats  # of a weight, quantised to train; 0 where it is not
     activation: Floats  # and the gradients of activations
-    cache: Floats  # of the keys and values of tokens that were read before
-    attention: Floats  # of what attention multiplies
+    cache: Floats  # of the KV cache
+    attention: Floats  # of attention's operands
     gradient: Floats  # of a weight
-    summed: Floats  # that a product moves of each gradient that it makes: its output, or a sum in and out
+    summed: Floats  # that a product moves per weight gradient: its output, or a sum in and out
     master: Floats  # of a separate master weight; 0 where there is none
     state: Floats  # optimizer state a weight
     update_flop: Floats
@@ -95,29 +95,29 @@ class Precision(NamedTuple):
 
 
 UNSIZED = Precision(*np.zeros((len(Precision._fields), 1)))
-"""Of one point, where kernels are only counted."""
+"""Of a single point, where kernels are only counted."""
 
 
 def precision(inputs: Inputs) -> Precision:
-    """Look the types of all roles and the optimizer up.
+    """Return the bytes of all roles, by data types and optimizer.
 
-    Without training there are no masters and no states.
+    Inference has no master weights and no optimizer states.
     """
-    training, how = inputs["model.training"], inputs["precision.master"]
+    training, master_type = inputs["model.training"], inputs["precision.master"]
     operand = map_values(OPERAND_BYTES, inputs["model.dtype"])
     output = map_values(OUTPUT_BYTES, inputs["model.dtype"])
     quantised = map_values(QUANTIZED_BYTES, inputs["model.dtype"]) * np.where(training, COPIES, 1.0)
     trained = np.where(training & (quantised > 0.0), output, operand)
 
     def of(role: str, default: Floats = operand) -> Floats:
-        own = map_values(_OWN_BYTES, inputs[f"precision.{role}"])
-        return np.where(own > 0.0, own, default)
+        selected = map_values(_BYTES_BY_TYPE, inputs[f"precision.{role}"])
+        return np.where(selected > 0.0, selected, default)
 
     weight, gradient = of("weight", trained), of("gradient", trained)
     fused = inputs.get("model.fused_gradients", np.zeros(output.size, dtype=np.bool_))
     adds = training & fused & (gradient > output)
     needed = np.where(weight < MASTER_BYTES, MASTER_BYTES, 0.0)
-    master = np.where(how == AUTO, needed, np.where(how == NONE, 0.0, of("master")))
+    master = np.where(master_type == AUTO, needed, np.where(master_type == NONE, 0.0, of("master")))
     return Precision(
         operand=operand,
         output=output,
@@ -136,7 +136,7 @@ def precision(inputs: Inputs) -> Precision:
 
 
 def wide_type(inputs: Inputs) -> Texts:
-    """Return the data type of what every point's products make, (points,): bf16 where these quantise."""
+    """Return the output type of every point's products, (points,): bf16 where operands are quantised."""
     types: Texts = inputs["model.dtype"]
     return np.where(map_values(QUANTIZED_BYTES, types) > 0.0, "bf16", types)
 
@@ -146,32 +146,32 @@ def attention_type(inputs: Inputs) -> Texts:
 
     As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp).
     """
-    own, wide = inputs["precision.attention"], wide_type(inputs)
-    has_fp8 = inputs.get("chip.rate.fp8", np.zeros(own.size)) > 0.0
+    selected, wide = inputs["precision.attention"], wide_type(inputs)
+    has_fp8 = inputs.get("chip.rate.fp8", np.zeros(selected.size)) > 0.0
     fp8 = (inputs["precision.cache"] == "fp8") & has_fp8
-    return np.where(own != AUTO, own, np.where(fp8, "fp8", wide))
+    return np.where(selected != AUTO, selected, np.where(fp8, "fp8", wide))
 
 
 def stored_experts(inputs: Inputs) -> Texts:
-    """Return the data type in which every point's experts lie in memory, (points,)."""
-    own = inputs.get("precision.experts", np.full(inputs["model.dtype"].size, OPERAND))
-    return np.where(own == OPERAND, inputs["model.dtype"], own)
+    """Return the data type in which every point's experts are stored, (points,)."""
+    selected = inputs.get("precision.experts", np.full(inputs["model.dtype"].size, OPERAND))
+    return np.where(selected == OPERAND, inputs["model.dtype"], selected)
 
 
 def types_of(inputs: Inputs) -> Texts:
-    """Name the type of every point's products, and of its experts where it is another one, (points,)."""
-    own, stored = inputs["model.dtype"], stored_experts(inputs)
-    differ = (stored != own) & (inputs.get("model.experts", np.zeros(own.size)) > 0)
-    if not differ.any():
-        return own
-    return np.where(differ, np.char.add(np.char.add(own, ", experts "), stored), own)
+    """Name the type of every point's products, and of its experts where it differs, (points,)."""
+    dtypes, stored = inputs["model.dtype"], stored_experts(inputs)
+    differs = (stored != dtypes) & (inputs.get("model.experts", np.zeros(dtypes.size)) > 0)
+    if not differs.any():
+        return dtypes
+    return np.where(differs, np.char.add(np.char.add(dtypes, ", experts "), stored), dtypes)
 
 
 def expert_type(inputs: Inputs) -> Texts:
     """Return the data type that every point's experts compute in, (points,).
 
-    Where the chip does not multiply in the type that they are stored in, their weights alone are: they turn
-    into bf16 on their way to the units (mxfp4 on Hopper: triton_kernels of OpenAI's gpt-oss).
+    Where the chip does not multiply in their stored type, only the weights have it: they are converted to
+    bf16 before the tensor cores (mxfp4 on Hopper: triton_kernels of OpenAI's gpt-oss).
     """
     stored = stored_experts(inputs)
     has = np.zeros(stored.size, dtype=np.bool_)
@@ -182,9 +182,9 @@ def expert_type(inputs: Inputs) -> Texts:
 
 
 def invalid_training_types(inputs: Inputs, quantised: tuple[str, ...]) -> Texts:
-    """Say for every point that trains in a data type of inference alone so; empty where it can, (points,).
+    """Say for every point if it trains in an inference-only data type; "" where it is valid, (points,).
 
-    quantised: types of products alone that the model trains in.
+    quantised: GEMM-only types that the model trains in.
     """
     types, training = inputs["model.dtype"], inputs["model.training"]
     reason = Reasons(types.size)

@@ -1,7 +1,7 @@
 """`serve.lengths=FILE`: requests of servers, their lengths and when they arrive (docs/serving.md).
 
-CSV, or JSON Lines with an object a line. Tokens and times go by the names that published traces and servers'
-logs have for them. Times are numbers of seconds (of milliseconds where a name ends in `_ms`, and beside
+CSV, or JSON Lines with an object a line. Columns have the names of published traces and servers'
+logs. Times are numbers of seconds (of milliseconds where a name ends in `_ms`, and with
 Mooncake's names), or dates with a time of day.
 """
 
@@ -24,7 +24,7 @@ from fastflow.core.yaml_file import MistakeError, of_present, shown
 
 KEY = "serve.lengths"
 SERVES = "serve.isl"
-"""An input that points have which serve, and no others."""
+"""An input that only serving points have."""
 MOONCAKE = ("input_length", "output_length")
 """Qin et al., Mooncake, FAST 2025: its traces, whose `timestamp` is in milliseconds."""
 TOKENS = (
@@ -37,7 +37,7 @@ TOKENS = (
     ("request_tokens", "response_tokens"),  # BurstGPT
     ("prompt_len", "output_len"),  # vLLM's benchmarks
 )
-"""Columns of a prompt's and an answer's tokens; capitals count as small letters, spaces as underscores."""
+"""Columns of prompt and output tokens; names ignore case, and spaces count as underscores."""
 TIMES = ("arrival_time", "arrived_at", "timestamp", "arrival_time_ms", "arrived_at_ms", "timestamp_ms")
 MOST_BYTES = 64 * 1024 * 1024
 MOST_TOKENS = 10**9  # of a prompt or an answer, as of serve.isl and serve.osl
@@ -54,20 +54,20 @@ class RequestLengths(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """What the columns of a file are called there."""
+    """Names of the columns of a file."""
 
     tokens: tuple[str, str]
-    time: str  # "" where there is none
+    time: str  # "" if absent
     scale: float  # of times [s]
 
 
 def read_lengths(path: str) -> RequestLengths:
     """Return the requests of a file in the order of their arrivals, or else of lines; raises InputError."""
-    return of_present(KEY, _of_version, path)
+    return of_present(KEY, _parse_version, path)
 
 
 @lru_cache(maxsize=16)
-def _of_version(path: str, changed: int, size: int) -> RequestLengths:
+def _parse_version(path: str, changed: int, size: int) -> RequestLengths:
     if size > MOST_BYTES:
         raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
     try:
@@ -86,7 +86,7 @@ def _of_version(path: str, changed: int, size: int) -> RequestLengths:
 
 
 def _name(text: str) -> str:
-    """Return a column's name as it is looked for."""
+    """Return a column's normalised name."""
     return text.strip().lower().replace(" ", "_")
 
 
@@ -111,16 +111,16 @@ def _objects(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
+            members = json.loads(line)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            members = None
+        if not isinstance(members, dict):
             raise MistakeError(f"a file with a JSON object in each line; line {number} has {shown(line)}")
-        yield number, {_name(name): value for name, value in found.items()}
+        yield number, {_name(name): value for name, value in members.items()}
 
 
 def _columns(names: Mapping[str, Any] | list[str], where: str) -> _Columns:
-    """Return what a file calls its columns; raises MistakeError where they are not there."""
+    """Return the column names of a file; raises MistakeError where they are missing."""
     for pair in TOKENS:
         if pair[0] in names and pair[1] in names:
             time = next((name for name in TIMES if name in names), "")
@@ -145,42 +145,42 @@ def _requests(
         yield isl, osl, sent
 
 
-def _wrong(name: str, allowed: str, number: int, value: Any) -> MistakeError:
-    said = "nothing" if value is None or value == "" else shown(str(value))
-    return MistakeError(f"a file whose column {name} has {allowed}; line {number} has {said}")
+def _invalid_cell(name: str, allowed: str, number: int, value: Any) -> MistakeError:
+    shown_value = "nothing" if value is None or value == "" else shown(str(value))
+    return MistakeError(f"a file whose column {name} has {allowed}; line {number} has {shown_value}")
 
 
 def _tokens(value: Any, name: str, number: int) -> int:
     """Return a number of tokens; raises MistakeError."""
-    text = str(value).strip().removesuffix(".0")  # as pandas writes columns that miss some
+    text = str(value).strip().removesuffix(".0")  # pandas writes columns with missing values so
     if isinstance(value, bool) or not (
         text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= MOST_TOKENS
     ):
-        raise _wrong(name, f"whole numbers of tokens from 1 to {MOST_TOKENS:.0e}", number, value)
+        raise _invalid_cell(name, f"whole numbers of tokens from 1 to {MOST_TOKENS:.0e}", number, value)
     return int(text)
 
 
 def _time(value: Any, name: str, number: int) -> float:
-    """Return a time of arrival, in what the column has; raises MistakeError."""
+    """Return a time of arrival, in the column's unit; raises MistakeError."""
     try:
-        found = float(value) if not isinstance(value, bool) else np.nan
+        time = float(value) if not isinstance(value, bool) else np.nan
     except (TypeError, ValueError):
-        found = _date(value)
-    if not isfinite(found) or abs(found) > MOST_SECONDS / _MILLI:
-        raise _wrong(name, "times, as numbers or as 2026-01-31 12:00:00.5", number, value)
-    return found
+        time = _date(value)
+    if not isfinite(time) or abs(time) > MOST_SECONDS / _MILLI:
+        raise _invalid_cell(name, "times, as numbers or as 2026-01-31 12:00:00.5", number, value)
+    return time
 
 
 def _date(value: Any) -> float:
-    """Return the seconds of a date with a time of day, of UTC where it names no zone; NaN of what is none."""
+    """Return the seconds of a date with a time of day, UTC without a zone; NaN if it is no date."""
     if not isinstance(value, str):
         return float("nan")
     whole, point, rest = value.strip().partition(".")
     digits = len(rest) - len(rest.lstrip("0123456789"))
     try:
-        found = datetime.fromisoformat(whole + rest[digits:])
+        date = datetime.fromisoformat(whole + rest[digits:])
     except ValueError:
         return float("nan")
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return found.timestamp() + (float(f"0.{rest[:digits]}") if point and digits else 0.0)
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return date.timestamp() + (float(f"0.{rest[:digits]}") if point and digits else 0.0)

@@ -1,4 +1,4 @@
-"""How a type of kernel is cut: its sides, and the layouts of its tensors along an axis that cuts one."""
+"""How a kernel type is sharded: its sides, and the placements of its tensors along a mesh axis."""
 
 from __future__ import annotations
 
@@ -11,59 +11,59 @@ from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 
 ROWS, INNER, COLS, GROUPS = "rows", "inner", "cols", "groups"
-"""Sides of a kernel: of what it makes, and between the two that a product contracts. Groups of rows are
-dealt out whole: each goes to products of its own, such as an expert's."""
+"""Sides of a kernel: of its output, and the inner side that a product contracts. A group of rows is never
+split: each group goes to a separate product, such as an expert's."""
 SIDES = (ROWS, INNER, COLS, GROUPS)
 REPLICATE, PARTIAL = "B", "P"
-"""Layouts of a tensor along an axis of the mesh, beside a split in a side."""
+"""Placements of a tensor along a mesh axis, other than sharded in a side."""
 OUTPUT = {ROWS: ROWS, COLS: COLS, GROUPS: GROUPS}
-"""Of a kernel that is cut as what it makes is."""
+"""Of a kernel that is sharded as its output is."""
 
 
 class Share(NamedTuple):
-    """One device's shares of kernels of one type; shape (kernels,)."""
+    """A device's shards of kernels of a single type; shape (kernels,)."""
 
-    device: Ints  # which one it runs on
+    device: Ints  # index of the device
     kind: Ints
-    m: Ints  # of one product: m x k times k x n; of a pass 0, 0 and its columns
+    m: Ints  # of a product: m x k times k x n; of a pass 0, 0 and its columns
     k: Ints
     n: Ints
     batch: Ints  # products
-    rows: Ints  # of the whole kernel, uncut
+    rows: Ints  # of the whole, unsharded kernel
     products: Ints
-    row_ways: Ints  # devices among which a side is cut
-    col_ways: Ints
-    group_ways: Ints
+    row_shards: Ints  # number of shards of a side
+    col_shards: Ints
+    group_shards: Ints
     elements: Floats  # of a pass
-    turns: Ints  # micro-batches
-    operand: Floats  # [B] of an element, in the data type that the type computes in
+    num_microbatches: Ints  # micro-batches
+    operand: Floats  # [B] of an element, in the data type of the operands
     output: Floats
     activation: Floats
     attention: Floats
     cache: Floats
-    own: Mapping[str, Floats]  # as graph.Kernel.own has it, uncut
+    attributes: Mapping[str, Floats]  # as graph.Kernel.attributes, unsharded
 
 
 Time = Callable[[Device, Share], tuple[Launched, Floats]]
-"""How one launch of each share runs, and the operations that it does."""
+"""Returns how a launch of each shard runs, and its operations [flop]."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Cutting:
-    """How kernels of a type are timed and cut: the part of a `network.KernelType` that splits go by.
+class ShardingRule:
+    """How kernels of a type are timed and sharded: the part of a `network.KernelType` that sharding needs.
 
-    `reads`, of each operand, and `makes` have an entry for every side that can be cut: how a tensor lies
-    along the axis then, split in one of the kernel's sides (the inner one is the columns of what it reads),
-    broadcast or a partial sum. Its gradient lies as it does, but that a broadcast one's is a partial sum, and
-    the other way round.
+    `reads`, of each operand, and `makes`, of the output, map every side that can be sharded to the placement
+    of the tensor along the mesh axis: sharded in a side of the kernel (the inner side is the columns of its
+    input), replicated or a partial sum. A gradient has the placement of its tensor, except that the gradient
+    of a replicated tensor is a partial sum, and the reverse.
     """
 
     title: str  # on the screen
-    kind: int  # of its forward kernel: PRODUCT and BATCHED are searched for tiles, others are passes
-    gradient: int  # of the weights that it owns; NO_GRADIENT: it owns none
-    sides: Mapping[str, str]  # of "rows", "inner" and "cols", those that cut it: which side
+    kind: int  # of its forward kernel: PRODUCT and BATCHED are tiled, others are memory-bound passes
+    gradient: int  # of its weights; NO_GRADIENT: it has no weights
+    sides: Mapping[str, str]  # from "rows", "inner" and "cols", where they shard it, to the side
     reads: tuple[Mapping[str, str], ...]
-    makes: Mapping[str, str]  # before anything is exchanged
-    time: Time | None = None  # of its products, or of its forward pass; None: as their kind is
-    dtype: Callable[[Inputs], Texts] | None = None  # that those compute in, (points,); None: model.dtype
-    stored: Callable[[Inputs], Texts] | None = None  # that they read operands in; None: as they compute
+    makes: Mapping[str, str]  # before any collective
+    time: Time | None = None  # of its products, or of its forward pass; None: by their kind
+    dtype: Callable[[Inputs], Texts] | None = None  # in which they compute, (points,); None: model.dtype
+    stored: Callable[[Inputs], Texts] | None = None  # in which operands are stored; None: as they compute

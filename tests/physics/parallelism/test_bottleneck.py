@@ -13,7 +13,7 @@ from fastflow.physics.parallelism.defaults import copies_embedding
 from fastflow.physics.parallelism.virtual_stages import layer_kinds, recomputed
 from fastflow.physics.schedule.layer_times import GRADIENTS, WAITS, WEIGHTS
 from fastflow.physics.schedule.overlap import MOST_TAKEN
-from fastflow.physics.workload import order_of
+from fastflow.physics.workload import layer_order
 from fastflow.physics.workload.graph import COLLECTIVES, EMBEDDING, HIDDEN, PARTS, PRODUCTS
 from tests.naive import stage_walk
 from tests.naive.stacks import deal
@@ -88,7 +88,7 @@ def walked(prediction):
             runs.append([])
         runs[-1].append(row)
         before = here
-    order, stages = order_of(inputs).layer.tolist(), int(prediction.pipeline.stages[0])
+    order, stages = layer_order(inputs).layer.tolist(), int(prediction.pipeline.stages[0])
     virtual = chunks.offset[1] - chunks.offset[0]
     if inputs["parallel.split"][0] == "balanced" and stages > 1:
         ends = np.cumsum(chunks.held.reshape(virtual, -1).sum(axis=1))

@@ -59,7 +59,7 @@ def block():
         one._replace(reads=(named[i - 1],)) if i and one.reads == (INPUT,) else one
         for i, one in enumerate(nodes)
     )
-    return connect([Layer("block", HIDDEN, nodes)], asks_input_gradient=True)
+    return connect([Layer("block", HIDDEN, nodes)], needs_input_gradient=True)
 
 
 def exchanges(network, way, phase):
@@ -169,7 +169,7 @@ def experts():
                 node("combine", "elementwise", H, hidden, reads=("down",)),
             ))
         ],
-        asks_input_gradient=True,
+        needs_input_gradient=True,
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from fastflow.physics.schedule.layer_times import (
     walk_layers,
 )
 from fastflow.physics.workload import FAMILIES
-from fastflow.physics.workload import _build_one as build_one
+from fastflow.physics.workload import _build_single_model as build_one
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import (
     ALL_GATHER,

@@ -66,13 +66,13 @@ def test_what_quantising_moves():
             )
             for row in rows[:-1]
         ]
-        own = (SIZES["m"] * SIZES["batch"], SIZES["k"])
+        shape = (SIZES["m"] * SIZES["batch"], SIZES["k"])
         narrow = 2 + size(ACTIVATIONS, dtype)
         if dtype == "fp8":
-            own_scale = [("clear", 1, 1, 2), ("maximum", *own, 2), ("scale", 1, 1, 4)]
-            assert passes == [*own_scale, ("quantise", *own, narrow)]
+            own_scale = [("clear", 1, 1, 2), ("maximum", *shape, 2), ("scale", 1, 1, 4)]
+            assert passes == [*own_scale, ("quantise", *shape, narrow)]
         elif dtype in QUANTIZED:
-            assert passes == [("quantise", *own, narrow)]
+            assert passes == [("quantise", *shape, narrow)]
         else:
             assert passes == []
 
@@ -112,10 +112,10 @@ def test_quantising_takes_its_launches_and_its_bytes(frame):
 def test_the_footprint_has_a_in_both_types(frame):
     a, c = (SIZES[side] * SIZES["m"] * SIZES["batch"] for side in "kn")
     for dtype in HOPPER:
-        own, output = FORMATS[dtype].quantized or FORMATS[dtype].operand, FORMATS[dtype].output
-        assert frame.loc[dtype, True].activation_B == pytest.approx(own * a + output * c)
+        operand_bytes, output = FORMATS[dtype].quantized or FORMATS[dtype].operand, FORMATS[dtype].output
+        assert frame.loc[dtype, True].activation_B == pytest.approx(operand_bytes * a + output * c)
         before = output * a if dtype in QUANTIZED else 0
-        assert frame.loc[dtype, False].activation_B == pytest.approx(before + own * a + output * c)
+        assert frame.loc[dtype, False].activation_B == pytest.approx(before + operand_bytes * a + output * c)
 
 
 def test_four_bits_of_weights_are_a_quarter(tmp_path):
@@ -153,12 +153,12 @@ def test_no_training_in_fewer_than_16_bits(dtype):
 def test_measurements_in_a_data_type_include_quantising(tmp_path):
     file = tmp_path / "gemms.csv"
     file.write_text("m,n,k,dtype,time_s\n1,64,512,bf16,3e-6\n1,64,512,fp8,1.2e-5\n1,64,512,FP8_block,6e-6\n")
-    found = fastflow.validate(f"measurements={file}", "chip=h100_sxm", output=tmp_path / "out")
+    result = fastflow.validate(f"measurements={file}", "chip=h100_sxm", output=tmp_path / "out")
     alone = [
         fastflow.predict_gemm([1], [512], [64], "h100_sxm", dtype)[0]
         for dtype in ("bf16", "fp8", "fp8_block")
     ]
-    assert found.rows.predicted_s.tolist() == alone
+    assert result.rows.predicted_s.tolist() == alone
     assert alone[1] - alone[2] > 2.9 * 2.39e-6  # three launches more
 
 
@@ -188,11 +188,11 @@ def test_what_is_nearest_to_a_type_that_is_not_modelled(column, name):
     """Never a type of another width by likeness of names; what is named is taken where it is set."""
     with pytest.raises(InputError) as refused:
         convert(column.name, name)
-    said = str(refused.value)
-    assert "did you mean" not in said
-    near = said.rpartition("nearest here ")[2].rstrip(")").partition(" ")[2].split(" and ")
-    assert "nearest here" in said
-    assert [convert(column.name, one) for one in near] == near
+    message = str(refused.value)
+    assert "did you mean" not in message
+    near = message.rpartition("nearest here ")[2].rstrip(")").partition(" ")[2].split(" and ")
+    assert "nearest here" in message
+    assert [convert(column.name, text) for text in near] == near
 
 
 @given(st.sampled_from(CHOICES), st.data())
@@ -216,8 +216,8 @@ def test_slips_are_still_put_right():
 
 
 def test_attention_in_a_type_that_a_chip_lacks_is_a_row_with_its_reason():
-    found = fastflow.evaluate(
+    result = fastflow.evaluate(
         "model=llama3_8b", "system=dgx_a100", "parallel.strategy=TP-2-d4", "precision.attention=fp8,bf16"
     )
-    assert found["time_s"].isna().tolist() == [True, False]
-    assert found["reason"][0].endswith("has no fp8")
+    assert result["time_s"].isna().tolist() == [True, False]
+    assert result["reason"][0].endswith("has no fp8")

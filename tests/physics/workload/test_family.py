@@ -11,7 +11,7 @@ from fastflow.core.field import count
 from fastflow.performance import precompile, results
 from fastflow.physics import workload
 from fastflow.physics.workload import FAMILIES
-from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import Layer, Node, connect
 from fastflow.physics.workload.ops import gemm
@@ -39,7 +39,7 @@ def tower(**other):
     return Family(
         name="tower",
         network=floors,
-        rows=independent("model.batch"),
+        rows=independent_rows("model.batch"),
         structure=(find_input("model.layers"),),
         sizes=(count("model.hidden", ""), count("model.batch", "")),
         layers=lambda inputs: inputs["model.layers"],
@@ -75,11 +75,13 @@ def test_a_family_is_predicted_as_its_network_is_from_a_file(predicted, tmp_path
     entry = predicted(tower(), **changed)
     file = predicted(**changed, **{"model.name": "graph", "model.file": str(path)})
     assert entry["reason"] == file["reason"]
-    assert str(entry) == str(file)  # which nan does not tell apart
+    assert str(entry) == str(file)  # as text: NaN differs from NaN
 
 
 def test_what_an_entry_says_is_asked_for(predicted, monkeypatch):
-    monkeypatch.setitem(FAMILIES, "tower", tower(kernels=alone, multiplied=("model.hidden", "model.batch")))
+    monkeypatch.setitem(
+        FAMILIES, "tower", tower(kernels=single_operation, multiplied=("model.hidden", "model.batch"))
+    )
     points = {
         "model.name": np.full(2, "tower"), "model.dtype": np.full(2, "fp16"),
         "model.hidden": np.array([8, 10**12]), "model.batch": np.array([4, 10**7]),
@@ -88,10 +90,10 @@ def test_what_an_entry_says_is_asked_for(predicted, monkeypatch):
     }  # fmt: skip
     assert workload.count_kernels(points).tolist() == [5, 14]  # no update; nobody wants the input's gradient
     assert workload.count_layers(points).tolist() == [2, 5]
-    assert [column.tolist() for column in workload.fewest_rows(points)] == [[4, 10**7], [False, False]]
-    assert [one[:13] for one in workload.invalid_model_dims(points)] == ["", "model.hidden="]
+    assert [column.tolist() for column in workload.row_shard_limit(points)] == [[4, 10**7], [False, False]]
+    assert [reason[:13] for reason in workload.invalid_model_dims(points)] == ["", "model.hidden="]
     assert workload.transposed(points).tolist() == [False, False]
-    monkeypatch.setitem(FAMILIES, "tower", tower(transposed="model.stored", quick_count=lambda one: 77))
+    monkeypatch.setitem(FAMILIES, "tower", tower(transposed="model.stored", quick_count=lambda points: 77))
     assert workload.transposed(points).tolist() == [False, True]
     assert workload.count_kernels(points).tolist() == [77, 77]
     assert workload.invalid_model_dims(points).tolist() == ["", ""]
@@ -115,7 +117,7 @@ def test_a_new_family_is_a_file_and_a_name(copied):
         .replace("    operator,\n    rnn,\n", "    new,\n    operator,\n    rnn,\n")
         .replace("        graph_file,\n", "        graph_file,\n        new,\n")
     )
-    said = run(
+    message = run(
         "import numpy as np\n"
         "from fastflow.schema import find_input\n"
         "from fastflow.physics.workload import count_kernels\n"
@@ -126,7 +128,7 @@ def test_a_new_family_is_a_file_and_a_name(copied):
         "point = {'name': 'new', 'training': True, 'dtype': 'fp16', 'optimizer': 'sgd'} | sizes\n"
         "print(count_kernels({f'model.{key}': np.array([value]) for key, value in point.items()}))\n"
     )
-    assert said.splitlines() == [
+    assert message.splitlines() == [
         f"one of {', '.join(FAMILIES)}, new",
         "columns of A, rows of B",
         "independent GEMMs, or sequences of the global batch, or piles",
@@ -146,11 +148,11 @@ def test_families_agree_on_the_inputs_that_they_share():
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_entry_reads_what_the_library_gives(compose, name):
     family = FAMILIES[name]
-    own = {column.name for column in family.structure + family.sizes}
+    keys = {column.name for column in family.structure + family.sizes}
     given = compose(f"model={name}", *(["model.file=null"] if name == "graph" else []))
     model = {key for key in given if key.startswith("model.")} - {f"model.{key}" for key in EVERY_MODEL}
-    assert own - {"model.file"} == model
-    assert own >= {*(family.multiplied or ()), family.transposed} - {""}
+    assert keys - {"model.file"} == model
+    assert keys >= {*(family.multiplied or ()), family.transposed} - {""}
 
 
 def test_kernels_of_networks_are_compiled_for_what_has_layers():

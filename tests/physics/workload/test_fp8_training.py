@@ -16,8 +16,8 @@ def run(*overrides):
 
 
 def kernels(dtype):
-    found = fastflow.explain_layout(*BASE, f"model.dtype={dtype}")
-    return found.drop_duplicates("kernel").set_index("kernel")
+    result = fastflow.explain_layout(*BASE, f"model.dtype={dtype}")
+    return result.drop_duplicates("kernel").set_index("kernel")
 
 
 def test_what_a_norm_makes_is_quantised_there_and_all_else_by_a_pass():
@@ -32,9 +32,9 @@ def test_what_a_norm_makes_is_quantised_there_and_all_else_by_a_pass():
 def test_passes_read_two_bytes_and_write_two_copies(compose):
     """Each of two devices that share a layer has half of its columns, but all gradients of a sum's tokens."""
     inputs = compose(*BASE, "model.dtype=fp8")
-    found = predict({key: to_column(key, [value]) for key, value in inputs.items()})
-    names = found.graph.names[found.graph.label]
-    moved = dict(zip(names, found.shards.elements * found.graph.bytes_per_element, strict=True))
+    result = predict({key: to_column(key, [value]) for key, value in inputs.items()})
+    names = result.graph.names[result.graph.label]
+    moved = dict(zip(names, result.shards.elements * result.graph.bytes_per_element, strict=True))
     for name, cols in (
         ("projection", HIDDEN / 2), ("down", FFN / 2), ("qkv gradient", COLS / 2),
         ("projection gradient", HIDDEN), ("gate and up gradient", FFN), ("down gradient", HIDDEN),
@@ -65,15 +65,15 @@ def test_products_keep_what_they_read_in_a_byte():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (("model=llama3_8b", "chip=a100", "model.dtype=fp8"), "a data type of chip"),
         (("model=llama3_8b", "chip=h100_sxm", "model.dtype=int8"), "fp16, fp8, fp8_block where"),
         (("model=gemm", "model.training=true", "chip=h100_sxm", "model.dtype=fp8"), "bf16, fp16 where"),
     ],
 )
-def test_what_does_not_train_is_refused(given, said):
-    assert said in fastflow.evaluate(*given)["reason"].iloc[0]
+def test_what_does_not_train_is_refused(given, message):
+    assert message in fastflow.evaluate(*given)["reason"].iloc[0]
 
 
 def test_types_are_an_axis_of_a_grid():

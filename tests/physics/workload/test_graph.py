@@ -60,7 +60,7 @@ def test_what_the_language_model_exchanges():
     """Row-Column gathers h, not gates; Column-Row gathers the gates' gradient where it is made."""
     graph = graph_of(**LSTM)
     rc, cr = exchanges(graph, "RC"), exchanges(graph, "CR")
-    found = {
+    result = {
         (name, layer): (
             *rc[row], *cr[row],
             LAYER_KINDS[graph.layer_kind[row]], LAYER_KINDS[graph.peer_kind[row]], graph.wait[row],
@@ -88,7 +88,7 @@ def test_what_the_language_model_exchanges():
         ("lstm cell weight gradient", 1): (*nothing, *nothing, "hidden", "hidden", 1),
         ("embedding gradient", 0): (*nothing, *nothing, "embedding", "embedding", 1),
     }
-    assert found == expected
+    assert result == expected
 
 
 def test_what_crosses_the_borders_of_the_language_model():
@@ -149,26 +149,26 @@ def check_update(graph, optimizer, bytes_of):
 
 
 def test_passes_move_activations():
-    """In their type, forward and backward; points that differ in types alone have their own bytes each."""
+    """In their type, forward and backward; points that differ only in types have different bytes."""
     columns = inputs(**LSTM | {"batch": np.full(2, 6)})
     wide = mixed(2) | {"precision.activation": np.array(["operand", "fp32"])}
     graph = build_graph(columns, precision(columns | wide))
-    one, other = graph.bytes_per_element.reshape(2, -1)
-    passes = (one > 0) & (graph.phase.reshape(2, -1)[0] != PHASES.index("update"))
+    fp16, fp32 = graph.bytes_per_element.reshape(2, -1)
+    passes = (fp16 > 0) & (graph.phase.reshape(2, -1)[0] != PHASES.index("update"))
     assert passes.sum() > 4
-    assert (other[passes] == 2 * one[passes]).all()
-    assert (other[~passes] == one[~passes]).all()
+    assert (fp32[passes] == 2 * fp16[passes]).all()
+    assert (fp32[~passes] == fp16[~passes]).all()
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_product_alone(training):
-    """Its input's gradient is asked for, and belongs to nobody who dealt it out."""
+    """Its input's gradient is needed, and has no producer that shards it."""
     graph = graph_of(name="gemm", m=3, k=5, n=7, batch=2, training=training)
     assert [name for name, *_ in rows_of(graph)] == ["gemm", "gemm input gradient", "gemm weight gradient"][
         : 3 if training else 1
     ]
-    assert graph.kept_cols[0] == 7
-    assert graph.kept_whole_cols[0] == 5
+    assert graph.saved_cols[0] == 7
+    assert graph.saved_whole_cols[0] == 5
     assert (graph.batch == 2).all()
     assert not graph.sends_cols.any()
     if training:
@@ -193,7 +193,7 @@ def test_points_built_together_are_as_points_built_alone():
         assert rows_of(alone) == rows_of(together, point)
         assert alone.structures == (together.structures[together.structure[point]],)
         of_points = {"offset", "names", "point", "label", "structures", "structure"}
-        assert alone.own == together.own == {}
-        for field in set(alone._fields) - of_points - {"own"}:
+        assert alone.attributes == together.attributes == {}
+        for field in set(alone._fields) - of_points - {"attributes"}:
             assert getattr(alone, field).tolist() == getattr(together, field)[rows].tolist(), field
         assert near(model_flop(alone)[0], model_flop(together)[point])

@@ -78,7 +78,7 @@ CUT = ("parallel.strategy=RC-1-2-d2-p2", "parallel.microbatches=2", "parallel.ze
         ("master", set(), ()),
     ],
 )
-def test_every_role_moves_what_is_its_own(overrides, exchanged, role, doubled, kept):
+def test_every_role_moves_its_bytes(overrides, exchanged, role, doubled, kept):
     """In fp32 instead of fp16 it moves twice as much, and no other role any more or less."""
     wide = f"precision.{role}=fp32"
     usual, now = exchanged(*CUT)[0], exchanged(*CUT, wide)[0]
@@ -88,7 +88,7 @@ def test_every_role_moves_what_is_its_own(overrides, exchanged, role, doubled, k
     before, after = (fastflow.evaluate(*overrides, *CUT, *more).iloc[0] for more in ((), (wide,)))
     for name in ("activation_B", "gradient_B", "optimizer_B"):
         assert near(after[name], before[name] * (2 if name in kept else 1)), name
-    # products read and make operands, whatever lies in memory
+    # products read and write operands, whatever is in memory
     assert after["gemm_dram_moved_B"] == before["gemm_dram_moved_B"]
 
 
@@ -102,14 +102,14 @@ def test_relayouts_move_activations():
 
 
 def test_the_default_is_mixed_precision(overrides):
-    """Every role named as `mixed` has it changes nothing, and a grid over types has each point's own."""
+    """Every role named as `mixed` has it changes nothing, in a grid over types too."""
     alone = fastflow.evaluate(*overrides)
     types = ("precision.weight=fp16", "precision.activation=fp16", "precision.gradient=fp16,fp32")
     both = fastflow.evaluate(*overrides, *types, "precision.master=fp32")
     other = fastflow.evaluate(*overrides, "precision=fp32_gradients")
     apart = pd.concat([alone, other])
     for name in apart.columns.difference(["point"]):
-        assert str(both[name].tolist()) == str(apart[name].tolist()), name  # which nan does not tell apart
+        assert str(both[name].tolist()) == str(apart[name].tolist()), name  # as text: NaN differs from NaN
     assert both["time_s"].nunique() == 2
 
 

@@ -55,8 +55,8 @@ def test_each_request_of_a_file_is_sent_equally_often(pairs, times):
 @given(PAIRS, st.integers(1, 20))
 def test_of_each_part_of_a_file_one_request_is_sent(pairs, count):
     count = min(count, len(pairs))
-    found, total = sorted(map(sum, sent(pairs, count))), sorted(map(sum, pairs))
-    for i, tokens in enumerate(found):
+    result, total = sorted(map(sum, sent(pairs, count))), sorted(map(sum, pairs))
+    for i, tokens in enumerate(result):
         first, last = i * len(pairs) // count, -(-(i + 1) * len(pairs) // count) - 1
         assert total[first] <= tokens <= total[last]
     assert set(sent(pairs, count)) <= set(pairs)
@@ -83,28 +83,28 @@ def test_requests_of_a_file_are_simulated(requests, mode):
 
 def test_of_a_long_file_some_at_even_distances_are_sent(requests):
     file = requests([(i + 1, 1) for i in range(2 * MOST_SENT)])
-    one = fastflow.evaluate(*POINT, file, "serve.simulate=true")
-    assert one["reason"][0] == ""
+    grid = fastflow.evaluate(*POINT, file, "serve.simulate=true")
+    assert grid["reason"][0] == ""
     assert read_lengths(file.partition("=")[2]).isl.size == 2 * MOST_SENT
 
 
 def test_what_a_file_holds_is_part_of_the_fingerprint(requests):
-    found = {
+    result = {
         fastflow.evaluate(*POINT, requests([(100, osl)])).attrs["fastflow.fingerprint"] for osl in (10, 20)
     }
-    assert len(found) == 2
+    assert len(result) == 2
 
 
 def test_a_request_longer_than_the_model_allows_has_its_reason(requests):
-    one = fastflow.evaluate(*POINT, requests([(100, 10), (200_000, 10)]))
-    assert one["reason"][0].startswith("serve.lengths=")
-    assert "model.positions, not 200010" in one["reason"][0]
+    grid = fastflow.evaluate(*POINT, requests([(100, 10), (200_000, 10)]))
+    assert grid["reason"][0].startswith("serve.lengths=")
+    assert "model.positions, not 200010" in grid["reason"][0]
 
 
 def test_a_request_that_no_cache_holds_says_what_it_needs(requests):
     file = requests([(100, 10), (120_000, 10)])
-    one = fastflow.evaluate(*POINT, file, "server.memory=0.3", "serve.simulate=true")
-    need, left = (float(text.split()[-1]) for text in one["reason"][0].split(" GB")[::2][:2])
+    grid = fastflow.evaluate(*POINT, file, "server.memory=0.3", "serve.simulate=true")
+    need, left = (float(text.split()[-1]) for text in grid["reason"][0].split(" GB")[::2][:2])
     assert need > left
 
 
@@ -148,8 +148,8 @@ def test_a_file_that_is_not_there_is_refused():
 
 def test_other_columns_empty_lines_and_a_mark_of_unicode_pass(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfid, osl ,isl\r\nx,2,3\r\n\r\ny, 1,1\r\n")
-    found = read_lengths(str(tmp_path / "a.csv"))
-    assert (found.isl.tolist(), found.osl.tolist(), found.sent.size) == ([3, 1], [2, 1], 0)
+    result = read_lengths(str(tmp_path / "a.csv"))
+    assert (result.isl.tolist(), result.osl.tolist(), result.sent.size) == ([3, 1], [2, 1], 0)
 
 
 TRACES = sorted(DATA.glob("trace_*"))
@@ -158,28 +158,28 @@ TRACES = sorted(DATA.glob("trace_*"))
 def test_the_names_and_units_of_published_traces_are_known():
     """The same requests as Mooncake, Azure, BurstGPT, Vidur and servers' logs write them."""
     assert len(TRACES) == 6
-    one, *others = [read_lengths(str(path)) for path in TRACES]
-    assert one.isl.size == 40
-    assert one.sent[0] == 0.0
-    assert 10 < one.sent[-1] < 40
+    first, *others = [read_lengths(str(path)) for path in TRACES]
+    assert first.isl.size == 40
+    assert first.sent[0] == 0.0
+    assert 10 < first.sent[-1] < 40
     for other in others:
-        assert other.isl.tolist() == one.isl.tolist()
-        assert other.osl.tolist() == one.osl.tolist()
-        assert other.sent == pytest.approx(one.sent, abs=1e-6)
+        assert other.isl.tolist() == first.isl.tolist()
+        assert other.osl.tolist() == first.osl.tolist()
+        assert other.sent == pytest.approx(first.sent, abs=1e-6)
 
 
 def test_lines_in_any_order_are_sent_in_that_of_their_times(tmp_path):
     (tmp_path / "a.csv").write_text("isl,osl,timestamp\n5,1,12.5\n6,2,11\n7.0,3,2e1\n8,4,11\n")
-    found = read_lengths(str(tmp_path / "a.csv"))
-    assert found.isl.tolist() == [6, 8, 5, 7]
-    assert found.sent.tolist() == [0.0, 0.0, 1.5, 9.0]
+    result = read_lengths(str(tmp_path / "a.csv"))
+    assert result.isl.tolist() == [6, 8, 5, 7]
+    assert result.sent.tolist() == [0.0, 0.0, 1.5, 9.0]
 
 
 ARRIVE = ("serve.concurrency=0", f"serve.lengths={TRACES[-1]}")
 
 
 def test_requests_are_sent_when_the_file_says():
-    """One by one where they come far apart, with as many tokens as each has."""
+    """Sequentially where they arrive far apart, with the tokens of each request."""
     file = read_lengths(str(TRACES[-1]))
     seen = fastflow.evaluate(*POINT, *ARRIVE).iloc[0]
     assert seen["simulated"]
@@ -193,23 +193,23 @@ def test_requests_are_sent_when_the_file_says():
 
 
 def test_servers_that_share_nothing_are_sent_a_files_requests_in_turns():
-    own = ("system.devices=2", "parallel.strategy=TP-1-d2")
-    two, one = (fastflow.evaluate(*POINT, *ARRIVE, *more).iloc[0] for more in (own, ()))
-    assert two["replicas"] == 2
-    assert two["requests_per_s"] == pytest.approx(one["requests_per_s"], rel=0.1)
-    assert two["tpot_s"] < one["tpot_s"]
+    replicas = ("system.devices=2", "parallel.strategy=TP-1-d2")
+    double, single = (fastflow.evaluate(*POINT, *ARRIVE, *more).iloc[0] for more in (replicas, ()))
+    assert double["replicas"] == 2
+    assert double["requests_per_s"] == pytest.approx(single["requests_per_s"], rel=0.1)
+    assert double["tpot_s"] < single["tpot_s"]
 
 
 def test_both_pools_of_disaggregated_servers_see_a_files_arrivals():
     pools = ("serve=disaggregated", "system.devices=2", "serve.prefill.devices=1")
-    two, one = (fastflow.evaluate(*POINT, *more, *ARRIVE).iloc[0] for more in (pools, ()))
-    assert two["simulated"]
-    assert two["requests_per_s"] == pytest.approx(one["requests_per_s"], rel=0.1)
+    double, single = (fastflow.evaluate(*POINT, *more, *ARRIVE).iloc[0] for more in (pools, ()))
+    assert double["simulated"]
+    assert double["requests_per_s"] == pytest.approx(single["requests_per_s"], rel=0.1)
 
 
 def test_more_requests_than_a_file_has_arrivals_of_are_refused():
-    one = fastflow.evaluate(*POINT, *ARRIVE, "serve.requests=41")
-    assert one["reason"][0] == (
+    grid = fastflow.evaluate(*POINT, *ARRIVE, "serve.requests=41")
+    assert grid["reason"][0] == (
         "serve.requests=41 is invalid: expected at most the 40 requests of serve.lengths, which are sent once"
         " each, or 0 for all"
     )
@@ -217,5 +217,5 @@ def test_more_requests_than_a_file_has_arrivals_of_are_refused():
 
 def test_an_open_loop_without_rate_needs_a_file_with_arrivals(requests):
     for file in ((), (requests([(5, 5)]),)):
-        one = fastflow.evaluate(*POINT, *file, "serve.concurrency=0")
-        assert "serve.lengths with times of arrival" in one["reason"][0]
+        grid = fastflow.evaluate(*POINT, *file, "serve.concurrency=0")
+        assert "serve.lengths with times of arrival" in grid["reason"][0]

@@ -272,10 +272,10 @@ def crowds_heads(graph: Graph, cuts: Cuts, shares: Shares) -> Bools:
     That of training, behind the product that makes keys; a cache has copies of such heads.
     """
     found = np.zeros(graph.point.size, dtype=np.bool_)
-    if "expanded" in graph.own:
-        rows = np.flatnonzero((graph.own["expanded"] > 0.0) & (graph.kind == BATCHED))
+    if "expanded" in graph.attributes:
+        rows = np.flatnonzero((graph.attributes["expanded"] > 0.0) & (graph.kind == BATCHED))
         ways, _ = _sharing_heads(graph, cuts, shares, rows)
-        found[rows] = ways > graph.own["kv_heads"][rows]
+        found[rows] = ways > graph.attributes["kv_heads"][rows]
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.parallelism.sharding.tables import Groups
-from fastflow.physics.workload.sharding_rules import Cutting, Share
+from fastflow.physics.workload.sharding_rules import ShardingRule, Share
 
 NOBODY = Groups()
 
@@ -25,7 +25,7 @@ class CrossEdges(NamedTuple):
 class FusedShares(NamedTuple):
     """The kernels of one type that times them itself."""
 
-    type: Cutting
+    type: ShardingRule
     rows: Ints  # of the graph
     share: Share
 

@@ -48,7 +48,7 @@ from fastflow.physics.workload.graph import (
     Graph,
 )
 from fastflow.physics.workload.precision import Precision
-from fastflow.physics.workload.sharding_rules import Cutting, Share
+from fastflow.physics.workload.sharding_rules import ShardingRule, Share
 
 
 @lean_kernel
@@ -230,9 +230,9 @@ def _fused(
     graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
 ) -> tuple[FusedShares, ...]:
     """Return the kernels that their types time themselves, by type."""
-    found: dict[Cutting, list[Ints]] = {}
+    found: dict[ShardingRule, list[Ints]] = {}
     for number, structure in enumerate(graph.structures):
-        own: dict[Cutting, list[int]] = {}
+        own: dict[ShardingRule, list[int]] = {}
         for at, facts in enumerate(structure):
             is_pass = facts.kind == ON_ACTIVATIONS and facts.phase == FORWARD
             if facts.form.type.time is not None and (is_pass or facts.kind in PRODUCTS):
@@ -264,11 +264,11 @@ def _share(
         batch=local.batch[rows],
         rows=graph.rows[rows],
         products=graph.products[rows],
-        row_ways=shares.ways[shares.sets * here + cuts.rows[k]],
-        col_ways=shares.ways[shares.sets * here + cuts.cols[k]],
-        group_ways=shares.ways[shares.sets * here + cuts.products[k]],
+        row_shards=shares.ways[shares.sets * here + cuts.rows[k]],
+        col_shards=shares.ways[shares.sets * here + cuts.cols[k]],
+        group_shards=shares.ways[shares.sets * here + cuts.products[k]],
         elements=local.elements[rows],
-        turns=shares.options.microbatches[point],
+        num_microbatches=shares.options.microbatches[point],
         operand=precision.operand[point],
         output=np.where(
             graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]
@@ -276,7 +276,7 @@ def _share(
         activation=precision.activation[point],
         attention=precision.attention[point],
         cache=precision.cache[point],
-        own={name: column[rows] for name, column in graph.own.items()},
+        attributes={name: column[rows] for name, column in graph.attributes.items()},
     )
 
 

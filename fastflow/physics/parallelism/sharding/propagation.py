@@ -142,7 +142,7 @@ def _turns(facts: KernelSignature, assignment: Assignment) -> Iterator[tuple[int
             of = SHARED if all(one.operand for one in facts.readers if along(read, one) in others) else READ
             yield of, placement, tuple(one[0] if len({*one}) == 1 else REPLICATE for one in same)
         return
-    for maker, reader, lies_as_made in facts.again:
+    for maker, reader, lies_as_made in facts.regathered:
         want = along(read, reader)
         kept = (
             canonical_placement(cuts, maker) if lies_as_made or is_shared(cuts, reader) else one

@@ -1,7 +1,7 @@
-"""`model=attention`: fused attention, with what a layer of a serving library runs beside it.
+"""`model=attention`: fused attention, with the passes that a serving library runs around it.
 
-In prefill one kernel turns queries and keys by their positions and writes the cache, and small ones lay out
-where sequences begin. Some kernels for decoding do that themselves. Training has attention alone.
+In prefill a kernel applies rotary embedding and writes the cache, and small kernels compute the offsets of
+sequences. Some decode kernels include these passes. Training has attention only.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import numpy as np
 
 from fastflow.core.field import Column, count, text
 from fastflow.core.tables import Bools, Inputs, Ints
-from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN, Dims
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import elementwise
 from fastflow.physics.workload.ops.attention import MOST_QUERIES, AttentionSizes, attention
-from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
+from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
 
 PREFILL, DECODE = "prefill", "decode"
 PHASE = text(
@@ -31,28 +31,28 @@ DIMS = Dims(("sequence",), (), ("heads",), ("batch",))
 CACHED = "rotary embedding and cache"
 
 
-def preparing() -> list[Node]:
-    """Return what a layer of TensorRT-LLM launches before its attention: kernels of few bytes.
+def setup_kernels() -> list[Node]:
+    """Return the small kernels that a layer of TensorRT-LLM launches before its attention.
 
-    One lays out where sequences begin. A second one is in the times of ai-dynamo/aiconfigurator@095f58a, and
-    not in the library's code; replaying a captured graph may be it.
+    The first computes the offsets of sequences. A second is in the times of ai-dynamo/aiconfigurator@095f58a,
+    and not in the library's code; replaying a captured graph may be it.
     """
-    a_launch = Node(name="offsets of sequences", type=elementwise.TYPE, rows=1, cols=1, keeps=0)
-    return [a_launch, a_launch._replace(name="replay", reads=("offsets of sequences",))]
+    launch = Node(name="offsets of sequences", type=elementwise.TYPE, rows=1, cols=1, keeps=0)
+    return [launch, launch._replace(name="replay", reads=("offsets of sequences",))]
 
 
-def keys_of(points: Inputs) -> Ints:
+def kv_len_of(points: Inputs) -> Ints:
     """Return the keys of each point's sequences, (points,)."""
     return np.maximum(points["model.kv_len"], points["model.q_len"])
 
 
 def decodes(points: Inputs) -> bool:
-    """Say whether points are of few queries; training has none such."""
+    """Say whether points are of decode; training is not."""
     return bool(points["model.phase"][0] == DECODE and not points["model.training"][0])
 
 
-def reads_of(points: Inputs) -> tuple[str, ...]:
-    """Return what attention reads: what turned its queries, but in training."""
+def attention_reads(points: Inputs) -> tuple[str, ...]:
+    """Return the input of attention: the rotary pass, or in training the network's input."""
     return (INPUT if points["model.training"][0] else CACHED,)
 
 
@@ -61,28 +61,35 @@ def network(points: Inputs) -> Network:
     sequences, q_len, heads, kv_heads, head_dim = (
         points[f"model.{name}"] for name in ("batch", "q_len", "heads", "kv_heads", "head_dim")
     )
-    rows, queries, both = sequences * q_len, heads * head_dim, 2 * kv_heads * head_dim
+    rows, queries, keys_and_values = sequences * q_len, heads * head_dim, 2 * kv_heads * head_dim
     sizes = AttentionSizes(
-        sequences, q_len, keys_of(points), heads, kv_heads, head_dim, head_dim, points["model.window"]
+        sequences, q_len, kv_len_of(points), heads, kv_heads, head_dim, head_dim, points["model.window"]
     )
     core = attention(
-        "attention", reads_of(points), sizes, points["model.causal"], decodes=decodes(points),
+        "attention", attention_reads(points), sizes, points["model.causal"], decodes=decodes(points),
         shared=points["model.shared"], output=1.0 * (points["model.dtype"] == "fp8"), dims=DIMS,
     )  # fmt: skip
-    turned = kv_cache(CACHED, rows, queries + both, read=queries + both, made=queries, kept=both)
-    before = before_decoding(CACHED, rows, core, read=queries, made=queries, kept=both)
-    return served(points, core, turned, before)
+    in_prefill = kv_cache(
+        CACHED,
+        rows,
+        queries + keys_and_values,
+        read=queries + keys_and_values,
+        made=queries,
+        kept=keys_and_values,
+    )
+    in_decode = kv_cache_in_decode(CACHED, rows, core, read=queries, made=queries, kept=keys_and_values)
+    return with_setup_kernels(points, core, in_prefill, in_decode)
 
 
-def served(points: Inputs, core: Node, in_prefill: Node, in_decode: Node) -> Network:
-    """Return the network of attention with what runs before it, which training does not."""
+def with_setup_kernels(points: Inputs, core: Node, in_prefill: Node, in_decode: Node) -> Network:
+    """Return the network of attention with the passes before it, which training lacks."""
     nodes: tuple[Node, ...] = (core,)
     if not points["model.training"][0]:
-        nodes = (in_decode, core) if decodes(points) else (*preparing(), in_prefill, core)
-    return connect([Layer("attention", HIDDEN, nodes)], asks_input_gradient=True)
+        nodes = (in_decode, core) if decodes(points) else (*setup_kernels(), in_prefill, core)
+    return connect([Layer("attention", HIDDEN, nodes)], needs_input_gradient=True)
 
 
-def _unfit(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
+def _invalid_sizes(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
     heads, kv_heads = inputs["model.heads"], inputs["model.kv_heads"]
     return [(heads % kv_heads > 0, "model.kv_heads", "model.heads", "a divisor of model.heads, {}")]
 
@@ -100,8 +107,8 @@ FAMILY = Family(
         Column("model.shared", "bool", "", "true: few queries read values where the keys lie, once for both"),
     ),
     network=network,
-    kernels=alone,
-    rows=independent("model.batch"),
-    unfit=_unfit,
+    kernels=single_operation,
+    rows=independent_rows("model.batch"),
+    invalid_sizes=_invalid_sizes,
     multiplied=("model.batch", "model.kv_len"),
 )

@@ -1,6 +1,6 @@
-"""`model=gemm`: one matrix product, C[m, n] = A[m, k] B[k, n], with its gradients when training.
+"""`model=gemm`: a matrix product, C[m, n] = A[m, k] B[k, n], with its gradients when training.
 
-A product of numbers of 8 or 4 bits quantises A first, unless that is done already (`model.quantized`).
+A product of 8-bit or 4-bit operands quantises A first, unless A is quantised already (`model.quantized`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from fastflow.core.dedupe import map_values
 from fastflow.core.field import Column, count
 from fastflow.core.tables import Floats, Inputs
-from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import elementwise, gemm, quantize, rowwise
@@ -18,48 +18,50 @@ from fastflow.physics.workload.precision import MAXIMUM_FLOP, OUTPUT_BYTES, QUAN
 
 
 def network(points: Inputs) -> Network:
-    """Return the network of each point's product; A and C lie in memory beside B."""
+    """Return the network of each point's product; A, B and C are in memory."""
     m, k, n = (points[f"model.{side}"] for side in "mkn")
     dtype, batch = points["model.dtype"], points["model.batch"]
     written = map_values(QUANTIZED_BYTES, dtype)
-    own, quantising = 1.0 * k, []
+    kept_whole, quantize_passes = 1.0 * k, []
     if written[0] > 0.0:
-        own *= written / map_values(OUTPUT_BYTES, dtype)  # as columns of what was quantised
+        kept_whole *= written / map_values(OUTPUT_BYTES, dtype)  # columns of quantised A
         if not points["model.quantized"][0]:
-            quantising = _quantising(points, written)
-            own += k
+            quantize_passes = _quantize_passes(points, written)
+            kept_whole += k
     node = Node(
         name="gemm", type=gemm.TYPE, rows=m, cols=n, inner=k, batch=batch,
-        reads=(quantising[-1].name if quantising else INPUT,), keeps=n,
-        keeps_whole=np.rint(own).astype(np.int64),
+        reads=(quantize_passes[-1].name if quantize_passes else INPUT,), keeps=n,
+        keeps_whole=np.rint(kept_whole).astype(np.int64),
     )  # fmt: skip
-    return connect([Layer("gemm", HIDDEN, (*quantising, node))], asks_input_gradient=True)
+    return connect([Layer("gemm", HIDDEN, (*quantize_passes, node))], needs_input_gradient=True)
 
 
-def _quantising(points: Inputs, written: Floats) -> list[Node]:
+def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
     """Return the passes that quantise A; written: bytes an element, (points,).
 
     A scale of a whole tensor is known once all of it was read, so that it is read twice. TensorRT-LLM's
     kernels clear the scale, raise it to the largest magnitude, quantise, and convert the scale
     (quantize_e4m3_per_tensor and FP8QDQLinearMethod, NVIDIA/TensorRT-LLM). Scales of rows and of blocks are
-    found by who quantises them.
+    computed by the quantise kernel.
     """
     rows, k = points["model.m"] * points["model.batch"], points["model.k"]
-    once = Node(
+    quantize_pass = Node(
         name="quantise", type=quantize.TYPE, rows=rows, cols=k, moves=written,
         flop=MAXIMUM_FLOP + QUANTISE_FLOP, keeps=0, keeps_whole=0,
     )  # fmt: skip
     if points["model.dtype"][0] != "fp8":
-        return [once]
+        return [quantize_pass]
     scale = Node(
         name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",), moves=2.0, flop=1.0,
         keeps=0, keeps_whole=0,
     )  # fmt: skip
     return [
         scale._replace(name="clear", type=elementwise.TYPE, reads=(INPUT,), moves=1.0, flop=0.0),
-        once._replace(name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=MAXIMUM_FLOP),
+        quantize_pass._replace(
+            name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=MAXIMUM_FLOP
+        ),
         scale,
-        once._replace(reads=("scale",), flop=QUANTISE_FLOP),
+        quantize_pass._replace(reads=("scale",), flop=QUANTISE_FLOP),
     ]
 
 
@@ -82,8 +84,8 @@ FAMILY = Family(
     ),
     quantizes=True,
     network=network,
-    kernels=alone,
-    rows=independent("model.m"),
+    kernels=single_operation,
+    rows=independent_rows("model.m"),
     multiplied=("model.m", "model.batch"),
     transposed="model.transposed",
 )

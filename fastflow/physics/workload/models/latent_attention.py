@@ -1,28 +1,28 @@
 """`model=latent_attention`: DeepSeek's latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
 The cache holds a latent vector and a rotated key for each token, which all heads share. Prefill expands them
-into keys and values of every head. Decode absorbs the expansion into queries and outputs: all heads ask the
-same keys, of which the latent part are the values.
+into keys and values of every head. Decode absorbs the expansion into queries and outputs: all heads
+attend to the same keys, whose latent part is the values.
 """
 
 from __future__ import annotations
 
 from fastflow.core.field import count
 from fastflow.core.tables import Inputs
-from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.models.attention import (
     CACHED,
     DIMS,
     PHASE,
     SIZES,
+    attention_reads,
     decodes,
-    keys_of,
-    reads_of,
-    served,
+    kv_len_of,
+    with_setup_kernels,
 )
 from fastflow.physics.workload.network import Network
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
-from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
+from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
 
 
 def network(points: Inputs) -> Network:
@@ -33,20 +33,22 @@ def network(points: Inputs) -> Network:
     )
     kept, rows = latent + rotary, sequences * q_len
     expands = not decodes(points)
-    every = 2 * heads * (head_dim + rotary) + heads * value_dim
+    all_heads = 2 * heads * (head_dim + rotary) + heads * value_dim
     sizes = AttentionSizes(
-        sequences, q_len, keys_of(points), heads,
+        sequences, q_len, kv_len_of(points), heads,
         kv_heads=heads if expands else 1, head_dim=head_dim + rotary if expands else kept,
         value_dim=value_dim if expands else latent, window=0,
     )  # fmt: skip
     core = attention(
-        "attention", reads_of(points), sizes, True, decodes=not expands, latent=not expands,
+        "attention", attention_reads(points), sizes, True, decodes=not expands, latent=not expands,
         expanded=expands, dims=DIMS,
     )  # fmt: skip
     # the rotated part of each head's query in and out, and of its key out; the latent vector in
-    turned = kv_cache(CACHED, rows, every, read=3 * heads * rotary + kept, kept=kept, rounded=every)
-    before = before_decoding(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
-    return served(points, core, turned, before)
+    in_prefill = kv_cache(
+        CACHED, rows, all_heads, read=3 * heads * rotary + kept, kept=kept, rounded=all_heads
+    )
+    in_decode = kv_cache_in_decode(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
+    return with_setup_kernels(points, core, in_prefill, in_decode)
 
 
 FAMILY = Family(
@@ -61,7 +63,7 @@ FAMILY = Family(
         count("model.value_dim", "columns of a head's value, once expanded"),
     ),
     network=network,
-    kernels=alone,
-    rows=independent("model.batch"),
+    kernels=single_operation,
+    rows=independent_rows("model.batch"),
     multiplied=("model.batch", "model.kv_len"),
 )

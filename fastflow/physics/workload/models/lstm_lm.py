@@ -3,13 +3,13 @@
 Embedding, layers of LSTM cells over the steps of a sequence, softmax over the vocabulary and its
 cross-entropy, the backward pass of all of it, gradient clipping by the global norm, weight update.
 
-A cell is one fused GEMM, [x, h] (2 hidden wide) times the weights of the four gates (4 hidden
-wide), and one memory-bound pass over the gates. The weight gradient of a layer is one GEMM over
-all steps, as cuDNN does it, rather than one a step.
+A cell is a fused GEMM, [x, h] (2 hidden wide) times the weights of the four gates (4 hidden
+wide), and a memory-bound pass over the gates. The weight gradient of a layer is a single GEMM
+over all steps, as in cuDNN, rather than a GEMM a step.
 
-What kernel parallelism exchanges is what the next kernel needs. Gate columns are dealt out so
-that a device owns all four gates of its hidden units: the pointwise pass is local, and a
-Row-Column cut gathers h, not the gates. Loss and its gradient need of other devices' logits only
+Kernel parallelism communicates what the next kernel needs. Gate columns are sharded so
+that a device has all four gates of its hidden units: the pointwise pass is local, and a
+Row-Column split gathers h, not the gates. Loss and its gradient need of other devices' logits only
 each row's maximum and sum.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from fastflow.core.field import Column, count
 from fastflow.core.tables import Inputs, single
-from fastflow.physics.workload.family import Family, independent
+from fastflow.physics.workload.family import Family, independent_rows
 from fastflow.physics.workload.graph import EMBEDDING, HIDDEN, SOFTMAX, Dims
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import elementwise, gemm, rowwise
@@ -32,7 +32,7 @@ CELL_BACKWARD_MOVES, CELL_BACKWARD_FLOP = 14.0, 24.0
 LOSS_MOVES, LOSS_FLOP = 1.0, 4.0
 LOSS_BACKWARD_MOVES, LOSS_BACKWARD_FLOP = 2.0, 3.0
 # Kept for the backward pass by each cell, per element of h: four gates and c (h is kept whole).
-KEPT_OF_CELL = 5
+SAVED_PER_CELL = 5
 
 _TOKENS = ("batch", "sequence")
 OTHER_LAYERS = 2  # embedding and softmax
@@ -56,7 +56,7 @@ def network(points: Inputs) -> Network:
     gates = Node(
         name="lstm gates", type=elementwise.TYPE, rows=batch, cols=h, steps=steps, reads=("lstm cell",),
         moves=CELL_MOVES, flop=CELL_FLOP,
-        backward_moves=CELL_BACKWARD_MOVES, backward_flop=CELL_BACKWARD_FLOP, keeps=KEPT_OF_CELL * h,
+        backward_moves=CELL_BACKWARD_MOVES, backward_flop=CELL_BACKWARD_FLOP, keeps=SAVED_PER_CELL * h,
         dims=Dims(("batch",), (), ("gates", "hidden")),  # a device has all gates of its units
     )  # fmt: skip
     softmax = Node(
@@ -89,7 +89,7 @@ FAMILY = Family(
         count("model.sequence", "time steps per sequence"),
     ),
     network=network,
-    rows=independent("model.batch"),
+    rows=independent_rows("model.batch"),
     layers=lambda inputs: inputs["model.layers"] + OTHER_LAYERS,
     multiplied=("model.batch", "model.sequence"),
 )

@@ -1,6 +1,6 @@
 """`model=experts`: the expert layer of a mixture, on one of the devices that share it.
 
-Tokens are those of all these devices, before they are sent: what is sent between devices is no part of it.
+Tokens are those of all these devices, before dispatch: communication between devices is not included.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from fastflow.core.field import Column, count
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
-from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN, Dims
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import TYPES, grouped_gemm
@@ -21,27 +21,27 @@ _TOKENS, _GROUPS = Dims(("tokens",)), ("experts",)
 
 def network(points: Inputs) -> Network:
     """Return the network of each point's layer, gated, as TensorRT-LLM's fused mixture runs it."""
-    tokens, topk, every, hidden = (
+    tokens, topk, experts, hidden = (
         points[f"model.{name}"] for name in ("tokens", "topk", "experts", "hidden")
     )
-    local, ffn = -(-every // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
-    rows = np.maximum(1, -(-tokens * topk * local // every))
-    own = grouped_gemm.mixture(tokens, topk, every, local, points["model.power_law"])
+    local, ffn = -(-experts // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
+    rows = np.maximum(1, -(-tokens * topk * local // experts))
+    attributes = grouped_gemm.mixture(tokens, topk, experts, local, points["model.power_law"])
 
     def a_pass(name: str, kind: str, rows: Ints, cols: Ints, read: str, moves: Floats | None = None) -> Node:
         return Node(
-            name=name, type=PASSES[kind], rows=rows, cols=cols, reads=(read,), own=own, dims=_TOKENS,
-            moves=moves, backward_moves=moves, keeps=0, keeps_whole=0,
+            name=name, type=PASSES[kind], rows=rows, cols=cols, reads=(read,), attributes=attributes,
+            dims=_TOKENS, moves=moves, backward_moves=moves, keeps=0, keeps_whole=0,
         )  # fmt: skip
 
     def product(name: str, inner: Ints, cols: Ints, read: str, gated: bool) -> Node:
         return Node(
             name=name, type=grouped_gemm.TYPE, rows=rows, cols=cols, inner=inner, groups=local, reads=(read,),
-            own={**own, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
+            attributes={**attributes, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
         )  # fmt: skip
 
     nodes: tuple[Node, ...] = (
-        a_pass("route", "route", tokens, every, INPUT),
+        a_pass("route", "route", tokens, experts, INPUT),
         a_pass("dispatch", "dispatch", rows, hidden, "route", 1.0 + 1.0 / topk),
         product("gate and up", hidden, 2 * ffn, "dispatch", True),
         a_pass("gate", "expert_gate", rows, ffn, "gate and up"),
@@ -50,11 +50,11 @@ def network(points: Inputs) -> Network:
     )
     if shared := int(points["model.shared_experts"][0]):
         nodes += _shared(tokens, hidden, ffn * shared, nodes[-1].name)
-    return connect([Layer("experts", HIDDEN, nodes)], asks_input_gradient=True)
+    return connect([Layer("experts", HIDDEN, nodes)], needs_input_gradient=True)
 
 
 def _shared(tokens: Ints, hidden: Ints, ffn: Ints, routed: str) -> tuple[Node, ...]:
-    """Return experts that every token goes to, as one, and what adds them to the others."""
+    """Return the shared experts, as a single expert, and the add of their output to the routed output."""
 
     def product(name: str, inner: Ints, cols: Ints, read: str) -> Node:
         return Node(
@@ -76,7 +76,7 @@ def _shared(tokens: Ints, hidden: Ints, ffn: Ints, routed: str) -> tuple[Node, .
     )  # fmt: skip
 
 
-def _unfit(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
+def _invalid_sizes(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
     return [
         (inputs[key] > inputs["model.experts"], key, "model.experts", "at most the {} of model.experts")
         for key in ("model.topk", "model.ep")
@@ -110,12 +110,12 @@ FAMILY = Family(
             "",
             "exponent of the power law by which tokens fall on experts; 0: evenly",
             0.0,
-            grouped_gemm.MOST_SKEWED,
+            grouped_gemm.MAX_POWER_LAW,
         ),
     ),
     network=network,
-    kernels=alone,
-    rows=independent("model.tokens"),
-    unfit=_unfit,
+    kernels=single_operation,
+    rows=independent_rows("model.tokens"),
+    invalid_sizes=_invalid_sizes,
     multiplied=("model.tokens", "model.topk"),
 )

@@ -1,7 +1,7 @@
-"""`model=operator`: one pointwise or normalisation operator over rows x cols elements, with its gradient.
+"""`model=operator`: a pointwise or normalisation operator over rows x cols elements, with its gradient.
 
-What an operator moves is what its algorithm must: each input read once and each output written once, as one
-fused kernel does. How often a kernel reads a row again that it could not keep is the device's affair.
+An operator moves the minimum of its algorithm: a fused kernel reads each input once and writes each output
+once. How often a kernel rereads a row that does not fit on chip depends on the device.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ import numpy as np
 
 from fastflow.core.field import count, text
 from fastflow.core.tables import Inputs
-from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 
 
 def network(points: Inputs) -> Network:
-    """Return the network of each point's operator, whose inputs and outputs lie in memory.
+    """Return the network of each point's operator, whose inputs and outputs are in memory.
 
-    Where a number of tensors is given, all but one are inputs, and the gradient's kernel reads the output's
-    gradient and these, and writes as many.
+    `model.tensors`, where above 0, counts the inputs and the output; the gradient's kernel reads the output's
+    gradient and the inputs, and writes a gradient for each input.
     """
     op, cols, tensors = str(points["model.op"][0]), points["model.cols"], points["model.tensors"]
-    one = OPERATORS[op]
-    given = tensors > 0
-    moved = np.where(given, tensors, one.reads + one.writes)
+    operator = OPERATORS[op]
+    has_count = tensors > 0
+    moved = np.where(has_count, tensors, operator.reads + operator.writes)
     node = Node(
-        name=op, type=one.base, rows=points["model.rows"], cols=cols, reads=(INPUT,), keeps=moved * cols,
-        moves=1.0 * moved, flop=one.flop,
-        backward_moves=np.where(given, 2.0 * tensors - 1.0, one.backward),
+        name=op, type=operator.base, rows=points["model.rows"], cols=cols, reads=(INPUT,), keeps=moved * cols,
+        moves=1.0 * moved, flop=operator.flop,
+        backward_moves=np.where(has_count, 2.0 * tensors - 1.0, operator.backward),
     )  # fmt: skip
-    return connect([Layer("operator", HIDDEN, (node,))], asks_input_gradient=one.backward > 0)
+    return connect([Layer("operator", HIDDEN, (node,))], needs_input_gradient=operator.backward > 0)
 
 
 FAMILY = Family(
@@ -43,7 +43,7 @@ FAMILY = Family(
         count("model.tensors", "tensors that an operator reads and writes; 0: the least possible", low=0),
     ),
     network=network,
-    kernels=alone,
-    rows=independent("model.rows"),
+    kernels=single_operation,
+    rows=independent_rows("model.rows"),
     multiplied=("model.tensors", "model.cols"),
 )

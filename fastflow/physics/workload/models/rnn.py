@@ -1,9 +1,9 @@
-"""`model=rnn`: one recurrent layer, forward and backward, as libraries measure and run it.
+"""`model=rnn`: a recurrent layer, forward and backward, as libraries measure and run it.
 
-A step is one GEMM, h times the recurrent weights of all gates, and one memory-bound pass over the
+A step is a GEMM, h times the recurrent weights of all gates, and a memory-bound pass over the
 gates; it waits for the step before. The weight gradient is one GEMM over all steps (Appleyard, Kočiský
 and Blunsom, Optimizing Performance of Recurrent Neural Networks on GPUs, arXiv:1604.01946). The GRU applies
-its reset gate after the product, as that paper's library does, so that its three products are one.
+its reset gate after the product, as that paper's library does, so that its three products are a single GEMM.
 
 The layer's input is as wide as h and is added to every gate: its projection, one GEMM over all steps, is
 not part of the recurrence. The weight update is left out, as in `model=gemm`.
@@ -19,7 +19,7 @@ from fastflow.core.dedupe import map_values
 from fastflow.core.field import count, text
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.autodiff import backward, forward
-from fastflow.physics.workload.family import Family, independent
+from fastflow.physics.workload.family import Family, independent_rows
 from fastflow.physics.workload.graph import FORWARD, HIDDEN, INPUT_GRADIENT, WEIGHT_GRADIENT, Kernel
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import elementwise, gemm
@@ -27,14 +27,14 @@ from fastflow.physics.workload.precision import Precision
 
 
 class Cell(NamedTuple):
-    """What a cell's pass does, per element of h; moves count elements read and written."""
+    """Cost of a cell's pass, per element of h; moves count elements read and written."""
 
     gates: int
     moves: int
     flop: int
     backward_moves: int
     backward_flop: int
-    kept: int  # elements kept for the backward pass, beside h itself
+    kept: int  # elements saved for the backward pass, besides h
 
 
 # Forward, read + written: products of all gates, input x and what is carried on from the step before;
@@ -57,22 +57,22 @@ PARTS = ("all", "forward", "backward_inputs", "backward_weights")
 
 def network(points: Inputs) -> Network:
     """Return the network of each point's layer."""
-    of = {
-        name: map_values({cell: float(one[place]) for cell, one in CELLS.items()}, points["model.cell"])
-        for place, name in enumerate(Cell._fields)
+    costs_of = {
+        name: map_values({cell: float(costs[index]) for cell, costs in CELLS.items()}, points["model.cell"])
+        for index, name in enumerate(Cell._fields)
     }
     h, batch, steps = points["model.hidden"], points["model.batch"], points["model.sequence"]
-    gates, kept = of["gates"].astype(np.int64), of["kept"].astype(np.int64)
+    gates, kept = costs_of["gates"].astype(np.int64), costs_of["kept"].astype(np.int64)
     recurrent = Node(
         name="recurrent product", type=gemm.TYPE, rows=batch, cols=gates * h, inner=h, steps=steps,
         reads=("gates",), keeps=0,
     )  # fmt: skip
     pointwise = Node(
         name="gates", type=elementwise.TYPE, rows=batch, cols=h, steps=steps,
-        reads=("recurrent product", INPUT), moves=of["moves"], flop=of["flop"],
-        backward_moves=of["backward_moves"], backward_flop=of["backward_flop"], keeps=kept * h,
+        reads=("recurrent product", INPUT), moves=costs_of["moves"], flop=costs_of["flop"],
+        backward_moves=costs_of["backward_moves"], backward_flop=costs_of["backward_flop"], keeps=kept * h,
     )  # fmt: skip
-    return connect([Layer("rnn", HIDDEN, (recurrent, pointwise))], asks_input_gradient=True)
+    return connect([Layer("rnn", HIDDEN, (recurrent, pointwise))], needs_input_gradient=True)
 
 
 def part_of(kernel: Kernel) -> str:
@@ -82,18 +82,18 @@ def part_of(kernel: Kernel) -> str:
     return "backward_weights" if kernel.kind == WEIGHT_GRADIENT else "backward_inputs"
 
 
-def kernels(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
-    """Return the kernels of the part that is run; of all parts, `model.training` decides on the backward."""
+def kernels(network: Network, points: Inputs, precision: Precision) -> list[Kernel]:
+    """Return the kernels of the selected part; for all parts, `model.training` adds the backward pass."""
     part, training = str(points["model.part"][0]), bool(points["model.training"][0])
-    found = forward(network, training, numbers)
+    launches = forward(network, training, precision)
     if training or part != "all":
-        found += backward(network, numbers)
+        launches += backward(network, precision)
     if part == "all":
-        return found
-    # the layer's weights, and their gradients, are there without the product that owns them
+        return launches
+    # the layer's weights and their gradients are in memory, though their forward product is not run
     return [
         kernel._replace(weights=1) if kernel.kind in (INPUT_GRADIENT, WEIGHT_GRADIENT) else kernel
-        for kernel in found
+        for kernel in launches
         if part_of(kernel) == part
     ]
 
@@ -112,6 +112,6 @@ FAMILY = Family(
     ),
     network=network,
     kernels=kernels,
-    rows=independent("model.batch"),
+    rows=independent_rows("model.batch"),
     multiplied=("model.batch", "model.sequence"),
 )

@@ -1,4 +1,4 @@
-"""Types of kernel: a file each, which ends in its entry and has its name here."""
+"""Types of kernel: a file each, which ends in its entry and is registered here."""
 
 from fastflow.physics.workload.network import KernelType
 from fastflow.physics.workload.ops import (
@@ -16,8 +16,11 @@ from fastflow.physics.workload.ops import (
     rowwise,
 )
 
-_EVERY = (gemm, batched_gemm, embedding, elementwise, rowwise, quantize, attention, kv_cache, grouped_gemm)
+_MODULES = (gemm, batched_gemm, embedding, elementwise, rowwise, quantize, attention, kv_cache, grouped_gemm)
 TYPES: dict[str, KernelType] = (
-    {one.TYPE.name: one.TYPE for one in _EVERY} | moe_passes.TYPES | linear_attention.TYPES | pointwise.TYPES
+    {module.TYPE.name: module.TYPE for module in _MODULES}
+    | moe_passes.TYPES
+    | linear_attention.TYPES
+    | pointwise.TYPES
 )
-"""By their names in files."""
+"""By their names in graph files."""

@@ -1,8 +1,8 @@
-"""Fused attention: each query against the keys of its sequence, scores never leave the chip (Dao et al.,
+"""Fused attention: queries against the keys of their sequence; scores never leave the chip (Dao et al.,
 FlashAttention, arXiv:2205.14135).
 
-Heads and sequences are dealt out whole, or the queries of a sequence, who need all of its keys and values.
-Backward, the scores are computed again. The row sums of the output times its gradient come first, and the
+Heads and sequences are sharded, or the queries of a sequence, which need all of its keys and values. The
+backward pass recomputes the scores. The row sums of the output times its gradient come first, and the
 gradient of the queries, which blocks add up in fp32, is rounded last (FlashAttention-2, arXiv:2307.08691).
 """
 
@@ -32,10 +32,10 @@ from fastflow.physics.workload.ops.batched_gemm import TYPE as BATCH
 from fastflow.physics.workload.precision import Precision, attention_type, wide_type
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, REPLICATE, ROWS, Share
 
-FEW_QUERIES = 16
-"""Of a sequence, for which kernels of a file are those for decoding, where it has more keys."""
+MAX_DECODE_QUERIES = 16
+"""Queries of a sequence, up to which a graph file uses decode kernels if there are more keys."""
 MOST_QUERIES = 1e9
-"""Of a sequence: kernels count the tiles of 128 one by one, which takes 0.1 s."""
+"""Queries of a sequence: timing counts tiles of 128 in a loop, which takes 0.1 s."""
 _FP32 = 4.0
 
 
@@ -49,7 +49,7 @@ class AttentionSizes(NamedTuple):
     kv_heads: Size
     head_dim: Size
     value_dim: Size
-    window: Size  # keys that a query sees, with its own; 0 for all
+    window: Size  # keys that a query attends to, the query's key included; 0 for all
 
 
 _SIZES = AttentionSizes._fields[1:]
@@ -58,18 +58,18 @@ _SIZES = AttentionSizes._fields[1:]
 def attention(
     name: str, reads: tuple[str, ...], sizes: AttentionSizes, causal: Bools | bool, *,
     decodes: bool = False, latent: bool = False, expanded: bool = False, shared: Bools | bool = False,
-    output: Floats | float = 0.0, flash: int = 0, **more: Any,
+    output: Floats | float = 0.0, flash: int = 0, **fields: Any,
 ) -> Node:  # fmt: skip
     """Return a kernel of attention.
 
-    causal: no query sees the keys after its own; decodes: by a kernel for few queries; latent: values are
-    columns of the keys, read once; expanded: keys are no cache; shared: values lie where the keys do;
-    output: bytes of an element, 0 for those of a product; flash: the version of FlashAttention whose kernel
-    it is, 0 for the library's; more: fields of the node.
+    causal: no query attends to later keys; decodes: by a decode kernel, for few queries; latent: values are
+    columns of the keys, read once; expanded: keys are not from a cache; shared: values and keys are the same
+    memory; output: bytes of an element, 0 for those of a product; flash: version of the FlashAttention
+    kernel, 0 for the library's kernel; fields: further fields of the node.
     """
-    seen = _seen(sizes.q_len, sizes.kv_len, sizes.window, causal)
+    visible = _visible_keys(sizes.q_len, sizes.kv_len, sizes.window, causal)
     head_dim, value_dim = sizes.head_dim, sizes.value_dim
-    flop: Floats = 2.0 * (head_dim + value_dim) * seen / value_dim
+    flop: Floats = 2.0 * (head_dim + value_dim) * visible / value_dim
     flags: Mapping[str, Any] = {
         "causal": 1.0 * causal,
         "latent": float(latent),
@@ -82,140 +82,147 @@ def attention(
         name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sizes.sequences * sizes.heads,
         rows=sizes.q_len, inner=head_dim, cols=value_dim, width=sizes.heads * value_dim,
         flop=flop if flop.ndim else float(flop),
-        own={**dict(zip(_SIZES, sizes[1:], strict=True)), **flags}, **more,
+        attributes={**dict(zip(_SIZES, sizes[1:], strict=True)), **flags}, **fields,
     )  # fmt: skip
 
 
-def _seen(q_len: Size, kv_len: Size, window: Size, causal: Bools | bool) -> Floats:
-    """Return how many keys a query sees on average."""
-    own, ahead = np.asarray(kv_len) - q_len, np.where(np.asarray(window) > 0, window, kv_len) - 1.0
-    last = np.where(causal, 0.0, ahead)  # keys that a query sees after its own
-    to_the_end = _sum_of_least(own + last + 1.0, q_len, np.asarray(kv_len))
-    hidden = _sum_of_least(own - ahead, q_len, np.asarray(kv_len))
-    seen: Floats = (to_the_end - hidden) / q_len
-    return seen
+def _visible_keys(q_len: Size, kv_len: Size, window: Size, causal: Bools | bool) -> Floats:
+    """Return the mean number of keys that a query attends to."""
+    first, ahead = np.asarray(kv_len) - q_len, np.where(np.asarray(window) > 0, window, kv_len) - 1.0
+    last = np.where(causal, 0.0, ahead)  # keys after the query's key that it attends to
+    to_the_end = _sum_of_least(first + last + 1.0, q_len, np.asarray(kv_len))
+    hidden = _sum_of_least(first - ahead, q_len, np.asarray(kv_len))
+    visible: Floats = (to_the_end - hidden) / q_len
+    return visible
 
 
 def _sum_of_least(first: Floats, count: Size, most: Ints) -> Floats:
     """Return the sum of first, first + 1, ..., each at least 0 and at most `most`."""
-    low = np.clip(-first, 0.0, count)  # of them below 0
+    low = np.clip(-first, 0.0, count)  # number of terms below 0
     high = np.clip(most - first, low, count)
     return (high - low) * (2.0 * first + low + high - 1.0) / 2.0 + (count - high) * most
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     return kernel._replace(
-        rows=node.batch * node.rows, batch=1, products=node.batch, flop_per_element=node.flop, own=node.own
+        rows=node.batch * node.rows,
+        batch=1,
+        products=node.batch,
+        flop_per_element=node.flop,
+        attributes=node.attributes,
     )
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
-    """Return the row sums, the gradients of keys and values, and that of queries as it is rounded."""
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
+    """Return the row sums, the gradients of keys and values, and the rounding of the query gradient."""
     node = network.nodes[i].node
-    if not any(map(network.wants, network.nodes[i].reads)):
+    if not any(map(network.needs_gradient, network.nodes[i].reads)):
         return []
-    queries, *others = network.operands(i)
-    main = _forward(network, i, kernel, numbers)
-    wanted = [_shared(node, form.operand) for read, form in others if network.wants(read)]
-    a_pass = main._replace(kind=ON_ACTIVATIONS, products=1, own={})
+    queries, *keys_and_values = network.operands(i)
+    main = _forward(network, i, kernel, precision)
+    wanted = [
+        _shared_elements(node, form.operand) for read, form in keys_and_values if network.needs_gradient(read)
+    ]
+    base_pass = main._replace(kind=ON_ACTIVATIONS, products=1, attributes={})
     return [
-        a_pass._replace(
+        base_pass._replace(
             label=f"{node.name} row sums", flop_per_element=2.0,
-            bytes_per_element=2.0 * numbers.activation + _FP32 * (node.inner + 1.0) / node.cols,  # clears dQ
+            # clears the query gradient
+            bytes_per_element=2.0 * precision.activation + _FP32 * (node.inner + 1.0) / node.cols,
         ),
         main._replace(
-            own={**node.own, "backward": 1.0}, flop_per_element=2.0 * node.flop, sums=network.sums(others),
-            summed_cols=cols_of(sum(wanted, 0.0), main),
+            attributes={**node.attributes, "backward": 1.0}, flop_per_element=2.0 * node.flop,
+            sums=network.sums(keys_and_values), summed_cols=cols_of(sum(wanted, 0.0), main),
         ),
-        a_pass._replace(
+        base_pass._replace(
             label=f"{node.name} query gradient", cols=node.inner, flop_per_element=1.0,
-            bytes_per_element=_FP32 + numbers.activation, sums=network.sums([queries]),
+            bytes_per_element=_FP32 + precision.activation, sums=network.sums([queries]),
             summed_cols=node.inner,
         ),
     ]  # fmt: skip
 
 
-def _shared(node: Node, operand: int) -> Amount:
+def _shared_elements(node: Node, operand: int) -> Amount:
     """Return the elements of all sequences' keys (operand 1) or values (2)."""
-    own: Mapping[str, Any] = node.own
-    of_a_token = own["kv_heads"] * own["head_dim" if operand == 1 else "value_dim"]
-    elements: Amount = 1.0 * node.batch / own["heads"] * own["kv_len"] * of_a_token
+    attributes: Mapping[str, Any] = node.attributes
+    of_a_token = attributes["kv_heads"] * attributes["head_dim" if operand == 1 else "value_dim"]
+    elements: Amount = 1.0 * node.batch / attributes["heads"] * attributes["kv_len"] * of_a_token
     return elements
 
 
-def _work(share: Share) -> Attentions:
-    """Return one device's shares of kernels of attention, or of passes that go with them."""
-    own: Mapping[str, Any] = share.own
-    size = {name: own[name].astype(np.int64) for name in _SIZES}
-    heads, kv_heads = (-(-size[name] // share.col_ways) for name in ("heads", "kv_heads"))
-    is_pass, causal = share.m == 0, own["causal"] > 0.0
+def _local_attention(share: Share) -> Attentions:
+    """Return a device's shards of attention kernels, or of the passes around them."""
+    attributes: Mapping[str, Any] = share.attributes
+    size = {name: attributes[name].astype(np.int64) for name in _SIZES}
+    heads, kv_heads = (-(-size[name] // share.col_shards) for name in ("heads", "kv_heads"))
+    is_pass, causal = share.m == 0, attributes["causal"] > 0.0
     q_len = np.where(is_pass, size["q_len"], share.m)
     rows = share.elements / np.maximum(share.n, 1)
-    # devices that share the queries of a sequence have some of its first and some of its last ones
-    fewer = np.where(causal, (size["q_len"] - q_len) // 2, 0)
+    # devices that share the queries of a sequence have both early and late queries
+    hidden_keys = np.where(causal, (size["q_len"] - q_len) // 2, 0)
     return Attentions(
         point=share.device,
         sequences=np.where(is_pass, np.ceil(rows / q_len).astype(np.int64), -(-share.batch // heads)),
         q_len=q_len,
-        kv_len=size["kv_len"] - fewer,
+        kv_len=size["kv_len"] - hidden_keys,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=size["head_dim"],
         value_dim=size["value_dim"],
         window=size["window"],
         causal=causal,
-        flash=own["flash"].astype(np.int64),
+        flash=attributes["flash"].astype(np.int64),
         size=share.operand,
-        cache=np.where(own["expanded"] > 0.0, share.operand, share.cache),
-        output=np.where(own["output"] > 0.0, own["output"], share.output),
+        cache=np.where(attributes["expanded"] > 0.0, share.operand, share.cache),
+        output=np.where(attributes["output"] > 0.0, attributes["output"], share.output),
     )
 
 
 def decodes_of(share: Share) -> Decodes:
-    """Return the same of kernels of few queries; a cache of the chip's own attention where that is latent."""
-    work, latent = _work(share), share.own["latent"] > 0.0
+    """Return a device's shards of decode kernels; a latent cache has at least attention's data type."""
+    work, latent = _local_attention(share), share.attributes["latent"] > 0.0
     common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
     cache = np.where(latent, np.maximum(share.cache, share.attention), share.cache)
-    return Decodes(**common, shared=latent | (share.own["shared"] > 0.0))._replace(cache=cache)
+    return Decodes(**common, shared=latent | (share.attributes["shared"] > 0.0))._replace(cache=cache)
 
 
 def _flop(work: Attentions | Decodes, causal: Bools, backward: Bools) -> Floats:
-    """Return the operations of products with keys and with values: one each, backward three and two."""
+    """Return the operations: a product each with keys and values, backward three and two."""
     queries = 2.0 * work.sequences * work.heads * work.q_len
-    pairs = queries * _seen(work.q_len, work.kv_len, work.window, causal)
+    pairs = queries * _visible_keys(work.q_len, work.kv_len, work.window, causal)
     columns = work.head_dim * np.where(backward, 3.0, 1.0) + work.value_dim * np.where(backward, 2.0, 1.0)
     return np.asarray(pairs * columns)
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
-    """Time forward kernels of many queries, and backward ones."""
-    work, backward = _work(share), share.own.get("backward", np.zeros(share.m.size)) > 0.0
+    """Time forward kernels of many queries, and backward kernels."""
+    work, backward = _local_attention(share), share.attributes.get("backward", np.zeros(share.m.size)) > 0.0
     flop = _flop(work, work.causal, backward)
     if not backward.any():
         return compute_unique_rows(partial(time_attention, device), work), flop
-    every = [
+    parts = [
         (rows, compute_unique_rows(partial(time, device), take(work, rows)))
-        for chosen, time in ((~backward, time_attention), (backward, time_attention_backward))
-        if (rows := np.flatnonzero(chosen)).size
+        for selected, time in ((~backward, time_attention), (backward, time_attention_backward))
+        if (rows := np.flatnonzero(selected)).size
     ]
-    order = np.argsort(np.concatenate([rows for rows, _ in every]))
-    columns = zip(*(launched for _, launched in every), strict=True)
+    order = np.argsort(np.concatenate([rows for rows, _ in parts]))
+    columns = zip(*(launched for _, launched in parts), strict=True)
     return Launched(*(np.concatenate(column)[order] for column in columns)), flop
 
 
-def _time_few(device: Device, share: Share) -> tuple[Launched, Floats]:
-    """Time kernels of few queries."""
+def _time_decoding(device: Device, share: Share) -> tuple[Launched, Floats]:
+    """Time decode kernels, of few queries."""
     work = decodes_of(share)
     return compute_unique_rows(partial(time_decoding, device), work), _flop(
-        work, share.own["causal"] > 0.0, np.zeros_like(work.shared)
+        work, share.attributes["causal"] > 0.0, np.zeros_like(work.shared)
     )
 
 
-def _of_file(
-    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    """Return the attention of a file, whose queries are the model's rows."""
+    """Return the attention of a graph file, whose queries are the model's rows."""
 
     def size(key: str, otherwise: str) -> int:
         return sides[key if key in sides else otherwise].size
@@ -231,7 +238,7 @@ def _of_file(
         raise wrong(f"{where}.kv_heads", f"a divisor of its {heads} heads", kv_heads)
     if kv_len < q_len:
         raise wrong(f"{where}.kv_len", f"at least its {q_len} rows, whose own keys are the last", kv_len)
-    causal = given.get("causal", True)
+    causal = fields.get("causal", True)
     if not isinstance(causal, bool):
         raise wrong(f"{where}.causal", "true or false", causal)
     head_dim, value_dim = sides["head_dim"].size, size("value_dim", "head_dim")
@@ -241,45 +248,47 @@ def _of_file(
     sizes = AttentionSizes(sequences, q_len, kv_len, heads, kv_heads, head_dim, value_dim, window)
     return attention(
         node.name, node.reads, sizes, causal,
-        decodes=q_len <= FEW_QUERIES and kv_len > q_len, keeps=node.keeps,
+        decodes=q_len <= MAX_DECODE_QUERIES and kv_len > q_len, keeps=node.keeps,
         keeps_whole=node.keeps_whole,
         dims=Dims(sides["rows"].names, (), sides["heads"].names, sides["batch"].names),
     )  # fmt: skip
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that it reads queries, keys and values, each from a kernel of its own or all from one."""
-    own: Mapping[str, Any] = node.own
-    heads, kv_heads, size, value = (own[name] for name in ("heads", "kv_heads", "head_dim", "value_dim"))
-    each = (heads * size, kv_heads * size, kv_heads * value)
+    """Check that it reads queries, keys and values, from three kernels or from a single kernel."""
+    attributes: Mapping[str, Any] = node.attributes
+    heads, kv_heads, size, value = (
+        attributes[name] for name in ("heads", "kv_heads", "head_dim", "value_dim")
+    )
+    operand_widths = (heads * size, kv_heads * size, kv_heads * value)
     if len(cols) not in (1, 3):
         raise wrong(f"{at}.reads", "one kernel, or three: queries, keys, values", listed(node.reads))
-    wanted = (sum(each),) if len(cols) == 1 else each
-    for name, one, want in zip(node.reads, cols, wanted, strict=True):
-        if one is not None and one != want:
-            raise wrong(f"{at}.reads", f"kernels of {listed(wanted)} columns", f"{name}, which has {one}")
-    return wanted[0] if len(cols) == 1 else 0
+    widths = (sum(operand_widths),) if len(cols) == 1 else operand_widths
+    for name, actual, expected in zip(node.reads, cols, widths, strict=True):
+        if actual is not None and actual != expected:
+            raise wrong(f"{at}.reads", f"kernels of {listed(widths)} columns", f"{name}, which has {actual}")
+    return widths[0] if len(cols) == 1 else 0
 
 
-_OF_ALL = {ROWS: REPLICATE, COLS: COLS, GROUPS: ROWS}
+_KEYS_AND_VALUES = {ROWS: REPLICATE, COLS: COLS, GROUPS: ROWS}
 TYPE = KernelType(
     name="attention",
     title="attention",
     kind=BATCHED,
     gradient=NO_GRADIENT,
     sides={ROWS: GROUPS, COLS: COLS},
-    reads=({ROWS: ROWS, COLS: COLS, GROUPS: ROWS}, _OF_ALL, _OF_ALL),
+    reads=({ROWS: ROWS, COLS: COLS, GROUPS: ROWS}, _KEYS_AND_VALUES, _KEYS_AND_VALUES),
     makes=BATCH.makes,
-    needs=("batch", "rows", "heads", "head_dim"),
-    takes=("kv_heads", "kv_len", "value_dim", "window", "causal", "reads"),
-    sizes=("kv_heads", "kv_len", "value_dim", "window"),
+    required=("batch", "rows", "heads", "head_dim"),
+    optional=("kv_heads", "kv_len", "value_dim", "window", "causal", "reads"),
+    optional_sides=("kv_heads", "kv_len", "value_dim", "window"),
     forward=_forward,
     backward=_backward,
     check=_check,
-    of_file=_of_file,
-    shared=_shared,
+    from_file=_from_file,
+    shared=_shared_elements,
     time=_time,
     dtype=attention_type,
 )
-DECODING = replace(TYPE, title="attention, decoding", time=_time_few, dtype=wide_type)
+DECODING = replace(TYPE, title="attention, decoding", time=_time_decoding, dtype=wide_type)
 """Few queries of a sequence over many keys: the cache is rounded to activations as it is read."""

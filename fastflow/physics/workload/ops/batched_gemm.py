@@ -1,7 +1,7 @@
 """Independent products of two activations, rows x inner times inner x cols each.
 
-They are dealt out whole, or by the rows of the left operand: all devices need all of the right one then
-(attention's keys and values).
+The products are distributed, or the rows of the left operand are sharded: all devices need the whole right
+operand then (attention's keys and values).
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from fastflow.physics.workload.precision import Precision
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, REPLICATE, ROWS
 
 
-def _sized(kernel: Kernel, node: Node, rows: Size, inner: Size, cols: Size) -> Kernel:
+def _resized(kernel: Kernel, node: Node, rows: Size, inner: Size, cols: Size) -> Kernel:
     return kernel._replace(rows=node.batch * rows, inner=inner, cols=cols, batch=1, products=node.batch)
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
-    return _sized(kernel, node, node.rows, node.inner, node.cols)
+    return _resized(kernel, node, node.rows, node.inner, node.cols)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
-    if not any(map(network.wants, network.nodes[i].reads)):
+    if not any(map(network.needs_gradient, network.nodes[i].reads)):
         return []
-    found = []
+    gradients = []
     for (read, form), name in zip(network.operands(i), ("left", "right"), strict=True):
         sides = (node.inner, node.rows, node.cols) if form.operand else (node.rows, node.cols, node.inner)
-        found.append(
-            _sized(kernel, node, *sides)._replace(
+        gradients.append(
+            _resized(kernel, node, *sides)._replace(
                 label=f"{node.name} {name} gradient", form=form, sums=network.sums([(read, form)]),
                 summed_cols=sides[-1],
             )
         )  # fmt: skip
-    return found
+    return gradients
 
 
-def _shared(node: Node, operand: int) -> Amount:
+def _shared_elements(node: Node, operand: int) -> Amount:
     elements: Any = 1.0 * node.batch * node.inner * node.cols
     return elements  # type: ignore[no-any-return]
 
 
-def _of_file(
-    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    """Deal its products out: groups of the model's rows, and of columns."""
+    """Distribute its products: over groups of the model's rows, and of columns."""
     batch, rows = int(node.batch), int(node.rows)
     if batch * max(rows, int(node.inner)) > MOST:
         raise wrong(f"{where}.batch", f"so small that no side times batch exceeds {MOST:.0e}", batch)
@@ -57,15 +57,15 @@ def _of_file(
     if rest or width > MOST:
         allowed = f"such that batch x rows x cols is a multiple of the {model.size} rows of the model"
         raise wrong(f"{where}.batch", allowed, batch)
-    names = sides["batch"].names
-    rows_of_one = tuple(name for name in sides["rows"].names if name in model.names)
-    groups = tuple(name for name in names if name in model.names)
-    of_cols = tuple(name for name in names if name not in model.names)
-    return node._replace(width=width, dims=Dims(rows_of_one, (), of_cols, groups))
+    batch_names = sides["batch"].names
+    rows_of_product = tuple(name for name in sides["rows"].names if name in model.names)
+    groups = tuple(name for name in batch_names if name in model.names)
+    of_cols = tuple(name for name in batch_names if name not in model.names)
+    return node._replace(width=width, dims=Dims(rows_of_product, (), of_cols, groups))
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that there are so many elements; it may read a part, so that it does not tell how many."""
+    """Check that its input has enough elements; it may read a part, so the input's columns stay unknown."""
     if len(cols) > 2:
         raise wrong(f"{at}.reads", "one or two kernels", listed(node.reads))
     elements = int(node.batch) * int(node.rows) * int(node.inner)
@@ -86,11 +86,11 @@ TYPE = KernelType(
         {ROWS: REPLICATE, COLS: COLS, GROUPS: ROWS},
     ),
     makes={ROWS: ROWS, COLS: COLS, GROUPS: ROWS},
-    needs=("batch", "rows", "inner", "cols"),
-    takes=("reads",),
+    required=("batch", "rows", "inner", "cols"),
+    optional=("reads",),
     forward=_forward,
     backward=_backward,
     check=_check,
-    of_file=_of_file,
-    shared=_shared,
+    from_file=_from_file,
+    shared=_shared_elements,
 )

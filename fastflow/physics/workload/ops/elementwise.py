@@ -1,4 +1,4 @@
-"""A pass that makes rows x cols, each element of those at its place."""
+"""An elementwise pass: each element of rows x cols from the elements at the same index."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from fastflow.physics.workload.sharding_rules import COLS, OUTPUT, ROWS
 
 
 def _tensors(network: Network, i: int, passes: int) -> Amount:
-    """Return the elements of the output, and so many times those read, per element of the output."""
-    placed = network.nodes[i]
-    read = sum((network.read_cols(i, place) / placed.node.output for place in placed.reads), 0.0)
+    """Return elements moved per element of the output: the output, and `passes` times the inputs."""
+    instance = network.nodes[i]
+    read = sum((network.read_cols(i, source) / instance.node.output for source in instance.reads), 0.0)
     return 1.0 + passes * read
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     moves = _tensors(network, i, 1) if node.moves is None else node.moves
-    return kernel._replace(bytes_per_element=moves * numbers.activation, flop_per_element=node.flop)
+    return kernel._replace(bytes_per_element=moves * precision.activation, flop_per_element=node.flop)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
-    wanted = [read for read in network.nodes[i].reads if network.wants(read)]
+    wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
     if not wanted:
         return []
     moves = _tensors(network, i, 2) if node.backward_moves is None else node.backward_moves
     flop = node.flop if node.backward_flop is None else node.backward_flop
     return [
         kernel._replace(
-            bytes_per_element=moves * numbers.activation,
+            bytes_per_element=moves * precision.activation,
             flop_per_element=flop,
             sums=network.sums(network.operands(i)),
             summed_cols=sum((network.share(i, read) for read in wanted), 0),
@@ -42,12 +42,12 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that its columns divide those of all that it reads."""
-    own = int(node.cols)
-    for name, one in zip(node.reads, cols, strict=True):
-        if one is not None and one % own:
-            raise wrong(f"{at}.cols", f"a divisor of the {one} columns that it reads ({name})", own)
-    return own
+    """Check that its columns divide the columns of each input."""
+    out_cols = int(node.cols)
+    for name, width in zip(node.reads, cols, strict=True):
+        if width is not None and width % out_cols:
+            raise wrong(f"{at}.cols", f"a divisor of the {width} columns that it reads ({name})", out_cols)
+    return out_cols
 
 
 TYPE = KernelType(
@@ -58,8 +58,8 @@ TYPE = KernelType(
     sides={ROWS: ROWS, COLS: COLS},
     reads=(OUTPUT,),
     makes=OUTPUT,
-    needs=("cols",),
-    takes=("rows", "steps", "groups", "reads", *AMOUNTS),
+    required=("cols",),
+    optional=("rows", "steps", "groups", "reads", *AMOUNTS),
     forward=_forward,
     backward=_backward,
     check=_check,

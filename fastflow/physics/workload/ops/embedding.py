@@ -1,4 +1,4 @@
-"""Rows of a table of inner x cols, which is its weights."""
+"""Look-ups of rows of a table of inner x cols, its weights."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from fastflow.physics.workload.network import AMOUNTS, KernelType, Network
 from fastflow.physics.workload.precision import Precision
 from fastflow.physics.workload.sharding_rules import COLS, INNER, PARTIAL, REPLICATE, ROWS
 
-# Elements that are read and written, per element looked up: a row in, a row out; its gradient, a row of the
-# table's in, out.
+# Elements read and written per element looked up. Forward: a row in, a row out. Gradient: a row in, the
+# table's gradient row in and out.
 LOOKUP_MOVES, SCATTER_MOVES, SCATTER_FLOP = 2.0, 3.0, 1.0
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     moves = LOOKUP_MOVES if node.moves is None else node.moves
-    return kernel._replace(bytes_per_element=moves * numbers.activation, flop_per_element=node.flop)
+    return kernel._replace(bytes_per_element=moves * precision.activation, flop_per_element=node.flop)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
     moves = SCATTER_MOVES if node.backward_moves is None else node.backward_moves
     flop = SCATTER_FLOP if node.backward_flop is None else node.backward_flop
     return [
         kernel._replace(
-            bytes_per_element=moves * numbers.activation,
+            bytes_per_element=moves * precision.activation,
             flop_per_element=flop,
             gradient=node.type.gradient,
             side=1,
@@ -37,11 +37,11 @@ TYPE = KernelType(
     title="lookup",
     kind=ON_ACTIVATIONS,
     gradient=SPARSE,
-    sides={ROWS: ROWS, COLS: COLS},  # the table is cut by the name of its rows alone
+    sides={ROWS: ROWS, COLS: COLS},  # the table is sharded by the name of its rows only
     reads=({ROWS: ROWS, INNER: INNER, COLS: REPLICATE},),
     makes={ROWS: ROWS, INNER: PARTIAL, COLS: COLS},
-    needs=("vocabulary", "cols"),
-    takes=("rows", *AMOUNTS),
+    required=("vocabulary", "cols"),
+    optional=("rows", *AMOUNTS),
     forward=_forward,
     backward=_backward,
     check=lambda at, node, cols, rows: 0,  # it reads nothing

@@ -1,6 +1,6 @@
-"""A product with weights of its own: rows x inner times inner x cols, or a group of rows each times its own.
+"""A product with weights: rows x inner times inner x cols, or each group of rows times separate weights.
 
-Row-Column gathers what it reads, and the gradient of its output.
+Row-Column gathers its input, and the gradient of its output.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fastflow.physics.workload.graph import (
     ON_WEIGHTS,
     PRODUCT,
     WEIGHT_GRADIENT,
-    Again,
     Dims,
     Form,
     Kernel,
+    RegatheredOperand,
     Sum,
 )
 from fastflow.physics.workload.network import OUTSIDE, KernelType, Network, Node, Size
@@ -32,66 +32,70 @@ from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, Pre
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIAL, REPLICATE, ROWS
 
 
-def _inside(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
-    """Return the pass that quantises what it reads, where a product has one of its own."""
+def _prologue(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
+    """Return the pass that quantises its input, where the product has a separate pass."""
     node = network.nodes[i].node
     if not node.quantises_input:
         return []
     form = Form(PASS, Dims(node.dims.rows, (), node.dims.inner))
-    return [_quantising(kernel._replace(form=form, cols=node.inner), numbers)]
+    return [_quantize_pass(kernel._replace(form=form, cols=node.inner), precision)]
 
 
-def _quantising(kernel: Kernel, numbers: Precision) -> Kernel:
-    """Return a pass that reads activations once and writes all copies of them that products read.
+def _quantize_pass(kernel: Kernel, precision: Precision) -> Kernel:
+    """Return a pass that reads activations once and writes all quantised copies that products read.
 
-    Scales are those of the steps before, whose largest magnitudes are kept (Transformer Engine's delayed
-    scaling), or of blocks.
+    Scales are from the largest magnitudes of earlier steps (Transformer Engine's delayed scaling), or of
+    blocks.
     """
     return kernel._replace(
         label=f"{kernel.label} quantise", kind=ON_ACTIVATIONS, inner=1,
-        bytes_per_element=numbers.activation + numbers.quantised,
+        bytes_per_element=precision.activation + precision.quantised,
         flop_per_element=MAXIMUM_FLOP + QUANTISE_FLOP,
     )  # fmt: skip
 
 
-def _adding(product: Kernel, numbers: Precision) -> Kernel:
-    """Return the pass that reads a weight gradient and adds it to the sum of all micro-batches."""
+def _gradient_add_pass(product: Kernel, precision: Precision) -> Kernel:
+    """Return the pass that adds a weight gradient to the sum over micro-batches."""
     return product._replace(
         label=f"{product.label} sum", kind=ON_WEIGHTS, rows=1, gradient=NO_GRADIENT,
-        bytes_per_element=numbers.output + 2.0 * numbers.gradient, flop_per_element=1.0,
+        bytes_per_element=precision.output + 2.0 * precision.gradient, flop_per_element=1.0,
     )  # fmt: skip
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     return kernel._replace(products=network.nodes[i].node.groups)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
-    """Return the products that make the gradients of its input, where wanted, and of its weights.
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
+    """Return the products for the gradients of its input, where needed, and of its weights.
 
-    Where it has biases, their gradient comes before, a pass that sums that of its output over all rows.
+    A pass for the gradient of biases comes first: it sums the output's gradient over all rows.
     """
     node = network.nodes[i].node
-    kernels = [_quantising(kernel, numbers)] if node.quantises_gradient else []
+    kernels = [_quantize_pass(kernel, precision)] if node.quantises_gradient else []
     if np.any(node.vectors):
-        kernels.append(_bias_gradient(node, kernel, numbers))
-    wanted = [read for read in network.nodes[i].reads if network.wants(read)]
+        kernels.append(_bias_gradient(node, kernel, precision))
+    wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
     if wanted:
         kernels.append(_input_gradient(network, i, kernel, wanted))
     weights = _weight_gradient(node, kernel)
-    return [*kernels, weights, _adding(weights, numbers)] if node.adds_apart else [*kernels, weights]
+    return (
+        [*kernels, weights, _gradient_add_pass(weights, precision)]
+        if node.adds_gradient_separately
+        else [*kernels, weights]
+    )
 
 
-def _bias_gradient(node: Node, kernel: Kernel, numbers: Precision) -> Kernel:
+def _bias_gradient(node: Node, kernel: Kernel, precision: Precision) -> Kernel:
     """Return the pass that sums the gradient of the output over all rows."""
     return kernel._replace(
         label=f"{node.name} bias gradient", kind=ON_ACTIVATIONS, inner=1, side=1, flop_per_element=1.0,
-        bytes_per_element=numbers.activation,
+        bytes_per_element=precision.activation,
     )  # fmt: skip
 
 
 def _weight_gradient(node: Node, kernel: Kernel) -> Kernel:
-    """Return the product that makes the gradient of the weights, of all steps at once."""
+    """Return the product for the gradient of the weights, of all steps at once."""
     return kernel._replace(
         label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps, repeat=1,
         products=node.groups, gradient=DENSE, side=1,
@@ -99,42 +103,45 @@ def _weight_gradient(node: Node, kernel: Kernel) -> Kernel:
 
 
 def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[int]) -> Kernel:
-    """Return the product that makes the gradient of what it reads; wanted: the reads that need one."""
-    placed = network.nodes[i]
-    node = placed.node
-    recurs = any(read >= i for read in placed.reads)  # the step before needs what this one exchanges
+    """Return the product for the gradient of its inputs; wanted: the inputs that need a gradient."""
+    instance = network.nodes[i]
+    node = instance.node
+    # the step before needs the result of this kernel's collective
+    recurs = any(read >= i for read in instance.reads)
     sums = _input_sums(network, i, wanted)
     product = kernel._replace(
         label=f"{node.name} input gradient", kind=INPUT_GRADIENT, products=node.groups,
-        inner=node.inner if len(wanted) == len(placed.reads) else _cols_of(network, wanted),
+        inner=node.inner if len(wanted) == len(instance.reads) else _cols_of(network, wanted),
         wait=1 if recurs else 2,
         peer_kind=network.neighbour(i, (read for read in wanted if read != OUTSIDE)),
         sums=tuple(total for _, total in sums),
         summed_cols=sum((_read_cols(network, i, read) for read, _ in sums), 0),
     )  # fmt: skip
-    if not node.gathers_again:
+    if not node.regathers_input:
         return product
-    # hidden as the sum of the input's gradient is
-    again = tuple(Again(network.form(read), node.form, lies=True) for read in placed.reads)
-    return product._replace(again=again, shared_cols=node.inner)
+    # overlapped, as the sum of the input's gradient is
+    regathered = tuple(
+        RegatheredOperand(network.form(read), node.form, even_unshared=True) for read in instance.reads
+    )
+    return product._replace(regathered=regathered, shared_cols=node.inner)
 
 
 def _input_sums(network: Network, i: int, wanted: Sequence[int]) -> list[tuple[int, Sum]]:
-    """Return what it reads whose gradient this product is the last to add to, each with the sum."""
-    adders = [(read, [i] if read == OUTSIDE else _adders(network, i, read)) for read in wanted]
+    """Return the inputs whose gradient sum this product completes, each with the sum."""
+    contributors = [(read, [i] if read == OUTSIDE else _contributors(network, i, read)) for read in wanted]
     return [
-        (read, Sum(network.form(read), tuple(network.nodes[at].node.form for at in products)))
-        for read, products in adders
+        (read, Sum(network.form(read), tuple(network.nodes[product].node.form for product in products)))
+        for read, products in contributors
         if products[0] == i
     ]
 
 
 def _read_cols(network: Network, i: int, read: int) -> Size:
-    """Return the columns that a product reads of another kernel, or of the network's input: all others."""
+    """Return the columns that a product reads of an input; of the network's input, all other columns."""
     if read != OUTSIDE:
         return network.nodes[read].node.output
-    placed = network.nodes[i]
-    return placed.node.inner - _cols_of(network, [other for other in placed.reads if other != OUTSIDE])
+    instance = network.nodes[i]
+    return instance.node.inner - _cols_of(network, [other for other in instance.reads if other != OUTSIDE])
 
 
 def _cols_of(network: Network, reads: Sequence[int]) -> Size:
@@ -142,28 +149,30 @@ def _cols_of(network: Network, reads: Sequence[int]) -> Size:
     return sum((network.nodes[read].node.output for read in reads), 0)
 
 
-def _adders(network: Network, i: int, read: int) -> list[int]:
-    """Return the products of a product's layer that add to a gradient, the last one in backward order first.
+def _contributors(network: Network, i: int, read: int) -> list[int]:
+    """Return the products of a product's layer that add to a gradient, the last in backward order first.
 
-    What was read a step ago has its gradient summed on its own.
+    An input of the step before has a separate gradient sum.
     """
     if read >= i:
         return [i]
     layer, readers = network.nodes[i].layer, network.readers[read]
-    first = bisect_left(network.nodes, layer, key=lambda placed: placed.layer)
-    inside = range(bisect_left(readers, max(first, read + 1)), len(readers))
-    below = itertools.takewhile(lambda at: network.nodes[at].layer == layer, (readers[at] for at in inside))
-    return [at for at in below if network.nodes[at].node.type.kind == PRODUCT]
+    first = bisect_left(network.nodes, layer, key=lambda instance: instance.layer)
+    in_layer = range(bisect_left(readers, max(first, read + 1)), len(readers))
+    below = itertools.takewhile(
+        lambda reader: network.nodes[reader].layer == layer, (readers[reader] for reader in in_layer)
+    )
+    return [reader for reader in below if network.nodes[reader].node.type.kind == PRODUCT]
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that it contracts all columns that it reads, side by side."""
-    read = sum(one for one in cols if one is not None)
-    unknown = sum(one is None for one in cols)
+    """Check that it contracts all columns of its inputs, concatenated."""
+    read = sum(width for width in cols if width is not None)
+    unknown = sum(width is None for width in cols)
     inner = int(node.inner)
     if inner < read + unknown or (inner != read and not unknown):
-        what = f"the columns of what it reads ({listed(node.reads)})"
-        raise wrong(f"{at}.inner", f"{'above ' if unknown else ''}{read}, {what}", inner)
+        inputs = f"the columns of what it reads ({listed(node.reads)})"
+        raise wrong(f"{at}.inner", f"{'above ' if unknown else ''}{read}, {inputs}", inner)
     return (inner - read) // max(unknown, 1)
 
 
@@ -175,10 +184,10 @@ TYPE = KernelType(
     sides={ROWS: ROWS, INNER: INNER, COLS: COLS},
     reads=({ROWS: ROWS, INNER: INNER, COLS: REPLICATE, GROUPS: GROUPS},),
     makes={ROWS: ROWS, INNER: PARTIAL, COLS: COLS, GROUPS: GROUPS},
-    needs=("inner", "cols"),
-    takes=("rows", "steps", "groups", "reads"),
+    required=("inner", "cols"),
+    optional=("rows", "steps", "groups", "reads"),
     forward=_forward,
     backward=_backward,
-    inside=_inside,
+    prologue=_prologue,
     check=_check,
 )

@@ -1,6 +1,6 @@
-"""Products of the experts of a mixture: rows are dealt to groups, unevenly perhaps, all in one launch.
+"""Grouped GEMMs of a mixture's experts: tokens are routed to experts, perhaps unevenly; a single launch.
 
-Of the weights of a group's product only those of experts that get tokens are read.
+Only the weights of experts that get tokens are read.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.moe.expert_load import Routings
 from fastflow.physics.timing.moe.grouped_gemm import GroupedProducts, time_grouped
-from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Kernel, Own
+from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Attributes, Kernel
 from fastflow.physics.workload.network import KernelType, Network, Node, Side, Size
 from fastflow.physics.workload.ops.gemm import TYPE as PRODUCT
 from fastflow.physics.workload.precision import Precision, expert_type, stored_experts
 from fastflow.physics.workload.sharding_rules import Share
 
-MOST_SKEWED = 8.0
-"""Exponent of the power law of loads."""
+MAX_POWER_LAW = 8.0
+"""Exponent of the power law of expert loads."""
 
 
 def mixture(
     tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
     least: Size = 0,
-) -> Own:  # fmt: skip
-    """Return what kernels of an expert layer want to know of it: `Node.own`.
+) -> Attributes:  # fmt: skip
+    """Return the attributes of kernels of an expert layer: `Node.attributes`.
 
-    tokens: of all devices that share the experts, each of which chooses topk of them; local: experts of a
-    device; power_law: the exponent of their loads, 0 for equal ones; gated: a product of gates and values;
-    least: rows that products of each expert have at least, chosen or not.
+    tokens: of all devices that share the experts, each token chooses topk experts; local: experts of a
+    device; power_law: the exponent of their loads, 0 for equal loads; gated: a product of gates and values;
+    least: minimum rows of each expert's product, chosen or not.
     """
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
@@ -44,30 +44,30 @@ def mixture(
 
 
 def routings(share: Share) -> Routings:
-    """Return how the tokens of one device, and of those that share its experts, choose them."""
+    """Return the routing of the tokens of a device, and of the devices that share its experts."""
 
-    def whole(name: str, ways: Ints | int = 1) -> Ints:
-        return np.asarray(-(-share.own[name].astype(np.int64) // ways))
+    def per_device(name: str, shards: Ints | int = 1) -> Ints:
+        return np.asarray(-(-share.attributes[name].astype(np.int64) // shards))
 
-    experts, local = whole("experts"), whole("local", share.group_ways)
+    experts, local = per_device("experts"), per_device("local", share.group_shards)
     return Routings(
-        tokens=whole("tokens", share.row_ways * share.turns),
-        topk=whole("topk"),
-        experts=-(-experts // local) * local,  # as many for each device
+        tokens=per_device("tokens", share.row_shards * share.num_microbatches),
+        topk=per_device("topk"),
+        experts=-(-experts // local) * local,  # the same number on each device
         local=local,
-        exponent=share.own["power_law"],
-        least=whole("least"),
+        exponent=share.attributes["power_law"],
+        least=per_device("least"),
     )
 
 
 def is_fused(device: Device, share: Share) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return whether products apply their gates themselves (TensorRT-LLM: on Ampere, in 16 bits)."""
+    """Return whether gates are fused into the products (TensorRT-LLM: on Ampere, in 16 bits)."""
     return ~device.library.shared[share.device] & (share.operand >= share.output)
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     of_weights = share.kind == WEIGHT_GRADIENT
-    gated = (share.own["gated"] > 0.0) & is_fused(device, share)
+    gated = (share.attributes["gated"] > 0.0) & is_fused(device, share)
     products = GroupedProducts(
         point=share.device,
         routing=routings(share),
@@ -78,46 +78,54 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         size=share.operand,
         output=share.output,
     )
-    # fewer rows than experts are not one each
-    idle = np.minimum(1.0, share.rows / np.maximum(1, share.products))
-    return time_grouped(device, products), 2.0 * idle * share.m * share.k * share.n * share.batch
+    # with fewer rows than experts, some experts are idle
+    busy = np.minimum(1.0, share.rows / np.maximum(1, share.products))
+    return time_grouped(device, products), 2.0 * busy * share.m * share.k * share.n * share.batch
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
-    return PRODUCT.forward(network, i, kernel, numbers)._replace(own=network.nodes[i].node.own)
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
+    return PRODUCT.forward(network, i, kernel, precision)._replace(
+        attributes=network.nodes[i].node.attributes
+    )
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
-    own = {**network.nodes[i].node.own, "gated": 0.0}
-    return [one._replace(own=own) for one in PRODUCT.backward(network, i, kernel, numbers)]
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
+    attributes = {**network.nodes[i].node.attributes, "gated": 0.0}
+    return [
+        gradient._replace(attributes=attributes)
+        for gradient in PRODUCT.backward(network, i, kernel, precision)
+    ]
 
 
-def mixture_of_file(
-    where: str, node: Node, sides: Mapping[str, Side], given: Mapping[str, Any], chosen: bool
-) -> Own:
-    """Return what a file says of a mixture; chosen: rows are those of tokens' choices, not of tokens."""
+def mixture_from_file(
+    where: str, node: Node, sides: Mapping[str, Side], fields: Mapping[str, Any], chosen: bool
+) -> Attributes:
+    """Return the mixture of a graph file; chosen: rows are (token, expert) pairs rather than tokens."""
     topk, rows = sides["topk"].size, int(node.rows)
     experts = sides.get("experts", Side(int(node.groups))).size
     if topk > experts:
         raise wrong(f"{where}.topk", f"at most its {experts} experts", topk)
     if chosen and rows % topk:
         raise wrong(f"{where}.topk", f"a divisor of its {rows} rows", topk)
-    power_law, gated = amount_of(f"{where}.power_law", given.get("power_law", 0.0)), given.get("gated", False)
-    if power_law > MOST_SKEWED:
-        raise wrong(f"{where}.power_law", f"at most {MOST_SKEWED:g}", power_law)
+    power_law, gated = (
+        amount_of(f"{where}.power_law", fields.get("power_law", 0.0)),
+        fields.get("gated", False),
+    )
+    if power_law > MAX_POWER_LAW:
+        raise wrong(f"{where}.power_law", f"at most {MAX_POWER_LAW:g}", power_law)
     if not isinstance(gated, bool):
         raise wrong(f"{where}.gated", "true or false", gated)
     return mixture(rows // topk if chosen else rows, topk, experts, experts, power_law, gated)
 
 
-def _of_file(
-    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    return node._replace(own=mixture_of_file(where, node, sides, given, chosen=True))
+    return node._replace(attributes=mixture_from_file(where, node, sides, fields, chosen=True))
 
 
 TYPE: KernelType = replace(
-    PRODUCT, name="experts", title="experts", needs=("inner", "cols", "groups", "topk"),
-    takes=("rows", "reads", "power_law", "gated"), forward=_forward, backward=_backward, of_file=_of_file,
-    time=_time, dtype=expert_type, stored=stored_experts,
+    PRODUCT, name="experts", title="experts", required=("inner", "cols", "groups", "topk"),
+    optional=("rows", "reads", "power_law", "gated"), forward=_forward, backward=_backward,
+    from_file=_from_file, time=_time, dtype=expert_type, stored=stored_experts,
 )  # fmt: skip

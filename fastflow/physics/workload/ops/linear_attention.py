@@ -1,8 +1,8 @@
-"""Layers whose time grows with the tokens alone: a state of each head, and products within chunks of tokens.
+"""Linear attention: a state for each head, and products within chunks of tokens; time linear in tokens.
 
 `state_space` is Mamba-2 (Dao and Gu, arXiv:2405.21060, section 6), `gated_delta` the gated delta rule (Yang
 et al., arXiv:2412.06464, section 3.3). A single token a sequence updates its states in one pass (their
-recurrent form). The backward pass computes the kernels again, and the gradients of each product's operands.
+recurrent form). The backward pass recomputes the kernels, then the gradients of each product's operands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastflow.physics.workload.sharding_rules import COLS, GROUPS, ROWS
 
 
 class Sizes(NamedTuple):
-    """Of one kernel of the network."""
+    """Sizes of a kernel of the network."""
 
     sequences: int
     tokens: int  # of each
@@ -33,12 +33,12 @@ class Sizes(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """Of all sequences."""
+        """Chunks of all sequences."""
         return self.sequences * -(-self.tokens // self.chunk)
 
 
 class Product(NamedTuple):
-    """So many products of m x k times k x n."""
+    """`products` products of m x k times k x n."""
 
     name: str
     products: int
@@ -60,29 +60,29 @@ Step = Product | Pass
 
 
 def _state_space(s: Sizes) -> tuple[Step, ...]:
-    """Return the kernels of Mamba-2: the last makes the output, of chunks and of the states before them."""
-    every = s.chunks * s.heads
+    """Return the kernels of Mamba-2; the last makes the output, from chunks and earlier states."""
+    chunk_heads = s.chunks * s.heads
     return (
         Pass("decays", s.chunk, 2.0, 3.0),  # softplus of the step, its product with A, its running sum
-        Product("states", every, s.head_dim, s.chunk, s.state),
+        Product("states", chunk_heads, s.head_dim, s.chunk, s.state),
         Pass("passing", s.head_dim * s.state, 2.0, 2.0),
         Product("pairs", s.chunks * s.groups, s.chunk, s.state, s.chunk),
-        Product("scan", every, s.chunk, s.chunk + s.state, s.head_dim),
+        Product("scan", chunk_heads, s.chunk, s.chunk + s.state, s.head_dim),
     )
 
 
 def _gated_delta(s: Sizes) -> tuple[Step, ...]:
-    """Return the kernels of the gated delta rule, with the states as one product after the other."""
-    every = s.chunks * s.heads
+    """Return the kernels of the gated delta rule, whose states are sequential products."""
+    chunk_heads = s.chunks * s.heads
     return (
         Pass("decays", s.chunk, 2.0, 1.0),
-        Product("key pairs", every, s.chunk, s.state, s.chunk),
+        Product("key pairs", chunk_heads, s.chunk, s.state, s.chunk),
         Pass("inverse", s.chunk**2, 2.0, s.chunk / 3.0),  # of a triangular matrix, column by column
-        Product("keys and values", every, s.chunk, s.chunk, s.state + s.head_dim),
-        # each chunk takes what its keys find in the state off its values, and adds these to the state
+        Product("keys and values", chunk_heads, s.chunk, s.chunk, s.state + s.head_dim),
+        # each chunk subtracts the state at its keys from its values, and adds the difference to the state
         Product("states", s.sequences * s.heads, s.state, 2 * s.tokens, s.head_dim),
-        Product("pairs", every, s.chunk, s.state, s.chunk),
-        Product("output", every, s.chunk, s.chunk + s.state, s.head_dim),
+        Product("pairs", chunk_heads, s.chunk, s.state, s.chunk),
+        Product("output", chunk_heads, s.chunk, s.chunk + s.state, s.head_dim),
     )
 
 
@@ -94,16 +94,16 @@ def steps_of(name: str, sizes: Sizes) -> tuple[Step, ...]:
     """Return the kernels of a type."""
     if sizes.tokens > 1:
         return _RULES[name][0](sizes)
-    one = sizes._replace(chunk=1)  # decay, add a key times a value, ask by a query
-    return (Pass("update", one.head_dim * one.state, 2.0, 5.0),)
+    single = sizes._replace(chunk=1)  # decay, add a key times a value, multiply by a query
+    return (Pass("update", single.head_dim * single.state, 2.0, 5.0),)
 
 
 def _sizes(node: Node) -> Sizes:
-    return Sizes(**{name: int(value) for name, value in node.own.items()})
+    return Sizes(**{name: int(value) for name, value in node.attributes.items()})
 
 
-def _kernel(node: Node, step: Step, kernel: Kernel, numbers: Precision) -> Kernel:
-    """Return the kernel of a step; rows are those of all heads."""
+def _kernel(node: Node, step: Step, kernel: Kernel, precision: Precision) -> Kernel:
+    """Return the kernel of a step; rows of all heads."""
     label = f"{kernel.label} {step.name}"
     if isinstance(step, Product):
         return kernel._replace(
@@ -113,35 +113,35 @@ def _kernel(node: Node, step: Step, kernel: Kernel, numbers: Precision) -> Kerne
     sizes = _sizes(node)
     return kernel._replace(
         label=label, kind=ON_ACTIVATIONS, rows=sizes.chunks * sizes.heads, cols=step.elements, inner=1,
-        batch=1, bytes_per_element=step.moves * numbers.activation, flop_per_element=step.flop,
+        batch=1, bytes_per_element=step.moves * precision.activation, flop_per_element=step.flop,
     )  # fmt: skip
 
 
-def _inside(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+def _prologue(name: str, network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
-    return [_kernel(node, step, kernel, numbers) for step in steps_of(name, _sizes(node))[:-1]]
+    return [_kernel(node, step, kernel, precision) for step in steps_of(name, _sizes(node))[:-1]]
 
 
-def _forward(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(name: str, network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     last = steps_of(name, _sizes(node))[-1]
-    return _kernel(node, last, kernel, numbers)._replace(label=kernel.label)
+    return _kernel(node, last, kernel, precision)._replace(label=kernel.label)
 
 
-def _backward(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
-    placed = network.nodes[i]
-    if not any(map(network.wants, placed.reads)):
+def _backward(name: str, network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
+    instance = network.nodes[i]
+    if not any(map(network.needs_gradient, instance.reads)):
         return []
-    steps = steps_of(name, _sizes(placed.node))
-    again = [step for step in steps[:-1] if isinstance(step, Product)]
-    gradients = [one for step in reversed(steps) for one in _gradients(step)]
-    found = [_kernel(placed.node, step, kernel, numbers) for step in (*again, *gradients)]
-    width = sum(network.read_cols(i, read) for read in placed.reads)
-    done = found[-1]._replace(
+    steps = steps_of(name, _sizes(instance.node))
+    recomputed = [step for step in steps[:-1] if isinstance(step, Product)]
+    gradients = [gradient for step in reversed(steps) for gradient in _gradients(step)]
+    kernels = [_kernel(instance.node, step, kernel, precision) for step in (*recomputed, *gradients)]
+    width = sum(network.read_cols(i, read) for read in instance.reads)
+    last = kernels[-1]._replace(
         sums=network.sums(network.operands(i)),
-        summed_cols=width * int(placed.node.batch) * int(placed.node.rows) // int(found[-1].rows),
+        summed_cols=width * int(instance.node.batch) * int(instance.node.rows) // int(kernels[-1].rows),
     )
-    return [*found[:-1], done]
+    return [*kernels[:-1], last]
 
 
 def _gradients(step: Step) -> Iterator[Step]:
@@ -153,10 +153,10 @@ def _gradients(step: Step) -> Iterator[Step]:
     yield Product(f"{step.name} right gradient", step.products, step.k, step.m, step.n)
 
 
-def _of_file(
-    name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    """Return a kernel of a file, whose tokens are the model's rows."""
+    """Return a kernel of a graph file, whose tokens are the model's rows."""
     sequences, heads = sides["batch"].size, sides["heads"].size
     tokens = model.size // sequences
     if sequences * tokens != model.size:
@@ -170,18 +170,20 @@ def _of_file(
         raise wrong(f"{where}.heads", f"so small that it has at most {MOST:.0e} elements", heads)
     return node._replace(
         batch=sequences, rows=tokens, cols=sizes.head_dim, width=heads * sizes.head_dim, groups=1,
-        own=sizes._asdict(), dims=Dims((), (), sides["heads"].names, sides["batch"].names),
+        attributes=sizes._asdict(), dims=Dims((), (), sides["heads"].names, sides["batch"].names),
     )  # fmt: skip
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that it reads values, keys and queries, from one kernel, and perhaps a step or gate a head."""
-    s = _sizes(node)
+    """Check that it reads values, keys and queries from a single kernel, perhaps with a gate a head."""
+    sizes = _sizes(node)
     if len(cols) != 1:
         raise wrong(f"{at}.reads", "one kernel", listed(node.reads))
-    least = s.heads * s.head_dim + 2 * s.groups * s.state
-    if cols[0] is not None and not least <= cols[0] <= least + 2 * s.heads:
-        allowed = f"a kernel of {least} to {least + 2 * s.heads} columns (values, keys, queries; two a head)"
+    least = sizes.heads * sizes.head_dim + 2 * sizes.groups * sizes.state
+    if cols[0] is not None and not least <= cols[0] <= least + 2 * sizes.heads:
+        allowed = (
+            f"a kernel of {least} to {least + 2 * sizes.heads} columns (values, keys, queries; two a head)"
+        )
         raise wrong(f"{at}.reads", allowed, f"{node.reads[0]}, which has {cols[0]}")
     return 0
 
@@ -194,14 +196,14 @@ def _type(name: str) -> KernelType:
         sides={ROWS: GROUPS, COLS: COLS},
         reads=({COLS: COLS, GROUPS: ROWS},),
         makes={COLS: COLS, GROUPS: ROWS},
-        needs=("batch", "heads", "state", "head_dim"),
-        takes=("groups", "chunk", "reads"),
-        sizes=("chunk",),
+        required=("batch", "heads", "state", "head_dim"),
+        optional=("groups", "chunk", "reads"),
+        optional_sides=("chunk",),
         forward=partial(_forward, name),
         backward=partial(_backward, name),
-        inside=partial(_inside, name),
+        prologue=partial(_prologue, name),
         check=_check,
-        of_file=partial(_of_file, name),
+        from_file=partial(_from_file, name),
         shared=None,
     )
 

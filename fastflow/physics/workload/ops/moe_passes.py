@@ -1,8 +1,8 @@
-"""What runs beside the products of a mixture's experts, as in TensorRT-LLM's fused mixture.
+"""Passes around the grouped GEMMs of experts, as in TensorRT-LLM's fused mixture.
 
-`route` finds the experts of each token and sorts its choices, `dispatch` gathers a row for each of them (and
-rounds it), `expert_gate` multiplies what products made by the gate (and rounds it), `combine` sums up a
-token's rows. What each of them launches and moves on a chip is in `physics.timing.moe.layer`.
+`route` finds the experts of each token and sorts the choices, `dispatch` gathers a row for each choice (and
+rounds it), `expert_gate` multiplies the products by the gate (and rounds them), `combine` sums a token's
+rows. The launches and bytes of each pass are in `physics.timing.moe.layer`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fastflow.physics.timing.moe.layer import ExpertLayers, time_passes
 from fastflow.physics.workload.graph import Kernel
 from fastflow.physics.workload.network import KernelType, Network, Node, Side
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
-from fastflow.physics.workload.ops.grouped_gemm import mixture_of_file, routings
+from fastflow.physics.workload.ops.grouped_gemm import mixture_from_file, routings
 from fastflow.physics.workload.ops.rowwise import TYPE as ROWWISE
 from fastflow.physics.workload.precision import Precision, expert_type
 from fastflow.physics.workload.sharding_rules import GROUPS, INNER, OUTPUT, PARTIAL, REPLICATE, Share
@@ -30,7 +30,7 @@ _KERNELS = {
     "expert_gate": ("activate", "scale_gated"),
     "combine": ("combine",),
 }
-"""Of each type, the kernels that it stands for."""
+"""The kernels of each type."""
 
 
 def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launched, Floats]:
@@ -41,31 +41,33 @@ def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launc
     return time_passes(device, layers, kernels)
 
 
-def _forward(base: KernelType, network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
-    found = base.forward(network, i, kernel, numbers)
-    return found._replace(own=network.nodes[i].node.own)
+def _forward(base: KernelType, network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
+    result = base.forward(network, i, kernel, precision)
+    return result._replace(attributes=network.nodes[i].node.attributes)
 
 
-def _of_file(
-    name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    named = {**sides, "experts": Side(int(node.cols))} if name == "route" else sides
-    own = mixture_of_file(where, node, named, given, chosen=name in ("dispatch", "expert_gate"))
+    known_sides = {**sides, "experts": Side(int(node.cols))} if name == "route" else sides
+    attributes = mixture_from_file(
+        where, node, known_sides, fields, chosen=name in ("dispatch", "expert_gate")
+    )
     topk = sides["topk"].size
-    # of dispatch and combine, one side has a row for each choice
+    # dispatch writes, and combine reads, a row for each choice
     moves = {"dispatch": 1.0 + 1.0 / topk, "combine": 1.0 + topk}.get(name)
     dims = node.dims._replace(inner=sides["experts"].names) if moves else node.dims
-    return node._replace(own=own, moves=moves, backward_moves=moves, dims=dims)
+    return node._replace(attributes=attributes, moves=moves, backward_moves=moves, dims=dims)
 
 
-def _type(name: str, base: KernelType, *needs: str, reads: str = REPLICATE, makes: str = "") -> KernelType:
-    """Return a type; reads, makes: how tensors lie where an axis deals the experts that they belong to."""
+def _type(name: str, base: KernelType, *required: str, reads: str = REPLICATE, makes: str = "") -> KernelType:
+    """Return a type; reads, makes: placements of its input and output along an expert-parallel axis."""
     if makes:
         base = replace(base, reads=({**OUTPUT, INNER: reads},), makes={**OUTPUT, INNER: makes})
     return replace(
-        base, name=name, title=name.replace("_", " "), needs=("cols", "topk", *needs),
-        takes=("rows", "reads", "power_law"), forward=partial(_forward, base),
-        of_file=partial(_of_file, name), time=partial(_time, _KERNELS[name]), dtype=expert_type,
+        base, name=name, title=name.replace("_", " "), required=("cols", "topk", *required),
+        optional=("rows", "reads", "power_law"), forward=partial(_forward, base),
+        from_file=partial(_from_file, name), time=partial(_time, _KERNELS[name]), dtype=expert_type,
     )  # fmt: skip
 
 

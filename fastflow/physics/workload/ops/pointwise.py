@@ -1,4 +1,4 @@
-"""Pointwise and normalisation operators by their names: passes whose operations and tensors are known."""
+"""Pointwise and normalisation operators by name: passes with known operations and tensors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fastflow.physics.workload.ops import elementwise, rowwise
 
 
 class Operator(NamedTuple):
-    """What an operator does for an element of its output; an elementary function counts one operation."""
+    """Cost of an operator per element of its output; an elementary function counts 1 operation."""
 
     base: KernelType  # elementwise or rowwise
     reads: int  # tensors
     writes: int
     flop: float
-    backward: int  # tensors that its gradient's kernel reads and writes; 0 where there is no such kernel
+    backward: int  # tensors that its gradient's kernel reads and writes; 0: no gradient kernel
 
 
-# Of a gradient's kernel: the output's gradient and what was kept in, every input's gradient out, as the
-# derivatives ask. The operations are those of the definitions: GELU with the error function (Hendrycks and
+# A gradient's kernel reads the output's gradient and saved tensors, and writes every input's gradient, as the
+# derivatives need. The operations are those of the definitions: GELU with the error function (Hendrycks and
 # Gimpel, arXiv:1606.08415), SiLU x / (1 + exp(-x)), softmax against the row's maximum (Milakov and
 # Gimelshein, arXiv:1805.02867), layer norm with gain and bias (Ba et al., arXiv:1607.06450), RMS norm with a
 # gain (Zhang and Sennrich, NeurIPS 2019). A row's statistics and weights are small beside the row. Gated
@@ -31,8 +31,10 @@ class Operator(NamedTuple):
 # draws a column by the softmax of a row over a temperature.
 OPERATORS = {
     "elementwise": Operator(elementwise.TYPE, 1, 1, 1.0, 3),
-    "add": Operator(elementwise.TYPE, 2, 1, 1.0, 0),  # both gradients are the output's
-    "sub": Operator(elementwise.TYPE, 2, 1, 1.0, 2),  # one is, the other its negative
+    "add": Operator(elementwise.TYPE, 2, 1, 1.0, 0),  # both gradients equal the output's
+    "sub": Operator(
+        elementwise.TYPE, 2, 1, 1.0, 2
+    ),  # one gradient equals the output's, the other is its negative
     "mul": Operator(elementwise.TYPE, 2, 1, 1.0, 5),
     "div": Operator(elementwise.TYPE, 2, 1, 1.0, 5),
     "pow": Operator(elementwise.TYPE, 2, 1, 1.0, 5),
@@ -54,20 +56,26 @@ OPERATORS = {
 }
 
 
-def _of_file(
-    one: Operator, where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    operator: Operator,
+    where: str,
+    node: Node,
+    sides: Mapping[str, Side],
+    model: Side,
+    fields: Mapping[str, Any],
 ) -> Node:
-    """Return an operator of a file, with all that the file does not say otherwise."""
-    known: dict[str, Any] = {
-        "flop": one.flop, "moves": float(one.reads + one.writes), "backward_moves": float(one.backward),
-        "width": None if one.writes else 1,
+    """Return an operator of a graph file, with defaults for the fields that the file omits."""
+    defaults: dict[str, Any] = {
+        "flop": operator.flop, "moves": float(operator.reads + operator.writes),
+        "backward_moves": float(operator.backward),
+        "width": None if operator.writes else 1,
     }  # fmt: skip
-    return node._replace(**{key: value for key, value in known.items() if key not in given})
+    return node._replace(**{key: value for key, value in defaults.items() if key not in fields})
 
 
 TYPES = {
-    name: replace(one.base, name=name, title=name, of_file=partial(_of_file, one))
-    for name, one in OPERATORS.items()
-    if name != one.base.name
+    name: replace(operator.base, name=name, title=name, from_file=partial(_from_file, operator))
+    for name, operator in OPERATORS.items()
+    if name != operator.base.name
 }
 """A type of kernel for each operator."""

@@ -1,4 +1,4 @@
-"""A pass that rounds what it reads to fewer bits, with the scales of its blocks."""
+"""A pass that rounds its input to fewer bits, with block scales."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, QUANTIZED_BYTES, Precision
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     """Return a pass that reads activations once, and writes elements of `moves` bytes."""
     node = network.nodes[i].node
     assert node.moves is not None
-    return kernel._replace(bytes_per_element=numbers.activation + node.moves, flop_per_element=node.flop)
+    return kernel._replace(bytes_per_element=precision.activation + node.moves, flop_per_element=node.flop)
 
 
-def _of_file(
-    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+def _from_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
-    """Return a pass that finds the scales of rows or blocks as it quantises."""
-    able = tuple(name for name, size in QUANTIZED_BYTES.items() if size > 0.0)
-    to = choice_of(f"{where}.to", given["to"], able)
-    return node._replace(moves=QUANTIZED_BYTES[to], flop=MAXIMUM_FLOP + QUANTISE_FLOP, backward_moves=0.0)
+    """Return a pass that computes the scales of rows or blocks as it quantises."""
+    narrow_types = tuple(name for name, size in QUANTIZED_BYTES.items() if size > 0.0)
+    dtype = choice_of(f"{where}.to", fields["to"], narrow_types)
+    return node._replace(moves=QUANTIZED_BYTES[dtype], flop=MAXIMUM_FLOP + QUANTISE_FLOP, backward_moves=0.0)
 
 
 TYPE: KernelType = replace(
-    PASS, name="quantise", title="quantise", needs=("cols", "to"), texts=("to",),
-    takes=("rows", "groups", "reads"), forward=_forward, of_file=_of_file,
+    PASS, name="quantise", title="quantise", required=("cols", "to"), required_strings=("to",),
+    optional=("rows", "groups", "reads"), forward=_forward, from_file=_from_file,
 )  # fmt: skip

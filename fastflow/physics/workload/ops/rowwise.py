@@ -10,14 +10,16 @@ from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import Precision
 
 
-def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
-    return PASS.forward(network, i, kernel, numbers)._replace(statistics=True)
+def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
+    return PASS.forward(network, i, kernel, precision)._replace(statistics=True)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
-    # the gradient of a loss needs no more than the forward pass has exchanged
+def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
+    # the gradient of a loss needs only the statistics that the forward pass communicated
     statistics = bool(network.readers[i])
-    return [one._replace(statistics=statistics) for one in PASS.backward(network, i, kernel, numbers)]
+    return [
+        gradient._replace(statistics=statistics) for gradient in PASS.backward(network, i, kernel, precision)
+    ]
 
 
 TYPE = replace(PASS, name="rowwise", title="rowwise", forward=_forward, backward=_backward)

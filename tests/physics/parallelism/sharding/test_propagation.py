@@ -61,7 +61,7 @@ def node(net, op, named):
     )
 
 
-def network(net, named, asks_input_gradient):
+def network(net, named, needs_input_gradient):
     """Return a network as the package has it."""
     found = [
         layers.Layer(
@@ -69,7 +69,7 @@ def network(net, named, asks_input_gradient):
         )
         for number in sorted({op.layer for op in net.ops})
     ]
-    return layers.connect(found, asks_input_gradient)
+    return layers.connect(found, needs_input_gradient)
 
 
 def filled(ops, batch, sequence, input_cols, seed):
@@ -95,15 +95,15 @@ def filled(ops, batch, sequence, input_cols, seed):
     return net._replace(weights=weights, ids=rng.integers(0, vocabulary, rows), seeds=seeds)
 
 
-def execute(net, mesh, assignment, named, asks_input_gradient):
+def execute(net, mesh, assignment, named, needs_input_gradient):
     """Run the plan of a network, and compare with the network as a whole; False where there is no plan."""
-    found = kernels(network(net, named, asks_input_gradient), True, UNSIZED)
+    found = kernels(network(net, named, needs_input_gradient), True, UNSIZED)
     (structure,) = stack(found, 1).structures
     if any(cut_in_two(structure, cuts)[0] for _, cuts in assignment):
         return False
-    machine = Machine(net, mesh, assignment, named, asks_input_gradient)
+    machine = Machine(net, mesh, assignment, named, needs_input_gradient)
     machine.run(found, splits_of(structure, assignment))
-    made, of_weights, of_input = maths.unsplit(net, asks_input_gradient)
+    made, of_weights, of_input = maths.unsplit(net, needs_input_gradient)
     for op in net.ops:
         for tensor in machine.copies[op.name]:
             for device, part in tensor.parts.items():
@@ -253,7 +253,7 @@ def test_picked_networks(case):
     assignment, ops = PICKED[case]
     net = filled(ops, 4, 4, SIDES["hidden"], seed=1)
     mesh = Mesh({axis: 2 if place < 2 else 1 for place, (axis, _) in enumerate(assignment)})
-    assert execute(net, mesh, assignment, named=True, asks_input_gradient=True)
+    assert execute(net, mesh, assignment, named=True, needs_input_gradient=True)
 
 
 @pytest.mark.long
@@ -311,7 +311,7 @@ def test_strategies_of_experts(data, text, whole, sequence, ulysses):
     assignment = tensor_parallel(sequence, ulysses, dealing, whole)
     mesh = Mesh({axis: degrees[AXES.index(axis)] for axis, _ in assignment})
     net = data.draw(mixtures(prod(degrees)) | nets(prod(degrees)))
-    assert execute(net, mesh, assignment, named=True, asks_input_gradient=data.draw(st.booleans()))
+    assert execute(net, mesh, assignment, named=True, needs_input_gradient=data.draw(st.booleans()))
 
 
 @pytest.mark.long

@@ -48,7 +48,7 @@ def rows_of(graph):
             "flop": 0.0 if update else graph.flop_per_element[i],
             "rc": rc[i], "cr": cr[i],
             "weights": graph.weights[i], "gradient": graph.gradient[i],
-            "kept": graph.kept_cols[i], "whole": graph.kept_whole_cols[i],
+            "kept": graph.saved_cols[i], "whole": graph.saved_whole_cols[i],
             "layer": graph.layer[i], "layer_kind": graph.layer_kind[i], "peer_kind": graph.peer_kind[i],
             "wait": graph.wait[i], "side": graph.side[i], "sends": graph.sends_cols[i],
         })  # fmt: skip
@@ -85,11 +85,11 @@ def test_the_language_model_as_a_file(compose, file, training, dtype, optimizer)
     assert got._fields == known._fields
     for cut in ("RC", "CR"):  # the file gives its dimensions no names
         assert exchanges(got, cut) == exchanges(known, cut)
-    assert got.own == known.own == {}
-    for field in set(known._fields) - {"structures", "own"}:
-        one = getattr(known, field)
-        assert getattr(got, field).tolist() == one.tolist(), field
-        assert getattr(got, field).dtype.kind == one.dtype.kind, field
+    assert got.attributes == known.attributes == {}
+    for field in set(known._fields) - {"structures", "attributes"}:
+        expected = getattr(known, field)
+        assert getattr(got, field).tolist() == expected.tolist(), field
+        assert getattr(got, field).dtype.kind == expected.dtype.kind, field
 
 
 @pytest.mark.parametrize("name", ["mlp", "transformer", "lstm_lm"])
@@ -218,7 +218,7 @@ layers:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("rows: 64", "", "gives rows"),
         ("rows: 64", "rows: 64\ncolour: red",
@@ -274,14 +274,14 @@ layers:
          "@act.inner is so small that batch x rows x inner is at most the 10240 elements"),
     ],
 )  # fmt: skip
-def test_mistakes_name_their_node(file, old, new, said):
+def test_mistakes_name_their_node(file, old, new, message):
     assert MLP.count(old) >= 1
     path = file(MLP.replace(old, new, 1))
     with pytest.raises(InputError) as error:
         convert("model.file", path)  # as the engine checks it, before a grid starts
     assert error.value.key == "model.file"
     assert error.value.value == path
-    assert said.replace("@", "layers.block.kernels.") in str(error.value)
+    assert message.replace("@", "layers.block.kernels.") in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -339,19 +339,19 @@ def test_outline(file):
 
 
 def test_points_of_several_files(file):
-    """Each has its own graph, in the order of the points."""
+    """Each point has a separate graph, in the order of the points."""
     texts = (MLP, MLP.replace("repeat: 2", "repeat: 3"))
     paths = [file(text, f"{number}.yaml") for number, text in enumerate(texts)]
     order = [1, 0, 1]
     columns = {
-        "model.name": np.full(3, "graph"), "model.file": np.array([paths[one] for one in order]),
+        "model.name": np.full(3, "graph"), "model.file": np.array([paths[index] for index in order]),
         "model.training": np.full(3, True), "model.dtype": np.full(3, "fp16"),
         "model.optimizer": np.full(3, "sgd"),
     } | mixed(3)  # fmt: skip
     together = build_graph(columns, precision(columns))
     alone = [graph_of(path) for path in paths]
-    assert count_kernels(columns).tolist() == [alone[one].point.size for one in order]
-    assert together.rows.tolist() == np.concatenate([alone[one].rows for one in order]).tolist()
+    assert count_kernels(columns).tolist() == [alone[index].point.size for index in order]
+    assert together.rows.tolist() == np.concatenate([alone[index].rows for index in order]).tolist()
 
 
 def network(*kernels, rows="64", repeat="1"):
@@ -365,7 +365,7 @@ PRODUCT = "name: g, type: gemm, inner: 8, cols: 8"
 
 @pytest.mark.parametrize("odd", ["0100", "1:30", "0x10", "1_000", "0b11", "+0x1", "00", "1:30.5", "1_0.5"])
 def test_numbers_are_read_as_they_look(file, odd):
-    for text, place in (
+    for text, where in (
         (network(PRODUCT, rows=odd), "rows"),
         (network(PRODUCT, repeat=odd), "layers.a.repeat"),
         (network(f"name: g, type: gemm, inner: {odd}, cols: 8"), "layers.a.kernels.g.inner"),
@@ -375,7 +375,7 @@ def test_numbers_are_read_as_they_look(file, odd):
         with pytest.raises(InputError) as raised:
             read_network(file(text))
         assert str(raised.value).endswith(f", in decimal digits, not {odd}")
-        assert f"a file whose {place} is a" in str(raised.value)
+        assert f"a file whose {where} is a" in str(raised.value)
 
 
 def test_plain_numbers_stay_what_they_are(file):
@@ -465,7 +465,7 @@ def test_work_grows_with_the_file_alone(file):
         "name: e1000, type: gemm, steps: 2, inner: 8, cols: 8, reads: input",
     )
     for text, count in ((shared, 20_001), (steps, 1_001)):
-        found = read_network(file(text))
-        assert len(found.nodes) == count
-        assert all(found.trained)
+        result = read_network(file(text))
+        assert len(result.nodes) == count
+        assert all(result.requires_grad)
         assert graph_of(file(text)).point.size > 2 * count

@@ -60,8 +60,8 @@ def test_memory(
         ("CR-8-d8", 8, 8, 8),  # weights by KP1, activations by the scatter of the sums
     ],
 )
-def test_memory_under_a_cut(base, predict, strategy, cut, rows, columns):
-    """On sides that divide evenly: what is cut is held once among the devices that cut it."""
+def test_memory_of_a_sharded_layer(base, predict, strategy, cut, rows, columns):
+    """On sides that divide evenly: a sharded tensor is held once among the devices that share it."""
     hidden, batch, vocabulary, layers, sequence = 1024, 2048, 64_000, 2, 10
     point = base | {
         "model.hidden": hidden, "model.batch": batch, "model.vocabulary": vocabulary, "model.layers": layers,

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.physics.workload import build_graph, count_kernels, fewest_rows
+from fastflow.physics.workload import build_graph, count_kernels, row_shard_limit
 from fastflow.physics.workload.graph import FORWARD, ON_ACTIVATIONS
 from fastflow.physics.workload.models import operator as subject
 from fastflow.physics.workload.precision import OUTPUT_BYTES, precision
@@ -48,7 +48,7 @@ def test_operations_and_tensors_by_definition(op):
     assert len(out) == (written * width or 1)
     assert all(map(math.isfinite, out))
     known = subject.OPERATORS[op]
-    # a row's own numbers (its mean, the first of a sum) are not counted
+    # a row's statistics (its mean, the first of a sum) are not counted
     assert abs(known.flop * width - done) <= 3 if op in ROWWISE else known.flop * width == done
     assert known.reads + known.writes == naive.tensors(op)
     assert known.backward == naive.ROWS[op][1]
@@ -70,29 +70,29 @@ points = st.fixed_dictionaries(
 @example([{"op": "add", "tensors": 2, "training": True}, {"op": "softmax", "tensors": 0, "training": True}])
 @cases(60)
 def test_kernels_of_every_point(points):
-    """Points of several operators together: each has its own kernels, in the order of the points."""
+    """Points of several operators together: each has separate kernels, in the order of the points."""
     inputs, graph = columns(points), graph_of(points)
     rc = exchanges(graph, "RC")
     assert (np.diff(graph.offset) == count_kernels(inputs)).all()
     for p in range(len(points)):
-        one = {key.removeprefix("model."): column[p] for key, column in inputs.items()}
-        known, given, size = subject.OPERATORS[one["op"]], one["tensors"], OUTPUT_BYTES[one["dtype"]]
-        moved = given or naive.tensors(one["op"])
-        backward = 2 * given - 1 if given else naive.ROWS[one["op"]][1]
-        trained = int(one["training"] and naive.ROWS[one["op"]][1] > 0)
-        expected = [(one["op"], moved)] + [(f"{one['op']} gradient", backward)] * trained
+        point = {key.removeprefix("model."): column[p] for key, column in inputs.items()}
+        known, given, size = subject.OPERATORS[point["op"]], point["tensors"], OUTPUT_BYTES[point["dtype"]]
+        moved = given or naive.tensors(point["op"])
+        backward = 2 * given - 1 if given else naive.ROWS[point["op"]][1]
+        trained = int(point["training"] and naive.ROWS[point["op"]][1] > 0)
+        expected = [(point["op"], moved)] + [(f"{point['op']} gradient", backward)] * trained
         rows = range(graph.offset[p], graph.offset[p + 1])
         assert [str(graph.names[graph.label[row]]) for row in rows] == [name for name, _ in expected]
         for row, (_, tensors) in zip(rows, expected, strict=True):
-            assert (graph.rows[row], graph.cols[row]) == (one["rows"], one["cols"])
+            assert (graph.rows[row], graph.cols[row]) == (point["rows"], point["cols"])
             assert near(graph.bytes_per_element[row], tensors * size)
             assert graph.flop_per_element[row] == known.flop
             assert graph.kind[row] == ON_ACTIVATIONS
             assert graph.repeat[row] == 1
             assert graph.weights[row] == 0
             # columns that other devices hold only matter for a row's statistics
-            assert (rc[row] != ("", 0)) == (one["op"] in ROWWISE and graph.phase[row] == FORWARD)
-        assert graph.kept_cols[rows[0]] == moved * one["cols"]
+            assert (rc[row] != ("", 0)) == (point["op"] in ROWWISE and graph.phase[row] == FORWARD)
+        assert graph.saved_cols[rows[0]] == moved * point["cols"]
 
 
 @pytest.mark.parametrize("op", OPERATORS)
@@ -108,16 +108,16 @@ def test_types_of_a_file_do_and_move_as_much(op, tmp_path):
     if op == "elementwise":  # of which a file says all
         return
     inputs = columns([{"name": "graph", "training": True}]) | {"model.file": np.array([str(path)])}
-    found = build_graph(inputs, precision(inputs | mixed(1)))
-    work = {str(found.names[found.label[row]]): row for row in range(found.point.size)}
+    result = build_graph(inputs, precision(inputs | mixed(1)))
+    work = {str(result.names[result.label[row]]): row for row in range(result.point.size)}
     for row in range(known.point.size):
         mine = work[str(known.names[known.label[row]])]
-        assert near(found.bytes_per_element[mine], known.bytes_per_element[row])
-        assert found.flop_per_element[mine] == known.flop_per_element[row]
+        assert near(result.bytes_per_element[mine], known.bytes_per_element[row])
+        assert result.flop_per_element[mine] == known.flop_per_element[row]
 
 
 def test_devices_share_the_rows():
-    rows, whole = fewest_rows(columns([{"rows": 5}, {"rows": 77}]))
+    rows, whole = row_shard_limit(columns([{"rows": 5}, {"rows": 77}]))
     assert rows.tolist() == [5, 77]
     assert not whole.any()
 

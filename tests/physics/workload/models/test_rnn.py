@@ -61,7 +61,7 @@ def test_the_gradients_that_are_counted_are_gradients(cell, values):
 
     h, _, kept, *_ = rnn.run_forward(cell, p, x, carried, b)
     dp, dx, dcarried, *_ = rnn.run_backward(cell, kept, carried, h, above, after, gradient)
-    for got, place in [
+    for got, position in [
         *((d, (0, i)) for i, d in enumerate(dp)),
         (dx, (1, 0)),
         *((d, (2, 0)) for d in dcarried),
@@ -69,7 +69,7 @@ def test_the_gradients_that_are_counted_are_gradients(cell, values):
         ends = []
         for sign in (-1, 1):
             moved = [list(p), [x], list(carried)]
-            moved[place[0]][place[1]] += sign * step
+            moved[position[0]][position[1]] += sign * step
             ends.append(loss(moved[0], moved[1][0], moved[2]))
         assert abs((ends[1] - ends[0]) / (2 * step) - got) < 1e-6
 
@@ -143,7 +143,7 @@ def test_steps_wait_for_each_other(base, summary):
     assert wider < 1.2 * once
 
 
-def test_a_layer_is_cut_as_others_are(compose, predict):
+def test_a_layer_is_sharded_as_others_are(compose, predict):
     """h is gathered before the next step's product, and the product's gradient summed."""
     point = compose("model=rnn", "chip=a100", "system.devices=4", "parallel.strategy=RC-1-4")
     prediction = predict([point])

@@ -1,4 +1,4 @@
-"""Attention as a type of kernel: what it does, keeps and exchanges, beside the products that it fuses."""
+"""Attention as a type of kernel: operations, saved activations and collectives, against unfused products."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from fastflow.core.errors import InputError
 from fastflow.physics.workload.autodiff import kernels
 from fastflow.physics.workload.graph import BACKWARD, FORWARD
 from fastflow.physics.workload.models.graph_file import read_network
-from fastflow.physics.workload.ops.attention import _seen
+from fastflow.physics.workload.ops.attention import _visible_keys
 from fastflow.physics.workload.precision import UNSIZED
 from tests.support.checks import cases
 
@@ -57,7 +57,7 @@ def test_keys_that_a_query_sees(q_len, before, window, causal):
             ahead = key > query and (causal or (window and key - query >= window))
             behind = window and query - key >= window
             seen += not (ahead or behind)
-    assert np.isclose(_seen(q_len, kv_len, window, causal), seen / q_len)
+    assert np.isclose(_visible_keys(q_len, kv_len, window, causal), seen / q_len)
 
 
 OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "system.devices=16", "model=graph", "model.training=true")
@@ -69,15 +69,15 @@ OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "system.devices=16", "model=gr
 )
 @pytest.mark.parametrize("context", ["ring", "all_to_all"])
 def test_it_exchanges_what_the_products_that_it_fuses_do(file, strategy, context):
-    found = []
+    result = []
     for inside in (FUSED, APART):
         given = (f"model.file={file(FILE.replace('ATTENTION', inside))}", f"parallel.strategy={strategy}",
                  f"parallel.context={context}")  # fmt: skip
         (row,) = fastflow.evaluate(*OVERRIDES, *given).to_dict("records")
         layout = fastflow.explain_layout(*OVERRIDES, *given)
         sent = layout[[name for name in layout.columns if name.endswith("_B")]].to_numpy().sum()
-        found.append((row, sent))
-    (fused, sent), (apart, sent_apart) = found
+        result.append((row, sent))
+    (fused, sent), (apart, sent_apart) = result
     assert sent == pytest.approx(sent_apart, rel=1e-12)
     assert fused["reason"] == apart["reason"] == ""
     assert fused["time_s"] < apart["time_s"]
@@ -85,33 +85,33 @@ def test_it_exchanges_what_the_products_that_it_fuses_do(file, strategy, context
     assert fused["flop"] == pytest.approx(apart["flop"], rel=0.01)  # but for the softmax
 
 
-def test_grouped_heads_are_cut_with_the_heads_that_share_them(file):
+def test_grouped_heads_are_sharded_with_the_heads_that_share_them(file):
     path = file(GROUPED)
     explained = fastflow.explain_layout(*OVERRIDES, f"model.file={path}", "parallel.strategy=TP-4-d4")
     lies = {str(row["kernel"]): str(row["makes"]) for row in explained.to_dict("records")}
     assert lies["q"] == lies["k"] == lies["context"] == "tp: S(heads), dp: S(batch)"
-    one, four = (
+    single, four = (
         fastflow.evaluate(*OVERRIDES, f"model.file={path}", f"parallel.strategy={strategy}")[
             "compute_s"
         ].iloc[0]
         for strategy in ("d16", "TP-4-d4")
     )
-    assert four < 1.5 * one
+    assert four < 1.5 * single
 
 
 def test_the_backward_pass_does_five_products_and_counts_four(file):
     """The scores that are computed again are none of the model's operations (arXiv:2205.05198, section 5)."""
-    found = kernels(read_network(file(FILE.replace("ATTENTION", FUSED))), True, UNSIZED)
+    result = kernels(read_network(file(FILE.replace("ATTENTION", FUSED))), True, UNSIZED)
     work = {
         phase: sum(
-            float(one.flop_per_element) * int(one.rows) * int(one.cols)
-            for one in found
-            if one.phase == phase and one.own
+            float(kernel.flop_per_element) * int(kernel.rows) * int(kernel.cols)
+            for kernel in result
+            if kernel.phase == phase and kernel.attributes
         )
         for phase in (FORWARD, BACKWARD)
     }
     assert work[BACKWARD] == 2 * work[FORWARD] == 2 * 2 * 2 * 16 * 16 * 1024**2 * 2 * 64
-    labels = [one.label for one in found if one.label.startswith("context")][-3:]
+    labels = [kernel.label for kernel in result if kernel.label.startswith("context")][-3:]
     assert labels == ["context row sums", "context gradient", "context query gradient"]
 
 
@@ -122,7 +122,8 @@ def test_a_chunk_over_a_cache(file):
     )
     few, many = (read_network(file(base.replace("QUERIES", str(count)))) for count in (4, 64))
     titles = [
-        next(one.node.type.title for one in net.nodes if one.node.name == "context") for net in (few, many)
+        next(instance.node.type.title for instance in net.nodes if instance.node.name == "context")
+        for net in (few, many)
     ]
     assert titles == ["attention, decoding", "attention"]
     path = file(base.replace("QUERIES", "4"))
@@ -137,7 +138,7 @@ def test_a_chunk_over_a_cache(file):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         (
             "batch: batch, ",
@@ -152,6 +153,6 @@ def test_a_chunk_over_a_cache(file):
         ("heads: heads, ", "", "gives layers.block.kernels.context.heads"),
     ],
 )
-def test_mistakes_name_their_node(before, after, said, file):
-    with pytest.raises(InputError, match=said):
+def test_mistakes_name_their_node(before, after, message, file):
+    with pytest.raises(InputError, match=message):
         read_network(file(FILE.replace("ATTENTION", FUSED.replace(before, after))))

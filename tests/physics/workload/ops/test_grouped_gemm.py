@@ -1,4 +1,4 @@
-"""A mixture of experts by types of kernel of its own: what it exchanges, and how long it takes."""
+"""A mixture of experts by separate types of kernel: its collectives, and its time."""
 
 import numpy as np
 import pytest
@@ -51,16 +51,16 @@ OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "model=graph")
     "strategy", ["d8", "TP-2-d4", "TP-2-e4-d4", "TP-1-e8-d8", "TP-1-c2-e4-d4", "RC-1-8", "CR-8"]
 )
 def test_it_exchanges_what_products_of_groups_do(file, strategy, training):
-    """Experts are cut by groups, tokens go to them by an all-to-all: docs/graphs.md has both networks."""
-    found = []
+    """Experts are sharded by groups, tokens go to them by an all-to-all: docs/graphs.md has both networks."""
+    result = []
     for inside in (FUSED, APART):
         given = (*OVERRIDES, f"model.file={file(HEAD + inside + TAIL)}", "system.devices=8",
                  f"parallel.strategy={strategy}", f"model.training={training}")  # fmt: skip
         (row,) = fastflow.evaluate(*given).to_dict("records")
         layout = fastflow.explain_layout(*given)
         sent = layout[[name for name in layout.columns if name.endswith("_B")]].to_numpy().sum(axis=1)
-        found.append((row, list(zip(layout["kernel"], layout["exchange"], sent, strict=True))))
-    (fused, exchanges), (apart, exchanges_apart) = found
+        result.append((row, list(zip(layout["kernel"], layout["exchange"], sent, strict=True))))
+    (fused, exchanges), (apart, exchanges_apart) = result
     assert exchanges == exchanges_apart
     assert any("all-to-all along" in text for _, text, _ in exchanges) == ("-e" in strategy)
     assert fused["reason"] == apart["reason"] == ""
@@ -85,7 +85,7 @@ def test_uneven_loads_take_longer(file, strategy, training):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         ("cols: experts, topk: active", "cols: experts, topk: 17", "gates.topk is at most its 16 experts"),
         ("cols: hidden, topk: active", "cols: hidden, topk: 17", "dispatch.topk is at most its 16 experts"),
@@ -100,9 +100,9 @@ def test_uneven_loads_take_longer(file, strategy, training):
         ("type: combine, cols: hidden,", "type: combine,", "gives layers.block.kernels.combine.cols"),
     ],
 )  # fmt: skip
-def test_mistakes_name_their_node(before, after, said, file):
+def test_mistakes_name_their_node(before, after, message, file):
     assert before in FUSED
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_network(file(HEAD + FUSED.replace(before, after, 1) + TAIL))
 
 

@@ -46,7 +46,7 @@ def test_kernels_are_the_products_of_the_chunks(name, chunks, chunk, state, head
         for step in steps_of(name, sizes):
             if isinstance(step, Product):
                 ours[step[:1] + step[2:]] += step.products
-        theirs = {one: count * sequences * heads for one, count in Counter(times.done).items()}
+        theirs = {shape: count * sequences * heads for shape, count in Counter(times.done).items()}
         assert dict(ours) == theirs
 
 
@@ -65,22 +65,22 @@ layers:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_network_of_them(name, file):
-    """Training does products again and both gradients of each; strategies deal heads and sequences out."""
+    """Training recomputes products, and has both gradients of each; strategies shard heads and sequences."""
     path = file(FILE.replace("TYPE", name))
-    found = kernels(read_network(path), True, UNSIZED)
-    of_type = [one for one in found if one.form.type.name == name]
+    result = kernels(read_network(path), True, UNSIZED)
+    of_type = [kernel for kernel in result if kernel.form.type.name == name]
     work = {
         phase: sum(
-            2 * int(one.rows) * int(one.inner) * int(one.cols)
-            for one in of_type
-            if (one.phase, one.kind) == (phase, BATCHED)
+            2 * int(kernel.rows) * int(kernel.inner) * int(kernel.cols)
+            for kernel in of_type
+            if (kernel.phase, kernel.kind) == (phase, BATCHED)
         )
         for phase in (FORWARD, BACKWARD)
     }
-    last = next(one for one in of_type if one.label == "scan")
+    last = next(kernel for kernel in of_type if kernel.label == "scan")
     made = 2 * 2 * int(last.rows) * int(last.inner) * int(last.cols)  # of two layers; not computed again
     assert work[BACKWARD] == 3 * work[FORWARD] - made
-    assert any(one.kind == ON_ACTIVATIONS for one in of_type)
+    assert any(kernel.kind == ON_ACTIVATIONS for kernel in of_type)
     results = fastflow.evaluate(
         "model=graph", f"model.file={path}", "chip=h100_sxm", "model.dtype=bf16", "system.devices=8",
         "parallel.strategy=d4-p2,TP-8,TP-2-d4,RC-1-8,CR-8", "model.training=true,false",
@@ -95,15 +95,15 @@ def test_a_network_of_them(name, file):
 def test_a_single_token_updates_its_states_in_one_pass(file):
     path = file(FILE.replace("TYPE", "state_space").replace("sequence: 512", "sequence: 1"))
     (scan,) = {
-        (int(one.rows), int(one.cols), one.kind)
-        for one in kernels(read_network(path), False, UNSIZED)
-        if one.form.type.name == "state_space"
+        (int(kernel.rows), int(kernel.cols), kernel.kind)
+        for kernel in kernels(read_network(path), False, UNSIZED)
+        if kernel.form.type.name == "state_space"
     }
     assert scan == (4 * 8, 64 * 128, ON_ACTIVATIONS)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         ("batch: batch, ", "batch: 3, ", "batch is a divisor of the 2048 rows of the model, not 3"),
         ("state: state, ", "state: state, groups: 3, ", "groups is a divisor of its 8 heads, not 3"),
@@ -111,6 +111,6 @@ def test_a_single_token_updates_its_states_in_one_pass(file):
         ("batch: batch, ", "", "gives layers.block.kernels.scan.batch"),
     ],
 )
-def test_mistakes_name_their_node(before, after, said, file):
-    with pytest.raises(InputError, match=said):
+def test_mistakes_name_their_node(before, after, message, file):
+    with pytest.raises(InputError, match=message):
         read_network(file(FILE.replace("TYPE", "state_space").replace(before, after)))

@@ -65,8 +65,8 @@ FOLD_TYPE = KernelType(
     sides={ROWS: ROWS, INNER: INNER},
     reads=({ROWS: ROWS, INNER: INNER},),
     makes={ROWS: ROWS, INNER: PARTIAL},
-    needs=("inner", "cols"),
-    takes=("reads",),
+    required=("inner", "cols"),
+    optional=("reads",),
     forward=forward_of_fold,
     backward=backward_of_fold,
     check=check_fold,
@@ -89,19 +89,19 @@ def predicted(path, strategies, training="true,false"):
 
 def exchanges(path, way, phase):
     """Return what kernels exchange: label to (collective, axes, columns)."""
-    found = kernels(read_network(str(path)), True, UNSIZED)
-    (structure,) = stack(found, 1).structures
-    said = {}
-    for kernel, split in zip(found, splits_of(structure, way), strict=True):
-        for one in split.exchanges if kernel.phase == phase else ():
-            cols = {SUMMED: kernel.summed_cols, READ: kernel.read_cols}[one.of]
-            along = "+".join(name for name, _ in way if one.axes & axes(name))
-            said.setdefault(kernel.label, []).append((COLLECTIVES[one.collective], along, int(cols)))
-    return said
+    result = kernels(read_network(str(path)), True, UNSIZED)
+    (structure,) = stack(result, 1).structures
+    exchanges_of = {}
+    for kernel, split in zip(result, splits_of(structure, way), strict=True):
+        for step in split.exchanges if kernel.phase == phase else ():
+            cols = {SUMMED: kernel.summed_cols, READ: kernel.read_cols}[step.of]
+            along = "+".join(name for name, _ in way if step.axes & axes(name))
+            exchanges_of.setdefault(kernel.label, []).append((COLLECTIVES[step.collective], along, int(cols)))
+    return exchanges_of
 
 
-def test_what_is_exchanged_for_a_type_of_ones_own(file):
-    """Of a pass that contracts the columns that it reads, and has none to cut."""
+def test_collectives_of_a_user_defined_type(file):
+    """Of a pass that contracts the columns that it reads, and has none to shard."""
     path = file(FOLDED.replace("FOLD", FOLD))
     scatter, gather = "reduce-scatter", "all-gather"
     assert exchanges(path, assignment_of(""), FORWARD) == exchanges(path, assignment_of(""), BACKWARD) == {}
@@ -111,7 +111,7 @@ def test_what_is_exchanged_for_a_type_of_ones_own(file):
         "up": [(scatter, "kp1", 2048)], "fold": [(scatter, "kp1", 512)], "down": [(scatter, "kp1", 512)],
     }  # fmt: skip
     assert exchanges(path, assignment_of("CR"), BACKWARD) == {
-        "down input gradient": [(gather, "kp1", 512)] * 2,  # of its own output, and of fold's
+        "down input gradient": [(gather, "kp1", 512)] * 2,  # of the product's output, and of fold's
         "fold gradient": [(gather, "kp1", 2048)],
     }
     assert exchanges(path, assignment_of("RC"), FORWARD) == {
@@ -120,37 +120,37 @@ def test_what_is_exchanged_for_a_type_of_ones_own(file):
     assert exchanges(path, assignment_of("RC"), BACKWARD) == {
         "down input gradient": [("all-reduce", "kp2", 512)]
     }
-    by_hidden = (("tp", ("hidden",)),)  # cuts up by what it contracts, and down; fold has no such side
+    by_hidden = (("tp", ("hidden",)),)  # shards the inner side of up, and of down; fold has no inner side
     assert exchanges(path, by_hidden, FORWARD) == {
         "up": [("all-reduce", "tp", 2048)], "down": [(scatter, "tp", 512)],
     }  # fmt: skip
 
 
-def test_a_type_of_ones_own_is_predicted(file):
-    """Where only rows are cut it takes what a pass of as many bytes and operations does."""
-    own, same = (file(FOLDED.replace("FOLD", one)) for one in (FOLD, PASS))
-    assert predicted(own, "d8,d4-p2,RC-8-1").equals(predicted(same, "d8,d4-p2,RC-8-1"))
-    found = predicted(own, STRATEGIES)
-    assert (found["reason"] == "").all()
-    assert np.isfinite(found["time_s"]).all()
+def test_a_user_defined_type_is_predicted(file):
+    """Where only rows are sharded, its time equals that of a pass of as many bytes and operations."""
+    folded, same = (file(FOLDED.replace("FOLD", kernel)) for kernel in (FOLD, PASS))
+    assert predicted(folded, "d8,d4-p2,RC-8-1").equals(predicted(same, "d8,d4-p2,RC-8-1"))
+    result = predicted(folded, STRATEGIES)
+    assert (result["reason"] == "").all()
+    assert np.isfinite(result["time_s"]).all()
     explained = fastflow.explain_layout(
-        "model=graph", f"model.file={own}", "system.devices=8", "parallel.strategy=TP-8"
+        "model=graph", f"model.file={folded}", "system.devices=8", "parallel.strategy=TP-8"
     )
     assert "a sum of columns" in str(explained.to_dict())
 
 
 def test_a_file_is_held_to_what_a_type_says(file):
-    for given, said in (("inner: hidden, cols", "inner is 2048, as it reads"), ("cols", "gives"),
+    for given, message in (("inner: hidden, cols", "inner is 2048, as it reads"), ("cols", "gives"),
                         ("inner: feed_forward, moves: 1, cols", "without")):  # fmt: skip
         text = FOLDED.replace("FOLD", FOLD.replace("inner: feed_forward, cols", given))
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             read_network(str(file(text)))
 
 
 QUICK = ("attention",)
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=() if one in QUICK else long) for one in TYPES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else long) for name in TYPES])
 def test_nothing_else_knows_a_type(file, monkeypatch, name):
     """One that says the same under another name is predicted alike, in every network of the documentation."""
     monkeypatch.setitem(TYPES, "own", replace(TYPES[name], name="own", title="own"))
@@ -161,13 +161,15 @@ def test_nothing_else_knows_a_type(file, monkeypatch, name):
             continue
         assert yaml.safe_load(renamed) != yaml.safe_load(text)
         assert predicted(file(renamed), STRATEGIES).equals(predicted(file(text), STRATEGIES))
-        ours, theirs = (read_network(str(file(one))) for one in (renamed, text))
+        ours, theirs = (read_network(str(file(content))) for content in (renamed, text))
         assert splits(ours) == splits(theirs)
-        assert [one.node.deals for one in ours.nodes] == [one.node.deals for one in theirs.nodes]
+        assert [instance.node.is_batched for instance in ours.nodes] == [
+            instance.node.is_batched for instance in theirs.nodes
+        ]
 
 
 def splits(network):
-    """Return how every kernel is cut under every known assignment."""
+    """Return how every kernel is sharded under every known assignment."""
     (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
     return [splits_of(structure, assignment_of(way)) for way in WAYS]
 
@@ -183,10 +185,10 @@ def test_a_new_type_is_a_file_and_a_name(copied):
         registry = registry.replace(before, after)
     (types / "__init__.py").write_text(registry, encoding="utf-8")
     network = "{rows: 8, layers: [{name: a, kernels: [{name: b, type: new, cols: 4}]}]}"
-    said = run(
+    message = run(
         "from pathlib import Path\n"
         "from fastflow.physics.workload.models.graph_file import read_network\n"
         f"Path('net.yaml').write_text('{network}')\n"
         "print(read_network('net.yaml').nodes[0].node.type.name)\n"
     )
-    assert said.split() == ["new"]
+    assert message.split() == ["new"]

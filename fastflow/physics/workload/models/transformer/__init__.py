@@ -1,4 +1,4 @@
-"""`model=transformer`: a language model of a decoder alone, described by its dimensions (docs/models.md)."""
+"""`model=transformer`: a decoder-only language model, described by its dimensions (docs/models.md)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import numpy as np
 from fastflow.core.tables import Bools, Inputs, Ints
 from fastflow.physics.workload.family import Family
 from fastflow.physics.workload.models.transformer import layer_pattern
-from fastflow.physics.workload.models.transformer.dimensions import SIZES, STRUCTURE, differ, unfit
+from fastflow.physics.workload.models.transformer.dimensions import (
+    SIZES,
+    STRUCTURE,
+    extra_structure,
+    invalid_sizes,
+)
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
 from fastflow.physics.workload.precision import TRAINED
 
 OTHER_LAYERS = 2  # embedding and head
-LAYERS_OF_A_MODULE = 2  # that predicts a further token: its own and its head
+LAYERS_PER_MTP_MODULE = 2  # of an MTP module (multi-token prediction): its block and its head
 
 
 def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
@@ -23,7 +28,7 @@ def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
 
 def _layers(inputs: Inputs) -> Ints:
     """Return the layers of each point, embedding and head among them."""
-    layers: Ints = inputs["model.layers"] + OTHER_LAYERS + LAYERS_OF_A_MODULE * inputs["model.mtp"]
+    layers: Ints = inputs["model.layers"] + OTHER_LAYERS + LAYERS_PER_MTP_MODULE * inputs["model.mtp"]
     return layers
 
 
@@ -34,14 +39,14 @@ FAMILY = Family(
     rows=_rows,
     sizes=SIZES,
     structure=STRUCTURE,
-    differ=differ,
+    extra_structure=extra_structure,
     layers=_layers,
     order=lambda inputs: layer_pattern.order(
         inputs[layer_pattern.KEY], inputs["model.layers"], inputs["model.mtp"]
     ),
     tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
     parameters=parameters,
-    unfit=unfit,
+    invalid_sizes=invalid_sizes,
     quantizes=True,
     trained=TRAINED,
     divided={"tp": "model.heads", "ep": "model.experts"},

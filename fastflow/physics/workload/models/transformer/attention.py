@@ -35,27 +35,27 @@ from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 PROJECTION = "projection"
 """The last node."""
 SELECTIVE = ("scores", "attention softmax", "attention dropout", "context")
-"""Nodes of attention that is not fused, which selective recomputation runs again."""
+"""Nodes of unfused attention, which selective recomputation recomputes."""
 # Of the scores that no query may see the softmax writes zeros and reads none: Megatron-LM's
 # scaled_upper_triang_masked_softmax; backward both that it reads are halves.
 SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES = 1.5, 2.0
-_CORE = Dims(("sequence",), (), HEADS, ("batch",))
+_CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
 
 
-def attention_of(points: Inputs, size: Sizes, windowed: bool, read: str) -> list[Node]:
-    """Return the nodes of attention on what a norm makes, from its products to its projection."""
+def attention_of(points: Inputs, size: Sizes, has_window: bool, read: str) -> list[Node]:
+    """Return the nodes of attention on a norm's output, from its products to its projection."""
     is_latent = bool(points["model.latent"][0])
     nodes = _latent(points, size, read) if is_latent else _queries_and_keys(points, size, read)
     heads = size.heads if is_latent else size.kv_heads
     head_dim = size.head_dim + size.rotary if is_latent else size.head_dim
-    window = size.window if windowed else 0
+    window = size.window if has_window else 0
     if points["model.fused_attention"][0]:
         sizes = AttentionSizes(
             size.sequences, size.sequence, size.sequence, size.heads, heads, head_dim, size.value_dim, window
         )
         nodes += [
             attention(
-                "attention", (nodes[-1].name,), sizes, True, expanded=True, dims=_CORE,
+                "attention", (nodes[-1].name,), sizes, True, expanded=True, dims=_CORE_DIMS,
                 keeps=mask(size, 4),  # the sum of each query's exponentials, in fp32
                 flash=KERNELS.index(str(points["model.attention_kernel"][0])),
             )
@@ -69,29 +69,29 @@ def attention_of(points: Inputs, size: Sizes, windowed: bool, read: str) -> list
 
 def _queries_and_keys(points: Inputs, size: Sizes, read: str) -> list[Node]:
     """Return the product of queries, keys and values, and the passes that turn the first two."""
-    turned = size.heads * size.head_dim + size.kv_heads * size.head_dim
-    cols = turned + size.kv_heads * size.value_dim
+    rotated_cols = size.heads * size.head_dim + size.kv_heads * size.head_dim
+    cols = rotated_cols + size.kv_heads * size.value_dim
     normed, rotated = bool(points["model.qk_norm"][0]), points["model.position"][0] == ROTARY
     nodes = [
         gemm(
             "qkv", size, size.hidden, cols, read, (HIDDEN, HEADS),
             biased=str(points["model.biases"][0]) in (OF_QKV, OF_ATTENTION, ALL),
-            keeps=turned if normed else 0 if rotated else None, keeps_whole=0,
+            keeps=rotated_cols if normed else 0 if rotated else None, keeps_whole=0,
         )
     ]  # fmt: skip
     if normed:
-        does = pointwise.OPERATORS["rmsnorm"]
+        operator = pointwise.OPERATORS["rmsnorm"]
         nodes += [
             Node(
                 name="query and key norm", type=pointwise.OPERATORS["mul"].base, rows=size.tokens, cols=cols,
-                reads=("qkv",), moves=2.0 * turned / cols, flop=does.flop,
-                backward_moves=does.backward * turned / cols,
+                reads=("qkv",), moves=2.0 * rotated_cols / cols, flop=operator.flop,
+                backward_moves=operator.backward * rotated_cols / cols,
                 keeps=0 if rotated else cols, keeps_whole=0,
                 dims=Dims(TOKENS, (), HEADS), vectors=2 * size.head_dim,
             )
         ]  # fmt: skip
     if rotated:
-        nodes += [_rotary(size, cols, (nodes[-1].name,), 2 * turned)]
+        nodes += [_rotary(size, cols, (nodes[-1].name,), 2 * rotated_cols)]
     return nodes
 
 
@@ -114,57 +114,57 @@ def _latent(points: Inputs, size: Sizes, read: str) -> list[Node]:
         _key_norm(size, latent),
         gemm("key up", size, size.latent, of_values, "key norm", (latent, HEADS), keeps=0),
     ]
-    # turns the rotated columns of queries where they lie, and copies keys and values apart
+    # rotates columns of queries in place, and copies keys and values to separate tensors
     moved = 2 * size.heads * size.rotary + 2 * of_values + size.heads * size.rotary
-    made = 2 * queries + size.heads * size.value_dim
-    return [*nodes, _rotary(size, made, ("query up", "key up"), moved)]
+    cols = 2 * queries + size.heads * size.value_dim
+    return [*nodes, _rotary(size, cols, ("query up", "key up"), moved)]
 
 
 def _key_norm(size: Sizes, names: tuple[str, ...]) -> Node:
     """Return the norm of latent keys, with which their rotated columns go on to all heads."""
-    found = norm("key norm", size, RMS, "key down", size.latent + size.rotary, names)
-    return found._replace(vectors=size.latent)
+    node = norm("key norm", size, RMS, "key down", size.latent + size.rotary, names)
+    return node._replace(vectors=size.latent)
 
 
 def _rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Node:
     """Return the pass that turns queries and keys by their positions; moved: elements of a token."""
-    does = pointwise.OPERATORS["rotary"]
+    operator = pointwise.OPERATORS["rotary"]
     return Node(
         name="rotary", type=pointwise.TYPES["rotary"], rows=size.tokens, cols=cols, reads=reads,
-        moves=moved / cols, backward_moves=moved / cols, flop=does.flop, dims=Dims(TOKENS, (), HEADS),
+        moves=moved / cols, backward_moves=moved / cols, flop=operator.flop, dims=Dims(TOKENS, (), HEADS),
     )  # fmt: skip
 
 
 def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node]:
-    """Return scores, their softmax and the sums of values as kernels of their own."""
+    """Return scores, softmax, dropout and context as separate kernels."""
     cols, batch = size.heads * size.sequence, size.sequences * size.heads
-    does = pointwise.OPERATORS["softmax"]
+    operator = pointwise.OPERATORS["softmax"]
     scores, softmax, dropped, context = SELECTIVE
 
-    def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **more: Any) -> Node:
+    def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **fields: Any) -> Node:
         return Node(
             name=name, type=batched_gemm.TYPE, batch=batch, rows=size.sequence, inner=inner, cols=cols,
-            width=size.heads * cols, reads=reads, dims=_CORE, wide=True, **more,
+            width=size.heads * cols, reads=reads, dims=_CORE_DIMS, wide=True, **fields,
         )  # fmt: skip
 
-    def a_pass(name: str, read: str, **more: Any) -> Node:
+    def a_pass(name: str, read: str, **fields: Any) -> Node:
         return Node(
             name=name, type=pointwise.OPERATORS["exp"].base, rows=size.tokens, cols=cols, reads=(read,),
-            keeps_whole=0, dims=Dims(TOKENS, (), HEADS), **more,
+            keeps_whole=0, dims=Dims(TOKENS, (), HEADS), **fields,
         )  # fmt: skip
 
     nodes = [
         product(scores, head_dim, size.sequence, (read,), keeps=0),
         a_pass(
-            softmax, scores, moves=SOFTMAX_MOVES, flop=does.flop, backward_moves=SOFTMAX_BACKWARD_MOVES,
+            softmax, scores, moves=SOFTMAX_MOVES, flop=operator.flop, backward_moves=SOFTMAX_BACKWARD_MOVES,
             keeps=cols,
         ),
     ]  # fmt: skip
     if dropout:
-        kept = 1.0 / size.activation_bytes
+        mask_cols = 1.0 / size.activation_bytes
         nodes += [
             a_pass(
-                dropped, softmax, moves=2.0 + kept, flop=DROPOUT_FLOP, backward_moves=2.0 + kept,
+                dropped, softmax, moves=2.0 + mask_cols, flop=DROPOUT_FLOP, backward_moves=2.0 + mask_cols,
                 keeps=cols + mask(size, cols),
             )
         ]  # fmt: skip

@@ -1,8 +1,8 @@
-"""The kernels that a transformer's layers are made of, by what they do: products, norms, passes, sums.
+"""The building blocks of a transformer's layers: products, norms, activations, residual sums.
 
-What is kept for the backward pass is what Korthikanti et al. count (arXiv:2205.05198, section 4.1): what
-products, norms and activations read, and of dropout a mask of a byte an element. What a norm makes is kept as
-each device has it, so that sequence parallelism keeps a part.
+Activations saved for the backward pass are those of Korthikanti et al. (arXiv:2205.05198, section 4.1): the
+inputs of products, norms and activations, and a dropout mask of a byte an element. The output of a norm is
+saved as each device has it, so that sequence parallelism saves a shard.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ HIDDEN, HEADS, FEED_FORWARD, VOCABULARY = ("hidden",), ("heads",), ("feed_forwar
 Names = tuple[str, ...]
 DROPOUT_FLOP = 2.0  # compare, scale
 GRADIENT_SUM_MOVES = 3.0
-"""What goes into a branch and beside it has two gradients, which PyTorch's autograd adds in a kernel of its
-own: two in, one out."""
+"""The input of a residual branch has two gradients, which PyTorch's autograd adds in a separate kernel: two
+tensors in, a tensor out."""
 
 
 def mask(size: Sizes, cols: Size) -> Size:
-    """Return the columns of activations that hold a byte for each of some columns."""
+    """Return the columns of activations that a mask of `cols` bytes takes."""
     return -(-cols // size.activation_bytes)
 
 
 def gemm(
     name: str, size: Sizes, inner: Size, cols: Size, read: str, names: tuple[Names, Names],
-    biased: bool = False, **more: Any,
+    biased: bool = False, **fields: Any,
 ) -> Node:  # fmt: skip
     """Return a product of all tokens; names: of the dimensions of its inner side and of its columns."""
     return Node(
         name=name, type=product.TYPE, rows=size.tokens, cols=cols, inner=inner, reads=(read,),
-        dims=Dims(TOKENS, *names), vectors=cols if biased else 0, **more,
+        dims=Dims(TOKENS, *names), vectors=cols if biased else 0, **fields,
     )  # fmt: skip
 
 
@@ -44,42 +44,42 @@ def norm(
     name: str, size: Sizes, kind: str, read: str, cols: Size, names: tuple[str, ...] = HIDDEN,
     keeps: bool = True,
 ) -> Node:  # fmt: skip
-    """Return a norm of some columns of every token; keeps: a product reads what it makes."""
+    """Return a norm over columns of every token; keeps: a product reads its output."""
     title = "rmsnorm" if kind == RMS else "layernorm"
-    does = pointwise.OPERATORS[title]
+    operator = pointwise.OPERATORS[title]
     return Node(
-        name=name, type=pointwise.TYPES[title], rows=size.tokens, cols=cols, reads=(read,), flop=does.flop,
-        moves=2.0, backward_moves=float(does.backward), keeps=cols if keeps else 0, keeps_whole=0,
-        dims=Dims(TOKENS, (), names), vectors=cols if kind == RMS else 2 * cols,
+        name=name, type=pointwise.TYPES[title], rows=size.tokens, cols=cols, reads=(read,),
+        flop=operator.flop, moves=2.0, backward_moves=float(operator.backward), keeps=cols if keeps else 0,
+        keeps_whole=0, dims=Dims(TOKENS, (), names), vectors=cols if kind == RMS else 2 * cols,
     )  # fmt: skip
 
 
 def residual(name: str, size: Sizes, reads: tuple[str, ...], dropout: bool, biases: int = 0) -> Node:
-    """Return the sum of a branch, or of more, and what went into it; with dropout of the branch.
+    """Return the residual sum of branches and their input; with dropout of the branch.
 
     biases: of the products before it, which are added here (Megatron-LM's bias_dropout_add).
     """
     add = pointwise.OPERATORS["add"]
-    kept, further = 1.0 / size.activation_bytes if dropout else 0.0, len(reads) - 1.0
-    summed = GRADIENT_SUM_MOVES + (1.0 if biases else 0.0)
+    mask_cols, num_adds = 1.0 / size.activation_bytes if dropout else 0.0, len(reads) - 1.0
+    gradient_moves = GRADIENT_SUM_MOVES + (1.0 if biases else 0.0)
     return Node(
         name=name, type=pointwise.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=reads,
-        flop=further * add.flop + (DROPOUT_FLOP if dropout else 0.0), moves=1.0 + len(reads) + kept,
-        backward_moves=summed + (2.0 + kept if dropout else 0.0), vectors=biases * size.hidden,
+        flop=num_adds * add.flop + (DROPOUT_FLOP if dropout else 0.0), moves=1.0 + len(reads) + mask_cols,
+        backward_moves=gradient_moves + (2.0 + mask_cols if dropout else 0.0), vectors=biases * size.hidden,
         keeps=size.hidden + (mask(size, size.hidden) if dropout else 0), keeps_whole=0,
         dims=Dims(TOKENS, (), HIDDEN),
     )  # fmt: skip
 
 
 def activation(
-    name: str, size: Sizes, kind: str, gated: bool, read: str, cols: Size, **more: Any
+    name: str, size: Sizes, kind: str, gated: bool, read: str, cols: Size, **fields: Any
 ) -> Node:  # fmt: skip
-    """Return the activation of some columns, gated: which multiplies as many others."""
+    """Return the activation of columns; gated: multiplied by as many further columns."""
     return Node(
         name=name, type=pointwise.TYPES.get(_title(kind, gated), elementwise.TYPE), cols=cols, reads=(read,),
         flop=ACTIVATIONS[kind] + (1.0 if gated else 0.0), moves=3.0 if gated else 2.0,
         backward_moves=5.0 if gated else 3.0,
-        **{"rows": size.tokens, "dims": Dims(TOKENS, (), FEED_FORWARD)} | more,
+        **{"rows": size.tokens, "dims": Dims(TOKENS, (), FEED_FORWARD)} | fields,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What describes a transformer: its inputs, what the sizes left at 0 stand for, what does not go together."""
+"""Dimensions of a transformer: its inputs, defaults of sizes that are 0, and checks of invalid sizes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ SIZES = (
     count("model.shared_ffn", "columns of all experts that every token goes to; 0: as experts have", low=0),
     Column(
         "model.power_law", "float", "",
-        "exponent of the power law by which tokens fall on experts; 0: evenly", 0.0, grouped_gemm.MOST_SKEWED,
+        "exponent of the power law by which tokens fall on experts; 0: evenly", 0.0,
+        grouped_gemm.MAX_POWER_LAW,
     ),
     count("model.vocabulary", "words of the vocabulary"),
     Column("model.train_tokens", "float", "", "tokens to train on (train_s, train_energy_J)", 0.0, 1e18),
@@ -116,11 +117,11 @@ DEFAULTS: Mapping[str, Any] = {
     "model.fused_attention": True,
     "model.fused_gradients": True, "model.attention_kernel": KERNELS[0],
 }  # fmt: skip
-"""What null stands for, where no config.json says otherwise: a Llama 2 of 7 billion parameters."""
+"""Defaults of null without a config.json: a Llama 2 of 7 billion parameters."""
 
 
 class Sizes(NamedTuple):
-    """Sizes of models with one structure: numbers of a single one, or columns of shape (points,)."""
+    """Sizes of models with the same structure: numbers of a single model, or columns of shape (points,)."""
 
     sequences: Size
     sequence: Size
@@ -145,66 +146,66 @@ class Sizes(NamedTuple):
     activation_bytes: Size  # of an element, for masks of a byte
 
 
-def _or(value: Any, otherwise: Any) -> Any:
-    """Return sizes, another one where they are 0."""
+def _with_default(value: Any, otherwise: Any) -> Any:
+    """Return sizes, with a default where they are 0."""
     return (value or otherwise) if isinstance(value, int) else np.where(value > 0, value, otherwise)
 
 
 def ffn_of(hidden: Any, gated: bool) -> Any:
-    """Return the columns of a feed-forward layer that says nothing of them."""
+    """Return the default columns of a feed-forward layer."""
     return -(-(8 * hidden // 3) // _MULTIPLE) * _MULTIPLE if gated else 4 * hidden
 
 
 def sizes_of(points: Inputs) -> Sizes:
-    """Return the sizes of models with one structure, what is left at 0 filled in.
+    """Return the sizes of models with the same structure, with defaults for sizes that are 0.
 
-    Models whose sizes do not go together have a network, too: one may ask for its layers before they are
-    refused.
+    Models with invalid sizes have a network, too: callers may read its layers before validation.
     """
-    given = {name: single(points[f"model.{name}"]) for name in Sizes._fields if f"model.{name}" in points}
-    batch, hidden, heads = single(points["model.batch"]), given["hidden"], given["heads"]
-    head_dim = _or(given["head_dim"], _or(hidden // heads, 1))
-    ffn = _or(given["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
-    expert_ffn = _or(given["expert_ffn"], ffn)
-    shared = _or(given["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
-    known = {
-        "sequences": batch, "tokens": batch * given["sequence"], "head_dim": head_dim, "ffn": ffn,
-        "kv_heads": _or(given["kv_heads"], heads), "value_dim": _or(given["value_dim"], head_dim),
-        "experts": _or(given["experts"], 1), "topk": _or(given["topk"], 1),
+    stated = {name: single(points[f"model.{name}"]) for name in Sizes._fields if f"model.{name}" in points}
+    batch, hidden, heads = single(points["model.batch"]), stated["hidden"], stated["heads"]
+    head_dim = _with_default(stated["head_dim"], _with_default(hidden // heads, 1))
+    ffn = _with_default(stated["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
+    expert_ffn = _with_default(stated["expert_ffn"], ffn)
+    shared = _with_default(stated["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
+    derived = {
+        "sequences": batch, "tokens": batch * stated["sequence"], "head_dim": head_dim, "ffn": ffn,
+        "kv_heads": _with_default(stated["kv_heads"], heads),
+        "value_dim": _with_default(stated["value_dim"], head_dim),
+        "experts": _with_default(stated["experts"], 1), "topk": _with_default(stated["topk"], 1),
         "expert_ffn": expert_ffn, "shared_ffn": shared,
-        "positions": _or(given["positions"], given["sequence"]),
+        "positions": _with_default(stated["positions"], stated["sequence"]),
         "activation_bytes": single(map_values(OUTPUT_BYTES, points["model.dtype"]).astype(np.int64)),
     }  # fmt: skip
-    return Sizes(**given | known)
+    return Sizes(**stated | derived)
 
 
-def differ(inputs: Inputs) -> tuple[Bools, ...]:
-    """Return columns in which models with other kernels differ, beside those of the structure."""
+def extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
+    """Return columns, besides those of the structure, in which models with the same kernels agree."""
     return tuple(inputs[f"model.{name}"] > 0 for name in ("latent", "query_latent", "shared_ffn"))
 
 
-Unfit = tuple[Bools, str, str, str]
+InvalidSizes = tuple[Bools, str, str, str]
 
 
-def unfit(inputs: Inputs) -> Iterator[Unfit]:
-    """Yield which points have sizes that do not go together, as `Family.unfit` has it."""
-    yield from _unfit_heads(inputs)
+def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points with invalid sizes, as `Family.invalid_sizes`."""
+    yield from _invalid_heads(inputs)
     most = inputs["model.positions"]
     wrong = (most > 0) & (inputs["model.sequence"] > most)
     yield wrong, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
-    yield from _unfit_patterns(inputs)
+    yield from _invalid_patterns(inputs)
     yield from _too_large(inputs)
 
 
-def unfit_pass(inputs: Inputs) -> Iterator[Unfit]:
-    """Yield the same of passes, whose tokens are of many sequences: positions limit requests, not passes."""
-    yield from _unfit_heads(inputs)
-    yield from _unfit_patterns(inputs)
+def invalid_pass_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield invalid passes; their tokens are of many sequences: positions limit requests, not passes."""
+    yield from _invalid_heads(inputs)
+    yield from _invalid_patterns(inputs)
     yield from _too_large(inputs)
 
 
-def _unfit_heads(inputs: Inputs) -> Iterator[Unfit]:
-    """Yield which points have heads that do not go together."""
+def _invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points with invalid heads."""
     size = {name: inputs[f"model.{name}"] for name in ("heads", "kv_heads", "hidden", "head_dim")}
     derived = size["head_dim"] == 0
     uneven = derived & (size["hidden"] % size["heads"] > 0)
@@ -213,46 +214,46 @@ def _unfit_heads(inputs: Inputs) -> Iterator[Unfit]:
     yield wrong, "model.kv_heads", "model.heads", "a divisor of model.heads, {}"
 
 
-def _unfit_patterns(inputs: Inputs) -> Iterator[Unfit]:
-    """Yield what does not go with the kinds of layers that there are."""
-    names, place = factorize(inputs[KEY])
+def _invalid_patterns(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points whose sizes do not match the kinds of their layers."""
+    names, inverse = factorize(inputs[KEY])
     kinds = [" ".join(kinds_of(name)).split() for name in names]
     fewest = [fewest_layers(name) for name in names]
     for number, least in enumerate(fewest):
-        wrong = (place == number) & (inputs["model.layers"] < least)
+        wrong = (inverse == number) & (inputs["model.layers"] < least)
         yield wrong, "model.layers", "model.layers", f"at least {least}, so that each kind of {KEY} has one"
-    mixes = np.array([EXPERTS in one for one in kinds])[place]
-    windows = np.array([WINDOW in one for one in kinds])[place]
-    for has, key, what in (
-        (mixes, "model.experts", "experts"), (mixes, "model.topk", "experts"),
-        (windows, "model.window", "window"),
+    has_experts = np.array([EXPERTS in words for words in kinds])[inverse]
+    has_window = np.array([WINDOW in words for words in kinds])[inverse]
+    for has, key, feature in (
+        (has_experts, "model.experts", "experts"), (has_experts, "model.topk", "experts"),
+        (has_window, "model.window", "window"),
     ):  # fmt: skip
-        yield has & (inputs[key] < 1), key, key, f"at least 1, since {KEY} has layers with {what}"
-        yield ~has & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have {what}"
-    wrong = mixes & (inputs["model.topk"] > inputs["model.experts"])
+        yield has & (inputs[key] < 1), key, key, f"at least 1, since {KEY} has layers with {feature}"
+        yield ~has & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have {feature}"
+    wrong = has_experts & (inputs["model.topk"] > inputs["model.experts"])
     yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
-    yield from _unfit_groups(inputs, mixes)
+    yield from _invalid_expert_groups(inputs, has_experts)
 
 
-def _unfit_groups(inputs: Inputs, mixes: Bools) -> Iterator[Unfit]:
-    """Yield what does not go with groups of experts; mixes: which points have experts, (points,)."""
+def _invalid_expert_groups(inputs: Inputs, has_experts: Bools) -> Iterator[InvalidSizes]:
+    """Yield points with invalid expert groups; has_experts: (points,)."""
     experts, topk = inputs["model.experts"], inputs["model.topk"]
-    groups, kept = inputs["model.expert_groups"], inputs["model.topk_groups"]
+    groups, topk_groups = inputs["model.expert_groups"], inputs["model.topk_groups"]
     for key in ("model.expert_groups", "model.topk_groups"):
-        yield ~mixes & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have experts"
+        yield ~has_experts & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have experts"
     each = experts // np.maximum(groups, 1)
-    wrong = mixes & (each * groups != experts) & (groups > 0)
+    wrong = has_experts & (each * groups != experts) & (groups > 0)
     yield wrong, "model.expert_groups", "model.experts", "a divisor of model.experts, {}, or 0 for no groups"
-    wrong = mixes & ((kept > groups) | ((kept == 0) & (groups > 0)))
+    wrong = has_experts & ((topk_groups > groups) | ((topk_groups == 0) & (groups > 0)))
     allowed = "from 1 to model.expert_groups, {}; or 0, where that is 0"
     yield wrong, "model.topk_groups", "model.expert_groups", allowed
-    wrong = mixes & (groups > 0) & (kept * each < topk)
+    wrong = has_experts & (groups > 0) & (topk_groups * each < topk)
     allowed = "so many that their experts are at least model.topk, {}"
     yield wrong, "model.topk_groups", "model.topk", allowed
 
 
-def _too_large(inputs: Inputs) -> Iterator[Unfit]:
-    """Yield which points have too many tokens, or tensors that 64-bit integers do not count."""
+def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points with too many tokens, or with tensors too large for 64-bit integers."""
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
         "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
         "topk", "shared_ffn", "vocabulary",

@@ -1,4 +1,4 @@
-"""The feed-forward part of a transformer's layer: dense, or a mixture of experts with shared ones."""
+"""The feed-forward part of a transformer's layer: dense, or a mixture of experts with shared experts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXPERTS = ("experts",)
 
 
 def dense(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
-    """Return the nodes of a dense feed-forward layer on what `read` makes, and which makes its output."""
+    """Return the nodes of a dense feed-forward layer on the output of `read`, and the output's node."""
     nodes = _dense(points, size, size.ffn, read, "")
     return nodes, (nodes[-1].name,)
 
@@ -44,19 +44,20 @@ def _names(gated: bool) -> tuple[str, str, str]:
 
 
 def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
-    """Return the nodes of an expert layer on what `read` makes, and which make its output as a sum."""
+    """Return the nodes of an expert layer on the output of `read`, and the nodes whose sum is its output."""
     gated, kind = bool(points["model.gated"][0]), str(points["model.activation"][0])
     biased = str(points["model.biases"][0]) == ALL
     rows, topk, ffn = size.tokens * size.topk, size.topk, size.expert_ffn
-    own = grouped_gemm.mixture(size.tokens, topk, size.experts, size.experts, size.power_law)
+    attributes = grouped_gemm.mixture(size.tokens, topk, size.experts, size.experts, size.power_law)
     up, middle, down = _names(gated)
 
     def a_pass(
         name: str, rows: Size, cols: Size, read: str, names: tuple[str, ...], moves: Any = None
     ) -> Node:
         return Node(
-            name=name, type=moe_passes.TYPES[name], rows=rows, cols=cols, reads=(read,), own=own,
-            dims=Dims(TOKENS, () if moves is None else _EXPERTS, names), moves=moves, backward_moves=moves,
+            name=name, type=moe_passes.TYPES[name], rows=rows, cols=cols, reads=(read,),
+            attributes=attributes, dims=Dims(TOKENS, () if moves is None else _EXPERTS, names), moves=moves,
+            backward_moves=moves,
         )  # fmt: skip
 
     def product(name: str, inner: Size, cols: Size, read: str, is_up: bool) -> Node:
@@ -64,14 +65,14 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         vectors = size.experts * cols if biased else 0
         return Node(
             name=name, type=grouped_gemm.TYPE, rows=rows, cols=cols, inner=inner, groups=size.experts,
-            reads=(read,), own={**own, "gated": float(gated and is_up)}, vectors=vectors,
+            reads=(read,), attributes={**attributes, "gated": float(gated and is_up)}, vectors=vectors,
             dims=Dims(TOKENS, *names, _EXPERTS), keeps=None if is_up else 0,
         )  # fmt: skip
 
     if gated:
         gate = Node(
-            name=middle, type=moe_passes.TYPES["expert_gate"], rows=rows, cols=ffn, reads=(up,), own=own,
-            dims=Dims(TOKENS, (), FEED_FORWARD, _EXPERTS),
+            name=middle, type=moe_passes.TYPES["expert_gate"], rows=rows, cols=ffn, reads=(up,),
+            attributes=attributes, dims=Dims(TOKENS, (), FEED_FORWARD, _EXPERTS),
         )  # fmt: skip
     else:
         of_groups = Dims(TOKENS, (), FEED_FORWARD, _EXPERTS)
@@ -86,4 +87,4 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         a_pass("combine", size.tokens, size.hidden, down, HIDDEN, 1.0 + topk),
     ]
     shared = _dense(points, size, size.shared_ffn, read, "shared ") if np.any(size.shared_ffn) else []
-    return [*nodes, *shared], ("combine", *(one.name for one in shared[-1:]))
+    return [*nodes, *shared], ("combine", *(node.name for node in shared[-1:]))

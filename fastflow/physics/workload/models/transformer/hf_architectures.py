@@ -1,7 +1,7 @@
-"""What types of models have of their own, by the `model_type` of a config.json.
+"""Architectures of published models, by the `model_type` of a config.json.
 
-What the code of Hugging Face's transformers library says of a type and the file does not, and fields that one
-type alone has.
+Properties that are in the code of Hugging Face's transformers library but not in the file, and fields of a
+single model type.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ ACTIVATIONS = {
 EVERY, ABOVE = "all", "above"
 
 
-class Type(NamedTuple):
-    """What the code of a type of model says where its file does not."""
+class Architecture(NamedTuple):
+    """Properties of a model type that its config.json omits."""
 
     norm: str = RMS
     block: str = PRE
@@ -47,12 +47,12 @@ class Type(NamedTuple):
     position: str = ROTARY
     tied: bool = False
     qk_norm: bool = False
-    activation: str = "silu"  # where the file does not say it
-    # which layers see a window where the file does not list them: "all", those "above" some; or all but the
-    # last of each so many; 0: none
+    activation: str = "silu"  # where the file omits it
+    # layers with window attention where the file does not list them: "all", or "above" a layer; or all but
+    # the last of each period of this length; 0: none
     windows: int | str = 0
-    more: Callable[[Fields, dict[str, Any]], Mapping[str, Any]] | None = (
-        None  # of the file, what is known so far
+    extra_fields: Callable[[Fields, dict[str, Any]], Mapping[str, Any]] | None = (
+        None  # of the file and the properties so far: further properties
     )
 
 
@@ -100,12 +100,12 @@ def _opt(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
 
 def _falcon(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     new, heads = fields.flag("new_decoder_architecture"), known["heads"]
-    several = fields.count("num_kv_heads", "n_head_kv", default=heads)
-    of_one = 1 if fields.flag("multi_query", default=True) else heads
+    grouped_heads = fields.count("num_kv_heads", "n_head_kv", default=heads)
+    multi_query_heads = 1 if fields.flag("multi_query", default=True) else heads
     norms = fields.count("num_ln_in_parallel_attn", default=2 if new else 1)
     parallel = fields.flag("parallel_attn", default=True) or new
     return {
-        "kv_heads": several if new else of_one,
+        "kv_heads": grouped_heads if new else multi_query_heads,
         "block": PRE if not parallel else PARALLEL_NORMS if norms == 2 else PARALLEL,
         "position": ALIBI if fields.flag("alibi") else ROTARY,
         "biases": ALL if fields.flag("bias") else NO_BIAS,
@@ -125,7 +125,7 @@ def _dbrx(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _latent(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the sizes of DeepSeek's latent attention, and its modules for further tokens."""
+    """Return the sizes of DeepSeek's latent attention, and its MTP modules."""
     return {
         "latent": fields.count("kv_lora_rank"),
         "query_latent": fields.count("q_lora_rank", default=0),
@@ -139,19 +139,19 @@ def _latent(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
 
 def _minimax(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     listed = fields.counts("attn_type_list") or []
-    if not all(one == 1 for one in listed):
+    if not all(kind == 1 for kind in listed):
         raise wrong("attn_type_list", "a list of 1, since linear attention is not known", "one with others")
     fields.count("mtp_transformer_layers", "mlp_intermediate_size", default=1, least=0)
-    further = fields.count("num_mtp_modules", default=0, least=0)
+    modules = fields.count("num_mtp_modules", default=0, least=0)
     return {
-        "mtp": further if fields.flag("use_mtp", default=True) else 0,
+        "mtp": modules if fields.flag("use_mtp", default=True) else 0,
         "qk_norm": fields.flag("use_qk_norm"),
     }
 
 
 def _glm4_moe(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
-    further = fields.count("num_nextn_predict_layers", default=0, least=0)
-    return {"mtp": further, "qk_norm": fields.flag("use_qk_norm")}
+    modules = fields.count("num_nextn_predict_layers", default=0, least=0)
+    return {"mtp": modules, "qk_norm": fields.flag("use_qk_norm")}
 
 
 def _cohere(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _stablelm(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _llama4(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
-    """Return dense and shared columns: of an expert `intermediate_size`; every token goes to one more."""
+    """Return dense and shared columns; `intermediate_size` is an expert's, and there is a shared expert."""
     experts = known["ffn"]
     fields.flag("use_qk_norm")  # it has no weights
     fields.counts("no_rope_layers")
@@ -180,21 +180,21 @@ def _phi(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     return {"qk_norm": fields.flag("qk_layernorm")}
 
 
-_GPT2 = Type(LAYER, PRE, False, ALL, LEARNED, tied=True, activation="gelu", more=_gpt2)
-_LLAMA = Type()
-_LAYERED = Type(LAYER, PRE, False, ALL, tied=True, activation="gelu")  # of layer norms, not gated
-_GEMMA = Type(tied=True, activation="gelu")
-_DEEPSEEK = _LLAMA._replace(more=_latent)
-_COHERE = Type(LAYER, PARALLEL, tied=True, more=_cohere)
+_GPT2 = Architecture(LAYER, PRE, False, ALL, LEARNED, tied=True, activation="gelu", extra_fields=_gpt2)
+_LLAMA = Architecture()
+_LAYERED = Architecture(LAYER, PRE, False, ALL, tied=True, activation="gelu")  # of layer norms, not gated
+_GEMMA = Architecture(tied=True, activation="gelu")
+_DEEPSEEK = _LLAMA._replace(extra_fields=_latent)
+_COHERE = Architecture(LAYER, PARALLEL, tied=True, extra_fields=_cohere)
 TYPES = {
     "gpt2": _GPT2,
     "gpt_bigcode": _GPT2,
-    "gptj": Type(LAYER, PARALLEL, False, activation="gelu"),
-    "gpt_neox": _LAYERED._replace(tied=False, more=_gpt_neox),
+    "gptj": Architecture(LAYER, PARALLEL, False, activation="gelu"),
+    "gpt_neox": _LAYERED._replace(tied=False, extra_fields=_gpt_neox),
     "bloom": _LAYERED._replace(position=ALIBI),
-    "mpt": _LAYERED._replace(biases=NO_BIAS, more=_mpt),
-    "opt": _LAYERED._replace(position=LEARNED, activation="relu", more=_opt),
-    "falcon": _LAYERED._replace(biases=NO_BIAS, more=_falcon),
+    "mpt": _LAYERED._replace(biases=NO_BIAS, extra_fields=_mpt),
+    "opt": _LAYERED._replace(position=LEARNED, activation="relu", extra_fields=_opt),
+    "falcon": _LAYERED._replace(biases=NO_BIAS, extra_fields=_falcon),
     "llama": _LLAMA,
     "mistral": _LLAMA._replace(windows=EVERY),
     "mixtral": _LLAMA._replace(windows=EVERY),
@@ -205,7 +205,7 @@ TYPES = {
     "gemma": _GEMMA,
     "gemma2": _GEMMA._replace(block=SANDWICH, windows=2),
     "gemma3_text": _GEMMA._replace(block=SANDWICH, qk_norm=True, windows=6),
-    "phi": _LAYERED._replace(tied=False, block=PARALLEL, more=_phi),
+    "phi": _LAYERED._replace(tied=False, block=PARALLEL, extra_fields=_phi),
     "phi3": _LLAMA._replace(windows=EVERY),
     "phimoe": _LLAMA._replace(norm=LAYER, windows=EVERY),
     "deepseek_v2": _DEEPSEEK,
@@ -213,24 +213,24 @@ TYPES = {
     "kimi_k2": _DEEPSEEK,
     "gpt_oss": _LLAMA._replace(biases=ALL, windows=2),
     "nemotron": _LAYERED._replace(biases=NO_BIAS, tied=False, activation="relu2"),
-    "grok-1": Type(block=SANDWICH, activation="gelu"),
-    "dbrx": Type(LAYER, more=_dbrx),
+    "grok-1": Architecture(block=SANDWICH, activation="gelu"),
+    "dbrx": Architecture(LAYER, extra_fields=_dbrx),
     "olmo": _LLAMA._replace(norm=LAYER),
     "olmo2": _LLAMA._replace(block=POST, qk_norm=True),
     "olmoe": _LLAMA._replace(qk_norm=True),
     "starcoder2": _LAYERED._replace(windows=EVERY),
-    "stablelm": Type(LAYER, more=_stablelm),
+    "stablelm": Architecture(LAYER, extra_fields=_stablelm),
     "cohere": _COHERE,
     "cohere2": _COHERE._replace(windows=4),
     "glm4": _LLAMA._replace(block=SANDWICH, biases=OF_QKV),
-    "glm4_moe": _LLAMA._replace(biases=OF_QKV, more=_glm4_moe),
-    "llama4_text": _LLAMA._replace(windows=4, more=_llama4),
+    "glm4_moe": _LLAMA._replace(biases=OF_QKV, extra_fields=_glm4_moe),
+    "llama4_text": _LLAMA._replace(windows=4, extra_fields=_llama4),
     "internlm2": _LLAMA,
     "granite": _LLAMA,
     "granitemoe": _LLAMA,
     "granitemoeshared": _LLAMA,
     "seed_oss": _LLAMA,
-    "minimax": _LLAMA._replace(more=_minimax),
-    "minimax_m2": _LLAMA._replace(more=_minimax),
+    "minimax": _LLAMA._replace(extra_fields=_minimax),
+    "minimax_m2": _LLAMA._replace(extra_fields=_minimax),
 }
 """By `model_type`."""

@@ -1,9 +1,9 @@
-"""`model.config`: the config.json that a published language model has beside its weights, read as it is.
+"""`model.config`: the unchanged config.json that is published with a language model's weights.
 
-Its fields are those of Hugging Face's transformers library, by `model_type`. What the code of that library
-says of a type of model and the file does not (norms, gates, biases) is in `config_types`. In which data
-types weights are stored (`quantization_config`, `torch_dtype`) is what `model.dtype=auto` goes by
-(`published`). How much dropout there was in training is no part of a model here: see `model.dropout`.
+Its fields are those of Hugging Face's transformers library, by `model_type`. Properties that are in the code
+of that library but not in the file (norms, gates, biases) are in `hf_architectures`. The data types of the
+weights (`quantization_config`, `torch_dtype`) decide `model.dtype=auto` (`published`). Dropout rates in
+training are not read: see `model.dropout`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fastflow.physics.workload.models.transformer.hf_architectures import (
     ACTIVATIONS,
     EVERY,
     TYPES,
-    Type,
+    Architecture,
 )
 from fastflow.physics.workload.models.transformer.hf_fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.json_file import read_version
@@ -35,7 +35,7 @@ from fastflow.physics.workload.models.transformer.layer_pattern import (
     EXPERTS,
     MOST_LAYERS,
     WINDOW,
-    written,
+    pattern_text,
 )
 from fastflow.physics.workload.models.transformer.published import published_in
 
@@ -51,33 +51,33 @@ _OTHER_MODELS = {
 
 
 def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the leaves of a configuration, with what a config.json says of a model; raises InputError.
+    """Return the leaves of a configuration, with the model of a config.json; raises InputError.
 
-    What is null is as the file has it, or else as `dimensions.DEFAULTS` has it; all other leaves stay.
+    Leaves that are null come from the file, or else from `dimensions.DEFAULTS`; all other leaves stay.
     """
     if KEY not in leaves:
         return leaves
-    given = {key: value for key, value in leaves.items() if key != KEY and value is not None}
+    overrides = {key: value for key, value in leaves.items() if key != KEY and value is not None}
     path = leaves[KEY]
     known = dict(DEFAULTS) if path is None else {**DEFAULTS, **read_config(str(path))}
-    return {key: None for key in leaves if key != KEY} | known | given
+    return {key: None for key in leaves if key != KEY} | known | overrides
 
 
 def is_filled(leaves: Mapping[str, Any], key: str) -> bool:
-    """Say whether a leaf that is null has a value all the same; set, it changes no other."""
+    """Say whether a null leaf gets a value from the config.json; an explicit value changes no other leaf."""
     return KEY in leaves and key in DEFAULTS and leaves.get(key) is None
 
 
 def read_config(path: str) -> Mapping[str, Any]:
     """Return the inputs that a config.json gives, by their keys; raises InputError.
 
-    A file that has not changed since is not read again.
+    An unchanged file is cached.
     """
-    return of_present(KEY, _of_version, path)
+    return of_present(KEY, _parse_version, path)
 
 
 @lru_cache(maxsize=64)
-def _of_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
+def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
     return inputs_of(read_version(path, size))
 
 
@@ -85,28 +85,28 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the inputs that a config.json's object gives, by their keys; raises MistakeError."""
     name = document.get("model_type")
     if not isinstance(name, str) or name not in TYPES:
-        other = next((what for field, what in _OTHER_MODELS.items() if field in document), "")
+        other_kind = next((kind for field, kind in _OTHER_MODELS.items() if field in document), "")
         allowed = f"that of a language model of a decoder alone ({listed(TYPES)})"
-        raise wrong("model_type", allowed, ", ".join(filter(None, (json.dumps(name), other))))
+        raise wrong("model_type", allowed, ", ".join(filter(None, (json.dumps(name), other_kind))))
     fields = Fields(document)
     fields.value("model_type")
-    own = TYPES[name]
-    found = _common(fields, own)
-    if own.more:
-        found |= own.more(fields, found)
-    found |= _layers(fields, found, own)
-    found |= published_in(fields, bool(found.get("experts")))
+    architecture = TYPES[name]
+    values = _common(fields, architecture)
+    if architecture.extra_fields:
+        values |= architecture.extra_fields(fields, values)
+    values |= _layers(fields, values, architecture)
+    values |= published_in(fields, bool(values.get("experts")))
     fields.check_rest()
-    positions = found["positions"]
+    positions = values["positions"]
     if 0 < positions < DEFAULTS["model.sequence"]:
-        found["sequence"] = positions
-    if found["position"] == ALIBI:
-        found["positions"] = 0
-    return {f"model.{key}": value for key, value in found.items()}
+        values["sequence"] = positions
+    if values["position"] == ALIBI:
+        values["positions"] = 0
+    return {f"model.{key}": value for key, value in values.items()}
 
 
-def _common(fields: Fields, own: Type) -> dict[str, Any]:
-    """Return what all types of models have, by the names that it has among them."""
+def _common(fields: Fields, architecture: Architecture) -> dict[str, Any]:
+    """Return the properties of all model types, by their field names."""
     heads = fields.count("num_attention_heads", "n_head", "n_heads")
     hidden = fields.count("hidden_size", "n_embd", "n_embed", "d_model")
     layers = fields.count("num_hidden_layers", "n_layer", "n_layers")
@@ -116,20 +116,21 @@ def _common(fields: Fields, own: Type) -> dict[str, Any]:
     if not head_dim and hidden % heads and "kv_lora_rank" not in fields:
         raise wrong("num_attention_heads", f"a divisor of its hidden size, {hidden}", heads)
     names = ("hidden_activation", "hidden_act", "activation_function")
-    activation = fields.choice(ACTIVATIONS, *names, default=own.activation)
+    activation = fields.choice(ACTIVATIONS, *names, default=architecture.activation)
     return {
         "layers": layers, "hidden": hidden, "heads": heads, "head_dim": head_dim,
         "kv_heads": fields.count("num_key_value_heads", default=heads),
         "ffn": fields.count("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", default=0),
         "vocabulary": fields.count("vocab_size"), "positions": _positions(fields),
-        "norm": own.norm, "block": own.block, "gated": own.gated, "activation": activation,
-        "position": own.position, "qk_norm": own.qk_norm, "biases": _biases(fields, own),
-        "tied": fields.flag("tie_word_embeddings", default=own.tied),
+        "norm": architecture.norm, "block": architecture.block, "gated": architecture.gated,
+        "activation": activation, "position": architecture.position, "qk_norm": architecture.qk_norm,
+        "biases": _biases(fields, architecture),
+        "tied": fields.flag("tie_word_embeddings", default=architecture.tied),
     }  # fmt: skip
 
 
 def _positions(fields: Fields) -> int:
-    """Return the tokens of the longest sequence, stretched as the file says; 0 where it does not say."""
+    """Return the tokens of the longest sequence, with RoPE scaling of the file; 0 where unknown."""
     most = fields.count("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=0)
     fields.value("n_ctx")
     scaling = fields.inside("rope_scaling")
@@ -138,87 +139,98 @@ def _positions(fields: Fields) -> int:
     return max(most, int(scaling.factor("factor", 1.0) * before))
 
 
-def _biases(fields: Fields, own: Type) -> str:
+def _biases(fields: Fields, architecture: Architecture) -> str:
     """Return which products have biases."""
-    if own.biases == ALL:
+    if architecture.biases == ALL:
         return ALL if fields.flag("attention_bias", "use_bias", default=True) else NO_BIAS
     if fields.flag("mlp_bias"):
         return ALL
-    if not fields.flag("attention_bias", "bias", default=own.biases != NO_BIAS):
+    if not fields.flag("attention_bias", "bias", default=architecture.biases != NO_BIAS):
         return NO_BIAS
-    return OF_ATTENTION if own.biases == NO_BIAS else own.biases
+    return OF_ATTENTION if architecture.biases == NO_BIAS else architecture.biases
 
 
 # --- layers: windows and mixtures
 
 
-def _layers(fields: Fields, known: Mapping[str, Any], own: Type) -> dict[str, Any]:
+def _layers(fields: Fields, known: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
     """Return the pattern of a model's layers, its window and its experts."""
     layers = known["layers"]
-    found: dict[str, Any] = {}
-    windows = _windows(fields, layers, own, found)
-    mixes = _mixes(fields, layers, known, found)
-    every = [
+    values: dict[str, Any] = {}
+    has_window = _windows(fields, layers, architecture, values)
+    has_experts = _expert_layers(fields, layers, known, values)
+    kinds = [
         f"{WINDOW} {kind}" if windowed else kind
-        for windowed, kind in zip(windows, (EXPERTS if one else DENSE for one in mixes), strict=True)
+        for windowed, kind in zip(
+            has_window, (EXPERTS if expert else DENSE for expert in has_experts), strict=True
+        )
     ]
-    return found | {"pattern": written(every)}
+    return values | {"pattern": pattern_text(kinds)}
 
 
-def _windows(fields: Fields, layers: int, own: Type, found: dict[str, Any]) -> list[bool]:
-    """Return which layers see a window, and write down how long that is."""
+def _windows(fields: Fields, layers: int, architecture: Architecture, values: dict[str, Any]) -> list[bool]:
+    """Return which layers have window attention, and set the window's length in `values`."""
     names = ("sliding_window", "attention_chunk_size", "sliding_window_size")
     window = fields.count(*names, default=0, least=0)
-    listed: list[bool] | None = fields.choices(_LAYERS, "layer_types", layers)
+    has_window: list[bool] | None = fields.choices(_LAYERS, "layer_types", layers)
     names = ("sliding_window_pattern", "_sliding_window_pattern", "no_rope_layer_interval")
-    period = fields.count(*names, default=own.windows if isinstance(own.windows, int) else 0, least=0)
+    period = fields.count(
+        *names, default=architecture.windows if isinstance(architecture.windows, int) else 0, least=0
+    )
     above = fields.count("max_window_layers", default=layers, least=0)
-    used = fields.flag("use_sliding_window", default=own.windows != ABOVE) and window > 0
-    if listed is None and own.windows == ABOVE:
-        listed = [used and i >= above for i in range(layers)]
-    elif listed is None:
-        listed = [used and (own.windows == EVERY or (i + 1) % max(period, 1) > 0) for i in range(layers)]
-    if any(listed) and not window:
+    used = fields.flag("use_sliding_window", default=architecture.windows != ABOVE) and window > 0
+    if has_window is None and architecture.windows == ABOVE:
+        has_window = [used and i >= above for i in range(layers)]
+    elif has_window is None:
+        has_window = [
+            used and (architecture.windows == EVERY or (i + 1) % max(period, 1) > 0) for i in range(layers)
+        ]
+    if any(has_window) and not window:
         raise MistakeError("a file that gives sliding_window, since its layer_types have one")
-    if any(listed):
-        found["window"] = window
-    return listed
+    if any(has_window):
+        values["window"] = window
+    return has_window
 
 
 _EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
-_CHOSEN = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k")
+_TOPK = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k")
 _SHARED = ("shared_expert_intermediate_size", "shared_intermediate_size")
 
 
-def _mixes(fields: Fields, layers: int, known: Mapping[str, Any], found: dict[str, Any]) -> list[bool]:
-    """Return which layers have experts, and write down how many and how large they are."""
-    experts = known.get("experts")  # where the type has said it already
+def _expert_layers(
+    fields: Fields, layers: int, known: Mapping[str, Any], values: dict[str, Any]
+) -> list[bool]:
+    """Return which layers have experts, and set their number and sizes in `values`."""
+    experts = known.get("experts")  # where the architecture has set it already
     if experts is None:
         experts = fields.count(*_EXPERTS, default=0, least=0)
         if not experts:
             return [False] * layers
-        found["experts"], found["topk"] = experts, fields.count(*_CHOSEN)
+        values["experts"], values["topk"] = experts, fields.count(*_TOPK)
     columns = known.get("expert_ffn", known["ffn"])
-    found["expert_ffn"] = fields.count("moe_intermediate_size", default=columns, least=0)
-    found["shared_experts"] = fields.count("n_shared_experts", "num_shared_experts", default=0, least=0)
+    values["expert_ffn"] = fields.count("moe_intermediate_size", default=columns, least=0)
+    values["shared_experts"] = fields.count("n_shared_experts", "num_shared_experts", default=0, least=0)
     if "n_group" in fields:
-        groups = found["expert_groups"] = fields.count("n_group")
-        found["topk_groups"] = fields.count("topk_group", default=groups)
-    found["shared_ffn"] = fields.count(*_SHARED, default=known.get("shared_ffn", 0), least=0)
-    return _mixed(fields, layers)
+        groups = values["expert_groups"] = fields.count("n_group")
+        values["topk_groups"] = fields.count("topk_group", default=groups)
+    values["shared_ffn"] = fields.count(*_SHARED, default=known.get("shared_ffn", 0), least=0)
+    return _has_experts(fields, layers)
 
 
-def _mixed(fields: Fields, layers: int) -> list[bool]:
+def _has_experts(fields: Fields, layers: int) -> list[bool]:
     """Return which layers have experts."""
     listed = fields.counts("moe_layers")
-    alone = set(fields.counts("mlp_only_layers") or ())
+    dense_layers = set(fields.counts("mlp_only_layers") or ())
     first = fields.count("first_k_dense_replace", default=0, least=0)
     steps = fields.count("decoder_sparse_step", "interleave_moe_layer_step", default=1)
-    where, every = fields.value("moe_layer_freq")
-    if isinstance(every, list):
-        same_length(where, every, layers)
-        return [bool(one) for one in fields.counts("moe_layer_freq") or ()]
+    name, per_layer = fields.value("moe_layer_freq")
+    if isinstance(per_layer, list):
+        same_length(name, per_layer, layers)
+        return [bool(flag) for flag in fields.counts("moe_layer_freq") or ()]
     period = fields.count("moe_layer_freq", default=1)
     if listed is not None:
         return [i in listed for i in range(layers)]
-    return [i >= first and i % period == 0 and (i + 1) % steps == 0 and i not in alone for i in range(layers)]
+    return [
+        i >= first and i % period == 0 and (i + 1) % steps == 0 and i not in dense_layers
+        for i in range(layers)
+    ]

@@ -1,4 +1,4 @@
-"""The fields of a config.json, each read once and checked, and those that nobody has read."""
+"""The fields of a config.json, each read once and checked, and the unread fields."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from fastflow.core.yaml_file import MOST, MistakeError, one_of, shown, whole, wrong
 
-# What the name of a field has that changes operations, parameters or shapes, wherever it is unknown ...
-_MATTERS = re.compile(
+# Names of unknown fields that change operations, parameters or shapes ...
+_RELEVANT = re.compile(
     r"(^|_)(layers?|layer_types|block_types?|heads?|experts?|size|dims?|rank|inner|intermediate|expansion"
     r"|ssm|mamba|conv|linear|cross_attention|encoder|vision|audio|lora|altup|laurel|adapters?|sparse)(_|$)"
     r"|attn_type|^d_|^n_"
 )
-# ... and of those that do not: how text is drawn, how experts are chosen, how a model was initialised or laid
-# out, how queries and logits are scaled
-_HARMLESS = re.compile(
+# ... and names of fields that do not: of sampling, routing, initialisation, sharding, and of the scales of
+# queries and logits
+_IRRELEVANT = re.compile(
     r"ngram|beam|_token_id|_token$|router|_loss|initial|rope|rotary|scal|multiplier|softcap|dropout|pdrop"
     r"|norm_topk|_eps(ilon)?$|^id2label$|^label2id$|_std$|_range$|max_window_layers|pretraining_tp"
     r"|^(chunk_size_feed_forward|ep_size|n_group|topk_group|n_groups|summary_.*|num_labels|num_return_.*"
@@ -31,7 +31,7 @@ _ABSENT: tuple[Any, ...] = (None, False, 0, "", [], {})
 
 
 class Fields:
-    """Fields of an object of a file; null is as good as none."""
+    """Fields of an object of a file; null counts as absent."""
 
     def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
         """Take the values, and the field that they are in, as "attn_config."."""
@@ -39,7 +39,7 @@ class Fields:
         self._read: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
-        """Say whether there is a field."""
+        """Say whether a field is present."""
         return self._values.get(name) is not None
 
     def names(self) -> list[str]:
@@ -47,7 +47,7 @@ class Fields:
         return list(self._values)
 
     def value(self, *names: str) -> tuple[str, Any]:
-        """Return the first of some fields that there is, and its value; None where there is none."""
+        """Return the name and value of the first field that is present; None if all are absent."""
         self._read.update(names)
         for name in names:
             if self._values.get(name) is not None:
@@ -55,7 +55,7 @@ class Fields:
         return self._where + names[0], None
 
     def count(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """Return a whole number; raises MistakeError where it is none, or needed and not there."""
+        """Return a whole number; raises MistakeError where it is invalid, or absent without a default."""
         name, value = self.value(*names)
         if value is None and default is not None:
             return default
@@ -64,13 +64,13 @@ class Fields:
         return whole(name, _plain(value), least)
 
     def counts(self, name: str) -> list[int] | None:
-        """Return a list of whole numbers from 0, None where there is none; raises MistakeError."""
+        """Return a list of whole numbers from 0, None if absent; raises MistakeError."""
         where, value = self.value(name)
         if value is None:
             return None
         if not isinstance(value, list):
             raise wrong(where, "a list of whole numbers", _plain(value))
-        return [whole(where, _plain(one), 0) for one in value]
+        return [whole(where, _plain(item), 0) for item in value]
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """Return true or false; raises MistakeError."""
@@ -91,7 +91,7 @@ class Fields:
         return float(value)
 
     def choice(self, meanings: Mapping[str, str], *names: str, default: str = "") -> str:
-        """Return what a text stands for; raises MistakeError where it is none of those known."""
+        """Return the meaning of a string; raises MistakeError where it is unknown."""
         name, value = self.value(*names)
         if value is None and default:
             return default
@@ -99,17 +99,17 @@ class Fields:
             raise wrong(name, one_of(meanings), _plain(value))
         return meanings[value]
 
-    def choices(self, meanings: Mapping[str, Any], name: str, many: int) -> list[Any] | None:
-        """Return what each of so many texts stands for, None where there is no list; raises MistakeError."""
+    def choices(self, meanings: Mapping[str, Any], name: str, length: int) -> list[Any] | None:
+        """Return the meaning of each string of a list, None if absent; raises MistakeError."""
         where, value = self.value(name)
         if value is None:
             return None
-        if not isinstance(value, list) or len(value) != many:
-            raise wrong(where, f"a list with an entry for each of the {many} layers", _plain(value))
-        for one in value:
-            if not isinstance(one, str) or one not in meanings:
-                raise wrong(where, f"a list of {', '.join(meanings)}", _plain(one))
-        return [meanings[one] for one in value]
+        if not isinstance(value, list) or len(value) != length:
+            raise wrong(where, f"a list with an entry for each of the {length} layers", _plain(value))
+        for item in value:
+            if not isinstance(item, str) or item not in meanings:
+                raise wrong(where, f"a list of {', '.join(meanings)}", _plain(item))
+        return [meanings[item] for item in value]
 
     def inside(self, name: str) -> Fields:
         """Return the fields of an object; raises MistakeError."""
@@ -119,23 +119,23 @@ class Fields:
         return Fields(value or {}, f"{where}.")
 
     def check_rest(self) -> None:
-        """Refuse a field that was not read and changes what a model computes; raises MistakeError."""
+        """Reject unread fields that change the model's computation; raises MistakeError."""
         for name, value in self._values.items():
             if name in self._read or isinstance(value, str) or value in _ABSENT:
                 continue
-            if _MATTERS.search(name) and not _HARMLESS.search(name):
-                said = f"a file without {self._where}{shown(name)}, which fastflow does not know"
-                raise MistakeError(f"{said} (it is {_plain(value)})")
+            if _RELEVANT.search(name) and not _IRRELEVANT.search(name):
+                allowed = f"a file without {self._where}{shown(name)}, which fastflow does not know"
+                raise MistakeError(f"{allowed} (it is {_plain(value)})")
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it, for a message, but for a number or a text."""
+    """Return a value as JSON for a message; numbers and strings unchanged."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
     return shown(json.dumps(value))
 
 
-def same_length(where: str, found: Sequence[Any], many: int) -> None:
-    """Refuse a list that has not an entry a layer; raises MistakeError."""
-    if len(found) != many:
-        raise wrong(where, f"a list with an entry for each of the {many} layers", f"{len(found)} entries")
+def same_length(where: str, values: Sequence[Any], length: int) -> None:
+    """Reject a list without an entry for each layer; raises MistakeError."""
+    if len(values) != length:
+        raise wrong(where, f"a list with an entry for each of the {length} layers", f"{len(values)} entries")

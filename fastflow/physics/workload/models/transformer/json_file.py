@@ -1,4 +1,4 @@
-"""A JSON file as plain values: of bounded size and depth, every key once, numbers that are numbers."""
+"""A JSON file as plain values: of bounded size and depth, with unique keys and finite numbers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fastflow.core.yaml_file import MOST_BYTES, MistakeError, shown
 
 
 def read_version(path: str, size: int) -> dict[str, Any]:
-    """Return the object that a file of so many bytes holds; raises MistakeError."""
+    """Return the object in a file of `size` bytes; raises MistakeError."""
     if size > MOST_BYTES:  # before it is read
         raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
     text = Path(path).read_bytes()
     if len(text) > MOST_BYTES:
         raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {len(text):,}")
     try:
-        found = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
+        document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
     except json.JSONDecodeError as error:
         raise MistakeError(f"a JSON file (line {error.lineno}, column {error.colno}: {error.msg})") from None
     except UnicodeDecodeError:
@@ -27,18 +27,18 @@ def read_version(path: str, size: int) -> dict[str, Any]:
         raise MistakeError("a JSON file (nested too deeply)") from None
     except ValueError:  # of digits, more than Python reads
         raise MistakeError("a JSON file (a number of too many digits)") from None
-    if not isinstance(found, dict):
-        raise MistakeError(f"a JSON file that holds an object, not {shown(json.dumps(found))}")
-    return found
+    if not isinstance(document, dict):
+        raise MistakeError(f"a JSON file that holds an object, not {shown(json.dumps(document))}")
+    return document
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
+        twice = next(name for name in members if names.count(name) > 1)
         raise MistakeError(f"a JSON file ({shown(twice)} is given twice)")
-    return found
+    return members
 
 
 def _constant(name: str) -> Any:
@@ -46,6 +46,6 @@ def _constant(name: str) -> Any:
 
 
 def _number(text: str) -> float:
-    if not isfinite(found := float(text)):
+    if not isfinite(number := float(text)):
         raise MistakeError(f"a JSON file ({shown(text)} is too large a number)")
-    return found
+    return number

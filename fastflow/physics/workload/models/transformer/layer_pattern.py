@@ -15,7 +15,7 @@ from fastflow.physics.workload.family import Order
 KEY = "model.pattern"
 DENSE, EXPERTS, WINDOW = "dense", "experts", "window"
 KINDS = (DENSE, EXPERTS, f"{WINDOW} {DENSE}", f"{WINDOW} {EXPERTS}")
-"""Of layers."""
+"""Kinds of layers."""
 MOST_LAYERS = 10_000
 _ALLOWED = (
     "kinds of layers in their order, dense or experts, each perhaps with window, perhaps several times, such"
@@ -27,25 +27,25 @@ _KINDS = {frozenset(kind.split()): kind for kind in KINDS} | {frozenset((WINDOW,
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> tuple[str, ...]:
-    """Return the kind of each layer of a pattern, which is repeated as long as a model has layers.
+    """Return the kind of each layer of a pattern, which repeats over the layers of a model.
 
     Raises InputError.
     """
-    found: list[str] = []
+    kinds: list[str] = []
     for part in text.split(","):
         entry = _ENTRY.fullmatch(part)
         words = entry["words"].split() if entry else []
         kind = _KINDS.get(frozenset(words), "")
         if entry is None or not kind or len({*words}) < len(words):
             raise InputError(KEY, text, _ALLOWED)
-        found += [kind] * int(entry["times"] or 1)
-        if len(found) > MOST_LAYERS:
+        kinds += [kind] * int(entry["times"] or 1)
+        if len(kinds) > MOST_LAYERS:
             raise InputError(KEY, text, f"a pattern of at most {MOST_LAYERS:,} layers")
-    return tuple(found)
+    return tuple(kinds)
 
 
-def written(layers: list[str]) -> str:
-    """Return the shortest pattern of this notation that begins with these kinds of layers."""
+def pattern_text(layers: list[str]) -> str:
+    """Return the shortest pattern text that expands to these kinds of layers."""
     period = next(
         size for size in range(1, len(layers) + 1) if layers == (layers[:size] * len(layers))[: len(layers)]
     )
@@ -64,7 +64,7 @@ def kinds_of(text: str) -> tuple[str, ...]:
 
 
 def fewest_layers(text: str) -> int:
-    """Return how many layers a model has at least that has every kind of a pattern."""
+    """Return the minimum number of layers that includes every kind of a pattern."""
     pattern = parse(text)
     return 1 + max(pattern.index(kind) for kind in kinds_of(text))
 
@@ -72,33 +72,33 @@ def fewest_layers(text: str) -> int:
 def times(text: str, layers: Ints | int) -> dict[str, Ints | int]:
     """Return how many layers of each kind models of a pattern have.
 
-    layers: of each model, a number or a column; the counts are alike.
+    layers: of each model, a number or a column; the counts have the same type.
     """
     pattern = parse(text)
-    found: dict[str, Ints | int] = {}
+    counts: dict[str, Ints | int] = {}
     for kind in kinds_of(text):
-        before = np.cumsum([0, *(one == kind for one in pattern)])
-        rounds, rest = layers // len(pattern), before[layers % len(pattern)]
-        count = rounds * before[-1] + rest
-        found[kind] = int(count) if isinstance(layers, int) else count
-    return found
+        cumulative = np.cumsum([0, *(layer == kind for layer in pattern)])
+        rounds, rest = layers // len(pattern), cumulative[layers % len(pattern)]
+        count = rounds * cumulative[-1] + rest
+        counts[kind] = int(count) if isinstance(layers, int) else count
+    return counts
 
 
 def order(patterns: Texts, layers: Ints, further: Ints) -> Order:
-    """Return the written layer of every layer of each model, from its embedding to its head.
+    """Return the described layer of every layer of each model, from its embedding to its head.
 
-    patterns, layers, further (modules that predict further tokens): (points,). The written layers are the
-    embedding, the kinds of the pattern, where there are such modules these and their heads, and the head.
+    patterns, layers, further (number of MTP modules): (points,). The described layers are the embedding, the
+    kinds of the pattern, an MTP module and its head if there are any, and the head.
     """
-    first, place = unique_rows([patterns, layers, further], layers.size)
-    every = []
+    first, inverse = unique_rows([patterns, layers, further], layers.size)
+    orders = []
     for i in first.tolist():
         pattern, names = parse(str(patterns[i])), kinds_of(str(patterns[i]))
-        own = np.resize([1 + names.index(kind) for kind in pattern], int(layers[i]))
-        beyond = 1 + len(names)
-        modules = np.tile([beyond, beyond + 1], int(further[i]))
-        head = beyond + (2 if further[i] else 0)
-        every.append(np.concatenate([[0], own, modules, [head]]).astype(np.int64))
-    offset = np.concatenate([[0], np.cumsum([every[one].size for one in place.tolist()])])
-    layer = np.concatenate([every[one] for one in place.tolist()]) if place.size else np.zeros(0, np.int64)
+        hidden = np.resize([1 + names.index(kind) for kind in pattern], int(layers[i]))
+        module = 1 + len(names)
+        modules = np.tile([module, module + 1], int(further[i]))
+        head = module + (2 if further[i] else 0)
+        orders.append(np.concatenate([[0], hidden, modules, [head]]).astype(np.int64))
+    offset = np.concatenate([[0], np.cumsum([orders[i].size for i in inverse.tolist()])])
+    layer = np.concatenate([orders[i] for i in inverse.tolist()]) if inverse.size else np.zeros(0, np.int64)
     return Order(offset.astype(np.int64), layer)

@@ -1,15 +1,15 @@
-"""`model.size`: a dense transformer with as many parameters, scaled in depth and width.
+"""`model.size`: a dense transformer scaled to a number of parameters, in depth and width.
 
-Layers and hidden columns grow together, at the ratio of the model that is scaled: at equal parameters the
-loss changes by some percent at most while that ratio changes by an order of magnitude (Kaplan et al.,
-arXiv:2001.08361, section 3.1 and figure 5), and families keep near one: Llama 3 has 128, 102 and 130 hidden
+Layers and hidden columns grow together, at the ratio of the base model: at equal parameters the loss changes
+by some percent at most while that ratio changes by an order of magnitude (Kaplan et al., arXiv:2001.08361,
+section 3.1 and figure 5), and model families keep a near-constant ratio: Llama 3 has 128, 102 and 130 hidden
 columns a layer at 8, 70 and 405 billion (arXiv:2407.21783, table 3), GPT-3 85 to 128 from 1.3 billion on
-(arXiv:2005.14165, table 2.1). Heads keep their columns and grow with the hidden ones, in steps of 8, which
-tensor parallelism of a machine divides. Heads of keys stay where they were fewer than those of queries. The
-vocabulary and all else stay. Of the widths, that is taken whose ratio is nearest once as many layers as it
-takes have all parameters, with feed-forward columns in their proportion. The number of layers is rounded,
-to a multiple of 4 from 24 on, which stages of a pipeline divide, and feed-forward columns, a multiple of
-128, make up for that. A size within half a layer of the model's is the model itself.
+(arXiv:2005.14165, table 2.1). Heads keep their columns; their number grows with the hidden columns, in steps
+of 8, which tensor parallelism of a machine divides. KV heads stay if they were fewer than query heads. The
+vocabulary and all other sizes stay. For each width, the number of layers follows from the parameters, at
+proportional feed-forward columns; the selected width has the ratio nearest to the base model's. The number of
+layers is rounded, to a multiple of 4 from 24 on, which stages of a pipeline divide, and feed-forward columns,
+a multiple of 128, compensate. A size within half a layer of the base model's is the base model.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _ALLOWED = f"parameters from {_LEAST:.0e} to {_MOST:.0e}, such as 70B, 8e9 or '3
 
 
 def with_size(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the leaves of a configuration, with the shape of a model of the size that is asked for.
+    """Return the leaves of a configuration, with the shape of a model of the requested size.
 
-    leaves: with all dimensions of the model that is scaled. Raises InputError.
+    leaves: with all dimensions of the base model. Raises InputError.
     """
     if not leaves.get(KEY):
         return leaves
@@ -55,7 +55,7 @@ def with_size(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     sized = {**leaves, KEY: wanted}
     model = {key: sized[key] for key in DEFAULTS if key != KEY}
     if any(isinstance(value, bool) or not isinstance(value, int) for value in _shape(model).values()):
-        return sized  # which is refused where it is read
+        return sized  # which is rejected where it is read
     if model["model.experts"]:
         allowed = "null of a mixture: how number, width and depth of experts grow together is not published"
         raise InputError(KEY, leaves[KEY], allowed)
@@ -68,7 +68,7 @@ def decides_shape(leaves: Mapping[str, Any], key: str) -> bool:
 
 
 def _read(value: Any) -> float:
-    """Return the parameters that are asked for; raises InputError."""
+    """Return the requested number of parameters; raises InputError."""
     written = _WRITTEN.fullmatch(str(value).strip())
     times = _TIMES.get(written[2].lower(), 0.0) if written else 0.0
     size = float(written[1]) * times if written else 0.0
@@ -82,28 +82,28 @@ def _shape(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _scaled(wanted: float, given: tuple[tuple[str, Any], ...]) -> dict[str, int]:
-    """Return the shape of a model scaled to so many parameters, by its keys; raises InputError."""
-    model = dict(given)
+def _scaled(wanted: float, inputs: tuple[tuple[str, Any], ...]) -> dict[str, int]:
+    """Return the shape of a model scaled to `wanted` parameters, by its keys; raises InputError."""
+    model = dict(inputs)
     base = _shape(model)
     base["ffn"] = base["ffn"] or int(ffn_of(base["hidden"], bool(model["model.gated"])))
     fewest = fewest_layers(str(model[PATTERN]))
-    least, more, whole = (
+    smallest, next_size, base_size = (
         float(_count(model, _widths(base, np.array([base["heads"]])), layers)[0])
         for layers in (fewest, fewest + 1, base["layers"])
     )
-    if 2.0 * abs(wanted - whole) < more - least:
-        return {}  # it is the model itself
+    if 2.0 * abs(wanted - base_size) < next_size - smallest:
+        return {}  # it is the base model
     shape = _widths(base, np.arange(STEP, _MOST_HEADS + 1, STEP))
     first, second = (_count(model, shape, fewest + further) for further in range(2))
     layers = fewest + (wanted - first) / (second - first)
-    there = (np.rint(layers) >= fewest) & (layers <= MOST_LAYERS)
-    if not there.any():
+    allowed = (np.rint(layers) >= fewest) & (layers <= MOST_LAYERS)
+    if not allowed.any():
         high = min(first[-1] + (MOST_LAYERS - fewest) * (second - first)[-1], _MOST)
         span = f"{first[0] / 1e9:.3g} to {high / 1e9:.3g} billion parameters"
         raise InputError(KEY, f"{wanted / 1e9:g} billion", f"{span}, which this model can be scaled to")
     ratio = np.log(shape["hidden"] / np.maximum(layers, 1.0) * base["layers"] / base["hidden"])
-    best = int(np.where(there, np.abs(ratio), np.inf).argmin())
+    best = int(np.where(allowed, np.abs(ratio), np.inf).argmin())
     scaled = {name: int(column[best]) for name, column in shape.items()}
     step = _LAYERS if layers[best] >= _MANY_LAYERS else 1
     scaled["layers"] = max(step * int(np.rint(layers[best] / step)), fewest)
@@ -111,33 +111,33 @@ def _scaled(wanted: float, given: tuple[tuple[str, Any], ...]) -> dict[str, int]
 
 
 def _filled(wanted: float, model: Mapping[str, Any], shape: dict[str, int]) -> dict[str, int]:
-    """Return a shape with the feed-forward columns that make up for what layers were rounded by."""
+    """Return a shape with feed-forward columns that compensate for the rounding of layers."""
     ffn = np.array([_MULTIPLE, 2 * _MULTIPLE])
     columns = {name: np.full(ffn.size, size) for name, size in shape.items()} | {"ffn": ffn}
-    one, two = _count(model, columns, shape["layers"])
-    more = max(int(np.rint((wanted - one) / (two - one))), 0)
-    return shape | {"ffn": _MULTIPLE * (1 + more)}
+    first, second = _count(model, columns, shape["layers"])
+    steps = max(int(np.rint((wanted - first) / (second - first))), 0)
+    return shape | {"ffn": _MULTIPLE * (1 + steps)}
 
 
 def _widths(base: Mapping[str, int], heads: Ints) -> dict[str, Ints]:
-    """Return the sizes of models as wide as so many heads make them, each (heads,)."""
-    keys = np.array([gcd(one, base["kv_heads"]) for one in heads.tolist()])
-    as_many = base["kv_heads"] in (0, base["heads"])
+    """Return the sizes of models of the widths of `heads`, each (heads,)."""
+    kv_heads = np.array([gcd(count, base["kv_heads"]) for count in heads.tolist()])
+    is_mha = base["kv_heads"] in (0, base["heads"])
     return {
         "hidden": base["hidden"] * heads // base["heads"],
         "heads": heads,
-        "kv_heads": heads * (base["kv_heads"] > 0) if as_many else keys,
+        "kv_heads": heads * (base["kv_heads"] > 0) if is_mha else kv_heads,
         "ffn": base["ffn"] * heads // base["heads"],
     }
 
 
 def _count(model: Mapping[str, Any], shape: Mapping[str, Ints], layers: int) -> Floats:
-    """Return the parameters of models of some widths, (widths,)."""
-    many = next(iter(shape.values())).size
-    points: Columns = {key: np.full(many, value) for key, value in model.items()}
+    """Return the parameters of models by width, (widths,)."""
+    num_widths = next(iter(shape.values())).size
+    points: Columns = {key: np.full(num_widths, value) for key, value in model.items()}
     points |= {f"model.{name}": column for name, column in shape.items()}
     points |= {
-        "model.layers": np.full(many, layers), "model.training": np.ones(many, np.bool_),
-        "model.dtype": np.full(many, "bf16"),
+        "model.layers": np.full(num_widths, layers), "model.training": np.ones(num_widths, np.bool_),
+        "model.dtype": np.full(num_widths, "bf16"),
     }  # fmt: skip
     return parameters(points)[0]

@@ -1,7 +1,8 @@
-"""The network of a transformer: embedding, a layer of each kind with how many there are, and its head.
+"""The network of a transformer: embedding, a layer of each kind with its count, and the head.
 
-Modules that predict further tokens take what the layers made and the embedding of the next token, through a
-layer of their own (DeepSeek-V3, arXiv:2412.19437, section 2.2); they share embedding and head with the model.
+MTP modules (multi-token prediction) take the output of the layers and the embedding of the next token,
+through a separate layer (DeepSeek-V3, arXiv:2412.19437, section 2.2); they share embedding and head with the
+model.
 """
 
 from __future__ import annotations
@@ -57,122 +58,130 @@ from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
 TIED_PRODUCT = replace(product.TYPE, title="product, tied", gradient=NO_GRADIENT)
 TIED_LOOKUP = replace(lookup.TYPE, title="lookup, tied", gradient=NO_GRADIENT)
-"""Kernels whose weights another one of the model owns: those of the embedding or of the head."""
+"""Kernels whose weights are owned by another kernel: the embedding or the head."""
 SHARED_LOOKUP = replace(lookup.TYPE, title="lookup, shared", gradient=DENSE)
-"""Owns the weights that a tied head multiplies by, whose gradient has all rows."""
+"""Owns the weights of a tied head, whose gradient is dense."""
 LOGIT_BYTES = 4  # logits are kept in fp32 (arXiv:2205.05198, section 4.3)
 # Bytes that the loss moves for each logit, in fp32 (NVIDIA/Megatron-LM, megatron/core/tensor_parallel/
 # cross_entropy.py at 00611e6): conversion (6), maximum (4), difference to it (8), exponentials (8), their sum
 # (4) and shares of it (8), each in place; of the gradient, scaling (8) and conversion (6). Its fused variant
 # (megatron/core/fusions/fused_cross_entropy.py at 0cb4a9c) makes one pass of difference and exponentials.
 LOSS_BYTES, LOSS_BACKWARD_BYTES = 38.0, 14.0
-LAST = "add"  # of a layer
-KEPT_IN_PARTS = tuple(pointwise.TYPES[name] for name in ("layernorm", "rmsnorm", "add"))
-"""Types whose output every device keeps as it lies there, under sequence parallelism its own tokens."""
+LAST_NODE = "add"  # name of a layer's last node
+KEPT_SHARDED = tuple(pointwise.TYPES[name] for name in ("layernorm", "rmsnorm", "add"))
+"""Types whose output every device saves sharded: under sequence parallelism, the device's tokens."""
 
 
 def network(points: Inputs) -> Network:
-    """Return the network of models with one structure."""
+    """Return the network of models with the same structure."""
     size, pattern = sizes_of(points), str(points[KEY][0])
-    every = times(pattern, single(points["model.layers"]))
+    counts = times(pattern, single(points["model.layers"]))
     layers = [Layer("embedding", EMBEDDING, embedding(points, size))]
     layers += [
         Layer(kind, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
-        for kind, count in every.items()
+        for kind, count in counts.items()
     ]
-    made, tied = INPUT, bool(points["model.tied"][0])
-    if further := int(points["model.mtp"][0]):
-        made = f"{layers[-1].name}.{LAST}"
+    head_input, tied = INPUT, bool(points["model.tied"][0])
+    if modules := int(points["model.mtp"][0]):
+        head_input = f"{layers[-1].name}.{LAST_NODE}"
         kind = parse(pattern)[-1]
         layers += [
-            Layer("mtp", SOFTMAX, _further(points, size, kind), times=further),  # beside the head
-            Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=further),
+            Layer("mtp", SOFTMAX, _mtp_module(points, size, kind), times=modules),  # on the stage of the head
+            Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=modules),
         ]
-    layers.append(Layer("head", SOFTMAX, _head(points, size, made, tied)))
+    layers.append(Layer("head", SOFTMAX, _head(points, size, head_input, tied)))
     if points["model.training"][0] and map_values(QUANTIZED_BYTES, points["model.dtype"][:1])[0] > 0.0:
         layers = [layer._replace(nodes=quantised(layer.nodes, size)) for layer in layers]
     if not points["model.fused_gradients"][0]:
-        layers = [layer._replace(nodes=tuple(map(_adding, layer.nodes))) for layer in layers]
-    return connect(layer._replace(nodes=_gathering(layer.nodes)) for layer in layers)
+        layers = [layer._replace(nodes=tuple(map(_add_gradient_separately, layer.nodes))) for layer in layers]
+    return connect(layer._replace(nodes=_regather_inputs(layer.nodes)) for layer in layers)
 
 
-def _adding(node: Node) -> Node:
-    """Let a pass of its own add a product's weight gradient to the sum of all micro-batches."""
-    return node._replace(adds_apart=True) if node.type.kind == PRODUCT else node
+def _add_gradient_separately(node: Node) -> Node:
+    """Let a separate pass accumulate a product's weight gradient over micro-batches."""
+    return node._replace(adds_gradient_separately=True) if node.type.kind == PRODUCT else node
 
 
-def _gathering(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Let products gather again for the backward pass what is kept in parts: what norms and sums made.
+def _regather_inputs(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Let products regather, for the backward pass, inputs that are saved sharded: outputs of norms and sums.
 
-    So does Megatron-LM (core/tensor_parallel/layers.py at 000c4ac): a product keeps what is not gathered yet.
+    As Megatron-LM (core/tensor_parallel/layers.py at 000c4ac): a product saves its input before the gather.
     """
-    parts = {INPUT, *(node.name for node in nodes if node.type in KEPT_IN_PARTS)}
+    parts = {INPUT, *(node.name for node in nodes if node.type in KEPT_SHARDED)}
     return tuple(
-        node._replace(gathers_again=True) if node.type.kind == PRODUCT and node.reads[0] in parts else node
+        node._replace(regathers_input=True) if node.type.kind == PRODUCT and node.reads[0] in parts else node
         for node in nodes
     )
 
 
-def _of(part: int, nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes as those of a part of their layer."""
+def _with_part(part: int, nodes: Iterable[Node]) -> list[Node]:
+    """Return the nodes assigned to a part of their layer."""
     return [node._replace(part=part) for node in nodes]
 
 
 def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
-    """Return the nodes of a layer of a kind; the last one makes its output."""
-    how, dropout = str(points["model.block"][0]), bool(points["model.dropout"][0])
+    """Return the nodes of a layer of a kind; the last node makes its output."""
+    arrangement, dropout = str(points["model.block"][0]), bool(points["model.dropout"][0])
     feed_forward, part = (mixture, MIXTURE) if EXPERTS in kind.split() else (dense, FEED_FORWARD)
-    windowed, behind = WINDOW in kind.split(), how in (POST, SANDWICH)
+    has_window, norm_after = WINDOW in kind.split(), arrangement in (POST, SANDWICH)
     of_attention, of_feed_forward = _biases(points, part)
-    nodes = [] if how == POST else [_norm(points, size, "attention norm", read)]
-    entered = nodes[-1].name if nodes else read
-    nodes += _of(ATTENTION, attention_of(points, size, windowed, entered))
-    if how in (PARALLEL, PARALLEL_NORMS):
-        if how == PARALLEL_NORMS:
-            entered = "norm"
-            nodes.append(_norm(points, size, entered, read))
-        own, made = feed_forward(points, size, entered)
-        own = _of(part, own)
-        branch = (PROJECTION, *made)
-        last = residual(LAST, size, (*branch, read), dropout, of_attention + of_feed_forward)
-        return [*_unkept([*nodes, *own], branch), last]
-    nodes, made = _summed(points, size, nodes, (PROJECTION,), "attention post norm" if behind else "")
-    nodes.append(residual("attention add", size, (*made, read), dropout, of_attention))
-    entered = nodes[-1].name
-    if how != POST:
-        nodes.append(_norm(points, size, "norm", entered))
-    own, made = feed_forward(points, size, nodes[-1].name)
-    own = _of(part, own)
-    own, made = _summed(points, size, own, made, "post norm" if behind else "")
-    return [*nodes, *own, residual(LAST, size, (*made, entered), dropout, of_feed_forward)]
+    nodes = [] if arrangement == POST else [_norm(points, size, "attention norm", read)]
+    branch_input = nodes[-1].name if nodes else read
+    nodes += _with_part(ATTENTION, attention_of(points, size, has_window, branch_input))
+    if arrangement in (PARALLEL, PARALLEL_NORMS):
+        if arrangement == PARALLEL_NORMS:
+            branch_input = "norm"
+            nodes.append(_norm(points, size, branch_input, read))
+        branch_nodes, outputs = feed_forward(points, size, branch_input)
+        branch_nodes = _with_part(part, branch_nodes)
+        branch = (PROJECTION, *outputs)
+        last = residual(LAST_NODE, size, (*branch, read), dropout, of_attention + of_feed_forward)
+        return [*_without_saved_outputs([*nodes, *branch_nodes], branch), last]
+    nodes, outputs = _branch_output(
+        points, size, nodes, (PROJECTION,), "attention post norm" if norm_after else ""
+    )
+    nodes.append(residual("attention add", size, (*outputs, read), dropout, of_attention))
+    branch_input = nodes[-1].name
+    if arrangement != POST:
+        nodes.append(_norm(points, size, "norm", branch_input))
+    branch_nodes, outputs = feed_forward(points, size, nodes[-1].name)
+    branch_nodes = _with_part(part, branch_nodes)
+    branch_nodes, outputs = _branch_output(
+        points, size, branch_nodes, outputs, "post norm" if norm_after else ""
+    )
+    return [
+        *nodes,
+        *branch_nodes,
+        residual(LAST_NODE, size, (*outputs, branch_input), dropout, of_feed_forward),
+    ]
 
 
 def _biases(points: Inputs, part: int) -> tuple[int, int]:
-    """Return how many biases are added behind attention, and behind a dense layer: experts add theirs."""
-    which = str(points["model.biases"][0])
-    return int(which in (OF_ATTENTION, ALL)), int(which == ALL and part == FEED_FORWARD)
+    """Return the number of biases added after attention, and after a dense layer; experts add theirs."""
+    biases = str(points["model.biases"][0])
+    return int(biases in (OF_ATTENTION, ALL)), int(biases == ALL and part == FEED_FORWARD)
 
 
-def _summed(
-    points: Inputs, size: Sizes, nodes: list[Node], made: tuple[str, ...], behind: str
+def _branch_output(
+    points: Inputs, size: Sizes, nodes: list[Node], outputs: tuple[str, ...], norm_name: str
 ) -> tuple[list[Node], tuple[str, ...]]:
-    """Return the nodes of a branch, and what is added of it: its end, or what a norm makes of that."""
-    if not behind:
-        return _unkept(nodes, made), made
-    if len(made) > 1:
+    """Return the nodes of a branch, and the names that the residual sum adds: its outputs, or their norm."""
+    if not norm_name:
+        return _without_saved_outputs(nodes, outputs), outputs
+    if len(outputs) > 1:
         add = pointwise.OPERATORS["add"]
-        both = Node(
-            name="add shared", type=pointwise.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=made,
+        shared_sum = Node(
+            name="add shared", type=pointwise.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=outputs,
             flop=add.flop, backward_moves=0.0, dims=Dims(TOKENS, (), HIDDEN_COLUMNS),
         )  # fmt: skip
-        nodes, made = [*_unkept(nodes, made), both], (both.name,)
-    last = _norm(points, size, behind, made[0], keeps=False)
+        nodes, outputs = [*_without_saved_outputs(nodes, outputs), shared_sum], (shared_sum.name,)
+    last = _norm(points, size, norm_name, outputs[0], keeps=False)
     return [*nodes, last], (last.name,)
 
 
-def _unkept(nodes: list[Node], names: tuple[str, ...]) -> list[Node]:
-    """Return nodes, some of which make what sums alone read, which is not kept."""
-    return [one._replace(keeps=0, keeps_whole=0) if one.name in names else one for one in nodes]
+def _without_saved_outputs(nodes: list[Node], names: tuple[str, ...]) -> list[Node]:
+    """Return the nodes, `names` without saved outputs: only sums read these."""
+    return [node._replace(keeps=0, keeps_whole=0) if node.name in names else node for node in nodes]
 
 
 def _norm(points: Inputs, size: Sizes, name: str, read: str, keeps: bool = True) -> Node:
@@ -188,18 +197,18 @@ def _table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: Ke
 
 
 def embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
-    """Return the look-up of tokens and positions, and their sum with dropout, or what copies the former.
+    """Return the look-ups of tokens and positions, and their sum with dropout, or a copy without positions.
 
-    Megatron-LM transposes batch and sequence there. So every layer reads what a pass has made.
+    The copy is where Megatron-LM transposes batch and sequence. So every layer reads the output of a pass.
     """
     learned, dropout = points["model.position"][0] == LEARNED, bool(points["model.dropout"][0])
-    own = SHARED_LOOKUP if points["model.tied"][0] else lookup.TYPE
-    nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, own)]
+    table_type = SHARED_LOOKUP if points["model.tied"][0] else lookup.TYPE
+    nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, table_type)]
     if learned:
         nodes.append(_table("positions", size, size.positions, (), lookup.TYPE))
     reads = tuple(node.name for node in nodes)
     last = residual("embedding add" if learned else "embedding copy", size, reads, dropout)
-    return tuple(_of(HEAD, [*nodes, last]))
+    return tuple(_with_part(HEAD, [*nodes, last]))
 
 
 def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
@@ -215,17 +224,17 @@ def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...
         backward_moves=LOSS_BACKWARD_BYTES / size.activation_bytes, backward_flop=LOSS_BACKWARD_FLOP,
         keeps=LOGIT_BYTES * mask(size, size.vocabulary), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
-    return tuple(_of(HEAD, (last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss)))
+    return tuple(_with_part(HEAD, (last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss)))
 
 
-def _further(points: Inputs, size: Sizes, kind: str) -> tuple[Node, ...]:
-    """Return the layer of a module that predicts a further token."""
+def _mtp_module(points: Inputs, size: Sizes, kind: str) -> tuple[Node, ...]:
+    """Return the layer of an MTP module."""
     table = _table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
-    both = (
+    norms = (
         _norm(points, size, "hidden norm", INPUT),
         _norm(points, size, "embedding norm", "embedding"),
     )
     joined = gemm(
         "joined", size, 2 * size.hidden, size.hidden, "", (HIDDEN_COLUMNS, HIDDEN_COLUMNS), keeps=size.hidden
-    )._replace(reads=tuple(node.name for node in both))
-    return (table._replace(keeps=size.hidden), *both, joined, *block(points, size, kind, joined.name))
+    )._replace(reads=tuple(node.name for node in norms))
+    return (table._replace(keeps=size.hidden), *norms, joined, *block(points, size, kind, joined.name))

@@ -1,4 +1,4 @@
-"""How many parameters a transformer has, and how many of them a token meets."""
+"""Total and active parameters of a transformer."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from fastflow.physics.workload.ops import grouped_gemm
 
 
 def parameters(points: Inputs) -> tuple[Floats, Floats]:
-    """Return the parameters of models with one structure, and those that a token meets; each (points,).
+    """Return total and active parameters of models with the same structure; each (points,).
 
-    Weights, gains and biases; what is shared counts once. Of a mixture a token meets topk experts. Modules
-    that predict further tokens count among the first alone: nobody needs them for the next token.
+    Weights, gains and biases; shared weights count once. topk experts of a mixture are active. MTP modules
+    are not active: the next token does not need them.
     """
-    found = network(points)
+    model = network(points)
     size = points["model.layers"].size
     total, active = np.zeros(size), np.zeros(size)
-    for layer in found.layers:
+    for layer in model.layers:
         for node in layer.nodes:
             weights = 1.0 * node.inner * node.cols * node.groups if node.has_weights else 0.0
-            own = layer.times * (weights + node.vectors)
-            total += own
+            count = layer.times * (weights + node.vectors)
+            total += count
             if not layer.name.startswith("mtp"):
-                active += own * _met(node)
+                active += count * _active_share(node)
     return total, active
 
 
-def _met(node: Node) -> Floats | float:
-    """Return the share of a node's weights that a token meets."""
-    return node.own["topk"] / node.own["experts"] if node.type is grouped_gemm.TYPE else 1.0
+def _active_share(node: Node) -> Floats | float:
+    """Return the share of a node's weights that is active for a token."""
+    return node.attributes["topk"] / node.attributes["experts"] if node.type is grouped_gemm.TYPE else 1.0

@@ -1,10 +1,9 @@
 """`model.dtype=auto`: the data types that a model was published in, or trained in.
 
-A model's file says under `published` in which type its weights are (`dtype`, and `experts` where these have
-one of their own), and in which its products were trained (`training`); a config.json says the former in
-`quantization_config` and `torch_dtype`. What serves takes the published types, what trains the other one.
-Where the chip does not multiply in a type, products are of the nearest that it has, bf16, or else fp16 or
-fp32.
+A model's file has under `published` the type of its weights (`dtype`, and `experts` if it differs), and the
+type in which its products were trained (`training`); a config.json has the weights' type in
+`quantization_config` and `torch_dtype`. Serving uses the weights' types, training the training type. Where
+the chip does not multiply in a type, products use the nearest type that it has: bf16, or else fp16 or fp32.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from fastflow.physics.workload.precision import AUTO, FORMATS, NONE, OPERAND
 KEY, EXPERTS = "model.dtype", "precision.experts"
 DTYPE, OF_EXPERTS, TRAINED = (f"model.published.{name}" for name in ("dtype", "experts", "training"))
 PUBLISHED = (DTYPE, OF_EXPERTS, TRAINED)
-"""Leaves that say what `auto` stands for; they are no inputs themselves."""
+"""Leaves that decide the type of `auto`; they are not inputs."""
 WIDE = ("bf16", "fp16", "fp32")
-"""Types that a chip without another one takes, the nearest first."""
+"""Fallback types of a chip that lacks the published type, the nearest first."""
 _TORCH = {"float16": "fp16", "torch.float16": "fp16"}  # servers read fp32 as 16 bits too
 _RATE = "chip.rate."
 
 
 def with_types(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the leaves of a configuration, with what model.dtype=auto stands for; raises InputError.
+    """Return the leaves of a configuration, with the type of model.dtype=auto; raises InputError.
 
-    A type that is given goes before what is published, of experts too.
+    An explicit type overrides the published type, of experts too.
     """
     if not leaves.keys() & set(PUBLISHED):
         return leaves
@@ -49,15 +48,15 @@ def with_types(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def note_of_types(leaves: Mapping[str, Any]) -> str:
-    """Say what model.dtype=auto stands for where the chip lacks the type that is wanted; "" elsewhere."""
+    """Return a note on the type of model.dtype=auto where the chip lacks the published type; "" elsewhere."""
     if leaves.get(KEY) != AUTO or not leaves.keys() & set(PUBLISHED):
         return ""
-    wanted, taken = _wanted(leaves), _nearest(leaves)
-    return "" if taken == wanted else f"{KEY}: {taken}, since {leaves.get('chip.name')} has no {wanted}"
+    wanted, selected = _wanted(leaves), _nearest(leaves)
+    return "" if selected == wanted else f"{KEY}: {selected}, since {leaves.get('chip.name')} has no {wanted}"
 
 
 def decides_types(leaves: Mapping[str, Any], key: str) -> bool:
-    """Say whether another leaf follows from a leaf, since model.dtype=auto depends on it."""
+    """Say whether a leaf decides the type of model.dtype=auto."""
     decides = key in (KEY, EXPERTS, "model.training") or key.startswith(_RATE)
     return decides and leaves.get(KEY) == AUTO and DTYPE in leaves
 
@@ -68,7 +67,7 @@ def _trains(leaves: Mapping[str, Any]) -> bool:
 
 
 def _wanted(leaves: Mapping[str, Any]) -> str:
-    """Return the type that products of a model are in wherever a chip has it; raises InputError."""
+    """Return the type of a model's products on a chip that has it; raises InputError."""
     published = str(leaves.get(DTYPE) or WIDE[0])
     if _trains(leaves):
         return str(leaves.get(TRAINED) or (published if published in WIDE else WIDE[0]))
@@ -79,21 +78,21 @@ def _wanted(leaves: Mapping[str, Any]) -> str:
 
 
 def _nearest(leaves: Mapping[str, Any]) -> str:
-    """Return the type itself, or the nearest one that the chip multiplies in."""
+    """Return the wanted type, or the nearest type that the chip multiplies in."""
     wanted = _wanted(leaves)
     return next((name for name in (wanted, *WIDE) if _has(leaves, name)), wanted)
 
 
 def _has(leaves: Mapping[str, Any], dtype: str) -> bool:
     rate = leaves.get(f"{_RATE}{dtype}", 0.0)
-    return not isinstance(rate, int | float) or rate > 0.0  # a text is refused where it is read
+    return not isinstance(rate, int | float) or rate > 0.0  # a string is rejected where it is read
 
 
 # --- of a config.json
 
 
 def published_in(fields: Fields, has_experts: bool) -> dict[str, str]:
-    """Return what a config.json says of the types of weights, by the names of `PUBLISHED`.
+    """Return the types of weights in a config.json, by the names of `PUBLISHED`.
 
     Raises MistakeError.
     """
@@ -110,7 +109,7 @@ def published_in(fields: Fields, has_experts: bool) -> dict[str, str]:
 
 
 def _type_of(quantized: Fields, method: str) -> str:
-    """Return the data type of a method of quantisation, in words where it is none that is known."""
+    """Return the data type of a method of quantisation, in words where it is unknown."""
     _, block = quantized.value("weight_block_size")
     _, algorithm = quantized.value("quant_algo")
     named = {"mxfp4": "mxfp4", "fbgemm_fp8": "fp8", "fp8": "fp8_block" if block else "fp8"}
@@ -123,7 +122,7 @@ def _type_of(quantized: Fields, method: str) -> str:
     for name in groups.names():
         group = groups.inside(name)
         weights, (_, operands) = group.inside("weights"), group.value("input_activations")
-        (_, kind), (_, bits), (_, scales) = (weights.value(one) for one in ("type", "num_bits", "strategy"))
+        (_, kind), (_, bits), (_, scales) = (weights.value(name) for name in ("type", "num_bits", "strategy"))
         known = {("float", 8): "fp8_block" if scales == "block" else "fp8", ("float", 4): "nvfp4"}
         if operands is not None:
             known["int", 8] = "int8"
@@ -134,9 +133,9 @@ def _type_of(quantized: Fields, method: str) -> str:
 
 
 def _leaves_attention(quantized: Fields) -> bool:
-    """Say whether attention is not quantised, so that experts are."""
+    """Say whether attention is not quantised, so that only experts are."""
     for name in ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"):
-        _, listed = quantized.value(name)
-        if isinstance(listed, list) and any("attn" in str(one) for one in listed):
+        _, modules = quantized.value(name)
+        if isinstance(modules, list) and any("attn" in str(module) for module in modules):
             return True
     return False

@@ -1,9 +1,9 @@
-"""Layers whose products compute in fewer bits than activations have: who quantises, and what is kept then.
+"""Layers whose products compute in fewer bits than activations have: the quantise passes, and saved inputs.
 
-As NVIDIA's Transformer Engine does it for Megatron-core (pytorch/module/linear.py, layernorm_linear.py): a
-norm before a product writes what that reads; all else is quantised by a pass, gradients of outputs too.
-Products keep their quantised input for the backward pass. Attention, logits and routers compute in the type
-of activations.
+As NVIDIA's Transformer Engine for Megatron-core (pytorch/module/linear.py, layernorm_linear.py): a norm
+before a product writes the quantised operand; a separate pass quantises other operands, and gradients of
+outputs. Products save their quantised input for the backward pass. Attention, logits and routers compute in
+the type of activations.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
 
 
 def quantised(nodes: Sequence[Node], size: Sizes) -> tuple[Node, ...]:
-    """Return the nodes of a layer with what it takes to quantise the operands of its products."""
-    made = {node.name: node for node in nodes}
+    """Return the nodes of a layer, with quantised operands of its products."""
+    by_name = {node.name: node for node in nodes}
     read = {node.reads[0]: mask(size, node.inner) for node in nodes if _quantises(node)}
-    found = (_passes(node, made) for node in nodes)
-    return tuple(_kept(node, read[node.name]) if node.name in read else node for node in found)
+    with_passes = (_with_passes(node, by_name) for node in nodes)
+    return tuple(
+        _keep_quantized(node, read[node.name]) if node.name in read else node for node in with_passes
+    )
 
 
 def _quantises(node: Node) -> bool:
     return node.type.kind == PRODUCT and not node.wide
 
 
-def _passes(node: Node, made: dict[str, Node]) -> Node:
-    """Let a product's operands be quantised by passes; experts do so as they gather rows."""
+def _with_passes(node: Node, by_name: dict[str, Node]) -> Node:
+    """Let passes quantise a product's operands; experts quantise as they gather rows."""
     if not _quantises(node):
         return node
-    maker = made.get(node.reads[0])
-    own = node.type.time is None and (maker is None or maker.type not in NORMS)
-    return node._replace(quantises_input=own, quantises_gradient=True)
+    producer = by_name.get(node.reads[0])
+    has_pass = node.type.time is None and (producer is None or producer.type not in NORMS)
+    return node._replace(quantises_input=has_pass, quantises_gradient=True)
 
 
-def _kept(node: Node, quantised: Size) -> Node:
-    """Keep what products read as they read it; its own gradient reads what attention made as that was."""
+def _keep_quantized(node: Node, quantised: Size) -> Node:
+    """Save the inputs of products quantised; the gradient of attention reads its unquantised output."""
     if node.type in NORMS:
         return node._replace(keeps=quantised)
     return node if node.type.time is not None else node._replace(keeps_whole=quantised)

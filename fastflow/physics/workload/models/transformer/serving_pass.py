@@ -1,14 +1,14 @@
-"""One pass of a serving library through a transformer, in four parts that depend on different numbers.
+"""A pass of a serving library through a transformer, in four parts that depend on different sizes.
 
-`tokens`: all that every token of a pass goes through, but attention's core. `head`: the logits of the rows
-that get a next token. `decode` and `prefill`: attention's core, of few queries over long caches, and of the
-chunks of prompts. A pass holds `model.batch` sequences of `model.sequence` tokens, of each of which the cache
+`tokens`: all kernels over every token of a pass, except core attention. `head`: the logits of the rows that
+get a next token. `decode` and `prefill`: core attention, of few queries over long caches, and of the chunks
+of prompts. A pass holds `model.batch` sequences of `model.sequence` tokens, of each of which the cache
 holds `model.before` tokens already.
 
-Against training, a sum and the norm behind it are one kernel (TensorRT-LLM's fused Add + RMSNorm, vLLM's
-fused_add_rms_norm); rotary embedding and the cache's write are one, and go with attention. Where products
-compute in fp8 with one scale a tensor, whatever makes an operand rounds it; scales of blocks take a pass of
-their own before each product (DeepSeek-V3, arXiv:2412.19437, section 3.3). Latent attention expands its cache
+Unlike in training, a sum and the norm after it are a fused kernel (TensorRT-LLM's fused Add + RMSNorm, vLLM's
+fused_add_rms_norm); so are rotary embedding and the cache's write, which belong to attention. Where products
+compute in fp8 with a scale a tensor, the producer of an operand rounds it; block scales take a separate pass
+before each product (DeepSeek-V3, arXiv:2412.19437, section 3.3). Latent attention expands its cache
 in prefill, and is absorbed into queries and outputs in decode (arXiv:2405.04434, section 2.1.2).
 """
 
@@ -23,7 +23,7 @@ from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import ATTENTION, EMBEDDING, HEAD, HIDDEN, PRODUCT, SOFTMAX, Dims
 from fastflow.physics.workload.models import transformer
-from fastflow.physics.workload.models.attention import CACHED, preparing
+from fastflow.physics.workload.models.attention import CACHED, setup_kernels
 from fastflow.physics.workload.models.transformer import layer_pattern
 from fastflow.physics.workload.models.transformer.attention import PROJECTION
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, TOKENS, VOCABULARY, gemm
@@ -33,15 +33,15 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     SIZES,
     STRUCTURE,
     Sizes,
+    invalid_pass_sizes,
     sizes_of,
-    unfit_pass,
 )
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, WINDOW, times
 from fastflow.physics.workload.models.transformer.network import LOGIT_BYTES, TIED_PRODUCT, block, embedding
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, Size, connect
 from fastflow.physics.workload.ops import batched_gemm, grouped_gemm, pointwise, rowwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
-from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
+from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
 TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
@@ -50,80 +50,84 @@ BEFORE = count("model.before", "tokens of each sequence that the cache holds bef
 EXPERT_ROWS = count("model.expert_rows", "rows that each expert computes at least, chosen or not", low=0)
 NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
 ADD = pointwise.TYPES["add"]
-_CORE = Dims(("sequence",), (), HEADS, ("batch",))
-_EVERY_HEAD = Dims(TOKENS, (), HEADS)
-OF_ATTENTION = ("rotary", "attention", "key up")
-"""Nodes of a layer that the parts of attention have."""
+_CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
+_ALL_HEADS = Dims(TOKENS, (), HEADS)
+ATTENTION_NODES = ("rotary", "attention", "key up")
+"""Nodes of a layer that belong to the attention parts."""
 # Sampling, in fp32 as logits are: maximum, and exponentials with their sum, each reads them once
 SAMPLING_READS, SAMPLING_FLOP = 2.0, 3.0
 
 
 def network(points: Inputs) -> Network:
-    """Return the network of one part of models with one structure."""
+    """Return the network of a part of models with the same structure."""
     size, part = sizes_of(points), str(points[PART.name][0])
     if part == TOKENS_PART:
         return connect(_tokens(points, size))
     if part == HEAD_PART:
         return connect([Layer("head", SOFTMAX, _head(points, size))])
-    every = times(str(points[KEY][0]), single(points["model.layers"]))
+    counts = times(str(points[KEY][0]), single(points["model.layers"]))
     return connect(
-        Layer(kind, HIDDEN, tuple(_core(points, size, kind, part == DECODE)), times=many)
-        for kind, many in every.items()
+        Layer(kind, HIDDEN, tuple(_core(points, size, kind, part == DECODE)), times=layer_count)
+        for kind, layer_count in counts.items()
     )
 
 
-# --- what every token goes through
+# --- kernels over every token
 
 
 def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
-    every = times(str(points[KEY][0]), single(points["model.layers"]))
-    behind = points["model.block"][0] != POST  # whether layers begin with a norm
-    layers = [Layer("embedding", EMBEDDING, _normed(embedding(points, size), behind))]
-    for kind, many in every.items():
-        nodes = [one for one in block(points, size, kind, INPUT) if one.name not in OF_ATTENTION]
-        own = _padded(points, _quantised(points, _read_on(_normed(nodes, behind))))
-        layers.append(Layer(kind, HIDDEN, own, times=many))
+    counts = times(str(points[KEY][0]), single(points["model.layers"]))
+    starts_with_norm = points["model.block"][0] != POST  # whether layers begin with a norm
+    layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), starts_with_norm))]
+    for kind, layer_count in counts.items():
+        nodes = [node for node in block(points, size, kind, INPUT) if node.name not in ATTENTION_NODES]
+        padded = _padded(
+            points, _quantised(points, _connect_projection(_fuse_norms(nodes, starts_with_norm)))
+        )
+        layers.append(Layer(kind, HIDDEN, padded, times=layer_count))
     return layers
 
 
 def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Let products of experts have the rows that a library gives them."""
+    """Pad the rows of experts' products, as a library does."""
     least = single(points[EXPERT_ROWS.name])
     return tuple(
-        node._replace(own={**node.own, "least": least}) if node.type is grouped_gemm.TYPE else node
+        node._replace(attributes={**node.attributes, "least": least})
+        if node.type is grouped_gemm.TYPE
+        else node
         for node in nodes
     )
 
 
-def _normed(nodes: Sequence[Node], behind: bool) -> tuple[Node, ...]:
-    """Let sums make what norms behind them would: those of a layer, and the first one of the next, if any."""
+def _fuse_norms(nodes: Sequence[Node], starts_with_norm: bool) -> tuple[Node, ...]:
+    """Fuse norms into the sums before them: within a layer, and the first norm of the next layer."""
     sums = {node.name for node in nodes if node.type is ADD}
     normed = {
         node.name: node.reads[0] for node in nodes if node.type in NORMS and node.reads[0] in {*sums, INPUT}
     }
     last = nodes[-1].name
-    found = []
+    fused = []
     for node in nodes:
         if node.name in normed:
             continue
         reads = tuple(normed.get(read, read) for read in node.reads)
-        makes_norm = node.name in normed.values() or (behind and node.name == last)
+        makes_norm = node.name in normed.values() or (starts_with_norm and node.name == last)
         moves = node.moves
-        if node.type is ADD and makes_norm:  # sums say how much they move
+        if node.type is ADD and makes_norm:  # sums have explicit moves
             moves = (0.0 if moves is None else moves) + 1.0
-        found.append(node._replace(reads=reads, moves=moves))
-    return tuple(found)
+        fused.append(node._replace(reads=reads, moves=moves))
+    return tuple(fused)
 
 
-def _read_on(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Let the projection read what makes queries, where nodes of attention have left."""
-    there = {INPUT, *(node.name for node in nodes)}
-    queries = next(name for name in ("query and key norm", "qkv", "query up") if name in there)
+def _connect_projection(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Let the projection read the producer of queries, since the attention nodes are removed."""
+    present = {INPUT, *(node.name for node in nodes)}
+    queries = next(name for name in ("query and key norm", "qkv", "query up") if name in present)
     return tuple(node._replace(reads=(queries,)) if node.name == PROJECTION else node for node in nodes)
 
 
 def _quantised(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Let a pass quantise what each product reads, where scales are of blocks; experts do so themselves."""
+    """Let a pass quantise each product's input, for block scales; experts quantise as they gather."""
     if not by_blocks(str(points["model.dtype"][0])):
         return tuple(nodes)
     return tuple(
@@ -157,7 +161,7 @@ def _head(points: Inputs, size: Sizes) -> tuple[Node, ...]:
     return tuple(node._replace(part=HEAD) for node in (logits, sampling))
 
 
-# --- attention's core
+# --- core attention
 
 
 def _core(points: Inputs, size: Sizes, kind: str, decodes: bool) -> list[Node]:
@@ -168,35 +172,44 @@ def _core(points: Inputs, size: Sizes, kind: str, decodes: bool) -> list[Node]:
 
 
 def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Node]:
-    """Return the attention of heads with keys and values of their own, or of groups of them."""
+    """Return multi-head or grouped-query attention."""
     before = single(points[BEFORE.name])
-    queries, both = size.heads * size.head_dim, size.kv_heads * (size.head_dim + size.value_dim)
+    queries, keys_and_values = size.heads * size.head_dim, size.kv_heads * (size.head_dim + size.value_dim)
     sizes = AttentionSizes(
         size.sequences, size.sequence, before + size.sequence, size.heads, size.kv_heads, size.head_dim,
         size.value_dim, window,
     )  # fmt: skip
-    core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=_CORE)
+    core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=_CORE_DIMS)
     if decodes:
-        pass_ = before_decoding(CACHED, size.tokens, core, read=queries, made=queries, kept=both)
-        return [pass_._replace(dims=_EVERY_HEAD), core]
-    turned = kv_cache(CACHED, size.tokens, queries + both, read=queries + both, made=queries, kept=both)
-    return [*preparing(), turned._replace(dims=_EVERY_HEAD), core]
+        in_decode = kv_cache_in_decode(
+            CACHED, size.tokens, core, read=queries, made=queries, kept=keys_and_values
+        )
+        return [in_decode._replace(dims=_ALL_HEADS), core]
+    in_prefill = kv_cache(
+        CACHED,
+        size.tokens,
+        queries + keys_and_values,
+        read=queries + keys_and_values,
+        made=queries,
+        kept=keys_and_values,
+    )
+    return [*setup_kernels(), in_prefill._replace(dims=_ALL_HEADS), core]
 
 
 def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Node]:
     """Return latent attention: absorbed in decode, expanded in prefill."""
     before, kept = single(points[BEFORE.name]), size.latent + size.rotary
-    every = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
+    all_heads = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
     if decodes:
         absorbed = AttentionSizes(
             size.sequences, size.sequence, before + size.sequence, size.heads, 1, kept, size.latent, 0
         )
-        core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=_CORE)
+        core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=_CORE_DIMS)
         rotated = size.heads * size.rotary
-        pass_ = before_decoding(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
+        in_decode = kv_cache_in_decode(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
         return [
             _absorbed(size, "absorbed queries", INPUT, size.head_dim, size.latent),
-            pass_._replace(dims=_EVERY_HEAD, reads=("absorbed queries",)),
+            in_decode._replace(dims=_ALL_HEADS, reads=("absorbed queries",)),
             core,
             _absorbed(size, "absorbed values", "attention", size.latent, size.value_dim),
         ]
@@ -207,15 +220,15 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
         size.sequences, size.sequence, before + size.sequence, size.heads, size.heads,
         size.head_dim + size.rotary, size.value_dim, 0,
     )  # fmt: skip
-    core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=_CORE)
-    turned = kv_cache(
-        CACHED, size.tokens, every, read=3 * size.heads * size.rotary + kept, kept=kept, rounded=every
+    core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=_CORE_DIMS)
+    in_prefill = kv_cache(
+        CACHED, size.tokens, all_heads, read=3 * size.heads * size.rotary + kept, kept=kept, rounded=all_heads
     )
-    return [*preparing(), up, turned._replace(dims=_EVERY_HEAD, reads=("key up",)), core]
+    return [*setup_kernels(), up, in_prefill._replace(dims=_ALL_HEADS, reads=("key up",)), core]
 
 
 def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Node:
-    """Return the product of every head's rows with its own part of the weights that are absorbed."""
+    """Return the product of every head's rows with the head's part of the absorbed weights."""
     return Node(
         name=name, type=batched_gemm.TYPE, batch=size.heads, rows=size.tokens, inner=inner, cols=cols,
         width=size.heads * cols, reads=(read,), dims=Dims(TOKENS, (), HEADS), wide=True,
@@ -223,23 +236,23 @@ def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Nod
 
 
 def _order(inputs: Inputs) -> Order:
-    """Return the layer of the network of every layer of each model, as the part has them."""
-    every = layer_pattern.order(inputs[KEY], inputs["model.layers"], np.zeros_like(inputs["model.layers"]))
-    point = np.repeat(np.arange(every.offset.size - 1), np.diff(every.offset))
+    """Return, for every layer of each model that the part has, its layer in the network."""
+    whole = layer_pattern.order(inputs[KEY], inputs["model.layers"], np.zeros_like(inputs["model.layers"]))
+    point = np.repeat(np.arange(whole.offset.size - 1), np.diff(whole.offset))
     part = inputs[PART.name][point]
-    first = np.isin(np.arange(point.size), every.offset[:-1])
-    last = np.isin(np.arange(point.size), every.offset[1:] - 1)
+    first = np.isin(np.arange(point.size), whole.offset[:-1])
+    last = np.isin(np.arange(point.size), whole.offset[1:] - 1)
     is_head = part == HEAD_PART
-    kept = np.where(is_head, last, ~last & (first <= (part == TOKENS_PART)))
-    layer = np.where(is_head, 0, every.layer - (part != TOKENS_PART))[kept]
-    many = np.bincount(point[kept], minlength=every.offset.size - 1)
-    return Order(np.concatenate([[0], np.cumsum(many)]).astype(np.int64), layer.astype(np.int64))
+    selected = np.where(is_head, last, ~last & (first <= (part == TOKENS_PART)))
+    layer = np.where(is_head, 0, whole.layer - (part != TOKENS_PART))[selected]
+    num_layers = np.bincount(point[selected], minlength=whole.offset.size - 1)
+    return Order(np.concatenate([[0], np.cumsum(num_layers)]).astype(np.int64), layer.astype(np.int64))
 
 
 FAMILY = transformer.FAMILY._replace(
     name="served_pass",
     network=network,
-    unfit=unfit_pass,
+    invalid_sizes=invalid_pass_sizes,
     order=_order,
     sizes=(*SIZES, BEFORE, EXPERT_ROWS),
     structure=(*STRUCTURE, PART),

@@ -60,10 +60,10 @@ def file(tmp_path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_published_file_gives_the_published_parameters(name):
-    found = columns(FILES[name]["config"])
-    assert not workload.invalid_model_dims(found)[0]
-    assert parameters(found)[0][0] / 1e9 == pytest.approx(FILES[name]["billion"], rel=0.001)
-    assert workload.count_kernels(found)[0] < 300
+    result = columns(FILES[name]["config"])
+    assert not workload.invalid_model_dims(result)[0]
+    assert parameters(result)[0][0] / 1e9 == pytest.approx(FILES[name]["billion"], rel=0.001)
+    assert workload.count_kernels(result)[0] < 300
 
 
 def described(inputs):
@@ -72,7 +72,7 @@ def described(inputs):
         (
             layer.name,
             layer.times,
-            [(node.name, node.cols, node.inner, node.groups, dict(node.own)) for node in layer.nodes],
+            [(node.name, node.cols, node.inner, node.groups, dict(node.attributes)) for node in layer.nodes],
         )
         for layer in network(inputs).layers
     ]
@@ -88,7 +88,7 @@ def test_the_library_is_what_the_files_say(compose, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "result"),
     [
         ("gpt-oss-120b", {"pattern": "window experts, experts", "window": 128, "positions": 131072}),
         ("deepseek-v3", {"pattern": "3*dense, 58*experts", "mtp": 1, "positions": 163840, "latent": 512}),
@@ -107,9 +107,9 @@ def test_the_library_is_what_the_files_say(compose, name):
         ("starcoder2-15b", {"biases": "all", "gated": False}),
     ],
 )  # fmt: skip
-def test_what_files_say_of_layers(name, found):
+def test_what_files_say_of_layers(name, result):
     given = inputs_of(FILES[name]["config"])
-    assert {key: given.get(f"model.{key}") for key in found} == found
+    assert {key: given.get(f"model.{key}") for key in result} == result
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_what_files_say_of_layers(name, found):
     ],
 )  # fmt: skip
 def test_windows_are_of_the_layers_that_the_code_gives_them(changed, windows):
-    found = columns(LLAMA | changed)
-    assert sum(layer.times for layer in network(found).layers if "window" in layer.name) == windows
+    result = columns(LLAMA | changed)
+    assert sum(layer.times for layer in network(result).layers if "window" in layer.name) == windows
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_windows_are_of_the_layers_that_the_code_gives_them(changed, windows):
 )
 def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
     mixture = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
-    found = columns(LLAMA | mixture | changed)
-    assert sum(layer.times for layer in network(found).layers if "experts" in layer.name) == mixed
+    result = columns(LLAMA | mixture | changed)
+    assert sum(layer.times for layer in network(result).layers if "experts" in layer.name) == mixed
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"model_type": "bert"}, 'model_type is that of a language model of a decoder alone'),
         ({"model_type": "t5", "num_encoder_layers": 6}, '"t5", an encoder'),
@@ -183,10 +183,10 @@ def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
         ({"model_type": "dbrx", "ffn_config": {"moe_num_experts": 4}}, "gives ffn_config.ffn_hidden_size"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(changed, said):
+def test_what_is_wrong_is_named(changed, message):
     with pytest.raises(MistakeError) as caught:
         inputs_of(LLAMA | changed)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 700
 
@@ -205,7 +205,7 @@ def test_what_changes_no_operations_is_ignored(unknown):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (json.dumps(LLAMA)[:-40], "a JSON file (line 1, column"),
         ("", "a JSON file (line 1, column 1"),
@@ -226,13 +226,13 @@ def test_what_changes_no_operations_is_ignored(unknown):
         ("model_type: llama\n", "a JSON file (line 1, column 1"),
     ],
 )  # fmt: skip
-def test_hostile_files_are_refused_in_one_line(file, content, said):
+def test_hostile_files_are_refused_in_one_line(file, content, message):
     path = file(content)
     with pytest.raises(InputError) as caught:
         read_config(path)
     line = str(caught.value)
     assert line.startswith(f"model.config={path} is invalid: expected ")
-    assert said in line
+    assert message in line
     assert "\n" not in line
     assert len(line) < 900
 
@@ -266,11 +266,11 @@ def test_files_with_a_field_that_is_anything_are_read_or_refused(name, seed):
         field = list(config)[rng.integers(len(config))]
         config[field] = ODD[rng.integers(len(ODD))]
     try:
-        found = columns(config)
+        result = columns(config)
     except (MistakeError, InputError):
         return
-    if not workload.invalid_model_dims(found)[0]:
-        assert parameters(found)[0][0] > 0
+    if not workload.invalid_model_dims(result)[0]:
+        assert parameters(result)[0][0] > 0
 
 
 # --- on the command line
@@ -300,8 +300,8 @@ def test_files_can_be_swept_with_keys_beside(file):
         for path in paths
         for layers in (2, 4)
     ]
-    assert grid.flop.tolist() == [one.flop[0] for one in alone]
-    assert grid.time_s.tolist() == [one.time_s[0] for one in alone]
+    assert grid.flop.tolist() == [point.flop[0] for point in alone]
+    assert grid.time_s.tolist() == [point.time_s[0] for point in alone]
 
 
 def test_a_sequence_longer_than_positions_is_a_row_with_its_reason(file):

@@ -1,4 +1,4 @@
-"""`model.size`: dense transformers scaled to as many parameters as are asked for, and their training."""
+"""`model.size`: dense transformers scaled to a number of parameters, and their training."""
 
 import numpy as np
 import pytest
@@ -40,17 +40,17 @@ def scaled(compose, *overrides):
 )
 def test_llama_3_8b_grows_into_its_family(compose, size, published):
     """Within an eighth of the published width and a quarter of the published depth, of as many parameters."""
-    found, billions = scaled(compose, "model=llama3_8b", f"model.size={size}B")
+    result, billions = scaled(compose, "model=llama3_8b", f"model.size={size}B")
     assert billions == pytest.approx(size, rel=0.005)
-    assert found["hidden"] == pytest.approx(published["hidden"], rel=0.13)
-    assert found["layers"] == pytest.approx(published["layers"], rel=0.21)
-    assert found["kv_heads"] == published["kv_heads"]
+    assert result["hidden"] == pytest.approx(published["hidden"], rel=0.13)
+    assert result["layers"] == pytest.approx(published["layers"], rel=0.21)
+    assert result["kv_heads"] == published["kv_heads"]
 
 
 @pytest.mark.parametrize("name", ["llama3_8b", "llama3_405b", "qwen3_32b", "gpt3_175b", "gpt_310b", "mpt_7b"])
 def test_a_model_of_its_own_size_is_itself(compose, name):
-    own, billions = scaled(compose, f"model={name}")
-    assert scaled(compose, f"model={name}", f"model.size={billions:.4f}B")[0] == own
+    shape, billions = scaled(compose, f"model={name}")
+    assert scaled(compose, f"model={name}", f"model.size={billions:.4f}B")[0] == shape
 
 
 @given(
@@ -71,14 +71,14 @@ def test_any_dense_model_has_the_parameters_asked_for(exponent, heads, ratio, la
         "model.pattern": pattern,
         "model.window": 512 * (pattern != "dense"),
     }
-    found = with_size({**DEFAULTS, **TYPES, **model, KEY: 10.0**exponent})
-    columns = columns_of(found.items())
+    result = with_size({**DEFAULTS, **TYPES, **model, KEY: 10.0**exponent})
+    columns = columns_of(result.items())
     assert not invalid_model_dims(columns)[0]
     assert parameters_of(columns)[0][0] == pytest.approx(10.0**exponent, rel=0.03)
-    if found["model.hidden"] != hidden:
-        assert found["model.heads"] % 8 == 0
-        assert found["model.hidden"] == 128 * found["model.heads"]
-        assert found["model.ffn"] % 128 == 0
+    if result["model.hidden"] != hidden:
+        assert result["model.heads"] % 8 == 0
+        assert result["model.hidden"] == 128 * result["model.heads"]
+        assert result["model.ffn"] % 128 == 0
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_the_screen_and_a_card_name_the_key_that_says_on_how_many_tokens(cli, gi
 
 
 def test_axes_of_a_scaled_shape_are_scaled_too():
-    """The ratio that is kept is that of the point's own layers."""
-    asked = ("model=llama3_8b", "model.size=20B", "system=dgx_b200", "parallel.strategy=TP-1-d8")
-    grid = fastflow.evaluate(*asked, "model.layers=24,48")
-    alone = [fastflow.evaluate(*asked, f"model.layers={layers}")["layers"][0] for layers in (24, 48)]
+    """The kept ratio is that of the point's layers."""
+    overrides = ("model=llama3_8b", "model.size=20B", "system=dgx_b200", "parallel.strategy=TP-1-d8")
+    grid = fastflow.evaluate(*overrides, "model.layers=24,48")
+    alone = [fastflow.evaluate(*overrides, f"model.layers={layers}")["layers"][0] for layers in (24, 48)]
     assert grid["layers"].tolist() == alone
     assert alone[0] < alone[1]

@@ -102,12 +102,12 @@ def test_weights_are_those_counted_by_hand(
     sizes = dict.fromkeys(("query_latent", "latent", "rotary", "value_dim"), 0)
     if latent:
         sizes = dict(zip(sizes, latent, strict=True))
-    found = points(
+    result = points(
         hidden=hidden, heads=heads, kv_heads=heads // groups, head_dim=16, ffn=ffn, gated=gated, pattern=mix,
         layers=layers, tied=tied, position="rotary", **sizes,
         **({"experts": experts, "topk": 2, "expert_ffn": 7, "shared_experts": shared} if has else {}),
     )  # fmt: skip
-    assert not workload.invalid_model_dims(found)[0]
+    assert not workload.invalid_model_dims(result)[0]
     mixer = naive.attention(hidden, heads, heads // groups, 16, latent)
     expert = naive.feed_forward(hidden, 7, gated)
     dense = naive.layer(hidden, mixer, naive.feed_forward(hidden, ffn, gated))
@@ -117,9 +117,10 @@ def test_weights_are_those_counted_by_hand(
     table = 50 * hidden * (1 if tied else 2)
     norms = hidden * (2 * layers + 1) + layers * (sum(latent[:2]) if latent else 0)
     expected = [
-        sum({"dense": dense, "experts": one}[kind] for kind in kinds) + table + norms for one in (mixed, met)
+        sum({"dense": dense, "experts": expert_weights}[kind] for kind in kinds) + table + norms
+        for expert_weights in (mixed, met)
     ]
-    assert [column[0] for column in parameters(found)] == expected
+    assert [column[0] for column in parameters(result)] == expected
 
 
 @pytest.mark.parametrize(("layers", "hidden", "heads"), [(24, 2304, 24), (96, 12288, 96), (128, 25600, 160)])
@@ -130,11 +131,11 @@ def test_parameters_and_operations_are_megatrons(layers, hidden, heads):
         "positions": 2048, "gated": False, "activation": "gelu", "tied": True, "dropout": True,
         "fused_attention": False,
     }  # fmt: skip
-    found = points(**gpt)
-    assert parameters(found)[0][0] == pytest.approx(
+    result = points(**gpt)
+    assert parameters(result)[0][0] == pytest.approx(
         naive.megatron_parameters(layers, hidden, 51200, 2048), rel=1e-5
     )
-    graph = workload.build_graph(found, precision(1))
+    graph = workload.build_graph(result, precision(1))
     flop = 2.0 * graph.rows * graph.inner * graph.cols * graph.batch * graph.repeat * graph.times
     flop *= np.isin(graph.kind, PRODUCTS)
     again = (graph.phase == FORWARD) & (graph.times > 1)  # of layers; the head is not computed again
@@ -144,12 +145,12 @@ def test_parameters_and_operations_are_megatrons(layers, hidden, heads):
 
 def test_a_token_takes_six_operations_a_parameter_and_those_of_attention():
     """Half of the scores are hidden by the mask."""
-    found = points(
+    result = points(
         layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672, vocabulary=128256, sequence=8192, batch=4
     )
-    graph = workload.build_graph(found, precision(1))
+    graph = workload.build_graph(result, precision(1))
     per_token = model_flop(graph)[0] / (4 * 8192)
-    met = parameters(found)[0][0] - 128256 * 8192  # no product looks a token up
+    met = parameters(result)[0][0] - 128256 * 8192  # no product looks a token up
     assert per_token == pytest.approx(6 * met + 12 * 80 * 8192 * 8192 / 2, rel=0.002)
 
 
@@ -205,12 +206,12 @@ def exchanges(*overrides):
     """Exchanges of a layer by phase: how often, and bytes of all; of weights' gradients none."""
     base = ("chip=h100_sxm", "model=transformer", "model.layers=1", "model.batch=16", "model.hidden=2048")
     kernels = fastflow.explain_layout(*base, "system.devices=16", *overrides)
-    found = Counter()
-    for one in kernels[kernels.layer == 1].to_dict("records"):
-        for text in filter(None, one["exchange"].split("; ")):
-            if not one["kernel"].endswith("weight gradient") and one["phase"] != "update":
-                found[one["phase"], text.partition(", ")[0]] += 1
-    return found
+    result = Counter()
+    for row in kernels[kernels.layer == 1].to_dict("records"):
+        for text in filter(None, row["exchange"].split("; ")):
+            if not row["kernel"].endswith("weight gradient") and row["phase"] != "update":
+                result[row["phase"], text.partition(", ")[0]] += 1
+    return result
 
 
 def test_tensor_parallelism_exchanges_what_megatron_does():
@@ -236,7 +237,7 @@ MIXTURE = ("model.pattern=experts", "model.experts=16", "model.topk=4", "model.e
 
 
 @pytest.mark.parametrize("shared", [0, 1])
-def test_expert_parallelism_deals_tokens_out_and_back(shared):
+def test_expert_parallelism_dispatches_and_combines_tokens(shared):
     assert exchanges("parallel.strategy=TP-1-e8-d16", f"model.shared_experts={shared}", *MIXTURE) == {
         ("forward", "all-to-all along ep"): 2, ("backward", "all-to-all along ep"): 2,
     }  # fmt: skip
@@ -260,19 +261,19 @@ def test_bytes_of_a_layer_are_counted_by_hand(tensor, context, data, stages, exp
     strategy = f"TP-{tensor}-c{context}-e{experts or 1}-d{data}-p{stages}"
     mixed = SPARSE if experts else ()
     kernels = fastflow.explain_layout(*FOUR_LAYERS, f"parallel.strategy={strategy}", *mixed)
-    found = Counter()
-    for one in kernels[(kernels.layer == 1) & (kernels.phase != "update")].to_dict("records"):
+    result = Counter()
+    for row in kernels[(kernels.layer == 1) & (kernels.phase != "update")].to_dict("records"):
         for text, moved in zip(
-            one["exchange"].split("; "),
-            (one["sync_B"] or one["send_B"], one.get("sync2_B", 0.0)),
+            row["exchange"].split("; "),
+            (row["sync_B"] or row["send_B"], row.get("sync2_B", 0.0)),
             strict=False,
         ):
-            if text and not one["kernel"].endswith("weight gradient"):
-                found[text.partition(", ")[0]] += moved
+            if text and not row["kernel"].endswith("weight gradient"):
+                result[text.partition(", ")[0]] += moved
     expected = naive.bytes_of_a_layer(
         SEQUENCE // context, HIDDEN, 2 * KEYS * HIDDEN // HEADS, tensor, context, stages, 2 if experts else 0
     )
-    assert found == expected
+    assert result == expected
 
 
 @pytest.mark.parametrize("strategy", ["TP-1-d16", "TP-1-c2-d8", "TP-1-e8-d16"])
@@ -298,10 +299,10 @@ def test_bytes_a_parameter_are_those_of_zero(strategy):
 def test_latents_are_gathered_in_place_of_tokens():
     """Under sequence parallelism: latent queries and keys, which every head reads."""
     latent = ("model.latent=512", "model.query_latent=768", "model.rotary=64", "model.head_dim=64")
-    found = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=true", *latent)
-    assert found["forward", "all-gather along tp"] == 3
-    assert found["forward", "reduce-scatter along tp"] == 2
-    assert not any("all-to-all" in text for _, text in found)
+    result = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=true", *latent)
+    assert result["forward", "all-gather along tp"] == 3
+    assert result["forward", "reduce-scatter along tp"] == 2
+    assert not any("all-to-all" in text for _, text in result)
 
 
 # --- patterns
@@ -335,7 +336,7 @@ def test_a_pattern_is_repeated_as_long_as_there_are_layers(parts, layers, mtp):
         *beyond,
         head,
     ]
-    again = pattern.parse(pattern.written(every))
+    again = pattern.parse(pattern.pattern_text(every))
     assert [again[i % len(again)] for i in range(layers)] == every
 
 
@@ -355,17 +356,19 @@ def test_a_pattern_that_is_none_is_refused(text):
 @pytest.mark.parametrize("fused", [True, False])
 def test_every_way_to_build_a_layer_reads_what_is_there(block, mix, fused):
     """And its products are those of every other way."""
-    found = [
-        workload.build_graph(points(block=one, fused_attention=fused, dropout=not fused, **mix), precision(1))
-        for one in ("pre", block)
+    result = [
+        workload.build_graph(
+            points(block=arrangement, fused_attention=fused, dropout=not fused, **mix), precision(1)
+        )
+        for arrangement in ("pre", block)
     ]
     sizes = [
         sorted(zip(graph.rows[on], graph.inner[on], graph.cols[on], strict=True))
-        for graph in found
+        for graph in result
         for on in [graph.kind == 0]
     ]
     assert sizes[0] == sizes[1]
-    assert model_flop(found[1])[0] == pytest.approx(model_flop(found[0])[0], rel=0.2)
+    assert model_flop(result[1])[0] == pytest.approx(model_flop(result[0])[0], rel=0.2)
 
 
 def test_models_built_together_are_as_models_built_alone():
@@ -379,15 +382,15 @@ def test_models_built_together_are_as_models_built_alone():
     together = workload.build_graph(points(**varied), precision(5))
     counted = parameters(points(hidden=[64, 32], layers=[2, 5], batch=[2, 3]))
     for i in range(5):
-        own = points(**{key: values[i] for key, values in varied.items()})
-        alone = workload.build_graph(own, precision(1))
+        point = points(**{key: values[i] for key, values in varied.items()})
+        alone = workload.build_graph(point, precision(1))
         rows = slice(together.offset[i], together.offset[i + 1])
-        for field in ("rows", "inner", "cols", "times", "batch", "repeat", "kept_cols", "summed_cols"):
+        for field in ("rows", "inner", "cols", "times", "batch", "repeat", "saved_cols", "summed_cols"):
             assert getattr(alone, field).tolist() == getattr(together, field)[rows].tolist(), field
         assert alone.bytes_per_element == pytest.approx(together.bytes_per_element[rows])
         assert alone.flop_per_element == pytest.approx(together.flop_per_element[rows])
         if i < 2:
-            assert [column[0] for column in parameters(own)] == [column[i] for column in counted]
+            assert [column[0] for column in parameters(point)] == [column[i] for column in counted]
 
 
 def test_modules_for_further_tokens_share_embedding_and_head():
@@ -400,13 +403,15 @@ def test_modules_for_further_tokens_share_embedding_and_head():
 
 
 def test_layers_of_windows_see_them():
-    found = network(points(pattern="window dense, dense", window=4))
-    windows = [placed.node.own["window"] for placed in found.nodes if placed.node.name == "attention"]
+    result = network(points(pattern="window dense, dense", window=4))
+    windows = [
+        instance.node.attributes["window"] for instance in result.nodes if instance.node.name == "attention"
+    ]
     assert windows == [4, 0]
 
 
 @pytest.mark.parametrize(
-    ("changed", "key", "said"),
+    ("changed", "key", "message"),
     [
         ({"heads": 5}, "model.heads", "a divisor of model.hidden, 64"),
         ({"kv_heads": 3}, "model.kv_heads", "a divisor of model.heads, 4"),
@@ -424,7 +429,7 @@ def test_layers_of_windows_see_them():
         ({"heads": 10**9, "head_dim": 10**9}, "model.heads", "so small"),
     ],
 )  # fmt: skip
-def test_sizes_that_do_not_go_together_are_refused(changed, key, said):
+def test_sizes_that_do_not_go_together_are_refused(changed, key, message):
     reason = workload.invalid_model_dims(points(**changed))[0]
     assert reason.startswith(f"{key}=")
-    assert said in reason
+    assert message in reason

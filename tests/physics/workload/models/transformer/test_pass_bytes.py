@@ -75,10 +75,10 @@ def test_every_pass_of_a_layer_moves_the_tensors_counted_by_hand(kind, more):
     given = {"layers": 1, "dtype": "bf16"} | KINDS[kind] | MORE[more]
     size = OUTPUT_BYTES[given["dtype"]]
     numbers = precision(1)._replace(activation=np.array([float(size)]), gradient=np.array([8.0]))
-    found = bytes_of_passes(workload.build_graph(points(**given), numbers))
+    result = bytes_of_passes(workload.build_graph(points(**given), numbers))
     expected = naive.passes(layer_of(given), size)
-    assert found.keys() == expected.keys()
-    for label, moved in found.items():
+    assert result.keys() == expected.keys()
+    for label, moved in result.items():
         assert moved == pytest.approx(TOKENS * expected[label], rel=1e-12), label
 
 
@@ -108,6 +108,6 @@ def test_a_prefill_writes_the_cache_counted_by_hand(given, attention):
 def test_what_latent_attention_keeps_is_counted_by_hand(kind):
     given = {"layers": 1, "dtype": "bf16"} | KINDS[kind]
     graph = workload.build_graph(points(**given), precision(1))
-    kept = graph.rows * graph.batch * graph.repeat * (graph.kept_cols + graph.kept_whole_cols)
+    kept = graph.rows * graph.batch * graph.repeat * (graph.saved_cols + graph.saved_whole_cols)
     of_layer = kept[graph.layer_kind == HIDDEN].sum()
     assert 2 * of_layer == TOKENS * naive.kept_of_latent_attention(layer_of(given), 2)

@@ -66,8 +66,8 @@ def test_a_config_json_says_how_it_is_quantised(file, quantized, dtype, experts)
     config = dict(FILES[file]["config"])
     if quantized is not None:
         config["quantization_config"] = quantized
-    found = inputs_of(config)
-    assert (found[DTYPE], found.get(OF_EXPERTS)) == (dtype, experts)
+    result = inputs_of(config)
+    assert (result[DTYPE], result.get(OF_EXPERTS)) == (dtype, experts)
 
 
 def test_weights_of_16_bits_are_of_those_that_the_file_names():
@@ -86,7 +86,7 @@ def test_a_quantisation_that_is_not_modelled_wants_a_type(tmp_path):
     assert fastflow.evaluate(*run[:-1], "parallel.strategy=TP-8")["dtype"][0] == "bf16"  # which is trained
 
 
-def test_a_type_of_ones_own_has_an_effect_though_auto_comes_to_it():
+def test_an_explicit_type_has_an_effect_though_auto_resolves_to_it():
     served = ("model=llama3_8b", "system=dgx_h100", "serve=decode", "parallel.strategy=TP-8")
     auto, given = (fastflow.evaluate(*served, *more) for more in ((), ("model.dtype=bf16",)))
     assert given["no_effect"][0] == ""

@@ -40,13 +40,13 @@ def inputs_of(compose):
     )  # fmt: skip
 
     def inputs(model, part, batch, sequence, before):
-        own = {f"model.{name}": value for name, value in model.items()}
-        own |= {
+        columns = {f"model.{name}": value for name, value in model.items()}
+        columns |= {
             "model.name": "served_pass", "model.pass": part, "model.batch": batch,
             "model.sequence": sequence, "model.before": before,
             "model.pattern": pattern_of(model),
         }  # fmt: skip
-        return {key: np.array([value]) for key, value in (given_by | own).items()}
+        return {key: np.array([value]) for key, value in (given_by | columns).items()}
 
     return inputs
 
@@ -69,23 +69,23 @@ def flop_of(prediction):
 def test_operations_are_those_counted_by_hand(inputs_of, more, part):
     model = BASE | more
     batch, sequence, before = {"decode": (3, 2, 150), "prefill": (2, 200, 100)}.get(part, (24, 1, 0))
-    found = flop_of(predict(inputs_of(model, part, batch, sequence, before)))
+    result = flop_of(predict(inputs_of(model, part, batch, sequence, before)))
     want = {
         "tokens": lambda: naive.tokens_flop(model, batch),
         "head": lambda: naive.head_flop(model, batch),
         "decode": lambda: naive.decode_flop(model, batch, sequence, before),
         "prefill": lambda: naive.prefill_flop(model, batch, sequence, before),
     }[part]()
-    assert found == pytest.approx(want, rel=1e-9)
+    assert result == pytest.approx(want, rel=1e-9)
 
 
 def test_experts_without_tokens_are_read_where_a_library_pads_their_rows(inputs_of):
     def moved(rows, tokens):
-        found = predict(inputs_of(BASE | MIXTURE | {"expert_rows": rows}, "tokens", tokens, 1, 0))
-        graph = found.graph
+        result = predict(inputs_of(BASE | MIXTURE | {"expert_rows": rows}, "tokens", tokens, 1, 0))
+        graph = result.graph
         labels = [str(graph.names[one]) for one in graph.label]
         (up,) = [i for i, label in enumerate(labels) if "gate and up" in label and graph.products[i] > 1]
-        return found.timing.bytes[up, -1]
+        return result.timing.bytes[up, -1]
 
     def of(experts, rows):
         return 2.0 * experts * (512 * 512 + rows * (512 + 512))
@@ -106,15 +106,15 @@ def test_the_cache_of_a_request_is_that_counted_by_hand(inputs_of, tokens, tp, m
     servers = server_layouts(inputs)
     kinds = np.array([[pattern_of(model).split(", ").count(kind) * 2 for kind in KINDS]])
     kinds = kinds if kinds.sum() == 4 else 2 * kinds
-    found = cache_of(inputs, servers, kinds).of(np.array([1.0 * tokens]))
+    result = cache_of(inputs, servers, kinds).of(np.array([1.0 * tokens]))
     heads = max(1, -(-model["kv_heads"] // tp))
     want = naive.cache_bytes(model | {"kv_heads": heads}, tokens, 2)
-    assert found[0] == pytest.approx(want, rel=1e-12)
+    assert result[0] == pytest.approx(want, rel=1e-12)
 
 
 def test_sums_are_made_with_the_norms_behind_them(inputs_of):
-    found = predict(inputs_of(BASE, "tokens", 24, 1, 0))
-    graph = found.graph
+    result = predict(inputs_of(BASE, "tokens", 24, 1, 0))
+    graph = result.graph
     passes = np.flatnonzero((graph.layer_kind == 1) & (graph.kind != PRODUCT))
     # a layer's two sums, and its activation
     assert passes.size == 3
@@ -123,7 +123,7 @@ def test_sums_are_made_with_the_norms_behind_them(inputs_of):
 
 
 def test_sums_make_no_norm_where_layers_begin_with_none(inputs_of):
-    """Norms behind each branch are kernels of their own, and so is each sum: two in, one out."""
+    """Norms after each branch are separate kernels, and so is each sum: two tensors in, one out."""
     inputs = inputs_of(BASE, "tokens", 24, 1, 0) | {"model.block": np.array(["post"])}
     graph = predict(inputs).graph
     passes = np.flatnonzero((graph.layer_kind == 1) & (graph.kind != PRODUCT))
@@ -143,14 +143,14 @@ def test_server_layouts_a_strategy(inputs_of, text, devices, want):
     model = BASE | MIXTURE if "-e" in text else BASE
     inputs = inputs_of(model, "tokens", 1, 1, 0)
     inputs |= {"parallel.strategy": np.array([text]), "system.devices": np.array([devices])}
-    found = server_layouts(inputs)
-    assert found.reason[0] == ""
-    assert (found.tensor[0], found.ranks[0], found.slots[0], found.replicas[0]) == want
+    result = server_layouts(inputs)
+    assert result.reason[0] == ""
+    assert (result.tensor[0], result.ranks[0], result.slots[0], result.replicas[0]) == want
 
 
 @pytest.mark.parametrize("text", ["RC-2-2", "TP-2-c2", "TP-1-p8", "TP-3"])
 def test_what_makes_no_server_says_why(inputs_of, text):
     inputs = inputs_of(BASE, "tokens", 1, 1, 0)
     inputs |= {"parallel.strategy": np.array([text]), "system.devices": np.array([8])}
-    found = server_layouts(inputs)
-    assert found.reason[0].startswith("parallel.strategy=")
+    result = server_layouts(inputs)
+    assert result.reason[0].startswith("parallel.strategy=")
