@@ -66,25 +66,11 @@ def _best(inputs: Inputs, rehearsed: bool) -> dict[str, str | int]:
     return {key: column[0].item() for key, column in layouts.items()} | {LEAST: least}
 
 
-<<<<<<< ours
-def _every(inputs: Inputs) -> list[dict[str, str | int]]:
-    """Return the layouts of one point, (1,): what each makes of the inputs."""
-    return (
-        every_split(inputs)
-        if is_disaggregated(inputs)[0]
-        else [{STRATEGY: one} for one in every_server(inputs)]
-    )
-||||||| base
-def _every(inputs: Inputs) -> list[dict[str, str | int]]:
-    """Return the layouts of one point, (1,): what each makes of the inputs."""
-    return every_split(inputs) if is_apart(inputs)[0] else [{STRATEGY: one} for one in every_server(inputs)]
-=======
 def _all_layouts(inputs: Inputs) -> list[dict[str, str | int]]:
     """Return the layouts of a point, (1,): the inputs of each."""
-    if is_apart(inputs)[0]:
+    if is_disaggregated(inputs)[0]:
         return all_splits(inputs)
     return [{STRATEGY: server} for server in all_servers(inputs)]
->>>>>>> theirs
 
 
 def best_servers(inputs: Inputs) -> Columns:
