@@ -8,8 +8,8 @@ Comput. Appl. 19(1), 2005, and of Chan, Heimlich, Purkayastha and van de Geijn, 
 Concurrency Computat. 19(13), 2007.
 
 - Ring: n - 1 steps of S / n for a reduce-scatter or an all-gather (Patarasuk and Yuan, Bandwidth optimal
-  all-reduce algorithms, J. Parallel Distrib. Comput. 69(2), 2009), half the tensor each way round. A
-  broadcast is passed on round the ring in n pieces.
+  all-reduce algorithms, J. Parallel Distrib. Comput. 69(2), 2009), half the tensor in each direction. A
+  broadcast is passed round the ring in n pieces.
 - Halving-doubling: S/2 with the neighbour, S/4 at distance two, and so on (Rabenseifner, in Thakur et al.).
   Other than powers of two first add the surplus ranks' tensors to those of partners, in an all-reduce; the
   other collectives need a power of two. All-to-all is the hypercube exchange, S/2 a step; broadcast is van de
@@ -20,8 +20,8 @@ Concurrency Computat. 19(13), 2007.
   as busy as in an all-reduce: an upper bound.
 - Direct: every rank to every other, as many at a time as a device has ports. A broadcast is a scatter and an
   all-gather.
-- Per dimension: a reduce-scatter in one dimension of the network after the other. The tensor is in as many
-  parts as there are dimensions, and every part starts with another one, so that all links work at once.
+- Per dimension: a reduce-scatter in one dimension of the network after the other. The tensor is split into
+  as many parts as there are dimensions. Each part starts in another dimension, so all links work at once.
 - Hierarchical: the same, but all of a package before anything between packages, which then move 1/p of the
   tensor (BlueConnect: Cho et al., IBM J. Res. Dev. 63(6), 2019).
 
@@ -52,15 +52,20 @@ RING, HALVING_DOUBLING, DOUBLE_TREE, DIRECT, HIERARCHICAL, PER_DIMENSION = range
 ALGORITHMS = ("ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension")
 CHOICES = ("auto", *ALGORITHMS)
 """What `system.collective` may be."""
-WAYS = len(ALGORITHMS)
+NUM_ALGORITHMS = len(ALGORITHMS)
 
 Cost = tuple[float, float, float, float]
-"""What a pattern costs, as `contention.reach` returns it: load within packages and between, and both hops."""
+"""Cost of a pattern, as `contention.reach` returns it: load within packages and between, then both hops."""
 
 
-def worse(one: Cost, other: Cost) -> Cost:
-    """Return what the worse of two patterns costs, on either level."""
-    return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2]), max(one[3], other[3])
+def worse(first: Cost, second: Cost) -> Cost:
+    """Return the worse cost of two patterns, on either level."""
+    return (
+        max(first[0], second[0]),
+        max(first[1], second[1]),
+        max(first[2], second[2]),
+        max(first[3], second[3]),
+    )
 
 
 class Patterns(NamedTuple):
@@ -123,8 +128,8 @@ def phases(
     across = [dimension for dimension in dimensions if dimension.level == 1]
     if not inside or not across:
         return []
-    package = prod(dimension.ranks for dimension in inside)
-    return _rotated(collective, inside, 1.0) + _rotated(collective, across, 1.0 / package)
+    package_ranks = prod(dimension.ranks for dimension in inside)
+    return _rotated(collective, inside, 1.0) + _rotated(collective, across, 1.0 / package_ranks)
 
 
 def _ring(collective: int, n: int, patterns: Patterns) -> list[Phase]:
@@ -195,8 +200,8 @@ def _direct(collective: int, n: int, patterns: Patterns) -> list[Phase]:
 def _rotated(collective: int, dimensions: Sequence[Dimension], size: float) -> list[Phase]:
     """Return the phases over some dimensions, of a tensor of `size` [share of S].
 
-    A phase takes as long as the slowest of its parts. A reduce-scatter shrinks the parts from phase to
-    phase, an all-gather grows them back over the same edges, and an all-reduce does both.
+    A phase takes as long as its slowest part. A reduce-scatter shrinks the parts from phase to phase, an
+    all-gather grows them back over the same edges, and an all-reduce does both.
     """
     scatter = collective in (REDUCE_SCATTER, ALL_REDUCE)
     gather = collective in (ALL_GATHER, ALL_REDUCE, BROADCAST)
@@ -204,20 +209,20 @@ def _rotated(collective: int, dimensions: Sequence[Dimension], size: float) -> l
         return []
     # a broadcast is the root's scatter, which loads a link no more than a gather, and a gather
     times, count = 2 if collective in (ALL_REDUCE, BROADCAST) else 1, len(dimensions)
-    held = [size / count] * count  # of each part
-    found = []
-    for turn in range(count):
-        together = []
+    part_sizes = [size / count] * count  # of each part
+    result = []
+    for stage in range(count):
+        concurrent = []
         for part in range(count):
-            ranks, _, direct, cost = dimensions[(part + turn) % count]
+            ranks, _, direct, cost = dimensions[(part + stage) % count]
             steps = 1 if direct else ranks - 1
-            touched = 2.0 * held[part] if scatter else 0.0
+            touched = 2.0 * part_sizes[part] if scatter else 0.0
             if gather:
-                touched += steps * held[part] / ranks
-            together.append(_phase(cost, times * steps, times * steps * held[part] / ranks, touched))
-            held[part] /= ranks
-        load0, load1, hops0, hops1, touched_each = zip(*together, strict=True)
-        found.append(
+                touched += steps * part_sizes[part] / ranks
+            concurrent.append(_phase(cost, times * steps, times * steps * part_sizes[part] / ranks, touched))
+            part_sizes[part] /= ranks
+        load0, load1, hops0, hops1, touched_each = zip(*concurrent, strict=True)
+        result.append(
             Phase(
                 load0=max(load0),
                 load1=max(load1),
@@ -226,7 +231,7 @@ def _rotated(collective: int, dimensions: Sequence[Dimension], size: float) -> l
                 touched=sum(touched_each),
             )
         )
-    return found
+    return result
 
 
 def sent(collective: int, algorithm: int, n: int) -> float:

@@ -15,7 +15,14 @@ from fastflow.physics.network import placement
 from fastflow.physics.network.collectives.algorithms import ALGORITHMS, DIRECT
 from fastflow.physics.network.collectives.decompose import alike, recipe
 from fastflow.physics.network.link_loads import link_loads
-from fastflow.physics.network.placement import neighbour_cost, order_name, orders, place, read_order, strides
+from fastflow.physics.network.placement import (
+    axis_costs,
+    neighbour_cost,
+    order_name,
+    orders,
+    read_order,
+    strides,
+)
 from fastflow.physics.network.routing import patterns
 from fastflow.physics.network.routing.contention import reach, split
 from fastflow.physics.network.routing.patterns import Edges, Group, group_of, logical_edges, pairs
@@ -498,7 +505,7 @@ def full(degrees):
 
 
 def placed(network, degrees, some):
-    return place(degrees, some, partial(neighbour_cost, network, prod(degrees)))
+    return axis_costs(degrees, some, partial(neighbour_cost, network, prod(degrees)))
 
 
 ALL_ORDERS = [read_order(name) for name in naive.orders()]
