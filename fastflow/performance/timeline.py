@@ -12,7 +12,12 @@ from fastflow.physics.network.communication import Communication
 from fastflow.physics.parallelism.defaults import copies_embedding, zero_stage
 from fastflow.physics.parallelism.layer_memory import LayerMemory, offload_of
 from fastflow.physics.parallelism.pipeline import Pipeline
-from fastflow.physics.parallelism.stage_times import BlockSources, Stacks, run_stacks, streamed
+from fastflow.physics.parallelism.stage_times import (
+    BlockSources,
+    PipelineBlocks,
+    schedule_pipeline_blocks,
+    streamed,
+)
 from fastflow.physics.schedule.layer_times import GRADIENTS, Overlap, walk_layers
 from fastflow.physics.schedule.overlap import MOST_TAKEN
 from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels
@@ -31,7 +36,7 @@ class Iterations(NamedTuple):
     timeline: Timeline
     kernels: TimedKernels | None = None  # what was scheduled
     plan: PipelinePlan | None = None
-    stacks: Stacks | None = None  # in place of both: the blocks
+    stacks: PipelineBlocks | None = None  # in place of both: the blocks
 
 
 def schedule_iterations(
@@ -68,7 +73,7 @@ def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
 def _stacks(
     inputs: Inputs, chip: Chip, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
     memory: LayerMemory | None, numbers: Precision,
-) -> Stacks | None:  # fmt: skip
+) -> PipelineBlocks | None:  # fmt: skip
     """Return the iteration in blocks of points whose layers stand for several."""
     took = communication.exchanges
     if pipe.chunks is None or communication.waits is None or memory is None:
@@ -96,7 +101,7 @@ def _stacks(
         reduce_s=np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, took.gradient_s),
         copies=copies_embedding(inputs),
     )
-    return run_stacks(graph, sources)
+    return schedule_pipeline_blocks(graph, sources)
 
 
 def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:

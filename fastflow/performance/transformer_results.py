@@ -20,7 +20,7 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
 
     kernel_s: of all launches of every kernel on the stage that sets the pace [s], (kernels,).
     """
-    stacks, pipe, again = prediction.stacks, prediction.pipeline, prediction.bottleneck.again
+    stacks, pipe, again = prediction.stacks, prediction.pipeline, prediction.bottleneck.recompute_launches
     assert stacks is not None
     assert again is not None
     graph, timing, total = prediction.graph, prediction.timing, prediction.timeline.total

@@ -24,9 +24,9 @@ from fastflow.physics.parallelism.layout_file import read_layout
 from fastflow.physics.parallelism.mesh import AXES, DATA, axes, devices_along
 from fastflow.physics.parallelism.options import ALL_TO_ALL, AUTO, TRUE
 from fastflow.physics.parallelism.plans import (
+    PLANS,
     SEQUENCE,
     ULYSSES,
-    WAYS,
     Assignment,
     assignment_of,
     assignments,
@@ -138,7 +138,7 @@ def _write_tensor_parallel(inputs: Inputs, strategies: Strategies, layouts: Layo
     """Write the assignment of each point with tensor parallelism, which its options decide."""
     rows = np.flatnonzero(strategies.assignment == TENSOR)
     options = (
-        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
+        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.expert_axes,
         ~inputs["parallel.expert_tensor"],
     )  # fmt: skip
     first, place = unique_rows([option[rows] for option in options], rows.size)
@@ -223,7 +223,7 @@ def tensor_parallel(sequence: bool, ulysses: bool, along: int = 0, whole: bool =
     devices along tp have stay there: each takes those of its own experts, and their sums are summed up.
     """
     dealt = "groups.experts"
-    tensor, context = (SEQUENCE if sequence else WAYS["TP"][0]), (ULYSSES if ulysses else WAYS["TP"][1])
+    tensor, context = (SEQUENCE if sequence else PLANS["TP"][0]), (ULYSSES if ulysses else PLANS["TP"][1])
     if along & axes("tp"):
         own = (dealt,) if sequence else (dealt, "inner.experts")
         tensor = tensor._replace(dimensions=(*own, *tensor.dimensions))

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fastflow.physics.parallelism.mesh import AXES
-from fastflow.physics.parallelism.plans import SEQUENCE, ULYSSES, WAYS, assignment_of
+from fastflow.physics.parallelism.plans import PLANS, SEQUENCE, ULYSSES, assignment_of
 from fastflow.physics.parallelism.sharding.layout import tensor_parallel
 from fastflow.physics.parallelism.sharding.placements import cut_in_two
 from fastflow.physics.parallelism.sharding.propagation import splits_of
@@ -199,7 +199,7 @@ DEGREES = {
     3: [(2, 2, 2), (1, 2, 2), (1, 3, 2), (2, 1, 3), (4, 1, 1)],
     4: [(2, 2, 1, 1), (1, 2, 2, 1), (2, 1, 2, 1), (1, 1, 2, 2), (1, 3, 1, 2), (2, 2, 2, 1)],
 }  # fmt: skip
-KNOWN = {name: assignment_of(name) for name in WAYS} | {
+KNOWN = {name: assignment_of(name) for name in PLANS} | {
     "sequence": assignment_of("TP", SEQUENCE), "all-to-all": assignment_of("TP", SEQUENCE, ULYSSES),
 }  # fmt: skip
 
