@@ -376,5 +376,5 @@ def explain_layout(prediction: Prediction, point: int) -> list[sharding_report.E
     known = sections(prediction.inputs)
     return sharding_report.explain(
         prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(place[0]),
-        known.names[known.place[point]].tolist(),
+        known.names[known.structure[point]].tolist(),
     )  # fmt: skip

@@ -19,11 +19,11 @@ from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.sharding.placements import (
     cut_at,
-    differentiated,
-    gradient,
-    made,
+    gradient_placement,
+    operand_placement,
+    output_gradient_placement,
+    output_placement,
     side,
-    taken,
 )
 from fastflow.physics.parallelism.sharding.propagation import STATISTICS, Split, splits_of
 from fastflow.physics.workload.graph import (
@@ -167,14 +167,14 @@ def _operands(cuts: tuple[str, ...], facts: KernelSignature) -> tuple[tuple[str,
     if facts.kind == ON_WEIGHTS:
         sums = REPLICATE if weights == REPLICATE else PARTIAL
         return (weights,), (weights,), (sums if facts.statistics else weights,)
-    given, wanted = taken(cuts, form), differentiated(cuts, form)
+    given, wanted = operand_placement(cuts, form), output_gradient_placement(cuts, form)
     owned = (weights,) if form.type.gradient != NO_GRADIENT else ()
     if facts.phase == FORWARD:
-        every = (taken(cuts, form._replace(operand=one)) for one in range(len(form.type.reads)))
-        return tuple(every), owned, (made(cuts, form),)
+        every = (operand_placement(cuts, form._replace(operand=one)) for one in range(len(form.type.reads)))
+        return tuple(every), owned, (output_placement(cuts, form),)
     if facts.gradient != NO_GRADIENT:
-        return (given, wanted), (), (gradient(cut, weights),)
-    return (wanted,), owned, (gradient(cut, given),)
+        return (given, wanted), (), (gradient_placement(cut, weights),)
+    return (wanted,), owned, (gradient_placement(cut, given),)
 
 
 def _written(cuts: tuple[str, ...], form: Form, layouts: tuple[str, ...]) -> str:

@@ -158,7 +158,7 @@ def _route(
     distinct_layouts = list(dict.fromkeys(layouts))
     slots = np.full((len(placed), len(groups.sets), len(distinct_layouts)), -1, dtype=np.int64)
     for row, order in enumerate(placed):
-        all_groups = [_groups(layout, order, groups.exchanging, replicas) for layout in distinct_layouts]
+        all_groups = [_groups(layout, order, groups.by_assignment, replicas) for layout in distinct_layouts]
         for number, axes in enumerate(groups.sets):
             for column, layout_groups in enumerate(all_groups):
                 group = layout_groups.get(axes)
