@@ -155,7 +155,7 @@ def _time_kind(
 
 
 def _time_all(network: _Network, order_row: Ints) -> _Timed:
-    """Time every cross-edge of every point under the orders given, rows of prices.slots, (points,)."""
+    """Time every cross-edge of every point under some orders, rows of prices.slots, (points,)."""
     graph, shards, pipe, sums = network[:4]
     sent = np.zeros((2, network.requested.size))
     zeros = np.zeros_like(pipe.launches)

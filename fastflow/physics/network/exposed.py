@@ -1,4 +1,4 @@
-"""Exposed communication: what kernels wait for on the network, by purpose, of graphs with layer runs."""
+"""Exposed communication: time that kernels wait for the network, by purpose, of graphs with layer runs."""
 
 from __future__ import annotations
 

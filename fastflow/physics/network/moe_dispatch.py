@@ -62,15 +62,15 @@ def _prob_no_expert(routing: Routing, first: int, last: int) -> float:
     group_size = routing.experts // routing.groups
     low, high = -(-first // group_size), last // group_size
     parts = [low * group_size - first, last - high * group_size] if low <= high else [last - first]
-    parts, whole = [part for part in parts if part > 0], max(high - low, 0)
+    parts, full_groups = [part for part in parts if part > 0], max(high - low, 0)
     group_choices = comb(routing.groups, routing.topk_groups)
     total_choices, probability = comb(routing.topk_groups * group_size, routing.topk), 0.0
-    others = routing.groups - whole - len(parts)
+    others = routing.groups - full_groups - len(parts)
     for subset in range(2 ** len(parts)):  # of the groups that are partly in the range
         partial = [part for bit, part in enumerate(parts) if subset >> bit & 1]
-        for count in range(min(whole, routing.topk_groups - len(partial)) + 1):  # of those wholly in it
+        for count in range(min(full_groups, routing.topk_groups - len(partial)) + 1):  # of those wholly in it
             other_groups = routing.topk_groups - len(partial) - count
-            weight = comb(whole, count) * comb(others, other_groups)
+            weight = comb(full_groups, count) * comb(others, other_groups)
             if weight:
                 covered = sum(partial) + count * group_size
                 probability += (
@@ -95,9 +95,9 @@ def expected_parts(routing: Routing, parts: int) -> float:
 class Dispatch(NamedTuple):
     """The exchanges of experts of some points that send a token once to each machine."""
 
-    rows: Ints  # kernels that may have one
+    rows: Ints  # kernels that may have a dispatch
     point: Ints  # of each of them
-    recipe: Ints  # the first one of each point's route, (points,)
+    recipe: Ints  # the first of each point's route, (points,)
     nccl_topology: Floats  # of every recipe, as nccl.NcclTopology, (recipes, ...)
     routing: Ints  # how every point's tokens choose experts, (points,)
     shares: Floats  # of its copies, that go within and between machines, (routings, recipes, 2)

@@ -49,7 +49,7 @@ class Route(NamedTuple):
 
     orders: tuple[str, ...]  # by name
     recipes: tuple[Recipe, ...]
-    slots: Ints  # recipe of every group under every order, -1 for a group of one, (orders, groups)
+    slots: Ints  # recipe of every group under every order, -1 for a single device, (orders, groups)
     load: Floats  # between neighbours along every axis, (orders, axes, 2)
     hops: Floats  # (orders, axes, 2)
 
@@ -201,7 +201,7 @@ def routes_of(
     return routes, route_index
 
 
-def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
+def invalid_network(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
     """Say for every point why its system, placement, collective or backend is invalid; or ""."""
     reason = Reasons(inputs["placement"].size)
     stages_stay = layouts.differ & (stages > 1)
@@ -223,12 +223,12 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
         if order is None:
             continue
         for i in points:
-            if allowed := _order_fault(order, layouts.degrees[i].tolist(), bool(stages_stay[i])):
+            if allowed := _allowed_orders(order, layouts.degrees[i].tolist(), bool(stages_stay[i])):
                 reason.add(i, str(InputError("placement", placement, allowed)))
     return reason.texts()
 
 
-def _order_fault(order: Order, degrees: Sequence[Sequence[int]], stages_stay: bool) -> str:
+def _allowed_orders(order: Order, degrees: Sequence[Sequence[int]], stages_stay: bool) -> str:
     """Return the allowed placements where an order does not suit a point's layouts, "" where it does.
 
     degrees: of every column of the layouts; stages_stay: whether stages have the same devices in all of them.

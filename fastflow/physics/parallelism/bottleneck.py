@@ -35,7 +35,7 @@ def bottleneck(
     With layer runs, it is the stage with most work for a micro-batch, exposed communication included; else
     the stage whose kernels take longest.
 
-    copies: whether the last one of several stages has a copy of the first layer's weights, (points,);
+    copies: whether the last of several stages has a copy of the first layer's weights, (points,);
     kernel_s: time of a launch of every kernel [s], (kernels,).
     """
     launches = pipe.launches

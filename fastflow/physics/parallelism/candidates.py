@@ -42,8 +42,8 @@ GPIPE, _, _, ZERO_BUBBLE = SCHEDULES
 def every_layout(inputs: Inputs) -> Columns:
     """Return the layouts of a transformer on its devices, as columns of CHOSEN, (layouts,).
 
-    inputs: of one point, (1,). Without a valid layout it is data parallelism, and the model says what is
-    wrong. Raises InputError where `parallel.within` excludes all layouts.
+    inputs: of one point, (1,). Without a valid layout it is data parallelism, and the model gives the
+    reason. Raises InputError where `parallel.within` excludes all layouts.
     """
     names = [key for key in inputs if key.startswith(("model.", "parallel."))]
     options = {key: inputs[key][0].item() for key in names}
@@ -73,8 +73,8 @@ def _layouts(
                 uneven = options["model.heads"] % tp or options["model.sequence"] % parts
                 if uneven or batch % dp or not within_bounds("dp", [dp]):
                     continue
-                every_ep = within_bounds("ep", divisors(max(options["model.experts"], 1)))
-                for ep, (split, chunks) in product(every_ep, partitions):
+                ep_degrees = within_bounds("ep", divisors(max(options["model.experts"], 1)))
+                for ep, (split, chunks) in product(ep_degrees, partitions):
                     strategy = Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, lp=pp, chunks=chunks)
                     if ep > 1 and not _can_shard_experts(strategy, not options["parallel.expert_tensor"]):
                         continue
@@ -103,7 +103,7 @@ def _can_shard_experts(strategy: Strategy, whole_experts: bool) -> bool:
 
 
 def _microbatches(options: Mapping[str, Any], rows: int, stages: int, chunks: int) -> list[int]:
-    """Return the possible sequences of a micro-batch; rows: those of a device; 0: given by their number."""
+    """Return the possible sequences of a micro-batch; rows: those of a device; 0: given by `microbatches`."""
     requested, count = options[MICROBATCH], options["parallel.microbatches"]
     sizes = [requested] if requested or count else [size for size in MICROBATCHES if rows % size == 0]
     return [size for size in sizes if chunks == 1 or (count or rows // size) % stages == 0]

@@ -18,7 +18,7 @@ class ParallelOptions(NamedTuple):
     microbatches: Ints
     zero: Ints  # stage of ZeRO: which tensors are sharded over devices with the same weights
     reshards: Bools  # whether ZeRO's stage 3 frees weights between forward and backward pass
-    copies: Bools  # whether the last one of several stages has a copy of the first one's embedding
+    copies: Bools  # whether the last of several stages has a copy of the first stage's embedding
 
 
 def parallel_options(inputs: Inputs, stages: Ints, microbatches: Ints) -> ParallelOptions:
@@ -43,7 +43,7 @@ def zero_stage(inputs: Inputs) -> Ints:
 
 
 def copies_embedding(inputs: Inputs) -> Bools:
-    """Return whether the last one of several stages has a copy of the first one's embedding, (points,).
+    """Return whether the last of several stages has a copy of the first stage's embedding, (points,).
 
     So where the head is tied to it, or with multi-token prediction: Megatron-LM keeps weights, gradients
     and optimizer states there too, and sums the gradients of both once an iteration

@@ -30,11 +30,11 @@ class LayerMemory(NamedTuple):
     first: Ints  # point p has layers first[p] to first[p + 1]
     weights: Floats
     sharded_weights: Floats  # of the weights, sharded over the devices that have the same ones
-    kept: Floats  # for the backward pass
-    kept_without_recompute: Floats  # for the backward pass, if nothing were recomputed
+    activations: Floats  # for the backward pass
+    activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
     checkpoint: Floats  # its input, kept where all of the layer is recomputed
     hidden: Bools  # whether it is a hidden layer, whose activations may be offloaded
-    copied_weights: Floats  # weights of which the last one of several stages has a copy, (points,)
+    copied_weights: Floats  # weights of which the last of several stages has a copy, (points,)
     copied_sharded_weights: Floats  # the same of sharded weights
 
 
@@ -64,18 +64,18 @@ def owned_weights(graph: Graph, shards: Supergraph, row: int) -> float:
 
 
 @lean_kernel
-def kept_of_kernel(graph: Graph, shards: Supergraph, row: int, with_activations: bool) -> float:
+def kept_activations(graph: Graph, shards: Supergraph, row: int, with_activations: bool) -> float:
     """Return the activations of a kernel kept for the backward pass of one micro-batch [elements].
 
     with_activations: those sharded like the layer's activations too, not only those that products read.
     """
     cols = graph.cols[row]
-    kept = shards.read_rows[row] * (graph.kept_whole_cols[row] * (shards.read_cols[row] / cols))
+    elements = shards.read_rows[row] * (graph.kept_whole_cols[row] * (shards.read_cols[row] / cols))
     if with_activations:
-        kept += (
+        elements += (
             1.0 * shards.activation_rows[row] * graph.kept_cols[row] * (shards.activation_cols[row] / cols)
         )
-    return float(1.0 * graph.repeat[row] * graph.batch[row] * kept)
+    return float(1.0 * graph.repeat[row] * graph.batch[row] * elements)
 
 
 def layer_memory(
@@ -83,7 +83,7 @@ def layer_memory(
 ) -> LayerMemory | None:
     """Return weights and activations of every layer of every point, None of graphs without layer runs.
 
-    copies: whether the last one of several stages has a copy of the embedding's table, (points,).
+    copies: whether the last of several stages has a copy of the embedding's table, (points,).
     """
     if chunks is None:
         return None
@@ -101,8 +101,8 @@ def _layer_memory(
         first=first,
         weights=np.zeros(layers),
         sharded_weights=np.zeros(layers),
-        kept=np.zeros(layers),
-        kept_without_recompute=np.zeros(layers),
+        activations=np.zeros(layers),
+        activations_without_recompute=np.zeros(layers),
         checkpoint=np.zeros(layers),
         hidden=np.zeros(layers, dtype=np.bool_),
         copied_weights=np.zeros(first.size - 1),
@@ -120,11 +120,11 @@ def _layer_memory(
             out.sharded_weights[index] += np.ceil(owned / shards.owners[row])
             if graph.phase[row] != FORWARD:
                 continue
-            kept = kept_of_kernel(graph, shards, row, True)
-            out.kept_without_recompute[index] += kept
+            activations = kept_activations(graph, shards, row, True)
+            out.activations_without_recompute[index] += activations
             if chunks.recomputes_core[p] and graph.selective[row] > 0:  # the output of the core is kept
-                kept = kept_of_kernel(graph, shards, row, False)
-            out.kept[index] += kept
+                activations = kept_activations(graph, shards, row, False)
+            out.activations[index] += activations
             if graph.sends_cols[row] > 0:  # a layer's output is as large as its input
                 share = shards.activation_cols[row] / graph.cols[row]
                 out.checkpoint[index] = shards.activation_rows[row] * graph.sends_cols[row] * share

@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_stage
-from fastflow.physics.parallelism.layer_memory import LayerMemory, kept_of_kernel, offload_of, owned_weights
+from fastflow.physics.parallelism.layer_memory import LayerMemory, kept_activations, offload_of, owned_weights
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.virtual_stages import Chunks
@@ -81,17 +81,17 @@ def _fullest_stage(graph: Graph, shards: Supergraph, pipeline: _Stages, sizes: _
             stage, weights = pipeline.stage[row], owned_weights(graph, shards, row)
             stage_sums[0, stage] += weights
             stage_sums[2, stage] += np.ceil(weights / shards.owners[row])
-            stage_sums[1, stage] += kept_of_kernel(graph, shards, row, True)
+            stage_sums[1, stage] += kept_activations(graph, shards, row, True)
         peak = -1.0
         for stage in range(stages):
             flying = in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-            kept = stage_sums[1, stage] * flying
+            activations = stage_sums[1, stage] * flying
             total = stage_sums[0, stage] * sizes.weight[p] + stage_sums[2, stage] * sizes.shard[p]
-            total += kept * sizes.activation[p]
+            total += activations * sizes.activation[p]
             if total > peak:
                 peak, out.stage[p] = total, stage
                 out.weights[p], out.sharded_weights[p] = stage_sums[0, stage], stage_sums[2, stage]
-                out.activations[p] = kept
+                out.activations[p] = activations
 
 
 @lean_kernel
@@ -126,7 +126,7 @@ def _stage_memory(
     """
     first, num_layers, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
     per_stage = (chunks.offset[p + 1] - chunks.offset[p]) // stages
-    weights, sharded_weights, kept, recomputed, offloadable = 0.0, 0.0, 0.0, 0.0, 0.0
+    weights, sharded_weights, activations, recomputed, offloadable = 0.0, 0.0, 0.0, 0.0, 0.0
     on_device = (0.0, 0.0)  # activations of the two largest hidden layers
     if stage + 1 == stages > 1:
         weights, sharded_weights = layers.copied_weights[p], layers.copied_sharded_weights[p]
@@ -137,26 +137,26 @@ def _stage_memory(
             count, recompute = chunks.layer_counts[entry], chunks.recompute_counts[entry]
             weights += count * layers.weights[index]
             sharded_weights += count * layers.sharded_weights[index]
-            layer_kept = (count - recompute) * layers.kept[index] + recompute * layers.checkpoint[index]
-            kept += layer_kept
+            layer_sum = (count - recompute) * layers.activations[index] + recompute * layers.checkpoint[index]
+            activations += layer_sum
             if recompute > 0:
-                recomputed = max(recomputed, layers.kept_without_recompute[index])
+                recomputed = max(recomputed, layers.activations_without_recompute[index])
             if layers.hidden[index]:
-                offloadable += layer_kept
+                offloadable += layer_sum
                 on_device = _two_largest(on_device, layers.checkpoint[index], recompute)
-                on_device = _two_largest(on_device, layers.kept[index], count - recompute)
+                on_device = _two_largest(on_device, layers.activations[index], count - recompute)
         # a layer's input counts with its producer, but a stage keeps the input that it received
         if virtual == 0 and per_stage * stages > 1:
-            kept -= checkpoint
+            activations -= checkpoint
         if virtual + 1 == per_stage * stages > 1:
-            kept += checkpoint
+            activations += checkpoint
     in_flight_chunks = chunks_in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
     in_flight_chunks += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-    kept *= in_flight_chunks / per_stage
+    activations *= in_flight_chunks / per_stage
     offloaded = 0.0
     if offloads:
         offloaded = max(offloadable * in_flight_chunks / per_stage - on_device[0] - on_device[1], 0.0)
-    return _StageMemory(weights, sharded_weights, kept - offloaded, recomputed, offloaded)
+    return _StageMemory(weights, sharded_weights, activations - offloaded, recomputed, offloaded)
 
 
 @kernel
@@ -189,7 +189,7 @@ def footprint(
     """Return the memory of a device of the stage that needs most.
 
     Every weight has a gradient when training, also an embedding row that no token touched. Activations are
-    those that the backward pass reads again, for all steps and for as many micro-batches as the schedule has
+    those that the backward pass reads, for all steps and for as many micro-batches as the schedule has
     in flight. By the stage of ZeRO (arXiv:1910.02054) devices with the same weights shard optimizer state and
     masters (1), gradients (2), weights (3), but keep weights gathered from the forward pass on where they do
     not reshard.
@@ -209,24 +209,28 @@ def footprint(
     for is_sharded, size in zip(sharded, element_bytes, strict=True):
         full_bytes += np.where(is_sharded, 0.0, size)
         shard_bytes += np.where(is_sharded, size, 0.0)
-    kept = precision.activation
+    element = precision.activation
     fullest = _Fullest(np.zeros(zero.size, dtype=np.int64), *np.zeros((5, zero.size)))
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None or layers is None:
-        _fullest_stage(graph.numbers, shards.numbers, stages, _Sizes(full_bytes, shard_bytes, kept), fullest)
+        _fullest_stage(
+            graph.numbers, shards.numbers, stages, _Sizes(full_bytes, shard_bytes, element), fullest
+        )
     else:
-        kept = np.where(inputs["model.training"], kept, 0.0)  # of layers; else no backward pass reads them
-        sizes = _Sizes(full_bytes, shard_bytes, kept)
+        # without training no backward pass reads the layers' activations
+        element = np.where(inputs["model.training"], element, 0.0)
+        sizes = _Sizes(full_bytes, shard_bytes, element)
         _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
     elements = [np.where(is_sharded, fullest.sharded_weights, fullest.weights) for is_sharded in sharded]
     return Footprint(
         weights=elements[2] * weight + elements[0] * master,
         gradients=elements[1] * gradient,
         optimizer=elements[0] * state,
-        activations=fullest.activations * kept,
+        activations=fullest.activations * element,
         stage=fullest.stage,
-        buffers=_buffers(graph, shards, zero) + fullest.recomputed * kept,
-        host=elements[0] * (precision.master - master + precision.state - state) + fullest.offloaded * kept,
+        buffers=_buffers(graph, shards, zero) + fullest.recomputed * element,
+        host=elements[0] * (precision.master - master + precision.state - state)
+        + fullest.offloaded * element,
     )
 
 

@@ -156,7 +156,7 @@ def most_of_a_stage(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> 
 def _split(
     offset: Ints, phase: Ints, layer: Ints, sends: Ints, stages: Ints, time: Floats
 ) -> tuple[Ints, Ints]:
-    """Return every kernel's stage, and whether it sends to another one.
+    """Return every kernel's stage, and whether it sends to another stage.
 
     phase, layer, sends (columns at the layer's border), time: (kernels,).
     """

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from fastflow.physics.workload.sharding_rules import COLS, INNER, ROWS
 
 Assignment = tuple[tuple[str, tuple[str, ...]], ...]
-"""Axes, and the dimensions that each of them shards: the first one that a kernel has. Beside the names that a
-network gives its dimensions, the sides of a kernel are dimensions: "rows", "inner" (of a product), "cols".
+"""Axes, and the dimensions that each of them shards: the first one that a kernel has. The sides of a
+kernel are dimensions too, beside those that a network names: "rows", "inner" (of a product), "cols".
 "activations.heads" are heads of kernels without weights, "groups.experts" experts that rows are dispatched
 to, "inner.experts" those over which kernels dispatch copies of rows or sum them up, "dense.feed_forward"
 columns of kernels without experts."""

@@ -25,7 +25,7 @@ class PipelineBlocks(NamedTuple):
     plan: BlockPlan
     times: BlockTimes  # (points,)
     update: Floats  # of the stage that takes longest [s], (points,)
-    stage: Ints  # the busiest one, which has most work for a micro-batch and sets the pace, (points,)
+    stage: Ints  # the busiest stage, with most work for a micro-batch, (points,)
     idle: Floats  # how long it waits for the update of another stage [s], (points,)
     waits: Floats  # of that stage in an iteration, by layer_times.WAITS [s], (waits, points)
     offload: Floats  # its delay by offloading [s], (points,)
@@ -47,7 +47,7 @@ class Streamed(NamedTuple):
     """Transfer time of a layer's offloaded tensors, in one direction; (layers of all points,) [s]."""
 
     optimizer: Floats  # states, once an iteration
-    kept: Floats  # for the backward pass, of one micro-batch
+    activations: Floats  # for the backward pass, of one micro-batch
     checkpoint: Floats  # the same of a recomputed layer
 
 
@@ -59,7 +59,7 @@ def streamed(memory: LayerMemory, offload: Offload, precision: Precision, zero: 
     weights = np.where(zero[point] > 0, memory.sharded_weights, memory.weights)
     return Streamed(
         optimizer_s[point] * weights,
-        activation_s[point] * memory.kept,
+        activation_s[point] * memory.activations,
         activation_s[point] * memory.checkpoint,
     )
 
@@ -73,7 +73,7 @@ class BlockSources(NamedTuple):
     streamed: Streamed
     send_s: Floats  # of a kernel's output, to the next stage, of one layer [s], (kernels,)
     reduce_s: Floats  # of its weight gradients, once an iteration, of one layer [s], (kernels,)
-    copies: Bools  # whether the last one of several stages has a copy of the first layer's weights, (points,)
+    copies: Bools  # whether the last of several stages has a copy of the first layer's weights, (points,)
 
 
 def schedule_pipeline_blocks(graph: Graph, sources: BlockSources) -> PipelineBlocks:
@@ -162,7 +162,9 @@ def _write_block(
         stages.update[stage] += count * layers.update[index]
         stages.optimizer_transfer[stage] += count * streamed.optimizer[index]
         if layer_sums.hidden[layer]:
-            transfer_s += (count - recompute) * streamed.kept[index] + recompute * streamed.checkpoint[index]
+            transfer_s += (count - recompute) * streamed.activations[index] + recompute * streamed.checkpoint[
+                index
+            ]
             hidden += count
     blocks.layers[v] = max(hidden, 1)
     blocks.send_s[v] = layer_sums.send_s[chunks.last_layer[v]]

@@ -80,7 +80,7 @@ class Strategy(NamedTuple):
         return self._replace(ep=1)[1:-1], 0
 
     def __str__(self) -> str:
-        """Write the strategy the way `parse` reads it, degrees of 1 left out."""
+        """Write the strategy in the notation of `parse`, without degrees of 1."""
         name = NAMES[self.kernel]
         words = [name] if name else []
         words += [str(getattr(self, axis)) for axis in _CUT_AXES[name]]
@@ -160,8 +160,8 @@ def _advice(text: str) -> str:
 @lru_cache(maxsize=16384)
 def _mesh_forms(strategy: Strategy) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]:
     """Return degrees and expert axes where TP cuts experts and where not, and the printed strategy."""
-    sharded, whole = strategy.on_mesh(False), strategy.on_mesh(True)
-    return (sharded[0], whole[0]), (sharded[1], whole[1]), str(strategy)
+    sharded, unsharded = strategy.on_mesh(False), strategy.on_mesh(True)
+    return (sharded[0], unsharded[0]), (sharded[1], unsharded[1]), str(strategy)
 
 
 def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Strategies, Texts]:
@@ -171,7 +171,9 @@ def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Stra
     """
     distinct, inverse = factorize(texts)
     parsed = [parse(text) for text in distinct]
-    whole = np.zeros(texts.size, dtype=np.int64) if whole_experts is None else whole_experts.astype(np.int64)
+    variant = (
+        np.zeros(texts.size, dtype=np.int64) if whole_experts is None else whole_experts.astype(np.int64)
+    )
     forms = [_mesh_forms(strategy) for strategy in parsed]
 
     def column(values: list[Any]) -> Ints:
@@ -179,10 +181,10 @@ def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Stra
 
     strategies = Strategies(
         assignment=column([strategy.kernel for strategy in parsed]),
-        degrees=np.array([degrees for degrees, _, _ in forms], dtype=np.int64)[inverse, whole],
+        degrees=np.array([degrees for degrees, _, _ in forms], dtype=np.int64)[inverse, variant],
         chunks=column([strategy.chunks for strategy in parsed]),
         experts=column([strategy.ep for strategy in parsed]),
-        expert_axes=np.array([expert_axes for _, expert_axes, _ in forms], dtype=np.int64)[inverse, whole],
+        expert_axes=np.array([expert_axes for _, expert_axes, _ in forms], dtype=np.int64)[inverse, variant],
     )
     return strategies, np.array([printed for _, _, printed in forms])[inverse]
 
@@ -228,7 +230,7 @@ def divisors(number: int) -> list[int]:
 
 
 def _factorisations(number: int, parts: int) -> list[tuple[int, ...]]:
-    """Return every way to write a number as an ordered product of some factors."""
+    """Return every ordered product of `parts` factors that equals a number."""
     if parts == 1:
         return [(number,)]
     return [

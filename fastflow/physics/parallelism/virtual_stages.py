@@ -92,7 +92,7 @@ class LayerPartition(NamedTuple):
     order: Order
     kind: Ints  # of every layer of the graphs, (layers of all points,)
     first: Ints  # where each point's layers begin, (points + 1,)
-    before: Ints  # layers before the first hidden one
+    before: Ints  # layers before the first hidden layer
     hidden: Ints
     virtual: Ints  # stages times chunks
 

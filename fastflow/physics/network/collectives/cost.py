@@ -31,7 +31,7 @@ class DeviceLinks(NamedTuple):
     inter: float  # the same between packages [B/s]
     intra_latency: float  # of a hop [s]
     inter_latency: float
-    memory: float  # what a kernel reaches of main memory's bandwidth [B/s]
+    memory: float  # main memory's bandwidth as a kernel reaches it [B/s]
     overhead: float  # of a call [s]
 
 

@@ -14,7 +14,7 @@ TensorRT-LLM (customAllReduceKernels.cu) have such kernels. They need a package 
 A barrier is a flag that a rank stores with every peer and polls: a step of NCCL's LL, whose flags are the
 same. Behind a fence it is a step of Simple. Loads take a step by LL before the first bytes are there. The
 kernel's launch is that of any kernel in a graph. Loads reach but a share of the links, as few blocks of
-threads wait for them; stores wait for nothing. What moves in a rank's own memory does so meanwhile.
+threads wait for them; stores wait for nothing. Copies in a rank's memory overlap with these.
 
 NCCL's algorithms stay on offer: where they are faster, which is where S is large, the libraries call NCCL.
 """
@@ -114,7 +114,7 @@ def price_custom(group: Floats, library: Floats, bandwidth: float, latency: Floa
 
 @lru_cache(maxsize=1024)
 def sent(ranks: int) -> Floats:
-    """Return what a rank sends on average [share of S], shape (collectives, NAMES)."""
+    """Return the bytes that a rank sends on average [share of S], shape (collectives, NAMES)."""
     shares = np.zeros((len(COLLECTIVES), len(NAMES)))
     fraction = (ranks - 1) / ranks
     shares[ALL_REDUCE] = ranks - 1, 2.0 * fraction, 0.0

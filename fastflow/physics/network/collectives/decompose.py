@@ -53,20 +53,20 @@ def canonical_group(topology: Topology, devices: int, group: Group) -> Group:
     those of every group are neighbours. devices: as `recipe` takes them.
     """
     rows, inner = [], 1
-    left = list(zip(*group, strict=True))[::-1]
+    remaining = list(zip(*group, strict=True))[::-1]
     for kind, size in zip(topology.kind.tolist(), topology.size.tolist(), strict=True):
         outer, ranks = inner * size, 1
         used = min(outer, devices)
-        while left and left[-1][1] < used:
-            degree, stride = left.pop()
-            taken = min(degree, used // stride)
-            if stride % inner or used % (stride * taken) or degree % taken:
+        while remaining and remaining[-1][1] < used:
+            degree, stride = remaining.pop()
+            used_ranks = min(degree, used // stride)
+            if stride % inner or used % (stride * used_ranks) or degree % used_ranks:
                 return group
-            if taken < degree:
-                left.append((degree // taken, stride * taken))
-                if stride * taken < outer:
+            if used_ranks < degree:
+                remaining.append((degree // used_ranks, stride * used_ranks))
+                if stride * used_ranks < outer:
                     return group
-            ranks *= taken
+            ranks *= used_ranks
         if ranks > 1 and (kind not in (SWITCH, FULL) or devices % used):
             return group
         rows.append((ranks, inner))
@@ -139,7 +139,7 @@ def _dimensions(topology: Topology, devices: int, group: Group) -> list[Dimensio
     factors, aligned = split(topology.size, devices, *group.arrays())
     dimensions = []
     for dimension, degree, stride in factors.tolist() if aligned else []:
-        direct = bool(topology.kind[dimension] == FULL)  # every rank has a link of its own to every other
+        direct = bool(topology.kind[dimension] == FULL)  # every rank has a link to every other
         pattern = ALL_PAIRS if direct else NEIGHBOURS
         cost = reach(topology, devices, *Group((degree,), (stride,)).arrays(), pattern, 0)
         dimensions.append(

@@ -63,8 +63,8 @@ RING, TREE, NVLS, DIRECT = (
 TOTAL_ALGORITHMS = NUM_ALGORITHMS + len(NAMES)
 
 BLOCK_BYTES = 4096.0  # 512 threads of a block store 8 B each
-CHANNEL_BYTES = 65536.0  # the smallest part of a send that gets a channel of its own
-LL, LL128 = 2.0, 128.0 / 120.0  # bytes that are sent for one of payload
+CHANNEL_BYTES = 65536.0  # the smallest part of a send that gets a channel
+LL, LL128 = 2.0, 128.0 / 120.0  # bytes sent for a byte of payload
 COPY_TRAFFIC = (
     3.0  # bytes of memory traffic for each byte that a rank keeps; calibrated with the scalars of conf/net
 )
@@ -96,7 +96,7 @@ class NcclTopology(NamedTuple):
     send0: float
     send1: float
     has_switch: float  # 1 where a machine's ranks sit on one switch
-    all_adjacent: float  # 1 where each of them has all others a hop away, by a switch or a link of its own
+    all_adjacent: float  # 1 where each of them has all others a hop away, by a switch or a direct link
 
 
 (
@@ -266,7 +266,7 @@ def _price_trees(
 
 @lru_cache(maxsize=1024)
 def sent(ranks: int, inside: int) -> Floats:
-    """Return what a rank sends on average [share of S], shape (collectives, NAMES).
+    """Return the bytes that a rank sends on average [share of S], shape (collectives, NAMES).
 
     inside: ranks of each machine.
     """

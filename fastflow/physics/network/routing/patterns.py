@@ -1,4 +1,4 @@
-"""Who sends to whom at the same time: communication patterns of a group of ranks (5.1, 6.4).
+"""Communication patterns of a group of ranks: senders and receivers of concurrent messages (5.1, 6.4).
 
 The ranks of a group are the mixed radix of its degrees, the first one fastest, and each of them has a
 stride in devices. Every device is in one group, and all groups communicate at once.
@@ -119,7 +119,7 @@ def _tree_pairs(ranks: int) -> tuple[Ints, Ints]:
 
 @kernel
 def _partner(pattern: int, step: int, ranks: int, power: int, rank: int, message: int) -> int:
-    """Return to whom a rank sends its first (0) or second (1) message, -1 for none."""
+    """Return the receiver of a rank's first (0) or second (1) message, -1 for none."""
     partner = -1
     if pattern == NEIGHBOURS:
         partner = (rank + (1 if message == 0 else ranks - 1)) % ranks

@@ -3,7 +3,7 @@
 Every dimension is a line, a ring, a full mesh, a switch or a fat tree; a mesh is a product of lines, a
 torus of rings. Those within a package come first, then those between packages. A device has a
 coordinate in each, and its number is their mixed radix, the first dimension fastest. Every device of a
-package has off-package links of its own, so that the packages' networks are parallel planes, one for
+package has off-package links, so that the packages' networks are parallel planes, one for
 each device of a package ("rails").
 
 A device divides its bandwidth of a level evenly over its ports there: two in a line or ring (one
@@ -102,14 +102,16 @@ def _build(
             )
     of_system = f"{DEVICES}={devices}"
     of_package = f"{PACKAGE}={package_devices}" + (f", {of_system}" if devices == package_devices else "")
-    whole = _sides("system.package.shape", package_topology, package_shape, package_devices, of_package)
-    across = _sides("system.shape", inter_topology, inter_shape, packages, of_system)
+    package_sides = _sides(
+        "system.package.shape", package_topology, package_shape, package_devices, of_package
+    )
+    system_sides = _sides("system.shape", inter_topology, inter_shape, packages, of_system)
     if inter_topology == "fat_tree" and packages > 1:
         _check_tree(packages, leaf, taper, of_system)
-    inner = _part(package_topology, whole, inside)
-    outer = [({**_ONE_DIMENSION, **_PER_SIDE}[inter_topology], side) for side in across]
+    inner = _part(package_topology, package_sides, inside)
+    outer = [({**_ONE_DIMENSION, **_PER_SIDE}[inter_topology], side) for side in system_sides]
     shares = [float(sum(_ports(name, side) for side in sides)) for name, sides in (
-        (package_topology, whole), (inter_topology, across),
+        (package_topology, package_sides), (inter_topology, system_sides),
     )]  # fmt: skip
     kinds = [kind for kind, _ in inner + outer]
     return Topology(

@@ -204,7 +204,7 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
 def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
     """Write the reduction of weight gradients over the devices with the same weights.
 
-    An embedding's gradient has one row a token: its rows are gathered where that moves fewer
+    An embedding's gradient has a row for each token: its rows are gathered where that moves fewer
     bytes than summing the whole table.
     """
     for row in range(graph.point.size):

@@ -110,11 +110,11 @@ def sections(inputs: Inputs) -> Sections:
 
 
 def resolve_layouts(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
-    """Return every point's layouts, and why one does not suit its strategy (or "").
+    """Return every point's layouts, and why a layout does not suit its strategy (or "").
 
     inputs: `parallel.embedding`, `.hidden` and `.softmax`, each `same` or a strategy without stages; without
-    data parallelism in it, the remaining devices share the batch. `parallel.layers`, in place
-    of these, as `parse_layers` takes it. `parallel.shards`. Raises InputError.
+    data parallelism in it, the remaining devices share the batch. `parallel.layers`, in place of these, as
+    `parse_layers` takes it. `parallel.shards`. Raises InputError.
     """
     columns, reason = sections(inputs), Reasons(strategies.assignment.size)
     layouts = _same_layouts(strategies, columns)
@@ -303,7 +303,7 @@ def _layer_cuts(inputs: Inputs, columns: Sections) -> Iterator[_LayerCut]:
 
 @lru_cache(maxsize=4096)
 def parse_layers(text: str) -> Mapping[str, Strategy]:
-    """Return the cuts of layers by name, of a text such as "tower: RC-1-8, head: CR-8"; raises InputError."""
+    """Return layouts of layers by name, of a text such as "tower: RC-1-8, head: CR-8"; raises InputError."""
     if text == SAME:
         return {}
     matches = list(_NAMED.finditer(text))
@@ -316,7 +316,7 @@ def parse_layers(text: str) -> Mapping[str, Strategy]:
 
 
 def parse_layout(text: str, key: str) -> Strategy:
-    """Read the cut of one kind of layer; raises InputError where it is none or has pipeline stages."""
+    """Read the layout of a kind of layer; raises InputError for invalid texts and for pipeline stages."""
     if text == SAME:
         return Strategy()
     strategy = parse(text, key)

@@ -36,7 +36,7 @@ class Supergraph(NamedTuple):
     m: Ints  # local GEMM, C[m, n] = A[m, k] B[k, n]; 0 where the kernel is no GEMM
     k: Ints
     n: Ints
-    batch: Ints  # of them, in one launch
+    batch: Ints  # GEMMs in a launch
     elements: Floats  # local elements of a memory-bound pass; 0 for a GEMM
     rows: Ints  # local dimensions of the layer
     inner: Ints

@@ -190,7 +190,7 @@ def _shares(
 
 
 def _allocate(kernels: int, tables: Tables, present: _PresentExchanges) -> Supergraph:
-    """Return tables for one device's shares; exchanges that no point has share columns of zeros."""
+    """Return tables for one device's shares; exchanges that no point has use common columns of zeros."""
 
     def column() -> Ints:
         return np.empty(kernels, dtype=np.int64)

@@ -79,7 +79,7 @@ class Exchange(NamedTuple):
     axes: int = 0
     of: int = STATISTICS  # which columns
     cols: int = 0  # further ones
-    rows_by: int = 0  # axes that split the rows, and the columns, beside
+    rows_by: int = 0  # other axes that shard the rows, and the columns
     cols_by: int = 0
 
 
