@@ -16,7 +16,7 @@ _CUTTING = tuple(axis for axis in AXES if axis != AXES[PIPELINE])
 
 
 class FileLayout(NamedTuple):
-    """Assignments, of splits.assignments."""
+    """Assignments, of plans.assignments."""
 
     kinds: tuple[int, ...]  # of every kind of layer
     layers: Mapping[str, int]  # of layers that differ, by name

@@ -209,28 +209,27 @@ def footprint(
     for is_sharded, size in zip(sharded, element_bytes, strict=True):
         full_bytes += np.where(is_sharded, 0.0, size)
         shard_bytes += np.where(is_sharded, size, 0.0)
-    element = precision.activation
+    activation_size = precision.activation
     fullest = _Fullest(np.zeros(zero.size, dtype=np.int64), *np.zeros((5, zero.size)))
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None or layers is None:
-        _fullest_stage(
-            graph.numbers, shards.numbers, stages, _Sizes(full_bytes, shard_bytes, element), fullest
-        )
+        sizes = _Sizes(full_bytes, shard_bytes, activation_size)
+        _fullest_stage(graph.numbers, shards.numbers, stages, sizes, fullest)
     else:
         # without training no backward pass reads the layers' activations
-        element = np.where(inputs["model.training"], element, 0.0)
-        sizes = _Sizes(full_bytes, shard_bytes, element)
+        activation_size = np.where(inputs["model.training"], activation_size, 0.0)
+        sizes = _Sizes(full_bytes, shard_bytes, activation_size)
         _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
     elements = [np.where(is_sharded, fullest.sharded_weights, fullest.weights) for is_sharded in sharded]
     return Footprint(
         weights=elements[2] * weight + elements[0] * master,
         gradients=elements[1] * gradient,
         optimizer=elements[0] * state,
-        activations=fullest.activations * element,
+        activations=fullest.activations * activation_size,
         stage=fullest.stage,
-        buffers=_buffers(graph, shards, zero) + fullest.recomputed * element,
+        buffers=_buffers(graph, shards, zero) + fullest.recomputed * activation_size,
         host=elements[0] * (precision.master - master + precision.state - state)
-        + fullest.offloaded * element,
+        + fullest.offloaded * activation_size,
     )
 
 
