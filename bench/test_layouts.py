@@ -16,7 +16,7 @@ Points = Callable[..., Inputs]
 
 def forget() -> None:
     """Forget the routes that are known."""
-    for kept in (routes._route, routes._recipe, routes._alike, routes._neighbour_cost):
+    for kept in (routes._route, routes._recipe, routes._canonical_group, routes._neighbour_cost):
         kept.cache_clear()
 
 

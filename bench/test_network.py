@@ -8,7 +8,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from fastflow.core.tables import Floats
-from fastflow.physics.network.placement import neighbour_cost, orders, place
+from fastflow.physics.network.placement import axis_costs, neighbour_cost, orders
 from fastflow.physics.network.routing.contention import reach
 from fastflow.physics.network.routing.patterns import ALL_PAIRS, TREES, group_of
 from fastflow.physics.network.routing.topology import topology
@@ -27,7 +27,7 @@ def test_place_512_devices_in_all_orders(benchmark: BenchmarkFixture, shape: str
     placed = orders(mesh, [axis for axis in mesh if degrees[axis] > 1], False)
 
     def run() -> tuple[Floats, Floats]:
-        return place(degrees, placed, cache(partial(neighbour_cost, network, 512)))
+        return axis_costs(degrees, placed, cache(partial(neighbour_cost, network, 512)))
 
     load, _ = benchmark(run)
     assert load.shape == (len(placed), len(degrees), 2)

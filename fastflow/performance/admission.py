@@ -27,9 +27,9 @@ from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.hardware.infeasible import chip_faults, unsupported_dtype
 from fastflow.physics.network.collectives.custom_all_reduce import EXCHANGE
 from fastflow.physics.network.communication import Communication
-from fastflow.physics.network.routes import network_faults
+from fastflow.physics.network.routes import invalid_network
 from fastflow.physics.parallelism.pipeline import invalid_schedule, microbatches
-from fastflow.physics.parallelism.sharding.layout import indivisible_dims, lay_out, names_layers
+from fastflow.physics.parallelism.sharding.layout import indivisible_dims, names_layers, resolve_layouts
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.sharding.tables import unshardable_axes
 from fastflow.physics.parallelism.strategy import invalid_strategy, parse_column
@@ -116,9 +116,9 @@ def _read_strategies(inputs: Inputs) -> tuple[Parallelism, Texts]:
     """Return strategies and their layouts, and why a strategy does not suit its system or model (3.3)."""
     strategies, printed = parse_column(inputs["parallel.strategy"], ~inputs["parallel.expert_tensor"])
     wrong_strategy = invalid_strategy(strategies, printed, inputs["system.devices"], count_layers(inputs))
-    layouts, invalid_layout = lay_out(inputs, strategies)
+    layouts, invalid_layout = resolve_layouts(inputs, strategies)
     return Parallelism(strategies, layouts, printed), first_of(
-        network_faults(inputs, strategies.lp, layouts), wrong_strategy, invalid_layout
+        invalid_network(inputs, strategies.lp, layouts), wrong_strategy, invalid_layout
     )
 
 

@@ -12,7 +12,7 @@ from fastflow.physics.parallelism.memory import Footprint
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
-from fastflow.physics.parallelism.stage_times import Stacks
+from fastflow.physics.parallelism.stage_times import PipelineBlocks
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels
 from fastflow.physics.schedule.timeline import Timeline
@@ -47,7 +47,7 @@ class Prediction(NamedTuple):
     communication: Communication
     kernels: TimedKernels | None  # input of the schedule
     plan: PipelinePlan | None
-    stacks: Stacks | None  # in place of both, for models with layer runs
+    stacks: PipelineBlocks | None  # in place of both, for models with layer runs
     timeline: Timeline
     bottleneck: Bottleneck  # the stage whose kernels and waits add up to an iteration
     energy: Floats  # of one device, on average over the stages [J]

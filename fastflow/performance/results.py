@@ -380,5 +380,5 @@ def explain_layout(prediction: Prediction, point: int) -> list[sharding_report.E
     layout_sections = sections(prediction.inputs)
     return sharding_report.explain(
         prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(row[0]),
-        layout_sections.names[layout_sections.place[point]].tolist(),
+        layout_sections.names[layout_sections.structure[point]].tolist(),
     )  # fmt: skip

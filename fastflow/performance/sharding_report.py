@@ -19,11 +19,11 @@ from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.sharding.placements import (
     cut_at,
-    differentiated,
-    gradient,
-    made,
+    gradient_placement,
+    operand_placement,
+    output_gradient_placement,
+    output_placement,
     side,
-    taken,
 )
 from fastflow.physics.parallelism.sharding.propagation import STATISTICS, Split, splits_of
 from fastflow.physics.workload.graph import (
@@ -169,14 +169,14 @@ def _operands(cuts: tuple[str, ...], kernel: KernelSignature) -> tuple[tuple[str
     if kernel.kind == ON_WEIGHTS:
         sums = REPLICATE if weights == REPLICATE else PARTIAL
         return (weights,), (weights,), (sums if kernel.statistics else weights,)
-    input_layout, gradient_layout = taken(cuts, form), differentiated(cuts, form)
+    input_layout, gradient_layout = operand_placement(cuts, form), output_gradient_placement(cuts, form)
     weight_layouts = (weights,) if form.type.gradient != NO_GRADIENT else ()
     if kernel.phase == FORWARD:
-        inputs = (taken(cuts, form._replace(operand=operand)) for operand in range(len(form.type.reads)))
-        return tuple(inputs), weight_layouts, (made(cuts, form),)
+        inputs = (operand_placement(cuts, form._replace(operand=operand)) for operand in range(len(form.type.reads)))
+        return tuple(inputs), weight_layouts, (output_placement(cuts, form),)
     if kernel.gradient != NO_GRADIENT:
-        return (input_layout, gradient_layout), (), (gradient(axis_side, weights),)
-    return (gradient_layout,), weight_layouts, (gradient(axis_side, input_layout),)
+        return (input_layout, gradient_layout), (), (gradient_placement(axis_side, weights),)
+    return (gradient_layout,), weight_layouts, (gradient_placement(axis_side, input_layout),)
 
 
 def _format_layouts(cuts: tuple[str, ...], form: Form, layouts: tuple[str, ...]) -> str:

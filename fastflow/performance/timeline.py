@@ -12,7 +12,12 @@ from fastflow.physics.network.communication import Communication
 from fastflow.physics.parallelism.defaults import copies_embedding, zero_stage
 from fastflow.physics.parallelism.layer_memory import LayerMemory, offload_of
 from fastflow.physics.parallelism.pipeline import Pipeline
-from fastflow.physics.parallelism.stage_times import BlockSources, Stacks, run_stacks, streamed
+from fastflow.physics.parallelism.stage_times import (
+    BlockSources,
+    PipelineBlocks,
+    schedule_pipeline_blocks,
+    streamed,
+)
 from fastflow.physics.schedule.layer_times import GRADIENTS, Overlap, walk_layers
 from fastflow.physics.schedule.overlap import MOST_TAKEN
 from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels
@@ -31,7 +36,7 @@ class Iterations(NamedTuple):
     timeline: Timeline
     kernels: TimedKernels | None = None  # the scheduled kernels
     plan: PipelinePlan | None = None
-    stacks: Stacks | None = None  # the scheduled blocks, in place of both
+    stacks: PipelineBlocks | None = None  # the scheduled blocks, in place of both
 
 
 def schedule_iterations(
@@ -69,7 +74,7 @@ def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
 def _block_schedule(
     inputs: Inputs, chip: Chip, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
     memory: LayerMemory | None, numbers: Precision,
-) -> Stacks | None:  # fmt: skip
+) -> PipelineBlocks | None:  # fmt: skip
     """Return the iteration in blocks of points with layer runs."""
     exchange_times = communication.exchanges
     if pipe.chunks is None or communication.waits is None or memory is None:
@@ -97,7 +102,7 @@ def _block_schedule(
         reduce_s=np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, exchange_times.gradient_s),
         copies=copies_embedding(inputs),
     )
-    return run_stacks(graph, sources)
+    return schedule_pipeline_blocks(graph, sources)
 
 
 def _timed_kernels(

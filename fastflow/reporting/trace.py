@@ -15,7 +15,7 @@ import numpy as np
 
 from fastflow.core.tables import Floats, Texts, take
 from fastflow.performance.prediction import Prediction
-from fastflow.physics.parallelism.stage_times import Stacks
+from fastflow.physics.parallelism.stage_times import PipelineBlocks
 from fastflow.physics.schedule.event_simulator import Segments, Tasks, background_segments, simulate
 from fastflow.physics.schedule.pipeline import (
     BARRIER,
@@ -102,7 +102,7 @@ def trace(kernels: TimedKernels, plan: PipelinePlan, details: Details, point: in
     return events
 
 
-def trace_blocks(stacks: Stacks, point: int) -> list[Event]:
+def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
     """Return the events of a transformer point: blocks, gradient sums, the update."""
     blocks, plan, stages = stacks.blocks, stacks.plan, int(stacks.plan.stages[point])
     spans = block_spans(blocks, plan, point)
@@ -153,7 +153,7 @@ class _GradientSum(NamedTuple):
     next_delay: float  # of the blocks after it
 
 
-def _gradient_sums(stacks: Stacks, point: int, last_block: dict[int, Span]) -> dict[int, _GradientSum]:
+def _gradient_sums(stacks: PipelineBlocks, point: int, last_block: dict[int, Span]) -> dict[int, _GradientSum]:
     """Return the sums of all virtual stages of a point, in the order of their last blocks."""
     blocks, plan, sums = stacks.blocks, stacks.plan, {}
     stages, overlaps = int(plan.stages[point]), bool(plan.overlaps_gradients[point])

@@ -460,9 +460,9 @@ class Machine:
     def sum_weights(self, op, split, parts):
         """Sum the gradients of weights where they are partial."""
         rows = {axis for axis, found in self.cuts(op).items() if found[0] == "rows" and found[1] != "experts"}
-        if names(split.sharing) != rows:
+        if names(split.owners) != rows:
             raise PlanError(
-                f"{op.name}: weights' gradients are summed along {names(split.sharing)}, not {rows}"
+                f"{op.name}: weights' gradients are summed along {names(split.owners)}, not {rows}"
             )
         self.of_weights[op.name] = {
             device: sum(parts[at] for at in self.mesh.group(device, rows)) for device in self.mesh.devices

@@ -1,8 +1,8 @@
 """Time of every cross-edge of a point on its network, under the best placement (5.2, 6.4).
 
-A chip's links turn the recipes of a route into prices, seconds and seconds a byte, and a point's own
-bytes turn prices into times. The order of placement with the least communication in all is taken, and
-for every exchange the fastest algorithm, unless one is asked for and offered.
+A chip's links turn the recipes of a route into prices, seconds and seconds a byte, and a point's bytes
+turn prices into times. The placement order with the least communication time is taken, and for every
+collective the fastest algorithm, unless the point requests one that is offered.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.collectives.algorithms import CHOICES
 from fastflow.physics.network.collectives.cost import KINDS, DeviceLinks, cheapest, price
 from fastflow.physics.network.collectives.custom_all_reduce import (
-    check_exchange,
-    exchange_of,
-    price_peers,
-    ways_of,
+    backend_of,
+    check_backend,
+    count_algorithms,
+    price_custom,
 )
 from fastflow.physics.network.collectives.nccl import check_choice, price_library
 from fastflow.physics.network.cost_table import Prices, Wires, prices_of, wires_of
 from fastflow.physics.network.exposed import waits_of
-from fastflow.physics.network.moe_dispatch import WAY, Dispatch, dispatch_of, sent_once
+from fastflow.physics.network.moe_dispatch import ALGORITHM, Dispatch, dispatch_of, dispatch_times
 from fastflow.physics.network.routes import Route, neighbours, routes_of
 from fastflow.physics.parallelism.defaults import sums_each_microbatch
 from fastflow.physics.parallelism.mesh import AXES
@@ -61,7 +61,7 @@ class Communication(NamedTuple):
     sent: tuple[Floats, Floats]  # within packages and between them, of all stages [B]
     bandwidth: Floats  # of a device to its neighbours along each axis [B/s], (points, axes)
     hops: Ints  # to them, (points, axes)
-    waits: Waits | None  # what kernels wait for, by what it is for, where layers stand for several
+    waits: Waits | None  # exposed communication of kernels by purpose, of graphs with layer runs
 
 
 class _Edges(NamedTuple):
@@ -73,7 +73,7 @@ class _Edges(NamedTuple):
 
 
 class _Traffic(NamedTuple):
-    """What one kind of cross-edge sends; shape (kernels,)."""
+    """Collectives of one kind of cross-edge; shape (kernels,)."""
 
     collective: Ints
     bytes: Floats
@@ -83,11 +83,11 @@ class _Traffic(NamedTuple):
 
 @kernel
 def _time_edges(
-    offset: Ints, traffic: _Traffic, order_row: Ints, wanted: Ints, prices: Prices, sent: Floats
+    offset: Ints, traffic: _Traffic, order_row: Ints, requested: Ints, prices: Prices, sent: Floats
 ) -> _Edges:
-    """Time every cross-edge of a kind, by the algorithm that is wanted and offered, or by the fastest.
+    """Time every cross-edge of a kind, by the requested algorithm where it is offered, else by the fastest.
 
-    Adds to what a point sends on either level [B], (2, points).
+    Adds the bytes that a point sends on either level to `sent` [B], (2, points).
     """
     kernels = traffic.collective.size
     time, by = np.zeros(kernels), np.zeros(kernels, dtype=np.int64)
@@ -100,27 +100,29 @@ def _time_edges(
             if collective == NO_EXCHANGE or slots[order, traffic.group[row]] < 0:
                 continue
             slot = slots[order, traffic.group[row]]
-            time[row], way = cheapest(latency, per_byte, first + slot, collective, size, wanted[p])
-            by[row], level[row] = way + 1, prices.level[recipe + slot]
-            sent[level[row], p] += traffic.times[row] * prices.sent[recipe + slot, collective, way] * size
+            time[row], algorithm = cheapest(latency, per_byte, first + slot, collective, size, requested[p])
+            by[row], level[row] = algorithm + 1, prices.level[recipe + slot]
+            sent[level[row], p] += (
+                traffic.times[row] * prices.sent[recipe + slot, collective, algorithm] * size
+            )
     return _Edges(time, by, level)
 
 
 class _Network(NamedTuple):
-    """The cross-edges of all points, and what they cost under any order of placement."""
+    """The cross-edges of all points, and their cost under every placement order."""
 
     graph: Graph
     shards: Supergraph
     pipe: Pipeline
     sums: Ints  # how often every kernel's gradients are summed in an iteration, (kernels,)
-    wanted: Ints  # algorithm that is asked for, less 1, (points,)
-    send: tuple[Ints, Ints]  # of edges to other stages: the collective, and how often, (kernels,)
+    requested: Ints  # requested algorithm, less 1, (points,)
+    send: tuple[Ints, Ints]  # of edges to other stages: collective and launches, (kernels,)
     prices: Prices
-    dispatch: Dispatch | None  # exchanges of experts that are no collectives
+    dispatch: Dispatch | None  # dispatch and combine of experts that are no collectives
 
 
 class _Timed(NamedTuple):
-    """All cross-edges under one order a point."""
+    """All cross-edges, under one placement order of each point."""
 
     syncs: list[_Edges]  # those that a launch waits for
     gradient: _Edges
@@ -134,57 +136,57 @@ def _time_kind(
 ) -> _Edges | None:
     """Time one kind of cross-edge under one order a point; None where no kernel has any.
 
-    collective, times (in an iteration): of every kernel. Adds to what points send, (2, points).
+    collective, times (in an iteration): of every kernel. Adds the bytes of points to `sent`, (2, points).
     """
     if not collective.any():
         return None
-    direct = None
+    dispatched = None
     if network.dispatch is not None and edges is not network.shards.relayout:
-        direct = sent_once(network.dispatch, edges, order_row, network.prices.slots)
+        dispatched = dispatch_times(network.dispatch, edges, order_row, network.prices.slots)
         collective = collective.copy()
-        collective[direct.rows] = NO_EXCHANGE
+        collective[dispatched.rows] = NO_EXCHANGE
     traffic = _Traffic(collective, edges.bytes, edges.group, times)
-    timed = _time_edges(network.graph.offset, traffic, order_row, network.wanted, network.prices, sent)
-    if direct is not None:
-        timed.time[direct.rows], timed.by[direct.rows] = direct.time, WAY
-        for level, moved in enumerate((direct.within, direct.between)):
-            np.add.at(sent[level], network.graph.point[direct.rows], times[direct.rows] * moved)
+    timed = _time_edges(network.graph.offset, traffic, order_row, network.requested, network.prices, sent)
+    if dispatched is not None:
+        timed.time[dispatched.rows], timed.by[dispatched.rows] = dispatched.time, ALGORITHM
+        for level, level_bytes in enumerate((dispatched.intra_bytes, dispatched.inter_bytes)):
+            np.add.at(sent[level], network.graph.point[dispatched.rows], times[dispatched.rows] * level_bytes)
     return timed
 
 
 def _time_all(network: _Network, order_row: Ints) -> _Timed:
-    """Time every cross-edge of every point under the orders given, rows of prices.slots, (points,)."""
+    """Time every cross-edge of every point under some orders, rows of prices.slots, (points,)."""
     graph, shards, pipe, sums = network[:4]
-    sent = np.zeros((2, network.wanted.size))
+    sent = np.zeros((2, network.requested.size))
     zeros = np.zeros_like(pipe.launches)
-    nothing = _Edges(np.zeros(zeros.size), zeros, np.ones_like(zeros))
-    waited, syncs = [], []
+    no_edges = _Edges(np.zeros(zeros.size), zeros, np.ones_like(zeros))
+    wait_s, syncs = [], []
     for edges in shards.syncs:
-        # weights are gathered once for what is computed again and the backward pass
+        # weights are gathered once for recomputation and the backward pass
         times = all_launches(graph, pipe.microbatches) if edges is shards.fetch else pipe.launches
         timed = _time_kind(network, order_row, edges, edges.collective, times, sent)
-        syncs.append(timed or nothing)
-        waited += [times * timed.time] if timed else []
+        syncs.append(timed or no_edges)
+        wait_s += [times * timed.time] if timed else []
     gradient = _time_kind(network, order_row, shards.gradient, shards.gradient.collective, sums, sent)
     replicas = _time_kind(network, order_row, shards.replicas, shards.replicas.collective, sums, sent)
-    gradient = _in_turn([gradient or nothing, replicas]) if replicas else gradient or nothing
-    spent = sum(waited, start=sums * gradient.time)
+    gradient = _sequential([gradient or no_edges, replicas]) if replicas else gradient or no_edges
+    total_s = sum(wait_s, start=sums * gradient.time)
     send = _time_kind(network, order_row, shards.send, *network.send, sent)
     if send:
-        spent = spent + network.send[1] * send.time
-    total = pipe.most_of_a_stage(graph, spent)
-    return _Timed(syncs=syncs, gradient=gradient, send=send or nothing, total=total, sent=sent)
+        total_s = total_s + network.send[1] * send.time
+    total = pipe.most_of_a_stage(graph, total_s)
+    return _Timed(syncs=syncs, gradient=gradient, send=send or no_edges, total=total, sent=sent)
 
 
 def _time_best(network: _Network) -> tuple[_Timed, Ints]:
     """Time every cross-edge under the order of each point that communicates least, and return its row."""
     first = best_row = network.prices.first_order
     timed = _time_all(network, first)
-    least, orders = timed.total, network.prices.orders
-    for number in range(1, int(orders.max(initial=1))):
-        row = first + np.minimum(number, orders - 1)
+    least_s, orders = timed.total, network.prices.orders
+    for index in range(1, int(orders.max(initial=1))):
+        row = first + np.minimum(index, orders - 1)
         total = _time_all(network, row).total
-        best_row, least = np.where(total < least, row, best_row), np.minimum(total, least)
+        best_row, least_s = np.where(total < least_s, row, best_row), np.minimum(total, least_s)
     if (best_row != first).any():
         timed = _time_all(network, best_row)
     return timed, best_row
@@ -207,13 +209,16 @@ def communicate(
     routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
     columns = layouts.assignment.shape[1]
     prices = prices_of(routes, of_point, wires, libraries, columns * len(shards.groups.sets))
-    each = sums_each_microbatch(inputs, strategies.lp)
+    per_microbatch = sums_each_microbatch(inputs, strategies.lp)
+    sums = graph.times
+    if per_microbatch.any():
+        sums = sums * np.where(per_microbatch, pipe.microbatches, 1)[graph.point]
     network = _Network(
         graph=graph,
         shards=shards,
         pipe=pipe,
-        sums=graph.times * np.where(each, pipe.microbatches, 1)[graph.point] if each.any() else graph.times,
-        wanted=_wanted(inputs),
+        sums=sums,
+        requested=_requested_algorithms(inputs),
         send=_sends(graph, shards, pipe),
         prices=prices,
         dispatch=dispatch_of(inputs, routes, of_point, wires, libraries, graph),
@@ -221,12 +226,12 @@ def communicate(
     timed, order_row = _time_best(network)
     waits = None
     if pipe.chunks is not None:
-        summed = np.where(each[graph.point], timed.gradient.time, 0.0)
-        waits = waits_of(graph, shards, [(one.time, one.level) for one in timed.syncs], summed, columns)
-    bandwidth, hops = _neighbours(routes, of_point, order_row - prices.first_order, wires)
+        summed = np.where(per_microbatch[graph.point], timed.gradient.time, 0.0)
+        waits = waits_of(graph, shards, [(edges.time, edges.level) for edges in timed.syncs], summed, columns)
+    bandwidth, hops = _neighbour_links(routes, of_point, order_row - prices.first_order, wires)
     orders = np.array([name for route in routes for name in route.orders], dtype=np.str_)
     return Communication(
-        exchanges=_exchanges(timed),
+        exchanges=_by_consumer(timed),
         order=orders[order_row],
         total=timed.total,
         sent=(timed.sent[0], timed.sent[1]),
@@ -237,7 +242,7 @@ def communicate(
 
 
 def _sends(graph: Graph, shards: Supergraph, pipe: Pipeline) -> tuple[Ints, Ints]:
-    """Return the collective of what every kernel sends to another stage, and how often in an iteration."""
+    """Return the collective that sends every kernel's output to another stage, and how often."""
     collective = shards.send.collective
     if not collective.any():
         return collective, collective
@@ -245,15 +250,15 @@ def _sends(graph: Graph, shards: Supergraph, pipe: Pipeline) -> tuple[Ints, Ints
     return np.where(pipe.crosses > 0, collective, NO_EXCHANGE), times
 
 
-def _wanted(inputs: Inputs) -> Ints:
-    """Return the algorithm that every point asks for, as `cheapest` takes it, (points,)."""
-    names, place = factorize(inputs["system.collective"])
-    return np.array([CHOICES.index(name) - 1 for name in names], dtype=np.int64)[place]
+def _requested_algorithms(inputs: Inputs) -> Ints:
+    """Return the algorithm that every point requests, as `cheapest` takes it, (points,)."""
+    names, inverse = factorize(inputs["system.collective"])
+    return np.array([CHOICES.index(name) - 1 for name in names], dtype=np.int64)[inverse]
 
 
-def _exchanges(timed: _Timed) -> Exchanges:
-    """Return the time of cross-edges by what follows them; those that a launch waits for take turns."""
-    sync, gradient, send = _in_turn(timed.syncs), timed.gradient, timed.send
+def _by_consumer(timed: _Timed) -> Exchanges:
+    """Return the time of cross-edges by their consumer; those that a launch waits for run in sequence."""
+    sync, gradient, send = _sequential(timed.syncs), timed.gradient, timed.send
     return Exchanges(
         sync_s=sync.time,
         sync_level=sync.level,
@@ -266,29 +271,29 @@ def _exchanges(timed: _Timed) -> Exchanges:
     )
 
 
-def _in_turn(edges: list[_Edges]) -> _Edges:
-    """Return exchanges that take their turns as one; that which takes longest says by which network."""
-    found, *others = edges
-    longest = found.time
+def _sequential(edges: list[_Edges]) -> _Edges:
+    """Return the sum of collectives that run in sequence; level and algorithm are those of the longest."""
+    total, *others = edges
+    longest = total.time
     for other in others:
         longer = other.time > longest
         longest = np.where(longer, other.time, longest)
-        found = _Edges(
-            time=found.time + other.time,
-            by=np.where(longer, other.by, found.by),
-            level=np.where(longer, other.level, found.level),
+        total = _Edges(
+            time=total.time + other.time,
+            by=np.where(longer, other.by, total.by),
+            level=np.where(longer, other.level, total.level),
         )
-    return found
+    return total
 
 
-def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) -> tuple[Floats, Ints]:
+def _neighbour_links(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) -> tuple[Floats, Ints]:
     """Return bandwidth [B/s] and hops to the neighbours along every axis, (points, axes).
 
     order: of each point, counted from its route's first. Without neighbours: NaN and 0.
     """
-    first, place = unique_rows([of_point, order, wires.intra, wires.inter], of_point.size)
-    most = max((len(route.orders) for route in routes), default=1)
-    load, hops = np.zeros((2, len(routes), most, len(AXES), 2))
+    first, inverse = unique_rows([of_point, order, wires.intra, wires.inter], of_point.size)
+    max_orders = max((len(route.orders) for route in routes), default=1)
+    load, hops = np.zeros((2, len(routes), max_orders, len(AXES), 2))
     for number, route in enumerate(routes):
         load[number, : len(route.orders)], hops[number, : len(route.orders)] = route.load, route.hops
     used = load[of_point[first], order[first]]
@@ -297,31 +302,31 @@ def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) 
         of_level = np.where(used > 0.0, links / used, np.inf)
     bandwidth = of_level.min(axis=2)
     bandwidth = np.where(np.isinf(bandwidth), np.nan, bandwidth)
-    return bandwidth[place], hops[of_point[first], order[first]].sum(axis=2).astype(np.int64)[place]
+    return bandwidth[inverse], hops[of_point[first], order[first]].sum(axis=2).astype(np.int64)[inverse]
 
 
 def collective_times(inputs: Inputs, chip: Chip, collective: int, size: Floats, ranks: Ints) -> Floats:
     """Return the time of collectives among the first `ranks` devices of a system [s], shape (collectives,).
 
     inputs, chip: of one point; size [B], ranks: shape (collectives,). Raises InputError for no network, or
-    for an algorithm asked of a library.
+    for an algorithm requested of a library.
     """
     wires, libraries = wires_of(inputs, chip)
     name = str(inputs["system.collective"][0])
     library = str(inputs["system.library"][0])
     check_choice(library, name)
-    check_exchange(library, str(exchange_of(inputs)[0]))
-    wanted = CHOICES.index(name) - 1
+    check_backend(library, str(backend_of(inputs)[0]))
+    requested = CHOICES.index(name) - 1
     links = DeviceLinks(*(float(column[0]) for column in wires[:-1]))
     time = np.empty(size.size)
-    for among in np.unique(ranks):
-        made = neighbours(inputs, int(among))
-        latency, per_byte = np.empty((2, 1, KINDS, ways_of(libraries)))
+    for num_ranks in np.unique(ranks):
+        recipe = neighbours(inputs, int(num_ranks))
+        latency, per_byte = np.empty((2, 1, KINDS, count_algorithms(libraries)))
         if libraries.size:
-            price_library(made.spread, libraries[0], links, latency[0], per_byte[0])
-            price_peers(made.spread, libraries[0], links.intra, latency[0], per_byte[0])
+            price_library(recipe.nccl_topology, libraries[0], links, latency[0], per_byte[0])
+            price_custom(recipe.nccl_topology, libraries[0], links.intra, latency[0], per_byte[0])
         else:
-            price(made.offered, made.offset, made.phases, links, latency[0], per_byte[0])
-        for i in np.flatnonzero(ranks == among):
-            time[i], _ = cheapest(latency, per_byte, 0, collective, size[i], wanted)
+            price(recipe.offered, recipe.offset, recipe.phases, links, latency[0], per_byte[0])
+        for i in np.flatnonzero(ranks == num_ranks):
+            time[i], _ = cheapest(latency, per_byte, 0, collective, size[i], requested)
     return time

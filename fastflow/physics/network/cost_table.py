@@ -1,4 +1,4 @@
-"""What collectives cost on the links of points: recipes of routes, with bandwidths and latencies (6.4)."""
+"""Cost of collectives on the links of points: recipes of routes, with bandwidths and latencies (6.4)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.physics.hardware.chip import Chip
-from fastflow.physics.network.collectives.algorithms import WAYS
+from fastflow.physics.network.collectives.algorithms import NUM_ALGORITHMS
 from fastflow.physics.network.collectives.cost import KINDS, LOAD1, TOUCHED, DeviceLinks, price
 from fastflow.physics.network.collectives.custom_all_reduce import (
-    ALL_WAYS,
+    TOTAL_ALGORITHMS,
+    count_algorithms,
     libraries_of,
-    price_peers,
-    ways_of,
+    price_custom,
 )
-from fastflow.physics.network.collectives.nccl import Spread, price_library
+from fastflow.physics.network.collectives.nccl import NcclTopology, price_library
 from fastflow.physics.network.routes import Route
 
 
@@ -35,7 +35,7 @@ class Wires(NamedTuple):
 
 
 def wires_of(inputs: Inputs, chip: Chip) -> tuple[Wires, Floats]:
-    """Return what a device's links give its collectives (6.4), and the scalars of their libraries."""
+    """Return the links of every point's device, as collectives use them (6.4), and the libraries' scalars."""
     library, scalars = libraries_of(inputs)
     wires = Wires(
         intra=chip.intra.bandwidth * inputs["net.intra.utilization"],
@@ -54,31 +54,40 @@ class _Recipes(NamedTuple):
 
     first: Ints  # (routes + 1,)
     offered: Bools  # (recipes, collectives, algorithms)
-    sent: Floats  # (recipes, collectives, peer.ALL_WAYS)
+    sent: Floats  # (recipes, collectives, custom_all_reduce.TOTAL_ALGORITHMS)
     offset: Ints  # into phases, (recipes, collectives * algorithms + 1)
     phases: Floats  # (phases, 5)
-    spread: Floats  # (recipes, as nccl.Spread)
+    nccl_topology: Floats  # (recipes, as nccl.NcclTopology)
     level: Ints  # 1 where the group reaches over packages, (recipes,)
 
 
-def _flat(routes: list[Route]) -> _Recipes:
-    recipes = [one for route in routes for one in route.recipes]
+def _concatenate(routes: list[Route]) -> _Recipes:
+    recipes = [recipe for route in routes for recipe in route.recipes]
     first = np.cumsum([0, *(len(route.recipes) for route in routes)])
-    start = np.cumsum([0, *(len(one.phases) for one in recipes)])
-    shape = (0, KINDS, WAYS)
+    start = np.cumsum([0, *(len(recipe.phases) for recipe in recipes)])
+    shape = (0, KINDS, NUM_ALGORITHMS)
     return _Recipes(
         first=first,
-        offered=np.concatenate([np.zeros(shape, dtype=np.bool_), *(one.offered[None] for one in recipes)]),
-        sent=np.concatenate([np.zeros((0, KINDS, ALL_WAYS)), *(one.sent[None] for one in recipes)]),
+        offered=np.concatenate(
+            [np.zeros(shape, dtype=np.bool_), *(recipe.offered[None] for recipe in recipes)]
+        ),
+        sent=np.concatenate(
+            [np.zeros((0, KINDS, TOTAL_ALGORITHMS)), *(recipe.sent[None] for recipe in recipes)]
+        ),
         offset=np.concatenate(
             [
-                np.zeros((0, KINDS * WAYS + 1), dtype=np.int64),
-                *((one.offset + at)[None] for one, at in zip(recipes, start[:-1], strict=True)),
+                np.zeros((0, KINDS * NUM_ALGORITHMS + 1), dtype=np.int64),
+                *(
+                    (recipe.offset + first_phase)[None]
+                    for recipe, first_phase in zip(recipes, start[:-1], strict=True)
+                ),
             ]
         ),
-        phases=np.concatenate([np.zeros((0, TOUCHED + 1)), *(one.phases for one in recipes)]),
-        spread=np.array([one.spread for one in recipes]).reshape(-1, len(Spread._fields)),
-        level=np.array([bool((one.phases[:, LOAD1] > 0.0).any()) for one in recipes], dtype=np.int64),
+        phases=np.concatenate([np.zeros((0, TOUCHED + 1)), *(recipe.phases for recipe in recipes)]),
+        nccl_topology=np.array([recipe.nccl_topology for recipe in recipes]).reshape(
+            -1, len(NcclTopology._fields)
+        ),
+        level=np.array([bool((recipe.phases[:, LOAD1] > 0.0).any()) for recipe in recipes], dtype=np.int64),
     )
 
 
@@ -89,16 +98,16 @@ def _price(
     """Write latency [s] and time a byte [s/B] of every recipe of every kind of link; inf if not offered.
 
     route, wires: of each kind of link; first: its first price, (kinds of link + 1,); latency, per_byte: shape
-    (prices, collectives, ways).
+    (prices, collectives, algorithms).
     """
-    for link in range(route.size):
+    for kind in range(route.size):
         links = DeviceLinks(
-            wires.intra[link], wires.inter[link], wires.intra_latency[link], wires.inter_latency[link],
-            wires.memory[link], wires.overhead[link],
+            wires.intra[kind], wires.inter[kind], wires.intra_latency[kind], wires.inter_latency[kind],
+            wires.memory[kind], wires.overhead[kind],
         )  # fmt: skip
-        for which in range(first[link + 1] - first[link]):
-            one, at = recipes.first[route[link]] + which, first[link] + which
-            price(recipes.offered[one], recipes.offset[one], recipes.phases, links, latency[at], per_byte[at])
+        for index in range(first[kind + 1] - first[kind]):
+            at, row = recipes.first[route[kind]] + index, first[kind] + index
+            price(recipes.offered[at], recipes.offset[at], recipes.phases, links, latency[row], per_byte[row])
 
 
 @kernel
@@ -111,31 +120,31 @@ def _price_libraries(
     latency: Floats,
     per_byte: Floats,
 ) -> None:
-    """Write the same, in place of it, of every kind of link that has a library.
+    """Overwrite these prices of every kind of link that has a library.
 
-    libraries: scalars, a row each, as peer.libraries_of returns them.
+    libraries: scalars, a row each, as custom_all_reduce.libraries_of returns them.
     """
-    for link in range(route.size):
-        if wires.library[link] < 0:
+    for kind in range(route.size):
+        if wires.library[kind] < 0:
             continue
-        library = libraries[wires.library[link]]
+        library = libraries[wires.library[kind]]
         links = DeviceLinks(
-            wires.intra[link], wires.inter[link], wires.intra_latency[link], wires.inter_latency[link],
-            wires.memory[link], wires.overhead[link],
+            wires.intra[kind], wires.inter[kind], wires.intra_latency[kind], wires.inter_latency[kind],
+            wires.memory[kind], wires.overhead[kind],
         )  # fmt: skip
-        for which in range(first[link + 1] - first[link]):
-            spread, at = recipes.spread[recipes.first[route[link]] + which], first[link] + which
-            price_library(spread, library, links, latency[at], per_byte[at])
-            price_peers(spread, library, links.intra, latency[at], per_byte[at])
+        for index in range(first[kind + 1] - first[kind]):
+            group, row = recipes.nccl_topology[recipes.first[route[kind]] + index], first[kind] + index
+            price_library(group, library, links, latency[row], per_byte[row])
+            price_custom(group, library, links.intra, latency[row], per_byte[row])
 
 
 class Prices(NamedTuple):
     """Cost of each collective, by point."""
 
     slots: Ints  # recipe of every group counted from its route's first, -1 for none, (orders, groups)
-    latency: Floats  # [s], (prices, collectives, ways)
+    latency: Floats  # [s], (prices, collectives, algorithms)
     per_byte: Floats  # [s/B]
-    sent: Floats  # share of the tensor, of every recipe, (recipes, collectives, peer.ALL_WAYS)
+    sent: Floats  # share of the tensor, of every recipe, (recipes, collectives, TOTAL_ALGORITHMS)
     level: Ints  # of every recipe
     first_order: Ints  # of each point's route, (points,)
     orders: Ints  # how many, (points,)
@@ -145,24 +154,24 @@ class Prices(NamedTuple):
 
 def prices_of(routes: list[Route], of_point: Ints, wires: Wires, libraries: Floats, groups: int) -> Prices:
     """Price the recipes of every kind of link, once a kind."""
-    first, place_of = unique_rows([of_point, *wires], of_point.size)
-    recipes, route = _flat(routes), of_point[first]
-    first_price = np.concatenate([[0], np.cumsum(np.diff(recipes.first)[route])])
-    latency, per_byte = np.full((2, first_price[-1], KINDS, ways_of(libraries)), np.inf)
+    first, inverse = unique_rows([of_point, *wires], of_point.size)
+    recipes, route_of_kind = _concatenate(routes), of_point[first]
+    first_price = np.concatenate([[0], np.cumsum(np.diff(recipes.first)[route_of_kind])])
+    latency, per_byte = np.full((2, first_price[-1], KINDS, count_algorithms(libraries)), np.inf)
     links = take(wires, first)
-    _price(recipes, route, links, first_price, latency, per_byte)
+    _price(recipes, route_of_kind, links, first_price, latency, per_byte)
     if libraries.size:
-        _price_libraries(recipes, route, links, libraries, first_price, latency, per_byte)
-    count = np.array([len(one.orders) for one in routes], dtype=np.int64)
-    first_order = np.cumsum(count) - count
+        _price_libraries(recipes, route_of_kind, links, libraries, first_price, latency, per_byte)
+    num_orders = np.array([len(route.orders) for route in routes], dtype=np.int64)
+    first_order = np.cumsum(num_orders) - num_orders
     return Prices(
-        slots=np.concatenate([np.zeros((0, groups), dtype=np.int64), *(one.slots for one in routes)]),
+        slots=np.concatenate([np.zeros((0, groups), dtype=np.int64), *(route.slots for route in routes)]),
         latency=latency,
         per_byte=per_byte,
         sent=recipes.sent,
         level=recipes.level,
         first_order=first_order[of_point],
-        orders=count[of_point],
-        first_price=first_price[:-1][place_of],
+        orders=num_orders[of_point],
+        first_price=first_price[:-1][inverse],
         first_recipe=recipes.first[:-1][of_point],
     )

@@ -14,7 +14,7 @@ from fastflow.physics.network.routing.topology import FULL, LINE, RING, TREE, To
 
 
 class LinkLoads(NamedTuple):
-    """Every directed link of a system and what it carries; shape (links,).
+    """Every directed link of a system and its load; shape (links,).
 
     An end is a device, or a switch: -1 - d for the switch, or leaf switch, whose first device is d, and
     -1 - N - d for a spine above N devices' leaf switches.
@@ -28,7 +28,7 @@ class LinkLoads(NamedTuple):
 
 
 def link_loads(topology: Topology, edges: Edges) -> LinkLoads:
-    """Return what every link carries under some messages."""
+    """Return the load of every link under some messages."""
     rows = sum(planes(kind, size) for kind, size in zip(topology.kind, topology.size, strict=True))
     devices = np.arange(int(topology.size.prod()))
     flow = np.zeros((rows, devices.size))
@@ -40,11 +40,11 @@ def link_loads(topology: Topology, edges: Edges) -> LinkLoads:
         end = plane + planes(kind, size)
         if kind in (LINE, RING):
             add_up(size, stride, flow[plane:end])
-        place = devices // stride % size
-        for way, carried in enumerate(flow[plane:end]):
-            scale = share * taper / leaf if kind == TREE and way > 1 else share
-            near, far, exists = _ends(kind, size, leaf, stride, devices, place, way)
-            columns = (np.full(devices.size, j), near, far, carried, carried * scale)
+        coordinate = devices // stride % size
+        for port, carried in enumerate(flow[plane:end]):
+            scale = share * taper / leaf if kind == TREE and port > 1 else share
+            source, target, exists = _ends(kind, size, leaf, stride, devices, coordinate, port)
+            columns = (np.full(devices.size, j), source, target, carried, carried * scale)
             parts.append(tuple(column[exists] for column in columns))
         plane, stride = end, stride * size
     dimension, begins, ends, messages, load = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -52,20 +52,22 @@ def link_loads(topology: Topology, edges: Edges) -> LinkLoads:
 
 
 def _ends(
-    kind: int, size: int, leaf: int, stride: int, devices: Ints, place: Ints, way: int
+    kind: int, size: int, leaf: int, stride: int, devices: Ints, coordinate: Ints, port: int
 ) -> tuple[Ints, Ints, Bools]:
-    """Return the ends of the links of one plane of `flow`, and which of them there are; shapes (devices,)."""
-    first = devices - place * stride
+    """Return the ends of the links of one plane of `flow`, and which links exist; shapes (devices,)."""
+    first = devices - coordinate * stride
     if kind == FULL:
-        return devices, first + way * stride, place != way
+        return devices, first + port * stride, coordinate != port
     if kind in (LINE, RING):
-        above = first + (place + 1) % size * stride
+        above = first + (coordinate + 1) % size * stride
         last = size - 1 if kind == LINE else size
-        if kind == RING and size == 2 and way == 1:
+        if kind == RING and size == 2 and port == 1:
             last = 0  # two devices have but one link, upwards from both
-        exists = place < last
-        return (devices, above, exists) if way == 0 else (above, devices, exists)
-    switch = -1 - (devices - place % leaf * stride if kind == TREE else first)
+        exists = coordinate < last
+        return (devices, above, exists) if port == 0 else (above, devices, exists)
+    switch = -1 - (devices - coordinate % leaf * stride if kind == TREE else first)
     spine = -1 - devices.size - first
-    below, above, exists = (devices, switch, place >= 0) if way < 2 else (switch, spine, place % leaf == 0)
-    return (below, above, exists) if way % 2 == 0 else (above, below, exists)
+    below, above, exists = (
+        (devices, switch, coordinate >= 0) if port < 2 else (switch, spine, coordinate % leaf == 0)
+    )
+    return (below, above, exists) if port % 2 == 0 else (above, below, exists)

@@ -3,16 +3,17 @@
 An all-to-all sends a copy of a token for each expert that it chose. Megatron-core's `flex` dispatcher
 (DeepEP, deepseek-ai/DeepEP; DeepSeek-V3, arXiv:2412.19437, section 3.2.2) sends it once to every machine
 that has one of them, along the rail of the sender, and there on to every device that has one, over the
-links of the machine; sums come back the same way. Both levels work at once. So of the copies, S bytes of a
-rank, the share D(machines) / topk crosses between machines and D(devices) / topk within them, where D(n) is
-the expected number of n equal parts of the experts in which the choices of a token lie.
+links of the machine; sums return along the same links. Both levels work at once. So of the copies, S bytes of
+a rank, the share D(machines) / topk crosses between machines and D(devices) / topk within them, where D(n) is
+the expected number of n equal parts of the experts that hold a token's choices.
 
 A token chooses topk of the experts, any as likely as any other. Of models with groups of experts
 (DeepSeek-V3, section 2.1.2; `n_group` and `topk_group` of a config.json) it chooses topk_groups of the
 groups, and its experts among those.
 
-Latency: a launch, and a step behind a fence on either level, as of `peer`'s stores. The counts that ranks
-send each other first are left out, as they are of an all-to-all. Memory traffic is hidden by the links.
+Latency: a launch, and a step behind a fence on either level, as of the stores of `custom_all_reduce`. The
+counts that ranks send each other first are left out, as they are of an all-to-all. Memory traffic is hidden
+by the links.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from fastflow.physics.parallelism.defaults import sends_once
 from fastflow.physics.parallelism.sharding.local_graph import CrossEdges
 from fastflow.physics.workload.graph import ALL_TO_ALL, EXPERTS, Graph
 
-WAY = HIERARCHICAL + 1
+ALGORITHM = HIERARCHICAL + 1
 """The algorithm that results name, of collectives.algorithms.CHOICES."""
 
 
@@ -56,57 +57,61 @@ class Routing(NamedTuple):
     topk_groups: int  # that a token's experts are in
 
 
-def _missed(routing: Routing, first: int, last: int) -> float:
+def _prob_no_expert(routing: Routing, first: int, last: int) -> float:
     """Return the chance that a token chooses none of the experts from `first` to before `last`."""
-    each = routing.experts // routing.groups
-    low, high = -(-first // each), last // each
-    parts = [low * each - first, last - high * each] if low <= high else [last - first]
-    parts, whole = [part for part in parts if part > 0], max(high - low, 0)
-    every = comb(routing.groups, routing.topk_groups)
-    among, missed = comb(routing.topk_groups * each, routing.topk), 0.0
-    others = routing.groups - whole - len(parts)
-    for chosen in range(2 ** len(parts)):  # of the groups that are here in part
-        some = [part for at, part in enumerate(parts) if chosen >> at & 1]
-        for count in range(min(whole, routing.topk_groups - len(some)) + 1):  # and of those wholly here
-            left = routing.topk_groups - len(some) - count
-            weight = comb(whole, count) * comb(others, left)
+    group_size = routing.experts // routing.groups
+    low, high = -(-first // group_size), last // group_size
+    parts = [low * group_size - first, last - high * group_size] if low <= high else [last - first]
+    parts, full_groups = [part for part in parts if part > 0], max(high - low, 0)
+    group_choices = comb(routing.groups, routing.topk_groups)
+    total_choices, probability = comb(routing.topk_groups * group_size, routing.topk), 0.0
+    others = routing.groups - full_groups - len(parts)
+    for subset in range(2 ** len(parts)):  # of the groups that are partly in the range
+        partial = [part for bit, part in enumerate(parts) if subset >> bit & 1]
+        for count in range(min(full_groups, routing.topk_groups - len(partial)) + 1):  # of those wholly in it
+            other_groups = routing.topk_groups - len(partial) - count
+            weight = comb(full_groups, count) * comb(others, other_groups)
             if weight:
-                here = sum(some) + count * each
-                missed += weight / every * (comb(routing.topk_groups * each - here, routing.topk) / among)
-    return missed
+                covered = sum(partial) + count * group_size
+                probability += (
+                    weight
+                    / group_choices
+                    * (comb(routing.topk_groups * group_size - covered, routing.topk) / total_choices)
+                )
+    return probability
 
 
 @lru_cache(maxsize=4096)
 def expected_parts(routing: Routing, parts: int) -> float:
-    """Return in how many of so many equal parts of the experts the choices of a token lie, on average.
+    """Return the mean number of parts of the experts that hold the choices of a token.
 
-    Parts are of experts that follow each other; where they do not divide the experts, as even as can be.
+    parts: equal parts of consecutive experts; where they do not divide the experts, as even as can be.
     """
     ends = [routing.experts * part // parts for part in range(parts + 1)]
-    each = (1.0 - _missed(routing, low, high) for low, high in pairwise(ends))
-    return float(sum(each))
+    hits = (1.0 - _prob_no_expert(routing, low, high) for low, high in pairwise(ends))
+    return float(sum(hits))
 
 
 class Dispatch(NamedTuple):
     """The exchanges of experts of some points that send a token once to each machine."""
 
-    rows: Ints  # kernels that may have one
+    rows: Ints  # kernels that may have a dispatch
     point: Ints  # of each of them
-    recipe: Ints  # the first one of each point's route, (points,)
-    spread: Floats  # of every recipe, as nccl.Spread, (recipes, ...)
+    recipe: Ints  # the first of each point's route, (points,)
+    nccl_topology: Floats  # of every recipe, as nccl.NcclTopology, (recipes, ...)
     routing: Ints  # how every point's tokens choose experts, (points,)
     shares: Floats  # of its copies, that go within and between machines, (routings, recipes, 2)
     wires: Wires
     fixed: Floats  # [s], (points,)
 
 
-class Sent(NamedTuple):
-    """What exchanges that send a token once to each machine take; shape (exchanges,)."""
+class DispatchTimes(NamedTuple):
+    """Time and bytes of exchanges that send a token once to each machine; shape (exchanges,)."""
 
     rows: Ints  # kernels
     time: Floats  # of one launch [s]
-    within: Floats  # what a rank sends within machines, and between them [B]
-    between: Floats
+    intra_bytes: Floats  # that a rank sends within machines, and between them [B]
+    inter_bytes: Floats
 
 
 def dispatch_of(
@@ -116,66 +121,68 @@ def dispatch_of(
 
     of_point: the route of every point; libraries: scalars that wires refer to. Others as `communicate`.
     """
-    once = sends_once(inputs)
-    spread = np.array([one.spread for route in routes for one in route.recipes])
-    if not once.any() or not (spread.size and (spread[:, MACHINES] > 1.0).any()):
+    deduplicates = sends_once(inputs)
+    nccl_topology = np.array([recipe.nccl_topology for route in routes for recipe in route.recipes])
+    if not deduplicates.any() or not (nccl_topology.size and (nccl_topology[:, MACHINES] > 1.0).any()):
         return None
-    rows = np.flatnonzero(once[graph.point] & (graph.part == EXPERTS))
+    rows = np.flatnonzero(deduplicates[graph.point] & (graph.part == EXPERTS))
     first = np.cumsum([0, *(len(route.recipes) for route in routes)])[of_point]
-    routing, shares = _shares(inputs, once, spread)
+    routing, shares = _shares(inputs, deduplicates, nccl_topology)
     fixed = _latency(wires, libraries)
-    return Dispatch(rows, graph.point[rows], first, spread, routing, shares, wires, fixed)
+    return Dispatch(rows, graph.point[rows], first, nccl_topology, routing, shares, wires, fixed)
 
 
-def _shares(inputs: Inputs, once: Bools, spread: Floats) -> tuple[Ints, Floats]:
+def _shares(inputs: Inputs, deduplicates: Bools, nccl_topology: Floats) -> tuple[Ints, Floats]:
     """Return how every point's tokens choose experts, and which share of their copies goes where.
 
-    As in Dispatch; once: whether a token goes once to each machine, (points,).
+    As in Dispatch; deduplicates: whether a token goes once to each machine, (points,).
     """
     columns = [inputs[f"model.{name}"] for name in ("experts", "topk", "expert_groups", "topk_groups")]
-    first, place = unique_rows([once, *columns], once.size)
-    shares = np.ones((first.size, len(spread), 2))
+    first, inverse = unique_rows([deduplicates, *columns], deduplicates.size)
+    shares = np.ones((first.size, len(nccl_topology), 2))
     for number, row in enumerate(first.tolist()):
-        if once[row]:
+        if deduplicates[row]:
             experts, topk, groups, topk_groups = (int(column[row]) for column in columns)
             routing = Routing(experts, topk, max(groups, 1), topk_groups if groups else 1)
             shares[number] = [
-                [expected_parts(routing, int(where[name])) / topk for name in (RANKS, MACHINES)]
-                for where in spread
+                [expected_parts(routing, int(group[name])) / topk for name in (RANKS, MACHINES)]
+                for group in nccl_topology
             ]
-    return place, shares
+    return inverse, shares
 
 
 def _latency(wires: Wires, libraries: Floats) -> Floats:
-    """Return what an exchange takes beside its bytes: a launch, and a step on either level [s], (points,)."""
-    fixed = wires.overhead + wires.intra_latency + wires.inter_latency
+    """Return the latency of an exchange: a launch, and a step on either level [s], (points,)."""
+    latency = wires.overhead + wires.intra_latency + wires.inter_latency
     if not libraries.size:
-        return fixed
+        return latency
     scalars = libraries[np.maximum(wires.library, 0)]
-    of_library = scalars[:, LAUNCH] + scalars[:, SIMPLE0] + scalars[:, SIMPLE1]
-    return np.where(wires.library >= 0, of_library, fixed)
+    library_latency = scalars[:, LAUNCH] + scalars[:, SIMPLE0] + scalars[:, SIMPLE1]
+    return np.where(wires.library >= 0, library_latency, latency)
 
 
-def sent_once(dispatch: Dispatch, edges: CrossEdges, order_row: Ints, slots: Ints) -> Sent:
-    """Return those exchanges of a kind that send a token once to each machine, since there are several.
+def dispatch_times(dispatch: Dispatch, edges: CrossEdges, order_row: Ints, slots: Ints) -> DispatchTimes:
+    """Return the exchanges of a kind that send a token once to each machine: those of several machines.
 
-    order_row: the placement of every point, of slots as Prices has them.
+    order_row: the placement of every point, a row of slots; slots: as in Prices.
     """
-    here = np.flatnonzero(edges.collective[dispatch.rows] == ALL_TO_ALL)
-    slot = slots[order_row[dispatch.point[here]], edges.group[dispatch.rows[here]]]
-    recipe = dispatch.recipe[dispatch.point[here]] + slot
-    several = (slot >= 0) & (dispatch.spread[recipe, MACHINES] > 1.0)
-    here, recipe = here[several], recipe[several]
-    rows, point, where = dispatch.rows[here], dispatch.point[here], dispatch.spread[recipe]
+    selected = np.flatnonzero(edges.collective[dispatch.rows] == ALL_TO_ALL)
+    slot = slots[order_row[dispatch.point[selected]], edges.group[dispatch.rows[selected]]]
+    recipe = dispatch.recipe[dispatch.point[selected]] + slot
+    has_machines = (slot >= 0) & (dispatch.nccl_topology[recipe, MACHINES] > 1.0)
+    selected, recipe = selected[has_machines], recipe[has_machines]
+    rows, point, group = dispatch.rows[selected], dispatch.point[selected], dispatch.nccl_topology[recipe]
     size, share = edges.bytes[rows], dispatch.shares[dispatch.routing[point], recipe]
-    within, between = size * share[:, 0], size * share[:, 1]
-    ranks = where[:, RANKS]
+    intra_bytes, inter_bytes = size * share[:, 0], size * share[:, 1]
+    ranks = group[:, RANKS]
     with np.errstate(divide="ignore", invalid="ignore"):  # where nothing goes within machines
-        near = np.where(where[:, PAIRS0] > 0.0, within * where[:, PAIRS0] / dispatch.wires.intra[point], 0.0)
-        far = between * where[:, PAIRS1] / dispatch.wires.inter[point]
-    return Sent(
+        intra_s = np.where(
+            group[:, PAIRS0] > 0.0, intra_bytes * group[:, PAIRS0] / dispatch.wires.intra[point], 0.0
+        )
+        inter_s = inter_bytes * group[:, PAIRS1] / dispatch.wires.inter[point]
+    return DispatchTimes(
         rows,
-        time=dispatch.fixed[point] + np.maximum(near, far) / ranks,
-        within=within * (1.0 - 1.0 / where[:, INSIDE]),
-        between=between * (1.0 - 1.0 / where[:, MACHINES]),
+        time=dispatch.fixed[point] + np.maximum(intra_s, inter_s) / ranks,
+        intra_bytes=intra_bytes * (1.0 - 1.0 / group[:, INSIDE]),
+        inter_bytes=inter_bytes * (1.0 - 1.0 / group[:, MACHINES]),
     )

@@ -1,7 +1,7 @@
 """Placement of parallel shards: greedy fill in all orders of the axes, and the cost of their rings (5.2).
 
 The first axis of an order takes adjacent devices, wrapping round into the next physical dimension where
-one is full; the next takes what is adjacent to all of these; and so on. So a shard's device is the mixed
+one is full; the next takes devices adjacent to all of these; and so on. So a shard's device is the mixed
 radix of its ranks, the order's first axis fastest, and an axis' ring depends on its degree and its
 stride alone. An axis of degree 1 may stand anywhere.
 """
@@ -32,7 +32,7 @@ def order_name(order: Order) -> str:
 
 
 def read_order(name: str) -> Order:
-    """Read an order of all axes of one mesh. Raises InputError where the name is none."""
+    """Read an order of all axes of one mesh. Raises InputError for an invalid name."""
     words = name.split("-")
     if sorted(words) not in map(sorted, MESHES):
         meshes = ", or ".join(f"{', '.join(mesh[:-1])} and {mesh[-1]}" for mesh in MESHES)
@@ -40,29 +40,35 @@ def read_order(name: str) -> Order:
     return tuple(AXES.index(word) for word in words)
 
 
-def orders(mesh: Sequence[int], above: Sequence[int], stages_at_an_end: bool) -> list[Order]:
-    """Return an order for every one that the axes above 1 can have, sorted; each the first of its kind.
+def orders(mesh: Sequence[int], split_axes: Sequence[int], stages_at_an_end: bool) -> list[Order]:
+    """Return one order of the mesh for every order of the axes with degrees above 1, sorted.
 
-    mesh: its axes, growing; above: those above 1. stages_at_an_end: if the pipeline is one of several, only
-    orders in which it comes first or last.
+    mesh: its axes, growing; split_axes: those with degrees above 1. stages_at_an_end: if the pipeline is one
+    of several, only orders in which it comes first or last.
     """
-    fixed = (PIPELINE,) if stages_at_an_end and PIPELINE in above and len(above) > 1 else ()
-    others = [axis for axis in mesh if axis not in (*above, *fixed)]
-    moved = permutations(axis for axis in above if axis not in fixed)
-    filled = [tuple(merge(order, others)) for order in moved]
-    return sorted({one for order in filled for one in ((*order, *fixed), (*fixed, *order))})
+    fixed = (PIPELINE,) if stages_at_an_end and PIPELINE in split_axes and len(split_axes) > 1 else ()
+    unsplit_axes = [axis for axis in mesh if axis not in (*split_axes, *fixed)]
+    permuted = permutations(axis for axis in split_axes if axis not in fixed)
+    merged = [tuple(merge(permutation, unsplit_axes)) for permutation in permuted]
+    return sorted(
+        {
+            candidate
+            for permutation in merged
+            for candidate in ((*permutation, *fixed), (*fixed, *permutation))
+        }
+    )
 
 
 def strides(order: Order, degrees: Sequence[int]) -> list[int]:
-    """Return how many devices apart neighbours are along every axis; degrees: of every axis."""
-    found, stride = [0] * len(degrees), 1
+    """Return the stride in devices along every axis; degrees: of every axis."""
+    result, stride = [0] * len(degrees), 1
     for axis in order:
-        found[axis] = stride
+        result[axis] = stride
         stride *= degrees[axis]
-    return found
+    return result
 
 
-def place(
+def axis_costs(
     degrees: Sequence[int], placed: Sequence[Order], cost: Callable[[int, int, bool], Cost]
 ) -> tuple[Floats, Floats]:
     """Return load and hops of every axis in some orders, both of shape (orders, axes, 2).
@@ -71,19 +77,19 @@ def place(
     The last axis of the results is the level: within the package, and between packages. The effective
     bandwidth along an axis is the least of its levels' bandwidth over load (6.4).
     """
-    found = [
+    costs = [
         [
             cost(degree, stride, axis == PIPELINE) if degree > 1 else (0.0, 0.0, 0.0, 0.0)
             for axis, (degree, stride) in enumerate(zip(degrees, strides(order, degrees), strict=True))
         ]
         for order in placed
     ]
-    levels = np.array(found)
+    levels = np.array(costs)
     return levels[..., :2], levels[..., 2:]
 
 
 def neighbour_cost(topology: Topology, devices: int, degree: int, stride: int, is_pipeline: bool) -> Cost:
-    """Return what neighbours along an axis cost, as `reach` does; devices: those in use.
+    """Return the cost of neighbours along an axis, as `reach` does; devices: those in use.
 
     They are a ring (NEIGHBOURS), but for a pipeline's, which send activations FORWARD and their gradients
     BACKWARD, whichever is worse.
@@ -91,5 +97,5 @@ def neighbour_cost(topology: Topology, devices: int, degree: int, stride: int, i
     ranks = Group((degree,), (stride,)).arrays()
     if not is_pipeline:
         return reach(topology, devices, *ranks, NEIGHBOURS, 0)
-    forwards, backwards = (reach(topology, devices, *ranks, way, 0) for way in (FORWARD, BACKWARD))
+    forwards, backwards = (reach(topology, devices, *ranks, pattern, 0) for pattern in (FORWARD, BACKWARD))
     return worse(forwards, backwards)

@@ -1,7 +1,7 @@
-"""Routes: who exchanges with whom, and by which recipes, before the links' bandwidths are known (5.2).
+"""Routes: the groups of collectives and their recipes, before the links' bandwidths are known (5.2).
 
 Points that agree in system, strategy and placement share a route: for every order in which axes of more
-than one rank may fill the network, who exchanges with whom, and by which recipes.
+than one rank may fill the network, the groups of ranks and their recipes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Inputs, Ints, Reasons, Texts
 from fastflow.physics.network.collectives.algorithms import Cost
-from fastflow.physics.network.collectives.custom_all_reduce import check_exchange, exchange_of
-from fastflow.physics.network.collectives.decompose import Recipe, alike, recipe
+from fastflow.physics.network.collectives.custom_all_reduce import backend_of, check_backend
+from fastflow.physics.network.collectives.decompose import Recipe, canonical_group, recipe
 from fastflow.physics.network.collectives.nccl import check_choice
 from fastflow.physics.network.placement import (
     Order,
+    axis_costs,
     neighbour_cost,
     order_name,
     orders,
-    place,
     read_order,
     strides,
 )
@@ -45,16 +45,16 @@ SYSTEM = (
 
 
 class Route(NamedTuple):
-    """What depends on system, strategy and placement alone."""
+    """Groups and recipes, which depend on system, strategy and placement alone."""
 
     orders: tuple[str, ...]  # by name
     recipes: tuple[Recipe, ...]
-    slots: Ints  # recipe of every group under every order, -1 for a group of one, (orders, groups)
+    slots: Ints  # recipe of every group under every order, -1 for a single device, (orders, groups)
     load: Floats  # between neighbours along every axis, (orders, axes, 2)
     hops: Floats  # (orders, axes, 2)
 
 
-Layout = tuple[int, tuple[int, ...]]
+LayerLayout = tuple[int, tuple[int, ...]]
 """Assignment and degrees of a kind of layer, or of a layer."""
 
 
@@ -69,8 +69,8 @@ def _recipe(system: tuple[int | str | float, ...], devices: int, group: Group) -
 
 
 @lru_cache(maxsize=16384)
-def _alike(system: tuple[int | str | float, ...], devices: int, group: Group) -> Group:
-    return alike(_network(*system), devices, group)
+def _canonical_group(system: tuple[int | str | float, ...], devices: int, group: Group) -> Group:
+    return canonical_group(_network(*system), devices, group)
 
 
 @lru_cache(maxsize=4096)
@@ -87,27 +87,27 @@ def neighbours(inputs: Inputs, ranks: int) -> Recipe:
 
 
 def _groups(
-    layout: Layout, order: Order, exchanging: tuple[tuple[int, ...], ...], replicas: int
+    layout: LayerLayout, order: Order, axis_sets: tuple[tuple[int, ...], ...], replicas: int
 ) -> dict[int, Group]:
-    """Return who exchanges along every set of axes of a kind of layer, where it is more than one device.
+    """Return the group of every set of axes of a kind of layer, where it is more than one device.
 
     The devices along dp of a replica are neighbours.
     """
     assignment, degrees = layout
-    apart, found = strides(order, degrees), {}
+    axis_strides, groups = strides(order, degrees), {}
     shards = degrees[DATA] // replicas
-    for mask in exchanging[assignment]:
-        own = [shards if axis == DATA and mask & SHARDS else degrees[axis] for axis in members(mask)]
-        along = zip(own, (apart[axis] for axis in members(mask)), strict=True)
-        found[mask] = group_of([(replicas, shards * apart[DATA])] if mask == REPLICAS else along)
-    return {mask: group for mask, group in found.items() if group.ranks > 1}
+    for mask in axis_sets[assignment]:
+        sizes = [shards if axis == DATA and mask & SHARDS else degrees[axis] for axis in members(mask)]
+        along = zip(sizes, (axis_strides[axis] for axis in members(mask)), strict=True)
+        groups[mask] = group_of([(replicas, shards * axis_strides[DATA])] if mask == REPLICAS else along)
+    return {mask: group for mask, group in groups.items() if group.ranks > 1}
 
 
 def _mesh(degrees: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Return the axes of the first mesh that has all axes above 1, by number."""
-    above = {axis for axis in range(len(AXES)) if any(one[axis] > 1 for one in degrees)}
+    split_axes = {axis for axis in range(len(AXES)) if any(row[axis] > 1 for row in degrees)}
     meshes = [tuple(AXES.index(axis) for axis in mesh) for mesh in MESHES]
-    return next((mesh for mesh in meshes if above <= set(mesh)), tuple(range(len(AXES))))
+    return next((mesh for mesh in meshes if split_axes <= set(mesh)), tuple(range(len(AXES))))
 
 
 def _has_stages_at_an_end(order: Order) -> bool:
@@ -118,33 +118,33 @@ def _has_stages_at_an_end(order: Order) -> bool:
 _SHARDED = members(axes_of("tp", "cp", "ep"))
 
 
-def _orders(network: Topology, layouts: tuple[Layout, ...]) -> list[Order]:
+def _orders(network: Topology, layouts: tuple[LayerLayout, ...]) -> list[Order]:
     """Return the orders that differ for some kind of layer, and give stages the same devices in all.
 
-    There is but one where every device is as near as any other, on one switch or one full mesh. And one of
-    tensor, context and expert parallelism, that of the frameworks which have these: tp-cp-ep-dp-lp
+    There is one order where every device is as near as any other, on one switch or one full mesh. Tensor,
+    context and expert parallelism have one order, that of the frameworks: tp-cp-ep-dp-lp
     (RankGenerator, NVIDIA/Megatron-LM, megatron/core/parallel_state.py at 00caa53).
     """
-    cuts, mesh = dict.fromkeys(layouts), _mesh([cut for _, cut in layouts])
-    if mesh[0] == _SHARDED[0] and any(cut[axis] > 1 for _, cut in cuts for axis in _SHARDED):
+    distinct, mesh = dict.fromkeys(layouts), _mesh([degrees for _, degrees in layouts])
+    if mesh[0] == _SHARDED[0] and any(degrees[axis] > 1 for _, degrees in distinct for axis in _SHARDED):
         return [mesh]
     is_flat = network.kind.size == 0 or (network.kind.size == 1 and network.kind[0] in (SWITCH, FULL))
-    above = [axis for axis in mesh if not is_flat and any(cut[1][axis] > 1 for cut in cuts)]
-    found: dict[tuple[int, ...], Order] = {}
-    for order in orders(mesh, above, stages_at_an_end=len(cuts) > 1):
-        apart = [
+    split_axes = [axis for axis in mesh if not is_flat and any(degrees[axis] > 1 for _, degrees in distinct)]
+    by_strides: dict[tuple[int, ...], Order] = {}
+    for order in orders(mesh, split_axes, stages_at_an_end=len(distinct) > 1):
+        key = [
             stride if degree > 1 else 0
-            for _, cut in cuts
-            for degree, stride in zip(cut, strides(order, cut), strict=True)
+            for _, degrees in distinct
+            for degree, stride in zip(degrees, strides(order, degrees), strict=True)
         ]
-        found.setdefault(tuple(apart), order)
-    return list(found.values())
+        by_strides.setdefault(tuple(key), order)
+    return list(by_strides.values())
 
 
 @lru_cache(maxsize=4096)
 def _route(
     system: tuple[int | str | float, ...],
-    layouts: tuple[Layout, ...],
+    layouts: tuple[LayerLayout, ...],
     base: tuple[int, ...],
     placement: str,
     groups: Groups,
@@ -155,30 +155,29 @@ def _route(
     placed = [read_order(placement)] if placement != AUTO else _orders(network, layouts)
     is_switch = network.kind.size == 1 and network.kind[0] == SWITCH
     recipes: dict[Group, int] = {}
-    cuts = list(dict.fromkeys(layouts))
-    slots = np.full((len(placed), len(groups.sets), len(cuts)), -1, dtype=np.int64)
+    distinct_layouts = list(dict.fromkeys(layouts))
+    slots = np.full((len(placed), len(groups.sets), len(distinct_layouts)), -1, dtype=np.int64)
     for row, order in enumerate(placed):
-        of_cuts = [_groups(layout, order, groups.exchanging, replicas) for layout in cuts]
+        all_groups = [_groups(layout, order, groups.by_assignment, replicas) for layout in distinct_layouts]
         for number, axes in enumerate(groups.sets):
-            for at, of_cut in enumerate(of_cuts):
-                group = of_cut.get(axes)
+            for column, layout_groups in enumerate(all_groups):
+                group = layout_groups.get(axes)
                 if group is not None:
-                    one = _alike(system, devices, group)
-                    slots[row, number, at] = recipes.setdefault(one, len(recipes))
-    tells, _ = unique_rows(
-        [slots.reshape(len(placed), -1)], len(placed)
-    )  # of orders that cost the same, the first
-    placed, slots = [placed[row] for row in tells.tolist()], slots[tells]
-    if devices == 1 or is_switch:  # one crossing away, over links of one's own
+                    canonical = _canonical_group(system, devices, group)
+                    slots[row, number, column] = recipes.setdefault(canonical, len(recipes))
+    # the first of orders of equal cost
+    distinct, _ = unique_rows([slots.reshape(len(placed), -1)], len(placed))
+    placed, slots = [placed[row] for row in distinct.tolist()], slots[distinct]
+    if devices == 1 or is_switch:  # one hop away, over each device's links
         load = hops = np.zeros((len(placed), len(AXES), 2))
         load[:, np.array(base) > 1, network.level.max(initial=0)] = 1.0
     else:
-        load, hops = place(base, placed, partial(_neighbour_cost, system, devices))
-    found = tuple(_recipe(system, devices, group) for group in recipes)
+        load, hops = axis_costs(base, placed, partial(_neighbour_cost, system, devices))
+    built_recipes = tuple(_recipe(system, devices, group) for group in recipes)
     return Route(
         tuple(map(order_name, placed)),
-        recipes=found,
-        slots=slots[:, :, [cuts.index(layout) for layout in layouts]].reshape(len(placed), -1),
+        recipes=built_recipes,
+        slots=slots[:, :, [distinct_layouts.index(layout) for layout in layouts]].reshape(len(placed), -1),
         load=load,
         hops=hops,
     )
@@ -187,53 +186,50 @@ def _route(
 def routes_of(
     inputs: Inputs, strategies: Strategies, layouts: Layouts, groups: Groups
 ) -> tuple[list[Route], Ints]:
-    """Return the routes of some points, and the place of each point's among them."""
+    """Return the routes of some points, and the index of each point's route."""
     columns = [inputs[key] for key in (*SYSTEM, "placement")]
-    first, place_of = unique_rows([*columns, strategies.degrees, *layouts], strategies.assignment.size)
+    first, route_index = unique_rows([*columns, strategies.degrees, *layouts], strategies.assignment.size)
     routes, systems = [], [inputs[key].tolist() for key in SYSTEM]
     for i in first.tolist():
         system = tuple(column[i] for column in systems)
         degrees = map(tuple, layouts.degrees[i].tolist())
-        own = tuple(zip(layouts.assignment[i].tolist(), degrees, strict=True))
+        layer_layouts = tuple(zip(layouts.assignment[i].tolist(), degrees, strict=True))
         base = tuple(strategies.degrees[i].tolist())
         routes.append(
-            _route(system, own, base, str(inputs["placement"][i]), groups, int(layouts.replicas[i]))
+            _route(system, layer_layouts, base, str(inputs["placement"][i]), groups, int(layouts.replicas[i]))
         )
-    return routes, place_of
+    return routes, route_index
 
 
-def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
-    """Say for every point why its system is no network, or its placement no order for it; or "".
-
-    Or why its collectives cannot be run as it says.
-    """
+def invalid_network(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
+    """Say for every point why its system, placement, collective or backend is invalid; or ""."""
     reason = Reasons(inputs["placement"].size)
     stages_stay = layouts.differ & (stages > 1)
     names = (*SYSTEM, "system.library", "system.collective", "placement")
-    columns = [*(inputs[key] for key in names), exchange_of(inputs)]
-    first, place_of = unique_rows(columns, inputs["placement"].size)
+    columns = [*(inputs[key] for key in names), backend_of(inputs)]
+    first, inverse = unique_rows(columns, inputs["placement"].size)
     for number, row in enumerate(first.tolist()):
-        *system, library, collective, placement, exchange = (column[row].item() for column in columns)
-        alike = np.flatnonzero(place_of == number).tolist()
+        *system, library, collective, placement, backend = (column[row].item() for column in columns)
+        points = np.flatnonzero(inverse == number).tolist()
         try:
             _network(*system)
             check_choice(library, collective)
-            check_exchange(library, exchange)
+            check_backend(library, backend)
             order = read_order(placement) if placement != AUTO else None
         except InputError as error:
-            for i in alike:
+            for i in points:
                 reason.add(i, str(error))
             continue
         if order is None:
             continue
-        for i in alike:
-            if allowed := _order_fault(order, layouts.degrees[i].tolist(), bool(stages_stay[i])):
+        for i in points:
+            if allowed := _allowed_orders(order, layouts.degrees[i].tolist(), bool(stages_stay[i])):
                 reason.add(i, str(InputError("placement", placement, allowed)))
     return reason.texts()
 
 
-def _order_fault(order: Order, degrees: Sequence[Sequence[int]], stages_stay: bool) -> str:
-    """Return what placement may be where an order does not suit a point's layouts, "" where it does.
+def _allowed_orders(order: Order, degrees: Sequence[Sequence[int]], stages_stay: bool) -> str:
+    """Return the allowed placements where an order does not suit a point's layouts, "" where it does.
 
     degrees: of every column of the layouts; stages_stay: whether stages have the same devices in all of them.
     """

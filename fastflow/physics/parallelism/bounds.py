@@ -1,7 +1,7 @@
 """`parallel.within`: bounds of the layouts that `parallel.strategy=auto` of a transformer tries.
 
-A bound is `NAME<=N`, `NAME>=N` or `NAME=N`; N may be `machine`: the devices of a package. Bounds are parted
-by commas. Tensor parallelism stays inside a machine of several devices unless one of them is of it.
+A bound is `NAME<=N`, `NAME>=N` or `NAME=N`; N may be `machine`: the devices of a package. Commas separate
+bounds. Tensor parallelism stays inside a machine of several devices unless a bound names tp.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Bound(NamedTuple):
 
 @lru_cache(maxsize=256)
 def parse(text: str) -> tuple[Bound, ...]:
-    """Read bounds; raises InputError where the text is none, or where nothing can be within them."""
-    found = [] if text == ANY else [_BOUND.fullmatch(part) for part in text.split(",")]
-    bounds = tuple(Bound(*match.groups()) for match in found if match)
-    if len(bounds) < len(found):
+    """Read bounds; raises InputError for an invalid text, or for bounds that no layout can meet."""
+    matches = [] if text == ANY else [_BOUND.fullmatch(part) for part in text.split(",")]
+    bounds = tuple(Bound(*match.groups()) for match in matches if match)
+    if len(bounds) < len(matches):
         raise InputError(KEY, text, _ALLOWED)
-    for name, (low, high) in limits(tuple(one for one in bounds if one.value != MACHINE), 1).items():
+    for name, (low, high) in limits(tuple(bound for bound in bounds if bound.value != MACHINE), 1).items():
         if low > high:
             raise InputError(KEY, text, f"bounds between which {name} has a value")
     return bounds
@@ -47,15 +47,15 @@ def parse(text: str) -> tuple[Bound, ...]:
 
 def limits(bounds: tuple[Bound, ...], machine: int) -> Mapping[str, tuple[float, float]]:
     """Return the least and the most of each of NAMES; machine: devices of a package."""
-    if not any(one.name == "tp" for one in bounds) and machine > 1:
+    if not any(bound.name == "tp" for bound in bounds) and machine > 1:
         bounds = (Bound("tp", "<=", MACHINE), *bounds)
-    found = {}
+    result = {}
     for name in NAMES:
-        own = [
-            (one.sign, machine if one.value == MACHINE else int(one.value))
-            for one in bounds
-            if one.name == name
+        values = [
+            (bound.sign, machine if bound.value == MACHINE else int(bound.value))
+            for bound in bounds
+            if bound.name == name
         ]
-        low = max((value for sign, value in own if sign in _LOW), default=1)
-        found[name] = (low, min((value for sign, value in own if sign in _HIGH), default=inf))
-    return found
+        low = max((value for sign, value in values if sign in _LOW), default=1)
+        result[name] = (low, min((value for sign, value in values if sign in _HIGH), default=inf))
+    return result

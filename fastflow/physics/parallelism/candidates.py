@@ -1,7 +1,7 @@
 """The layouts of a transformer that `parallel.strategy=auto` tries (docs/strategies.md).
 
-A layout is a strategy with what frameworks choose beside it: micro-batch, recomputation, stage of ZeRO, and
-balanced stages where none are even. What an input gives of these is not searched.
+A layout is a strategy with the options that frameworks choose too: micro-batch, recomputation, stage of ZeRO,
+and balanced stages where none are even. Options that the user sets are not searched.
 """
 
 from __future__ import annotations
@@ -42,85 +42,88 @@ GPIPE, _, _, ZERO_BUBBLE = SCHEDULES
 def every_layout(inputs: Inputs) -> Columns:
     """Return the layouts of a transformer on its devices, as columns of CHOSEN, (layouts,).
 
-    inputs: of one point, (1,). Where there is none at all it is data parallelism, and the model says what is
-    wrong. Raises InputError where `parallel.within` leaves none.
+    inputs: of one point, (1,). Without a valid layout it is data parallelism, and the model gives the
+    reason. Raises InputError where `parallel.within` excludes all layouts.
     """
-    own = {key: column[0].item() for key, column in inputs.items() if key.startswith(("model.", "parallel."))}
+    names = [key for key in inputs if key.startswith(("model.", "parallel."))]
+    options = {key: inputs[key][0].item() for key in names}
     devices, machine = int(inputs["system.devices"][0]), int(per_package(inputs)[0])
-    found = list(_layouts(own, devices, parse(own[WITHIN]), machine))
-    if not found and next(_layouts(own, devices, parse("tp>=1"), machine), None):
-        raise InputError(WITHIN, own[WITHIN], f"bounds that leave a layout for system.devices={devices}")
-    found = found or [(f"d{devices}", *(own[key] for key in CHOSEN[1:]))]
-    return {key: np.array(column) for key, column in zip(CHOSEN, zip(*found, strict=True), strict=True)}
+    layouts = list(_layouts(options, devices, parse(options[WITHIN]), machine))
+    if not layouts and next(_layouts(options, devices, parse("tp>=1"), machine), None):
+        raise InputError(WITHIN, options[WITHIN], f"bounds that leave a layout for system.devices={devices}")
+    layouts = layouts or [(f"d{devices}", *(options[key] for key in CHOSEN[1:]))]
+    return {key: np.array(column) for key, column in zip(CHOSEN, zip(*layouts, strict=True), strict=True)}
 
 
 def _layouts(
-    own: Mapping[str, Any], devices: int, bounds: tuple[Bound, ...], machine: int
+    options: Mapping[str, Any], devices: int, bounds: tuple[Bound, ...], machine: int
 ) -> Iterator[tuple[str, int, str, int, str]]:
-    """Yield layouts in the order in which ties go: few stages first, and what is computed again last."""
-    span, batch = limits(bounds, machine), own["model.batch"]
+    """Yield layouts in the order that breaks ties: few stages first, and recomputation last."""
+    span, batch = limits(bounds, machine), options["model.batch"]
 
-    def some(name: str, values: Iterable[int]) -> list[int]:
-        return [one for one in values if span[name][0] <= one <= span[name][1]]
+    def within_bounds(name: str, values: Iterable[int]) -> list[int]:
+        return [value for value in values if span[name][0] <= value <= span[name][1]]
 
-    for pp in some("pp", divisors(devices)):
-        deals = [one for one in _deals(own, pp) if some("chunks", one[1:])]
-        for cp in some("cp", divisors(devices // pp)) if deals else ():
-            for tp in some("tp", divisors(devices // pp // cp)):
+    for pp in within_bounds("pp", divisors(devices)):
+        partitions = [split for split in _partitions(options, pp) if within_bounds("chunks", split[1:])]
+        for cp in within_bounds("cp", divisors(devices // pp)) if partitions else ():
+            for tp in within_bounds("tp", divisors(devices // pp // cp)):
                 dp = devices // pp // cp // tp
-                uneven = own["model.heads"] % tp or own["model.sequence"] % (tp * cp * (2 if cp > 1 else 1))
-                if uneven or batch % dp or not some("dp", [dp]):
+                parts = tp * cp * (2 if cp > 1 else 1)
+                uneven = options["model.heads"] % tp or options["model.sequence"] % parts
+                if uneven or batch % dp or not within_bounds("dp", [dp]):
                     continue
-                every_ep = some("ep", divisors(max(own["model.experts"], 1)))
-                for ep, (split, chunks) in product(every_ep, deals):
-                    one = Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, lp=pp, chunks=chunks)
-                    if ep > 1 and not _can_share(one, not own["parallel.expert_tensor"]):
+                ep_degrees = within_bounds("ep", divisors(max(options["model.experts"], 1)))
+                for ep, (split, chunks) in product(ep_degrees, partitions):
+                    strategy = Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, lp=pp, chunks=chunks)
+                    if ep > 1 and not _can_shard_experts(strategy, not options["parallel.expert_tensor"]):
                         continue
-                    sizes = some("microbatch", _microbatches(own, batch // dp, pp, chunks))
-                    beside = product(sizes, _recomputed(own), _zeros(own, pp, dp * cp), [split])
-                    yield from ((str(one), *choice) for choice in beside)
+                    sizes = within_bounds("microbatch", _microbatches(options, batch // dp, pp, chunks))
+                    zero_stages = _zero_stages(options, pp, dp * cp)
+                    choices = product(sizes, _recompute_modes(options), zero_stages, [split])
+                    yield from ((str(strategy), *choice) for choice in choices)
 
 
-def _deals(own: Mapping[str, Any], stages: int) -> Iterator[tuple[str, int]]:
-    """Yield how layers may be dealt to stages, and in how many chunks each."""
-    layers = own["model.layers"]
-    in_chunks = stages > 1 and own["parallel.schedule"] not in (GPIPE, ZERO_BUBBLE)
+def _partitions(options: Mapping[str, Any], stages: int) -> Iterator[tuple[str, int]]:
+    """Yield the pipeline partitions of the layers, with the chunks of each stage."""
+    layers = options["model.layers"]
+    in_chunks = stages > 1 and options["parallel.schedule"] not in (GPIPE, ZERO_BUBBLE)
     chunks = np.arange(1, ((layers + OTHER_LAYERS) // stages if in_chunks else 1) + 1)
-    even = [(EVEN, int(one)) for one in chunks[divides(stages * chunks, np.full_like(chunks, layers))]]
-    if own[SPLIT] != BALANCED:
+    even = [(EVEN, int(count)) for count in chunks[divides(stages * chunks, np.full_like(chunks, layers))]]
+    if options[SPLIT] != BALANCED:
         yield from even
-    if own[SPLIT] == BALANCED or (own[SPLIT] == AUTO and not even):  # which any number of stages can be
+    if options[SPLIT] == BALANCED or (options[SPLIT] == AUTO and not even):  # valid for any number of stages
         yield from [(BALANCED, 1)] if stages <= layers else ()
 
 
-def _can_share(strategy: Strategy, whole_experts: bool) -> bool:
-    """Say whether the devices of a strategy can share experts so."""
-    degrees, dealing = strategy.on_mesh(whole_experts)
-    return degrees[AXES.index("ep")] > 1 or dealing > 0
+def _can_shard_experts(strategy: Strategy, whole_experts: bool) -> bool:
+    """Say whether the mesh of a strategy has its expert parallelism."""
+    degrees, expert_axes = strategy.on_mesh(whole_experts)
+    return degrees[AXES.index("ep")] > 1 or expert_axes > 0
 
 
-def _microbatches(own: Mapping[str, Any], rows: int, stages: int, chunks: int) -> list[int]:
-    """Return the sequences that a micro-batch may have, of so many of a device; 0: as their number says."""
-    given, count = own[MICROBATCH], own["parallel.microbatches"]
-    sizes = [given] if given or count else [one for one in MICROBATCHES if rows % one == 0]
-    return [one for one in sizes if chunks == 1 or (count or rows // one) % stages == 0]
+def _microbatches(options: Mapping[str, Any], rows: int, stages: int, chunks: int) -> list[int]:
+    """Return the possible sequences of a micro-batch; rows: those of a device; 0: given by `microbatches`."""
+    requested, count = options[MICROBATCH], options["parallel.microbatches"]
+    sizes = [requested] if requested or count else [size for size in MICROBATCHES if rows % size == 0]
+    return [size for size in sizes if chunks == 1 or (count or rows // size) % stages == 0]
 
 
-def _recomputed(own: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what the backward pass may compute again; a fused attention does so by itself."""
-    if own[RECOMPUTE] != AUTO:
-        return (own[RECOMPUTE],)
-    if not own["model.training"]:
+def _recompute_modes(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the possible modes of recomputation; a fused attention recomputes by itself."""
+    if options[RECOMPUTE] != AUTO:
+        return (options[RECOMPUTE],)
+    if not options["model.training"]:
         return (NONE,)
-    return (NONE, FULL) if own["model.fused_attention"] else (NONE, SELECTIVE, FULL)
+    return (NONE, FULL) if options["model.fused_attention"] else (NONE, SELECTIVE, FULL)
 
 
-def _zeros(own: Mapping[str, Any], stages: int, shared: int) -> tuple[int, ...]:
-    """Return the stages of ZeRO among so many devices with the same weights.
+def _zero_stages(options: Mapping[str, Any], stages: int, replicas: int) -> tuple[int, ...]:
+    """Return the stages of ZeRO to try; replicas: devices with the same weights.
 
     Stage 0 takes as long as 1, and more memory. Where there are pipeline stages, 2 keeps all gradients over
-    the micro-batches as 1 does, and 3 would gather weights for every one.
+    the micro-batches as 1 does, and 3 would gather weights for every micro-batch.
     """
-    if own[ZERO] >= 0:
-        return (own[ZERO],)
-    return (1, 2, 3) if stages == 1 and shared > 1 and own["model.training"] else (1,)
+    if options[ZERO] >= 0:
+        return (options[ZERO],)
+    return (1, 2, 3) if stages == 1 and replicas > 1 and options["model.training"] else (1,)

@@ -1,10 +1,11 @@
-"""What one layer owns and keeps, where a graph has one layer for several alike; and what lies with the host.
+"""Weights and activations of each layer, of graphs with layer runs; and offloading to the host.
 
-What is offloaded moves over the link to the host, in both directions at once, beside the kernels: the
+Offloaded tensors move over the link to the host, in both directions at once, during the kernels: the
 optimizer's states and masters in and out for the update (Rajbhandari et al., ZeRO-Infinity,
-arXiv:2104.07857), activations out after a layer's forward pass and in before its backward pass. What hidden
-layers keep moves, where they are computed again what they read (DeepSpeed's cpu_checkpointing, deepspeed/
-runtime/activation_checkpointing/checkpointing.py); what embedding and head keep stays on the device.
+arXiv:2104.07857), activations out after a layer's forward pass and in before its backward pass. Hidden
+layers move their activations, or their checkpoints where they are recomputed (DeepSpeed's cpu_checkpointing,
+deepspeed/runtime/activation_checkpointing/checkpointing.py). Activations of embedding and head stay on the
+device.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ class LayerMemory(NamedTuple):
 
     first: Ints  # point p has layers first[p] to first[p + 1]
     weights: Floats
-    parts: Floats  # of the weights, where devices with the same weights share them
-    kept: Floats  # for the backward pass
-    whole: Floats  # the same if nothing were computed again
-    border: Floats  # what it reads: kept where all of it is computed again
-    hidden: Bools  # whether it is a hidden layer, whose activations may lie with the host
-    copied: Floats  # weights of which the last one of several stages has a copy, (points,)
-    copied_parts: Floats  # the same of parts of the weights
+    sharded_weights: Floats  # of the weights, sharded over the devices that have the same ones
+    activations: Floats  # for the backward pass
+    activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
+    checkpoint: Floats  # its input, kept where all of the layer is recomputed
+    hidden: Bools  # whether it is a hidden layer, whose activations may be offloaded
+    copied_weights: Floats  # weights of which the last of several stages has a copy, (points,)
+    copied_sharded_weights: Floats  # the same of sharded weights
 
 
 class Offload(NamedTuple):
-    """What lies in the host's memory; (points,)."""
+    """Tensors in the host's memory; (points,)."""
 
     optimizer: Bools
     activations: Bools
@@ -46,43 +47,43 @@ class Offload(NamedTuple):
 
 
 def offload_of(inputs: Inputs) -> Offload:
-    """Return what points offload; inputs: `parallel.offload`, `parallel.host_bandwidth`."""
-    what = inputs["parallel.offload"]
+    """Return which tensors points offload; inputs: `parallel.offload`, `parallel.host_bandwidth`."""
+    offloaded = inputs["parallel.offload"]
     return Offload(
-        optimizer=(what == OPTIMIZER) | (what == ALL),
-        activations=(what == ACTIVATIONS) | (what == ALL),
+        optimizer=(offloaded == OPTIMIZER) | (offloaded == ALL),
+        activations=(offloaded == ACTIVATIONS) | (offloaded == ALL),
         bandwidth=np.array(inputs["parallel.host_bandwidth"]),  # a column that kernels take
     )
 
 
 @lean_kernel
 def owned_weights(graph: Graph, shards: Supergraph, row: int) -> float:
-    """Return the weights of which a kernel has one device's share [elements]."""
-    owned = 1.0 * graph.weights[row] * shards.batch[row]
-    return float(owned * shards.inner[row] * shards.cols[row])
+    """Return one device's share of a kernel's weights [elements]."""
+    weights = 1.0 * graph.weights[row] * shards.batch[row]
+    return float(weights * shards.inner[row] * shards.cols[row])
 
 
 @lean_kernel
-def kept_of_kernel(graph: Graph, shards: Supergraph, row: int, in_parts: bool) -> float:
-    """Return what is kept of a kernel for the backward pass of one micro-batch [elements].
+def kept_activations(graph: Graph, shards: Supergraph, row: int, with_activations: bool) -> float:
+    """Return the activations of a kernel kept for the backward pass of one micro-batch [elements].
 
-    in_parts: with what is cut as the layer's activations are, beside what is kept as products read it.
+    with_activations: those sharded like the layer's activations too, not only those that products read.
     """
     cols = graph.cols[row]
-    kept = shards.read_rows[row] * (graph.saved_whole_cols[row] * (shards.read_cols[row] / cols))
-    if in_parts:
-        kept += (
+    elements = shards.read_rows[row] * (graph.saved_whole_cols[row] * (shards.read_cols[row] / cols))
+    if with_activations:
+        elements += (
             1.0 * shards.activation_rows[row] * graph.saved_cols[row] * (shards.activation_cols[row] / cols)
         )
-    return float(1.0 * graph.repeat[row] * graph.batch[row] * kept)
+    return float(1.0 * graph.repeat[row] * graph.batch[row] * elements)
 
 
 def layer_memory(
     graph: Graph, shards: Supergraph, chunks: Chunks | None, copies: Bools
 ) -> LayerMemory | None:
-    """Return what every layer of every point owns and keeps, None where layers do not stand for several.
+    """Return weights and activations of every layer of every point, None of graphs without layer runs.
 
-    copies: whether the last one of several stages has a copy of the embedding's table, (points,).
+    copies: whether the last of several stages has a copy of the embedding's table, (points,).
     """
     if chunks is None:
         return None
@@ -94,37 +95,37 @@ def layer_memory(
 def _layer_memory(
     graph: Graph, shards: Supergraph, chunks: Chunks, first: Ints, copies: Bools
 ) -> LayerMemory:
-    """Return it; first: where the layers of each point begin, (points + 1,)."""
+    """Return `layer_memory`; first: where the layers of each point begin, (points + 1,)."""
     layers = first[-1]
     out = LayerMemory(
         first=first,
         weights=np.zeros(layers),
-        parts=np.zeros(layers),
-        kept=np.zeros(layers),
-        whole=np.zeros(layers),
-        border=np.zeros(layers),
+        sharded_weights=np.zeros(layers),
+        activations=np.zeros(layers),
+        activations_without_recompute=np.zeros(layers),
+        checkpoint=np.zeros(layers),
         hidden=np.zeros(layers, dtype=np.bool_),
-        copied=np.zeros(first.size - 1),
-        copied_parts=np.zeros(first.size - 1),
+        copied_weights=np.zeros(first.size - 1),
+        copied_sharded_weights=np.zeros(first.size - 1),
     )
     for p in range(first.size - 1):
-        table = graph.offset[p]  # the first kernel looks words up
+        embedding = graph.offset[p]  # the first kernel
         if copies[p]:
-            out.copied[p] = owned_weights(graph, shards, table)
-            out.copied_parts[p] = np.ceil(out.copied[p] / shards.owners[table])
+            out.copied_weights[p] = owned_weights(graph, shards, embedding)
+            out.copied_sharded_weights[p] = np.ceil(out.copied_weights[p] / shards.owners[embedding])
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            at, owned = first[p] + graph.layer[row], owned_weights(graph, shards, row)
-            out.weights[at] += owned
-            out.hidden[at] |= graph.layer_kind[row] == HIDDEN
-            out.parts[at] += np.ceil(owned / shards.owners[row])
+            index, owned = first[p] + graph.layer[row], owned_weights(graph, shards, row)
+            out.weights[index] += owned
+            out.hidden[index] |= graph.layer_kind[row] == HIDDEN
+            out.sharded_weights[index] += np.ceil(owned / shards.owners[row])
             if graph.phase[row] != FORWARD:
                 continue
-            kept = kept_of_kernel(graph, shards, row, True)
-            out.whole[at] += kept
-            if chunks.core[p] and graph.selective[row] > 0:  # what leaves the core is kept
-                kept = kept_of_kernel(graph, shards, row, False)
-            out.kept[at] += kept
-            if graph.sends_cols[row] > 0:  # what a layer makes is as large as what it reads
+            activations = kept_activations(graph, shards, row, True)
+            out.activations_without_recompute[index] += activations
+            if chunks.recomputes_core[p] and graph.selective[row] > 0:  # the output of the core is kept
+                activations = kept_activations(graph, shards, row, False)
+            out.activations[index] += activations
+            if graph.sends_cols[row] > 0:  # a layer's output is as large as its input
                 share = shards.activation_cols[row] / graph.cols[row]
-                out.border[at] = shards.activation_rows[row] * graph.sends_cols[row] * share
+                out.checkpoint[index] = shards.activation_rows[row] * graph.sends_cols[row] * share
     return out

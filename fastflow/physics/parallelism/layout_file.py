@@ -1,4 +1,4 @@
-"""`parallel.layout=FILE.yaml`: what every axis of the mesh cuts, as its user says (docs/splits.md)."""
+"""`parallel.layout=FILE.yaml`: the dimensions that every axis of the mesh shards (docs/splits.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CUTTING = tuple(axis for axis in AXES if axis != AXES[PIPELINE])
 
 
 class FileLayout(NamedTuple):
-    """Assignments, of splits.assignments."""
+    """Assignments, of plans.assignments."""
 
     kinds: tuple[int, ...]  # of every kind of layer
     layers: Mapping[str, int]  # of layers that differ, by name
@@ -29,21 +29,21 @@ def read_layout(path: str) -> FileLayout:
 
 @lru_cache(maxsize=64)
 def _of_version(path: str, changed: int, size: int) -> FileLayout:
-    given = mapping_of("", read_version(path, size), ("axes",), ("name", "source", "layers", *LAYER_KINDS))
-    every, layers = _axes("axes", given["axes"]), given.get("layers", {})
+    mapping = mapping_of("", read_version(path, size), ("axes",), ("name", "source", "layers", *LAYER_KINDS))
+    shared, layers = _axes("axes", mapping["axes"]), mapping.get("layers", {})
     if not isinstance(layers, dict):
         raise wrong("layers", "a mapping of layers, by name, to what their axes cut", layers)
-    kinds = (number_of(_assignment(every | _axes(kind, given.get(kind, {})))) for kind in LAYER_KINDS)
-    own = {str(name): every | _axes(f"layers.{name}", axes) for name, axes in layers.items()}
-    return FileLayout(tuple(kinds), {name: number_of(_assignment(axes)) for name, axes in own.items()})
+    kinds = (number_of(_assignment(shared | _axes(kind, mapping.get(kind, {})))) for kind in LAYER_KINDS)
+    named = {str(name): shared | _axes(f"layers.{name}", axes) for name, axes in layers.items()}
+    return FileLayout(tuple(kinds), {name: number_of(_assignment(axes)) for name, axes in named.items()})
 
 
 def _axes(where: str, value: Any) -> dict[str, tuple[str, ...]]:
-    given = mapping_of(where, value, (), _CUTTING)
-    for axis, cuts in given.items():
+    mapping = mapping_of(where, value, (), _CUTTING)
+    for axis, cuts in mapping.items():
         if not isinstance(cuts, list) or not all(isinstance(name, str) for name in cuts):
             raise wrong(f"{where}.{axis}", "a list of dimensions, the first that a kernel has is cut", cuts)
-    return {axis: tuple(cuts) for axis, cuts in given.items()}
+    return {axis: tuple(cuts) for axis, cuts in mapping.items()}
 
 
 def _assignment(axes: Mapping[str, tuple[str, ...]]) -> Assignment:

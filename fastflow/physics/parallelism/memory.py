@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_stage
-from fastflow.physics.parallelism.layer_memory import LayerMemory, kept_of_kernel, offload_of, owned_weights
+from fastflow.physics.parallelism.layer_memory import LayerMemory, kept_activations, offload_of, owned_weights
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.virtual_stages import Chunks
@@ -29,8 +29,8 @@ class Footprint(NamedTuple):
     optimizer: Floats
     activations: Floats  # kept from the forward to the backward pass, of all micro-batches in flight
     stage: Ints  # which stage that is
-    buffers: Floats  # copies of weights and gradients of which it holds a part
-    host: Floats  # what is offloaded, in the host's memory; not part of the total
+    buffers: Floats  # full copies of sharded weights and gradients
+    host: Floats  # offloaded tensors, in the host's memory; not part of the total
 
     @property
     def total(self) -> Floats:
@@ -39,7 +39,7 @@ class Footprint(NamedTuple):
 
 
 class _Stages(NamedTuple):
-    """What kernels take of a `Pipeline`."""
+    """The columns of a `Pipeline` that kernels take."""
 
     stages: Ints
     microbatches: Ints
@@ -51,51 +51,52 @@ class _Sizes(NamedTuple):
     """Bytes that a device has of an element; (points,)."""
 
     weight: Floats  # of every weight of its stage
-    part: Floats  # of every weight in the device's part of them, beside that
+    shard: Floats  # of every weight in the device's shard of them, in addition
     activation: Floats
 
 
 class _Fullest(NamedTuple):
-    """The stage of every point that needs most, and what its device stores; (points,) [elements]."""
+    """The stage of every point with the largest memory, and its device's tensors; (points,) [elements]."""
 
     stage: Ints
     weights: Floats
-    parts: Floats  # of them, where devices with the same weights have a part each
+    sharded_weights: Floats  # of them, where devices with the same weights shard them
     activations: Floats
-    recomputed: Floats  # what the largest layer keeps that is computed again, while it is
-    offloaded: Floats  # activations that lie with the host
+    recomputed: Floats  # activations of the largest recomputed layer, during recomputation
+    offloaded: Floats  # activations in the host's memory
 
 
 @kernel
 def _fullest_stage(graph: Graph, shards: Supergraph, pipeline: _Stages, sizes: _Sizes, out: _Fullest) -> None:
-    """Write the stages that need most, where each layer has its kernels."""
+    """Write the stages with the largest memory, of graphs with all layers."""
     points = graph.offset.size - 1
-    most = 1
+    max_stages = 1
     for p in range(points):
-        most = max(most, pipeline.stages[p])
-    of_stage = np.empty((3, most))
+        max_stages = max(max_stages, pipeline.stages[p])
+    stage_sums = np.empty((3, max_stages))
     for p in range(points):
         stages = pipeline.stages[p]
-        of_stage[:, :stages] = 0.0
+        stage_sums[:, :stages] = 0.0
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            stage, owned = pipeline.stage[row], owned_weights(graph, shards, row)
-            of_stage[0, stage] += owned
-            of_stage[2, stage] += np.ceil(owned / shards.owners[row])
-            of_stage[1, stage] += kept_of_kernel(graph, shards, row, True)
-        needed = -1.0
+            stage, weights = pipeline.stage[row], owned_weights(graph, shards, row)
+            stage_sums[0, stage] += weights
+            stage_sums[2, stage] += np.ceil(weights / shards.owners[row])
+            stage_sums[1, stage] += kept_activations(graph, shards, row, True)
+        peak = -1.0
         for stage in range(stages):
-            kept = of_stage[1, stage] * in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-            total = of_stage[0, stage] * sizes.weight[p] + of_stage[2, stage] * sizes.part[p]
-            total += kept * sizes.activation[p]
-            if total > needed:
-                needed, out.stage[p] = total, stage
-                out.weights[p], out.parts[p] = of_stage[0, stage], of_stage[2, stage]
-                out.activations[p] = kept
+            flying = in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
+            activations = stage_sums[1, stage] * flying
+            total = stage_sums[0, stage] * sizes.weight[p] + stage_sums[2, stage] * sizes.shard[p]
+            total += activations * sizes.activation[p]
+            if total > peak:
+                peak, out.stage[p] = total, stage
+                out.weights[p], out.sharded_weights[p] = stage_sums[0, stage], stage_sums[2, stage]
+                out.activations[p] = activations
 
 
 @lean_kernel
 def _two_largest(largest: tuple[float, float], value: float, count: int) -> tuple[float, float]:
-    """Return the two largest of two values, the larger one first, and a value that is there so many times."""
+    """Return the two largest values, the larger first, of two values and `count` copies of another."""
     if count > 0 and value > largest[0]:
         return value, value if count > 1 else largest[0]
     if count > 0 and value > largest[1]:
@@ -103,137 +104,141 @@ def _two_largest(largest: tuple[float, float], value: float, count: int) -> tupl
     return largest
 
 
-class _Stored(NamedTuple):
-    """What the device of one stage stores, as in `_Fullest` [elements]."""
+class _StageMemory(NamedTuple):
+    """Memory of the device of one stage, as in `_Fullest` [elements]."""
 
     weights: float
-    parts: float
+    sharded_weights: float
     activations: float
     recomputed: float
     offloaded: float
 
 
 @lean_kernel
-def _store(
-    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, p: int, stage: int, border: float, offloads: bool
-) -> _Stored:
-    """Return what a stage of a point stores.
+def _stage_memory(
+    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, p: int, stage: int, checkpoint: float,
+    offloads: bool,
+) -> _StageMemory:  # fmt: skip
+    """Return the memory of a stage of a point.
 
-    border: what it receives, the largest of what layers read; offloads: whether activations of hidden layers
-    lie with the host, of which the device has what two layers keep.
+    checkpoint: the activation that it receives, the largest input of a layer; offloads: whether activations
+    of hidden layers are offloaded, of which the device keeps those of two layers.
     """
-    first, count, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
+    first, num_layers, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
     per_stage = (chunks.offset[p + 1] - chunks.offset[p]) // stages
-    weights, parts, kept, recomputed, movable = 0.0, 0.0, 0.0, 0.0, 0.0
-    on_device = (0.0, 0.0)  # what the two largest hidden layers keep
+    weights, sharded_weights, activations, recomputed, offloadable = 0.0, 0.0, 0.0, 0.0, 0.0
+    on_device = (0.0, 0.0)  # activations of the two largest hidden layers
     if stage + 1 == stages > 1:
-        weights, parts = layers.copied[p], layers.copied_parts[p]
+        weights, sharded_weights = layers.copied_weights[p], layers.copied_sharded_weights[p]
     for chunk in range(per_stage):
         virtual = chunk * stages + stage
-        for layer in range(count):
-            at, own = chunks.at[p] + virtual * count + layer, first + layer
-            held, again = chunks.held[at], chunks.again[at]
-            weights += held * layers.weights[own]
-            parts += held * layers.parts[own]
-            of_layer = (held - again) * layers.kept[own] + again * layers.border[own]
-            kept += of_layer
-            if again > 0:
-                recomputed = max(recomputed, layers.whole[own])
-            if layers.hidden[own]:
-                movable += of_layer
-                on_device = _two_largest(on_device, layers.border[own], again)
-                on_device = _two_largest(on_device, layers.kept[own], held - again)
-        # what a layer reads counts with the one that made it, but a stage keeps what it received
+        for layer in range(num_layers):
+            entry, index = chunks.first_count[p] + virtual * num_layers + layer, first + layer
+            count, recompute = chunks.layer_counts[entry], chunks.recompute_counts[entry]
+            weights += count * layers.weights[index]
+            sharded_weights += count * layers.sharded_weights[index]
+            layer_sum = (count - recompute) * layers.activations[index] + recompute * layers.checkpoint[index]
+            activations += layer_sum
+            if recompute > 0:
+                recomputed = max(recomputed, layers.activations_without_recompute[index])
+            if layers.hidden[index]:
+                offloadable += layer_sum
+                on_device = _two_largest(on_device, layers.checkpoint[index], recompute)
+                on_device = _two_largest(on_device, layers.activations[index], count - recompute)
+        # a layer's input counts with its producer, but a stage keeps the input that it received
         if virtual == 0 and per_stage * stages > 1:
-            kept -= border
+            activations -= checkpoint
         if virtual + 1 == per_stage * stages > 1:
-            kept += border
-    flying = chunks_in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
-    flying += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-    kept *= flying / per_stage
+            activations += checkpoint
+    in_flight_chunks = chunks_in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
+    in_flight_chunks += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
+    activations *= in_flight_chunks / per_stage
     offloaded = 0.0
     if offloads:
-        offloaded = max(movable * flying / per_stage - on_device[0] - on_device[1], 0.0)
-    return _Stored(weights, parts, kept - offloaded, recomputed, offloaded)
+        offloaded = max(offloadable * in_flight_chunks / per_stage - on_device[0] - on_device[1], 0.0)
+    return _StageMemory(weights, sharded_weights, activations - offloaded, recomputed, offloaded)
 
 
 @kernel
 def _fullest_chunked(
     layers: LayerMemory, pipeline: _Stages, chunks: Chunks, offloads: Bools, sizes: _Sizes, out: _Fullest
 ) -> None:
-    """Write the stages that need most, where layers stand for several.
+    """Write the stages with the largest memory, of graphs with layer runs.
 
-    offloads: whether activations lie with the host, (points,).
+    offloads: whether activations are offloaded, (points,).
     """
     for p in range(offloads.size):
-        most, border = -1.0, 0.0
+        peak, checkpoint = -1.0, 0.0
         for layer in range(layers.first[p], layers.first[p + 1]):
-            border = max(border, layers.border[layer])
+            checkpoint = max(checkpoint, layers.checkpoint[layer])
         for stage in range(pipeline.stages[p]):
-            here = _store(layers, pipeline, chunks, p, stage, border, offloads[p])
-            needed = here.weights * sizes.weight[p] + here.parts * sizes.part[p]
-            needed += here.activations * sizes.activation[p]
-            if needed > most:
-                most, out.stage[p] = needed, stage
-                out.weights[p], out.parts[p] = here.weights, here.parts
-                out.activations[p], out.offloaded[p] = here.activations, here.offloaded
-                out.recomputed[p] = here.recomputed
+            memory = _stage_memory(layers, pipeline, chunks, p, stage, checkpoint, offloads[p])
+            needed = memory.weights * sizes.weight[p] + memory.sharded_weights * sizes.shard[p]
+            needed += memory.activations * sizes.activation[p]
+            if needed > peak:
+                peak, out.stage[p] = needed, stage
+                out.weights[p], out.sharded_weights[p] = memory.weights, memory.sharded_weights
+                out.activations[p], out.offloaded[p] = memory.activations, memory.offloaded
+                out.recomputed[p] = memory.recomputed
 
 
 def footprint(
     inputs: Inputs, graph: Graph, shards: Supergraph, pipeline: Pipeline, layers: LayerMemory | None,
     precision: Precision,
 ) -> Footprint:  # fmt: skip
-    """Return what a device of the stage that needs most memory holds.
+    """Return the memory of a device of the stage that needs most.
 
     Every weight has a gradient when training, also an embedding row that no token touched. Activations are
-    those that the backward pass reads again, for all steps and for as many micro-batches as the schedule has
-    in flight. By the stage of ZeRO (arXiv:1910.02054) devices with the same weights have a part each of
-    optimizer state and masters (1), gradients (2), weights (3), or from the forward pass on whole ones again
-    where it does not reshard.
+    those that the backward pass reads, for all steps and for as many micro-batches as the schedule has
+    in flight. By the stage of ZeRO (arXiv:1910.02054) devices with the same weights shard optimizer state and
+    masters (1), gradients (2), weights (3), but keep weights gathered from the forward pass on where they do
+    not reshard.
 
-    inputs: `model.training`, `parallel.zero`, `.reshard`, `.reduce`, `.offload`; layers: of points whose
-    layers stand for several.
+    inputs: `model.training`, `parallel.zero`, `.reshard`, `.reduce`, `.offload`; layers: of points with
+    layer runs.
     """
     zero, offload = zero_stage(inputs), offload_of(inputs)
     gradient = np.where(inputs["model.training"], precision.gradient, 0.0)
     master, state = (np.where(offload.optimizer, 0.0, size) for size in (precision.master, precision.state))
     weight = precision.weight + precision.copies
-    by_stage = (master + state, gradient, weight)
-    whole, part = np.zeros((2, zero.size))
-    # until the last micro-batch, a device has all gradients of its own where nothing sums them before
-    dealt = (zero >= 2) & (sums_each_microbatch(inputs, pipeline.stages) | (not has_layer_runs(inputs)))
-    sharded = [zero >= 1, dealt, (zero >= 3) & inputs["parallel.reshard"]]
-    for is_part, size in zip(sharded, by_stage, strict=True):
-        whole += np.where(is_part, 0.0, size)
-        part += np.where(is_part, size, 0.0)
-    kept = precision.activation
+    element_bytes = (master + state, gradient, weight)
+    full_bytes, shard_bytes = np.zeros((2, zero.size))
+    # until the last micro-batch, a device has all of its gradients where nothing reduces them before
+    shards_grad = (zero >= 2) & (sums_each_microbatch(inputs, pipeline.stages) | (not has_layer_runs(inputs)))
+    sharded = [zero >= 1, shards_grad, (zero >= 3) & inputs["parallel.reshard"]]
+    for is_sharded, size in zip(sharded, element_bytes, strict=True):
+        full_bytes += np.where(is_sharded, 0.0, size)
+        shard_bytes += np.where(is_sharded, size, 0.0)
+    activation_size = precision.activation
     fullest = _Fullest(np.zeros(zero.size, dtype=np.int64), *np.zeros((5, zero.size)))
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None or layers is None:
-        _fullest_stage(graph.numbers, shards.numbers, stages, _Sizes(whole, part, kept), fullest)
+        sizes = _Sizes(full_bytes, shard_bytes, activation_size)
+        _fullest_stage(graph.numbers, shards.numbers, stages, sizes, fullest)
     else:
-        kept = np.where(inputs["model.training"], kept, 0.0)  # of layers; else no backward pass reads them
-        sizes = _Sizes(whole, part, kept)
+        # without training no backward pass reads the layers' activations
+        activation_size = np.where(inputs["model.training"], activation_size, 0.0)
+        sizes = _Sizes(full_bytes, shard_bytes, activation_size)
         _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
-    held = [np.where(is_part, fullest.parts, fullest.weights) for is_part in sharded]
+    elements = [np.where(is_sharded, fullest.sharded_weights, fullest.weights) for is_sharded in sharded]
     return Footprint(
-        weights=held[2] * weight + held[0] * master,
-        gradients=held[1] * gradient,
-        optimizer=held[0] * state,
-        activations=fullest.activations * kept,
+        weights=elements[2] * weight + elements[0] * master,
+        gradients=elements[1] * gradient,
+        optimizer=elements[0] * state,
+        activations=fullest.activations * activation_size,
         stage=fullest.stage,
-        buffers=_buffers(graph, shards, zero) + fullest.recomputed * kept,
-        host=held[0] * (precision.master - master + precision.state - state) + fullest.offloaded * kept,
+        buffers=_buffers(graph, shards, zero) + fullest.recomputed * activation_size,
+        host=elements[0] * (precision.master - master + precision.state - state)
+        + fullest.offloaded * activation_size,
     )
 
 
 def _buffers(graph: Graph, shards: Supergraph, zero: Ints) -> Floats:
-    """Return the bytes of the largest weights that are gathered, and of the largest gradient dealt out."""
+    """Return the bytes of the largest gathered weights, and of the largest gradient to be scattered."""
     if not (zero > 1).any():
         return np.zeros(zero.size)
-    of_kernel, dealt = zero[graph.point], shards.gradient.collective == REDUCE_SCATTER
-    used = (of_kernel == 3) & (graph.phase != UPDATE)
-    gathered = np.where(used, shards.fetch.bytes * graph.repeat, 0.0)
-    made = np.where((of_kernel > 1) & dealt, shards.gradient.bytes, 0.0)
-    return max_by_point(graph, gathered) + max_by_point(graph, made)
+    kernel_zero, is_scattered = zero[graph.point], shards.gradient.collective == REDUCE_SCATTER
+    is_gathered = (kernel_zero == 3) & (graph.phase != UPDATE)
+    gathered = np.where(is_gathered, shards.fetch.bytes * graph.repeat, 0.0)
+    scattered = np.where((kernel_zero > 1) & is_scattered, shards.gradient.bytes, 0.0)
+    return max_by_point(graph, gathered) + max_by_point(graph, scattered)

@@ -1,4 +1,4 @@
-"""The mesh of devices: its named axes, along which work is cut, and sets of them."""
+"""The mesh of devices: its named axes, along which work is sharded, and sets of them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MESHES = (
     ("kp1", "kp2", "dp", "lp"), ("tp", "dp", "lp"), ("tp", "cp", "dp", "lp"), ("tp", "ep", "dp", "lp"),
     ("tp", "cp", "ep", "dp", "lp"), ("kp1", "kp2", "tp", "dp", "lp"),
 )  # fmt: skip
-"""The axes that one mesh has at most: the first one that has all above 1 is a point's."""
+"""Axes of the possible meshes: a point has the first mesh with all axes whose degree is above 1."""
 
 PIPELINE = AXES.index("lp")
 DATA = AXES.index("dp")
 SHARDS, REPLICAS = 1 << len(AXES), (1 << len(AXES) + 1) + (1 << DATA)
-"""What makes a set of axes one of shards, of which dp has but those of one replica; and the set of all
-replicas that have the same shards."""
+"""The bit of a set of axes whose dp has only the shards of one replica; and the set of all replicas that have
+the same shards."""
 
 
 def axes(*names: str) -> int:
@@ -40,7 +40,7 @@ def devices_along(degrees: Ints, mask: int) -> Ints:
     if not mask:
         return np.ones(degrees.shape[:-1], dtype=np.int64)
     first, *others = members(mask)
-    found = degrees[..., first].copy()
+    devices = degrees[..., first].copy()
     for axis in others:
-        found *= degrees[..., axis]
-    return found
+        devices *= degrees[..., axis]
+    return devices

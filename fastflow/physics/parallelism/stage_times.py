@@ -1,4 +1,4 @@
-"""The blocks of a pipeline whose layers stand for several: what its virtual stages take."""
+"""The blocks of a pipeline of layer runs: times of its virtual stages."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fastflow.physics.workload.graph import BACKWARD, EMBEDDING, FORWARD, HIDDEN
 from fastflow.physics.workload.precision import Precision
 
 
-class Stacks(NamedTuple):
-    """Iterations of pipelines in blocks."""
+class PipelineBlocks(NamedTuple):
+    """Schedules of pipelines in blocks."""
 
     blocks: Blocks
     plan: BlockPlan
     times: BlockTimes  # (points,)
     update: Floats  # of the stage that takes longest [s], (points,)
-    stage: Ints  # the busiest one, which has most work for a micro-batch and sets the pace, (points,)
+    stage: Ints  # the busiest stage, with most work for a micro-batch, (points,)
     idle: Floats  # how long it waits for the update of another stage [s], (points,)
     waits: Floats  # of that stage in an iteration, by layer_times.WAITS [s], (waits, points)
-    offload: Floats  # how much longer it takes for what the host has [s], (points,)
+    offload: Floats  # its delay by offloading [s], (points,)
 
     @property
     def timeline(self) -> Timeline:
@@ -45,35 +45,39 @@ class Stacks(NamedTuple):
 
 
 class Streamed(NamedTuple):
-    """How long it takes to move what the host has of a layer, one way; (layers of all points,) [s]."""
+    """Transfer time of a layer's offloaded tensors, in one direction; (layers of all points,) [s]."""
 
-    states: Floats  # of the optimizer, once an iteration
-    kept: Floats  # for the backward pass, of one micro-batch
-    border: Floats  # the same of a layer that is computed again
+    optimizer: Floats  # states, once an iteration
+    activations: Floats  # for the backward pass, of one micro-batch
+    checkpoint: Floats  # the same of a recomputed layer
 
 
-def streamed(memory: LayerMemory, offload: Offload, numbers: Precision, zero: Ints) -> Streamed:
-    """Return what layers move between device and host; offload, zero (its stage), numbers: (points,)."""
+def streamed(memory: LayerMemory, offload: Offload, precision: Precision, zero: Ints) -> Streamed:
+    """Return the transfer times of layers; offload, zero (its stage), precision: (points,)."""
     point = np.repeat(np.arange(zero.size), np.diff(memory.first))
-    states = np.where(offload.optimizer, numbers.master + numbers.state, 0.0) / offload.bandwidth
-    kept = np.where(offload.activations, numbers.activation, 0.0) / offload.bandwidth
-    owned = np.where(zero[point] > 0, memory.parts, memory.weights)
-    return Streamed(states[point] * owned, kept[point] * memory.kept, kept[point] * memory.border)
+    optimizer_s = np.where(offload.optimizer, precision.master + precision.state, 0.0) / offload.bandwidth
+    activation_s = np.where(offload.activations, precision.activation, 0.0) / offload.bandwidth
+    weights = np.where(zero[point] > 0, memory.sharded_weights, memory.weights)
+    return Streamed(
+        optimizer_s[point] * weights,
+        activation_s[point] * memory.activations,
+        activation_s[point] * memory.checkpoint,
+    )
 
 
 class BlockSources(NamedTuple):
-    """What the blocks of all points are made of."""
+    """Inputs of the blocks of all points."""
 
     chunks: Chunks
     layers: LayerTimes
     plan: BlockPlan
     streamed: Streamed
-    send_s: Floats  # of what a kernel makes, to the next stage, of one layer [s], (kernels,)
+    send_s: Floats  # of a kernel's output, to the next stage, of one layer [s], (kernels,)
     reduce_s: Floats  # of its weight gradients, once an iteration, of one layer [s], (kernels,)
-    copies: Bools  # whether the last one of several stages has a copy of the first layer's weights, (points,)
+    copies: Bools  # whether the last of several stages has a copy of the first layer's weights, (points,)
 
 
-def run_stacks(graph: Graph, sources: BlockSources) -> Stacks:
+def schedule_pipeline_blocks(graph: Graph, sources: BlockSources) -> PipelineBlocks:
     """Return the iteration of every point."""
     virtual = int(sources.chunks.offset[-1])
     blocks = Blocks(
@@ -89,11 +93,11 @@ def run_stacks(graph: Graph, sources: BlockSources) -> Stacks:
     )
     busiest = _wait(sources, _hold(graph.numbers, sources, blocks))
     times = schedule_blocks(blocks, sources.plan)
-    return Stacks(blocks, sources.plan, times, *busiest)
+    return PipelineBlocks(blocks, sources.plan, times, *busiest)
 
 
-class _Layers(NamedTuple):
-    """What the kernels of one point's layers add up to; (layers,)."""
+class _LayerSums(NamedTuple):
+    """Sums over the kernels of each layer of one point; (layers,)."""
 
     send_s: Floats
     reduce_s: Floats
@@ -102,23 +106,23 @@ class _Layers(NamedTuple):
 
 
 class _Stages(NamedTuple):
-    """What stages take beside their blocks [s]; those of point p begin where its virtual stages do."""
+    """Times of stages beside their blocks [s]; those of point p begin where its virtual stages do."""
 
     work: Floats  # of one micro-batch
-    beside: Floats  # how much longer it is in an iteration for what the host has
+    offload_delay: Floats  # by transfers of activations, in an iteration
     update: Floats
-    states: Floats  # to move what the host has of the optimizer
+    optimizer_transfer: Floats  # of offloaded optimizer states
 
 
 @kernel
-def _sum_kernels(graph: Graph, sources: BlockSources, p: int) -> _Layers:
+def _sum_kernels(graph: Graph, sources: BlockSources, p: int) -> _LayerSums:
     """Return the sums of a point's kernels by layer."""
-    count = sources.chunks.layers[p]
-    out = _Layers(
-        send_s=np.zeros(count),
-        reduce_s=np.zeros(count),
-        hidden=np.zeros(count, dtype=np.bool_),
-        embedding=np.zeros(count, dtype=np.bool_),
+    layers = sources.chunks.layers[p]
+    out = _LayerSums(
+        send_s=np.zeros(layers),
+        reduce_s=np.zeros(layers),
+        hidden=np.zeros(layers, dtype=np.bool_),
+        embedding=np.zeros(layers, dtype=np.bool_),
     )
     for row in range(graph.offset[p], graph.offset[p + 1]):
         layer = graph.layer[row]
@@ -132,57 +136,59 @@ def _sum_kernels(graph: Graph, sources: BlockSources, p: int) -> _Layers:
 
 @lean_kernel
 def _write_block(
-    sources: BlockSources, own: _Layers, p: int, v: int, blocks: Blocks, stages: _Stages
+    sources: BlockSources, layer_sums: _LayerSums, p: int, v: int, blocks: Blocks, stages: _Stages
 ) -> float:
-    """Write the block of a virtual stage of a point, and add to what its stage takes beside.
+    """Write the block of a virtual stage of a point, and add to the other times of its stage.
 
-    Returns how much longer it takes for activations that move to the host and back [s].
+    Returns its delay by activations that move to the host and back [s].
     """
     chunks, layers, streamed = sources.chunks, sources.layers, sources.streamed
-    j, count, moved, hidden = v - chunks.offset[p], chunks.layers[p], 0.0, 0
-    stage, begin = chunks.offset[p] + j % sources.plan.stages[p], chunks.at[p] + j * count
-    for layer in range(count):
-        held, again = chunks.held[begin + layer], chunks.again[begin + layer]
-        at = layers.first[p] + layer
-        core = held - again if chunks.core[p] else 0
-        # weights are gathered once for what is computed again and the backward pass, in that
-        recomputed = layers.forward[at] - layers.waits[FORWARD, WEIGHTS, at]
-        blocks.forward_s[v] += held * layers.forward[at]
-        blocks.input_s[v] += held * layers.backward[at] + again * recomputed
-        blocks.input_s[v] += core * layers.core[at]
-        blocks.weight_s[v] += held * layers.weight[at]
-        if own.embedding[layer]:
-            blocks.tail_s[v] += held * own.reduce_s[layer]
+    j, num_layers, transfer_s, hidden = v - chunks.offset[p], chunks.layers[p], 0.0, 0
+    stage, begin = chunks.offset[p] + j % sources.plan.stages[p], chunks.first_count[p] + j * num_layers
+    for layer in range(num_layers):
+        count, recompute = chunks.layer_counts[begin + layer], chunks.recompute_counts[begin + layer]
+        index = layers.first[p] + layer
+        core_count = count - recompute if chunks.recomputes_core[p] else 0
+        # weights are gathered once for recomputation and the backward pass, in the latter
+        recompute_s = layers.forward[index] - layers.waits[FORWARD, WEIGHTS, index]
+        blocks.forward_s[v] += count * layers.forward[index]
+        blocks.input_s[v] += count * layers.backward[index] + recompute * recompute_s
+        blocks.input_s[v] += core_count * layers.core[index]
+        blocks.weight_s[v] += count * layers.weight[index]
+        if layer_sums.embedding[layer]:
+            blocks.tail_s[v] += count * layer_sums.reduce_s[layer]
         else:
-            blocks.reduce_s[v] += held * own.reduce_s[layer]
-        blocks.gather_s[v] += held * layers.gather[at]
-        stages.update[stage] += held * layers.update[at]
-        stages.states[stage] += held * streamed.states[at]
-        if own.hidden[layer]:
-            moved += (held - again) * streamed.kept[at] + again * streamed.border[at]
-            hidden += held
+            blocks.reduce_s[v] += count * layer_sums.reduce_s[layer]
+        blocks.gather_s[v] += count * layers.gather[index]
+        stages.update[stage] += count * layers.update[index]
+        stages.optimizer_transfer[stage] += count * streamed.optimizer[index]
+        if layer_sums.hidden[layer]:
+            transfer_s += (count - recompute) * streamed.activations[index] + recompute * streamed.checkpoint[
+                index
+            ]
+            hidden += count
     blocks.layers[v] = max(hidden, 1)
-    blocks.send_s[v] = own.send_s[chunks.last[v]]
-    # out beside the forward block, in beside the backward one
-    later = max(0.0, moved - blocks.forward_s[v])
-    blocks.forward_s[v] += later
-    slower = max(0.0, moved - blocks.input_s[v] - blocks.weight_s[v])
-    blocks.input_s[v] += slower
-    return float(later + slower)
+    blocks.send_s[v] = layer_sums.send_s[chunks.last_layer[v]]
+    # to the host during the forward block, back during the backward block
+    forward_delay = max(0.0, transfer_s - blocks.forward_s[v])
+    blocks.forward_s[v] += forward_delay
+    backward_delay = max(0.0, transfer_s - blocks.input_s[v] - blocks.weight_s[v])
+    blocks.input_s[v] += backward_delay
+    return float(forward_delay + backward_delay)
 
 
 @kernel
 def _hold(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stages:
-    """Write the blocks of every virtual stage, and return what else it takes."""
+    """Write the blocks of every virtual stage, and return the other times of its stage."""
     chunks, plan = sources.chunks, sources.plan
     virtual = blocks.forward_s.size
     stages = _Stages(np.zeros(virtual), np.zeros(virtual), np.zeros(virtual), np.zeros(virtual))
     for p in range(chunks.layers.size):
-        own = _sum_kernels(graph, sources, p)
+        layer_sums = _sum_kernels(graph, sources, p)
         for v in range(chunks.offset[p], chunks.offset[p + 1]):
             stage = chunks.offset[p] + (v - chunks.offset[p]) % plan.stages[p]
-            longer = _write_block(sources, own, p, v, blocks, stages)
-            stages.beside[stage] += plan.microbatches[p] * longer
+            delay = _write_block(sources, layer_sums, p, v, blocks, stages)
+            stages.offload_delay[stage] += plan.microbatches[p] * delay
             stages.work[stage] += blocks.forward_s[v] + blocks.input_s[v] + blocks.weight_s[v]
             if plan.order[p] != ZERO_BUBBLE:
                 blocks.input_s[v] += blocks.weight_s[v]
@@ -190,15 +196,15 @@ def _hold(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stages:
         if sources.copies[p] and plan.stages[p] > 1:
             last, first = chunks.offset[p + 1] - 1, sources.layers.first[p]
             stage = chunks.offset[p] + plan.stages[p] - 1
-            blocks.reduce_s[last] += own.reduce_s[0]
+            blocks.reduce_s[last] += layer_sums.reduce_s[0]
             blocks.gather_s[last] += sources.layers.gather[first]
             stages.update[stage] += sources.layers.update[first]
-            stages.states[stage] += sources.streamed.states[first]
+            stages.optimizer_transfer[stage] += sources.streamed.optimizer[first]
     return stages
 
 
 class _Busiest(NamedTuple):
-    """The stage of every point that has most to do; (points,), as in `Stacks`."""
+    """The busiest stage of every point; (points,), as in `PipelineBlocks`."""
 
     update: Floats
     stage: Ints
@@ -209,7 +215,7 @@ class _Busiest(NamedTuple):
 
 @kernel
 def _wait(sources: BlockSources, stages: _Stages) -> _Busiest:
-    """Return the stage of every point that has most to do, and what it waits for."""
+    """Return the busiest stage of every point, and its exposed communication."""
     chunks, layers, plan = sources.chunks, sources.layers, sources.plan
     points, kinds = plan.stages.size, layers.waits.shape[1]
     out = _Busiest(
@@ -221,16 +227,16 @@ def _wait(sources: BlockSources, stages: _Stages) -> _Busiest:
     )
     for p in range(points):
         begin, virtual = chunks.offset[p], chunks.offset[p + 1] - chunks.offset[p]
-        most = -1.0
+        most_work = -1.0
         for stage in range(plan.stages[p]):
-            at = begin + stage
-            out.update[p] = max(out.update[p], stages.update[at], stages.states[at])
-            if stages.work[at] > most:
-                most, out.stage[p] = stages.work[at], stage
+            row = begin + stage
+            out.update[p] = max(out.update[p], stages.update[row], stages.optimizer_transfer[row])
+            if stages.work[row] > most_work:
+                most_work, out.stage[p] = stages.work[row], stage
         busiest = begin + out.stage[p]
-        updated, states = stages.update[busiest], stages.states[busiest]
-        out.idle[p] = out.update[p] - max(updated, states)
-        out.offload[p] = stages.beside[busiest] + max(0.0, states - updated)
+        update, transfer = stages.update[busiest], stages.optimizer_transfer[busiest]
+        out.idle[p] = out.update[p] - max(update, transfer)
+        out.offload[p] = stages.offload_delay[busiest] + max(0.0, transfer - update)
         for j in range(out.stage[p], virtual, plan.stages[p]):
             has_copy = sources.copies[p] and plan.stages[p] > 1 and j == virtual - 1
             _add_waits(sources, p, j, has_copy, out.waits)
@@ -239,18 +245,21 @@ def _wait(sources: BlockSources, stages: _Stages) -> _Busiest:
 
 @lean_kernel
 def _add_waits(sources: BlockSources, p: int, j: int, has_copy: bool, waits: Floats) -> None:
-    """Add what a virtual stage of a point waits for in an iteration [s], (waits, points).
+    """Add the exposed communication of a virtual stage of a point in an iteration [s], (waits, points).
 
-    has_copy: whether it has one of the first layer's weights.
+    has_copy: whether it has a copy of the first layer's weights.
     """
     chunks, layers, microbatches = sources.chunks, sources.layers, sources.plan.microbatches[p]
-    count = chunks.layers[p]
-    for layer in range(count):
-        at, which = layers.first[p] + layer, chunks.at[p] + j * count + layer
-        held, again = chunks.held[which], chunks.again[which]
-        copied = has_copy and layer == 0
+    num_layers = chunks.layers[p]
+    for layer in range(num_layers):
+        index, entry = layers.first[p] + layer, chunks.first_count[p] + j * num_layers + layer
+        count, recompute = chunks.layer_counts[entry], chunks.recompute_counts[entry]
+        has_first_layer = has_copy and layer == 0
         for kind in range(waits.shape[0]):
-            run = held if kind == WEIGHTS else held + again
-            turn = run * layers.waits[FORWARD, kind, at] + held * layers.waits[BACKWARD, kind, at]
-            waits[kind, p] += microbatches * turn
-            waits[kind, p] += (held + copied) * layers.waits[UPDATE, kind, at]
+            forward_count = count if kind == WEIGHTS else count + recompute
+            wait_s = (
+                forward_count * layers.waits[FORWARD, kind, index]
+                + count * layers.waits[BACKWARD, kind, index]
+            )
+            waits[kind, p] += microbatches * wait_s
+            waits[kind, p] += (count + has_first_layer) * layers.waits[UPDATE, kind, index]

@@ -13,7 +13,7 @@ from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Ints, Reasons, Texts
 from fastflow.physics.parallelism.mesh import AXES, PIPELINE, axes, devices_along
-from fastflow.physics.parallelism.plans import NAMES, WAYS
+from fastflow.physics.parallelism.plans import NAMES, PLANS
 
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW, TENSOR = map(NAMES.index, ("", "RC", "CR", "TP"))
 NOTATION = (
@@ -25,11 +25,13 @@ MOST_DEVICES = 10**15  # far below what 64-bit integers count
 _LETTERS = {"cp": "c", "ep": "e", "dp": "d", "lp": "p"}
 """Axes whose degree follows a letter; it is 1 where there is none."""
 _LETTERED = "".join(rf"(?:(?:^|-){letter}(?P<{axis}>\d{{1,99}}))?" for axis, letter in _LETTERS.items())
-# of each kernel cut, the axes whose degrees it lists
-_CUT_AXES = {name: tuple(cut.axis for cut in way if cut.axis not in _LETTERS) for name, way in WAYS.items()}
+# of each plan, the axes whose degrees it lists
+_CUT_AXES = {
+    name: tuple(cut.axis for cut in plan if cut.axis not in _LETTERS) for name, plan in PLANS.items()
+}
 _CUTS = "|".join(rf"{name}(?:-\d{{1,99}}){{{len(of)}}}" for name, of in _CUT_AXES.items() if of)
 _PATTERN = re.compile(rf"(?!-)(?P<cut>{_CUTS})?{_LETTERED}(?:x(?P<chunks>\d{{1,99}}))?", re.ASCII)
-_LONGEST = 60  # characters of a text that is looked at for what was meant
+_MAX_ADVICE_LENGTH = 60  # characters of a text that gets a suggestion
 _LOOSE = re.compile(
     rf"[-_ ]*(?:(?P<cut>{'|'.join(name.lower() for name, of in _CUT_AXES.items() if of)})"
     r"[-_ ]*(?P<sizes>\d+(?:[-_ ]+\d+)*)|(?P<axis>[cedp])p?[-_ ]*(?P<degree>\d+(?:x\d+)?))",
@@ -39,14 +41,14 @@ _LOOSE = re.compile(
 
 
 class Strategy(NamedTuple):
-    """One strategy: how a distributed GEMM is cut, and the degree of every axis of the mesh."""
+    """One strategy: the plan of a distributed GEMM, and the degree of every axis of the mesh."""
 
-    kernel: int = NO_KERNEL  # of splits.NAMES
+    kernel: int = NO_KERNEL  # of plans.NAMES
     kp1: int = 1
     kp2: int = 1
     tp: int = 1
     cp: int = 1
-    ep: int = 1  # devices that share experts: some of those of the axes beside
+    ep: int = 1  # devices that share experts, taken from the other axes
     dp: int = 1
     lp: int = 1
     chunks: int = 1  # of layers, a stage
@@ -62,23 +64,23 @@ class Strategy(NamedTuple):
         return prod(self._replace(ep=1)[1:-1])
 
     def on_mesh(self, whole_experts: bool) -> tuple[tuple[int, ...], int]:
-        """Return degrees in the order of mesh.AXES, and axes beside ep that experts are dealt along, as bits.
+        """Return degrees in the order of mesh.AXES, and the axes beside ep that shard experts, as bits.
 
-        Experts are dealt along tp, where it does not cut them (`whole_experts`), then along cp, then along
-        some devices of dp, which are the mesh's axis ep: neighbours first, as Megatron-core's RankGenerator
-        numbers them. Of tp and cp all devices share experts, or none: where EP does not go so far, others do.
-        Where none can, ep is 1 (see `invalid_strategy`).
+        Experts are sharded along tp, where it does not cut each expert (`whole_experts`), then along cp, then
+        along some devices of dp, which are the mesh's axis ep: neighbours first, as Megatron-core's
+        RankGenerator numbers them. All devices of tp and cp share experts, or none. Where no axes fit, ep is
+        1 (see `invalid_strategy`).
         """
         for names in (("tp", "cp"), ("tp",), ("cp",), ()) if whole_experts else (("cp",), ()):
             along = prod(getattr(self, axis) for axis in names)
-            left = self.ep // along
-            if self.ep % along == 0 and self.dp % left == 0:
-                dealing = axes(*(axis for axis in names if getattr(self, axis) > 1))
-                return self._replace(ep=left, dp=self.dp // left)[1:-1], dealing
+            ep = self.ep // along
+            if self.ep % along == 0 and self.dp % ep == 0:
+                expert_axes = axes(*(axis for axis in names if getattr(self, axis) > 1))
+                return self._replace(ep=ep, dp=self.dp // ep)[1:-1], expert_axes
         return self._replace(ep=1)[1:-1], 0
 
     def __str__(self) -> str:
-        """Write the strategy the way `parse` reads it, degrees of 1 left out."""
+        """Write the strategy in the notation of `parse`, without degrees of 1."""
         name = NAMES[self.kernel]
         words = [name] if name else []
         words += [str(getattr(self, axis)) for axis in _CUT_AXES[name]]
@@ -94,11 +96,11 @@ class Strategy(NamedTuple):
 class Strategies(NamedTuple):
     """Strategies as columns; int64."""
 
-    assignment: Ints  # what every axis cuts, of splits.assignments, (points,)
+    assignment: Ints  # dimensions that every axis shards, of plans.assignments, (points,)
     degrees: Ints  # of mesh.AXES, (points, axes)
     chunks: Ints  # of layers, a stage, (points,)
-    experts: Ints  # devices that share experts, along ep and the axes beside, (points,)
-    dealing: Ints  # these axes beside, as bits, (points,)
+    experts: Ints  # expert parallelism, along ep and expert_axes, (points,)
+    expert_axes: Ints  # axes beside ep that shard experts, as bits, (points,)
 
     @property
     def lp(self) -> Ints:
@@ -118,24 +120,24 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     Raises InputError when the text is no strategy or a degree is 0.
     """
     match = _PATTERN.fullmatch(text)
-    found = match.groupdict() if match else {}
-    name, *own = (found.pop("cut", None) or "").split("-")
-    given = {axis: int(degree) for axis, degree in found.items() if degree is not None}
-    given |= zip(_CUT_AXES[name], map(int, own), strict=True)
-    foreign = given.keys() - {"dp", "lp", "chunks"} - {cut.axis for cut in WAYS[name]}
-    unstaged = "chunks" in given and ("lp" not in given or given["chunks"] > 1 == given["lp"])
-    if not given or 0 in given.values() or foreign or unstaged:
+    groups = match.groupdict() if match else {}
+    name, *sizes = (groups.pop("cut", None) or "").split("-")
+    degrees = {axis: int(degree) for axis, degree in groups.items() if degree is not None}
+    degrees |= zip(_CUT_AXES[name], map(int, sizes), strict=True)
+    unknown_axes = degrees.keys() - {"dp", "lp", "chunks"} - {cut.axis for cut in PLANS[name]}
+    invalid_chunks = "chunks" in degrees and ("lp" not in degrees or degrees["chunks"] > 1 == degrees["lp"])
+    if not degrees or 0 in degrees.values() or unknown_axes or invalid_chunks:
         raise InputError(key, text, NOTATION + _advice(text))
-    strategy = Strategy(NAMES.index(name), **given)
+    strategy = Strategy(NAMES.index(name), **degrees)
     if max(strategy.devices * strategy.chunks, strategy.ep) > MOST_DEVICES:
         raise InputError(key, text, f"a strategy that uses at most {MOST_DEVICES:,} devices")
     return strategy
 
 
 def _advice(text: str) -> str:
-    """Return "; did you mean X?" of a strategy that lacks hyphens or has other letters; else nothing."""
+    """Return "; did you mean X?" for a strategy without hyphens or with other letters; else nothing."""
     cut, degrees, at = "", {}, 0
-    while at < len(text) <= _LONGEST:
+    while at < len(text) <= _MAX_ADVICE_LENGTH:
         part = _LOOSE.match(text.lower(), at)
         if part is None or (cut if part["cut"] else part["axis"] in degrees):
             return ""
@@ -156,10 +158,10 @@ def _advice(text: str) -> str:
 
 
 @lru_cache(maxsize=16384)
-def _laid(strategy: Strategy) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]:
-    """Return degrees and axes of dealt experts where TP cuts experts and where not, and how it is printed."""
-    cut, whole = strategy.on_mesh(False), strategy.on_mesh(True)
-    return (cut[0], whole[0]), (cut[1], whole[1]), str(strategy)
+def _mesh_forms(strategy: Strategy) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]:
+    """Return degrees and expert axes where TP cuts experts and where not, and the printed strategy."""
+    sharded, unsharded = strategy.on_mesh(False), strategy.on_mesh(True)
+    return (sharded[0], unsharded[0]), (sharded[1], unsharded[1]), str(strategy)
 
 
 def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Strategies, Texts]:
@@ -167,53 +169,52 @@ def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Stra
 
     whole_experts: whether tensor parallelism does not cut each expert, (points,).
     """
-    known, place = factorize(texts)
-    parsed = [parse(text) for text in known]
-    whole = np.zeros(texts.size, dtype=np.int64) if whole_experts is None else whole_experts.astype(np.int64)
-    laid = [_laid(one) for one in parsed]
+    distinct, inverse = factorize(texts)
+    parsed = [parse(text) for text in distinct]
+    variant = (
+        np.zeros(texts.size, dtype=np.int64) if whole_experts is None else whole_experts.astype(np.int64)
+    )
+    forms = [_mesh_forms(strategy) for strategy in parsed]
 
     def column(values: list[Any]) -> Ints:
-        return np.array(values, dtype=np.int64)[place]
+        return np.array(values, dtype=np.int64)[inverse]
 
     strategies = Strategies(
-        assignment=column([one.kernel for one in parsed]),
-        degrees=np.array([degrees for degrees, _, _ in laid], dtype=np.int64)[place, whole],
-        chunks=column([one.chunks for one in parsed]),
-        experts=column([one.ep for one in parsed]),
-        dealing=np.array([dealing for _, dealing, _ in laid], dtype=np.int64)[place, whole],
+        assignment=column([strategy.kernel for strategy in parsed]),
+        degrees=np.array([degrees for degrees, _, _ in forms], dtype=np.int64)[inverse, variant],
+        chunks=column([strategy.chunks for strategy in parsed]),
+        experts=column([strategy.ep for strategy in parsed]),
+        expert_axes=np.array([expert_axes for _, expert_axes, _ in forms], dtype=np.int64)[inverse, variant],
     )
-    return strategies, np.array([printed for _, _, printed in laid])[place]
+    return strategies, np.array([printed for _, _, printed in forms])[inverse]
 
 
 def invalid_strategy(strategies: Strategies, printed: Texts, devices: Ints, layers: Ints) -> Texts:
-    """Say for every point why its strategy does not suit `devices` devices or `layers` layers; or "".
-
-    Or why its devices cannot share experts so.
-    """
+    """Say for every point why its strategy does not suit its devices, layers or experts; or ""."""
     reason = Reasons(devices.size)
-    virtual, taken, stages = strategies.lp * strategies.chunks, strategies.devices, strategies.lp
-    sharing = strategies.degrees[:, AXES.index("ep")].copy()
+    virtual, used, stages = strategies.lp * strategies.chunks, strategies.devices, strategies.lp
+    expert_parallel = strategies.degrees[:, AXES.index("ep")].copy()
     for axis in ("tp", "cp"):
-        dealt = strategies.dealing & axes(axis) > 0
-        sharing *= np.where(dealt, strategies.degrees[:, AXES.index(axis)], 1)
-    wrong = (devices % taken != 0) | (virtual > layers) | (sharing != strategies.experts)
-    for i in np.flatnonzero(wrong):
+        is_expert_axis = strategies.expert_axes & axes(axis) > 0
+        expert_parallel *= np.where(is_expert_axis, strategies.degrees[:, AXES.index(axis)], 1)
+    invalid = (devices % used != 0) | (virtual > layers) | (expert_parallel != strategies.experts)
+    for i in np.flatnonzero(invalid):
         if strategies.chunks[i] > 1 and virtual[i] > layers[i]:
             allowed = f"a strategy with at most {layers[i]} chunks over all stages, one for each layer"
         elif stages[i] > layers[i]:
             allowed = f"a strategy with at most {layers[i]} pipeline stages, one for each layer of the model"
-        elif sharing[i] != strategies.experts[i]:
-            allowed = _sharing(parse(str(printed[i])))
+        elif expert_parallel[i] != strategies.experts[i]:
+            allowed = _expert_parallel_sizes(parse(str(printed[i])))
         else:
             allowed = (
-                f"a number of devices ({taken[i]} here) that divides system.devices={devices[i]}, or {AUTO}"
+                f"a number of devices ({used[i]} here) that divides system.devices={devices[i]}, or {AUTO}"
             )
         reason.add(i, str(InputError("parallel.strategy", printed[i], allowed)))
     return reason.texts()
 
 
-def _sharing(strategy: Strategy) -> str:
-    """Say how many devices of a strategy can share experts."""
+def _expert_parallel_sizes(strategy: Strategy) -> str:
+    """Return the allowed sizes of a strategy's expert parallelism, in words."""
     texts = [f"an e that divides {strategy.dp}"]
     if strategy.cp > 1:
         texts += [f"{strategy.cp} times such a one"]
@@ -224,12 +225,12 @@ def _sharing(strategy: Strategy) -> str:
 
 def divisors(number: int) -> list[int]:
     """Return the divisors of a number, in growing order."""
-    low = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
-    return sorted({*low, *(number // one for one in low)})
+    low = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
+    return sorted({*low, *(number // divisor for divisor in low)})
 
 
 def _factorisations(number: int, parts: int) -> list[tuple[int, ...]]:
-    """Return every way to write a number as an ordered product of some factors."""
+    """Return every ordered product of `parts` factors that equals a number."""
     if parts == 1:
         return [(number,)]
     return [
@@ -238,13 +239,13 @@ def _factorisations(number: int, parts: int) -> list[tuple[int, ...]]:
 
 
 def every_strategy(devices: int, layers: int) -> list[Strategy]:
-    """Return the strategy space (3.3): each strategy that takes all devices, with at most a stage a layer.
+    """Return the strategy space (3.3): each strategy on all devices, with at most a stage a layer.
 
-    One that cuts a kernel into a single piece is left out, since it is the one without the cut.
+    A plan with degrees of 1 is left out, since it equals the strategy without a plan.
     """
     return [
-        Strategy(kernel, **dict(zip(_CUT_AXES[NAMES[kernel]], cuts, strict=True)), dp=dp, lp=lp)
+        Strategy(kernel, **dict(zip(_CUT_AXES[NAMES[kernel]], degrees, strict=True)), dp=dp, lp=lp)
         for kernel in (NO_KERNEL, COLUMN_ROW, ROW_COLUMN)
-        for *cuts, dp, lp in _factorisations(devices, len(_CUT_AXES[NAMES[kernel]]) + 2)
-        if lp <= layers and (prod(cuts) > 1 or not cuts)
+        for *degrees, dp, lp in _factorisations(devices, len(_CUT_AXES[NAMES[kernel]]) + 2)
+        if lp <= layers and (prod(degrees) > 1 or not degrees)
     ]

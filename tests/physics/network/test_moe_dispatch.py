@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import fastflow
 from fastflow.core.tables import columns_of
 from fastflow.performance.crossflow import predict
-from fastflow.physics.network.moe_dispatch import WAY, Routing, expected_parts
+from fastflow.physics.network.moe_dispatch import ALGORITHM, Routing, expected_parts
 from fastflow.physics.workload.graph import ALL_TO_ALL
 from tests.naive.dispatch import copies
 from tests.support.checks import cases
@@ -45,7 +45,7 @@ def test_an_exchange_takes_what_the_busier_level_does(compose, groups):
     given = columns_of(compose(*SMALL, *groups, "parallel.token_dispatcher=flex").items())
     found = predict(given)
     exchanges, shards = found.communication.exchanges, found.shards
-    rows = np.flatnonzero(exchanges.sync_by == WAY)
+    rows = np.flatnonzero(exchanges.sync_by == ALGORITHM)
     assert rows.size
     assert (shards.waited[rows] == ALL_TO_ALL).all()
     within, between = copies(8, 3, *((4, 2) if groups else (1, 1)), machines=2, inside=4)

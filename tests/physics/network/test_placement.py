@@ -9,7 +9,7 @@ from fastflow.performance import results
 from fastflow.physics.network.routes import routes_of
 from fastflow.physics.parallelism.mesh import AXES, axes
 from fastflow.physics.parallelism.plans import assignments
-from fastflow.physics.parallelism.sharding.layout import lay_out
+from fastflow.physics.parallelism.sharding.layout import resolve_layouts
 from fastflow.physics.parallelism.sharding.tables import Groups
 from fastflow.physics.parallelism.strategy import parse_column
 from tests.conftest import columns_of
@@ -167,7 +167,7 @@ def test_orders_are_tried_of_dimensions_above_one_where_devices_are_not_all_as_n
     strategies, _ = parse_column(inputs["parallel.strategy"])
     along_each = tuple(axes(axis) for axis in AXES)
     groups = Groups(along_each, (along_each,) * len(assignments()))
-    (route,), _ = routes_of(inputs, strategies, lay_out(inputs, strategies)[0], groups)
+    (route,), _ = routes_of(inputs, strategies, resolve_layouts(inputs, strategies)[0], groups)
     assert len(route.orders) == len(set(route.orders)) == tried
     assert route.orders[0] == ORDERS[0]
 
@@ -184,7 +184,7 @@ def test_orders_that_cost_the_same_are_tried_once(compose, strategy, tried):
     given = [f"model={model}", "system=dgx_h100", "system.devices=64", f"parallel.strategy={strategy}"]
     inputs = columns_of([compose(*given)])
     strategies, _ = parse_column(inputs["parallel.strategy"])
-    layouts, _ = lay_out(inputs, strategies)
+    layouts, _ = resolve_layouts(inputs, strategies)
     along_each = tuple(axes(axis) for axis in AXES)
     (route,), _ = routes_of(
         inputs, strategies, layouts, Groups(along_each, (along_each,) * len(assignments()))

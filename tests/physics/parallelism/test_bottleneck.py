@@ -91,7 +91,7 @@ def walked(prediction):
     order, stages = layer_order(inputs).layer.tolist(), int(prediction.pipeline.stages[0])
     virtual = chunks.offset[1] - chunks.offset[0]
     if inputs["parallel.split"][0] == "balanced" and stages > 1:
-        ends = np.cumsum(chunks.held.reshape(virtual, -1).sum(axis=1))
+        ends = np.cumsum(chunks.layer_counts.reshape(virtual, -1).sum(axis=1))
         places = [range(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     else:
         hidden = [kind[layer] == HIDDEN for layer in order]

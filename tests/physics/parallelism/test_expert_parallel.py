@@ -57,7 +57,7 @@ def test_a_column_knows_where_experts_are_dealt():
     texts = np.array(["TP-2-c2-e4-d4", "TP-2-c2-e4-d4", "d8", "TP-4-c2-e3-d2"])
     found, printed = parse_column(texts, np.array([False, True, True, False]))
     assert printed.tolist() == texts.tolist()
-    assert found.dealing.tolist() == [axes("cp"), axes("tp", "cp"), 0, 0]
+    assert found.expert_axes.tolist() == [axes("cp"), axes("tp", "cp"), 0, 0]
     assert found.degrees[:, AXES.index("ep")].tolist() == [2, 1, 1, 1]
     assert found.devices.tolist() == [16, 16, 8, 16]
     assert found.experts.tolist() == [4, 4, 1, 3]

@@ -186,7 +186,7 @@ def test_a_layer_of_experts_has_two_all_to_alls():
     (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
     for facts, split in zip(structure, splits_of(structure, way), strict=True):
         if facts.gradient and facts.form.dims.groups:  # of weights that devices along ep have for themselves
-            assert split.sharing == axes("cp", "dp")
+            assert split.owners == axes("cp", "dp")
 
 
 def first_of_two_products(way):

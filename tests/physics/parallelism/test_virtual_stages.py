@@ -14,11 +14,11 @@ from fastflow.engine.run.chunks import predict_range
 from fastflow.physics.parallelism.virtual_stages import (
     EVEN,
     crossings,
-    deal,
     invalid_pipeline_partition,
     launched_again,
     layer_kinds,
     layer_partition_of,
+    partition_layers,
 )
 from fastflow.physics.schedule.layer_times import (
     CONTEXT,
@@ -109,7 +109,9 @@ def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatche
     )[0]
     assert (expected is None) == (reason != "" and stages > 1)
     assume(expected is not None)
-    got = deal(graph, partition, np.array([True]), np.array([recompute]), np.ones(graph.point.size))
+    got = partition_layers(
+        graph, partition, np.array([True]), np.array([recompute]), np.ones(graph.point.size)
+    )
     layers = got.layers[0]
     most = {"none": 0, "selective": 0, "full": 99}.get(recompute, recompute)
     again = np.zeros(layers, dtype=int)
@@ -117,11 +119,11 @@ def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatche
     for j, places in enumerate(expected):
         mine = [order.layer[place] for place in places]
         first = [layer for layer in mine if 0 < layer < layers - 1][: int(most)]
-        at = slice(got.at[0] + j * layers, got.at[0] + (j + 1) * layers)
-        assert got.held[at].tolist() == [mine.count(layer) for layer in range(layers)]
-        assert got.again[at].tolist() == [first.count(layer) for layer in range(layers)]
-        again += got.again[at]
-        assert (got.first[j], got.last[j]) == (mine[0], mine[-1])
+        at = slice(got.first_count[0] + j * layers, got.first_count[0] + (j + 1) * layers)
+        assert got.layer_counts[at].tolist() == [mine.count(layer) for layer in range(layers)]
+        assert got.recompute_counts[at].tolist() == [first.count(layer) for layer in range(layers)]
+        again += got.recompute_counts[at]
+        assert (got.first_layer[j], got.last_layer[j]) == (mine[0], mine[-1])
         begins.append(mine[0])
         ends.append(mine[-1])
     crossing = crossings(graph.numbers, got)

@@ -1,35 +1,35 @@
 """Algorithms of collective communication, as phases of steps on a network (6.4).
 
-A step of an algorithm moves b bytes over every edge of a pattern at once; the network says what the pattern
-costs: `load`, the bytes on the busiest link for a byte of an edge, and `hops`. An algorithm is then a short
+A step of an algorithm moves b bytes over every edge of a pattern at once; the network gives the pattern's
+cost: `load`, the bytes on the busiest link for a byte of an edge, and `hops`. An algorithm is then a short
 list of phases, and its time is affine in the tensor's size S: the alpha-beta-gamma model of Thakur,
 Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, Int. J. High Perform.
 Comput. Appl. 19(1), 2005, and of Chan, Heimlich, Purkayastha and van de Geijn, Collective communication,
 Concurrency Computat. 19(13), 2007.
 
 - Ring: n - 1 steps of S / n for a reduce-scatter or an all-gather (Patarasuk and Yuan, Bandwidth optimal
-  all-reduce algorithms, J. Parallel Distrib. Comput. 69(2), 2009), half the tensor each way round. A
-  broadcast is passed on round the ring in n pieces.
+  all-reduce algorithms, J. Parallel Distrib. Comput. 69(2), 2009), half the tensor in each direction. A
+  broadcast is passed round the ring in n pieces.
 - Halving-doubling: S/2 with the neighbour, S/4 at distance two, and so on (Rabenseifner, in Thakur et al.).
   Other than powers of two first add the surplus ranks' tensors to those of partners, in an all-reduce; the
   other collectives need a power of two. All-to-all is the hypercube exchange, S/2 a step; broadcast is van de
   Geijn's scatter and all-gather.
 - Double binary tree: half the tensor up and down each of two trees, in pieces so small that all edges work
   at once (Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth broadcast, reduction and scan,
-  Parallel Comput. 35(12), 2009). A broadcast's edges go one way only, but its busiest link is taken to be
-  as busy as in an all-reduce: an upper bound.
+  Parallel Comput. 35(12), 2009). A broadcast's edges go in one direction only, but its
+  busiest link is taken to be as busy as in an all-reduce: an upper bound.
 - Direct: every rank to every other, as many at a time as a device has ports. A broadcast is a scatter and an
   all-gather.
-- Per dimension: a reduce-scatter in one dimension of the network after the other. The tensor is in as many
-  parts as there are dimensions, and every part starts with another one, so that all links work at once.
+- Per dimension: a reduce-scatter in one dimension of the network after the other. The tensor is split into
+  as many parts as there are dimensions. Each part starts in another dimension, so all links work at once.
 - Hierarchical: the same, but all of a package before anything between packages, which then move 1/p of the
   tensor (BlueConnect: Cho et al., IBM J. Res. Dev. 63(6), 2019).
 
-Reduction: adding reads both operands, and what is sent is read first; both go through main memory, and
+Reduction: an addition reads both operands, and sent bytes are read first; both go through main memory, and
 neither overlaps with the transfer, as in the alpha-beta-gamma model. `touched` counts the bytes that a
-rank's own kernels read and write of its memory. A sum that is passed on at once is not written, what arrives
-to be kept has been written by the sender, and what a rank keeps stays in place. The additions themselves are
-free beside those bytes.
+rank's kernels read and write of its memory. A sum that is passed on at once is not written, bytes that
+stay at the receiver are written by the sender, and the part that a rank keeps stays in place. Additions are
+hidden by the memory traffic.
 """
 
 from __future__ import annotations
@@ -52,15 +52,20 @@ RING, HALVING_DOUBLING, DOUBLE_TREE, DIRECT, HIERARCHICAL, PER_DIMENSION = range
 ALGORITHMS = ("ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension")
 CHOICES = ("auto", *ALGORITHMS)
 """What `system.collective` may be."""
-WAYS = len(ALGORITHMS)
+NUM_ALGORITHMS = len(ALGORITHMS)
 
 Cost = tuple[float, float, float, float]
-"""What a pattern costs, as `contention.reach` returns it: load within packages and between, and both hops."""
+"""Cost of a pattern, as `contention.reach` returns it: load within packages and between, then both hops."""
 
 
-def worse(one: Cost, other: Cost) -> Cost:
-    """Return what the worse of two patterns costs, on either level."""
-    return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2]), max(one[3], other[3])
+def worse(first: Cost, second: Cost) -> Cost:
+    """Return the worse cost of two patterns, on either level."""
+    return (
+        max(first[0], second[0]),
+        max(first[1], second[1]),
+        max(first[2], second[2]),
+        max(first[3], second[3]),
+    )
 
 
 class Patterns(NamedTuple):
@@ -123,15 +128,15 @@ def phases(
     across = [dimension for dimension in dimensions if dimension.level == 1]
     if not inside or not across:
         return []
-    package = prod(dimension.ranks for dimension in inside)
-    return _rotated(collective, inside, 1.0) + _rotated(collective, across, 1.0 / package)
+    package_ranks = prod(dimension.ranks for dimension in inside)
+    return _rotated(collective, inside, 1.0) + _rotated(collective, across, 1.0 / package_ranks)
 
 
 def _ring(collective: int, n: int, patterns: Patterns) -> list[Phase]:
     # steps in units of n - 1, which move (n - 1) / n of S, and bytes touched
     rounds, touched = {
         REDUCE_SCATTER: (1, 2.0),  # one piece read and sent, n - 1 added, the last sum written
-        ALL_GATHER: (1, (n - 1) / n),  # a rank's own piece sent, n - 2 passed on
+        ALL_GATHER: (1, (n - 1) / n),  # a rank's piece sent, n - 2 passed on
         ALL_REDUCE: (2, (3 * n - 2) / n),  # the last sum is sent as it is written
         BROADCAST: (2, 1.0),
     }.get(collective, (0, 0.0))
@@ -144,8 +149,8 @@ def _halving_doubling(collective: int, n: int, patterns: Patterns) -> list[Phase
     surplus = n - (1 << len(patterns.exchange))
     if surplus and collective != ALL_REDUCE:
         return []
-    # how often each exchange takes place, and bytes touched for each byte of it: read and sent; or also read,
-    # added to what a rank has, and written
+    # repetitions of each exchange, and bytes touched for each byte of it: read and sent; or also read, added
+    # to the rank's tensor, and written
     times, touched = {
         REDUCE_SCATTER: (1, 4.0),
         ALL_GATHER: (1, 1.0),
@@ -168,7 +173,7 @@ def _halving_doubling(collective: int, n: int, patterns: Patterns) -> list[Phase
 def _double_tree(collective: int, n: int, patterns: Patterns) -> list[Phase]:
     height = n.bit_length() - 1
     if collective == ALL_REDUCE:
-        # of half the tensor each: three operands and a read on the way down inside one tree, one as a leaf
+        # of half the tensor each: three operands and a read on the way down as an inner node, one as a leaf
         return [_phase(patterns.trees, 2 * height, 0.5, 2.5)]
     if collective == BROADCAST:
         return [_phase(patterns.trees, height, 0.5, 1.0)]
@@ -195,8 +200,8 @@ def _direct(collective: int, n: int, patterns: Patterns) -> list[Phase]:
 def _rotated(collective: int, dimensions: Sequence[Dimension], size: float) -> list[Phase]:
     """Return the phases over some dimensions, of a tensor of `size` [share of S].
 
-    A phase takes as long as the slowest of its parts. A reduce-scatter shrinks the parts from phase to
-    phase, an all-gather grows them back over the same edges, and an all-reduce does both.
+    A phase takes as long as its slowest part. A reduce-scatter shrinks the parts from phase to phase, an
+    all-gather grows them back over the same edges, and an all-reduce does both.
     """
     scatter = collective in (REDUCE_SCATTER, ALL_REDUCE)
     gather = collective in (ALL_GATHER, ALL_REDUCE, BROADCAST)
@@ -204,33 +209,33 @@ def _rotated(collective: int, dimensions: Sequence[Dimension], size: float) -> l
         return []
     # a broadcast is the root's scatter, which loads a link no more than a gather, and a gather
     times, count = 2 if collective in (ALL_REDUCE, BROADCAST) else 1, len(dimensions)
-    held = [size / count] * count  # of each part
-    found = []
-    for turn in range(count):
-        together = []
+    part_sizes = [size / count] * count  # of each part
+    result = []
+    for stage in range(count):
+        concurrent = []
         for part in range(count):
-            ranks, _, direct, cost = dimensions[(part + turn) % count]
+            ranks, _, direct, cost = dimensions[(part + stage) % count]
             steps = 1 if direct else ranks - 1
-            touched = 2.0 * held[part] if scatter else 0.0
+            touched = 2.0 * part_sizes[part] if scatter else 0.0
             if gather:
-                touched += steps * held[part] / ranks
-            together.append(_phase(cost, times * steps, times * steps * held[part] / ranks, touched))
-            held[part] /= ranks
-        load0, load1, hops0, hops1, touched_each = zip(*together, strict=True)
-        found.append(
+                touched += steps * part_sizes[part] / ranks
+            concurrent.append(_phase(cost, times * steps, times * steps * part_sizes[part] / ranks, touched))
+            part_sizes[part] /= ranks
+        load0, load1, hops0, hops1, touched_bytes = zip(*concurrent, strict=True)
+        result.append(
             Phase(
                 load0=max(load0),
                 load1=max(load1),
                 hops0=max(hops0),
                 hops1=max(hops1),
-                touched=sum(touched_each),
+                touched=sum(touched_bytes),
             )
         )
-    return found
+    return result
 
 
 def sent(collective: int, algorithm: int, n: int) -> float:
-    """Return what a rank sends, on average, in an algorithm that offers the collective [share of S]."""
+    """Return the bytes that a rank sends on average, in an algorithm with the collective [share of S]."""
     once = (n - 1) / n
     if collective == ALL_REDUCE:
         return 2.0 * once

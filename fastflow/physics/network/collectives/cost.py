@@ -1,12 +1,12 @@
 """Cost of a collective on a system's network (6.4).
 
-Two stages, so that a sweep stays cheap. `decompose.recipe` depends on the network and on how the ranks lie on
-it: it writes every algorithm of every collective (`algorithms`) as phases. `price` puts a device's
-bandwidths and latencies in: then a collective over S bytes takes latency + S * per_byte, and `cheapest`
-picks the algorithm whose line is lowest at the message's size.
+Two stages, so that a sweep stays cheap. `decompose.recipe` depends on the network and on the placement of the
+ranks: it writes every algorithm of every collective (`algorithms`) as phases. `price` adds a device's
+bandwidths and latencies: then a collective over S bytes takes latency + S * per_byte, and `cheapest` picks
+the algorithm with the shortest time at the message's size.
 
 S is the whole tensor, as each rank holds it before an all-reduce or a reduce-scatter or after an all-gather;
-for an all-to-all what one rank holds and distributes; else the message.
+for an all-to-all the tensor of one rank; else the message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.network.collectives.algorithms import AUTO, WAYS, Phase
+from fastflow.physics.network.collectives.algorithms import AUTO, NUM_ALGORITHMS, Phase
 from fastflow.physics.workload.graph import COLLECTIVES
 
 KINDS = len(COLLECTIVES)
@@ -25,24 +25,24 @@ LOAD0, LOAD1, HOPS0, HOPS1, TOUCHED = range(len(Phase._fields))
 
 
 class DeviceLinks(NamedTuple):
-    """What one device's links and memory give its collectives."""
+    """Bandwidth and latency of one device's links and memory, for its collectives."""
 
     intra: float  # bandwidth within the package, one direction, as payload [B/s]
     inter: float  # the same between packages [B/s]
     intra_latency: float  # of a hop [s]
     inter_latency: float
-    memory: float  # what a kernel reaches of main memory's bandwidth [B/s]
+    memory: float  # main memory's bandwidth as a kernel reaches it [B/s]
     overhead: float  # of a call [s]
 
 
 @kernel
-def slower_link(inside: float, outside: float, links: DeviceLinks) -> float:
+def slower_link(intra_bytes: float, inter_bytes: float, links: DeviceLinks) -> float:
     """Return the time of bytes within the package and between packages, on the slower of both [s].
 
     A device may have no links of a level that none of its bytes take.
     """
-    time = inside / links.intra if inside > 0.0 else 0.0
-    return max(time, outside / links.inter if outside > 0.0 else 0.0)
+    time = intra_bytes / links.intra if intra_bytes > 0.0 else 0.0
+    return max(time, inter_bytes / links.inter if inter_bytes > 0.0 else 0.0)
 
 
 @kernel
@@ -60,12 +60,12 @@ def price(
     not offered, zero where nothing is exchanged.
     """
     for collective in range(KINDS):
-        for algorithm in range(WAYS):
+        for algorithm in range(NUM_ALGORITHMS):
             latency[collective, algorithm] = per_byte[collective, algorithm] = np.inf
             if not offered[collective, algorithm]:
                 continue
-            first = offset[collective * WAYS + algorithm]
-            last = offset[collective * WAYS + algorithm + 1]
+            first = offset[collective * NUM_ALGORITHMS + algorithm]
+            last = offset[collective * NUM_ALGORITHMS + algorithm + 1]
             fixed, moving = links.overhead if last > first else 0.0, 0.0
             for row in range(first, last):
                 fixed += phases[row, HOPS0] * links.intra_latency + phases[row, HOPS1] * links.inter_latency
@@ -77,19 +77,19 @@ def price(
 
 @lean_kernel
 def cheapest(
-    latency: Floats, per_byte: Floats, row: int, collective: int, size: float, wanted: int
+    latency: Floats, per_byte: Floats, row: int, collective: int, size: float, requested: int
 ) -> tuple[float, int]:
     """Return the time of a collective over `size` bytes [s] and the algorithm's number.
 
-    latency, per_byte: prices, shape (rows, collectives, algorithms), of which `row` is asked. wanted: an
-    algorithm, taken where it is offered for this collective; the fastest where not, or where it is AUTO.
+    latency, per_byte: prices, shape (rows, collectives, algorithms), read at `row`. requested: an algorithm,
+    taken where it is offered for this collective; else, and for AUTO, the fastest.
     """
-    if wanted != AUTO and latency[row, collective, wanted] < np.inf:
-        return latency[row, collective, wanted] + size * per_byte[row, collective, wanted], wanted
-    best, which = np.inf, 0
+    if requested != AUTO and latency[row, collective, requested] < np.inf:
+        return latency[row, collective, requested] + size * per_byte[row, collective, requested], requested
+    best, best_algorithm = np.inf, 0
     for algorithm in range(latency.shape[2]):
         if latency[row, collective, algorithm] < np.inf:
             time = latency[row, collective, algorithm] + size * per_byte[row, collective, algorithm]
             if time < best:
-                best, which = time, algorithm
-    return best, which
+                best, best_algorithm = time, algorithm
+    return best, best_algorithm

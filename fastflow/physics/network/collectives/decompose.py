@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.network.collectives import custom_all_reduce, nccl
 from fastflow.physics.network.collectives.algorithms import (
-    WAYS,
+    NUM_ALGORITHMS,
     Cost,
     Dimension,
     Patterns,
@@ -36,37 +36,37 @@ from fastflow.physics.workload.graph import COLLECTIVES, NO_EXCHANGE
 class Recipe(NamedTuple):
     """Every algorithm of every collective of one group on one network, before bandwidths are known.
 
-    A collective has a row of WAYS of them, then NCCL's ways, then those of serving libraries.
+    A collective has NUM_ALGORITHMS of them, then NCCL's, then the custom kernels of servers.
     """
 
-    offered: Bools  # shape (collectives, WAYS)
-    offset: Ints  # first phase of each, CSR; shape (collectives * WAYS + 1,)
+    offered: Bools  # shape (collectives, NUM_ALGORITHMS)
+    offset: Ints  # first phase of each, CSR; shape (collectives * NUM_ALGORITHMS + 1,)
     phases: Floats  # columns as in `algorithms.Phase`; shape (phases, 5)
-    sent: Floats  # what a rank sends on average [share of S]; shape (collectives, peer.ALL_WAYS)
-    spread: Floats  # as nccl.Spread, by which the ways of libraries are priced
+    sent: Floats  # by a rank on average [share of S]; shape (collectives, TOTAL_ALGORITHMS)
+    nccl_topology: Floats  # as nccl.NcclTopology, by which libraries' algorithms are priced
 
 
-def alike(topology: Topology, devices: int, group: Group) -> Group:
-    """Return a group that has the same recipe, one for as many groups as it can.
+def canonical_group(topology: Topology, devices: int, group: Group) -> Group:
+    """Return the canonical group among those that have the same recipe.
 
-    On a switch or a full mesh it does not matter where ranks sit: devices there can be renumbered so that
+    On a switch or a full mesh the placement of ranks does not matter: devices there can be renumbered so that
     those of every group are neighbours. devices: as `recipe` takes them.
     """
     rows, inner = [], 1
-    left = list(zip(*group, strict=True))[::-1]
+    remaining = list(zip(*group, strict=True))[::-1]
     for kind, size in zip(topology.kind.tolist(), topology.size.tolist(), strict=True):
         outer, ranks = inner * size, 1
         used = min(outer, devices)
-        while left and left[-1][1] < used:
-            degree, stride = left.pop()
-            here = min(degree, used // stride)
-            if stride % inner or used % (stride * here) or degree % here:
+        while remaining and remaining[-1][1] < used:
+            degree, stride = remaining.pop()
+            used_ranks = min(degree, used // stride)
+            if stride % inner or used % (stride * used_ranks) or degree % used_ranks:
                 return group
-            if here < degree:
-                left.append((degree // here, stride * here))
-                if stride * here < outer:
+            if used_ranks < degree:
+                remaining.append((degree // used_ranks, stride * used_ranks))
+                if stride * used_ranks < outer:
                     return group
-            ranks *= here
+            ranks *= used_ranks
         if ranks > 1 and (kind not in (SWITCH, FULL) or devices % used):
             return group
         rows.append((ranks, inner))
@@ -75,37 +75,37 @@ def alike(topology: Topology, devices: int, group: Group) -> Group:
 
 
 def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
-    """Return every algorithm of every collective of a group, all groups of its kind working at once.
+    """Return every algorithm of every collective of a group, while all groups like it work at once.
 
     devices: those in use, from 0 on, in whole groups. A group of one rank is offered everything at no cost.
     """
     ranks = group.ranks
     patterns, dimensions = _patterns(topology, devices, group), _dimensions(topology, devices, group)
-    spread = nccl.spread(topology, devices, group, patterns)
-    shape = (len(COLLECTIVES), WAYS)
-    offered, sending = (
+    nccl_topology = nccl.nccl_topology(topology, devices, group, patterns)
+    shape = (len(COLLECTIVES), NUM_ALGORITHMS)
+    offered, sent_shares = (
         np.zeros(shape, dtype=np.bool_),
-        np.zeros((len(COLLECTIVES), custom_all_reduce.ALL_WAYS)),
+        np.zeros((len(COLLECTIVES), custom_all_reduce.TOTAL_ALGORITHMS)),
     )
-    sending[:, WAYS : nccl.ALL_WAYS] = nccl.sent(ranks, int(spread.inside))
-    sending[:, nccl.ALL_WAYS :] = custom_all_reduce.sent(ranks)
+    sent_shares[:, NUM_ALGORITHMS : nccl.TOTAL_ALGORITHMS] = nccl.sent(ranks, int(nccl_topology.inside))
+    sent_shares[:, nccl.TOTAL_ALGORITHMS :] = custom_all_reduce.sent(ranks)
     offset, rows = [0], []
     for collective, algorithm in np.ndindex(shape):
         if ranks == 1 or collective == NO_EXCHANGE:
             offered[collective, algorithm] = True
         else:
-            found = phases(collective, algorithm, ranks, patterns, dimensions)
-            if found:
+            algorithm_phases = phases(collective, algorithm, ranks, patterns, dimensions)
+            if algorithm_phases:
                 offered[collective, algorithm] = True
-                sending[collective, algorithm] = sent(collective, algorithm, ranks)
-                rows += found
+                sent_shares[collective, algorithm] = sent(collective, algorithm, ranks)
+                rows += algorithm_phases
         offset.append(len(rows))
     return Recipe(
         offered=offered,
         offset=np.array(offset),
         phases=np.array(rows, dtype=np.float64).reshape(-1, 5),
-        sent=sending,
-        spread=np.array(spread),
+        sent=sent_shares,
+        nccl_topology=np.array(nccl_topology),
     )
 
 
@@ -137,10 +137,12 @@ def _ports(topology: Topology, neighbours: Cost) -> int:
 def _dimensions(topology: Topology, devices: int, group: Group) -> list[Dimension]:
     """Return a group's dimensions, innermost first; none where it is not aligned with the network's."""
     factors, aligned = split(topology.size, devices, *group.arrays())
-    found = []
+    dimensions = []
     for dimension, degree, stride in factors.tolist() if aligned else []:
-        direct = bool(topology.kind[dimension] == FULL)  # every rank has a link of its own to every other
+        direct = bool(topology.kind[dimension] == FULL)  # every rank has a link to every other
         pattern = ALL_PAIRS if direct else NEIGHBOURS
         cost = reach(topology, devices, *Group((degree,), (stride,)).arrays(), pattern, 0)
-        found.append(Dimension(ranks=degree, level=int(topology.level[dimension]), direct=direct, cost=cost))
-    return found
+        dimensions.append(
+            Dimension(ranks=degree, level=int(topology.level[dimension]), direct=direct, cost=cost)
+        )
+    return dimensions

@@ -7,21 +7,21 @@ with a protocol that has larger buffers to fill, a latency for each step, and it
 
 - Ring: n - 1 steps of S / n for a reduce-scatter, an all-gather, or a broadcast (there of S, in pieces that
   follow each other); twice as many for an all-reduce. NCCL has as many rings as a machine has links, and
-  between machines as it has network cards: bytes are spread over the cards of all of a machine's ranks.
+  between machines as it has network cards: bytes are distributed over the cards of all of a machine's ranks.
 - Tree: up and down a chain within every machine and a double binary tree across them; all-reduce alone, as
   the next. Within one machine it is never faster than the ring, and is not offered.
 - Switch: one that reduces (NVLS). A rank sends all of S for others to reduce, and 1 / n of the sums to all.
   NCCL does not use it among two ranks. Across machines the parts of S are summed over trees.
-- Direct: a send of its own to each peer, for all-to-all and send.
+- Direct: one send to each peer, for all-to-all and send.
 
-What a rank keeps (S / n) moves three times through its memory, out of place. LL, whose stores carry it in
-turn with all other bytes, has no such copy. Additions are free beside the links.
+The part that a rank keeps (S / n) moves three times through its memory, out of place. LL, whose stores carry
+that part with all other bytes, has no such copy. Additions are hidden by the links.
 
 Two latencies grow with the message until its threads are in use, and then stay: launch and steps of LL by
 `block` up to 4 KiB a rank, which is 8 B of each of a block's 512 threads, and a direct LL send by `fill` up
-to 64 KiB a peer, which is what one channel takes. Each is the smaller of two ways, for either side. So the
-time of every way is affine in S, as that of other algorithms, and the fastest is taken: NCCL's tuner chooses
-by the times of a model too, here they are this one's.
+to 64 KiB a peer, which is what one channel takes. Each is the smaller of two lines, which count as two
+algorithms. So the time of every algorithm is affine in S, and the fastest is taken: NCCL's tuner chooses by
+the times of a model too, here by the times of this model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import numpy as np
 from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats
-from fastflow.physics.network.collectives.algorithms import WAYS, Patterns
+from fastflow.physics.network.collectives.algorithms import NUM_ALGORITHMS, Patterns
 from fastflow.physics.network.collectives.cost import DeviceLinks, slower_link
 from fastflow.physics.network.routing.contention import reach, split
 from fastflow.physics.network.routing.patterns import NEIGHBOURS, Group
@@ -52,15 +52,22 @@ NAMES = (
     "ring LL", "ring LL", "ring LL128", "ring Simple", "tree LL", "tree LL128", "tree Simple",
     "NVLS", "direct LL", "direct LL", "direct Simple",
 )  # fmt: skip
-"""Of the ways, as results name them; numbered from WAYS on. Of a name that is there twice, the second is of
-threads that are all in use."""
-RING, TREE, NVLS, DIRECT = WAYS, WAYS + 4, WAYS + 7, WAYS + 8  # the first of each
-ALL_WAYS = WAYS + len(NAMES)
+"""Of the algorithms, as results name them; numbered from NUM_ALGORITHMS on. Of a name that is there twice,
+the second is for messages that keep all threads in use."""
+RING, TREE, NVLS, DIRECT = (
+    NUM_ALGORITHMS,
+    NUM_ALGORITHMS + 4,
+    NUM_ALGORITHMS + 7,
+    NUM_ALGORITHMS + 8,
+)  # the first of each
+TOTAL_ALGORITHMS = NUM_ALGORITHMS + len(NAMES)
 
 BLOCK_BYTES = 4096.0  # 512 threads of a block store 8 B each
-CHANNEL_BYTES = 65536.0  # the least that a send gives to one of several channels
-LL, LL128 = 2.0, 128.0 / 120.0  # bytes that are sent for one of payload
-OWN = 3.0  # bytes of memory traffic for each byte that a rank keeps; calibrated with the scalars of conf/net
+CHANNEL_BYTES = 65536.0  # the smallest part of a send that gets a channel
+LL, LL128 = 2.0, 128.0 / 120.0  # bytes sent for a byte of payload
+COPY_TRAFFIC = (
+    3.0  # bytes of memory traffic for each byte that a rank keeps; calibrated with the scalars of conf/net
+)
 
 _STEPS = ("ll", "ll128", "simple")
 KEYS = (
@@ -69,18 +76,18 @@ KEYS = (
     "net.library.tree", "net.library.reduce",
     *(f"net.{level}.{step}_step" for level in ("intra", "inter") for step in _STEPS),
 )  # fmt: skip
-"""What the library's scalars are read from, in the order of a row of them."""
+"""Inputs of the library's scalars, in the order of a row of them."""
 (
     LAUNCH, LAUNCH_LL128, LAUNCH_SIMPLE, SEND, SEND_SIMPLE, FILL, PEER, BLOCK, TREE_STEP, REDUCE,
     LL0, LL128_0, SIMPLE0, LL1, LL128_1, SIMPLE1,
 ) = range(len(KEYS))  # fmt: skip
 
 
-class Spread(NamedTuple):
-    """How a group lies on machines; loads as `contention.reach` returns them."""
+class NcclTopology(NamedTuple):
+    """Placement of a group on machines; loads as `contention.reach` returns them."""
 
     ranks: float
-    inside: float  # ranks of it in each machine
+    inside: float  # ranks of the group in each machine
     machines: float
     ring0: float  # of as many rings as a machine has links or network cards
     ring1: float
@@ -89,12 +96,12 @@ class Spread(NamedTuple):
     send0: float
     send1: float
     has_switch: float  # 1 where a machine's ranks sit on one switch
-    reaches: float  # 1 where each of them has all others a hop away, by a switch or a link of its own
+    all_adjacent: float  # 1 where each of them has all others a hop away, by a switch or a direct link
 
 
 (
-    RANKS, INSIDE, MACHINES, RING0, RING1, PAIRS0, PAIRS1, SEND0, SEND1, HAS_SWITCH, REACHES,
-) = range(len(Spread._fields))  # fmt: skip
+    RANKS, INSIDE, MACHINES, RING0, RING1, PAIRS0, PAIRS1, SEND0, SEND1, HAS_SWITCH, ALL_ADJACENT,
+) = range(len(NcclTopology._fields))  # fmt: skip
 
 
 def _ports(kind: int, ranks: int) -> int:
@@ -102,26 +109,28 @@ def _ports(kind: int, ranks: int) -> int:
     return ranks - 1 if kind == FULL else 1 if kind == SWITCH else min(ranks - 1, 2)
 
 
-def spread(topology: Topology, devices: int, group: Group, patterns: Patterns) -> Spread:
-    """Return how a group lies on machines, which are the packages of a network."""
+def nccl_topology(topology: Topology, devices: int, group: Group, patterns: Patterns) -> NcclTopology:
+    """Return the placement of a group on machines, which are the packages of a network."""
     inner = topology.level == 0
     package = int(topology.size[inner].prod())
-    where = np.zeros(1, dtype=np.int64)
+    members = np.zeros(1, dtype=np.int64)
     for degree, stride in zip(*group, strict=True):
-        where = (where[:, None] + np.arange(degree) * stride).ravel()
-    packages = np.unique(where // package)
+        members = (members[:, None] + np.arange(degree) * stride).ravel()
+    packages = np.unique(members // package)
     machines = packages.size
     inside = -(-group.ranks // machines)
     factors, aligned = split(topology.size, devices, *group.arrays())
-    near = [(topology.kind[j], ranks) for j, ranks, _ in factors.tolist() if inner[j]] if aligned else []
+    inner_dims = (
+        [(topology.kind[j], ranks) for j, ranks, _ in factors.tolist() if inner[j]] if aligned else []
+    )
     ring0 = patterns.neighbours[0]
-    if near:  # rings over all ports that lead to ranks of the group
-        ring0 = float(topology.share[inner][0]) / sum(_ports(kind, ranks) for kind, ranks in near)
+    if inner_dims:  # rings over all ports that lead to ranks of the group
+        ring0 = float(topology.share[inner][0]) / sum(_ports(kind, ranks) for kind, ranks in inner_dims)
     ring1 = 0.0
     if machines > 1:
         across = Group((machines,), (int(packages[1] - packages[0]) * package,))
         ring1 = reach(topology, devices, *across.arrays(), NEIGHBOURS, 0)[1] / inside
-    return Spread(
+    return NcclTopology(
         ranks=group.ranks,
         inside=inside,
         machines=machines,
@@ -132,7 +141,7 @@ def spread(topology: Topology, devices: int, group: Group, patterns: Patterns) -
         send0=patterns.pipeline[0],
         send1=patterns.pipeline[1],
         has_switch=float(topology.kind[inner].tolist() == [SWITCH]),
-        reaches=float(topology.kind[inner].tolist() in ([SWITCH], [FULL])),
+        all_adjacent=float(topology.kind[inner].tolist() in ([SWITCH], [FULL])),
     )
 
 
@@ -143,126 +152,128 @@ def check_choice(library: str, collective: str) -> None:
 
 
 @kernel
-def _put(latency: Floats, per_byte: Floats, collective: int, way: int, fixed: float, moving: float) -> None:
-    latency[collective, way], per_byte[collective, way] = fixed, moving
+def _write_price(
+    latency: Floats, per_byte: Floats, collective: int, algorithm: int, latency_s: float, byte_s: float
+) -> None:
+    latency[collective, algorithm], per_byte[collective, algorithm] = latency_s, byte_s
 
 
 @kernel
-def _put_both(
-    latency: Floats, per_byte: Floats, collective: int, way: int, fixed: float, moving: float,
-    grown: float, until: float,
+def _write_growing_price(
+    latency: Floats, per_byte: Floats, collective: int, algorithm: int, latency_s: float, byte_s: float,
+    growth_s: float, limit: float,
 ) -> None:  # fmt: skip
-    """Write a way that takes up to `grown` [s] longer, in proportion to S until it is `until` bytes."""
-    _put(latency, per_byte, collective, way, fixed, moving + grown / until)
-    _put(latency, per_byte, collective, way + 1, fixed + grown, moving)
+    """Write an algorithm that takes up to `growth_s` longer, in proportion to S up to `limit` bytes."""
+    _write_price(latency, per_byte, collective, algorithm, latency_s, byte_s + growth_s / limit)
+    _write_price(latency, per_byte, collective, algorithm + 1, latency_s + growth_s, byte_s)
 
 
 @kernel
 def price_library(
-    where: Floats, library: Floats, links: DeviceLinks, latency: Floats, per_byte: Floats
+    group: Floats, library: Floats, links: DeviceLinks, latency: Floats, per_byte: Floats
 ) -> None:
-    """Write the latency [s] and the time per byte of S [s/B] of every way of NCCL, of every collective.
+    """Write the latency [s] and the time per byte of S [s/B] of every algorithm of NCCL, of every collective.
 
-    where: a Spread; library: scalars as KEYS. latency, per_byte: shape (collectives, ALL_WAYS), or more
-    ways; infinite where not offered, zero where nothing is exchanged.
+    group: an NcclTopology; library: scalars as KEYS. latency, per_byte: shape (collectives,
+    TOTAL_ALGORITHMS), or more algorithms; infinite where not offered, zero where nothing is exchanged.
     """
     latency[:, :], per_byte[:, :] = np.inf, np.inf
-    _put(latency, per_byte, NO_EXCHANGE, RING, 0.0, 0.0)
-    ranks, machines = where[RANKS], where[MACHINES]
+    _write_price(latency, per_byte, NO_EXCHANGE, RING, 0.0, 0.0)
+    ranks, machines = group[RANKS], group[MACHINES]
     step = library[LL0:] if machines == 1.0 else library[LL1:]  # the longest one
     for collective in range(1, len(COLLECTIVES)):
         if ranks == 1.0:
-            _put(latency, per_byte, collective, RING, 0.0, 0.0)
+            _write_price(latency, per_byte, collective, RING, 0.0, 0.0)
         elif collective in (ALL_TO_ALL, POINT_TO_POINT):
-            _price_direct(where, library, links, step, collective, latency, per_byte)
+            _price_direct(group, library, links, step, collective, latency, per_byte)
         else:
-            _price_rings(where, library, links, collective, latency, per_byte)
+            _price_rings(group, library, links, collective, latency, per_byte)
     if ranks > 1.0:
-        _price_trees(where, library, links, latency, per_byte)
+        _price_trees(group, library, links, latency, per_byte)
 
 
 @kernel
 def _price_direct(
-    where: Floats, library: Floats, links: DeviceLinks, step: Floats, collective: int, latency: Floats,
+    group: Floats, library: Floats, links: DeviceLinks, step: Floats, collective: int, latency: Floats,
     per_byte: Floats,
 ) -> None:  # fmt: skip
-    ranks, load0, load1 = where[RANKS], where[PAIRS0], where[PAIRS1]
-    share, own = 1.0 / ranks, OWN / ranks / links.memory
-    near = where[INSIDE] - 1.0
-    far = ranks - where[INSIDE]
+    ranks, load0, load1 = group[RANKS], group[PAIRS0], group[PAIRS1]
+    share, copy = 1.0 / ranks, COPY_TRAFFIC / ranks / links.memory
+    local_peers = group[INSIDE] - 1.0
+    remote_peers = ranks - group[INSIDE]
     if collective == POINT_TO_POINT:
-        load0, load1 = where[SEND0], where[SEND1]
-        share, own = 1.0, 0.0
-        near = 1.0 if where[MACHINES] == 1.0 else 0.0
-        far = 1.0 - near
+        load0, load1 = group[SEND0], group[SEND1]
+        share, copy = 1.0, 0.0
+        local_peers = 1.0 if group[MACHINES] == 1.0 else 0.0
+        remote_peers = 1.0 - local_peers
     moving = slower_link(load0 * share, load1 * share, links)
-    every = library[PEER] * (near * library[LL0] + far * library[LL1])
-    fixed = library[LAUNCH] * library[SEND] + step[0] + every
-    _put_both(
-        latency, per_byte, collective, DIRECT, fixed, LL * moving + own, library[FILL], CHANNEL_BYTES / share
+    peer_latency = library[PEER] * (local_peers * library[LL0] + remote_peers * library[LL1])
+    fixed = library[LAUNCH] * library[SEND] + step[0] + peer_latency
+    _write_growing_price(
+        latency, per_byte, collective, DIRECT, fixed, LL * moving + copy, library[FILL], CHANNEL_BYTES / share
     )
-    fixed = library[LAUNCH] * library[SEND_SIMPLE] + step[2] + every
-    _put(latency, per_byte, collective, DIRECT + 2, fixed, moving + own)
+    fixed = library[LAUNCH] * library[SEND_SIMPLE] + step[2] + peer_latency
+    _write_price(latency, per_byte, collective, DIRECT + 2, fixed, moving + copy)
 
 
 @kernel
 def _price_rings(
-    where: Floats, library: Floats, links: DeviceLinks, collective: int, latency: Floats, per_byte: Floats
+    group: Floats, library: Floats, links: DeviceLinks, collective: int, latency: Floats, per_byte: Floats
 ) -> None:
-    ranks, machines = where[RANKS], where[MACHINES]
+    ranks, machines = group[RANKS], group[MACHINES]
     passes = 2.0 if collective == ALL_REDUCE else 1.0
     steps0, steps1 = passes * (ranks - machines), passes * (machines - 1.0)
-    own = OWN / ranks / links.memory
+    copy = COPY_TRAFFIC / ranks / links.memory
     piece, times = 1.0 / ranks, steps0 + steps1
     if collective == BROADCAST:  # pieces follow each other, all of S over every link
-        piece, times, own = 1.0, 1.0, 0.0
-    link = slower_link(where[RING0], where[RING1], links)
+        piece, times, copy = 1.0, 1.0, 0.0
+    link = slower_link(group[RING0], group[RING1], links)
     moving = times * piece * link
     launch = library[LAUNCH]
     fixed = launch + steps0 * library[LL0] + steps1 * library[LL1]
-    _put_both(
+    _write_growing_price(
         latency, per_byte, collective, RING, fixed, LL * (moving + piece * link),
         fixed * library[BLOCK], BLOCK_BYTES * ranks,
     )  # fmt: skip
     fixed = launch * library[LAUNCH_LL128] + steps0 * library[LL128_0] + steps1 * library[LL128_1]
-    _put(latency, per_byte, collective, RING + 2, fixed, LL128 * moving + own)
+    _write_price(latency, per_byte, collective, RING + 2, fixed, LL128 * moving + copy)
     fixed = launch * library[LAUNCH_SIMPLE] + steps0 * library[SIMPLE0] + steps1 * library[SIMPLE1]
-    _put(latency, per_byte, collective, RING + 3, fixed, moving + own)
+    _write_price(latency, per_byte, collective, RING + 3, fixed, moving + copy)
 
 
 @kernel
 def _price_trees(
-    where: Floats, library: Floats, links: DeviceLinks, latency: Floats, per_byte: Floats
+    group: Floats, library: Floats, links: DeviceLinks, latency: Floats, per_byte: Floats
 ) -> None:
-    inside, machines, ring1 = where[INSIDE], where[MACHINES], where[RING1]
+    inside, machines, ring1 = group[INSIDE], group[MACHINES], group[RING1]
     launch = library[LAUNCH]
     height = np.ceil(np.log2(machines)) * library[TREE_STEP]
     if machines > 1.0:
-        moving = 2.0 * slower_link(where[RING0], ring1, links)
+        moving = 2.0 * slower_link(group[RING0], ring1, links)
         chain = inside - 1.0
         fixed = launch + 2.0 * (chain * library[LL0] + height * library[LL1])
-        _put(latency, per_byte, ALL_REDUCE, TREE, fixed, LL * moving)
+        _write_price(latency, per_byte, ALL_REDUCE, TREE, fixed, LL * moving)
         fixed = launch * library[LAUNCH_LL128] + 2.0 * (chain * library[LL128_0] + height * library[LL128_1])
-        _put(latency, per_byte, ALL_REDUCE, TREE + 1, fixed, LL128 * moving)
+        _write_price(latency, per_byte, ALL_REDUCE, TREE + 1, fixed, LL128 * moving)
         fixed = launch * library[LAUNCH_SIMPLE] + 2.0 * (chain * library[SIMPLE0] + height * library[SIMPLE1])
-        _put(latency, per_byte, ALL_REDUCE, TREE + 2, fixed, moving)
-    if inside > 2.0 and where[HAS_SWITCH] > 0.0 and library[REDUCE] > 0.0:
+        _write_price(latency, per_byte, ALL_REDUCE, TREE + 2, fixed, moving)
+    if inside > 2.0 and group[HAS_SWITCH] > 0.0 and library[REDUCE] > 0.0:
         sending = (1.0 + 1.0 / inside) / library[REDUCE]
         moving = slower_link(sending, 2.0 * ring1, links)
         fixed = launch * library[LAUNCH_SIMPLE] + 2.0 * height * library[SIMPLE1]
-        _put(latency, per_byte, ALL_REDUCE, NVLS, fixed, moving)
+        _write_price(latency, per_byte, ALL_REDUCE, NVLS, fixed, moving)
 
 
 @lru_cache(maxsize=1024)
 def sent(ranks: int, inside: int) -> Floats:
-    """Return what a rank sends on average [share of S], shape (collectives, ways from WAYS on).
+    """Return the bytes that a rank sends on average [share of S], shape (collectives, NAMES).
 
     inside: ranks of each machine.
     """
-    once = (ranks - 1) / ranks
-    of_collective = {ALL_REDUCE: 2.0 * once, POINT_TO_POINT: 1.0, NO_EXCHANGE: 0.0}
-    found = np.empty((len(COLLECTIVES), len(NAMES)))
+    fraction = (ranks - 1) / ranks
+    of_collective = {ALL_REDUCE: 2.0 * fraction, POINT_TO_POINT: 1.0, NO_EXCHANGE: 0.0}
+    shares = np.empty((len(COLLECTIVES), len(NAMES)))
     for collective in range(len(COLLECTIVES)):
-        found[collective] = of_collective.get(collective, once) if ranks > 1 else 0.0
-    found[:, NVLS - WAYS] = 1.0 + 1.0 / inside if ranks > 1 else 0.0
-    return found
+        shares[collective] = of_collective.get(collective, fraction) if ranks > 1 else 0.0
+    shares[:, NVLS - NUM_ALGORITHMS] = 1.0 + 1.0 / inside if ranks > 1 else 0.0
+    return shares

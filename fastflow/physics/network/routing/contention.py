@@ -1,10 +1,10 @@
 """Load of every link under a pattern of messages: dimension-ordered (X-Y) routing (5.2, 6.4).
 
 A message corrects its coordinate in the innermost dimension first, then in the next. In a ring it
-goes the shorter way, upwards where both are as long. A link that several messages share is derated
+goes in the shorter direction, upwards where both are as long. A link that several messages share is derated
 by their number (6.4), so a byte on every edge of a pattern takes `load` / (bandwidth of the level).
 
-A range of links along a line is laid out as two entries, at its ends; the sums over the line then
+A range of links along a line is stored as two entries, at its ends; prefix sums over the line then
 give every link's load. So a message costs the same however many hops it takes.
 """
 
@@ -36,57 +36,57 @@ def _coordinates(devices: int, size: int, stride: int) -> Ints:
 
 
 class _Messages(NamedTuple):
-    """Messages on their way, dimension by dimension; shape (edges,)."""
+    """Messages that move dimension by dimension; shape (edges,)."""
 
-    at: Ints  # the device where each is
+    at: Ints  # the device that each has reached
     target: Ints
     weight: Floats
     hops: Ints  # that it took on this level
 
 
 @kernel
-def _lay_line(
+def _route_line(
     is_ring: bool, size: int, stride: int, coordinate: Ints, messages: _Messages, flow: Floats
 ) -> int:
-    """Lay messages along a line or ring: flow[0] upwards, flow[1] downwards; return the most hops.
+    """Route messages along a line or ring: flow[0] upwards, flow[1] downwards; return the most hops.
 
-    An entry of flow is what the link above a device carries more than the one before it; a ring's
+    An entry of flow is the load of the link above a device less that of the link before it; a ring's
     last link closes it.
     """
     at, target, weight, hops = messages
-    most = 0
+    max_hops = 0
     for edge in range(at.size):
         here = coordinate[at[edge]]
         ahead = coordinate[target[edge]] - here
         if ahead == 0:
             continue
-        way, length, wraps = int(ahead < 0), abs(ahead), False
+        direction, length, wraps = int(ahead < 0), abs(ahead), False
         if is_ring:
             forwards = ahead if ahead > 0 else ahead + size
             wraps = (2 * forwards <= size) != (ahead > 0)
             if wraps:
-                way, length = 1 - way, size - length
-        begin, end = at[edge], at[edge] + ahead * stride
-        first, beyond = (begin, end) if way == 0 else (end, begin)
-        flow[way, first] += weight[edge]
-        flow[way, beyond] -= weight[edge]
+                direction, length = 1 - direction, size - length
+        start, end = at[edge], at[edge] + ahead * stride
+        first, beyond = (start, end) if direction == 0 else (end, start)
+        flow[direction, first] += weight[edge]
+        flow[direction, beyond] -= weight[edge]
         if wraps:
-            flow[way, begin - here * stride] += weight[edge]
+            flow[direction, start - here * stride] += weight[edge]
         at[edge] = end
         hops[edge] += length
-        most = max(most, hops[edge])
-    return most
+        max_hops = max(max_hops, hops[edge])
+    return max_hops
 
 
 @kernel
-def _lay_switch(leaf: int, stride: int, coordinate: Ints, messages: _Messages, flow: Floats) -> int:
-    """Lay messages through a switch, or through leaf switches and a spine; return the most hops.
+def _route_switch(leaf: int, stride: int, coordinate: Ints, messages: _Messages, flow: Floats) -> int:
+    """Route messages through a switch, or through leaf switches and a spine; return the most hops.
 
     leaf: devices of a leaf switch. flow: a device's up-link and down-link, and of a tree also those
     of a leaf switch, at its first device.
     """
     at, target, weight, hops = messages
-    most = 0
+    max_hops = 0
     for edge in range(at.size):
         begin = at[edge]
         here, there = coordinate[begin], coordinate[target[edge]]
@@ -101,40 +101,40 @@ def _lay_switch(leaf: int, stride: int, coordinate: Ints, messages: _Messages, f
             flow[3, end - there % leaf * stride] += weight[edge]
             hops[edge] += 2
         at[edge] = end
-        most = max(most, hops[edge])
-    return most
+        max_hops = max(max_hops, hops[edge])
+    return max_hops
 
 
 @kernel
-def _lay_full(stride: int, coordinate: Ints, messages: _Messages, flow: Floats) -> int:
-    """Lay messages over direct links, flow[receiver's coordinate, sender]; return the most hops."""
+def _route_full(stride: int, coordinate: Ints, messages: _Messages, flow: Floats) -> int:
+    """Route messages over direct links, flow[receiver's coordinate, sender]; return the most hops."""
     at, target, weight, hops = messages
-    most = 0
+    max_hops = 0
     for edge in range(at.size):
         here, there = coordinate[at[edge]], coordinate[target[edge]]
         if here != there:
             flow[there, at[edge]] += weight[edge]
             at[edge] += (there - here) * stride
             hops[edge] += 1
-            most = max(most, hops[edge])
-    return most
+            max_hops = max(max_hops, hops[edge])
+    return max_hops
 
 
 @kernel
-def _lay(kind: int, size: int, leaf: int, stride: int, messages: _Messages, flow: Floats) -> int:
+def _route(kind: int, size: int, leaf: int, stride: int, messages: _Messages, flow: Floats) -> int:
     """Move every message along one dimension; return the most hops of any on this level so far."""
     coordinate = _coordinates(flow.shape[1], size, stride)
     if kind == FULL:
-        return _lay_full(stride, coordinate, messages, flow)
+        return _route_full(stride, coordinate, messages, flow)
     if kind in (SWITCH, TREE):
         below = leaf if kind == TREE else size
-        return _lay_switch(below, stride, coordinate, messages, flow)
-    return _lay_line(kind == RING, size, stride, coordinate, messages, flow)
+        return _route_switch(below, stride, coordinate, messages, flow)
+    return _route_line(kind == RING, size, stride, coordinate, messages, flow)
 
 
 @kernel
 def planes(kind: int, size: int) -> int:
-    """Return the directed links that there are for each device of a dimension."""
+    """Return the number of directed links of each device in a dimension."""
     if kind == FULL:
         return size
     return 4 if kind == TREE else 2
@@ -142,11 +142,11 @@ def planes(kind: int, size: int) -> int:
 
 @kernel
 def add_up(size: int, stride: int, flow: Floats) -> None:
-    """Turn the entries that `_lay_line` made into loads, in place."""
-    for way in range(2):
+    """Turn the entries that `_route_line` made into loads, in place."""
+    for direction in range(2):
         for line in range(0, flow.shape[1], size * stride):
             for at in range(line + stride, min(line + size * stride, flow.shape[1])):
-                flow[way, at] += flow[way, at - stride]
+                flow[direction, at] += flow[direction, at - stride]
 
 
 @kernel
@@ -154,7 +154,7 @@ def link_flows(network: Topology, first: int, last: int, edges: Edges, flow: Flo
     """Route messages, add the entries that they make to `flow`, and return the most hops of each level.
 
     first, last: the dimensions that the devices' numbers count. flow: shape (planes of these,
-    devices), see `_lay_line`, `_lay_switch` and `_lay_full`.
+    devices), see `_route_line`, `_route_switch` and `_route_full`.
     """
     kind, size, level, leaf = network.kind, network.size, network.level, network.leaf
     hops = np.zeros(edges.source.size, dtype=np.int64)
@@ -164,20 +164,22 @@ def link_flows(network: Topology, first: int, last: int, edges: Edges, flow: Flo
         if j > first and level[j] != level[j - 1]:
             hops[:] = 0
         end = plane + planes(kind[j], size[j])
-        most = _lay(kind[j], size[j], leaf[j], stride, messages, flow[plane:end])
-        inside, outside = (max(inside, most), outside) if level[j] == 0 else (inside, max(outside, most))
+        max_hops = _route(kind[j], size[j], leaf[j], stride, messages, flow[plane:end])
+        inside, outside = (
+            (max(inside, max_hops), outside) if level[j] == 0 else (inside, max(outside, max_hops))
+        )
         plane, stride = end, stride * size[j]
     return inside, outside
 
 
 @kernel
-def _most(flow: Floats, plane: int, end: int) -> float:
+def _max_flow(flow: Floats, plane: int, end: int) -> float:
     """Return the largest entry of some planes."""
-    most = 0.0
+    max_flow = 0.0
     for row in range(plane, end):
         for at in range(flow.shape[1]):
-            most = max(most, flow[row, at])
-    return most
+            max_flow = max(max_flow, flow[row, at])
+    return max_flow
 
 
 @kernel
@@ -189,9 +191,9 @@ def _busiest(network: Topology, first: int, last: int, flow: Floats) -> tuple[fl
         end = plane + planes(kind[j], size[j])
         if kind[j] in (LINE, RING):
             add_up(size[j], stride, flow[plane:end])
-        load = share[j] * _most(flow, plane, plane + 2 if kind[j] == TREE else end)
+        load = share[j] * _max_flow(flow, plane, plane + 2 if kind[j] == TREE else end)
         if kind[j] == TREE:
-            load = max(load, share[j] * taper[j] / leaf[j] * _most(flow, plane + 2, end))
+            load = max(load, share[j] * taper[j] / leaf[j] * _max_flow(flow, plane + 2, end))
         load0, load1 = (max(load0, load), load1) if level[j] == 0 else (load0, max(load1, load))
         plane, stride = end, stride * size[j]
     return load0, load1
@@ -205,7 +207,7 @@ def split(size: Ints, devices: int, degrees: Ints, strides: Ints) -> tuple[Ints,
     factors, each of them equidistant devices on one dimension; any other has none. As a Group, a
     factor communicates within its dimension alone.
     """
-    factors, found = np.empty((size.size, 3), dtype=np.int64), 0
+    factors, count = np.empty((size.size, 3), dtype=np.int64), 0
     inner, row, degree, stride = 1, -1, 1, 0
     for j in range(size.size):
         outer = inner * size[j]
@@ -215,19 +217,19 @@ def split(size: Ints, devices: int, degrees: Ints, strides: Ints) -> tuple[Ints,
         if degree > 1 and stride < outer:
             if stride % inner != 0:
                 break
-            room = size[j] // (stride // inner)  # ranks that the dimension holds
-            if degree <= room:
-                here, fits = degree, outer % (stride * degree) == 0 or devices <= outer
+            capacity = size[j] // (stride // inner)  # ranks that the dimension holds
+            if degree <= capacity:
+                factor_ranks, fits = degree, outer % (stride * degree) == 0 or devices <= outer
             else:
-                here, fits = room, outer % stride == 0 and degree % room == 0
+                factor_ranks, fits = capacity, outer % stride == 0 and degree % capacity == 0
             if not fits:
                 break
-            factors[found, 0], factors[found, 1], factors[found, 2] = j, here, stride
-            found, degree, stride = found + 1, degree // here, outer
+            factors[count, 0], factors[count, 1], factors[count, 2] = j, factor_ranks, stride
+            count, degree, stride = count + 1, degree // factor_ranks, outer
         inner = outer
     if degree > 1 or row + 1 < degrees.size:
         return factors[:0], False
-    return factors[:found], True
+    return factors[:count], True
 
 
 @kernel
@@ -247,8 +249,8 @@ def _all_pairs(network: Topology, devices: int, factors: Ints) -> tuple[float, f
         while j < factors[row, 0]:
             inner, j = inner * size[j], j + 1
         used = min(size[j], -(-devices // inner))
-        ranks, apart = factors[row, 1], factors[row, 2] // inner
-        of_device, of_leaf, hops = all_pairs(kind[j], size[j], leaf[j], used, ranks, apart)
+        ranks, spacing = factors[row, 1], factors[row, 2] // inner
+        of_device, of_leaf, hops = all_pairs(kind[j], size[j], leaf[j], used, ranks, spacing)
         if kind[j] == TREE:
             of_device = max(of_device, of_leaf * taper[j] / leaf[j])
         load = share[j] * of_device * (group // ranks)
@@ -285,7 +287,7 @@ def _region(size: Ints, devices: int, degrees: Ints, strides: Ints) -> tuple[int
 def reach(
     network: Topology, devices: int, degrees: Ints, strides: Ints, pattern: int, step: int
 ) -> tuple[float, float, float, float]:
-    """Return what a pattern of all groups at once costs: load and load, hops and hops, of both levels.
+    """Return the cost of a pattern of all groups at once: load0, load1, hops0, hops1 of both levels.
 
     devices: those in use, from 0 on, in whole groups. degrees, strides: a Group's. load: messages on the
     level's busiest link over its share of the device's bandwidth, so that b bytes a message take
@@ -301,23 +303,23 @@ def reach(
         if aligned:
             return _all_pairs(network, devices, factors)
     first, last, unit, used = _region(network.size, devices, degrees, strides)
-    apart = strides // unit
+    spacings = strides // unit
     if last - first == 1 and network.kind[first] in (SWITCH, FULL):
-        # devices are all as near, and groups never share a link: one of them, side by side
-        used, degrees, apart = ranks, np.full(1, ranks), np.ones(1, dtype=np.int64)
+        # devices are all as near, and groups never share a link: one group of neighbours
+        used, degrees, spacings = ranks, np.full(1, ranks), np.ones(1, dtype=np.int64)
     rows, inner, size = 0, 1, network.size.copy()
     for j in range(first, last):
         if j == last - 1 and network.kind[j] != RING:
-            size[j] = min(size[j], -(-used // inner))  # what lies beyond the devices in use stays idle
+            size[j] = min(size[j], -(-used // inner))  # devices beyond those in use stay idle
         rows, inner = rows + planes(network.kind[j], size[j]), inner * size[j]
     cropped = Topology(network.kind, size, network.level, network.share, network.leaf, network.taper)
 
     flow = np.zeros((rows, inner))
     hops0, hops1 = 0, 0
     # all pairs in rounds, so that memory does not grow with their number
-    in_turn, rounds = (SHIFT, ranks) if pattern == ALL_PAIRS else (pattern, 2)
+    round_pattern, rounds = (SHIFT, ranks) if pattern == ALL_PAIRS else (pattern, 2)
     for shift in range(1, rounds):
-        edges = logical_edges(used, degrees, apart, in_turn, shift if pattern == ALL_PAIRS else step)
+        edges = logical_edges(used, degrees, spacings, round_pattern, shift if pattern == ALL_PAIRS else step)
         inside, outside = link_flows(cropped, first, last, edges, flow)
         hops0, hops1 = max(hops0, inside), max(hops1, outside)
     load0, load1 = _busiest(cropped, first, last, flow)

@@ -1,4 +1,4 @@
-"""Who sends to whom at the same time: communication patterns of a group of ranks (5.1, 6.4).
+"""Communication patterns of a group of ranks: senders and receivers of concurrent messages (5.1, 6.4).
 
 The ranks of a group are the mixed radix of its degrees, the first one fastest, and each of them has a
 stride in devices. Every device is in one group, and all groups communicate at once.
@@ -15,18 +15,18 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Ints
 
-NEIGHBOURS = 0  # a ring both ways, half of a message each way
+NEIGHBOURS = 0  # a ring in both directions, half of a message in each
 FORWARD = 1  # r to r + 1, without closing the ring
 BACKWARD = 2  # r to r - 1
 EXCHANGE = 3  # r with r xor 2^step, among the largest power of two of ranks
 FOLD = 4  # ranks beyond that power of two with r - 2^floor(log2 n)
-TREES = 5  # both trees of a double binary tree, every edge both ways
+TREES = 5  # both trees of a double binary tree, every edge in both directions
 ALL_PAIRS = 6  # everyone to everyone else
 SHIFT = 7  # r to r + step mod n: one of the n - 1 rounds of ALL_PAIRS
 
 
 class Group(NamedTuple):
-    """How ranks lie on devices: rows of equidistant ones, strides growing; no row for a single rank."""
+    """Placement of ranks on devices: rows of equidistant devices, strides growing; no row for one rank."""
 
     degrees: tuple[int, ...]
     strides: tuple[int, ...]
@@ -96,10 +96,10 @@ def tree_parents(ranks: int) -> Ints:
 
 @kernel
 def _tree_pairs(ranks: int) -> tuple[Ints, Ints]:
-    """Return both ways of every edge of both trees.
+    """Return every edge of both trees, in both directions.
 
-    The second is the first mirrored, or moved on by one where ranks are odd: inner nodes of one are
-    leaves of the other, so that nobody has more than four edges.
+    The second tree is the first mirrored, or moved on by one where ranks are odd: inner nodes of one are
+    leaves of the other, so that no rank has more than four edges.
     """
     sender, receiver = np.empty(4 * (ranks - 1), dtype=np.int64), np.empty(4 * (ranks - 1), dtype=np.int64)
     parents = tree_parents(ranks)
@@ -118,44 +118,44 @@ def _tree_pairs(ranks: int) -> tuple[Ints, Ints]:
 
 
 @kernel
-def _partner(pattern: int, step: int, ranks: int, power: int, rank: int, way: int) -> int:
-    """Return to whom a rank sends its first (way 0) or second (way 1) message, -1 where there is none."""
-    to = -1
+def _partner(pattern: int, step: int, ranks: int, power: int, rank: int, message: int) -> int:
+    """Return the receiver of a rank's first (0) or second (1) message, -1 for none."""
+    partner = -1
     if pattern == NEIGHBOURS:
-        to = (rank + (1 if way == 0 else ranks - 1)) % ranks
-    elif way == 0:
+        partner = (rank + (1 if message == 0 else ranks - 1)) % ranks
+    elif message == 0:
         if pattern == FORWARD and rank + 1 < ranks:
-            to = rank + 1
+            partner = rank + 1
         elif pattern == BACKWARD:
-            to = rank - 1
+            partner = rank - 1
         elif pattern == EXCHANGE and rank < power:
-            to = rank ^ (1 << step)
+            partner = rank ^ (1 << step)
         elif pattern == FOLD and rank >= power:
-            to = rank - power
+            partner = rank - power
         elif pattern == SHIFT:
-            to = (rank + step) % ranks
+            partner = (rank + step) % ranks
     elif pattern == FOLD and rank + power < ranks:
-        to = rank + power
-    return to
+        partner = rank + power
+    return partner
 
 
 @kernel
 def pairs(pattern: int, step: int, ranks: int) -> tuple[Ints, Ints]:
     """Return the sending and the receiving rank of every message of a pattern; shapes (messages,).
 
-    ALL_PAIRS has none of its own: it is SHIFT with every step of 1 to ranks - 1.
+    ALL_PAIRS is not among them: it is SHIFT with every step of 1 to ranks - 1.
     """
     if pattern == TREES:
         return _tree_pairs(ranks)
     sender, receiver = np.empty(2 * ranks, dtype=np.int64), np.empty(2 * ranks, dtype=np.int64)
-    power, found = power_below(ranks), 0
+    power, count = power_below(ranks), 0
     for rank in range(ranks):
-        for way in range(2):
-            to = _partner(pattern, step, ranks, power, rank, way)
-            if to >= 0:
-                sender[found], receiver[found] = rank, to
-                found += 1
-    return sender[:found], receiver[:found]
+        for message in range(2):
+            partner = _partner(pattern, step, ranks, power, rank, message)
+            if partner >= 0:
+                sender[count], receiver[count] = rank, partner
+                count += 1
+    return sender[:count], receiver[:count]
 
 
 @kernel
@@ -171,14 +171,14 @@ def logical_edges(devices: int, degrees: Ints, strides: Ints, pattern: int, step
     sender, receiver = pairs(pattern, step, ranks)
     for ends in (sender, receiver):
         for message in range(ends.size):  # where a rank is, from its group's first device on
-            rank, place = ends[message], 0
+            rank, offset = ends[message], 0
             for row in range(degrees.size):
-                place += rank % degrees[row] * strides[row]
+                offset += rank % degrees[row] * strides[row]
                 rank //= degrees[row]
-            ends[message] = place
+            ends[message] = offset
     edges = devices // ranks * sender.size
     source, target = np.empty(edges, dtype=np.int64), np.empty(edges, dtype=np.int64)
-    weight, of_each = np.empty(edges), 0.5 if pattern == NEIGHBOURS else 1.0
+    weight, edge_weight = np.empty(edges), 0.5 if pattern == NEIGHBOURS else 1.0
     at, base = 0, 0
     while base < devices:
         first = base  # device of a group from here on
@@ -190,7 +190,7 @@ def logical_edges(devices: int, degrees: Ints, strides: Ints, pattern: int, step
             for message in range(sender.size):
                 source[at] = base + sender[message]
                 target[at] = base + receiver[message]
-                weight[at] = of_each
+                weight[at] = edge_weight
                 at += 1
             first += 1
         base = first

@@ -3,7 +3,7 @@
 Every dimension is a line, a ring, a full mesh, a switch or a fat tree; a mesh is a product of lines, a
 torus of rings. Those within a package come first, then those between packages. A device has a
 coordinate in each, and its number is their mixed radix, the first dimension fastest. Every device of a
-package has off-package links of its own, so that the packages' networks are parallel planes, one for
+package has off-package links, so that the packages' networks are parallel planes, one for
 each device of a package ("rails").
 
 A device divides its bandwidth of a level evenly over its ports there: two in a line or ring (one
@@ -35,9 +35,9 @@ LINE, RING, FULL, SWITCH, TREE = range(5)
 PACKAGE_TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch")
 TOPOLOGIES = (*PACKAGE_TOPOLOGIES, "fat_tree")
 MOST_CONNECTED = 1024  # in a full mesh, since routing lays out every link of a system
-MOST_TRIED = 1024  # counts of devices beside one that does not suit
-_ONE = {"ring": RING, "fully_connected": FULL, "switch": SWITCH, "fat_tree": TREE}
-_MANY = {"mesh": LINE, "torus": RING}
+MOST_TRIED = 1024  # device counts tried near an invalid one
+_ONE_DIMENSION = {"ring": RING, "fully_connected": FULL, "switch": SWITCH, "fat_tree": TREE}
+_PER_SIDE = {"mesh": LINE, "torus": RING}
 
 
 class Topology(NamedTuple):
@@ -68,7 +68,7 @@ def topology(
     sides themselves, innermost first; a package's are those of all of its devices. leaf: packages below a
     leaf switch, on each plane of a fat tree; taper: bandwidth into that switch over that out of it. A wafer
     is one package of all devices.
-    Raises InputError for anything that is no such network, by its key under `system.`.
+    Raises InputError for an invalid network, by its key under `system.`.
     """
     if not 1 <= devices <= MOST_DEVICES:
         raise InputError(DEVICES, devices, f"a number of devices from 1 to {MOST_DEVICES}")
@@ -102,21 +102,23 @@ def _build(
             )
     of_system = f"{DEVICES}={devices}"
     of_package = f"{PACKAGE}={package_devices}" + (f", {of_system}" if devices == package_devices else "")
-    whole = _sides("system.package.shape", package_topology, package_shape, package_devices, of_package)
-    across = _sides("system.shape", inter_topology, inter_shape, packages, of_system)
+    package_sides = _sides(
+        "system.package.shape", package_topology, package_shape, package_devices, of_package
+    )
+    system_sides = _sides("system.shape", inter_topology, inter_shape, packages, of_system)
     if inter_topology == "fat_tree" and packages > 1:
         _check_tree(packages, leaf, taper, of_system)
-    near = _part(package_topology, whole, inside)
-    far = [({**_ONE, **_MANY}[inter_topology], side) for side in across]
+    inner = _part(package_topology, package_sides, inside)
+    outer = [({**_ONE_DIMENSION, **_PER_SIDE}[inter_topology], side) for side in system_sides]
     shares = [float(sum(_ports(name, side) for side in sides)) for name, sides in (
-        (package_topology, whole), (inter_topology, across),
+        (package_topology, package_sides), (inter_topology, system_sides),
     )]  # fmt: skip
-    kinds = [kind for kind, _ in near + far]
+    kinds = [kind for kind, _ in inner + outer]
     return Topology(
         kind=np.array(kinds, dtype=np.int64),
-        size=np.array([size for _, size in near + far], dtype=np.int64),
-        level=np.array([0] * len(near) + [1] * len(far), dtype=np.int64),
-        share=np.array([shares[0]] * len(near) + [shares[1]] * len(far), dtype=np.float64),
+        size=np.array([size for _, size in inner + outer], dtype=np.int64),
+        level=np.array([0] * len(inner) + [1] * len(outer), dtype=np.int64),
+        share=np.array([shares[0]] * len(inner) + [shares[1]] * len(outer), dtype=np.float64),
         leaf=np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
         taper=np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
     )
@@ -124,29 +126,32 @@ def _build(
 
 def _part(name: str, sides: list[int], count: int) -> list[tuple[int, int]]:
     """Return kinds and sizes of the dimensions that `count` devices of a package's network have."""
-    if name in _ONE:
-        kind = _ONE[name] if name != "ring" or [count] == sides else LINE
+    if name in _ONE_DIMENSION:
+        kind = _ONE_DIMENSION[name] if name != "ring" or [count] == sides else LINE
         return [(kind, count)] if count > 1 else []
     if prod(sides) == count:
-        return [(_MANY[name], side) for side in sides]
-    every = [[part for part in range(1, side + 1) if count % part == 0] for side in sides]
-    boxes = [box for box in product(*every) if prod(box) == count]
+        return [(_PER_SIDE[name], side) for side in sides]
+    divisors = [[part for part in range(1, side + 1) if count % part == 0] for side in sides]
+    boxes = [box for box in product(*divisors) if prod(box) == count]
     if not boxes:
         return [(LINE if count % 2 else RING, count)]
     best = min(boxes, key=lambda box: (sorted(box, reverse=True), box))
     return [
-        (_MANY[name] if part == side else LINE, part)
+        (_PER_SIDE[name] if part == side else LINE, part)
         for part, side in zip(best, sides, strict=True)
         if part > 1
     ]
 
 
 def _advice(build: Callable[..., Topology], devices: int, package: int) -> str:
-    """Return what is allowed where devices do not suit packages, with the nearest counts that do."""
+    """Return the allowed device counts where packages do not divide the devices, the nearest ones first."""
 
-    def works(count: int, of: int, **changed: str) -> bool:
+    def works(count: int, per_package: int, **changed: str) -> bool:
         try:
-            return devices_per_package(count, of) > 0 and build(count, of, **changed).size.size >= 0
+            return (
+                devices_per_package(count, per_package) > 0
+                and build(count, per_package, **changed).size.size >= 0
+            )
         except InputError:
             return False
 
@@ -154,39 +159,39 @@ def _advice(build: Callable[..., Topology], devices: int, package: int) -> str:
     above = range(devices + 1, min(devices + MOST_TRIED, MOST_DEVICES) + 1)
     counts = [next((count for count in side if works(count, package)), 0) for side in (below, above)]
     each = [(count, devices_per_package(count, package)) for count in counts if count]
-    ways = [f"{DEVICES}={count} ({count // of} x {of})" for count, of in each]
+    options = [f"{DEVICES}={count} ({count // per_package} x {per_package})" for count, per_package in each]
     part = max(part for part in range(1, package) if devices % part == 0)
     if works(devices, part):
-        ways.append(f"{PACKAGE}={part}")
+        options.append(f"{PACKAGE}={part}")
     elif works(devices, part, package_shape="2d"):
-        ways.append(f"{PACKAGE}={part} system.package.shape=2d")
+        options.append(f"{PACKAGE}={part} system.package.shape=2d")
     allowed = f"as many devices of each package of {package}, at least {max(2, -(-package // 2))}"
-    return ": ".join(filter(None, (allowed, ", or ".join(ways))))
+    return ": ".join(filter(None, (allowed, ", or ".join(options))))
 
 
 def _ports(name: str, size: int) -> int:
     """Return the ports of a device in a dimension of a network."""
     if name == "fully_connected":
         return size - 1
-    return 1 if _ONE.get(name) in (SWITCH, TREE) else min(size - 1, 2)
+    return 1 if _ONE_DIMENSION.get(name) in (SWITCH, TREE) else min(size - 1, 2)
 
 
-def _check_tree(packages: int, leaf: int, taper: float, given: str) -> None:
-    """Refuse a fat tree whose leaf switches are not all alike; given: what the packages follow from."""
+def _check_tree(packages: int, leaf: int, taper: float, source: str) -> None:
+    """Refuse a fat tree whose leaf switches are not all alike; source: the keys that give the packages."""
     if leaf < 1 or packages % leaf:
         largest = max(part for part in range(1, max(min(leaf, packages), 1) + 1) if packages % part == 0)
-        allowed = f"a divisor of the {packages} packages ({given}), such as system.leaf={largest}"
+        allowed = f"a divisor of the {packages} packages ({source}), such as system.leaf={largest}"
         raise InputError("system.leaf", leaf, allowed)
     if not 0.0 < taper < float("inf"):
         raise InputError("system.taper", taper, "a number above 0")
 
 
-def _sides(key: str, name: str, shape: str, count: int, given: str) -> list[int]:
+def _sides(key: str, name: str, shape: str, count: int, source: str) -> list[int]:
     """Return the sides of a network of `count` devices or packages, those of 1 left out.
 
-    given: the key and value that the count follows from.
+    source: the key and value that the count follows from.
     """
-    if name in _ONE:
+    if name in _ONE_DIMENSION:
         return [count] if count > 1 else []
     dimensions = re.fullmatch(r"([123])d", shape)
     if dimensions:
@@ -196,8 +201,8 @@ def _sides(key: str, name: str, shape: str, count: int, given: str) -> list[int]
     else:
         raise InputError(key, shape, "1d, 2d, 3d, or up to three sides such as 16x32")
     if prod(sides) != count:
-        product, what = " x ".join(map(str, sides)), "devices" if PACKAGE in given else "packages"
-        of_all = f"sides whose product is {count} {what}; {product} is {prod(sides)} ({given})"
+        product, unit = " x ".join(map(str, sides)), "devices" if PACKAGE in source else "packages"
+        of_all = f"sides whose product is {count} {unit}; {product} is {prod(sides)} ({source})"
         raise InputError(key, shape, f"1d, 2d, 3d, or {of_all}")
     return [side for side in sides if side > 1]
 
@@ -208,5 +213,5 @@ def _even_sides(count: int, dimensions: int) -> list[int]:
         return [count]
     below = [side for side in range(1, isqrt(count) + 1) if count % side == 0]
     divisors = {*below, *(count // side for side in below)}
-    found = (sorted([side, *_even_sides(count // side, dimensions - 1)]) for side in divisors)
-    return min(found, key=lambda sides: sides[::-1])
+    candidates = (sorted([side, *_even_sides(count // side, dimensions - 1)]) for side in divisors)
+    return min(candidates, key=lambda sides: sides[::-1])

@@ -1,8 +1,8 @@
-"""What devices exchange after every kernel of theirs: bytes, ranks and who (3.3, 5.1).
+"""Collectives after every kernel: bytes, ranks and groups of devices (3.3, 5.1).
 
-Where neighbouring layers are laid out differently, the activation between them moves to its reader's
-layout: gathered where the reader wants more of it than its maker has, exchanged all-to-all where it
-wants another part; backward, its gradient goes the other way.
+Where neighbouring layers have different layouts, the activation between them moves to its reader's
+layout: by an all-gather where the reader needs more of it than its producer has, by an all-to-all where
+it needs another part; backward, its gradient moves in the other direction.
 """
 
 from __future__ import annotations
@@ -37,56 +37,57 @@ from fastflow.physics.workload.graph import (
 
 
 class Shares(NamedTuple):
-    """How a point's layouts cut its kernels; shape (points, kinds of layer) or (points,)."""
+    """Shards of a point's kernels by its layouts; shape (points, kinds of layer) or (points,)."""
 
     first: Ints  # of the cuts of the point's kernels, less the point's first kernel; flat
-    ways: Ints  # devices along every set of axes, (points, kinds of layer, sets); flat
+    num_shards: Ints  # devices along every set of axes, (points, kinds of layer, sets); flat
     sets: int
     columns: int  # of the layouts
     assignment: Ints
     row_shards: Ints
     ranks: Ints  # devices that share the rows of a layer
     options: ParallelOptions
-    replicas: Ints  # of all weights, whose devices have parts of them under ZeRO, (points,)
+    replicas: Ints  # of all weights, each sharded by ZeRO, (points,)
     weight: Floats  # bytes of a number by its role, (points,)
     activation: Floats
     gradient: Floats
-    differ: Bools  # whether not all kinds of layer are laid out alike, (points,)
+    differ: Bools  # whether kinds of layer have different layouts, (points,)
 
 
 @lean_kernel
 def ceil_div(total: int, shards: int) -> int:
-    """Return the largest of so many shards."""
-    return total if shards == 1 else -(-total // shards)  # most are not cut, and to divide takes long
+    """Return the size of the largest shard."""
+    return total if shards == 1 else -(-total // shards)  # most are not sharded, and divisions are slow
 
 
 @lean_kernel
-def _alike(shares: Shares, p: int, own: int, peer: int) -> bool:
-    """Return whether two kinds of layer are laid out in the same way."""
-    return own == peer or (
-        shares.assignment[p, own] == shares.assignment[p, peer]
-        and shares.row_shards[p, own] == shares.row_shards[p, peer]
-        and shares.ranks[p, own] == shares.ranks[p, peer]
+def _same_layout(shares: Shares, p: int, layer: int, other: int) -> bool:
+    """Return whether two kinds of layer have the same layout."""
+    return layer == other or (
+        shares.assignment[p, layer] == shares.assignment[p, other]
+        and shares.row_shards[p, layer] == shares.row_shards[p, other]
+        and shares.ranks[p, layer] == shares.ranks[p, other]
     )
 
 
 @kernel
 def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> None:
-    """Write what the devices of one layer exchange."""
+    """Write the collectives among the devices of one layer."""
     for row in range(graph.point.size):
-        p, own = graph.point[row], graph.layer_kind[row]
-        here = shares.columns * p + own
-        k, here = shares.first[here] + row, shares.sets * here
+        p, layer = graph.point[row], graph.layer_kind[row]
+        offset = shares.columns * p + layer
+        k, offset = shares.first[offset] + row, shares.sets * offset
         out.collective[row], out.bytes[row] = NO_EXCHANGE, 0.0
         out.ranks[row], out.group[row] = 1, 0
         collective = slot.collective[k]
         if collective == NO_EXCHANGE:
             continue
         if shares.differ[p] and collective == ALL_GATHER:
-            recurs = graph.phase[row] == FORWARD and graph.repeat[row] > 1  # for the layer's own next step
-            if not recurs and not _alike(shares, p, own, graph.peer_kind[row]):
-                continue  # it goes to the layout of the other layer instead
-        ranks = shares.ways[here + slot.axes[k]]
+            # a recurrent layer's next step reads it
+            is_recurrent = graph.phase[row] == FORWARD and graph.repeat[row] > 1
+            if not is_recurrent and not _same_layout(shares, p, layer, graph.peer_kind[row]):
+                continue  # `write_relayout` moves it to the other layer's layout
+        ranks = shares.num_shards[offset + slot.axes[k]]
         if ranks == 1:
             continue
         cols = slot.cols[k]
@@ -96,87 +97,89 @@ def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> Non
             cols += graph.read_cols[row]
         elif slot.of[k] == SHARED:
             cols += graph.shared_cols[row]
-        rows = ceil_div(graph.rows[row], shares.ways[here + slot.rows_by[k]] * shares.options.microbatches[p])
-        cols = ceil_div(cols, shares.ways[here + slot.cols_by[k]])
+        rows = ceil_div(
+            graph.rows[row], shares.num_shards[offset + slot.rows_by[k]] * shares.options.microbatches[p]
+        )
+        cols = ceil_div(cols, shares.num_shards[offset + slot.cols_by[k]])
         out.collective[row], out.ranks[row] = collective, ranks
         out.bytes[row] = shares.activation[p] * graph.batch[row] * rows * cols
-        out.group[row] = shares.columns * slot.axes[k] + own
+        out.group[row] = shares.columns * slot.axes[k] + layer
 
 
 @kernel
-def _missing(maker: int, reader: int, whole: bool, gathered: bool) -> float:
-    """Return what a device lacks of a tensor that goes to another layout, over the part that it has.
+def _missing_share(producer: int, reader: int, all_cols: bool, gathered: bool) -> float:
+    """Return the share of a tensor that a device lacks for another layout, over its present share.
 
-    maker, reader: devices that share a block of rows, by columns, at either end; devices are numbered so
-    that blocks lie within each other. whole: the reader wants all columns of its rows; gathered: the
-    maker's devices have them of theirs.
+    producer, reader: devices that share a block of rows, by columns, at either end; devices are numbered so
+    that blocks nest. all_cols: the reader needs all columns of its rows; gathered: the producer's devices
+    have all columns of theirs.
     """
     if gathered:
-        if reader <= maker:
+        if reader <= producer:
             return 0.0
-        return 1.0 * (reader - maker) if whole else 1.0 - maker / reader
-    narrow, wide = min(maker, reader), max(maker, reader)
+        return 1.0 * (reader - producer) if all_cols else 1.0 - producer / reader
+    narrow, wide = min(producer, reader), max(producer, reader)
     moved = 1.0 - narrow / wide if wide % narrow == 0 else 1.0
-    if not whole:
+    if not all_cols:
         return moved
-    return (moved if maker > reader else 0.0) + (reader - 1.0)
+    return (moved if producer > reader else 0.0) + (reader - 1.0)
 
 
 class _Border(NamedTuple):
     """A kernel at the border of its layer with another layer, its peer."""
 
     cut: int  # of the kernel, as a row of Cuts
-    peer_cut: int  # the same as the peer's layout would have it
+    peer_cut: int  # the same under the peer's layout
     ranks: int  # devices that share a block of rows
     peer_ranks: int
 
 
 class _Move(NamedTuple):
-    """What moves over a border."""
+    """Transfer of a tensor over a border."""
 
     cols: int  # of the tensor
-    missing: float  # what a device lacks of it, over the part that it has; 0: nothing moves
-    gathers: bool  # whether each device is to have the parts of its group
+    missing: float  # share that a device lacks, over its present share; 0: nothing moves
+    gathers: bool  # whether each device gets the shards of its group
 
 
 @lean_kernel
 def _move_activation(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Move:
-    """Return what moves of an activation, from the layer that makes it to the one that reads it."""
+    """Return the transfer of an activation, from its producer's layer to its reader's."""
     is_read = cuts.reads[border.cut] > 0
     if not is_read and graph.sends_cols[row] == 0:
         return _Move(0, 0.0, False)
-    cols = graph.read_cols[row] + cuts.travels[border.cut] if is_read else graph.sends_cols[row]
-    whole = cuts.whole[border.peer_cut] > 0
-    # for the layer's own next step
-    gathered = cuts.whole[border.cut] > 0 and border.ranks > 1 and graph.repeat[row] > 1
-    missing = _missing(border.ranks, border.peer_ranks, whole, gathered)
-    return _Move(cols, missing, whole and not gathered and border.ranks <= border.peer_ranks)
+    cols = graph.read_cols[row] + cuts.statistics_cols[border.cut] if is_read else graph.sends_cols[row]
+    all_cols = cuts.reads_all_cols[border.peer_cut] > 0
+    # a recurrent layer's next step reads it
+    gathered = cuts.reads_all_cols[border.cut] > 0 and border.ranks > 1 and graph.repeat[row] > 1
+    missing = _missing_share(border.ranks, border.peer_ranks, all_cols, gathered)
+    return _Move(cols, missing, all_cols and not gathered and border.ranks <= border.peer_ranks)
 
 
 @lean_kernel
 def _move_gradient(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Move:
-    """Return what moves of the gradient of an activation, back to the layer that made it."""
+    """Return the transfer of an activation's gradient, back to the layer of the activation's producer."""
     cols = graph.sends_cols[row]
     if cols == 0:
         return _Move(0, 0.0, False)
-    whole = cuts.whole[border.peer_cut] > 0  # the product that made it needs all of its gradient
+    all_cols = cuts.reads_all_cols[border.peer_cut] > 0  # the producer needs all of its gradient
     missing = 0.0
-    if cuts.partial[border.cut] == 0 or border.ranks < border.peer_ranks:
-        missing = _missing(border.ranks, border.peer_ranks, whole, False)
-    elif whole:  # the sum over this layer's group ends where it is wanted
+    if cuts.partial_gradient[border.cut] == 0 or border.ranks < border.peer_ranks:
+        missing = _missing_share(border.ranks, border.peer_ranks, all_cols, False)
+    elif all_cols:  # the sum over this layer's group ends in the peer's layout
         missing = border.peer_ranks - 1.0
-    return _Move(cols, missing, whole and border.ranks <= border.peer_ranks)
+    return _Move(cols, missing, all_cols and border.ranks <= border.peer_ranks)
 
 
 @kernel
 def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
-    """Write what moves an activation, or its gradient, between layers that are laid out differently.
+    """Write the transfers of activations, or their gradients, between layers of different layouts.
 
-    A gather where each device is to have its group's parts, else all-to-all within the larger group.
+    An all-gather where each device gets its group's shards, else an all-to-all within the larger group.
     """
     for row in range(graph.point.size):
         p, layer, peer = graph.point[row], graph.layer_kind[row], graph.peer_kind[row]
-        if graph.phase[row] > BACKWARD or not shares.differ[p] or _alike(shares, p, layer, peer):
+        if graph.phase[row] > BACKWARD or not shares.differ[p] or _same_layout(shares, p, layer, peer):
             continue
         first = shares.columns * p
         border = _Border(
@@ -193,71 +196,73 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         ranks = shares.ranks[p, larger]
         part = shares.activation[p] * graph.batch[row] * local.rows[row] * ceil_div(move.cols, border.ranks)
         out.collective[row], out.ranks[row] = ALL_GATHER if move.gathers else ALL_TO_ALL, ranks
-        out.bytes[row] = part * move.missing * ranks / (ranks - 1.0)  # of which a rank keeps its own share
-        out.group[row] = shares.columns * cuts.lies_cols[shares.first[first + larger] + row] + larger
+        out.bytes[row] = part * move.missing * ranks / (ranks - 1.0)  # of which a rank keeps its share
+        out.group[row] = shares.columns * cuts.activation_cols[shares.first[first + larger] + row] + larger
 
 
 @lean_kernel
 def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
-    """Write the sum of weight gradients over the devices that share the weights.
+    """Write the reduction of weight gradients over the devices with the same weights.
 
-    An embedding's gradient has one row a token: its rows are gathered where that moves fewer
+    An embedding's gradient has a row for each token: its rows are gathered where that moves fewer
     bytes than summing the whole table.
     """
     for row in range(graph.point.size):
-        p, own = graph.point[row], graph.layer_kind[row]
+        p, layer = graph.point[row], graph.layer_kind[row]
         out.collective[row], out.bytes[row] = NO_EXCHANGE, 0.0
         out.ranks[row], out.group[row] = 1, 0
         if graph.gradient[row] == NO_GRADIENT:
             continue
-        here = shares.columns * p + own
-        along = cuts.sharing[shares.first[here] + row]
-        ranks = shares.ways[shares.sets * here + along]
+        offset = shares.columns * p + layer
+        axis_set = cuts.owners[shares.first[offset] + row]
+        ranks = shares.num_shards[shares.sets * offset + axis_set]
         if ranks == 1:
             continue
         weights = 1.0 * local.batch[row] * local.inner[row] * local.cols[row]
         collective, size = ALL_REDUCE, shares.gradient[p] * weights
         tokens = 1.0 * ceil_div(graph.rows[row], ranks)  # of all micro-batches
         gathered = shares.gradient[p] * ranks * tokens * local.activation_cols[row]
-        passes = 2.0  # of the table, to sum it for everyone
+        passes = 2.0  # of the table, to all-reduce it
         if shares.options.zero[p] > 0:
             collective, passes = REDUCE_SCATTER, 1.0
         if graph.gradient[row] == SPARSE and gathered < passes * size:
             collective, size = ALL_GATHER, gathered
         out.collective[row], out.bytes[row], out.ranks[row] = collective, size, ranks
-        out.group[row] = shares.columns * along + own
+        out.group[row] = shares.columns * axis_set + layer
 
 
 def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
-    """Write the gathers of weights of which every device has a part (ZeRO, arXiv:1910.02054).
+    """Write the all-gathers of sharded weights (ZeRO, arXiv:1910.02054).
 
-    Once after their update; in stage 3, where none keeps the whole, for each pass that uses them, and nothing
-    hides that. Not a kernel: few points have any.
+    Once after their update; in stage 3, where no device keeps all weights, for each pass that uses them, and
+    always exposed. Not a kernel: few points have any.
     """
-    zero, here = shares.options.zero[graph.point], shares.columns * graph.point + graph.layer_kind
-    k = shares.first[here] + np.arange(here.size)
-    updates = (graph.phase == UPDATE) & (cuts.travels[k] == 0)  # norms have statistics
+    zero, offset = shares.options.zero[graph.point], shares.columns * graph.point + graph.layer_kind
+    k = shares.first[offset] + np.arange(offset.size)
+    updates = (graph.phase == UPDATE) & (cuts.statistics_cols[k] == 0)  # norms have statistics
     uses = (graph.weights > 0) | ((graph.kind == INPUT_GRADIENT) & shares.options.reshards[graph.point])
     rows = np.flatnonzero((local.owners > 1) & np.where(zero == 3, uses, (zero > 0) & updates))
     out.collective[rows], out.ranks[rows] = ALL_GATHER, local.owners[rows]
-    out.group[rows] = (shares.columns * cuts.sharing[k] + graph.layer_kind)[rows]
+    out.group[rows] = (shares.columns * cuts.owners[k] + graph.layer_kind)[rows]
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
     out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.repeat[rows]  # once for all steps
 
 
 def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], local: Supergraph) -> None:
-    """Let gathers and scatters be among the devices of a replica, and write the sums over all replicas.
+    """Restrict gathers and scatters to the devices of a replica, and write the sums over all replicas.
 
-    Each device sums its part with those that have the same one (PyTorch's HYBRID_SHARD, MiCS,
-    arXiv:2205.00119). A gather of an embedding's rows stays one of all. Not a kernel: few points have any.
+    Each device sums its shard with the devices of the same shard (PyTorch's HYBRID_SHARD, MiCS,
+    arXiv:2205.00119). A gather of an embedding's rows stays among all devices. Not a kernel: few points have
+    any.
     """
-    number = {one: at for at, one in enumerate(sets)}
-    inside = np.array([number.get(one | SHARDS, at) for at, one in enumerate(sets)], dtype=np.int64)
+    number = {mask: index for index, mask in enumerate(sets)}
+    shard_sets = np.array([number.get(mask | SHARDS, number[mask]) for mask in sets], dtype=np.int64)
     replicas = shares.replicas[graph.point]
     for edges, collective in ((local.fetch, ALL_GATHER), (local.gradient, REDUCE_SCATTER)):
         rows = np.flatnonzero((replicas > 1) & (edges.collective == collective))
-        along, column = np.divmod(edges.group[rows], shares.columns)
-        edges.group[rows], edges.ranks[rows] = shares.columns * inside[along] + column, local.owners[rows]
+        axis_set, column = np.divmod(edges.group[rows], shares.columns)
+        edges.group[rows] = shares.columns * shard_sets[axis_set] + column
+        edges.ranks[rows] = local.owners[rows]
     if not rows.size:
         return
     local.replicas.collective[rows], local.replicas.ranks[rows] = ALL_REDUCE, replicas[rows]
@@ -266,53 +271,53 @@ def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], local: S
     local.gradient.collective[rows[local.owners[rows] == 1]] = NO_EXCHANGE
 
 
-def crowds_heads(graph: Graph, cuts: Cuts, shares: Shares) -> Bools:
-    """Return the attention whose heads more devices share than there are heads of keys, (kernels,).
+def replicates_kv_heads(graph: Graph, cuts: Cuts, shares: Shares) -> Bools:
+    """Return the kernels of attention with more devices than key heads, (kernels,).
 
-    That of training, behind the product that makes keys; a cache has copies of such heads.
+    Only those of training, after the product that makes keys; a cache has copies of such heads.
     """
-    found = np.zeros(graph.point.size, dtype=np.bool_)
+    result = np.zeros(graph.point.size, dtype=np.bool_)
     if "expanded" in graph.attributes:
         rows = np.flatnonzero((graph.attributes["expanded"] > 0.0) & (graph.kind == BATCHED))
-        ways, _ = _sharing_heads(graph, cuts, shares, rows)
-        found[rows] = ways > graph.attributes["kv_heads"][rows]
-    return found
+        num_shards, _ = _head_shards(graph, cuts, shares, rows)
+        result[rows] = num_shards > graph.attributes["kv_heads"][rows]
+    return result
 
 
-def _sharing_heads(graph: Graph, cuts: Cuts, shares: Shares, rows: Ints) -> tuple[Ints, Ints]:
-    """Return how many devices share the heads of some kernels, and the numbers of these sets of axes."""
-    here = shares.columns * graph.point[rows] + graph.layer_kind[rows]
-    sets = cuts.lies_cols[shares.first[here] + rows]
-    return shares.ways[shares.sets * here + sets], sets
+def _head_shards(graph: Graph, cuts: Cuts, shares: Shares, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the devices that share the heads of some kernels, and the numbers of these sets of axes."""
+    offset = shares.columns * graph.point[rows] + graph.layer_kind[rows]
+    sets = cuts.activation_cols[shares.first[offset] + rows]
+    return shares.num_shards[shares.sets * offset + sets], sets
 
 
 def write_heads(
     graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, rows: Ints, out: CrossEdges
 ) -> None:
-    """Write what devices exchange that share fewer heads of keys than they are.
+    """Write the collectives of devices that share fewer key heads than there are devices.
 
-    Each makes a part of all columns, which are gathered before attention; it takes those of its heads.
+    Each computes a part of all columns, which are gathered before attention, and uses those of its heads.
     Backward, their gradients are scattered (NVIDIA/Megatron-LM, megatron/core/transformer/attention.py).
     rows: kernels of attention.
     """
-    ways, sets = _sharing_heads(graph, cuts, shares, rows)
-    back = graph.phase[rows] == BACKWARD
-    edge = rows + np.where(back, 1, -1)  # after the pass that rounds the gradient of queries
-    made = np.where(back, rows + 2, edge)  # the kernel that makes, or takes the gradient of, all columns
+    num_shards, sets = _head_shards(graph, cuts, shares, rows)
+    is_backward = graph.phase[rows] == BACKWARD
+    edge = rows + np.where(is_backward, 1, -1)  # after the pass that rounds the gradient of queries
+    kv_product = np.where(is_backward, rows + 2, edge)  # the kernel of all columns, or of their gradient
     p = graph.point[rows]
-    out.collective[edge] = np.where(back, REDUCE_SCATTER, ALL_GATHER)
-    out.ranks[edge] = ways
+    out.collective[edge] = np.where(is_backward, REDUCE_SCATTER, ALL_GATHER)
+    out.ranks[edge] = num_shards
     out.group[edge] = shares.columns * sets + graph.layer_kind[rows]
     out.bytes[edge] = (
-        shares.activation[p] * graph.batch[edge] * local.activation_rows[made] * graph.cols[made]
+        shares.activation[p] * graph.batch[edge] * local.activation_rows[kv_product] * graph.cols[kv_product]
     )
 
 
 def write_copies(graph: Graph, shares: Shares, local: Supergraph, pipeline: int, out: CrossEdges) -> None:
-    """Write the sum of the gradients of an embedding of which the last stage has a copy, once an iteration.
+    """Write the sum of an embedding's gradients with those of its copy on the last stage, once an iteration.
 
-    An all-reduce of two moves all of it both ways at once. It is done before the norm of the gradients: the
-    first kernel of the update is that of the table's. pipeline: the number of its set of axes.
+    An all-reduce of two ranks moves all of it in both directions at once, before the norm of the gradients:
+    the first kernel of the update is the table's. pipeline: the number of its set of axes.
     """
     update = np.flatnonzero((graph.phase == UPDATE) & shares.options.copies[graph.point])
     rows = update[np.unique(graph.point[update], return_index=True)[1]]
@@ -326,16 +331,16 @@ def write_copies(graph: Graph, shares: Shares, local: Supergraph, pipeline: int,
 def write_send(
     graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, pipeline: int, out: CrossEdges
 ) -> None:
-    """Write what crosses a cut of the pipeline at the layer's border: each device's own part of it.
+    """Write the sends between pipeline stages: each device's share of the activation.
 
     pipeline: the number of its set of axes. Not a kernel: few rows have any, and it would take a second to
     compile.
     """
     rows = np.flatnonzero((shares.options.stages[graph.point] > 1) & (graph.sends_cols > 0))
-    p, own = graph.point[rows], graph.layer_kind[rows]
-    here = shares.columns * p + own
-    ways = shares.ways[shares.sets * here + cuts.lies_cols[shares.first[here] + rows]]
-    cols = -(-graph.sends_cols[rows] // ways)
+    p, layer = graph.point[rows], graph.layer_kind[rows]
+    offset = shares.columns * p + layer
+    num_shards = shares.num_shards[shares.sets * offset + cuts.activation_cols[shares.first[offset] + rows]]
+    cols = -(-graph.sends_cols[rows] // num_shards)
     out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.options.stages[p]
-    out.group[rows] = shares.columns * pipeline + own
+    out.group[rows] = shares.columns * pipeline + layer
     out.bytes[rows] = shares.activation[p] * graph.batch[rows] * local.activation_rows[rows] * cols

@@ -1,9 +1,9 @@
-"""How the layers are laid out over the devices of a pipeline stage.
+"""Layouts of layers on the devices of a pipeline stage.
 
 A strategy's kernel and data parallelism holds for all layers, unless a kind of layer (embedding,
-hidden, softmax) or a layer has its own: an LSTM with a vocabulary of 800K wants its softmax cut otherwise
-than its cells. An own cut takes the same devices, so that every layer has all of its stage. Layouts have a
-column for each kind; only where some point has a cut of a layer by its name, one for each layer.
+hidden, softmax) or a layer has another one: an LSTM with a vocabulary of 800K needs other shards of its
+softmax than of its cells. Every layout takes all devices of the stage. Layouts have a column for each kind;
+only where some point names a layer, one for each layer.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from fastflow.physics.parallelism.layout_file import read_layout
 from fastflow.physics.parallelism.mesh import AXES, DATA, axes, devices_along
 from fastflow.physics.parallelism.options import ALL_TO_ALL, AUTO, TRUE
 from fastflow.physics.parallelism.plans import (
+    PLANS,
     SEQUENCE,
     ULYSSES,
-    WAYS,
     Assignment,
     assignment_of,
     assignments,
@@ -38,29 +38,29 @@ from fastflow.physics.workload import family_of, layers_of
 from fastflow.physics.workload.graph import LAYER_KINDS
 from fastflow.physics.workload.sharding_rules import COLS, ROWS
 
-SAME = "same"  # as `parallel.strategy` says
+SAME = "same"  # the layout of `parallel.strategy`
 LAYERS = "parallel.layers"
 _NAMED = re.compile(r"\s*(?P<name>[^\s,:].*?)\s*:\s*(?P<cut>[^\s:,]+)\s*(?:,|$)", re.ASCII)
 
 
 class Layouts(NamedTuple):
-    """How each kind of layer, or each layer, is laid out; int64."""
+    """The layout of each kind of layer, or of each layer; int64."""
 
-    assignment: Ints  # what every axis cuts, of splits.assignments, (points, columns)
+    assignment: Ints  # dimensions that every axis shards, of plans.assignments, (points, columns)
     degrees: Ints  # of mesh.AXES, the same stages for all, (points, columns, axes)
     replicas: Ints  # parts of dp, each of which has all weights, (points,)
 
     def _along(self, side: str) -> Ints:
-        """Return the devices among which a side of an activation is split, (points, columns)."""
-        found, every = np.ones_like(self.assignment), assignments()
+        """Return the devices over which a side of an activation is sharded, (points, columns)."""
+        devices_of, known = np.ones_like(self.assignment), assignments()
         for number in np.flatnonzero(np.bincount(self.assignment.ravel())).tolist():
-            devices = devices_along(self.degrees, axes_that_split(every[number], side))
-            found = np.where(self.assignment == number, devices, found)
-        return found
+            devices = devices_along(self.degrees, axes_that_split(known[number], side))
+            devices_of = np.where(self.assignment == number, devices, devices_of)
+        return devices_of
 
     @property
     def row_shards(self) -> Ints:
-        """Ways in which the rows of a layer are cut (data parallelism, RC's KP1), as ranks."""
+        """Shards of the rows of a layer (data parallelism, RC's KP1), as ranks."""
         return self._along(ROWS)
 
     @property
@@ -70,56 +70,58 @@ class Layouts(NamedTuple):
 
     @property
     def differ(self) -> Bools:
-        """Whether layers are laid out differently, shape (points,)."""
+        """Whether layers have different layouts, shape (points,)."""
         same = (self.degrees == self.degrees[:, :1]).all(axis=(1, 2))
         differ: Bools = ~(same & (self.assignment == self.assignment[:, :1]).all(axis=1))
         return differ
 
 
 class Sections(NamedTuple):
-    """What the columns of layouts are; a structure with fewer than others has its first one again."""
+    """The columns of layouts; a structure with fewer columns than others repeats its first one."""
 
     names: Texts  # of every structure, (structures, columns)
     kinds: Ints  # of layer, (structures, columns)
-    place: Ints  # of every point's structure, (points,)
+    structure: Ints  # of every point's structure, (points,)
 
 
 def names_layers(inputs: Inputs) -> bool:
-    """Say whether some point has a cut of a layer by its name; raises InputError."""
+    """Say whether some point has the layout of a layer by its name; raises InputError."""
     if LAYERS in inputs and (inputs[LAYERS] != SAME).any():
         return True
     return FILE in inputs and any(read_layout(path).layers for path in set(inputs[FILE].tolist()))
 
 
 def sections(inputs: Inputs) -> Sections:
-    """Return what the columns of points' layouts are: kinds of layer, or where some are named, layers.
+    """Return the columns of points' layouts: kinds of layer, or layers where some are named.
 
-    inputs: as `names_layers` takes them, and those of `model` where it says so.
+    inputs: as `names_layers` takes them, and those of `model` where layers are named.
     """
     if not names_layers(inputs):
-        place = np.zeros(inputs["parallel.strategy"].size, dtype=np.int64)
-        return Sections(np.array([LAYER_KINDS]), np.arange(len(LAYER_KINDS))[None], place)
-    layers, place = layers_of(inputs)
-    most = max((len(own) for own in layers), default=0)
-    padded = [(*own, *[own[0]] * (most - len(own))) for own in layers]
-    names = np.array([[layer.name for layer in own] for own in padded], dtype=np.str_)
-    kinds = np.array([[layer.kind for layer in own] for own in padded], dtype=np.int64)
-    return Sections(names.reshape(len(layers), most), kinds.reshape(len(layers), most), place)
+        structure = np.zeros(inputs["parallel.strategy"].size, dtype=np.int64)
+        return Sections(np.array([LAYER_KINDS]), np.arange(len(LAYER_KINDS))[None], structure)
+    layers, structure = layers_of(inputs)
+    max_layers = max((len(model_layers) for model_layers in layers), default=0)
+    padded = [
+        (*model_layers, *[model_layers[0]] * (max_layers - len(model_layers))) for model_layers in layers
+    ]
+    names = np.array([[layer.name for layer in model_layers] for model_layers in padded], dtype=np.str_)
+    kinds = np.array([[layer.kind for layer in model_layers] for model_layers in padded], dtype=np.int64)
+    return Sections(names.reshape(len(layers), max_layers), kinds.reshape(len(layers), max_layers), structure)
 
 
-def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
-    """Return every point's layouts, and why one does not suit its strategy (or "").
+def resolve_layouts(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
+    """Return every point's layouts, and why a layout does not suit its strategy (or "").
 
-    inputs: `parallel.embedding`, `.hidden` and `.softmax`, each `same` or a strategy without stages; where
-    that has no data parallelism, the devices that the cut leaves share the batch. `parallel.layers`, in place
-    of these, as `parse_layers` takes it. `parallel.shards`. Raises InputError.
+    inputs: `parallel.embedding`, `.hidden` and `.softmax`, each `same` or a strategy without stages; without
+    data parallelism in it, the remaining devices share the batch. `parallel.layers`, in place of these, as
+    `parse_layers` takes it. `parallel.shards`. Raises InputError.
     """
     columns, reason = sections(inputs), Reasons(strategies.assignment.size)
-    layouts = _same_for_all(strategies, columns)
+    layouts = _same_layouts(strategies, columns)
     _write_tensor_parallel(inputs, strategies, layouts)
     _write_layer_cuts(inputs, strategies, columns, layouts, reason)
-    _refuse_mixed_cuts(inputs, layouts, reason)
-    for p in np.flatnonzero(inputs["parallel.per_layer"]).tolist():  # nothing has chosen
+    _check_mixed_cuts(inputs, layouts, reason)
+    for p in np.flatnonzero(inputs["parallel.per_layer"]).tolist():  # no search has chosen the layouts
         allowed = "false, unless parallel.strategy=auto and parallel.layout=null"
         reason.add(p, str(InputError("parallel.per_layer", "true", allowed)))
     _write_files(inputs, columns, layouts, reason)
@@ -127,30 +129,30 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     return layouts, reason.texts()
 
 
-def _same_for_all(strategies: Strategies, columns: Sections) -> Layouts:
-    """Return layouts as the strategies have them, the same for all layers."""
+def _same_layouts(strategies: Strategies, columns: Sections) -> Layouts:
+    """Return the layouts of the strategies, the same for all layers."""
     count = columns.kinds.shape[1]
     assignment, degrees = (np.repeat(column[:, None], count, axis=1) for column in strategies[:2])
-    return Layouts(assignment, degrees, np.ones_like(columns.place))
+    return Layouts(assignment, degrees, np.ones_like(columns.structure))
 
 
 def _write_tensor_parallel(inputs: Inputs, strategies: Strategies, layouts: Layouts) -> None:
-    """Write the assignment of each point with tensor parallelism, which its options decide."""
+    """Write the assignment of each point with tensor parallelism, which depends on its options."""
     rows = np.flatnonzero(strategies.assignment == TENSOR)
     options = (
-        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
+        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.expert_axes,
         ~inputs["parallel.expert_tensor"],
     )  # fmt: skip
-    first, place = unique_rows([option[rows] for option in options], rows.size)
+    first, inverse = unique_rows([option[rows] for option in options], rows.size)
     for number, point in enumerate(rows[first].tolist()):
         assignment = tensor_parallel(*(option[point].item() for option in options))
-        layouts.assignment[rows[place == number]] = number_of(assignment)
+        layouts.assignment[rows[inverse == number]] = number_of(assignment)
 
 
 def _write_layer_cuts(
     inputs: Inputs, strategies: Strategies, columns: Sections, layouts: Layouts, reason: Reasons
 ) -> None:
-    """Write the cuts that kinds of layers, or layers, have in place of their strategy's."""
+    """Write the layouts of kinds of layers, or of layers, that replace their strategy's."""
     stages, per_stage = strategies.lp, strategies.devices // strategies.lp
     for cut in _layer_cuts(inputs, columns):
         p, strategy, devices = cut.point, cut.strategy, int(per_stage[cut.point])
@@ -158,20 +160,21 @@ def _write_layer_cuts(
         if strategy.dp == 1 and devices % sharded == 0:
             strategy = strategy._replace(dp=devices // sharded)
         if cut.key == LAYERS and not cut.columns.any():
-            reason.add(p, str(InputError(cut.key, cut.text, _layers(columns.names[columns.place[p]]))))
+            allowed = _layer_names(columns.names[columns.structure[p]])
+            reason.add(p, str(InputError(cut.key, cut.text, allowed)))
         elif strategy.devices != devices:
             count = "one device" if devices == 1 else f"{devices} devices"
             allowed = f"a cut that uses the {count} of a layer under the strategy"
             reason.add(p, str(InputError(cut.key, cut.text, allowed)))
-        elif strategy.ep > 1:  # experts are dealt out for all layers alike
+        elif strategy.ep > 1:  # expert parallelism is the same for all layers
             allowed = "a cut without e, which parallel.strategy has"
             reason.add(p, str(InputError(cut.key, cut.text, allowed)))
         layouts.assignment[p, cut.columns] = strategy.kernel
         layouts.degrees[p, cut.columns] = strategy._replace(lp=int(stages[p])).degrees
 
 
-def _refuse_mixed_cuts(inputs: Inputs, layouts: Layouts, reason: Reasons) -> None:
-    """Say where layers are cut differently, and not all of them in the ways that can meet."""
+def _check_mixed_cuts(inputs: Inputs, layouts: Layouts, reason: Reasons) -> None:
+    """Refuse points whose layers have different layouts between which no transfer is known."""
     mixed = layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)
     keys = (*(f"parallel.{name}" for name in LAYER_KINDS), LAYERS)
     for p in np.flatnonzero(mixed).tolist():
@@ -181,31 +184,31 @@ def _refuse_mixed_cuts(inputs: Inputs, layouts: Layouts, reason: Reasons) -> Non
 
 
 def _write_files(inputs: Inputs, columns: Sections, layouts: Layouts, reason: Reasons) -> None:
-    """Write the layouts of points that have them in a file."""
+    """Write the layouts of points with a layout file."""
     for p, path in enumerate(inputs.get(FILE, ())):
-        layout, structure = read_layout(str(path)), columns.place[p]
+        layout, structure = read_layout(str(path)), columns.structure[p]
         names = columns.names[structure]
         layouts.assignment[p] = np.array(layout.kinds)[columns.kinds[structure]]
         for name, number in layout.layers.items():
             layouts.assignment[p, names == name] = number
             if name not in names:
-                allowed = f"a file whose layers are {_layers(names)}, not {shown(name)}"
+                allowed = f"a file whose layers are {_layer_names(names)}, not {shown(name)}"
                 reason.add(p, str(InputError(FILE, path, allowed)))
 
 
 def _write_replicas(shards: Ints, layouts: Layouts, by_layer: Bools, reason: Reasons) -> None:
-    """Write how many times a stage's devices have all weights.
+    """Write the replicas of all weights on a stage's devices.
 
-    shards: devices that have parts of a weight, 0 for all; by_layer: whether a point's layers have cuts of
-    their own, (points,).
+    shards: devices over which a weight is sharded, 0 for all; by_layer: whether a point's layers have
+    different layouts, (points,).
     """
     if not shards.any():
         return
     sharing = devices_along(layouts.degrees, axes("cp", "ep", "dp")).max(axis=1)
-    some = np.where((shards > 0) & (shards < sharing), shards, sharing)
-    replicas = sharing // some
-    wrong = (sharing % some > 0) | (layouts.degrees[:, 0, DATA] % replicas > 0)
-    for p in np.flatnonzero(wrong | (by_layer & (replicas > 1))).tolist():
+    shard_group = np.where((shards > 0) & (shards < sharing), shards, sharing)
+    replicas = sharing // shard_group
+    invalid = (sharing % shard_group > 0) | (layouts.degrees[:, 0, DATA] % replicas > 0)
+    for p in np.flatnonzero(invalid | (by_layer & (replicas > 1))).tolist():
         allowed = f"0, or a divisor of the {sharing[p]} devices along dp, cp and ep that cp and ep divide"
         if by_layer[p]:
             allowed = "0, where layers have cuts of their own"
@@ -215,36 +218,37 @@ def _write_replicas(shards: Ints, layouts: Layouts, by_layer: Bools, reason: Rea
 
 
 @lru_cache(maxsize=64)
-def tensor_parallel(sequence: bool, ulysses: bool, along: int = 0, whole: bool = False) -> Assignment:
-    """Return the assignment of tensor parallelism with some of its other ways.
+def tensor_parallel(
+    sequence: bool, ulysses: bool, expert_axes: int = 0, whole_experts: bool = False
+) -> Assignment:
+    """Return the assignment of tensor parallelism with its options.
 
-    sequence: it splits tokens too; ulysses: context parallelism deals heads out; along: axes along which
-    experts are dealt out, beside ep, as bits; whole: tensor parallelism does not cut experts. Tokens that all
-    devices along tp have stay there: each takes those of its own experts, and their sums are summed up.
+    sequence: it shards tokens too; ulysses: context parallelism shards heads; expert_axes: axes beside ep
+    that shard experts, as bits; whole_experts: tensor parallelism does not cut each expert. Tokens that all
+    devices along tp have stay there: each device takes those of its experts, and their sums are summed up.
     """
-    dealt = "groups.experts"
-    tensor, context = (SEQUENCE if sequence else WAYS["TP"][0]), (ULYSSES if ulysses else WAYS["TP"][1])
-    if along & axes("tp"):
-        own = (dealt,) if sequence else (dealt, "inner.experts")
-        tensor = tensor._replace(dimensions=(*own, *tensor.dimensions))
-    elif whole:
-        names = ("dense.feed_forward" if one == "feed_forward" else one for one in tensor.dimensions)
+    dispatched = "groups.experts"
+    tensor, context = (SEQUENCE if sequence else PLANS["TP"][0]), (ULYSSES if ulysses else PLANS["TP"][1])
+    if expert_axes & axes("tp"):
+        expert_dims = (dispatched,) if sequence else (dispatched, "inner.experts")
+        tensor = tensor._replace(dimensions=(*expert_dims, *tensor.dimensions))
+    elif whole_experts:
+        names = ("dense.feed_forward" if name == "feed_forward" else name for name in tensor.dimensions)
         tensor = tensor._replace(dimensions=tuple(names))
-    if along & axes("cp"):
-        context = context._replace(dimensions=(dealt, *context.dimensions))
+    if expert_axes & axes("cp"):
+        context = context._replace(dimensions=(dispatched, *context.dimensions))
     return assignment_of("TP", tensor, context)
 
 
 def _cuts_tokens(inputs: Inputs, strategies: Strategies) -> Bools:
-    """Return whether tensor parallelism cuts the tokens too, (points,).
+    """Return whether tensor parallelism shards the tokens too, (points,).
 
-    By itself it does so in models that are known to name their dimensions: those of layers that stand for
-    several. A file may not.
+    By default in models that are known to name their dimensions: those with layer runs. A file may not.
     """
-    asked = inputs["parallel.sequence"]
-    cuts: Bools = asked == TRUE
-    if asked.size and family_of(inputs).order is not None:
-        cuts |= (asked == AUTO) & (strategies.degrees[:, AXES.index("tp")] > 1)
+    requested = inputs["parallel.sequence"]
+    cuts: Bools = requested == TRUE
+    if requested.size and family_of(inputs).order is not None:
+        cuts |= (requested == AUTO) & (strategies.degrees[:, AXES.index("tp")] > 1)
     return cuts
 
 
@@ -258,28 +262,28 @@ def indivisible_dims(inputs: Inputs, strategies: Strategies) -> Texts:
     for axis, key in (family_of(inputs).copied if points else {}).items():
         degree, size = strategies.degrees[:, AXES.index(axis)], inputs[key]
         for i in reason.without((size > 0) & (size % degree > 0) & (degree % np.maximum(size, 1) > 0)):
-            what = f"a divisor or a multiple of {key}={size[i]}"
-            reason.add(i, str(InputError(f"degree of {axis}", int(degree[i]), what)))
+            allowed = f"a divisor or a multiple of {key}={size[i]}"
+            reason.add(i, str(InputError(f"degree of {axis}", int(degree[i]), allowed)))
     for axis, key in divided.items():
         degree = strategies.experts if axis == "ep" else strategies.degrees[:, AXES.index(axis)]
         size = inputs[key]
         for i in reason.without((size % degree > 0) | ((size == 0) & (degree > 1))):
-            what = f"a divisor of {key}={size[i]}" if size[i] else f"1, since {key}=0"
-            reason.add(i, str(InputError(f"degree of {axis}", int(degree[i]), what)))
+            allowed = f"a divisor of {key}={size[i]}" if size[i] else f"1, since {key}=0"
+            reason.add(i, str(InputError(f"degree of {axis}", int(degree[i]), allowed)))
     return reason.texts()
 
 
-def _layers(names: Texts) -> str:
+def _layer_names(names: Texts) -> str:
     return f"layers of the model: {listed(dict.fromkeys(names.tolist()))}"
 
 
 class _LayerCut(NamedTuple):
-    """What some layers of a point have in place of the strategy's cut."""
+    """A layout of some layers of a point that replaces the strategy's."""
 
     point: int
-    columns: Bools  # of layouts, those layers
+    columns: Bools  # of layouts, for those layers
     strategy: Strategy
-    key: str  # where it is asked for, and how
+    key: str  # of the input, and its value
     text: str
 
 
@@ -289,34 +293,35 @@ def _layer_cuts(inputs: Inputs, columns: Sections) -> Iterator[_LayerCut]:
         key = f"parallel.{name}"
         for i in np.flatnonzero(inputs[key] != SAME).tolist():
             text = str(inputs[key][i])
-            yield _LayerCut(i, columns.kinds[columns.place[i]] == kind, parse_layout(text, key), key, text)
+            selected = columns.kinds[columns.structure[i]] == kind
+            yield _LayerCut(i, selected, parse_layout(text, key), key, text)
     for i, text in enumerate(inputs.get(LAYERS, ())):
         for name, strategy in parse_layers(str(text)).items():
-            here = columns.names[columns.place[i]] == name
-            yield _LayerCut(i, here, strategy, LAYERS, f"{name}: {strategy}")
+            selected = columns.names[columns.structure[i]] == name
+            yield _LayerCut(i, selected, strategy, LAYERS, f"{name}: {strategy}")
 
 
 @lru_cache(maxsize=4096)
 def parse_layers(text: str) -> Mapping[str, Strategy]:
-    """Return the cuts of layers by name, of a text such as "tower: RC-1-8, head: CR-8"; raises InputError."""
+    """Return layouts of layers by name, of a text such as "tower: RC-1-8, head: CR-8"; raises InputError."""
     if text == SAME:
         return {}
-    found = list(_NAMED.finditer(text))
-    cuts = {one["name"]: parse_layout(one["cut"], LAYERS) for one in found}
-    written = "".join(one[0] for one in found)
-    if not found or written != text or text.endswith(",") or len(cuts) < len(found):
+    matches = list(_NAMED.finditer(text))
+    cuts = {match["name"]: parse_layout(match["cut"], LAYERS) for match in matches}
+    written = "".join(match[0] for match in matches)
+    if not matches or written != text or text.endswith(",") or len(cuts) < len(matches):
         allowed = "layers by name, each once, with their cuts, such as tower: RC-1-8, head: CR-8"
         raise InputError(LAYERS, text, allowed)
     return cuts
 
 
 def parse_layout(text: str, key: str) -> Strategy:
-    """Read the cut of one kind of layer; raises InputError where it is none or has pipeline stages."""
+    """Read the layout of a kind of layer; raises InputError for invalid texts and for pipeline stages."""
     if text == SAME:
         return Strategy()
-    own = parse(text, key)
-    if own.lp > 1:
+    strategy = parse(text, key)
+    if strategy.lp > 1:
         raise InputError(
             key, text, "a cut without pipeline stages; parallel.strategy sets those for all layers"
         )
-    return own
+    return strategy

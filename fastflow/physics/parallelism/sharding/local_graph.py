@@ -10,7 +10,7 @@ from fastflow.core.tables import Floats, Ints
 from fastflow.physics.parallelism.sharding.tables import Groups
 from fastflow.physics.workload.sharding_rules import ShardingRule, Share
 
-NOBODY = Groups()
+NO_GROUPS = Groups()
 
 
 class CrossEdges(NamedTuple):
@@ -19,11 +19,11 @@ class CrossEdges(NamedTuple):
     collective: Ints  # of workload.graph.COLLECTIVES
     bytes: Floats  # of the whole tensor, as each device holds it before or after
     ranks: Ints
-    group: Ints  # who exchanges: the number of a set of axes x kinds of layer + the kind
+    group: Ints  # of devices: the number of a set of axes x kinds of layer + the kind
 
 
 class FusedShares(NamedTuple):
-    """The kernels of one type that times them itself."""
+    """The kernels of one type with a timing function."""
 
     type: ShardingRule
     rows: Ints  # of the graph
@@ -36,7 +36,7 @@ class Supergraph(NamedTuple):
     m: Ints  # local GEMM, C[m, n] = A[m, k] B[k, n]; 0 where the kernel is no GEMM
     k: Ints
     n: Ints
-    batch: Ints  # of them, in one launch
+    batch: Ints  # GEMMs in a launch
     elements: Floats  # local elements of a memory-bound pass; 0 for a GEMM
     rows: Ints  # local dimensions of the layer
     inner: Ints
@@ -46,31 +46,31 @@ class Supergraph(NamedTuple):
     read_rows: Ints  # rows and columns of it that the next product reads
     read_cols: Ints
     sync: CrossEdges  # follows the kernel, every launch, and is waited for
-    relayout: CrossEdges  # the same, where the tensor's other end is laid out differently
-    owners: Ints  # devices that have the same weights, and parts of them under ZeRO
-    fetch: CrossEdges  # of weights that devices have parts of (ZeRO), waited for
-    gradient: CrossEdges  # starts when the kernel is done, and may overlap with what comes
-    replicas: CrossEdges  # follows that, where several devices have the same part of the weights
-    further: tuple[CrossEdges, ...]  # the same as sync, where something has more than one
-    send: CrossEdges  # to the neighbouring stage, where the cut of the pipeline falls on the layer's border
+    relayout: CrossEdges  # the same, where the tensor's producer or reader has another layout
+    owners: Ints  # devices with the same weights, which ZeRO shards over them
+    fetch: CrossEdges  # of weights sharded by ZeRO, waited for
+    gradient: CrossEdges  # starts when the kernel is done, and may overlap with later kernels
+    replicas: CrossEdges  # follows that, where several devices have the same shard of the weights
+    further: tuple[CrossEdges, ...]  # the same as sync, of kernels with more than one
+    send: CrossEdges  # to the neighbouring stage, at the last layer of a stage
     groups: Groups
     fused: tuple[FusedShares, ...]
 
     @property
     def syncs(self) -> tuple[CrossEdges, ...]:
-        """All that is waited for after a kernel: what is always there, and what some point has."""
+        """All exchanges that kernels wait for: `sync`, and the others that some point has."""
         others = (*self.further, self.relayout, self.fetch)
         return (self.sync, *(edges for edges in others if edges.collective.any()))
 
     @property
     def waited(self) -> Ints:
         """The collective that is waited for after every kernel, the first of several."""
-        found = self.sync.collective
+        collective = self.sync.collective
         for edges in self.syncs[1:]:
-            found = np.where(found > 0, found, edges.collective)
-        return found
+            collective = np.where(collective > 0, collective, edges.collective)
+        return collective
 
     @property
     def numbers(self) -> Supergraph:
-        """All that kernels take."""
-        return self._replace(further=(), groups=NOBODY, fused=())
+        """The columns that Numba kernels take."""
+        return self._replace(further=(), groups=NO_GROUPS, fused=())

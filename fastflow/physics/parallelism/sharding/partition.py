@@ -1,12 +1,12 @@
-"""The compute graph cut by a strategy: one device's kernels, and the cross-edges between devices (3.3, 5.1).
+"""The sharded compute graph: one device's kernels, and the cross-edges between devices (3.3, 5.1).
 
-All devices of a data or kernel parallel group do the same at the same time (6.5), so the cut
-graph is that of one device of each pipeline stage. How every kernel is cut, and what is exchanged after it,
-follows from an assignment (`splits`); degrees make sizes, bytes and ranks of it. Where a dimension does not
-divide evenly, the largest shard counts.
+All devices of a data or kernel parallel group do the same at the same time (6.5), so the sharded graph is
+that of one device of each pipeline stage. The sharding of every kernel, and the collectives after it, follow
+from an assignment (`propagation`); degrees give sizes, bytes and ranks. Where a dimension does not divide
+evenly, the largest shard counts.
 
-    Pipeline, LP: layers by stages; what a stage's last layer makes is sent to the next one.
-    Micro-batches: the rows of a device are worked on in turns.
+    Pipeline, LP: layers by stages; the output of a stage's last layer is sent to the next stage.
+    Micro-batches: the rows of a device are split into micro-batches, one after the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastflow.physics.parallelism.mesh import devices_along
 from fastflow.physics.parallelism.sharding.collectives import (
     Shares,
     ceil_div,
-    crowds_heads,
+    replicates_kv_heads,
     write_copies,
     write_fetch,
     write_gradient,
@@ -67,53 +67,59 @@ def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, 
 def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> None:
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
-        p, kind, own, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
-        rows, turns, ways = graph.rows[row], shares.options.microbatches[p], shares.ways
-        here, there = shares.columns * p + own, shares.columns * p + peer
-        k, other = shares.first[here] + row, shares.first[there] + row
-        here, there = shares.sets * here, shares.sets * there
-        out.read_rows[row] = ceil_div(rows, ways[there + cuts.read_rows[other]] * turns)
-        out.read_cols[row] = ceil_div(graph.cols[row], ways[there + cuts.read_cols[other]])
+        p, kind, layer, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
+        rows, microbatches, num_shards = graph.rows[row], shares.options.microbatches[p], shares.num_shards
+        offset, peer_offset = shares.columns * p + layer, shares.columns * p + peer
+        k, peer_cut = shares.first[offset] + row, shares.first[peer_offset] + row
+        offset, peer_offset = shares.sets * offset, shares.sets * peer_offset
+        out.read_rows[row] = ceil_div(rows, num_shards[peer_offset + cuts.read_rows[peer_cut]] * microbatches)
+        out.read_cols[row] = ceil_div(graph.cols[row], num_shards[peer_offset + cuts.read_cols[peer_cut]])
         if kind != ON_WEIGHTS:
-            rows = ceil_div(rows, ways[here + cuts.rows[k]] * turns)
-        inner = ceil_div(graph.inner[row], ways[here + cuts.inner[k]])
-        cols = ceil_div(graph.cols[row], ways[here + cuts.cols[k]])
-        activation_cols = ceil_div(graph.cols[row], ways[here + cuts.lies_cols[k]])
-        out.activation_rows[row] = ceil_div(graph.rows[row], ways[here + cuts.lies_rows[k]] * turns)
-        products, of_one = graph.products[row], rows
-        if products > 1 or kind == BATCHED:  # each has its share of the rows
-            of_one = ceil_div(graph.rows[row], products)
-            products = ceil_div(products, ways[here + cuts.products[k]] * (turns if kind == BATCHED else 1))
-            of_one = ceil_div(of_one, ways[here + cuts.rows[k]] * (1 if kind == BATCHED else turns))
-        out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, of_one, inner, cols)
+            rows = ceil_div(rows, num_shards[offset + cuts.rows[k]] * microbatches)
+        inner = ceil_div(graph.inner[row], num_shards[offset + cuts.inner[k]])
+        cols = ceil_div(graph.cols[row], num_shards[offset + cuts.cols[k]])
+        activation_cols = ceil_div(graph.cols[row], num_shards[offset + cuts.activation_cols[k]])
+        out.activation_rows[row] = ceil_div(
+            graph.rows[row], num_shards[offset + cuts.activation_rows[k]] * microbatches
+        )
+        products, product_rows = graph.products[row], rows
+        if products > 1 or kind == BATCHED:  # each product has its share of the rows
+            product_rows = ceil_div(graph.rows[row], products)
+            products = ceil_div(
+                products, num_shards[offset + cuts.products[k]] * (microbatches if kind == BATCHED else 1)
+            )
+            product_rows = ceil_div(
+                product_rows, num_shards[offset + cuts.rows[k]] * (1 if kind == BATCHED else microbatches)
+            )
+        out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, product_rows, inner, cols)
         out.batch[row] = graph.batch[row] * products
         if kind == BATCHED:
-            out.m[row], out.k[row], out.n[row] = of_one, inner, graph.cols[row]
+            out.m[row], out.k[row], out.n[row] = product_rows, inner, graph.cols[row]
             rows = out.activation_rows[row]
         out.elements[row] = 0.0
         if kind == ON_ACTIVATIONS:
             out.elements[row] = 1.0 * rows * activation_cols
         elif kind == ON_WEIGHTS:
             out.elements[row] = 1.0 * out.batch[row] * inner * cols
-            if shares.options.zero[p] > 0 and graph.phase[row] == UPDATE:  # each device updates its part
+            if shares.options.zero[p] > 0 and graph.phase[row] == UPDATE:  # each device updates its shard
                 out.elements[row] = np.ceil(
-                    out.elements[row] * shares.replicas[p] / ways[here + cuts.sharing[k]]
+                    out.elements[row] * shares.replicas[p] / num_shards[offset + cuts.owners[k]]
                 )
         out.rows[row], out.inner[row], out.cols[row] = rows, inner, cols
         out.activation_cols[row] = activation_cols
-        out.owners[row] = max(ways[here + cuts.sharing[k]] // shares.replicas[p], 1)
+        out.owners[row] = max(num_shards[offset + cuts.owners[k]] // shares.replicas[p], 1)
 
 
 @kernel
 def _cut(graph: Graph, cuts: Cuts, slot: Slot, shares: Shares, out: Supergraph) -> None:
-    """Write one device's share of every kernel, and the first of its exchanges."""
+    """Write one device's share of every kernel, and its first exchange."""
     _cut_sizes(graph, cuts, shares, out)
     write_sync(graph, slot, shares, out.sync)
     write_gradient(graph, cuts, shares, out, out.gradient)
 
 
-class _Present(NamedTuple):
-    """Which exchanges some point has; most have none of these."""
+class _PresentExchanges(NamedTuple):
+    """Rare exchanges, and whether some point has them."""
 
     relayout: bool
     fetch: bool
@@ -122,34 +128,34 @@ class _Present(NamedTuple):
 
 
 def cut(graph: Graph, layouts: Layouts, options: ParallelOptions, precision: Precision) -> Supergraph:
-    """Cut every kernel of the graph as its point's strategy says."""
+    """Shard every kernel of the graph by its point's strategy."""
     replicated = bool((layouts.replicas > 1).any())
     used = np.flatnonzero(np.bincount(layouts.assignment.ravel()))
     used = used if used.size else np.zeros(1, dtype=np.int64)
     tables = tables_of(graph.structures, tuple(used.tolist()), replicated)
     shares = _shares(graph, layouts, options, precision, tables, np.searchsorted(used, layouts.assignment))
-    crowded, copied = crowds_heads(graph, tables.cuts, shares), bool(options.copies.any())
+    replicated_heads, has_copies = replicates_kv_heads(graph, tables.cuts, shares), bool(options.copies.any())
     differ = bool(shares.differ.any())
-    present = _Present(
-        relayout=differ or copied or bool(crowded.any()),
+    present = _PresentExchanges(
+        relayout=differ or has_copies or bool(replicated_heads.any()),
         fetch=bool((options.zero > 0).any()),
         replicas=replicated,
         send=bool((options.stages > 1).any()),
     )
     out = _allocate(graph.point.size, tables, present)
-    kernels_of, local, sets = graph.numbers, out.numbers, tables.groups.sets
-    _cut(kernels_of, tables.cuts, tables.slots[0], shares, local)
+    kernels, local, sets = graph.numbers, out.numbers, tables.groups.sets
+    _cut(kernels, tables.cuts, tables.slots[0], shares, local)
     for slot, further in zip(tables.slots[1:], out.further, strict=True):
-        write_sync(kernels_of, slot, shares, further)
+        write_sync(kernels, slot, shares, further)
     if differ:
-        write_relayout(kernels_of, tables.cuts, shares, local, out.relayout)
+        write_relayout(kernels, tables.cuts, shares, local, out.relayout)
     if present.fetch:
         write_fetch(graph, tables.cuts, shares, out, out.fetch)
     if present.replicas:
         write_replicas(graph, shares, sets, out)
-    if crowded.any():
-        write_heads(graph, tables.cuts, shares, out, np.flatnonzero(crowded), out.relayout)
-    if copied:
+    if replicated_heads.any():
+        write_heads(graph, tables.cuts, shares, out, np.flatnonzero(replicated_heads), out.relayout)
+    if has_copies:
         write_copies(graph, shares, out, sets.index(STAGES), out.relayout)
     if present.send:
         write_send(graph, tables.cuts, shares, out, sets.index(STAGES), out.send)
@@ -162,13 +168,13 @@ def _shares(
     options: ParallelOptions,
     precision: Precision,
     tables: Tables,
-    place: Ints,
+    assignment_index: Ints,
 ) -> Shares:
-    """Return how layouts cut kernels; place: of assignments in the tables, (points, columns)."""
+    """Return the shards of kernels; assignment_index: of assignments in the tables, (points, columns)."""
     sets = tables.groups.sets
     return Shares(
-        first=(tables.first[graph.structure[:, None], place] - graph.offset[:-1, None]).ravel(),
-        ways=np.stack([devices_along(layouts.degrees, axes) for axes in sets], axis=2).ravel(),
+        first=(tables.first[graph.structure[:, None], assignment_index] - graph.offset[:-1, None]).ravel(),
+        num_shards=np.stack([devices_along(layouts.degrees, axes) for axes in sets], axis=2).ravel(),
         sets=len(sets),
         columns=layouts.assignment.shape[1],
         assignment=layouts.assignment,
@@ -183,8 +189,8 @@ def _shares(
     )
 
 
-def _allocate(kernels: int, tables: Tables, present: _Present) -> Supergraph:
-    """Return tables to write one device's shares to; exchanges that no point has share columns of zeros."""
+def _allocate(kernels: int, tables: Tables, present: _PresentExchanges) -> Supergraph:
+    """Return tables for one device's shares; exchanges that no point has use common columns of zeros."""
 
     def column() -> Ints:
         return np.empty(kernels, dtype=np.int64)
@@ -193,11 +199,11 @@ def _allocate(kernels: int, tables: Tables, present: _Present) -> Supergraph:
         return CrossEdges(collective=column(), bytes=np.empty(kernels), ranks=column(), group=column())
 
     zeros, no_bytes = np.zeros(kernels, dtype=np.int64), np.zeros(kernels)
-    nothing = CrossEdges(collective=zeros, bytes=no_bytes, ranks=zeros, group=zeros)
+    no_edges = CrossEdges(collective=zeros, bytes=no_bytes, ranks=zeros, group=zeros)
 
-    def rare(is_present: bool) -> CrossEdges:
+    def optional_edges(is_present: bool) -> CrossEdges:
         if not is_present:
-            return nothing
+            return no_edges
         return CrossEdges(zeros.copy(), no_bytes.copy(), zeros.copy(), zeros.copy())
 
     return Supergraph(
@@ -212,15 +218,15 @@ def _allocate(kernels: int, tables: Tables, present: _Present) -> Supergraph:
         activation_rows=column(),
         activation_cols=column(),
         owners=column(),
-        fetch=rare(present.fetch),
+        fetch=optional_edges(present.fetch),
         read_rows=column(),
         read_cols=column(),
         sync=edges(),
-        relayout=rare(present.relayout),
+        relayout=optional_edges(present.relayout),
         gradient=edges(),
-        replicas=rare(present.replicas),
+        replicas=optional_edges(present.replicas),
         further=tuple(edges() for _ in tables.slots[1:]),
-        send=rare(present.send),
+        send=optional_edges(present.send),
         groups=tables.groups,
         fused=(),
     )
@@ -229,21 +235,21 @@ def _allocate(kernels: int, tables: Tables, present: _Present) -> Supergraph:
 def _fused(
     graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
 ) -> tuple[FusedShares, ...]:
-    """Return the kernels that their types time themselves, by type."""
-    found: dict[ShardingRule, list[Ints]] = {}
+    """Return the kernels of types with a timing function, by type."""
+    rows_of_type: dict[ShardingRule, list[Ints]] = {}
     for number, structure in enumerate(graph.structures):
-        own: dict[ShardingRule, list[int]] = {}
-        for at, facts in enumerate(structure):
-            is_pass = facts.kind == ON_ACTIVATIONS and facts.phase == FORWARD
-            if facts.form.type.time is not None and (is_pass or facts.kind in PRODUCTS):
-                own.setdefault(facts.form.type, []).append(at)
-        for one, places in own.items():
+        by_type: dict[ShardingRule, list[int]] = {}
+        for index, graph_kernel in enumerate(structure):
+            is_pass = graph_kernel.kind == ON_ACTIVATIONS and graph_kernel.phase == FORWARD
+            if graph_kernel.form.type.time is not None and (is_pass or graph_kernel.kind in PRODUCTS):
+                by_type.setdefault(graph_kernel.form.type, []).append(index)
+        for op_type, indices in by_type.items():
             starts = graph.offset[np.flatnonzero(graph.structure == number)]
-            found.setdefault(one, []).append(np.add.outer(starts, places).ravel())
-    every = {one: np.concatenate(rows) for one, rows in found.items()}
+            rows_of_type.setdefault(op_type, []).append(np.add.outer(starts, indices).ravel())
+    joined = {op_type: np.concatenate(rows) for op_type, rows in rows_of_type.items()}
     return tuple(
-        FusedShares(one, rows, _share(rows, graph, cuts, shares, local, precision))
-        for one, rows in every.items()
+        FusedShares(op_type, rows, _share(rows, graph, cuts, shares, local, precision))
+        for op_type, rows in joined.items()
     )
 
 
@@ -252,8 +258,8 @@ def _share(
 ) -> Share:
     """Return one device's shares of some kernels."""
     point = graph.point[rows]
-    here = shares.columns * point + graph.layer_kind[rows]
-    k = shares.first[here] + rows
+    offset = shares.columns * point + graph.layer_kind[rows]
+    k = shares.first[offset] + rows
     is_pass = local.m[rows] == 0
     return Share(
         device=point,
@@ -264,9 +270,9 @@ def _share(
         batch=local.batch[rows],
         rows=graph.rows[rows],
         products=graph.products[rows],
-        row_shards=shares.ways[shares.sets * here + cuts.rows[k]],
-        col_shards=shares.ways[shares.sets * here + cuts.cols[k]],
-        group_shards=shares.ways[shares.sets * here + cuts.products[k]],
+        row_shards=shares.num_shards[shares.sets * offset + cuts.rows[k]],
+        col_shards=shares.num_shards[shares.sets * offset + cuts.cols[k]],
+        group_shards=shares.num_shards[shares.sets * offset + cuts.products[k]],
         elements=local.elements[rows],
         num_microbatches=shares.options.microbatches[point],
         operand=precision.operand[point],

@@ -1,6 +1,6 @@
-"""How a tensor lies along an axis of the mesh that cuts some dimensions: split, broadcast, or a partial sum.
+"""Placement of a tensor along an axis of the mesh: sharded, replicated, or a partial sum.
 
-`splits` says what that is, and what is exchanged where a tensor is not read as it lies.
+`propagation` explains placements, and the collectives between the placements of producer and reader.
 """
 
 from __future__ import annotations
@@ -26,117 +26,119 @@ _ACTIVATIONS, _DENSE = "activations", "dense"
 
 
 def _cutting(cuts: tuple[str, ...], dims: Dims) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield the dimensions of an axis that may cut a kernel of these dimensions.
+    """Yield the dimensions of an axis that may shard a kernel of these dimensions.
 
-    Without what stands before the dot, that, and the sides where it may be.
+    Each without its prefix; the prefix; and the sides that may have the dimension.
     """
     for name in cuts:
-        of, _, one = name.rpartition(".")
-        if of != _DENSE or not dims.groups:
-            yield one, of, SIDES if of in ("", _ACTIVATIONS, _DENSE) else (of,)
+        prefix, _, dimension = name.rpartition(".")
+        if prefix != _DENSE or not dims.groups:
+            yield dimension, prefix, SIDES if prefix in ("", _ACTIVATIONS, _DENSE) else (prefix,)
 
 
 def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
-    """Return the side of a kernel that an axis cuts, and by which name; "" for none.
+    """Return the side of a kernel that an axis shards, and the dimension's name; "" for none.
 
     cuts: dimensions.
     """
-    for one, of, sides in _cutting(cuts, form.dims):
-        if of == _ACTIVATIONS and form.type.gradient != NO_GRADIENT:
+    for name, prefix, sides in _cutting(cuts, form.dims):
+        if prefix == _ACTIVATIONS and form.type.gradient != NO_GRADIENT:
             continue
-        if one in form.type.sides:
-            return form.type.sides[one], one
+        if name in form.type.sides:
+            return form.type.sides[name], name
         for where, names in zip(SIDES, form.dims, strict=True):
-            if one in names and where in form.type.makes and where in sides:
-                return where, one
+            if name in names and where in form.type.makes and where in sides:
+                return where, name
     return "", ""
 
 
 def side(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the side of a kernel that an axis cuts, "" for none."""
+    """Return the side of a kernel that an axis shards, "" for none."""
     return cut_at(cuts, form)[0]
 
 
 @lru_cache(maxsize=256)
-def cut_in_two(structure: Structure, cuts: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return a side that an axis cuts in more than one dimension, and these; "" for none.
+def ambiguous_cut(structure: Structure, cuts: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return a side that an axis shards in more than one dimension, and the dimensions; "" for none.
 
-    They make no layout: a tensor that is split by batch is not what is read by sequence.
+    Such an axis has no placement: a tensor sharded by batch is not one sharded by sequence.
     """
-    found = {(cut_at(cuts, facts.form), facts.form.type) for facts in structure}
-    rows = {name for (where, name), of in found if where and of.makes[where] == ROWS}
+    row_cuts = {(cut_at(cuts, kernel.form), kernel.form.type) for kernel in structure}
+    rows = {name for (where, name), op_type in row_cuts if where and op_type.makes[where] == ROWS}
     if len(rows) > 1:
         return ROWS, (*sorted(rows),)
-    for facts in structure:
-        forms = [one for one in facts.readers if facts.phase == FORWARD and read(cuts, one) == COLS]
-        forms += [facts.form] if forms and made(cuts, facts.form) == COLS else []
-        cols = {cut_at(cuts, one)[1] for one in forms} - set(SIDES)  # a whole side suits all
+    for kernel in structure:
+        forms = [
+            form for form in kernel.readers if kernel.phase == FORWARD and input_placement(cuts, form) == COLS
+        ]
+        forms += [kernel.form] if forms and output_placement(cuts, kernel.form) == COLS else []
+        cols = {cut_at(cuts, form)[1] for form in forms} - set(SIDES)  # a whole side suits all
         if len(cols) > 1:
             return COLS, (*sorted(cols),)
     return "", ()
 
 
-def made(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout of a kernel's output along an axis, before anything is exchanged."""
+def output_placement(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the placement of a kernel's output along an axis, before any collective."""
     cut = side(cuts, form)
     return form.type.makes[cut] if cut else REPLICATE
 
 
 def canonical_placement(cuts: tuple[str, ...], form: Form | None) -> str:
-    """Return the layout in which a tensor lies along an axis; form: of its maker, None outside."""
+    """Return the placement of a stored tensor; form: of its producer, None for an input of the graph."""
     if form is None:
         return REPLICATE
-    found = made(cuts, form)
-    return placement_of_pass(cuts, form.dims) if found == PARTIAL else found
+    placement = output_placement(cuts, form)
+    return placement_of_pass(cuts, form.dims) if placement == PARTIAL else placement
 
 
 def placement_of_pass(cuts: tuple[str, ...], dims: Dims) -> str:
-    """Return the layout along an axis in which a pass over a tensor would be cut."""
-    for one, _, sides in _cutting(cuts, dims):
+    """Return the placement along an axis of a tensor that a pass reads."""
+    for dimension, _, sides in _cutting(cuts, dims):
         for where, names in ((ROWS, dims.rows), (COLS, dims.cols), (GROUPS, dims.groups)):
-            if (one in names or one == where != GROUPS) and where in sides:
+            if (dimension in names or dimension == where != GROUPS) and where in sides:
                 return where
     return REPLICATE
 
 
-def taken(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis of what a kernel reads, by the kernel's own sides."""
+def operand_placement(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the placement along an axis of a kernel's operand, by the kernel's sides."""
     cut = side(cuts, form)
     return form.type.reads[form.operand][cut] if cut else REPLICATE
 
 
 def is_shared(cuts: tuple[str, ...], form: Form) -> bool:
-    """Say whether all that share an operand of a kernel need all of it, since others are cut."""
-    return form.operand > 0 and side(cuts, form) != "" and taken(cuts, form) == REPLICATE
+    """Say whether all devices need all of a kernel's operand, since another operand is sharded."""
+    return form.operand > 0 and side(cuts, form) != "" and operand_placement(cuts, form) == REPLICATE
 
 
-def read(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis of what a kernel reads: its inner side are the columns of that."""
-    found = taken(cuts, form)
-    return COLS if found == INNER else found
+def input_placement(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the placement along an axis of a kernel's input, whose columns are the kernel's inner side."""
+    placement = operand_placement(cuts, form)
+    return COLS if placement == INNER else placement
 
 
-def gradient(cut: str, placement: str) -> str:
-    """Return the layout along an axis of the gradient of a tensor that lies so there.
+def gradient_placement(cut: str, placement: str) -> str:
+    """Return the placement along an axis of the gradient of a tensor with this placement.
 
-    cut: the side of a kernel that the axis cuts. Of what all of its devices read each makes a part of the
-    gradient, and of a sum of their parts each needs all of it.
+    cut: the side of a kernel that the axis shards. The gradient of a replicated tensor is a partial sum, and
+    that of a partial sum is replicated.
     """
     return {REPLICATE: PARTIAL, PARTIAL: REPLICATE}.get(placement, placement) if cut else placement
 
 
-def differentiated(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis in which backward kernels read the gradient of a kernel's output."""
-    return gradient(side(cuts, form), made(cuts, form))
+def output_gradient_placement(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the placement along an axis of a kernel's output gradient, as backward kernels read it."""
+    return gradient_placement(side(cuts, form), output_placement(cuts, form))
 
 
-def added(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis of what a kernel adds to the gradient of what it reads."""
-    return gradient(side(cuts, form), read(cuts, form))
+def input_gradient_placement(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the placement along an axis of the gradient that a kernel adds to its input's."""
+    return gradient_placement(side(cuts, form), input_placement(cuts, form))
 
 
 def collective_for(have: str, want: str) -> int:
-    """Return the collective that turns one layout into another."""
+    """Return the collective that redistributes a tensor from one placement to another."""
     if have == PARTIAL:
         return ALL_REDUCE if want == REPLICATE else REDUCE_SCATTER
     if have in (want, REPLICATE):

@@ -1,7 +1,7 @@
-"""How the kernels of networks are cut under assignments, as tables of numbers that kernels look up.
+"""Shardings of the kernels of networks under assignments, as tables of numbers that Numba kernels index.
 
-A row for every kernel of a network and every assignment. What does not depend on degrees is here, once for a
-network and an assignment; sets of axes have numbers, by which a point's degrees are looked up.
+A row for every kernel of a network and every assignment. The tables do not depend on degrees: they are made
+once for a network and an assignment. Sets of axes have numbers, which index a point's degrees.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from fastflow.core.tables import Ints, Reasons, Texts
 from fastflow.physics.parallelism.mesh import AXES, DATA, PIPELINE, REPLICAS, SHARDS
 from fastflow.physics.parallelism.plans import assignments
 from fastflow.physics.parallelism.sharding.layout import Layouts
-from fastflow.physics.parallelism.sharding.placements import cut_in_two
+from fastflow.physics.parallelism.sharding.placements import ambiguous_cut
 from fastflow.physics.parallelism.sharding.propagation import Exchange, Split, splits_of
 from fastflow.physics.parallelism.strategy import COLUMN_ROW
 from fastflow.physics.workload.graph import Graph, Structure
 
 STAGES = 1 << PIPELINE
 """The set of axes of a pipeline."""
-# of splits.Split and Exchange, sets of axes
-_SETS = ("rows", "inner", "cols", "products", "lies_rows", "lies_cols", "read_rows", "read_cols", "sharing")
+# of propagation.Split and Exchange, the fields that are sets of axes
+_SETS = (
+    "rows", "inner", "cols", "products", "activation_rows", "activation_cols", "read_rows", "read_cols",
+    "owners",
+)  # fmt: skip
 _SETS_OF_A_SLOT = ("axes", "rows_by", "cols_by")
 
 
 class Groups(NamedTuple):
-    """Who may exchange. Sets of axes are bits."""
+    """Groups of devices that may have collectives. Sets of axes are bits."""
 
     sets: tuple[int, ...] = ()  # by number
-    exchanging: tuple[tuple[int, ...], ...] = ()  # those that an assignment exchanges along
+    by_assignment: tuple[tuple[int, ...], ...] = ()  # the sets along which each assignment has collectives
 
 
 class Slot(NamedTuple):
@@ -43,14 +46,14 @@ class Slot(NamedTuple):
 
     collective: Ints
     axes: Ints
-    of: Ints  # which columns: splits.STATISTICS, SUMMED, READ or SHARED
+    of: Ints  # which columns: propagation.STATISTICS, SUMMED, READ or SHARED
     cols: Ints
     rows_by: Ints
     cols_by: Ints
 
 
 class Cuts(NamedTuple):
-    """How kernels of the structures are cut, by assignment, as `propagation.Split`; (cuts,).
+    """Shardings of the structures' kernels, by assignment, as `propagation.Split`; (cuts,).
 
     Sets by number.
     """
@@ -59,19 +62,19 @@ class Cuts(NamedTuple):
     inner: Ints
     cols: Ints
     products: Ints
-    lies_rows: Ints
-    lies_cols: Ints
+    activation_rows: Ints
+    activation_cols: Ints
     read_rows: Ints
     read_cols: Ints
-    sharing: Ints
+    owners: Ints
     reads: Ints
-    travels: Ints
-    whole: Ints
-    partial: Ints
+    statistics_cols: Ints
+    reads_all_cols: Ints
+    partial_gradient: Ints
 
 
 class Tables(NamedTuple):
-    """How the kernels of some structures are cut under every assignment."""
+    """Shardings of the kernels of some structures under every assignment."""
 
     cuts: Cuts
     slots: tuple[Slot, ...]
@@ -79,28 +82,29 @@ class Tables(NamedTuple):
     groups: Groups
 
 
-def _cutting(splits: Iterable[Split]) -> int:
-    """Return the axes that cut any kernel, as bits."""
-    return reduce(or_, (one.rows | one.inner | one.cols | one.products for one in splits), 0)
+def _sharded_axes(splits: Iterable[Split]) -> int:
+    """Return the axes that shard any kernel, as bits."""
+    return reduce(or_, (split.rows | split.inner | split.cols | split.products for split in splits), 0)
 
 
 def unshardable_axes(graph: Graph, layouts: Layouts) -> Texts:
-    """Say for every point which axis of its layout cannot cut its model; or "", (points,)."""
+    """Say for every point which axis of its layout cannot shard its model; or "", (points,)."""
     reason = Reasons(graph.structure.size)
-    named = layouts.assignment.max(axis=1, initial=0) > COLUMN_ROW  # by dimensions that a model may not have
+    # assignments by named dimensions, which a model may lack
+    named = layouts.assignment.max(axis=1, initial=0) > COLUMN_ROW
     if not named.any():
         return reason.texts()
-    every, rows = assignments(), np.flatnonzero(named)
-    first, place = unique_rows([graph.structure[rows], *layouts.assignment[rows].T], rows.size)
+    known, rows = assignments(), np.flatnonzero(named)
+    first, inverse = unique_rows([graph.structure[rows], *layouts.assignment[rows].T], rows.size)
     for number, i in enumerate(rows[first].tolist()):
-        structure, alike = graph.structures[graph.structure[i]], rows[place == number]
-        ways = [every[one] for one in layouts.assignment[i].tolist()]
-        cuts = _cutting(split for way in ways for split in splits_of(structure, way))
-        for name, dimensions in dict.fromkeys(one for way in ways for one in way):
+        structure, points = graph.structures[graph.structure[i]], rows[inverse == number]
+        plans = [known[column] for column in layouts.assignment[i].tolist()]
+        sharded = _sharded_axes(split for plan in plans for split in splits_of(structure, plan))
+        for name, dimensions in dict.fromkeys(cut for plan in plans for cut in plan):
             axis, dims = AXES.index(name), ", ".join(dimensions)
-            where, by = cut_in_two(structure, dimensions)
-            for point in alike[layouts.degrees[alike, 0, axis] > 1].tolist():
-                if not cuts >> axis & 1:
+            where, by = ambiguous_cut(structure, dimensions)
+            for point in points[layouts.degrees[points, 0, axis] > 1].tolist():
+                if not sharded >> axis & 1:
                     degree = int(layouts.degrees[point, 0, axis])
                     allowed = f"1, since the model names none of the dimensions that {name} cuts: {dims}"
                     reason.add(point, str(InputError(f"degree of {name}", degree, allowed)))
@@ -114,40 +118,40 @@ def unshardable_axes(graph: Graph, layouts: Layouts) -> Texts:
 def tables_of(
     structures: tuple[Structure, ...], numbers: tuple[int, ...], replicated: bool = False
 ) -> Tables:
-    """Return how structures are cut under some assignments, by their numbers.
+    """Return the shardings of structures under some assignments, by their numbers.
 
-    replicated: whether some devices along dp have all weights between them, and others the same.
+    replicated: whether dp has several replicas, each with all weights sharded over its devices.
     """
     known = assignments()
-    every = [splits_of(one, known[number]) for one in structures for number in numbers]
-    splits = [split for one in every for split in one]
+    by_network = [splits_of(structure, known[number]) for structure in structures for number in numbers]
+    splits = [split for network in by_network for split in network]
     count = max((len(split.exchanges) for split in splits), default=0)
     padded = [(*split.exchanges, *[Exchange()] * (max(count, 1) - len(split.exchanges))) for split in splits]
     sets = {0, STAGES}
     for split in splits:
         sets |= {getattr(split, field) for field in _SETS}
-        sets |= {getattr(one, field) for one in split.exchanges for field in _SETS_OF_A_SLOT}
-    exchanging: list[tuple[int, ...]] = [(STAGES,)] * len(known)
-    for place, by in enumerate(numbers):
+        sets |= {getattr(slot, field) for slot in split.exchanges for field in _SETS_OF_A_SLOT}
+    by_assignment: list[tuple[int, ...]] = [(STAGES,)] * len(known)
+    for index, assignment in enumerate(numbers):
         along = {STAGES}
-        for split in (split for one in every[place :: len(numbers)] for split in one):
-            along |= split.exchanging
-            if replicated and split.sharing >> DATA & 1:
-                along |= {split.sharing | SHARDS, REPLICAS}
-        exchanging[by] = tuple(sorted(along))
+        for split in (split for network in by_network[index :: len(numbers)] for split in network):
+            along |= split.axis_sets
+            if replicated and split.owners >> DATA & 1:
+                along |= {split.owners | SHARDS, REPLICAS}
+        by_assignment[assignment] = tuple(sorted(along))
         sets |= along
-    number = {found: i for i, found in enumerate(sorted(sets))}
+    set_number = {mask: i for i, mask in enumerate(sorted(sets))}
 
     def column(rows: Sequence[NamedTuple], field: str, is_set: bool) -> Ints:
         values = [getattr(row, field) for row in rows]
-        return np.array([number[value] for value in values] if is_set else values, dtype=np.int64)
+        return np.array([set_number[value] for value in values] if is_set else values, dtype=np.int64)
 
     return Tables(
         cuts=Cuts(*(column(splits, field, field in _SETS) for field in Cuts._fields)),
         slots=tuple(
-            Slot(*(column(of, field, field in _SETS_OF_A_SLOT) for field in Slot._fields))
-            for of in zip(*padded, strict=True)
+            Slot(*(column(exchanges, field, field in _SETS_OF_A_SLOT) for field in Slot._fields))
+            for exchanges in zip(*padded, strict=True)
         ),
-        first=np.cumsum([0, *map(len, every)])[:-1].reshape(len(structures), len(numbers)),
-        groups=Groups(tuple(sorted(sets)), tuple(exchanging)),
+        first=np.cumsum([0, *map(len, by_network)])[:-1].reshape(len(structures), len(numbers)),
+        groups=Groups(tuple(sorted(sets)), tuple(by_assignment)),
     )

@@ -25,10 +25,10 @@ from fastflow.physics.network.collectives.algorithms import (
     phases,
     sent,
 )
-from fastflow.physics.network.collectives.cost import KINDS, WAYS, DeviceLinks, cheapest
+from fastflow.physics.network.collectives.cost import KINDS, NUM_ALGORITHMS, DeviceLinks, cheapest
 from fastflow.physics.network.collectives.cost import price as write_prices
 from fastflow.physics.network.collectives.decompose import recipe
-from fastflow.physics.network.placement import neighbour_cost, place
+from fastflow.physics.network.placement import axis_costs, neighbour_cost
 from fastflow.physics.network.routes import SYSTEM
 from fastflow.physics.network.routing.patterns import group_of
 from fastflow.physics.network.routing.topology import topology
@@ -230,7 +230,7 @@ B0, B1, ALPHA0, ALPHA1, OVERHEAD = 900e9, 100e9, 20e-9, 5e-6, 3e-6
 
 def price(*arguments):
     """Return latency [s] and time per byte [s/B] of a recipe's collectives."""
-    latency, per_byte = np.empty((2, KINDS, WAYS))
+    latency, per_byte = np.empty((2, KINDS, NUM_ALGORITHMS))
     write_prices(*arguments, latency, per_byte)
     return latency, per_byte
 
@@ -334,7 +334,7 @@ def test_on_a_switch_it_does_not_matter_where_ranks_sit():
     for group in map(group_of, ([(8, 8)], [(8, 1)], [(2, 1), (4, 16)], [(2, 1), (2, 4), (2, 16)])):
         for ours, theirs in zip(recipe(large, 64, group), own, strict=True):
             assert np.array_equal(ours, theirs), group
-    load, hops = place([2, 4, 8, 1], [(0, 1, 2, 3), (3, 2, 1, 0)], partial(neighbour_cost, large, 64))
+    load, hops = axis_costs([2, 4, 8, 1], [(0, 1, 2, 3), (3, 2, 1, 0)], partial(neighbour_cost, large, 64))
     assert np.array_equal(load, hops)
     assert (load[:, :3, 1] == 1.0).all()
     assert not load[:, 3].any()

@@ -30,15 +30,15 @@ def prices(machines, inside, library=OFFERED, group=None, package="switch", shap
     devices = machines * inside
     network = topology(devices, inside, package, shape, "switch", "1d", 1, 1.0)
     made = recipe(network, devices, group_of(group or [(devices, 1)]))
-    latency, per_byte = np.empty((2, KINDS, custom_all_reduce.ALL_WAYS))
-    nccl.price_library(made.spread, library, LINKS, latency, per_byte)
-    custom_all_reduce.price_peers(made.spread, library, LINK, latency, per_byte)
+    latency, per_byte = np.empty((2, KINDS, custom_all_reduce.TOTAL_ALGORITHMS))
+    nccl.price_library(made.nccl_topology, library, LINKS, latency, per_byte)
+    custom_all_reduce.price_custom(made.nccl_topology, library, LINK, latency, per_byte)
     return latency, per_byte
 
 
 def ours(priced, collective, size):
     """Return name to seconds of the ways that are offered and not NCCL's."""
-    latency, per_byte = (column[collective, nccl.ALL_WAYS :] for column in priced)
+    latency, per_byte = (column[collective, nccl.TOTAL_ALGORITHMS :] for column in priced)
     return {
         name: latency[way] + size * per_byte[way]
         for way, name in enumerate(custom_all_reduce.NAMES)
@@ -69,8 +69,8 @@ def test_the_fastest_of_all_ways_is_taken_each_as_written_out_by_hand(name, mach
     alone, _ = fastest(prices(machines, inside, ALONE, package=package), collective, size)
     assert time <= alone
     assert near(time, min([alone, *expected.values()]), rel=1e-9)
-    if way >= nccl.ALL_WAYS:
-        assert near(time, expected[custom_all_reduce.NAMES[way - nccl.ALL_WAYS]], rel=1e-9)
+    if way >= nccl.TOTAL_ALGORITHMS:
+        assert near(time, expected[custom_all_reduce.NAMES[way - nccl.TOTAL_ALGORITHMS]], rel=1e-9)
     if ranks == 1:
         assert time == 0.0
     elif package == "switch" and name != "point-to-point":
@@ -85,11 +85,11 @@ def test_the_library_alone_is_what_it_was(machines, inside, package):
     made = recipe(
         topology(devices, inside, package, "1d", "switch", "1d", 1, 1.0), devices, group_of([(devices, 1)])
     )
-    plain = np.empty((2, KINDS, nccl.ALL_WAYS))
-    nccl.price_library(made.spread, SCALARS, LINKS, *plain)
+    plain = np.empty((2, KINDS, nccl.TOTAL_ALGORITHMS))
+    nccl.price_library(made.nccl_topology, SCALARS, LINKS, *plain)
     for got, expected in zip(prices(machines, inside, ALONE, package=package), plain, strict=True):
-        assert np.array_equal(got[:, : nccl.ALL_WAYS], expected)
-        assert np.isinf(got[:, nccl.ALL_WAYS :]).all()
+        assert np.array_equal(got[:, : nccl.TOTAL_ALGORITHMS], expected)
+        assert np.isinf(got[:, nccl.TOTAL_ALGORITHMS :]).all()
 
 
 def test_a_group_of_fewer_ranks_than_a_machine():
@@ -121,7 +121,7 @@ def test_what_is_sent():
     assert shares[ALL_TO_ALL].tolist() == [0.0, 0.0, 0.875]
     assert not custom_all_reduce.sent(1).any()
     made = recipe(topology(8, 8, "switch", "1d", "switch", "1d", 1, 1.0), 8, group_of([(8, 1)]))
-    assert np.array_equal(made.sent[:, nccl.ALL_WAYS :], shares)
+    assert np.array_equal(made.sent[:, nccl.TOTAL_ALGORITHMS :], shares)
 
 
 # --- in the model

@@ -41,8 +41,8 @@ def prices(machines, inside, group=None, package="switch", shape="1d", outside="
         devices, inside, package, shape, outside, "1d", tree.get("leaf", 1), tree.get("taper", 1.0)
     )
     made = recipe(network, devices, group_of(group or [(devices, 1)]))
-    latency, per_byte = np.empty((2, KINDS, nccl.ALL_WAYS))
-    nccl.price_library(made.spread, SCALARS, LINKS, latency, per_byte)
+    latency, per_byte = np.empty((2, KINDS, nccl.TOTAL_ALGORITHMS))
+    nccl.price_library(made.nccl_topology, SCALARS, LINKS, latency, per_byte)
     return latency, per_byte
 
 
@@ -124,7 +124,7 @@ def test_a_tapered_network_is_slower_by_its_taper():
     tapered = prices(8, 1, outside="fat_tree", leaf=2, taper=6.0)
     way = nccl.RING + 3
     assert near(plain[1][ALL_REDUCE, way], prices(8, 1)[1][ALL_REDUCE, way])
-    own = nccl.OWN / 8 / MEMORY
+    own = nccl.COPY_TRAFFIC / 8 / MEMORY
     ratio = (tapered[1][ALL_REDUCE, way] - own) / (plain[1][ALL_REDUCE, way] - own)
     assert near(ratio, 3.0)  # one message of a ring leaves a leaf of two
 
@@ -140,7 +140,7 @@ def test_what_is_sent():
     assert shares[POINT_TO_POINT, direct] == 1.0
     assert not nccl.sent(1, 1).any()
     made = recipe(topology(16, 8, "switch", "1d", "switch", "1d", 1, 1.0), 16, group_of([(16, 1)]))
-    assert np.array_equal(made.sent[:, nccl.RING : nccl.ALL_WAYS], nccl.sent(16, 8))
+    assert np.array_equal(made.sent[:, nccl.RING : nccl.TOTAL_ALGORITHMS], nccl.sent(16, 8))
 
 
 # --- in the model

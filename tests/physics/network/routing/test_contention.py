@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from fastflow.core.errors import InputError
 from fastflow.physics.network import placement
 from fastflow.physics.network.collectives.algorithms import ALGORITHMS, DIRECT
-from fastflow.physics.network.collectives.decompose import alike, recipe
+from fastflow.physics.network.collectives.decompose import canonical_group, recipe
 from fastflow.physics.network.link_loads import link_loads
-from fastflow.physics.network.placement import neighbour_cost, order_name, orders, place, read_order, strides
+from fastflow.physics.network.placement import (
+    axis_costs,
+    neighbour_cost,
+    order_name,
+    orders,
+    read_order,
+    strides,
+)
 from fastflow.physics.network.routing import patterns
 from fastflow.physics.network.routing.contention import reach, split
 from fastflow.physics.network.routing.patterns import Edges, Group, group_of, logical_edges, pairs
@@ -156,7 +163,7 @@ def test_groups_that_are_alike_cost_the_same(data):
     if data.draw(st.booleans()):
         system = [d | {"kind": "switch", "leaf": 0, "taper": 1.0} for d in system]
     devices, group = data.draw(groups(system))
-    same = alike(make(system), devices, group_of(group))
+    same = canonical_group(make(system), devices, group_of(group))
     assert same.ranks == group_of(group).ranks
     for pattern in PATTERNS:
         steps = range(same.ranks.bit_length() - 1) if pattern == "exchange" else [0]
@@ -170,14 +177,14 @@ def test_what_matters_on_switches_is_how_many_ranks_a_machine_has():
     network = make(system_of(("switch", 8, 0), ("switch", 16, 1)))
 
     def of(*rows):
-        return alike(network, 128, group_of(rows))
+        return canonical_group(network, 128, group_of(rows))
 
     assert of((2, 4), (8, 16)) == of((2, 1), (8, 8)) == of((2, 2), (4, 8), (2, 64)) == Group((2, 8), (1, 8))
     assert of((16, 4)) == Group((2, 8), (1, 8))  # wraps round into the next dimension
     assert of((4, 16), (2, 1)) == Group((2, 4), (1, 8))
     ring = make(system_of(("switch", 8, 0), ("ring", 16, 1)))
-    assert alike(ring, 128, group_of([(4, 2), (4, 16)])) == Group((4, 4), (2, 16))
-    assert alike(ring, 128, group_of([(4, 2)])) == Group((4,), (1,))
+    assert canonical_group(ring, 128, group_of([(4, 2), (4, 16)])) == Group((4, 4), (2, 16))
+    assert canonical_group(ring, 128, group_of([(4, 2)])) == Group((4,), (1,))
 
 
 @given(st.data())
@@ -498,7 +505,7 @@ def full(degrees):
 
 
 def placed(network, degrees, some):
-    return place(degrees, some, partial(neighbour_cost, network, prod(degrees)))
+    return axis_costs(degrees, some, partial(neighbour_cost, network, prod(degrees)))
 
 
 ALL_ORDERS = [read_order(name) for name in naive.orders()]

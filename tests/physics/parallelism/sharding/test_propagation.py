@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fastflow.physics.parallelism.mesh import AXES
-from fastflow.physics.parallelism.plans import SEQUENCE, ULYSSES, WAYS, assignment_of
+from fastflow.physics.parallelism.plans import PLANS, SEQUENCE, ULYSSES, assignment_of
 from fastflow.physics.parallelism.sharding.layout import tensor_parallel
-from fastflow.physics.parallelism.sharding.placements import cut_in_two
+from fastflow.physics.parallelism.sharding.placements import ambiguous_cut
 from fastflow.physics.parallelism.sharding.propagation import splits_of
 from fastflow.physics.parallelism.strategy import parse
 from fastflow.physics.workload import network as layers
@@ -99,7 +99,7 @@ def execute(net, mesh, assignment, named, needs_input_gradient):
     """Run the plan of a network, and compare with the network as a whole; False where there is no plan."""
     found = kernels(network(net, named, needs_input_gradient), True, UNSIZED)
     (structure,) = stack(found, 1).structures
-    if any(cut_in_two(structure, cuts)[0] for _, cuts in assignment):
+    if any(ambiguous_cut(structure, cuts)[0] for _, cuts in assignment):
         return False
     machine = Machine(net, mesh, assignment, named, needs_input_gradient)
     machine.run(found, splits_of(structure, assignment))
@@ -199,7 +199,7 @@ DEGREES = {
     3: [(2, 2, 2), (1, 2, 2), (1, 3, 2), (2, 1, 3), (4, 1, 1)],
     4: [(2, 2, 1, 1), (1, 2, 2, 1), (2, 1, 2, 1), (1, 1, 2, 2), (1, 3, 1, 2), (2, 2, 2, 1)],
 }  # fmt: skip
-KNOWN = {name: assignment_of(name) for name in WAYS} | {
+KNOWN = {name: assignment_of(name) for name in PLANS} | {
     "sequence": assignment_of("TP", SEQUENCE), "all-to-all": assignment_of("TP", SEQUENCE, ULYSSES),
 }  # fmt: skip
 

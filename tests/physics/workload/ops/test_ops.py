@@ -11,7 +11,7 @@ import fastflow
 from fastflow.core.errors import InputError
 from fastflow.core.yaml_file import wrong
 from fastflow.physics.parallelism.mesh import axes
-from fastflow.physics.parallelism.plans import WAYS, assignment_of
+from fastflow.physics.parallelism.plans import PLANS, assignment_of
 from fastflow.physics.parallelism.sharding.propagation import READ, SUMMED, splits_of
 from fastflow.physics.workload.autodiff import kernels
 from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, NO_GRADIENT, ON_ACTIVATIONS, stack
@@ -171,7 +171,7 @@ def test_nothing_else_knows_a_type(file, monkeypatch, name):
 def splits(network):
     """Return how every kernel is sharded under every known assignment."""
     (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
-    return [splits_of(structure, assignment_of(way)) for way in WAYS]
+    return [splits_of(structure, assignment_of(way)) for way in PLANS]
 
 
 def test_a_new_type_is_a_file_and_a_name(copied):
