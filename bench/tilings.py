@@ -98,7 +98,7 @@ def both_loops(
     candidates = layout.candidates
     given = _Problem(
         *problem.whole, *problem.unit, problem.batch, problem.flops, problem.floor, problem.access,
-        problem.instances, problem.top_k, LEVELS, problem.dealt,
+        problem.instances, problem.top_k, LEVELS, problem.private,
         layout.sides.shape[2], candidates.exponent.shape[2],
     )  # fmt: skip
     tables = (

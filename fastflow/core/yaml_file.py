@@ -127,7 +127,7 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(every[:_LISTED]) + more
 
 
-def of_present(key: str, function: Callable[..., Result], path: str, *more: object) -> Result:
+def read_current(key: str, function: Callable[..., Result], path: str, *more: object) -> Result:
     """Return what a cached function makes of a file in its present version; raises InputError.
 
     key: that the file was given for; function: of its path, time of change, size, and more.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fastflow.core.jit import cache
-from fastflow.core.jit.dispatcher import uncollected
+from fastflow.core.jit.dispatcher import gc_disabled
 from fastflow.core.jit.signatures import compile_for
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload import family_of, has_layer_runs
@@ -127,7 +127,7 @@ def _compile_all(calls: Sequence[Call]) -> None:
             for _ in range(others)
         ]  # fmt: skip
         try:
-            with uncollected():
+            with gc_disabled():
                 work(calls, Path(folder))
             gc.collect()  # while the others end, and not while a first run is timed
             for process in beside:
@@ -161,5 +161,5 @@ def work(calls: Sequence[Call], folder: Path) -> None:
 
 if __name__ == "__main__":
     taken = Path(sys.argv[1])
-    with uncollected():
+    with gc_disabled():
         work(json.loads((taken / "list").read_text()), taken)

@@ -30,7 +30,7 @@ class Machine(NamedTuple):
     dataflow: str
     flops: float
     bandwidths: list  # registers outwards, main memory last
-    dealt_level: int = -1  # its tiles are dealt out to its instances, side by side; -1 for none
+    private_level: int = -1  # its tiles are dealt out to its instances, side by side; -1 for none
     instances: float = 1.0  # of that level
     banks: list = ()  # what those of on-chip levels could move if power allowed; empty: what they do
     supply: tuple = (1.0, 0.3, 1.0)  # of the cores with all at work, threshold, highest [V]
@@ -76,9 +76,9 @@ def direction(level, sample, seed):
     return low, high - low, 1 - high
 
 
-def room(capacity, level, sample, seed, dealt):
+def room(capacity, level, sample, seed, private):
     """Return the bytes that a tile may fill: at the level that is dealt out all, a half, ... or a 32nd."""
-    return capacity / 2 ** floor(6 * spread(level, sample, seed)[2]) if dealt else capacity
+    return capacity / 2 ** floor(6 * spread(level, sample, seed)[2]) if private else capacity
 
 
 def footprint(tile, element):
@@ -102,10 +102,10 @@ def grow(direction, capacity, element):
     raise AssertionError("a capacity has an end")
 
 
-def random_tiles(level, samples, seed, capacity, element, dealt):
+def random_tiles(level, samples, seed, capacity, element, private):
     """Return the first tiles of a level's random sequence."""
     return [
-        grow(direction(level, sample, seed), room(capacity, level, sample, seed, dealt), element)
+        grow(direction(level, sample, seed), room(capacity, level, sample, seed, private), element)
         for sample in range(samples)
     ]
 
@@ -117,12 +117,12 @@ def power_of_two_tiles(capacity, element, most):
     return [tile for tile in tiles if tile == (1, 1, 1) or footprint(tile, element) <= capacity]
 
 
-def candidates(samples, seed, capacities, element, dealt_level=-1, most=0):
+def candidates(samples, seed, capacities, element, private_level=-1, most=0):
     """Return the tried tiles of each level; samples = 0: all powers of two up to 2**most."""
     if samples == 0:
         return [power_of_two_tiles(capacity, element, most) for capacity in capacities]
     return [
-        random_tiles(level, samples, seed, capacity, element, level == dealt_level)
+        random_tiles(level, samples, seed, capacity, element, level == private_level)
         for level, capacity in enumerate(capacities)
     ]
 
@@ -150,7 +150,7 @@ def choices(gemm, batch, machine, tiles, parts):
     each = []
     for level, tile in enumerate(tiles):
         outside = tiles[level + 1] if level + 1 < len(tiles) else gemm
-        split = parts if level == machine.dealt_level else 1
+        split = parts if level == machine.private_level else 1
         visits = over(gemm, outside), over(gemm, tile)
         each.append({x: batch * level_bytes(gemm, *visits, split, x, machine.element) for x in OPERANDS})
     return each
@@ -184,9 +184,9 @@ def padded_flop(sides, unit):
 def bundles_work(gemm, batch, machine, tiles, length):
     """Return the compute time, the waves, and the bundles' time over that without idle ones."""
     least = padded_flop(gemm, machine.unit) * batch / machine.flops
-    if machine.dealt_level < 0:
+    if machine.private_level < 0:
         return least, 1, 1.0
-    tile = tiles[machine.dealt_level]
+    tile = tiles[machine.private_level]
     along_m, _, along_n = over(gemm, tile)
     units = along_m * along_n * batch * -(-gemm[1] // length)
     waves = -(-units // int(machine.instances))
@@ -201,7 +201,7 @@ def bundles_work(gemm, batch, machine, tiles, length):
 def level_time(bytes_, machine, level, idle):
     """Return the time of what a level serves; idle: bundles there for each that works."""
     rate = machine.bandwidths[level]
-    if level <= machine.dealt_level:
+    if level <= machine.private_level:
         rate = min(rate, (machine.banks or machine.bandwidths)[level] / idle)
     return bytes_ / rate
 
@@ -223,13 +223,13 @@ def tilings(gemm, batch, machine, tried, level, outer):
     if level < 0:
         yield [], 1
         return
-    dealt = level == machine.dealt_level
+    private = level == machine.private_level
     for tile in sorted({no_larger(candidate, outer) for candidate in tried[level]}):
-        for length in part_lengths(gemm[1]) if dealt else [gemm[1]]:
+        for length in part_lengths(gemm[1]) if private else [gemm[1]]:
             cut = no_larger(tile, (tile[0], length, tile[2]))
             parts = -(-gemm[1] // length)
             for inner, inner_parts in tilings(gemm, batch, machine, tried, level - 1, cut):
-                yield [*inner, cut], parts if dealt else inner_parts
+                yield [*inner, cut], parts if private else inner_parts
             along_m, _, along_n = over(gemm, tile)
             if along_m * along_n * batch * parts >= machine.instances:
                 break  # no bundle is idle
@@ -273,7 +273,7 @@ def overlaps(intervals, others):
     return [(start, end) for start, end in both if start < end]
 
 
-def walk(gemm, tiles, level, stays, element, dealt_level=-1, parts=1, keeps=False):
+def walk(gemm, tiles, level, stays, element, private_level=-1, parts=1, keeps=False):
     """Count a level's loads and stores by walking its loops, element by element.
 
     Every visit of a tile of the next level out starts with nothing loaded, and so does every part; in
@@ -284,7 +284,7 @@ def walk(gemm, tiles, level, stays, element, dealt_level=-1, parts=1, keeps=Fals
     length = next(length for length in part_lengths(gemm[1]) if -(-gemm[1] // length) == parts)
     outside = {axis: [(0, side)] for axis, side in zip("mkn", gemm, strict=True)}
     for outer in range(len(tiles) - 1, level - 1, -1):
-        if outer == dealt_level:
+        if outer == private_level:
             outside["k"] = overlaps(outside["k"], cut([(0, gemm[1])], length))
         if outer > level:
             outside = {x: cut(outside[x], side) for x, side in zip("mkn", tiles[outer], strict=True)}

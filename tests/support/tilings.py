@@ -25,7 +25,7 @@ class Design(NamedTuple):
 
     capacities: tuple
     bandwidths: tuple  # main memory last
-    dealt: int = -1
+    private: int = -1
     instances: int = 1
     samples: int = 2
     seed: int = 0
@@ -38,14 +38,14 @@ class Design(NamedTuple):
 
     def machine(self):
         return tiling.Machine(
-            self.element, self.unit, self.flow, self.flops, list(self.bandwidths), self.dealt, self.instances,
+            self.element, self.unit, self.flow, self.flops, list(self.bandwidths), self.private, self.instances,
             [rate * more for rate, more in zip(self.bandwidths, self.spare, strict=False)], self.supply,
         )  # fmt: skip
 
     def driven(self):
         """Return `Device.driven`, and 0 for main memory."""
         spare = self.spare or (1.0,) * len(self.capacities)
-        return [1.0 / more if level <= self.dealt else 0.0 for level, more in enumerate(spare)] + [0.0]
+        return [1.0 / more if level <= self.private else 0.0 for level, more in enumerate(spare)] + [0.0]
 
     def threshold(self):
         voltage, threshold, _ = self.supply
@@ -56,7 +56,7 @@ class Design(NamedTuple):
         return power(highest, voltage, threshold)
 
     def candidates(self, most):
-        return tiling.candidates(self.samples, self.seed, self.capacities, self.element, self.dealt, most)
+        return tiling.candidates(self.samples, self.seed, self.capacities, self.element, self.private, most)
 
 
 def solve_all(designs, rows, thinned=True, how=search_tilings):
@@ -84,7 +84,7 @@ def solve_all(designs, rows, thinned=True, how=search_tilings):
         unit_k=column([design.unit[1] for design in designs], np.int64),
         unit_n=column([design.unit[2] for design in designs], np.int64),
         dataflow=column([DATAFLOW_CODES[design.flow] for design in designs], np.int64),
-        dealt_level=column([design.dealt for design in designs], np.int64),
+        private_level=column([design.private for design in designs], np.int64),
         instances=column([design.instances for design in designs]),
         threshold=column([design.threshold() for design in designs]),
         headroom=column([design.headroom() for design in designs]),
@@ -145,7 +145,7 @@ def designs(draw, levels=depths, capacities=memories, samples=None):
     return Design(
         tuple(draw(capacities) for _ in range(count)),
         tuple(draw(rates) for _ in range(count + 1)),
-        dealt=draw(st.integers(-1, count - 1)),
+        private=draw(st.integers(-1, count - 1)),
         instances=draw(st.sampled_from(INSTANCES) | st.integers(1, 5000)),
         samples=draw(st.integers(1, SAMPLES[count]) if samples is None else samples),
         seed=draw(st.integers(0, 5)),

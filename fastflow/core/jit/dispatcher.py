@@ -21,7 +21,7 @@ from numba.core.environment import lookup_environment
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """Have no search for garbage, which takes a tenth of the time of compiling, and finds little."""
     collects = gc.isenabled()
     gc.disable()
@@ -155,7 +155,7 @@ class Kernel(registry.CPUDispatcher):  # type: ignore[misc]
     @contextmanager
     def _compiling(self) -> Iterator[None]:
         """Have libraries made that wait for a use of their machine code."""
-        with global_compiler_lock, uncollected():
+        with global_compiler_lock, gc_disabled():
             context = self.targetctx.codegen()
             before = context._library_class
             context._library_class = _Library

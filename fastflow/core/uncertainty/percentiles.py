@@ -7,7 +7,7 @@ import numpy as np
 from fastflow.core.tables import Floats
 
 PERCENTILES = (10, 50, 90)
-TOLD_APART = 0.9
+DISTINGUISHABLE = 0.9
 """A design that is better with at least this chance can be told from the other."""
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Inputs, Reasons
 from fastflow.physics.hardware.chip import Chip
-from fastflow.physics.hardware.scaling import NODES, beyond_steps, has_steps, node_scaling
+from fastflow.physics.hardware.scaling import NODES, has_steps, is_beyond_steps, node_scaling
 
 MOST_UNITS = 1e12  # MCUs, banks, devices, links: as of every count among the inputs
 MOST_BYTES = 2.0**62  # what a 64-bit address reaches, and int64 counts
@@ -23,7 +23,7 @@ LEAST = 1.0 / MOST  # of a rate that kernels reach: time over less of it may hav
 LEAST_AREA = 1.5e-19  # of an atom: silicon's (100) surface has 6.8e18 of them on a square metre [m^2]
 
 
-def name_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
+def check_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
     """Name for every point the first quantity that no chip can have, where it has no reason yet."""
     for name, column in _scaled_areas(inputs, chip):
         for i in reason.without(~(column >= LEAST_AREA)):
@@ -32,22 +32,22 @@ def name_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
                 f"{name} is {column[i]:.3g} m2 at tech.generation={inputs['tech.generation'][i]}, "
                 f"less than an atom ({LEAST_AREA:g} m2)",
             )
-    _name_scaling(inputs, reason)
+    _check_scaling(inputs, reason)
     names, columns, most = zip(*_quantities(inputs, chip), strict=True)
     table, limit = np.array(columns), np.array(most)[:, None]
-    for row, i in _wrong(~((table >= 0.0) & (table <= limit)), reason):
+    for row, i in _first_invalid(~((table >= 0.0) & (table <= limit)), reason):
         reason.add(i, f"{names[row]} would be {table[row, i]:.3g}, outside 0 to {most[row]:g}")
     names, columns = zip(*_rates(inputs, chip), strict=True)
     table = np.array(columns)
-    for row, i in _wrong(~((table >= LEAST) & (table <= MOST)) & (table != 0.0), reason):
+    for row, i in _first_invalid(~((table >= LEAST) & (table <= MOST)) & (table != 0.0), reason):
         reason.add(i, f"{names[row]} would be {table[row, i]:.3g}, neither 0 nor {LEAST:g} to {MOST:g}")
 
 
-def _name_scaling(inputs: Inputs, reason: Reasons) -> None:
+def _check_scaling(inputs: Inputs, reason: Reasons) -> None:
     """Name a generation without a step, and steps or factors that are no numbers together."""
     nodes, scaling = inputs["tech.generation"], node_scaling(inputs)
     if has_steps(inputs):
-        for i in reason.without(beyond_steps(inputs)):
+        for i in reason.without(is_beyond_steps(inputs)):
             scale = inputs["scaling.name"][i]
             allowed = f"at most {len(NODES)}: scaling {scale} has no further node"
             reason.add(i, str(InputError("tech.generation", nodes[i], allowed)))
@@ -61,7 +61,7 @@ def _name_scaling(inputs: Inputs, reason: Reasons) -> None:
             reason.add(i, f"tech.scaling.{key}={factor:g} over {nodes[i]} generations is more than {MOST:g}")
 
 
-def _wrong(wrong: Bools, reason: Reasons) -> Iterator[tuple[int, int]]:
+def _first_invalid(wrong: Bools, reason: Reasons) -> Iterator[tuple[int, int]]:
     """Yield the first row of a table, (quantities, points), where something is wrong of each point, and the
     point, where it has no reason yet.
     """

@@ -13,18 +13,18 @@ from fastflow.core.tables import Bools, Floats, Inputs, Texts, table
 from fastflow.physics.hardware.chiplets import (
     LINK,
     Crossing,
-    at_die,
     crossing_shares,
     crossings,
     has_links,
     inner_edge,
+    inputs_at_die,
     kinds,
 )
 from fastflow.physics.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.physics.hardware.dram import Dram, DramDesign, generate_dram
 from fastflow.physics.hardware.link import Link, LinkDesign, generate_links
 from fastflow.physics.hardware.scaling import node_scaling
-from fastflow.physics.hardware.sram import Sram, SramDesign, generate_sram, most_instances, moved_energy
+from fastflow.physics.hardware.sram import Sram, SramDesign, generate_sram, max_instances, moved_energy
 from fastflow.physics.hardware.voltage import Supply, voltage_at
 
 
@@ -53,7 +53,7 @@ class Chip(NamedTuple):
 
 
 _LEVEL = "chip.memory.l"
-_OF_LEVEL = len(_LEVEL)
+_LEVEL_END = len(_LEVEL)
 
 
 def level_numbers(inputs: Inputs) -> list[int]:
@@ -62,7 +62,7 @@ def level_numbers(inputs: Inputs) -> list[int]:
     A level is there if any of its keys is, so that one without a scope is not left out unnoticed.
     Raises InputError where a number is left out.
     """
-    found = {key[_OF_LEVEL:].partition(".")[0] for key in inputs if key.startswith(_LEVEL)}
+    found = {key[_LEVEL_END:].partition(".")[0] for key in inputs if key.startswith(_LEVEL)}
     numbers = sorted({int(number) for number in found if number.isdecimal()})
     if not numbers or numbers != list(range(len(numbers))):
         names = " and ".join(f"l{number}" for number in numbers) or "nothing"
@@ -88,19 +88,19 @@ def _budgets(inputs: Inputs, part: str, leaves_die: bool = False) -> dict[str, F
     return budgets
 
 
-def _most_bundles(inputs: Inputs) -> Floats:
+def _max_bundles(inputs: Inputs) -> Floats:
     """Return how many bundles on-chip memories serve, one at least; infinite where no capacity is wanted."""
     one = np.ones(inputs["chip.tdp"].size)
     most = np.full(one.size, np.inf)
-    for number, sram in enumerate(srams_given(inputs, one, one)):
+    for number, sram in enumerate(sram_parameters(inputs, one, one)):
         scope = inputs[f"chip.memory.l{number}.scope"]
         of_bundle = np.where(scope == "mcu", inputs["chip.mcus_per_bundle"], 1)
-        served = np.where(scope == "global", np.inf, np.floor(most_instances(sram) / of_bundle))
+        served = np.where(scope == "global", np.inf, np.floor(max_instances(sram) / of_bundle))
         most = np.minimum(most, np.maximum(served, 1.0))
     return most
 
 
-def core_given(inputs: Inputs) -> tuple[Core, Supply]:
+def core_parameters(inputs: Inputs) -> tuple[Core, Supply]:
     """Return what the generator is given for the cores; shape (points,)."""
     scaling = node_scaling(inputs)
     # what a bundle has once is less for each of many MCUs
@@ -108,7 +108,7 @@ def core_given(inputs: Inputs) -> tuple[Core, Supply]:
     power, area = (1.0 + inputs[f"tech.core.shared_{budget}"] * (crowd - 1.0) for budget in ("power", "area"))
     core = Core(
         **_budgets(inputs, "core"),
-        bundles=_most_bundles(inputs),
+        bundles=_max_bundles(inputs),
         mcus_per_bundle=inputs["chip.mcus_per_bundle"],
         nominal_power=inputs["tech.core.nominal_power"] * power / scaling.logic_power,
         nominal_area=inputs["tech.core.nominal_area"] * area / scaling.logic_area,
@@ -119,7 +119,7 @@ def core_given(inputs: Inputs) -> tuple[Core, Supply]:
 
 def _cores(inputs: Inputs) -> tuple[CoreDesign, Floats]:
     """Generate the cores and return them with their power at the operating point [W]."""
-    core, supply = core_given(inputs)
+    core, supply = core_parameters(inputs)
     if "chip.pinned.mcus" in inputs:
         # a known number of MCUs takes the area that it needs, and shares the power there is
         core = core._replace(
@@ -156,7 +156,7 @@ def _component(inputs: Inputs, named: Mapping[str, Bools | None], attribute: str
     return np.broadcast_to(column, inputs["chip.tdp"].shape)
 
 
-def components_known(inputs: Inputs) -> set[str]:
+def component_names(inputs: Inputs) -> set[str]:
     """Return the names of the memory components that the technology library has."""
     return {key.split(".")[2] for key in inputs if key.startswith("tech.memory.")}
 
@@ -171,13 +171,13 @@ def _scales(inputs: Inputs) -> dict[str, Floats]:
     }  # fmt: skip
 
 
-def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]:
+def sram_parameters(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]:
     """Yield what the generator is given for each on-chip level, from the registers outwards."""
     of_cores = _scales(inputs)
-    library = sorted(components_known(inputs))
+    library = sorted(component_names(inputs))
     for number in level_numbers(inputs):
         where = f"chip.memory.l{number}"
-        scales = _scales(at_die(inputs, f"l{number}")) if kinds(inputs) else of_cores
+        scales = _scales(inputs_at_die(inputs, f"l{number}")) if kinds(inputs) else of_cores
         names = inputs[f"{where}.component"]
         instances = _instances(inputs[f"{where}.scope"], mcus, bundles)
         budgets = _budgets(inputs, f"l{number}")
@@ -194,7 +194,7 @@ def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]
 
 def _levels(inputs: Inputs, mcus: Floats, bundles: Floats, crossing: Sequence[Crossing]) -> Iterator[Level]:
     """Generate the on-chip levels, from the registers outwards; crossing: what each one's traffic meets."""
-    for number, sram in enumerate(srams_given(inputs, mcus, bundles)):
+    for number, sram in enumerate(sram_parameters(inputs, mcus, bundles)):
         design = generate_sram(sram)
         most = crossing[number].bandwidth
         design = design._replace(
@@ -212,7 +212,7 @@ def _levels(inputs: Inputs, mcus: Floats, bundles: Floats, crossing: Sequence[Cr
         )
 
 
-def dram_given(inputs: Inputs) -> tuple[Dram, Supply]:
+def dram_parameters(inputs: Inputs) -> tuple[Dram, Supply]:
     """Return what the generator is given for main memory; shape (points,)."""
     budgets = _budgets(inputs, "dram", leaves_die=True)
     dram = table(
@@ -228,7 +228,7 @@ def dram_given(inputs: Inputs) -> tuple[Dram, Supply]:
 
 
 def _dram(inputs: Inputs, crossing: Crossing) -> DramDesign:
-    design = generate_dram(*dram_given(inputs))
+    design = generate_dram(*dram_parameters(inputs))
     return design._replace(
         capacity=_pinned(inputs, "dram_capacity_B", design.capacity),
         bandwidth=_pinned(inputs, "dram_Bps", np.minimum(design.bandwidth, crossing.bandwidth)),
@@ -236,23 +236,23 @@ def _dram(inputs: Inputs, crossing: Crossing) -> DramDesign:
     )
 
 
-def link_given(inputs: Inputs, part: str) -> tuple[Link, Supply]:
+def link_parameters(inputs: Inputs, part: str) -> tuple[Link, Supply]:
     """Return what the generator is given for a network, intra or inter; shape (points,)."""
     link = table(Link, inputs, f"net.{part}", **_budgets(inputs, part, leaves_die=True))
-    scaling = node_scaling(at_die(inputs, part))
+    scaling = node_scaling(inputs_at_die(inputs, part))
     return link._replace(nominal_area=link.nominal_area / scaling.analog_area), table(
         Supply, inputs, f"net.{part}"
     )
 
 
-def die_link_given(inputs: Inputs) -> tuple[Link, Supply]:
+def die_link_parameters(inputs: Inputs) -> tuple[Link, Supply]:
     """Return what the generator is given for the links between dies; shape (points,)."""
     budgets = _budgets(inputs, LINK) | {"perimeter": inner_edge(inputs)}
     return table(Link, inputs, f"chip.{LINK}", **budgets), table(Supply, inputs, f"chip.{LINK}")
 
 
 def _links(inputs: Inputs, part: str) -> LinkDesign:
-    design = generate_links(*link_given(inputs, part))
+    design = generate_links(*link_parameters(inputs, part))
     return design._replace(bandwidth=_pinned(inputs, f"{part}_Bps", design.bandwidth))
 
 
@@ -270,7 +270,7 @@ def generate(inputs: Inputs) -> Chip:
     shares = crossing_shares(inputs, len(level_numbers(inputs)))
     joints, crossing = (), crossings(shares, *np.zeros((3, bundles.size)))
     if has_links(inputs):
-        joints = (generate_links(*die_link_given(inputs)),)
+        joints = (generate_links(*die_link_parameters(inputs)),)
         latency = inputs[f"chip.{LINK}.latency"]
         crossing = crossings(shares, joints[0].bandwidth, latency, joints[0].energy)
     levels = tuple(_levels(inputs, cores.mcus, bundles, crossing))

@@ -59,7 +59,7 @@ def holds(inputs: Inputs, kind: str, part: str) -> Bools:
     return found
 
 
-def at_die(inputs: Inputs, part: str) -> Inputs:
+def inputs_at_die(inputs: Inputs, part: str) -> Inputs:
     """Return the inputs with the node of the die that holds a part in place of the cores'."""
     changed = dict(inputs)
     for kind in kinds(inputs):
@@ -93,12 +93,12 @@ def needed_area(inputs: Inputs, kind: str) -> Floats:
     share = inputs.get(f"chip.area.{LINK}", np.zeros(number.size)) * number / dies(inputs)
     for key in inputs:
         if key.startswith(_AREA) and key != f"{_AREA}{LINK}":
-            share = share + np.where(_is_of(inputs, kind, key.removeprefix(_AREA)), inputs[key], 0.0)
+            share = share + np.where(_is_held_by(inputs, kind, key.removeprefix(_AREA)), inputs[key], 0.0)
     needed: Floats = share * inputs["chip.die_area"]
     return needed
 
 
-def _is_of(inputs: Inputs, kind: str, part: str) -> Bools:
+def _is_held_by(inputs: Inputs, kind: str, part: str) -> Bools:
     """Say of which points a kind of die has a part: what no other kind holds is of the cores' dies."""
     if kind:
         return holds(inputs, kind, part)

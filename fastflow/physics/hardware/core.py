@@ -30,13 +30,13 @@ class CoreDesign(NamedTuple):
     frequency: Floats  # [Hz]
 
 
-def bundle_rooms(core: Core, supply: Supply) -> tuple[Floats, Floats]:
+def bundles_by_budget(core: Core, supply: Supply) -> tuple[Floats, Floats]:
     """Return how many bundles area and power take at the lowest supply, in fractions; shape (points,)."""
     bundle_power = lowest_power(core.nominal_power, supply) * core.mcus_per_bundle
-    return _mcu_room(core) / core.mcus_per_bundle, core.power / bundle_power
+    return _mcus_by_area(core) / core.mcus_per_bundle, core.power / bundle_power
 
 
-def _mcu_room(core: Core) -> Floats:
+def _mcus_by_area(core: Core) -> Floats:
     """Return how many MCUs the area takes, in fractions."""
     return core.area / core.nominal_area
 
@@ -46,6 +46,6 @@ def generate_cores(core: Core, supply: Supply) -> CoreDesign:
 
     No more than on-chip memories serve: a bundle more would take their capacity from the others.
     """
-    room = np.floor(np.minimum(_mcu_room(core), core.bundles * core.mcus_per_bundle))
+    room = np.floor(np.minimum(_mcus_by_area(core), core.bundles * core.mcus_per_bundle))
     point = operate(room, core.nominal_power, core.power, core.mcus_per_bundle.astype(np.float64), supply)
     return CoreDesign(point.units, point.voltage, point.speed * core.nominal_frequency)

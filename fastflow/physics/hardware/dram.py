@@ -41,7 +41,7 @@ class DramDesign(NamedTuple):
     static_power: Floats  # [W]
 
 
-def device_rooms(dram: Dram) -> tuple[Floats, Floats, Floats]:
+def devices_by_budget(dram: Dram) -> tuple[Floats, Floats, Floats]:
     """Return how many devices package, controllers and die edge take (Equation 4), in fractions."""
     return (
         dram.package_area / dram.device_area,
@@ -50,7 +50,7 @@ def device_rooms(dram: Dram) -> tuple[Floats, Floats, Floats]:
     )
 
 
-def power_room(dram: Dram, supply: Supply) -> Floats:
+def power_by_budget(dram: Dram, supply: Supply) -> Floats:
     """Return the power over what one device on standby and one link at its lowest supply take; (points,)."""
     return dram.power / (_standby(dram, dram.device_capacity) + lowest_power(_link_power(dram), supply))
 
@@ -61,7 +61,7 @@ def _devices(dram: Dram, supply: Supply) -> Floats:
     A device more than the power feeds would take standby power from the links of the others: it is left out.
     One device is kept with fewer links.
     """
-    by_package, by_controller, by_edge = device_rooms(dram)
+    by_package, by_controller, by_edge = devices_by_budget(dram)
     room = np.maximum(np.floor(np.minimum(np.minimum(by_package, by_controller), by_edge)), 0.0)
     standby = _standby(dram, dram.device_capacity)
     busy = standby + dram.links_per_device * lowest_power(_link_power(dram), supply)

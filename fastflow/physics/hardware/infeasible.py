@@ -12,8 +12,8 @@ import numpy as np
 from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Inputs, Reasons, Texts, table
-from fastflow.physics.hardware.bounds import name_limits
-from fastflow.physics.hardware.chip import Chip, components_known, generate
+from fastflow.physics.hardware.bounds import check_limits
+from fastflow.physics.hardware.chip import Chip, component_names, generate
 from fastflow.physics.hardware.chiplets import CHIPLETS, LINK, areas, dies, has_links, kinds, needed_area
 from fastflow.physics.hardware.packages import per_package
 from fastflow.physics.hardware.voltage import Supply
@@ -23,13 +23,13 @@ from fastflow.physics.hardware.voltage import Supply
 def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
     """Say for every point why its budgets make no chip; empty where they do, shape (points,)."""
     reason = Reasons(inputs["chip.tdp"].size)
-    _name_levels(inputs, chip, reason)
-    _name_pins(inputs, reason)
-    _name_supplies(inputs, reason)
-    _name_sums(inputs, reason)
-    _name_dies(inputs, reason)
-    name_limits(inputs, chip, reason)
-    _name_components(inputs, chip, reason)
+    _check_levels(inputs, chip, reason)
+    _check_pins(inputs, reason)
+    _check_supplies(inputs, reason)
+    _check_sums(inputs, reason)
+    _check_dies(inputs, reason)
+    check_limits(inputs, chip, reason)
+    _check_components(inputs, chip, reason)
     return reason.texts()
 
 
@@ -49,7 +49,7 @@ def unsupported_dtype(inputs: Inputs) -> Texts:
     return reason.texts()
 
 
-def _name_pins(inputs: Inputs, reason: Reasons) -> None:
+def _check_pins(inputs: Inputs, reason: Reasons) -> None:
     """Name a technology that a chip with pinned quantities is not made in: the pins would hide it."""
     if not any(key.startswith("chip.pinned.") for key in inputs):
         return
@@ -73,9 +73,9 @@ def _faults_without_pins(inputs: Inputs, rows: list[int]) -> list[str]:
     return chip_faults(bare, generate(bare)).tolist()  # type: ignore[no-any-return]
 
 
-def _name_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
+def _check_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
     """Name a level whose component the technology does not have."""
-    library = sorted(components_known(inputs))
+    library = sorted(component_names(inputs))
     for number in range(len(chip.levels)):
         key = f"chip.memory.l{number}.component"
         names, place = factorize(inputs[key])
@@ -84,7 +84,7 @@ def _name_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
             reason.add(i, str(InputError(key, inputs[key][i], "one of " + ", ".join(library))))
 
 
-def _name_supplies(inputs: Inputs, reason: Reasons) -> None:
+def _check_supplies(inputs: Inputs, reason: Reasons) -> None:
     """Name supplies that do not rise from threshold to minimum to maximum."""
     for prefix in (
         "tech.core",
@@ -110,7 +110,7 @@ def _name_supplies(inputs: Inputs, reason: Reasons) -> None:
 _SHARES = ("chip.area.", "chip.power.", "chip.perimeter.")
 
 
-def _name_sums(inputs: Inputs, reason: Reasons) -> None:
+def _check_sums(inputs: Inputs, reason: Reasons) -> None:
     """Name a breakdown whose shares sum to more than 1."""
     every = {key: column for key, column in inputs.items() if key.startswith(_SHARES)}
     for prefix in _SHARES:
@@ -122,7 +122,7 @@ def _name_sums(inputs: Inputs, reason: Reasons) -> None:
             reason.add(i, str(InputError(prefix[:-1], f"{total[i]:.4g}", expected)))
 
 
-def _name_dies(inputs: Inputs, reason: Reasons) -> None:
+def _check_dies(inputs: Inputs, reason: Reasons) -> None:
     """Name known dies that are too small for what they hold, or leave too little to those of the cores."""
     known = [kind for kind in kinds(inputs) if f"{CHIPLETS}{kind}.die_area" in inputs]
     if not known:
@@ -174,7 +174,7 @@ def components(inputs: Inputs, chip: Chip) -> list[Component]:
     ]
 
 
-def _name_components(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
+def _check_components(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
     """Name the first component that its budgets leave empty or without throughput."""
     for part, has_room, empty in components(inputs, chip):
         for i in reason.without(empty):

@@ -31,15 +31,15 @@ class LinkDesign(NamedTuple):
     energy: Floats  # at the operating supply [J/bit]
 
 
-def link_rooms(link: Link, supply: Supply) -> tuple[Floats, Floats, Floats]:
+def links_by_budget(link: Link, supply: Supply) -> tuple[Floats, Floats, Floats]:
     """Return how many links area, die edge and, at the lowest supply, power take, in fractions.
 
     Shape (points,) each. The port is no budget.
     """
-    return (*_rooms(link), link.power / lowest_power(_unit_power(link), supply))
+    return (*_by_budget(link), link.power / lowest_power(_unit_power(link), supply))
 
 
-def _rooms(link: Link) -> tuple[Floats, Floats]:
+def _by_budget(link: Link) -> tuple[Floats, Floats]:
     """Return how many links area and die edge take, in fractions."""
     return link.area / link.nominal_area, link.perimeter * link.links_per_length
 
@@ -52,7 +52,7 @@ def _unit_power(link: Link) -> Floats:
 
 def generate_links(link: Link, supply: Supply) -> LinkDesign:
     """Fit links into area, die edge and port, then scale supply and rate into the power."""
-    room = np.floor(np.minimum(np.minimum(*_rooms(link)), link.maximum_links))
+    room = np.floor(np.minimum(np.minimum(*_by_budget(link)), link.maximum_links))
     point = operate(room, _unit_power(link), link.power, np.ones_like(room), supply)
     bandwidth = point.units * point.speed * link.nominal_frequency / 8.0
     energy = link.nominal_energy * (point.voltage / supply.nominal_voltage) ** 2

@@ -64,6 +64,6 @@ def _steps(inputs: Inputs, kind: str, generation: Floats) -> Floats:
     return factor
 
 
-def beyond_steps(inputs: Inputs) -> Bools:
+def is_beyond_steps(inputs: Inputs) -> Bools:
     """Say which points are of a generation for which no step is given, shape (points,)."""
     return (inputs["tech.generation"] > len(NODES)) & has_steps(inputs)

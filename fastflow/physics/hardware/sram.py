@@ -45,7 +45,7 @@ class SramDesign(NamedTuple):
     static_power: Floats  # leakage [W]
 
 
-def _bank_needs(level: Sram) -> tuple[Floats, Floats]:
+def _bank_cost(level: Sram) -> tuple[Floats, Floats]:
     """Return the area of a bank with its part of the crossbar [m^2], and its leakage [W] (Equation 2)."""
     bits = 8.0 * level.bank_capacity
     area = bits * level.cell_area / (1.0 - level.overhead)
@@ -58,20 +58,20 @@ def moved_energy(level: Sram) -> Floats:
     return level.dynamic_energy + level.controller_power / (8.0 * level.bank_width * level.bank_frequency)
 
 
-def bank_rooms(level: Sram) -> tuple[Floats, Floats]:
+def banks_by_budget(level: Sram) -> tuple[Floats, Floats]:
     """Return how many banks area and power for leakage take in all instances, in fractions; shape (points,).
 
     Without power there is room for none, even where they leak none.
     """
-    bank_area, leakage = _bank_needs(level)
+    bank_area, leakage = _bank_cost(level)
     by_power = np.where(level.power > 0.0, np.inf, 0.0)
     np.divide(LEAKAGE_POWER * level.power, leakage, out=by_power, where=leakage > 0.0)
     return level.area / bank_area, by_power
 
 
-def most_instances(level: Sram) -> Floats:
+def max_instances(level: Sram) -> Floats:
     """Return how many instances of the wanted capacity budgets hold, in whole ones; (points,)."""
-    by_area, by_power = bank_rooms(level)
+    by_area, by_power = banks_by_budget(level)
     return np.floor(np.floor(np.minimum(by_area, by_power)) * level.bank_capacity / level.wanted)
 
 
@@ -85,7 +85,7 @@ def generate_sram(level: Sram) -> SramDesign:
     bank moves data, and at most what the banks' width and clock can: without that ceiling a small cache with
     much power looks absurdly fast. So neither more area nor more power makes a level smaller or slower.
     """
-    return _fit(level, *_bank_needs(level), moved_energy(level))
+    return _fit(level, *_bank_cost(level), moved_energy(level))
 
 
 @kernel

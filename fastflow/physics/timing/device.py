@@ -62,7 +62,7 @@ class Device(NamedTuple):
     unit_k: Ints
     unit_n: Ints
     dataflow: Ints
-    dealt_level: Ints  # outermost level that the whole chip does not share, -1 for none
+    private_level: Ints  # outermost level that the whole chip does not share, -1 for none
     instances: Floats  # of that level
     threshold: Floats  # of the cores' voltage, over their supply; 0 where their clock stays
     headroom: Floats  # power of a core at its highest supply, over that with all at work; 1: its clock stays
@@ -97,10 +97,10 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     by_matrix = _of_dtype(inputs, "chip.matrix", dtype)
     utilization = np.where(by_matrix, inputs["chip.utilization"], inputs["chip.vector_utilization"])
     peak, vector_peak = peak_flops(inputs, chip, dtype), peak_flops(inputs, chip, vector)
-    dealt, instances = np.full(dtype.size, -1, dtype=np.int64), np.ones(dtype.size)
+    private, instances = np.full(dtype.size, -1, dtype=np.int64), np.ones(dtype.size)
     for number, level in enumerate(chip.levels):
         own = inputs[f"chip.memory.l{number}.scope"] != "global"
-        dealt, instances = np.where(own, number, dealt), np.where(own, level.instances, instances)
+        private, instances = np.where(own, number, private), np.where(own, level.instances, instances)
     latency = sum((level.latency for level in chip.levels), chip.dram_latency)
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
@@ -127,7 +127,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         ),
         bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
         driven=tuple(
-            _driven(level.design, number <= dealt, boosts) for number, level in enumerate(chip.levels)
+            _driven(level.design, number <= private, boosts) for number, level in enumerate(chip.levels)
         ),
         dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,
         launch=inputs["chip.launch_overhead"] + latency,
@@ -135,7 +135,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         unit_k=inputs["chip.mcu.k"],
         unit_n=inputs["chip.mcu.n"],
         dataflow=map_values(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
-        dealt_level=dealt,
+        private_level=private,
         instances=instances,
         threshold=np.where(headroom > 1.0, inputs["tech.core.threshold_voltage"] / chip.cores.voltage, 0.0),
         headroom=headroom,

@@ -15,9 +15,9 @@ from fastflow.physics.timing.device import Device, rates_of
 from fastflow.physics.timing.library.gemm_table import Products, machines_of
 from fastflow.physics.timing.library.thread_blocks import Launched, run_blocks
 from fastflow.physics.timing.tile_catalogue import read_catalogue
-from fastflow.physics.timing.tiling.boost import level_time, lift_of
+from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.brute_force import search_all
-from fastflow.physics.timing.tiling.cache import search_unsolved
+from fastflow.physics.timing.tiling.cache import search_cached
 from fastflow.physics.timing.tiling.search_space import Gemms, Hierarchies, Tilings
 from fastflow.physics.timing.tiling.tile_sets import TileSets, make_tile_sets
 from fastflow.physics.timing.tiling.traffic import C_STAYS
@@ -85,7 +85,7 @@ def hierarchies_of(
     levels, points = len(device.capacity), work.samples.size
     columns = (
         work.element_bytes, device.matrix_flops, device.unit_m, device.unit_k, device.unit_n,
-        device.dataflow, device.dealt_level, device.instances, work.samples, work.seed,
+        device.dataflow, device.private_level, device.instances, work.samples, work.seed,
         *device.bandwidth, device.dram_bandwidth, *device.capacity, *device.driven,
         device.threshold, device.headroom,
     )  # fmt: skip
@@ -96,10 +96,12 @@ def hierarchies_of(
         return np.repeat(column[first], levels)
 
     capacity = np.stack([column[first] for column in device.capacity], axis=1).reshape(-1)
-    size, dealt = each(work.element_bytes), each(device.dealt_level)
+    size, private = each(work.element_bytes), each(device.private_level)
     samples, seed = each(work.samples), each(work.seed)
-    one, tiles = unique_rows([capacity, size, level, dealt, samples, seed], level.size)
-    sets = make_tile_sets(capacity[one], size[one], level[one], dealt[one], samples[one], seed[one], thinned)
+    one, tiles = unique_rows([capacity, size, level, private, samples, seed], level.size)
+    sets = make_tile_sets(
+        capacity[one], size[one], level[one], private[one], samples[one], seed[one], thinned
+    )
     bandwidth, driven = rates_of(device)
     return (
         Hierarchies(
@@ -109,7 +111,7 @@ def hierarchies_of(
             unit_k=device.unit_k[first],
             unit_n=device.unit_n[first],
             dataflow=device.dataflow[first],
-            dealt_level=device.dealt_level[first],
+            private_level=device.private_level[first],
             instances=device.instances[first],
             threshold=device.threshold[first],
             headroom=device.headroom[first],
@@ -136,7 +138,7 @@ def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[
     distinct = take(gemms, first)
     if brute:
         return search_all(distinct, hierarchies, sets, levels), place
-    return search_unsolved(distinct, hierarchies, sets, key, levels), place
+    return search_cached(distinct, hierarchies, sets, key, levels), place
 
 
 @kernel
@@ -195,7 +197,7 @@ def _limit(
                 longest, limiter = serving, level + 1
         out.lift[row], out.times[row, last] = 1.0, launch[p]
         if headroom[p] > 1.0 and idle[row] > 1.0:
-            pace, out.lift[row] = lift_of(idle[row], threshold[p], headroom[p])
+            pace, out.lift[row] = boost_of(idle[row], threshold[p], headroom[p])
             if longest > out.times[row, 0]:  # a lower supply does: V^2 / P = pace is quadratic in V
                 pace = min(1.0, pace * longest / out.times[row, 0])
                 half = pace * threshold[p] + 0.5 * (1.0 - threshold[p]) ** 2
@@ -209,7 +211,7 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     """Return how libraries run the distinct GEMMs among `rows`, and each row's place in them."""
     of_machines = (
         device.matrix_flops, work.element_bytes, work.output_bytes, *device.bandwidth, device.dram_bandwidth,
-        *device.driven, device.threshold, device.headroom, *device.capacity, device.dealt_level,
+        *device.driven, device.threshold, device.headroom, *device.capacity, device.private_level,
         device.instances, device.unit_m, device.unit_k, device.unit_n, device.dataflow, work.overlap,
         work.parts, *device.library,
     )  # fmt: skip
@@ -256,7 +258,7 @@ def _of_points(flags: Bools, point: Ints) -> Bools:
     return np.full(point.size, bool(flags.size and flags[0])) if alike else flags[point]
 
 
-class _TilingsFound:
+class _TilingList:
     """Tilings of kernels, behind those of passes, which have none: zeros."""
 
     def __init__(self, levels: int) -> None:
@@ -308,7 +310,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
     )
     idle = np.empty(count)  # bundles there for each that works
     _lay_passes(work, device.vector_flops, idle, out)
-    tilings = _TilingsFound(levels)
+    tilings = _TilingList(levels)
     gemms = work.m > 0
     for one in fused:
         gemms[one.rows] = False

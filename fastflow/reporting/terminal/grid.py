@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.config.messages import counted
-from fastflow.core.uncertainty.percentiles import TOLD_APART, chance
+from fastflow.core.uncertainty.percentiles import DISTINGUISHABLE, chance
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.unset import most_tried, sampled
 from fastflow.performance.serving.slo import COMPARED
@@ -256,7 +256,7 @@ def _judge(grid: Grid, best: Mapping[str, Any], others: Sequence[dict[str, Any]]
     chances = [float(chance(first[name], other[name], serves)) for other in rest]
     for row, likely in zip(timed, chances, strict=True):
         row[CHANCE.name] = likely
-    return alike([row["point"] for row in timed], chances, TOLD_APART)
+    return alike([row["point"] for row in timed], chances, DISTINGUISHABLE)
 
 
 def results_of(served: str, stacked: bool) -> list[str]:

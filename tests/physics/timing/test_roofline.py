@@ -70,7 +70,7 @@ def test_tiles_are_dealt_out_to_the_outermost_level_that_is_not_shared(compose, 
     scope = {f"chip.memory.l{number}.scope": name for number, name in enumerate(scopes)}
     found, chip, _ = device_of(compose("model=gemm") | scope)
     instances = {1: chip.bundles, 0: chip.cores.mcus, -1: 1.0}
-    assert found.dealt_level == level
+    assert found.private_level == level
     assert found.instances == instances[level]
 
 
@@ -93,7 +93,7 @@ def test_kernels_on_their_devices(points, data):
         bandwidth=tuple(column([p.bandwidths[level] for p in points]) for level in range(levels)),
         driven=tuple(column([p.driven()[level] for p in points]) for level in range(levels)),
         dram_bandwidth=column([p.bandwidths[-1] for p in points]),
-        dealt_level=column([p.dealt for p in points], np.int64),
+        private_level=column([p.private for p in points], np.int64),
         instances=column([p.instances for p in points]),
         threshold=column([p.threshold() for p in points]),
         headroom=column([p.headroom() for p in points]),

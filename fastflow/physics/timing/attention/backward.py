@@ -20,8 +20,8 @@ from fastflow.physics.timing.attention.tile_pairs import (
     bundles_of,
     count_tiles,
     instructions_of,
-    keys_of_first,
     run_pairs,
+    visible_keys,
 )
 from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.library.thread_blocks import Launched, empty_launched
@@ -47,7 +47,7 @@ def _lay_backward(
     size, both = work.size[g], d + dv
     heads = float(work.sequences[g] * work.heads[g])
     a, b = KEYS, QUERIES
-    behind, ahead = keys_of_first(work, g)
+    behind, ahead = visible_keys(work, g)
     tiles, longest, _ = count_tiles(kv, q, a, b, -ahead, -behind)
     scores = a * b
     flop = 2.0 * scores * (PRODUCTS_OF_KEYS * d + PRODUCTS_OF_VALUES * dv)
@@ -68,7 +68,7 @@ def _lay_backward(
         rows=a,
         columns=b,
         blocks=heads * np.ceil(kv / a),
-        of_a_head=np.ceil(kv / a),
+        blocks_per_head=np.ceil(kv / a),
         pairs=heads * tiles,
         longest=longest,
         cuts=0.0,

@@ -35,17 +35,17 @@ from fastflow.physics.timing.attention.decode_tiles import (
     DecodeBundles,
     Decodes,
     Split,
-    count_seen,
+    count_lane_parts,
     count_threads,
+    count_tile_parts,
+    count_visible,
     lay_lanes,
     lay_tiles,
-    part_lanes,
-    part_tiles,
     takes_tiles,
 )
 from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, empty_launched
-from fastflow.physics.timing.tiling.boost import lift_of
+from fastflow.physics.timing.tiling.boost import boost_of
 
 # Main memory's bandwidth for reads in a row, over what products reach: 0.87 and 0.92 of the peak. Calibrated
 # on 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
@@ -77,7 +77,7 @@ def _time_round(
     """
     each = np.ceil(blocks / number)  # on the fullest bundle
     read, own = max(each * split.read / port, split.least), each * work
-    step = _soft(read, own, ORDER_INSIDE) if split.dealt else read + own
+    step = _soft(read, own, ORDER_INSIDE) if split.overlapped else read + own
     ends = split.begin + each * split.carried / port + blocks * carry
     return _soft(ends + split.steps * step, blocks * beyond, ORDER)
 
@@ -90,15 +90,15 @@ def _time_even(
 
     All of bandwidth serves the blocks at work. carry, beyond: as `_time_round` has them.
     """
-    number, at_once = bundles.number[p], bundles.number[p] * split.together
-    if split.dealt:
+    number, at_once = bundles.number[p], bundles.number[p] * split.resident
+    if split.overlapped:
         rounds = max(1.0, split.blocks / at_once)
         blocks, waves = min(split.blocks, at_once), max(1.0, split.blocks / number)
     else:
         rounds = np.ceil(split.blocks / at_once)
         blocks = split.blocks / rounds
         waves = rounds * np.ceil(blocks / number)
-    pace, _ = lift_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    pace, _ = boost_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
     port = np.ceil(blocks / number) * bandwidth / blocks
     once = _time_round(split, split.work * pace, blocks, number, port, carry, beyond)
     return rounds * once, rounds, waves
@@ -110,14 +110,14 @@ def _time_rounds(
 ) -> tuple[float, float, float]:
     """Return the same of rounds of as many blocks as there is room for, on bundles of a part of it each."""
     number = bundles.number[p]
-    at_once, port = number * split.together, bandwidth / number
+    at_once, port = number * split.resident, bandwidth / number
     rounds = np.floor(split.blocks / at_once)
     rest = split.blocks - rounds * at_once
     total, begins = 0.0, rounds
     if rounds > 0.0:
-        whole = rounds + (rest / at_once if split.dealt else 0.0)
+        whole = rounds + (rest / at_once if split.overlapped else 0.0)
         total += whole * _time_round(split, split.work, at_once, number, port, carry, beyond)
-    if rest > 0.0 and not (split.dealt and rounds > 0.0):
+    if rest > 0.0 and not (split.overlapped and rounds > 0.0):
         total += _time_round(split, split.work, rest, number, port, carry, beyond)
         begins += 1.0
     return total, begins, np.ceil(split.blocks / number)
@@ -132,12 +132,12 @@ def _time_split(
     Writes `times` and `moved` as `Launched` has them.
     """
     p, last = work.point[g], len(moved) - 1
-    number, bandwidth, dealt = bundles.number[p], bundles.bandwidth[p], max(bundles.dealt[p], 0)
-    sequences = float(work.sequences[g] * work.kv_heads[g]) * count_seen(work, g)
+    number, bandwidth, private = bundles.number[p], bundles.bandwidth[p], max(bundles.private[p], 0)
+    sequences = float(work.sequences[g] * work.kv_heads[g]) * count_visible(work, g)
     keys = sequences * work.head_dim[g] * work.cache[g]
     streamed = keys if work.shared[g] else keys + sequences * work.value_dim[g] * work.cache[g]
-    port = bandwidth[dealt + 1]
-    cached = bundles.capacity[p, last - 1] if last - 1 > dealt else 0.0
+    port = bandwidth[private + 1]
+    cached = bundles.capacity[p, last - 1] if last - 1 > private else 0.0
     if work.shared[g] and split.rereads > cached:
         streamed *= 2.0
     merge, reads = 0.0, split.blocks * (split.steps * split.read + split.carried)
@@ -146,10 +146,10 @@ def _time_split(
         merge += split.merging
         reads += 2.0 * split.sums
     for level in range(last + 1):
-        moved[level] = reads if level <= dealt + 1 else streamed + split.blocks * split.fresh
+        moved[level] = reads if level <= private + 1 else streamed + split.blocks * split.fresh
         times[level + 1] = moved[level] / bandwidth[level]
     outer = READING * bandwidth[last]
-    has_cache = last > dealt + 1
+    has_cache = last > private + 1
     if has_cache:
         times[last + 1] /= READING
     carry = split.fresh / outer if has_cache else 0.0
@@ -159,7 +159,7 @@ def _time_split(
         total, begins, waves = _time_even(split, port, carry, beyond, p, bundles)
     else:
         total, begins, waves = _time_rounds(split, port, carry, beyond, p, bundles)
-    pace, _ = lift_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    pace, _ = boost_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
     times[0] = split.blocks * split.steps * split.work * pace / number
     times[last + 2] = split.launches * launch + merge + begins * split.begin
     return float(merge + total + split.launches * launch), waves
@@ -179,7 +179,11 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library) -> Laun
         threads = THREADS if boosts else most_threads
         out.candidates[g] = 0
         while threads <= most_threads:
-            most = part_tiles(work, g, number, library) if on_tiles else part_lanes(work, g, number, threads)
+            most = (
+                count_tile_parts(work, g, number, library)
+                if on_tiles
+                else count_lane_parts(work, g, number, threads)
+            )
             parts = 1.0 if boosts else most
             while True:
                 if on_tiles:
@@ -205,11 +209,11 @@ def _write(
     """Write that kernel g runs as these blocks."""
     p = work.point[g]
     places = waves * bundles.number[p]
-    _, out.lift[g] = lift_of(places / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    _, out.lift[g] = boost_of(places / split.blocks, bundles.threshold[p], bundles.headroom[p])
     out.time[g], out.busy[g] = time, split.blocks / places
     out.parts[g], out.waves[g] = int(split.parts), int(min(np.ceil(waves), 2.0**62))
     for level in range(out.tile.shape[1]):
-        whole = level > bundles.dealt[p]
+        whole = level > bundles.private[p]
         out.tile[g, level, 0] = work.q_len[g] * work.heads[g] if whole else int(split.rows)
         out.tile[g, level, 1] = work.head_dim[g]
         out.tile[g, level, 2] = work.kv_len[g] if whole else int(split.tokens)
@@ -246,7 +250,7 @@ def time_decoding(device: Device, work: Decodes) -> Launched:
         vector=device.vector_flops,
         bandwidth=np.stack([*device.bandwidth, device.dram_bandwidth], axis=1),
         capacity=np.stack(device.capacity, axis=1),
-        dealt=device.dealt_level,
+        private=device.private_level,
         number=device.instances,
         threshold=device.threshold,
         headroom=device.headroom,

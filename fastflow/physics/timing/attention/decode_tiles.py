@@ -69,7 +69,7 @@ class DecodeBundles(NamedTuple):
     vector: Floats  # achievable by vector lanes [flop/s]
     bandwidth: Floats  # achievable, main memory last (points, levels + 1)
     capacity: Floats  # of one instance of each level (points, levels)
-    dealt: Ints
+    private: Ints
     number: Floats
     threshold: Floats  # as `Device` has them
     headroom: Floats
@@ -80,14 +80,16 @@ class Split(NamedTuple):
     """One kernel as blocks, and what a block does in a step."""
 
     blocks: float
-    together: float  # on a bundle at once
+    resident: float  # on a bundle at once
     rows: float  # of a tile
     tokens: float  # of a step
     steps: float
     read: float  # keys and values of a step [B]
     least: float  # time of a step, however fast bytes come [s]
     work: float  # time of a step, all of a bundle's units [s]
-    dealt: bool  # evenly, with steps from several sequences for a bundle; loading and multiplying overlap
+    overlapped: (
+        bool  # evenly, with steps from several sequences for a bundle; loading and multiplying overlap
+    )
     carried: float  # queries and outputs [B]
     fresh: float  # its share of those of all blocks, read and written once [B]
     begin: float  # [s]
@@ -113,7 +115,7 @@ def takes_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: b
 
 
 @kernel
-def count_seen(work: Decodes, g: int) -> float:
+def count_visible(work: Decodes, g: int) -> float:
     """Return how many keys the queries of a sequence see."""
     keys = work.kv_len[g]
     if work.window[g] > 0:
@@ -138,7 +140,7 @@ def count_threads(work: Decodes, g: int, number: float) -> float:
 
 
 @kernel
-def part_lanes(work: Decodes, g: int, number: float, threads: float) -> float:
+def count_lane_parts(work: Decodes, g: int, number: float, threads: float) -> float:
     """Return the parts of a head's keys that different blocks of so many threads read."""
     heads = float(work.sequences[g] * work.heads[g])
     least = threads / max(1.0, work.head_dim[g] * work.size[g] / VECTOR_BYTES) * UNROLLED
@@ -160,22 +162,22 @@ def lay_lanes(
     """Return the blocks of kernel g on vector lanes: of a part of a head's keys each."""
     p = work.point[g]
     number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
-    heads, together = float(work.sequences[g] * work.heads[g]), MOST_THREADS / threads
-    tokens = np.ceil(count_seen(work, g) / parts)
+    heads, resident = float(work.sequences[g] * work.heads[g]), MOST_THREADS / threads
+    tokens = np.ceil(count_visible(work, g) / parts)
     both, blocks = d + dv, heads * parts
-    running = min(blocks, number * together) * work.kv_heads[g] / work.heads[g]
+    running = min(blocks, number * resident) * work.kv_heads[g] / work.heads[g]
     carried = d * work.size[g] + dv * work.output[g]
     operations = (2.0 + _convert(work, g)) * both
     return Split(
         blocks=blocks,
-        together=together,
+        resident=resident,
         rows=1.0,
         tokens=1.0,
         steps=tokens,
         read=both * work.cache[g],
         least=0.0,
         work=operations * number / bundles.vector[p],
-        dealt=False,
+        overlapped=False,
         carried=carried,
         fresh=carried / parts,
         begin=TRIPS_OF_LANES * library.latency[p],
@@ -189,7 +191,7 @@ def lay_lanes(
 
 
 @kernel
-def _cut_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, float]:
+def _split_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, float]:
     """Return the rows of a tile on matrix units, the tiles of heads that share keys, and blocks of a tile.
 
     Several blocks share a tile where its sums need more registers than one has.
@@ -202,10 +204,10 @@ def _cut_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, fl
 
 
 @kernel
-def part_tiles(work: Decodes, g: int, number: float, library: Library) -> float:
+def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> float:
     """Return the parts of a sequence's keys that different blocks on matrix units read."""
     reads_l1 = library.shared[work.point[g]]
-    _, tiles, columns = _cut_rows(work, g, library)
+    _, tiles, columns = _split_rows(work, g, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
     if work.head_dim[g] > WIDEST:
         most = np.ceil(work.kv_len[g] / TOKENS) if reads_l1 else 1.0
@@ -216,10 +218,10 @@ def part_tiles(work: Decodes, g: int, number: float, library: Library) -> float:
 
 
 @kernel
-def _count_together(work: Decodes, g: int, bundles: DecodeBundles, own: bool, step: float) -> float:
+def _resident_blocks(work: Decodes, g: int, bundles: DecodeBundles, own: bool, step: float) -> float:
     """Return how many blocks on matrix units a bundle holds; step: keys and values of a step [B]."""
     p, wide = work.point[g], work.head_dim[g] > WIDEST
-    room, rows = bundles.capacity[p, max(bundles.dealt[p], 0)], ROWS * work.head_dim[g] * work.size[g]
+    room, rows = bundles.capacity[p, max(bundles.private[p], 0)], ROWS * work.head_dim[g] * work.size[g]
     if own and not wide:
         return float(max(1.0, min(MOST_BLOCKS, np.floor(room / (rows + STAGES * step)))))
     return float(max(1.0, np.floor(room / rows))) if wide and not own else 1.0
@@ -236,11 +238,13 @@ def lay_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, p
     d, dv, wide = float(work.head_dim[g]), float(work.value_dim[g]), work.head_dim[g] > WIDEST
     own = reads_l1 and (wide or work.cache[g] < work.size[g])  # warps of their own load
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
-    rows, tiles, columns = _cut_rows(work, g, library)
+    rows, tiles, columns = _split_rows(work, g, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
     tokens = TOKENS if wide or own else TOKENS_OF_TILE
-    with_keys = min(parts, np.ceil(count_seen(work, g) / tokens))  # others have only keys beyond the window
-    steps = np.ceil(count_seen(work, g) / with_keys / tokens)
+    with_keys = min(
+        parts, np.ceil(count_visible(work, g) / tokens)
+    )  # others have only keys beyond the window
+    steps = np.ceil(count_visible(work, g) / with_keys / tokens)
     if own:
         parts = with_keys
     latent = own and wide
@@ -256,14 +260,14 @@ def lay_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, p
     queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv / columns * work.output[g]
     return Split(
         blocks=np.round(units * parts),
-        together=_count_together(work, g, bundles, own, tokens * width),
+        resident=_resident_blocks(work, g, bundles, own, tokens * width),
         rows=rows,
         tokens=tokens,
         steps=steps,
         read=tokens * width,
         least=library.step[p] * width / STEP_BYTES,
         work=work_time * number,
-        dealt=latent,
+        overlapped=latent,
         carried=queries + outputs,
         fresh=(queries / columns + outputs) / parts,
         begin=trips * library.latency[p],

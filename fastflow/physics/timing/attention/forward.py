@@ -38,9 +38,9 @@ from fastflow.physics.timing.attention.tile_pairs import (
     bundles_of,
     count_tiles,
     instructions_of,
-    keys_of_first,
     power_of_two,
     run_pairs,
+    visible_keys,
 )
 from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.library.thread_blocks import Launched, empty_launched
@@ -79,7 +79,7 @@ def _lay_first(work: Attentions, g: int, rate: float, accesses: float) -> Pairs:
     heads = float(work.sequences[g] * work.heads[g])
     a, b = QUERIES, MOST_KEYS * (2.0 if d * size <= SHORT_ROW else 1.0)
     b = max(LEAST_KEYS, min(b, power_of_two(kv, True)))
-    behind, ahead = keys_of_first(work, g)
+    behind, ahead = visible_keys(work, g)
     tiles, longest, cuts = count_tiles(q, kv, a, b, behind, ahead)
     scores, flop = a * b, 2.0 * a * b * both
     parts = PARTIAL_SUM_BYTES * a * dv
@@ -88,7 +88,7 @@ def _lay_first(work: Attentions, g: int, rate: float, accesses: float) -> Pairs:
         rows=a,
         columns=b,
         blocks=heads * np.ceil(q / a),
-        of_a_head=np.ceil(q / a),
+        blocks_per_head=np.ceil(q / a),
         pairs=heads * tiles,
         longest=longest,
         cuts=heads * cuts,
@@ -124,7 +124,7 @@ def _lay_forward(
     if work.flash[g] == 2:
         a, fit = FLASH_QUERIES, MOST_KEYS if d * size <= SHORT_ROW else FEW_KEYS
     b = max(LEAST_KEYS, min(max(FEW_KEYS, fit), power_of_two(kv, True)))
-    behind, ahead = keys_of_first(work, g)
+    behind, ahead = visible_keys(work, g)
     tiles, longest, cuts = count_tiles(q, kv, a, b, behind, ahead)
     scores = a * b
     rows = min(warp, a) if shared else a / WARPS
@@ -139,7 +139,7 @@ def _lay_forward(
         rows=a,
         columns=b,
         blocks=heads * np.ceil(q / a),
-        of_a_head=heads / kv_heads * np.ceil(q / a),
+        blocks_per_head=heads / kv_heads * np.ceil(q / a),
         pairs=heads * tiles,
         longest=longest,
         cuts=heads * cuts,

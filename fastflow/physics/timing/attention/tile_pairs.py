@@ -13,7 +13,7 @@ from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.timing.device import Device, Library, lends, rates_of
 from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, soft_maximum
-from fastflow.physics.timing.tiling.boost import lift_of
+from fastflow.physics.timing.tiling.boost import boost_of
 from fastflow.physics.timing.tiling.dataflow import make_unit, register_accesses_per_flop
 
 # Of the rate of units that read L1, what A100's instructions (mma.sync) reach (arXiv:2402.13499)
@@ -57,7 +57,7 @@ class Bundles(NamedTuple):
     lanes: Floats  # operations of vector lanes [1/s]
     bandwidth: Floats  # achievable, main memory last (points, levels + 1)
     capacity: Floats  # of one instance of each level (points, levels)
-    dealt: Ints
+    private: Ints
     number: Floats
     driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
     threshold: Floats  # as `Device` has them
@@ -72,7 +72,7 @@ class Pairs(NamedTuple):
     rows: float  # of a block
     columns: float  # of the tiles that it goes through
     blocks: float
-    of_a_head: float  # blocks that read the same keys and values, or queries
+    blocks_per_head: float  # blocks that read the same keys and values, or queries
     pairs: float
     longest: float  # pairs of a block
     cuts: float  # pairs that a window cuts at their left
@@ -122,7 +122,7 @@ def power_of_two(value: float, up: bool) -> float:
 
 
 @lean_kernel
-def keys_of_first(work: Attentions, g: int) -> tuple[float, float]:
+def visible_keys(work: Attentions, g: int) -> tuple[float, float]:
     """Return the first and the last key that query 0 sees, as if there were keys before the first."""
     own = float(work.kv_len[g] - work.q_len[g])
     window = float(work.window[g]) if work.window[g] > 0 else np.inf
@@ -130,7 +130,7 @@ def keys_of_first(work: Attentions, g: int) -> tuple[float, float]:
 
 
 @lean_kernel
-def longer_of(idle: float, driven: float) -> float:
+def slowdown(idle: float, driven: float) -> float:
     """Return how many times as long a level of a bundle takes where it has the power of idle ones."""
     return max(1.0, driven * idle) / idle if driven > 0.0 else 1.0
 
@@ -143,35 +143,35 @@ def _time_inside(
 
     idle: bundles whose power each that works has; limits: (levels + 3,), to work in.
     """
-    dealt, bandwidth = max(bundles.dealt[p], 0), bundles.bandwidth[p]
-    pace, _ = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
+    private, bandwidth = max(bundles.private[p], 0), bundles.bandwidth[p]
+    pace, _ = boost_of(idle, bundles.threshold[p], bundles.headroom[p])
     number = bundles.number[p]
     slow = number * pace  # as many bundles, as slow as with all at work, do what one does now
     limits[0] = pairs.flop * slow / (bundles.flops[p] * pairs.rate)
-    for level in range(dealt + 1):
-        shared = number * longer_of(idle, bundles.driven[p, level])
+    for level in range(private + 1):
+        shared = number * slowdown(idle, bundles.driven[p, level])
         limits[level + 1] = (pairs.registers if level == 0 else pairs.inner) * shared / bandwidth[level]
     lanes = slow / bundles.lanes[p]
     softmax = pairs.rows * pairs.columns * slow / bundles.exponentials[p] + pairs.operations * lanes
     compute = pairs.pairs * (limits[0] + softmax) / number
     if library.persistent[p]:
-        limits[dealt + 2] = softmax
-        pair = soft_maximum(limits, dealt + 3, ORDER)
+        limits[private + 2] = softmax
+        pair = soft_maximum(limits, private + 3, ORDER)
     else:
-        pair = soft_maximum(limits, dealt + 2, ORDER) + softmax
+        pair = soft_maximum(limits, private + 2, ORDER) + softmax
     begin = (TRIPS_OF_TILES if library.shared[p] else TRIPS) * library.latency[p]
     cut = pairs.cut * lanes
     work = (pairs.pairs * pair + pairs.cuts * cut + pairs.blocks * begin) / number
     longest = pairs.longest * pair + min(pairs.cuts, 1.0) * cut + begin
     if pairs.longest * pairs.blocks == pairs.pairs:
         return max(work, np.ceil(pairs.blocks / number) * longest), work, compute
-    return max(longest, work + TAIL * _together(pairs, bundles, library, p) * longest), work, compute
+    return max(longest, work + TAIL * _resident_blocks(pairs, bundles, library, p) * longest), work, compute
 
 
 @lean_kernel
-def _together(pairs: Pairs, bundles: Bundles, library: Library, p: int) -> float:
+def _resident_blocks(pairs: Pairs, bundles: Bundles, library: Library, p: int) -> float:
     """Return how many blocks are on a bundle at once."""
-    room = bundles.capacity[p, max(bundles.dealt[p], 0)]
+    room = bundles.capacity[p, max(bundles.private[p], 0)]
     fit = min(np.floor(SHARE_OF_SUMS * library.registers[p] / pairs.sums), np.floor(room / pairs.tiles))
     return float(max(1.0, min(fit, np.ceil(pairs.blocks / bundles.number[p]))))
 
@@ -179,17 +179,17 @@ def _together(pairs: Pairs, bundles: Bundles, library: Library, p: int) -> float
 @lean_kernel
 def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Floats) -> None:
     """Write the bytes that each level serves."""
-    dealt = max(bundles.dealt[p], 0)
-    for level in range(dealt + 1):
+    private = max(bundles.private[p], 0)
+    for level in range(private + 1):
         moved[level] = pairs.pairs * (pairs.registers if level == 0 else pairs.inner)
-    moved[dealt + 1] = pairs.once + pairs.pairs * (pairs.outer + pairs.added)
-    running = min(pairs.blocks, bundles.number[p] * _together(pairs, bundles, library, p))
+    moved[private + 1] = pairs.once + pairs.pairs * (pairs.outer + pairs.added)
+    running = min(pairs.blocks, bundles.number[p] * _resident_blocks(pairs, bundles, library, p))
     # Of a tile that keys do not fill, only these are read
-    every = min(pairs.pairs * pairs.outer, pairs.streamed * pairs.of_a_head)
-    again = every / min(pairs.of_a_head, running)
-    heads = np.ceil(running / pairs.of_a_head)
-    held = pairs.streamed * heads * pairs.of_a_head / pairs.blocks
-    for level in range(dealt + 2, len(moved)):
+    every = min(pairs.pairs * pairs.outer, pairs.streamed * pairs.blocks_per_head)
+    again = every / min(pairs.blocks_per_head, running)
+    heads = np.ceil(running / pairs.blocks_per_head)
+    held = pairs.streamed * heads * pairs.blocks_per_head / pairs.blocks
+    for level in range(private + 2, len(moved)):
         fits = held <= bundles.capacity[p, level - 1]
         moved[level] = pairs.once + (pairs.streamed if fits else max(pairs.streamed, again))
 
@@ -203,7 +203,7 @@ def _time_pairs(
     And return the share of its bundles that work, and the energy of an operation over that with all at work.
     Writes `times` and `moved` as `Launched` has them. limits: (levels + 3,), to work in.
     """
-    dealt, last = max(bundles.dealt[p], 0), len(moved) - 1
+    private, last = max(bundles.private[p], 0), len(moved) - 1
     inside, work, compute = _time_inside(pairs, bundles, library, p, 1.0, limits)
     idle, left = inside / work if work > 0.0 else 1.0, 1.0
     if bundles.lends[p] and idle > 1.0:
@@ -213,12 +213,12 @@ def _time_pairs(
     _move(pairs, bundles, library, p, moved)
     times[0] = compute * idle
     for level in range(last + 1):
-        slower = longer_of(left, bundles.driven[p, level]) * idle if level <= dealt else 1.0
+        slower = slowdown(left, bundles.driven[p, level]) * idle if level <= private else 1.0
         times[level + 1] = moved[level] / bundles.bandwidth[p, level] * slower
     times[last + 2] = pairs.launches * library.launch[p]
-    limits[0], outside = inside, last - dealt
+    limits[0], outside = inside, last - private
     for i in range(outside):
-        limits[1 + i] = times[dealt + 2 + i]
+        limits[1 + i] = times[private + 2 + i]
     total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
     power = library.drive[p] * pairs.flop * pairs.pairs / (library.peak_flops[p] * total)
     if power > 1.0:
@@ -228,7 +228,7 @@ def _time_pairs(
         for i in range(outside):  # which is the last of these
             limits[i] *= slower
         total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
-    _, lift = lift_of(left, bundles.threshold[p], bundles.headroom[p])
+    _, lift = boost_of(left, bundles.threshold[p], bundles.headroom[p])
     return float(total), float(1.0 / idle), float(lift)
 
 
@@ -247,7 +247,7 @@ def run_pairs(
     out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
     out.parts[g], out.candidates[g] = 1, 1
     for level in range(out.tile.shape[1]):
-        whole = level > bundles.dealt[p]
+        whole = level > bundles.private[p]
         out.tile[g, level, 0] = sides[0] if whole else min(sides[0], int(pairs.rows))
         out.tile[g, level, 1] = sides[1]
         out.tile[g, level, 2] = sides[2] if whole else min(sides[2], int(pairs.columns))
@@ -273,7 +273,7 @@ def bundles_of(device: Device) -> Bundles:
         lanes=device.vector_peak / 2.0,
         bandwidth=bandwidth,
         capacity=np.stack(device.capacity, axis=1),
-        dealt=device.dealt_level,
+        private=device.private_level,
         number=device.instances,
         driven=driven,
         threshold=device.threshold,

@@ -32,7 +32,7 @@ class Machines(NamedTuple):
     bandwidth: Floats  # achievable, from the registers outwards, main memory last (points, levels + 1)
     driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
     capacity: Floats  # of one instance of each level (points, levels)
-    dealt: Ints  # the outermost level that the bundles have to themselves
+    private: Ints  # the outermost level that the bundles have to themselves
     bundles: Floats
     threshold: Floats  # as `Device` has them
     headroom: Floats
@@ -66,7 +66,7 @@ def machines_of(device: Device, size: Floats, output: Floats, order: Floats, par
         bandwidth=bandwidth,
         driven=driven,
         capacity=np.stack(device.capacity, axis=1),
-        dealt=device.dealt_level,
+        private=device.private_level,
         bundles=device.instances,
         threshold=device.threshold,
         headroom=device.headroom,
@@ -112,7 +112,7 @@ class Gemm(NamedTuple):
     reach: float
     miss: float
     levels: int
-    dealt: int
+    private: int
     unit: Unit
 
 
@@ -143,7 +143,7 @@ def lay_product(products: Products, machines: Machines, library: Library, levels
         threshold=machines.threshold[p],
         headroom=machines.headroom[p],
         registers=library.registers[p],
-        room=machines.capacity[p, max(machines.dealt[p], 0)],
+        room=machines.capacity[p, max(machines.private[p], 0)],
         warp_m=library.warp_m[p],
         warp_n=library.warp_n[p],
         latency=library.latency[p],
@@ -160,6 +160,6 @@ def lay_product(products: Products, machines: Machines, library: Library, levels
         reach=library.reach[p],
         miss=miss,
         levels=levels,
-        dealt=max(machines.dealt[p], 0),
+        private=max(machines.private[p], 0),
         unit=unit,
     )

@@ -40,7 +40,7 @@ from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.device import Library
 from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Memories, Products, lay_product
 from fastflow.physics.timing.tile_catalogue import Catalogue
-from fastflow.physics.timing.tiling.boost import level_time, lift_of
+from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
@@ -81,7 +81,7 @@ class Block(NamedTuple):
     b: float
     depth: float  # of the inner dimension that a block has
     parts: float  # of the inner dimension
-    together: float  # blocks on a bundle at once
+    resident: float  # blocks on a bundle at once
 
 
 class Costs(NamedTuple):
@@ -124,7 +124,7 @@ def soft_maximum(times: Floats, count: int, order: float) -> float:
 
 
 @lean_kernel
-def count_together(gemm: Gemm, a: float, b: float) -> float:
+def resident_blocks(gemm: Gemm, a: float, b: float) -> float:
     """Return how many blocks of a x b are on a bundle at once.
 
     At least one, and as many as registers hold the sums of; where copies are asynchronous, whose slabs L1
@@ -195,9 +195,9 @@ def _move_inside(
     a, b, depth, size = block.a, block.b, block.depth, gemm.size
     warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
     moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
-    if gemm.shared and gemm.dealt > 0:
+    if gemm.shared and gemm.private > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
-    for level in range(1, gemm.dealt + 1):
+    for level in range(1, gemm.private + 1):
         if gemm.shared:
             moved[level] = blocks * depth * size * sides_read(gemm, a, b, blocks)
         else:
@@ -212,13 +212,13 @@ def _move_outside(
 
     side: of the square of C that is worked on; slabs: of A and B, of all blocks [B].
     """
-    a, b, dealt = block.a, block.b, gemm.dealt
+    a, b, private = block.a, block.b, gemm.private
     c = gemm.batch * gemm.m * gemm.n * gemm.output
-    moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
+    moved[private + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
     if block.parts > 1.0:
-        moved[dealt + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * block.parts
+        moved[private + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * block.parts
     rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.size
-    for level in range(dealt + 2, gemm.levels + 1):
+    for level in range(private + 2, gemm.levels + 1):
         moved[level] = rows + columns + c
         if (rows + columns) / gemm.batch > capacity[level - 1]:
             moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
@@ -231,10 +231,10 @@ def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, bes
     What cannot take as little as `best` is infinite, found out early: the soft maximum and a lower clock only
     add to the longest time.
     """
-    a, b, levels, dealt, times = block.a, block.b, gemm.levels, gemm.dealt, costs.times
+    a, b, levels, private, times = block.a, block.b, gemm.levels, gemm.private, costs.times
     blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * block.parts
     waves = np.ceil(blocks / gemm.bundles)
-    rounds, launch = np.ceil(waves / block.together), gemm.launch * (2.0 if block.parts > 1.0 else 1.0)
+    rounds, launch = np.ceil(waves / block.resident), gemm.launch * (2.0 if block.parts > 1.0 else 1.0)
     at_once = STEP_BYTES * (STEPS_OF_A_VECTOR if min(a, b) == 1.0 else 1.0)
     steps = rounds * np.ceil(block.depth * gemm.size / at_once) * gemm.step
     if steps + launch > best:
@@ -243,13 +243,13 @@ def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, bes
     padded, flop = 2.0 * a * b * block.depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
     slower = idle
     if gemm.headroom > 1.0:
-        pace, _ = lift_of(idle, gemm.threshold, gemm.headroom)
+        pace, _ = boost_of(idle, gemm.threshold, gemm.headroom)
         slower *= pace
     alone = padded * slower / gemm.flops
     if alone + launch > best:
         return np.inf
-    side = np.sqrt(min(blocks, gemm.bundles * block.together) * a * b)  # of the square of C worked on
-    serving = memories.bandwidth[dealt + 1]
+    side = np.sqrt(min(blocks, gemm.bundles * block.resident) * a * b)  # of the square of C worked on
+    serving = memories.bandwidth[private + 1]
     times[0] = _time_compute(gemm, alone, rounds, side, block.parts, serving)
     slabs = blocks * (a + b) * block.depth * gemm.size
     _move_inside(gemm, block, blocks, padded, flop, slabs, costs.moved)
@@ -257,7 +257,7 @@ def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, bes
     for level in range(levels + 1):
         served, driven = memories.bandwidth[level], memories.driven[level]
         times[1 + level] = level_time(costs.moved[level], served, driven, idle)
-    times[dealt + 2] = max(times[dealt + 2], steps)
+    times[private + 2] = max(times[private + 2], steps)
     times[levels + 2] = launch
     for i in range(levels + 2):
         if times[i] + launch > best:
@@ -272,12 +272,12 @@ def lay_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
     depth: of the inner dimension that a block has; tile: (levels, 3).
     """
     slab = min(depth, np.ceil(SLAB_BYTES / gemm.size))
-    side = np.sqrt(gemm.bundles * count_together(gemm, a, b) * a * b)
+    side = np.sqrt(gemm.bundles * resident_blocks(gemm, a, b) * a * b)
     for level in range(gemm.levels):
         m, n, k = a, b, slab
-        if level < gemm.dealt:
+        if level < gemm.private:
             m, n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
-        elif level > gemm.dealt:
+        elif level > gemm.private:
             m, n, k = side, side, depth
         tile[level, 0] = int(np.ceil(min(m, gemm.m)))
         tile[level, 1] = int(min(k, gemm.k))
@@ -302,7 +302,7 @@ def run_blocks(
         gemm = lay_product(products, machines, library, levels, g)
         rows = batched[p] if products.batch[g] > 1 else single[p]
         memories = Memories(machines.capacity[p], machines.bandwidth[p], machines.driven[p])
-        slab, room = np.ceil(SLAB_BYTES / gemm.size), memories.capacity[gemm.dealt]
+        slab, room = np.ceil(SLAB_BYTES / gemm.size), memories.capacity[gemm.private]
         out.time[g], out.candidates[g] = np.inf, 0
         for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
             a, b = catalogue.m[row], catalogue.n[row]
@@ -310,7 +310,7 @@ def run_blocks(
                 continue  # a tile of vectors, and neither of these is one
             if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
                 continue  # L1 holds one slab that is worked on and one on its way
-            together = count_together(gemm, a, b)
+            resident = resident_blocks(gemm, a, b)
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
             parts = 0
             while True:
@@ -321,7 +321,7 @@ def run_blocks(
                 short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
                 if parts > 1 and short:
                     continue
-                block = Block(a, b, depth, float(parts), together)
+                block = Block(a, b, depth, float(parts), resident)
                 total = _time_blocks(gemm, block, memories, costs, out.time[g])
                 is_first = out.candidates[g] == 0
                 out.candidates[g] += is_first or total < np.inf
@@ -333,5 +333,5 @@ def run_blocks(
                     out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)
                     lay_tiles(gemm, a, b, depth, out.tile[g])
         if gemm.headroom > 1.0:
-            _, out.lift[g] = lift_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
+            _, out.lift[g] = boost_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
     return out

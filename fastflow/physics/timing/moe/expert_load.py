@@ -120,7 +120,7 @@ def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
 
 
 @lean_kernel
-def _spread(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints) -> None:
+def _assign_tokens(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints) -> None:
     """Write how many tokens experts get, by popularity: `topk` times `tokens` in all."""
     total, choices = popularity.sum(), tokens * topk
     left = choices
@@ -149,7 +149,7 @@ def _busiest(count: Ints, rank: Ints, local: int) -> int:
 
 
 @lean_kernel
-def _deal_evenly(choices: int, local: int, tokens: Floats, count: Floats, groups: int) -> int:
+def _assign_evenly(choices: int, local: int, tokens: Floats, count: Floats, groups: int) -> int:
     """Write the groups of experts that `choices` of tokens fall on evenly; returns where they end."""
     for each, those in ((choices // local + 1, choices % local), (choices // local, local - choices % local)):
         if each > 0 and those > 0:
@@ -159,7 +159,7 @@ def _deal_evenly(choices: int, local: int, tokens: Floats, count: Floats, groups
 
 
 @lean_kernel
-def _fill_up(least: int, local: int, tokens: Floats, count: Floats, first: int, groups: int) -> int:
+def _pad_experts(least: int, local: int, tokens: Floats, count: Floats, first: int, groups: int) -> int:
     """Give every expert `least` rows, those without tokens too; returns where their groups end."""
     idle = float(local)
     for one in range(first, groups):
@@ -185,9 +185,9 @@ def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats
         devices, choices = experts // local, routings.tokens[i] * routings.topk[i]
         least = routings.least[i]
         if exponent == 0.0:
-            groups = _deal_evenly(-(-choices // devices), local, tokens, counts, groups)
+            groups = _assign_evenly(-(-choices // devices), local, tokens, counts, groups)
             if least > 0:
-                groups = _fill_up(least, local, tokens, counts, group[i], groups)
+                groups = _pad_experts(least, local, tokens, counts, group[i], groups)
             group[i + 1] = groups
             continue
         popularity, count = np.empty(experts), np.empty(experts, dtype=np.int64)
@@ -199,7 +199,7 @@ def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats
         for number in range(draws):
             at = shuffles.offset[i] + number * experts
             place, rank = shuffles.place[at : at + experts], shuffles.rank[at : at + experts]
-            _spread(popularity, routings.tokens[i], routings.topk[i], rank, count)
+            _assign_tokens(popularity, routings.tokens[i], routings.topk[i], rank, count)
             here, start = _busiest(count, rank, local), groups
             for r in range(experts):
                 if place[r] < here or place[r] >= here + local or count[r] == 0:
@@ -209,7 +209,7 @@ def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats
                     groups += 1
                 counts[groups - 1] += 1.0 / draws
         if least > 0:
-            groups = _fill_up(least, local, tokens, counts, group[i], groups)
+            groups = _pad_experts(least, local, tokens, counts, group[i], groups)
         group[i + 1] = groups
     return group, tokens[:groups].copy(), counts[:groups].copy()
 

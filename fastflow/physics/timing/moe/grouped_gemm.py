@@ -39,9 +39,9 @@ from fastflow.physics.timing.library.thread_blocks import (
     STEP_BYTES,
     Costs,
     Launched,
-    count_together,
     empty_launched,
     lay_tiles,
+    resident_blocks,
     side_of_warp,
     sides_read,
     soft_maximum,
@@ -49,7 +49,7 @@ from fastflow.physics.timing.library.thread_blocks import (
 )
 from fastflow.physics.timing.moe.expert_load import Loads, Routings, expert_loads
 from fastflow.physics.timing.tile_catalogue import Catalogue, read_catalogue
-from fastflow.physics.timing.tiling.boost import level_time, lift_of
+from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
@@ -120,7 +120,7 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
         deepest = max(deepest, k)
         flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
         c += m * gemm.n * count[i] * groups.kept * gemm.output
-    at_once = min(blocks, gemm.bundles * count_together(gemm, a, b))
+    at_once = min(blocks, gemm.bundles * resident_blocks(gemm, a, b))
     running = at_once * a * b  # elements of C
     beyond = 0.0
     for i in range(tokens.size):
@@ -144,35 +144,35 @@ def _time_groups(
     Writes its costs. visited: experts that a block looks at one by one. least: time beyond which it is
     infinite.
     """
-    levels, dealt, size, times, moved = gemm.levels, gemm.dealt, gemm.size, costs.times, costs.moved
+    levels, private, size, times, moved = gemm.levels, gemm.private, gemm.size, costs.times, costs.moved
     do = _sum_groups(gemm, a, b, groups, memories.capacity[levels - 1])
-    blocks, together = max(1.0, do.blocks), count_together(gemm, a, b)
+    blocks, resident = max(1.0, do.blocks), resident_blocks(gemm, a, b)
     waves = np.ceil(blocks / gemm.bundles)
-    idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / together)
+    idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / resident)
     rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
     longest = max(do.padded * idle, 2.0 * a * b * do.deepest * gemm.bundles)
-    pace, lift = lift_of(longest / do.padded, gemm.threshold, gemm.headroom)  # all wait for the longest
+    pace, lift = boost_of(longest / do.padded, gemm.threshold, gemm.headroom)  # all wait for the longest
     times[0] = longest * pace / rate * (1.0 + gemm.promotion)
     times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
-        times[0] += do.c / memories.bandwidth[dealt + 1]
+        times[0] += do.c / memories.bandwidth[private + 1]
     warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
     depth = do.padded / (2.0 * a * b * blocks)
     moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
-    if gemm.shared and dealt > 0:
+    if gemm.shared and private > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
-    for level in range(1, dealt + 1):
+    for level in range(1, private + 1):
         if gemm.shared:
             moved[level] = do.slabs * sides_read(gemm, a, b, blocks) / (a + b)
         else:
             moved[level] = do.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + do.slabs
-    moved[dealt + 1] = do.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + do.c
-    for level in range(dealt + 2, levels + 1):
+    moved[private + 1] = do.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + do.c
+    for level in range(private + 2, levels + 1):
         moved[level] = do.beyond + do.c
     for level in range(levels + 1):
         served, driven = memories.bandwidth[level], memories.driven[level]
         times[1 + level] = level_time(moved[level], served, driven, idle)
-    times[dealt + 2] = max(times[dealt + 2], rounds * np.ceil(depth * size / STEP_BYTES) * gemm.step)
+    times[private + 2] = max(times[private + 2], rounds * np.ceil(depth * size / STEP_BYTES) * gemm.step)
     times[levels + 2] = gemm.launch + visited * VISIT
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:

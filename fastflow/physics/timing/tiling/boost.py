@@ -21,7 +21,7 @@ def level_time(moved: float, bandwidth: float, driven: float, idle: float) -> fl
 
 
 @lean_kernel
-def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, float]:
+def boost_of(idle: float, threshold: float, headroom: float) -> tuple[float, float]:
     """Return time and energy of a core's operation where cores are idle, over those with all at work.
 
     idle: cores there for each that works; threshold, headroom: as `Device` has them. Power that falls to a
@@ -30,7 +30,7 @@ def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, floa
     power.
     """
 
-    def nearer(voltage: float, power: float) -> float:
+    def halley_step(voltage: float, power: float) -> float:
         """Take a step of Halley's method towards where (V - Vt)^2 V is `power`."""
         over = voltage - threshold
         error = over * over * voltage - power
@@ -38,5 +38,7 @@ def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, floa
         return voltage - error * first / (first * first - error * second)
 
     power, full = min(idle, headroom), (1.0 - threshold) * (1.0 - threshold)
-    voltage = nearer(nearer(nearer(nearer(1.0, full * power), full * power), full * power), full * power)
+    voltage = halley_step(
+        halley_step(halley_step(halley_step(1.0, full * power), full * power), full * power), full * power
+    )
     return voltage * voltage / power, voltage * voltage

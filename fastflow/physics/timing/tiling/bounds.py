@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.tiling.boost import level_time
-from fastflow.physics.timing.tiling.candidates import deal, may_split
+from fastflow.physics.timing.tiling.candidates import distribute, may_split
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.search_space import (
     COMPUTE,
@@ -65,7 +65,7 @@ def least_accesses(problem: Problem, sides: Floats, longest: Ints) -> float:
 
 
 @lean_kernel
-def _deal_clipped(
+def _distribute_clipped(
     problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, outside: Ints
 ) -> tuple[float, float]:
     """Distribute a candidate that the tile outside clips; exponent: of candidates, outside: of the path.
@@ -77,16 +77,18 @@ def _deal_clipped(
     part = exponent[level, PART, i]
     if not may_split(problem, sides, m, n, part):
         return np.nan, 1.0
-    return deal(problem, sides, m, n, part)
+    return distribute(problem, sides, m, n, part)
 
 
 @lean_kernel
-def start_dealt(problem: Problem, sides: Floats, candidates: Candidates, node: Floats, path: Path) -> None:
+def start_distributed(
+    problem: Problem, sides: Floats, candidates: Candidates, node: Floats, path: Path
+) -> None:
     """Start the bounds of the candidates that are distributed; NaN for those that need not be tried.
 
     A tile that is clipped need not: in a closed set the clipped tile is a candidate too.
     """
-    level, count, tile = problem.dealt, candidates.counts[problem.dealt], candidates.column
+    level, count, tile = problem.private, candidates.counts[problem.private], candidates.column
     row = level + 1
     out_m, out_n, outside = path.column[row, M], path.column[row, N], path.column[row, TIME]
     if problem.closed:
@@ -98,26 +100,26 @@ def start_dealt(problem: Problem, sides: Floats, candidates: Candidates, node: F
     for i in range(count):
         compute, idle = tile[level, COMPUTE, i], tile[level, IDLE, i]
         if tile[level, M, i] < out_m or tile[level, N, i] < out_n:
-            compute, idle = _deal_clipped(problem, sides, level, i, candidates.exponent, path.exponent)
+            compute, idle = _distribute_clipped(problem, sides, level, i, candidates.exponent, path.exponent)
         node[level, BOUND, i], node[level, SHARE, i] = max(compute, outside), idle
 
 
 @lean_kernel
 def start_other(
-    problem: Problem, level: int, candidates: Candidates, node: Floats, path: Floats, least_dealt: float
+    problem: Problem, level: int, candidates: Candidates, node: Floats, path: Floats, least_distributed: float
 ) -> None:
     """Start the bounds of the candidates of any other level."""
-    dealt, out_m, out_n = problem.dealt, path[level + 1, M], path[level + 1, N]
+    private, out_m, out_n = problem.private, path[level + 1, M], path[level + 1, N]
     outside, idle = path[level + 1, TIME], path[level + 1, IDLE]
     tile, least = candidates.column, candidates.least
-    holds, all_m, all_n = problem.closed and level > dealt, 0.0, 0.0  # inside of every tile, or
-    if dealt >= 0 and level == dealt + 1:
-        all_m, all_n = least[dealt, M], least[dealt, N]  # of those that clip none
+    holds, all_m, all_n = problem.closed and level > private, 0.0, 0.0  # inside of every tile, or
+    if private >= 0 and level == private + 1:
+        all_m, all_n = least[private, M], least[private, N]  # of those that clip none
     for i in range(candidates.counts[level]):
         is_bound = holds | (
             (max(tile[level, M, i], out_m) <= all_m) & (max(tile[level, N, i], out_n) <= all_n)
         )
-        node[level, BOUND, i] = max(outside, least_dealt) if is_bound else outside
+        node[level, BOUND, i] = max(outside, least_distributed) if is_bound else outside
         node[level, SHARE, i] = idle
 
 
@@ -157,7 +159,7 @@ def least_times(
     problem: Problem, rates: Rates, candidates: Candidates, node: Floats, path: Floats, least_accessed: float
 ) -> None:
     """Find the least time of the tiles that are distributed, whatever is outside."""
-    level, tile = problem.dealt, candidates.column
+    level, tile = problem.private, candidates.column
     for i in range(candidates.counts[level]):
         node[level, BOUND, i], node[level, SHARE, i] = tile[level, COMPUTE, i], tile[level, IDLE, i]
     if problem.closed:  # a tile that is not clipped moves no less inside of another than inside of the GEMM

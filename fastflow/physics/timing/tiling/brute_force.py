@@ -57,7 +57,7 @@ def _try_innermost(problem: Problem, rates: Rates, layout: Layout) -> int:
             break
     for i in range(layout.candidates.counts[0]):
         k = max(tile[0, K, i], out_k)
-        if problem.dealt == 0:
+        if problem.private == 0:
             if not step(problem, sides, 0, i, exponent, layout.path):
                 continue
             outside, idle = max(path[1, TIME], path[0, COMPUTE]), path[0, IDLE]
@@ -90,7 +90,7 @@ def _try_all(problem: Problem, rates: Rates, layout: Layout, turn: Ints) -> int:
     turn: room for the candidate and the operand that stays of each level but the innermost, (levels, 2).
     """
     sides, exponent, count = layout.sides, layout.candidates.exponent, layout.candidates.counts
-    path, levels, dealt, tried = layout.path.column, problem.levels, problem.dealt, 0
+    path, levels, private, tried = layout.path.column, problem.levels, problem.private, 0
     level = levels - 1
     turn[level, 0], turn[level, 1] = 0, -1
     while level < levels:
@@ -107,7 +107,7 @@ def _try_all(problem: Problem, rates: Rates, layout: Layout, turn: Ints) -> int:
             if stays == A_STAYS and not step(problem, sides, level, i, exponent, layout.path):
                 turn[level, 0], turn[level, 1] = i + 1, -1
                 continue
-            passes = max(out_k, path[level, PARTS]) if level == dealt else out_k
+            passes = max(out_k, path[level, PARTS]) if level == private else out_k
             m, k, n = path[level, M], path[level, K], path[level, N]
             moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
             outside = max(path[level + 1, TIME], path[level, COMPUTE])

@@ -30,7 +30,7 @@ _WAYS = 16  # places that a GEMM may be kept at
 _BITS = 6  # of an exponent
 
 
-class Kept:
+class TilingCache:
     """What was found for GEMMs on hierarchies of so many levels, in a room of fixed size; for any threads."""
 
     def __init__(self, levels: int, most_bytes: int = MOST_BYTES) -> None:
@@ -71,17 +71,15 @@ class Kept:
         return (other % np.uint64(len(self._tag))).astype(np.int64)
 
 
-_kept: dict[int, Kept] = {}
+_caches: dict[int, TilingCache] = {}
 
 
-def search_unsolved(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, key: Words, levels: int
-) -> Tilings:
+def search_cached(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, key: Words, levels: int) -> Tilings:
     """Return the best tiling of every GEMM, of which those solved before take little time.
 
     key: two hashes of everything that tilings on a hierarchy depend on, (2, hierarchies).
     """
-    kept = _kept.get(levels) or _kept.setdefault(levels, Kept(levels))
+    kept = _caches.get(levels) or _caches.setdefault(levels, TilingCache(levels))
     tag, other = mixed(key[:, gemms.hierarchy], [gemms.m, gemms.k, gemms.n, gemms.batch])
     rows, known = kept.recall(tag, other)
     narrowed = _narrow(gemms, hierarchies, sets, levels, rows, known) if rows.size else None

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.physics.timing.tiling.boost import lift_of
+from fastflow.physics.timing.tiling.boost import boost_of
 from fastflow.physics.timing.tiling.search_space import (
     COMPUTE,
     FILLED,
@@ -27,24 +27,24 @@ from fastflow.physics.timing.tiling.tile_sets import TileSets
 
 
 @lean_kernel
-def _waves(problem: Problem, tiles: float, volume: float) -> tuple[float, float]:
+def _time_waves(problem: Problem, tiles: float, volume: float) -> tuple[float, float]:
     """Return the compute time [s] of so many tiles over their level's instances and the idle factor."""
     at_work = np.ceil(tiles / problem.instances) * problem.instances
     idle, pace = at_work / tiles, 1.0
     if problem.headroom > 1.0:
-        pace, _ = lift_of(idle, problem.threshold, problem.headroom)
+        pace, _ = boost_of(idle, problem.threshold, problem.headroom)
     return max(problem.floor, 2.0 * at_work * volume * pace / problem.flops), idle
 
 
 @lean_kernel
-def deal(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[float, float]:
+def distribute(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[float, float]:
     """Distribute tiles over the instances of their level, each over a part of the inner dimension.
 
     m, n, part: exponents. Returns the compute time [s] and the idle factor.
     """
     tiles = sides[VISITS, M, m] * sides[VISITS, N, n] * sides[VISITS, K, part] * problem.batch
     volume = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
-    return _waves(problem, tiles, volume)
+    return _time_waves(problem, tiles, volume)
 
 
 @lean_kernel
@@ -107,7 +107,7 @@ def _list_each(
 
 
 @lean_kernel
-def _look_up(level: int, count: int, sides: Floats, exponent: Ints, tile: Floats) -> None:
+def _fill_visits(level: int, count: int, sides: Floats, exponent: Ints, tile: Floats) -> None:
     """Fill a level's visits from the exponents of candidates that are not cut into parts."""
     for i in range(count):
         m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
@@ -116,12 +116,12 @@ def _look_up(level: int, count: int, sides: Floats, exponent: Ints, tile: Floats
 
 
 @lean_kernel
-def _cut(problem: Problem, uncut: int, sides: Floats, exponent: Ints, tile: Floats) -> int:
+def _split_tiles(problem: Problem, uncut: int, sides: Floats, exponent: Ints, tile: Floats) -> int:
     """List the tiles that are distributed, first `uncut`, then in parts, and fill their columns.
 
     Returns how many they are.
     """
-    level, count = problem.dealt, uncut
+    level, count = problem.private, uncut
     for i in range(uncut):
         for axis in range(3):
             exponent[level, axis, i] = exponent[problem.levels, axis, i]
@@ -134,14 +134,14 @@ def _cut(problem: Problem, uncut: int, sides: Floats, exponent: Ints, tile: Floa
             exponent[level, M, count], exponent[level, K, count] = m, min(k, part)
             exponent[level, N, count], exponent[level, PART, count] = n, part
             count += 1
-    _look_up(level, count, sides, exponent, tile)
+    _fill_visits(level, count, sides, exponent, tile)
     for i in range(count):
         m, n, part = exponent[level, M, i], exponent[level, N, i], exponent[level, PART, i]
         tile[level, PARTS, i] = sides[VISITS, K, part]
         tile[level, COMPUTE, i] = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
     for i in range(count):
         tiles = tile[level, M, i] * tile[level, N, i] * tile[level, PARTS, i] * problem.batch
-        tile[level, COMPUTE, i], tile[level, IDLE, i] = _waves(problem, tiles, tile[level, COMPUTE, i])
+        tile[level, COMPUTE, i], tile[level, IDLE, i] = _time_waves(problem, tiles, tile[level, COMPUTE, i])
     return count
 
 
@@ -160,8 +160,8 @@ def lay_tiles(
     candidates, sides = layout.candidates, layout.sides
     exponent, tile, count = candidates.exponent, candidates.column, candidates.counts
     if not is_listed:
-        to = problem.levels if level == problem.dealt else level
-        if mark > 0 and problem.closed and level != problem.dealt:
+        to = problem.levels if level == problem.private else level
+        if mark > 0 and problem.closed and level != problem.private:
             count[to] = _list_largest(problem, sets, tile_set, level, layout.longest, exponent)
         else:
             count[to] = _list_each(problem, sets, tile_set, mark, to, layout.seen, exponent)
@@ -170,10 +170,10 @@ def lay_tiles(
             for i in range(count[to]):
                 most = max(most, exponent[to, axis, i])
             candidates.longest[level, axis] = most
-    if level == problem.dealt:
-        count[level] = _cut(problem, count[problem.levels], sides, exponent, tile)
+    if level == problem.private:
+        count[level] = _split_tiles(problem, count[problem.levels], sides, exponent, tile)
     else:
-        _look_up(level, count[level], sides, exponent, tile)
+        _fill_visits(level, count[level], sides, exponent, tile)
     for axis in range(3):
         if level == 0:  # no other level's tiles feed the registers
             for i in range(count[0]):
@@ -192,9 +192,9 @@ def step(problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, pa
         e = min(exponent[level, axis, i], path.exponent[level + 1, axis])
         path.exponent[level, axis] = e
         row[level, axis], row[level, PER_M + axis] = sides[VISITS, axis, e], sides[INVERSE, axis, e]
-    if level == problem.dealt:
+    if level == problem.private:
         m, n, part = path.exponent[level, M], path.exponent[level, N], exponent[level, PART, i]
-        row[level, COMPUTE], row[level, IDLE] = deal(problem, sides, m, n, part)
+        row[level, COMPUTE], row[level, IDLE] = distribute(problem, sides, m, n, part)
         row[level, PARTS] = sides[VISITS, K, part]
         return may_split(problem, sides, m, n, part)
     row[level, COMPUTE] = row[level + 1, COMPUTE]

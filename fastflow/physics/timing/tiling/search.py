@@ -34,7 +34,7 @@ from fastflow.physics.timing.tiling.bounds import (
     least_accesses,
     least_times,
     new_frontier,
-    start_dealt,
+    start_distributed,
     start_other,
 )
 from fastflow.physics.timing.tiling.candidates import lay_tiles, step
@@ -73,7 +73,7 @@ from fastflow.physics.timing.tiling.traffic import fewest_served
 
 
 @lean_kernel
-def _quickest(level: int, count: int, node: Floats) -> tuple[int, float]:
+def _fastest(level: int, count: int, node: Floats) -> tuple[int, float]:
     """Return a level's candidate with the least time whatever is outside, -1 for none, and that time [s]."""
     chosen, least = -1, np.inf
     for i in range(count):
@@ -83,14 +83,12 @@ def _quickest(level: int, count: int, node: Floats) -> tuple[int, float]:
 
 
 @lean_kernel
-def _list_quickest(
-    problem: Problem, i: int, candidates: Candidates, frontier: Frontier, path: Floats
-) -> None:
+def _list_fastest(problem: Problem, i: int, candidates: Candidates, frontier: Frontier, path: Floats) -> None:
     """List one of the tiles that are distributed, unless the tile outside clips it.
 
     The tiling that it leads to is good enough for most of the others to be dropped before they are bound.
     """
-    level, tile, node = problem.dealt, candidates.column, frontier.node
+    level, tile, node = problem.private, candidates.column, frontier.node
     m, k, n, parts = tile[level, M, i], tile[level, K, i], tile[level, N, i], tile[level, PARTS, i]
     out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
     is_whole = m >= out_m and n >= out_n
@@ -172,7 +170,7 @@ def _complete(
     tile, row = candidates.column, path.column
     _time_innermost(problem, rates, candidates, node, row)
     chosen, within = _choose_innermost(best.column[0, TIME], candidates, node, row)
-    if problem.closed and problem.dealt == 1 and row[1, K] == tile[1, K, followed]:
+    if problem.closed and problem.private == 1 and row[1, K] == tile[1, K, followed]:
         node[1, LEAST, followed] = max(node[1, LEAST, followed], within)
     if chosen >= 0:
         step(problem, sides, 0, chosen, candidates.exponent, path)
@@ -238,29 +236,29 @@ def _search_gemm(problem: Problem, rates: Rates, layout: Layout, frontier: Front
     level, -1 once all are listed; followed: the last one that was followed.
     """
     candidates, node, path, best = layout.candidates, frontier.node, layout.path.column, layout.best.column
-    levels, dealt, count = problem.levels, problem.dealt, candidates.counts
+    levels, private, count = problem.levels, problem.private, candidates.counts
     least_accessed = least_accesses(problem, layout.sides, candidates.longest)
-    looked, quickest, least_dealt = 0, -1, 0.0  # least_dealt: time of any distributed tile [s]
-    if dealt >= 0:
-        looked = count[dealt] if problem.closed else 0
+    looked, quickest, least_distributed = 0, -1, 0.0  # least_dealt: time of any distributed tile [s]
+    if private >= 0:
+        looked = count[private] if problem.closed else 0
         least_times(problem, rates, candidates, node, path, least_accessed)
-        quickest, least_dealt = _quickest(dealt, count[dealt], node)
-    if not problem.closed or dealt == 0:
+        quickest, least_distributed = _fastest(private, count[private], node)
+    if not problem.closed or private == 0:
         quickest = -1
     level, followed, is_new = levels - 1, -1, True
     while level < levels:
-        if is_new and level == dealt and quickest >= 0 and followed < 0:
-            _list_quickest(problem, quickest, candidates, frontier, path)
+        if is_new and level == private and quickest >= 0 and followed < 0:
+            _list_fastest(problem, quickest, candidates, frontier, path)
             is_new = False
         elif is_new:
-            if level == dealt and problem.closed:
+            if level == private and problem.closed:
                 followed = _drop_slower(level, best[0, TIME], candidates, node, followed)
-            if level == dealt:
-                start_dealt(problem, layout.sides, candidates, node, layout.path)
+            if level == private:
+                start_distributed(problem, layout.sides, candidates, node, layout.path)
                 if quickest >= 0:
                     node[level, BOUND, followed], quickest = np.nan, -1
             else:
-                start_other(problem, level, candidates, node, path, least_dealt)
+                start_other(problem, level, candidates, node, path, least_distributed)
             looked += count[level]
             if level > 0:
                 bound_level(problem, rates, level, level + 1, candidates, node, path, least_accessed)
@@ -269,20 +267,20 @@ def _search_gemm(problem: Problem, rates: Rates, layout: Layout, frontier: Front
             level, is_new = 1, False
             continue
         chosen = _next_tile(level, is_new, levels, layout, frontier)
-        is_new = chosen < 0 and level == dealt and quickest >= 0  # now all of the level's candidates
+        is_new = chosen < 0 and level == private and quickest >= 0  # now all of the level's candidates
         if is_new:
             quickest = quickest if followed >= 0 else -1
         elif chosen < 0:
-            if level == dealt:
-                _, least_dealt = _quickest(dealt, count[dealt], node)
+            if level == private:
+                _, least_distributed = _fastest(private, count[private], node)
             level += 1
-        elif problem.closed and level > dealt and least_dealt > best[0, TIME]:
+        elif problem.closed and level > private and least_distributed > best[0, TIME]:
             level += 1  # more is known by now of what is inside
         elif not (
-            problem.closed and level > dealt and least_dealt == best[0, TIME]
+            problem.closed and level > private and least_distributed == best[0, TIME]
             and moves_more(levels, level, path, best)
         ):  # fmt: skip
-            followed = chosen if level == dealt else followed
+            followed = chosen if level == private else followed
             step(problem, layout.sides, level, chosen, candidates.exponent, layout.path)
             outside = max(path[level + 1, TIME], path[level, COMPUTE])
             path[level, TIME] = max(outside, level_time(
@@ -320,7 +318,7 @@ def _search_each(
     _search_in_turn(gemms, hierarchies, sets, kind, order, layout, frontier, out)
 
 
-def _kinds(gemms: Gemms) -> Ints:
+def _list_keys(gemms: Gemms) -> Ints:
     """Return a number for each GEMM, the same for those on one hierarchy whose tiles are listed alike."""
     kind = gemms.hierarchy
     for side in (gemms.m, gemms.k, gemms.n):
@@ -333,6 +331,6 @@ def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, level
     out = new_tilings(gemms.m.size, levels)
     layout = new_layout(gemms, hierarchies, sets, levels)
     frontier = new_frontier(levels, layout.candidates.column.shape[2])
-    kind = _kinds(gemms)
+    kind = _list_keys(gemms)
     _search_each(gemms, hierarchies, sets, kind, np.argsort(kind), layout, frontier, out)
     return out

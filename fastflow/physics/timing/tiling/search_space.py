@@ -41,7 +41,7 @@ class Hierarchies(NamedTuple):
     unit_k: Ints
     unit_n: Ints
     dataflow: Ints
-    dealt_level: Ints  # the level whose tiles are distributed over its instances, -1 for none
+    private_level: Ints  # the level whose tiles are distributed over its instances, -1 for none
     instances: Floats  # of that level
     threshold: Floats  # as `Device` has them
     headroom: Floats
@@ -92,7 +92,7 @@ class Problem(NamedTuple):
     floor: float  # time of the operations with nothing idle [s]
     access: float  # bytes of register accesses at one access an operation
     levels: int
-    dealt: int  # the level whose tiles are distributed, -1 for none
+    private: int  # the level whose tiles are distributed, -1 for none
     instances: float
     threshold: float
     headroom: float
@@ -210,9 +210,9 @@ def lay_gemm(
         path[levels, PER_M + axis] = sides[INVERSE, axis, exponent[levels, axis]]
     path[levels, PARTS], path[levels, COMPUTE], path[levels, IDLE] = 1.0, floor, 1.0
     path[levels, TIME] = floor
-    dealt, closed = hierarchies.dealt_level[h], False
-    if dealt >= 0:
-        closed = sets.closed[hierarchies.tiles[h * levels + dealt]]
+    private, closed = hierarchies.private_level[h], False
+    if private >= 0:
+        closed = sets.closed[hierarchies.tiles[h * levels + private]]
     best = layout.best.column
     best[0, TIME] = np.inf
     for level in range(levels):
@@ -228,7 +228,7 @@ def lay_gemm(
         floor=floor,
         access=2.0 * m * k * n * batch * size,
         levels=levels,
-        dealt=dealt,
+        private=private,
         instances=hierarchies.instances[h],
         threshold=hierarchies.threshold[h],
         headroom=hierarchies.headroom[h],
@@ -298,8 +298,8 @@ def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) 
     levels = problem.levels
     out.time[g], out.compute_time[g], out.idle[g] = best[0, TIME], best[0, COMPUTE], best[0, IDLE]
     out.parts[g], out.candidates[g], out.waves[g] = int(best[0, PARTS]), looked, 1
-    if problem.dealt >= 0:
-        tiles = best[problem.dealt, M] * best[problem.dealt, N] * best[0, PARTS] * problem.batch
+    if problem.private >= 0:
+        tiles = best[problem.private, M] * best[problem.private, N] * best[0, PARTS] * problem.batch
         out.waves[g] = int(min(np.ceil(tiles / problem.instances), 2.0**62))
     out.bytes[g * (levels + 1)] = best[0, ACCESSED]
     for level in range(levels):
@@ -308,7 +308,7 @@ def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) 
             side = np.rint(1.0 / inverse[axis, exponent[level, axis]])
             out.tile[(g * levels + level) * 3 + axis] = int(side)
         passes = best[level + 1, K]
-        if level == problem.dealt:
+        if level == problem.private:
             passes = max(passes, best[level, PARTS])
         out.stays[g * levels + level] = stays_of(
             problem.whole, best[level + 1, M], passes, best[level + 1, N],

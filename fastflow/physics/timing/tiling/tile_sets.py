@@ -92,13 +92,13 @@ def grow_tile(direction: Floats, room: float, element_bytes: float, tile: Ints) 
 
 @kernel
 def _draw(
-    capacity: float, element_bytes: float, level: int, dealt: bool, samples: int, seed: int, tiles: Ints
+    capacity: float, element_bytes: float, level: int, distributed: bool, samples: int, seed: int, tiles: Ints
 ) -> int:
     """Write a random set into `tiles`; returns how many they are."""
     direction = np.empty(3)
     for sample in range(samples):
         size = set_direction(level, sample, seed, direction)
-        room = capacity / 2.0 ** np.floor(_SIZES * size) if dealt else capacity
+        room = capacity / 2.0 ** np.floor(_SIZES * size) if distributed else capacity
         grow_tile(direction, room, element_bytes, tiles[sample])
     return samples
 
@@ -114,7 +114,7 @@ def _longest(m: int, n: int, element_bytes: float, capacity: float) -> int:
 
 
 @kernel
-def _enumerate(capacity: float, element_bytes: float, dealt: bool, thinned: bool, tiles: Ints) -> int:
+def _enumerate(capacity: float, element_bytes: float, distributed: bool, thinned: bool, tiles: Ints) -> int:
     """Write all power-of-two tiles into `tiles`; returns how many they are."""
     count = 0
     for m in range(MOST_DOUBLINGS + 1):
@@ -127,7 +127,7 @@ def _enumerate(capacity: float, element_bytes: float, dealt: bool, thinned: bool
             contained = longest <= max(
                 _longest(m + 1, n, element_bytes, capacity), _longest(m, n + 1, element_bytes, capacity)
             )
-            if thinned and contained and not dealt:
+            if thinned and contained and not distributed:
                 continue
             for k in range(longest if thinned else 0, longest + 1):
                 tiles[count, 0], tiles[count, 1], tiles[count, 2] = m, k, n
@@ -136,14 +136,16 @@ def _enumerate(capacity: float, element_bytes: float, dealt: bool, thinned: bool
 
 
 @kernel
-def _thin(tiles: Ints, count: int, inside: bool, dealt: bool) -> int:
+def _thin(tiles: Ints, count: int, inside: bool, distributed: bool) -> int:
     """Drop from a random set what cannot win, keeping the order; returns how many are left."""
     dropped = np.zeros(count, dtype=np.bool_)
     for i in range(count):
         for j in range(count):
             m, k, n = tiles[j, 0] - tiles[i, 0], tiles[j, 1] - tiles[i, 1], tiles[j, 2] - tiles[i, 2]
             twice = m == 0 and k == 0 and n == 0
-            beaten = (inside and m >= 0 and k >= 0 and n >= 0) or (dealt and m == 0 and n == 0 and k >= 0)
+            beaten = (inside and m >= 0 and k >= 0 and n >= 0) or (
+                distributed and m == 0 and n == 0 and k >= 0
+            )
             if not dropped[j] and i != j and ((twice and j < i) or (beaten and not twice)):
                 dropped[i] = True
     kept = 0
@@ -167,7 +169,7 @@ def _copy_tiles(tiles: Ints, start: int, count: int, to: Ints, at: int) -> None:
 
 @kernel
 def _list_tiles(
-    capacity: Floats, element_bytes: Floats, level: Ints, dealt_level: Ints, samples: Ints, seed: Ints,
+    capacity: Floats, element_bytes: Floats, level: Ints, private_level: Ints, samples: Ints, seed: Ints,
     thinned: bool,
 ) -> tuple[Ints, Ints]:  # fmt: skip
     """Return where each set's tiles begin, (sets + 1,), and room with the tiles of all, (rows, 3)."""
@@ -181,14 +183,14 @@ def _list_tiles(
     tiles = np.empty((most, 3), dtype=np.int64)
     total = 0
     for i in range(sets):
-        dealt = level[i] == dealt_level[i]
-        inside = level[i] < dealt_level[i] or dealt_level[i] < 0
+        distributed = level[i] == private_level[i]
+        inside = level[i] < private_level[i] or private_level[i] < 0
         if samples[i] == 0:
-            count = _enumerate(capacity[i], element_bytes[i], dealt, thinned, own)
+            count = _enumerate(capacity[i], element_bytes[i], distributed, thinned, own)
         else:
-            count = _draw(capacity[i], element_bytes[i], level[i], dealt, samples[i], seed[i], own)
+            count = _draw(capacity[i], element_bytes[i], level[i], distributed, samples[i], seed[i], own)
             if thinned:
-                count = _thin(own, count, inside, dealt)
+                count = _thin(own, count, inside, distributed)
         if total + count > len(tiles):
             larger = np.empty((2 * (total + count), 3), dtype=np.int64)
             _copy_tiles(tiles, 0, total, larger, 0)
@@ -200,7 +202,7 @@ def _list_tiles(
 
 
 def make_tile_sets(
-    capacity: Floats, element_bytes: Floats, level: Ints, dealt_level: Ints, samples: Ints, seed: Ints,
+    capacity: Floats, element_bytes: Floats, level: Ints, private_level: Ints, samples: Ints, seed: Ints,
     thinned: bool,
 ) -> TileSets:  # fmt: skip
     """Return tile sets; every argument but the last of shape (sets,).
@@ -209,6 +211,6 @@ def make_tile_sets(
     over its instances, -1 for none; samples: N, or 0 for all power-of-two tiles; thinned: leave out what
     cannot win. Where nothing fits, one element of each operand is all a tile holds.
     """
-    offset, tiles = _list_tiles(capacity, element_bytes, level, dealt_level, samples, seed, thinned)
+    offset, tiles = _list_tiles(capacity, element_bytes, level, private_level, samples, seed, thinned)
     m, k, n = np.ascontiguousarray(tiles[: offset[-1]].T)
     return TileSets(offset=offset, closed=samples == 0, m=m, k=k, n=n)
