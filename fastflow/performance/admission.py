@@ -70,7 +70,7 @@ class ValidatedPoints(NamedTuple):
 
 def generate_chips(inputs: Inputs) -> tuple[Chip, Texts]:
     """Generate every point's chip (4.2 to 4.4), and say why it cannot be used (or ""); (points,)."""
-    return compute_unique(generate_chip, inputs, *HARDWARE, shown=True, kept=True)
+    return compute_unique(generate_chip, inputs, *HARDWARE, broadcast=True, cached=True)
 
 
 def generate_chip(inputs: Inputs) -> tuple[Chip, Texts]:

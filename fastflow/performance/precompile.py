@@ -82,7 +82,7 @@ def _calls(kind: str) -> list[Call]:
 
 def _missing(calls: Sequence[Call]) -> list[Call]:
     """Return those of some kernels that are not in the cache."""
-    held = cache.held()
+    held = cache.cached_stems()
     return [(name, signature) for name, signature in calls if _stem(name) not in held | {None}]
 
 

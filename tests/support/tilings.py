@@ -38,7 +38,8 @@ class Design(NamedTuple):
 
     def machine(self):
         return tiling.Machine(
-            self.element, self.unit, self.flow, self.flops, list(self.bandwidths), self.private, self.instances,
+            self.element, self.unit, self.flow, self.flops, list(self.bandwidths), self.private,
+            self.instances,
             [rate * more for rate, more in zip(self.bandwidths, self.spare, strict=False)], self.supply,
         )  # fmt: skip
 

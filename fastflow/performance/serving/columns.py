@@ -19,7 +19,7 @@ from fastflow.physics.workload.precision import types_of
 def served_columns(inputs: Inputs, served: Served) -> Columns:
     """Return the result columns of every point; NaN, or an empty text, where a point has no results."""
     meets = served.short == ""
-    parameters, _ = compute_unique(parameters_of, inputs, "model.", kept=True)
+    parameters, _ = compute_unique(parameters_of, inputs, "model.", cached=True)
     compared = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
     judged = has_limit(inputs) & (compared | (served.reason != ""))  # a pass may not have the time of a limit
     reason = np.where(served.reason != "", served.reason, served.short)

@@ -33,7 +33,7 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
     if has_prefill_chip(inputs):
         prefills = np.where(is_apart(inputs), np.minimum(inputs[PREFILL_DEVICES], number), 0)
         others = with_prefill_chip(inputs)
-        prefill = compute_unique(generate, others, *HARDWARE, kept=True)
+        prefill = compute_unique(generate, others, *HARDWARE, cached=True)
         kinds = [Devices(inputs, chip, number - prefills), Devices(others, prefill, prefills)]
     else:
         kinds = [Devices(inputs, chip, number)]

@@ -1,4 +1,4 @@
-"""The whole chip: every component generated from its share of the budgets, pins applied (4.2 to 4.4)."""
+"""The chip: all components generated from their budgets, then pinned quantities applied (4.2 to 4.4)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Chip(NamedTuple):
     dram: DramDesign
     intra: LinkDesign
     inter: LinkDesign
-    joints: tuple[LinkDesign, ...]  # from die to die, where there are such links: none or one
+    joints: tuple[LinkDesign, ...]  # from die to die: empty, or one entry where dies have links
     dram_latency: Floats  # from the last level on [s]
 
 
@@ -59,11 +59,11 @@ _LEVEL_END = len(_LEVEL)
 def level_numbers(inputs: Inputs) -> list[int]:
     """Return the numbers of the on-chip levels that the inputs describe: [0, 1, 2] for l0 to l2.
 
-    A level is there if any of its keys is, so that one without a scope is not left out unnoticed.
-    Raises InputError where a number is left out.
+    A level exists if any of its keys does, so that a level without a scope is an error later.
+    Raises InputError for a gap in the numbers.
     """
-    found = {key[_LEVEL_END:].partition(".")[0] for key in inputs if key.startswith(_LEVEL)}
-    numbers = sorted({int(number) for number in found if number.isdecimal()})
+    parts = {key[_LEVEL_END:].partition(".")[0] for key in inputs if key.startswith(_LEVEL)}
+    numbers = sorted({int(number) for number in parts if number.isdecimal()})
     if not numbers or numbers != list(range(len(numbers))):
         names = " and ".join(f"l{number}" for number in numbers) or "nothing"
         raise InputError("chip.memory", names, "levels numbered l0, l1 and so on, without a gap")
@@ -71,13 +71,13 @@ def level_numbers(inputs: Inputs) -> list[int]:
 
 
 def _pinned(inputs: Inputs, name: str, generated: Floats) -> Floats:
-    """Return the pinned quantity where the chip knows it, the generated one where it does not."""
+    """Return the pinned quantity if the chip has one, otherwise the generated quantity."""
     pin = inputs.get(f"chip.pinned.{name}")
     return generated if pin is None else pin.astype(np.float64)
 
 
 def _budgets(inputs: Inputs, part: str, leaves_die: bool = False) -> dict[str, Floats]:
-    """Return area [m^2], power [W] and, for what leaves the die, perimeter [m] of a component."""
+    """Return the budgets of a component: area [m^2], power [W] and, for links off the die, perimeter [m]."""
     budgets = {
         "area": inputs[f"chip.area.{part}"] * inputs["chip.die_area"],
         "power": inputs[f"chip.power.{part}"] * inputs["chip.tdp"],
@@ -89,10 +89,10 @@ def _budgets(inputs: Inputs, part: str, leaves_die: bool = False) -> dict[str, F
 
 
 def _max_bundles(inputs: Inputs) -> Floats:
-    """Return how many bundles on-chip memories serve, one at least; infinite where no capacity is wanted."""
-    one = np.ones(inputs["chip.tdp"].size)
-    most = np.full(one.size, np.inf)
-    for number, sram in enumerate(sram_parameters(inputs, one, one)):
+    """Return how many bundles on-chip memories serve, at least 1; infinite where no capacity is required."""
+    ones = np.ones(inputs["chip.tdp"].size)
+    most = np.full(ones.size, np.inf)
+    for number, sram in enumerate(sram_parameters(inputs, ones, ones)):
         scope = inputs[f"chip.memory.l{number}.scope"]
         of_bundle = np.where(scope == "mcu", inputs["chip.mcus_per_bundle"], 1)
         served = np.where(scope == "global", np.inf, np.floor(max_instances(sram) / of_bundle))
@@ -101,9 +101,9 @@ def _max_bundles(inputs: Inputs) -> Floats:
 
 
 def core_parameters(inputs: Inputs) -> tuple[Core, Supply]:
-    """Return what the generator is given for the cores; shape (points,)."""
+    """Return the generator's inputs for the cores; shape (points,)."""
     scaling = node_scaling(inputs)
-    # what a bundle has once is less for each of many MCUs
+    # shared logic of a bundle is divided among its MCUs
     crowd = inputs["tech.core.nominal_bundle"] / inputs["chip.mcus_per_bundle"]
     power, area = (1.0 + inputs[f"tech.core.shared_{budget}"] * (crowd - 1.0) for budget in ("power", "area"))
     core = Core(
@@ -121,7 +121,7 @@ def _cores(inputs: Inputs) -> tuple[CoreDesign, Floats]:
     """Generate the cores and return them with their power at the operating point [W]."""
     core, supply = core_parameters(inputs)
     if "chip.pinned.mcus" in inputs:
-        # a known number of MCUs takes the area that it needs, and shares the power there is
+        # a pinned number of MCUs takes the area that it needs, and shares the power budget
         core = core._replace(
             area=(inputs["chip.pinned.mcus"] + 0.5) * core.nominal_area,
             bundles=np.full(core.area.size, np.inf),
@@ -138,21 +138,21 @@ def _cores(inputs: Inputs) -> tuple[CoreDesign, Floats]:
 
 
 def _instances(scope: Texts, mcus: Floats, bundles: Floats) -> Floats:
-    """Return how many instances a level of this scope has: one an MCU, a bundle, or a die."""
+    """Return how many instances a level of this scope has: one per MCU, per bundle, or per die."""
     return np.where(scope == "mcu", mcus, np.where(scope == "bundle", bundles, 1.0))
 
 
-def _component(inputs: Inputs, named: Mapping[str, Bools | None], attribute: str) -> Floats:
-    """Return an attribute of the library component that each row names; NaN where it is none.
+def _component(inputs: Inputs, rows_by_name: Mapping[str, Bools | None], attribute: str) -> Floats:
+    """Return an attribute of each row's library component; NaN for an unknown component.
 
-    named: which rows name each component, None: all. Raises KeyError for a component without the attribute.
+    rows_by_name: the rows of each component, None: all. Raises KeyError for a component without the attribute.
     """
     column: Floats | float = np.nan
-    for name, rows in named.items():
-        own = inputs[f"tech.memory.{name}.{attribute}"]
+    for name, rows in rows_by_name.items():
+        values = inputs[f"tech.memory.{name}.{attribute}"]
         if rows is None:
-            return own
-        column = np.where(rows, own, column)
+            return values
+        column = np.where(rows, values, column)
     return np.broadcast_to(column, inputs["chip.tdp"].shape)
 
 
@@ -162,7 +162,7 @@ def component_names(inputs: Inputs) -> set[str]:
 
 
 def _scales(inputs: Inputs) -> dict[str, Floats]:
-    """Return what attributes of on-chip memories are divided by."""
+    """Return the divisors of attributes of on-chip memories."""
     scaling = node_scaling(inputs)
     return {
         "dynamic_energy": scaling.sram_power, "static_power": scaling.sram_power,
@@ -172,35 +172,35 @@ def _scales(inputs: Inputs) -> dict[str, Floats]:
 
 
 def sram_parameters(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]:
-    """Yield what the generator is given for each on-chip level, from the registers outwards."""
-    of_cores = _scales(inputs)
+    """Yield the generator's inputs for each on-chip level, from the registers outwards."""
+    core_scales = _scales(inputs)
     library = sorted(component_names(inputs))
     for number in level_numbers(inputs):
         where = f"chip.memory.l{number}"
-        scales = _scales(inputs_at_die(inputs, f"l{number}")) if kinds(inputs) else of_cores
+        scales = _scales(inputs_at_die(inputs, f"l{number}")) if kinds(inputs) else core_scales
         names = inputs[f"{where}.component"]
         instances = _instances(inputs[f"{where}.scope"], mcus, bundles)
         budgets = _budgets(inputs, f"l{number}")
         rows_of = ((name, names == name) for name in library)
-        named = {name: None if rows.all() else rows for name, rows in rows_of if rows.any()}
+        rows_by_name = {name: None if rows.all() else rows for name, rows in rows_of if rows.any()}
         attributes = {
-            field: _component(inputs, named, field) / scales.get(field, 1.0)
+            field: _component(inputs, rows_by_name, field) / scales.get(field, 1.0)
             for field in Sram._fields
             if field not in ("area", "power", "instances", "wanted")
         }
-        wanted = inputs.get(f"{where}.capacity", np.full(instances.size, np.inf))
-        yield Sram(**budgets, instances=instances, wanted=wanted, **attributes)
+        capacity = inputs.get(f"{where}.capacity", np.full(instances.size, np.inf))
+        yield Sram(**budgets, instances=instances, wanted=capacity, **attributes)
 
 
 def _levels(inputs: Inputs, mcus: Floats, bundles: Floats, crossing: Sequence[Crossing]) -> Iterator[Level]:
-    """Generate the on-chip levels, from the registers outwards; crossing: what each one's traffic meets."""
+    """Generate the on-chip levels, from the registers outwards; crossing: of each level's traffic."""
     for number, sram in enumerate(sram_parameters(inputs, mcus, bundles)):
         design = generate_sram(sram)
-        most = crossing[number].bandwidth
+        limit = crossing[number].bandwidth
         design = design._replace(
             capacity=_pinned(inputs, f"l{number}_B", design.capacity),
-            bandwidth=_pinned(inputs, f"l{number}_Bps", np.minimum(design.bandwidth, most)),
-            ceiling=_pinned(inputs, f"l{number}_Bps", np.minimum(design.ceiling, most)),
+            bandwidth=_pinned(inputs, f"l{number}_Bps", np.minimum(design.bandwidth, limit)),
+            ceiling=_pinned(inputs, f"l{number}_Bps", np.minimum(design.ceiling, limit)),
         )
         utilization = inputs[f"chip.memory.l{number}.utilization"]
         yield Level(
@@ -213,7 +213,7 @@ def _levels(inputs: Inputs, mcus: Floats, bundles: Floats, crossing: Sequence[Cr
 
 
 def dram_parameters(inputs: Inputs) -> tuple[Dram, Supply]:
-    """Return what the generator is given for main memory; shape (points,)."""
+    """Return the generator's inputs for main memory; shape (points,)."""
     budgets = _budgets(inputs, "dram", leaves_die=True)
     dram = table(
         Dram,
@@ -237,7 +237,7 @@ def _dram(inputs: Inputs, crossing: Crossing) -> DramDesign:
 
 
 def link_parameters(inputs: Inputs, part: str) -> tuple[Link, Supply]:
-    """Return what the generator is given for a network, intra or inter; shape (points,)."""
+    """Return the generator's inputs for the links of a network, intra or inter; shape (points,)."""
     link = table(Link, inputs, f"net.{part}", **_budgets(inputs, part, leaves_die=True))
     scaling = node_scaling(inputs_at_die(inputs, part))
     return link._replace(nominal_area=link.nominal_area / scaling.analog_area), table(
@@ -246,7 +246,7 @@ def link_parameters(inputs: Inputs, part: str) -> tuple[Link, Supply]:
 
 
 def die_link_parameters(inputs: Inputs) -> tuple[Link, Supply]:
-    """Return what the generator is given for the links between dies; shape (points,)."""
+    """Return the generator's inputs for the links between dies; shape (points,)."""
     budgets = _budgets(inputs, LINK) | {"perimeter": inner_edge(inputs)}
     return table(Link, inputs, f"chip.{LINK}", **budgets), table(Supply, inputs, f"chip.{LINK}")
 
@@ -256,13 +256,13 @@ def _links(inputs: Inputs, part: str) -> LinkDesign:
     return design._replace(bandwidth=_pinned(inputs, f"{part}_Bps", design.bandwidth))
 
 
-@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `bounds` names what comes of it
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `bounds` gives the reasons
 def generate(inputs: Inputs) -> Chip:
     """Generate a chip for every row of the inputs.
 
     inputs: the columns of `tech`, `mem`, `net` and `chip`, each of shape (points,). A quantity
-    under `chip.pinned` replaces the generated one, and what depends on it follows. Budgets that make
-    no chip leave zeros, which `infeasible` explains.
+    under `chip.pinned` replaces the generated quantity and changes all that depend on it. Budgets
+    that make no chip leave zeros, which `infeasible` explains.
     """
     cores, core_power = _cores(inputs)
     bundles = np.ceil(cores.mcus / inputs["chip.mcus_per_bundle"])
@@ -293,11 +293,11 @@ def peak_flops(inputs: Inputs, chip: Chip, dtype: Texts) -> Floats:
     0 in a type that the chip does not have.
     """
     rate = np.full(dtype.size, np.nan)
-    names, place = factorize(dtype)
+    names, inverse = factorize(dtype)
     for number, name in enumerate(names):
-        of_chip = inputs.get(f"chip.rate.{name}", np.zeros(dtype.size))
-        if (of_chip > 0.0).any():
-            of_chip = inputs[f"tech.core.flop_per_cycle.{name}"] * of_chip
-        rate = np.where(place == number, of_chip, rate)
+        chip_rate = inputs.get(f"chip.rate.{name}", np.zeros(dtype.size))
+        if (chip_rate > 0.0).any():
+            chip_rate = inputs[f"tech.core.flop_per_cycle.{name}"] * chip_rate
+        rate = np.where(inverse == number, chip_rate, rate)
     peak: Floats = chip.cores.mcus * rate * chip.cores.frequency
     return peak

@@ -19,7 +19,7 @@ PROMOTION = 2.1
 """Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated,
 with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order where some warps load and others multiply alone, so that they wait less
-MOST_HEADROOM = 50.0  # times the power, up to which `boost.lift_of` finds the supply
+MOST_HEADROOM = 50.0  # times the power, up to which `boost.boost_of` finds the supply
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
 
 

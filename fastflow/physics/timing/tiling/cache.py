@@ -18,7 +18,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.core.dedupe import Words, mixed, unique_rows
+from fastflow.core.dedupe import Words, update_hashes, unique_rows
 from fastflow.core.tables import Ints, take
 from fastflow.physics.timing.tiling.search import search_tilings
 from fastflow.physics.timing.tiling.search_space import Gemms, Hierarchies, Tilings
@@ -80,7 +80,7 @@ def search_cached(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, key: W
     key: two hashes of everything that tilings on a hierarchy depend on, (2, hierarchies).
     """
     kept = _caches.get(levels) or _caches.setdefault(levels, TilingCache(levels))
-    tag, other = mixed(key[:, gemms.hierarchy], [gemms.m, gemms.k, gemms.n, gemms.batch])
+    tag, other = update_hashes(key[:, gemms.hierarchy], [gemms.m, gemms.k, gemms.n, gemms.batch])
     rows, known = kept.recall(tag, other)
     narrowed = _narrow(gemms, hierarchies, sets, levels, rows, known) if rows.size else None
     found: Tilings = search_tilings(*(narrowed or (gemms, hierarchies, sets)), levels)

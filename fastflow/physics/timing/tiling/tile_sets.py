@@ -207,7 +207,7 @@ def make_tile_sets(
 ) -> TileSets:  # fmt: skip
     """Return tile sets; every argument but the last of shape (sets,).
 
-    capacity: of one instance of the level [B]; dealt_level: the level whose tiles are distributed
+    capacity: of one instance of the level [B]; private_level: the level whose tiles are distributed
     over its instances, -1 for none; samples: N, or 0 for all power-of-two tiles; thinned: leave out what
     cannot win. Where nothing fits, one element of each operand is all a tile holds.
     """
