@@ -14,7 +14,7 @@ from fastflow.core.jit import kernel
 from fastflow.core.tables import Inputs, take
 from fastflow.physics.hardware.chip import generate
 from fastflow.physics.timing.device import device
-from fastflow.physics.timing.roofline import KernelWork, hierarchies_of
+from fastflow.physics.timing.roofline import KernelWork, unique_hierarchies
 from fastflow.physics.timing.tiling import brute_force
 from fastflow.physics.timing.tiling.candidates import lay_tiles
 from fastflow.physics.timing.tiling.search_space import (
@@ -48,7 +48,7 @@ def hierarchy(inputs: Inputs, samples: int, thinned: bool) -> tuple[Hierarchies,
         np.array([2.0]), np.array([2.0]), np.array([samples]), np.array([0]), np.array([False]),
         np.array([False]), np.array([0.0]), np.array([1]),
     )  # fmt: skip
-    hierarchies, sets, *_ = hierarchies_of(device(one, generate(one), lasts=False), work, thinned)
+    hierarchies, sets, *_ = unique_hierarchies(device(one, generate(one), lasts=False), work, thinned)
     return hierarchies, sets
 
 

@@ -138,8 +138,8 @@ def compute_unique(
     """Return the function's (nested) table for all points, computed on the unique points only.
 
     inputs: columns of shape (points,). The function reads the columns whose keys begin with one of the
-    prefixes, and gets no others; points that are equal in these are computed once. broadcast: no kernel takes the
-    table, so that a single row can be repeated as `tables.repeat` does. cached: the result of a single
+    prefixes, and gets no others; points that are equal in these are computed once. broadcast: no kernel takes
+    the table, so that a single row can be repeated as `tables.repeat` does. cached: the result of a single
     unique point is kept for further calls; nobody writes to the table.
     """
     rows = next(iter(inputs.values())).size

@@ -41,7 +41,7 @@ class Tiling(NamedTuple):
     moved: list  # bytes that registers, then each level outwards, then main memory serve
     compute: float
     tiles: list
-    stays: list
+    stationary: list
     parts: int
     waves: int
     idle: float
@@ -130,16 +130,16 @@ def candidates(samples, seed, capacities, element, private_level=-1, most=0):
 # --- what a tiling costs
 
 
-def level_bytes(gemm, outer_visits, visits, parts, stays, element):
+def level_bytes(gemm, outer_visits, visits, parts, stationary, element):
     """Return the bytes loaded to and stored from a level over the whole GEMM.
 
     outer_visits, visits: how many tiles of the level outside, and of this level, lie along m, k, n;
     parts: of the inner dimension, here at the latest; stays: the operand that stays put.
     """
     m, k, n = gemm
-    a = m * k * (outer_visits[2] if stays == "A" else visits[2])
-    b = k * n * (outer_visits[0] if stays == "B" else visits[0])
-    passes = max(outer_visits[1], parts) if stays == "C" else visits[1]
+    a = m * k * (outer_visits[2] if stationary == "A" else visits[2])
+    b = k * n * (outer_visits[0] if stationary == "B" else visits[0])
+    passes = max(outer_visits[1], parts) if stationary == "C" else visits[1]
     # all passes but the first read partial sums back, all but the last write them; the last writes C
     c = m * n * (passes - 1) * 2 * PARTIAL_SUM + m * n * element
     return (a + b) * element + c
@@ -156,12 +156,12 @@ def choices(gemm, batch, machine, tiles, parts):
     return each
 
 
-def served(gemm, batch, machine, tiles, stays, parts):
+def served(gemm, batch, machine, tiles, stationary, parts):
     """Return the bytes that each level serves: registers (Equation 5), then outwards, main memory last."""
     m, k, n = gemm
     accesses = register_accesses(machine.dataflow, 2 * m * k * n * batch, machine.unit, tiles[0])
     each = choices(gemm, batch, machine, tiles, parts)
-    return [accesses * machine.element, *(moved[x] for moved, x in zip(each, stays, strict=True))]
+    return [accesses * machine.element, *(moved[x] for moved, x in zip(each, stationary, strict=True))]
 
 
 def part_lengths(k):
@@ -206,13 +206,13 @@ def level_time(bytes_, machine, level, idle):
     return bytes_ / rate
 
 
-def cost(gemm, batch, machine, tiles, stays, parts):
+def cost(gemm, batch, machine, tiles, stationary, parts):
     """Return the time and everything else of one tiling."""
     length = next(length for length in part_lengths(gemm[1]) if -(-gemm[1] // length) == parts)
     compute, waves, idle = bundles_work(gemm, batch, machine, tiles, length)
-    moved = served(gemm, batch, machine, tiles, stays, parts)
+    moved = served(gemm, batch, machine, tiles, stationary, parts)
     serving = [level_time(bytes_, machine, level, idle) for level, bytes_ in enumerate(moved)]
-    return Tiling(max(compute, *serving), moved, compute, tiles, stays, parts, waves, idle)
+    return Tiling(max(compute, *serving), moved, compute, tiles, stationary, parts, waves, idle)
 
 
 # --- the search
@@ -238,7 +238,7 @@ def tilings(gemm, batch, machine, tried, level, outer):
 def rank(gemm, tiling):
     """Return what is compared: the smallest is the best."""
     visits = [over(gemm, tile) for tile in reversed(tiling.tiles)]
-    return (tiling.time, *reversed(tiling.moved), *visits, tiling.parts, tiling.stays)
+    return (tiling.time, *reversed(tiling.moved), *visits, tiling.parts, tiling.stationary)
 
 
 def search(gemm, batch, machine, tried, every_operand=False):
@@ -252,8 +252,8 @@ def search(gemm, batch, machine, tried, every_operand=False):
     for tiles, parts in tilings(gemm, batch, machine, tried, len(tried) - 1, gemm):
         each = choices(gemm, batch, machine, tiles, parts)
         operands = [OPERANDS if every_operand else min(moved, key=moved.get) for moved in each]
-        for stays in product(*operands):
-            tiling = cost(gemm, batch, machine, tiles, list(stays), parts)
+        for stationary in product(*operands):
+            tiling = cost(gemm, batch, machine, tiles, list(stationary), parts)
             if best is None or rank(gemm, tiling) < rank(gemm, best):
                 best = tiling
     return best
@@ -273,7 +273,7 @@ def overlaps(intervals, others):
     return [(start, end) for start, end in both if start < end]
 
 
-def walk(gemm, tiles, level, stays, element, private_level=-1, parts=1, keeps=False):
+def walk(gemm, tiles, level, stationary, element, private_level=-1, parts=1, keeps=False):
     """Count a level's loads and stores by walking its loops, element by element.
 
     Every visit of a tile of the next level out starts with nothing loaded, and so does every part; in
@@ -288,7 +288,7 @@ def walk(gemm, tiles, level, stays, element, private_level=-1, parts=1, keeps=Fa
             outside["k"] = overlaps(outside["k"], cut([(0, gemm[1])], length))
         if outer > level:
             outside = {x: cut(outside[x], side) for x, side in zip("mkn", tiles[outer], strict=True)}
-    order = {"A": "mkn", "B": "knm", "C": "mnk"}[stays]
+    order = {"A": "mkn", "B": "knm", "C": "mnk"}[stationary]
     of = {"A": "mk", "B": "kn", "C": "mn"}
     loaded, passes = 0, {}
     for visit in product(*(outside[axis] for axis in order)):
@@ -299,7 +299,7 @@ def walk(gemm, tiles, level, stays, element, private_level=-1, parts=1, keeps=Fa
             at = dict(zip(order, place, strict=True))
             for operand in OPERANDS:
                 rows, columns = (at[axis] for axis in of[operand])
-                if held[operand] == (rows, columns) and (keeps or operand == stays):
+                if held[operand] == (rows, columns) and (keeps or operand == stationary):
                     continue
                 held[operand] = rows, columns
                 for element_at in product(range(*rows), range(*columns)):

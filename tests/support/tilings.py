@@ -105,9 +105,9 @@ def solve(gemm, batch, design, thinned=True, how=search_tilings):
     levels = len(design.capacities)
     found = solve_all([design], [(0, gemm, batch)], thinned, how)
     tiles = [tuple(int(side) for side in tile) for tile in found.tile.reshape(levels, 3)]
-    stays = [tiling.OPERANDS[i] for i in found.stays]
+    stationary = [tiling.OPERANDS[i] for i in found.stationary]
     return tiling.Tiling(
-        found.time[0], list(found.bytes), found.compute_time[0], tiles, stays,
+        found.time[0], list(found.bytes), found.compute_time[0], tiles, stationary,
         found.parts[0], found.waves[0], found.idle[0],
     )  # fmt: skip
 
@@ -120,7 +120,7 @@ def alike(got, expected):
         and near(got.compute, expected.compute)
         and near(got.idle, expected.idle)
         and all(near(one, other) for one, other in numbers)
-        and (got.tiles, got.stays) == (expected.tiles, expected.stays)
+        and (got.tiles, got.stationary) == (expected.tiles, expected.stationary)
         and (got.parts, got.waves) == (expected.parts, expected.waves)
     )
 

@@ -145,7 +145,7 @@ def _instances(scope: Texts, mcus: Floats, bundles: Floats) -> Floats:
 def _component(inputs: Inputs, rows_by_name: Mapping[str, Bools | None], attribute: str) -> Floats:
     """Return an attribute of each row's library component; NaN for an unknown component.
 
-    rows_by_name: the rows of each component, None: all. Raises KeyError for a component without the attribute.
+    rows_by_name: of each component, None: all rows. Raises KeyError for a component without the attribute.
     """
     column: Floats | float = np.nan
     for name, rows in rows_by_name.items():

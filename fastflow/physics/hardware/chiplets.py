@@ -107,7 +107,7 @@ def _is_held_by(inputs: Inputs, kind: str, part: str) -> Bools:
 
 
 def areas(inputs: Inputs) -> Iterator[tuple[str, Floats, Floats]]:
-    """Yield the kinds of dies: name, "" for that of the cores, number, and area of a die [m^2], (points,) each.
+    """Yield the kinds of dies: name, "" for that of the cores, number, and area of a die [m^2], (points,).
 
     A kind has the area of its parts and of its dies' share of the links, unless `die_area` is given; the
     cores' dies have the rest.

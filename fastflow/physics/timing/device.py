@@ -80,10 +80,10 @@ def rates_of(device: Device) -> tuple[Floats, Floats]:
 
 def lends(device: Device) -> Bools:
     """Say where idle bundles leave power that those at work can use, (points,)."""
-    found: Bools = device.headroom > 1.0
+    has_spare: Bools = device.headroom > 1.0
     for driven in device.driven:
-        found = found | ((driven > 0.0) & (driven < 1.0))
-    return found
+        has_spare = has_spare | ((driven > 0.0) & (driven < 1.0))
+    return has_spare
 
 
 def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
@@ -94,20 +94,23 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     """
     dtype = inputs["model.dtype"]
     vector = np.full(dtype.size, VECTOR_DTYPE)
-    by_matrix = _of_dtype(inputs, "chip.matrix", dtype)
+    by_matrix = _select_dtype(inputs, "chip.matrix", dtype)
     utilization = np.where(by_matrix, inputs["chip.utilization"], inputs["chip.vector_utilization"])
     peak, vector_peak = peak_flops(inputs, chip, dtype), peak_flops(inputs, chip, vector)
     private, instances = np.full(dtype.size, -1, dtype=np.int64), np.ones(dtype.size)
     for number, level in enumerate(chip.levels):
-        own = inputs[f"chip.memory.l{number}.scope"] != "global"
-        private, instances = np.where(own, number, private), np.where(own, level.instances, instances)
+        is_private = inputs[f"chip.memory.l{number}.scope"] != "global"
+        private, instances = (
+            np.where(is_private, number, private),
+            np.where(is_private, level.instances, instances),
+        )
     latency = sum((level.latency for level in chip.levels), chip.dram_latency)
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
     budget = inputs["chip.tdp"] * (inputs["chip.sustained"] if lasts else 1.0)
     boost = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
-    one = np.ones(dtype.size)
-    partitions = [inputs.get(f"chip.memory.l{number}.partitions", one) for number in range(len(chip.levels))]
+    ones = np.ones(dtype.size)
+    partitions = [inputs.get(f"chip.memory.l{number}.partitions", ones) for number in range(len(chip.levels))]
     registers = chip.levels[0].design.capacity / np.maximum(instances, 1.0)
     shared = by_matrix & (inputs["chip.blocks.operands"] == "l1")
     # The library of products with scales of blocks, DeepGEMM, splits no inner dimension. Where lanes scale
@@ -183,24 +186,24 @@ def _headroom(inputs: Inputs, boosts: Bools, voltage: Floats) -> Floats:
     return np.where(boosts & (voltage > threshold), np.clip(powers, 1.0, MOST_HEADROOM), 1.0)
 
 
-def _driven(level: SramDesign, own: Bools, boosts: Bools) -> Floats:
+def _driven(level: SramDesign, is_private: Bools, boosts: Bools) -> Floats:
     """Return `Device.driven` of a level; own: where bundles have it to themselves."""
-    share = np.ones(own.size)
+    share = np.ones(is_private.size)
     np.divide(level.bandwidth, level.ceiling, out=share, where=boosts & (level.ceiling > level.bandwidth))
-    return np.where(own, share, 0.0)
+    return np.where(is_private, share, 0.0)
 
 
 def _warp(texts: Texts) -> tuple[Floats, Floats]:
     """Return the sides of the largest tile of a warp."""
-    catalogue, place = read_catalogue(texts, "chip.blocks.warp")
-    first = catalogue.offset[:-1][place]
+    catalogue, inverse = read_catalogue(texts, "chip.blocks.warp")
+    first = catalogue.offset[:-1][inverse]
     return catalogue.m[first], catalogue.n[first]
 
 
-def _of_dtype(inputs: Inputs, prefix: str, dtype: Texts) -> Bools:
+def _select_dtype(inputs: Inputs, prefix: str, dtype: Texts) -> Bools:
     """Return what a chip has for each point's data type under a key by data type."""
-    names, place = factorize(dtype)
+    names, inverse = factorize(dtype)
     if not len(names):
         return np.zeros(0, dtype=np.bool_)
     columns = [inputs.get(f"{prefix}.{name}", np.zeros(dtype.size, dtype=np.bool_)) for name in names]
-    return np.stack(columns)[place, np.arange(dtype.size)]
+    return np.stack(columns)[inverse, np.arange(dtype.size)]

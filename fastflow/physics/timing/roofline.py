@@ -20,7 +20,7 @@ from fastflow.physics.timing.tiling.brute_force import search_all
 from fastflow.physics.timing.tiling.cache import search_cached
 from fastflow.physics.timing.tiling.search_space import Gemms, Hierarchies, Tilings
 from fastflow.physics.timing.tiling.tile_sets import TileSets, make_tile_sets
-from fastflow.physics.timing.tiling.traffic import C_STAYS
+from fastflow.physics.timing.tiling.traffic import C_STATIONARY
 
 
 class KernelWork(NamedTuple):
@@ -63,7 +63,7 @@ class Timing(NamedTuple):
     bytes: Floats  # served by each level from the registers outwards, main memory: (kernels, levels + 1)
     tiling: Ints  # which of the tilings below, that kernels share
     tile: Ints  # m, k, n of each level; 0 for a memory-bound pass: (tilings, levels, 3)
-    stays: Ints  # operand that stays put in each level, -1 for none: (tilings, levels)
+    stationary: Ints  # operand that stays put in each level, -1 for none: (tilings, levels)
     parts: Ints  # of the inner dimension, that different bundles work on; 0 for a memory-bound pass
     waves: Ints  # of tiles over the bundles; 0 for a memory-bound pass
     busy: Floats  # share of the bundles that work, over all waves
@@ -76,7 +76,7 @@ def limiter_names(levels: int) -> list[str]:
     return ["compute", *(f"l{level}" for level in range(levels)), "dram", "launch"]
 
 
-def hierarchies_of(
+def unique_hierarchies(
     device: Device, work: KernelWork, thinned: bool
 ) -> tuple[Hierarchies, TileSets, Words, Ints]:
     """Return the distinct memory hierarchies, their tile sets, two hashes of all that these depend on, and
@@ -89,18 +89,24 @@ def hierarchies_of(
         *device.bandwidth, device.dram_bandwidth, *device.capacity, *device.driven,
         device.threshold, device.headroom,
     )  # fmt: skip
-    first, place = unique_rows(columns, points)
+    first, inverse = unique_rows(columns, points)
     level = np.tile(np.arange(levels), first.size)
 
-    def each(column: NDArray[Any]) -> NDArray[Any]:
+    def per_level(column: NDArray[Any]) -> NDArray[Any]:
         return np.repeat(column[first], levels)
 
     capacity = np.stack([column[first] for column in device.capacity], axis=1).reshape(-1)
-    size, private = each(work.element_bytes), each(device.private_level)
-    samples, seed = each(work.samples), each(work.seed)
-    one, tiles = unique_rows([capacity, size, level, private, samples, seed], level.size)
+    size, private = per_level(work.element_bytes), per_level(device.private_level)
+    samples, seed = per_level(work.samples), per_level(work.seed)
+    set_rows, tiles = unique_rows([capacity, size, level, private, samples, seed], level.size)
     sets = make_tile_sets(
-        capacity[one], size[one], level[one], private[one], samples[one], seed[one], thinned
+        capacity[set_rows],
+        size[set_rows],
+        level[set_rows],
+        private[set_rows],
+        samples[set_rows],
+        seed[set_rows],
+        thinned,
     )
     bandwidth, driven = rates_of(device)
     return (
@@ -121,7 +127,7 @@ def hierarchies_of(
         ),
         sets,
         hashes([column[first] for column in columns]),
-        place,
+        inverse,
     )
 
 
@@ -132,13 +138,13 @@ def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[
     """
     levels = len(device.capacity)
     thinned = not brute or bool((work.samples == 0).all())
-    hierarchies, sets, key, hierarchy = hierarchies_of(device, work, thinned)
+    hierarchies, sets, key, hierarchy = unique_hierarchies(device, work, thinned)
     gemms = Gemms(hierarchy[work.point[rows]], *take((work.m, work.k, work.n, work.batch), rows))
-    first, place = unique_rows(gemms, rows.size)
+    first, inverse = unique_rows(gemms, rows.size)
     distinct = take(gemms, first)
     if brute:
-        return search_all(distinct, hierarchies, sets, levels), place
-    return search_cached(distinct, hierarchies, sets, key, levels), place
+        return search_all(distinct, hierarchies, sets, levels), inverse
+    return search_cached(distinct, hierarchies, sets, key, levels), inverse
 
 
 @kernel
@@ -156,7 +162,7 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
 
 @kernel
 def _lay_gemms(
-    work: KernelWork, rows: Ints, found: Tilings, place: Ints, before: int, idle: Floats, out: Timing
+    work: KernelWork, rows: Ints, tilings: Tilings, inverse: Ints, before: int, idle: Floats, out: Timing
 ) -> None:
     """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found.
 
@@ -164,13 +170,13 @@ def _lay_gemms(
     """
     levels = out.bytes.shape[1] - 1
     for i in range(rows.size):
-        row, g = rows[i], place[i]
-        out.times[row, 0], idle[row] = found.compute_time[g], found.idle[g]
+        row, g = rows[i], inverse[i]
+        out.times[row, 0], idle[row] = tilings.compute_time[g], tilings.idle[g]
         out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
-        out.parts[row], out.waves[row] = found.parts[g], found.waves[g]
-        out.candidates[row], out.tiling[row] = found.candidates[g], before + g
+        out.parts[row], out.waves[row] = tilings.parts[g], tilings.waves[g]
+        out.candidates[row], out.tiling[row] = tilings.candidates[g], before + g
         for level in range(levels + 1):
-            out.bytes[row, level] = found.bytes[g * (levels + 1) + level]
+            out.bytes[row, level] = tilings.bytes[g * (levels + 1) + level]
 
 
 @kernel
@@ -209,36 +215,36 @@ def _limit(
 
 def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched, Ints]:
     """Return how libraries run the distinct GEMMs among `rows`, and each row's place in them."""
-    of_machines = (
+    machine_columns = (
         device.matrix_flops, work.element_bytes, work.output_bytes, *device.bandwidth, device.dram_bandwidth,
         *device.driven, device.threshold, device.headroom, *device.capacity, device.private_level,
         device.instances, device.unit_m, device.unit_k, device.unit_n, device.dataflow, work.overlap,
         work.parts, *device.library,
     )  # fmt: skip
-    catalogue, listed = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
-    single, batched = np.split(listed, 2)
-    one, machine = unique_rows((*of_machines, single, batched), work.samples.size)
+    catalogue, tile_rows = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
+    single, batched = np.split(tile_rows, 2)
+    machine_rows, machine = unique_rows((*machine_columns, single, batched), work.samples.size)
     products = take(
         Products(
             point=machine[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch, strided=work.strided
         ),
         rows,
     )
-    first, place = unique_rows(products, rows.size)
+    first, inverse = unique_rows(products, rows.size)
     machines = machines_of(device, work.element_bytes, work.output_bytes, work.overlap, work.parts)
     launched = run_blocks(
-        take(products, first), take(machines, one), take(device.library, one),
-        single[one], batched[one], catalogue,
+        take(products, first), take(machines, machine_rows), take(device.library, machine_rows),
+        single[machine_rows], batched[machine_rows], catalogue,
     )  # fmt: skip
-    return launched, place
+    return launched, inverse
 
 
 @kernel
-def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out: Timing) -> None:
+def _lay_launched(rows: Ints, launched: Launched, inverse: Ints, before: int, out: Timing) -> None:
     """Write how the kernels in `rows` run, `place` among those launched, as `_lay_gemms` does."""
     tilings, columns = len(launched.tile), out.times.shape[1]
     for i in range(rows.size):
-        row, g = rows[i], place[i]
+        row, g = rows[i], inverse[i]
         out.time[row], out.lift[row] = launched.time[g], launched.lift[g]
         limiter = 0
         for column in range(columns):
@@ -252,10 +258,10 @@ def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out:
         out.tiling[row] = before + g if g < tilings else 0
 
 
-def _of_points(flags: Bools, point: Ints) -> Bools:
+def _flags_of_kernels(flags: Bools, point: Ints) -> Bools:
     """Return a flag of the point of every kernel, (kernels,); flags: (points,), mostly all alike."""
-    alike = flags.all() or not flags.any()
-    return np.full(point.size, bool(flags.size and flags[0])) if alike else flags[point]
+    is_uniform = flags.all() or not flags.any()
+    return np.full(point.size, bool(flags.size and flags[0])) if is_uniform else flags[point]
 
 
 class _TilingList:
@@ -264,14 +270,14 @@ class _TilingList:
     def __init__(self, levels: int) -> None:
         self._levels = levels
         self._tile = [np.zeros((1, levels, 3), dtype=np.int64)]
-        self._stays = [np.full((1, levels), -1, dtype=np.int64)]
+        self._stationary = [np.full((1, levels), -1, dtype=np.int64)]
 
-    def add(self, tile: Ints, stays: Ints | None = None) -> int:
+    def add(self, tile: Ints, stationary: Ints | None = None) -> int:
         """Add tilings, whose sums stay put if nothing else does; returns how many come before them."""
         before = sum(map(len, self._tile))
         self._tile.append(tile.reshape(-1, self._levels, 3))
-        held = np.full(tile.shape[:2], C_STAYS, dtype=np.int64) if stays is None else stays
-        self._stays.append(held.reshape(-1, self._levels))
+        operands = np.full(tile.shape[:2], C_STATIONARY, dtype=np.int64) if stationary is None else stationary
+        self._stationary.append(operands.reshape(-1, self._levels))
         return before
 
     @property
@@ -280,9 +286,9 @@ class _TilingList:
         return np.concatenate(self._tile)
 
     @property
-    def stays(self) -> Ints:
+    def stationary(self) -> Ints:
         """The operand that stays put in each level of every tiling."""
-        return np.concatenate(self._stays)
+        return np.concatenate(self._stationary)
 
 
 def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) -> Timing:
@@ -301,7 +307,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         bytes=np.empty((count, levels + 1)),
         tiling=np.empty(count, dtype=np.int64),
         tile=np.zeros((1, levels, 3), dtype=np.int64),  # of passes
-        stays=np.full((1, levels), -1, dtype=np.int64),
+        stationary=np.full((1, levels), -1, dtype=np.int64),
         parts=np.empty(count, dtype=np.int64),
         waves=np.empty(count, dtype=np.int64),
         busy=np.empty(count),
@@ -312,24 +318,24 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
     _lay_passes(work, device.vector_flops, idle, out)
     tilings = _TilingList(levels)
     gemms = work.m > 0
-    for one in fused:
-        gemms[one.rows] = False
-    by_blocks = _of_points(work.blocks, work.point) & gemms
-    for brute, own in ((False, ~work.brute), (True, work.brute)):
-        rows = np.flatnonzero(_of_points(own, work.point) & gemms & ~by_blocks)
+    for group in fused:
+        gemms[group.rows] = False
+    by_blocks = _flags_of_kernels(work.blocks, work.point) & gemms
+    for brute, selected in ((False, ~work.brute), (True, work.brute)):
+        rows = np.flatnonzero(_flags_of_kernels(selected, work.point) & gemms & ~by_blocks)
         if rows.size:
-            found, place = _search(device, work, rows, brute)
-            _lay_gemms(work, rows, found, place, tilings.add(found.tile, found.stays), idle, out)
+            solved, inverse = _search(device, work, rows, brute)
+            _lay_gemms(work, rows, solved, inverse, tilings.add(solved.tile, solved.stationary), idle, out)
     rows = np.flatnonzero(by_blocks)
     if rows.size:
-        launched, place = _run_blocks(device, work, rows)
-        _lay_launched(rows, launched, place, tilings.add(launched.tile), out)
+        launched, inverse = _run_blocks(device, work, rows)
+        _lay_launched(rows, launched, inverse, tilings.add(launched.tile), out)
         out.flop[rows] = 2.0 * work.m[rows] * work.k[rows] * work.n[rows] * work.batch[rows]
-    for one in fused:
-        launched, flop = one.time(one.device, one.share)
-        _lay_launched(one.rows, launched, np.arange(one.rows.size), tilings.add(launched.tile), out)
-        out.flop[one.rows], by_blocks[one.rows] = flop, True
+    for group in fused:
+        launched, flop = group.time(group.device, group.share)
+        _lay_launched(group.rows, launched, np.arange(group.rows.size), tilings.add(launched.tile), out)
+        out.flop[group.rows], by_blocks[group.rows] = flop, True
     _limit(
         work.point, by_blocks, *rates_of(device), device.launch, device.threshold, device.headroom, idle, out
     )
-    return out._replace(tile=tilings.tile, stays=tilings.stays)
+    return out._replace(tile=tilings.tile, stationary=tilings.stationary)

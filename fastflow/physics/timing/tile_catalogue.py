@@ -28,11 +28,11 @@ def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, I
     A tile with a side of 1 is for products with a vector. key: of the texts. Raises InputError where a tile
     is not two positive whole numbers, or the first one is a vector's.
     """
-    names, place = factorize(texts)
-    listed = [_read_tiles(str(name), key) for name in names]
-    offset = np.cumsum([0, *map(len, listed)])
-    table = np.array([tile for tiles in listed for tile in tiles], dtype=np.float64).reshape(-1, 2)
-    return Catalogue(offset, table[:, 0].copy(), table[:, 1].copy()), place
+    names, inverse = factorize(texts)
+    tile_lists = [_read_tiles(str(name), key) for name in names]
+    offset = np.cumsum([0, *map(len, tile_lists)])
+    table = np.array([tile for tiles in tile_lists for tile in tiles], dtype=np.float64).reshape(-1, 2)
+    return Catalogue(offset, table[:, 0].copy(), table[:, 1].copy()), inverse
 
 
 @lru_cache(maxsize=256)

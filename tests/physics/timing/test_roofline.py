@@ -143,7 +143,7 @@ def test_kernels_on_their_devices(points, data):
             idle = best.idle
             assert got.flop[row] == 2 * gemm[0] * gemm[1] * gemm[2] * batch
             assert [tuple(tile) for tile in got.tile[got.tiling[row]]] == best.tiles
-            assert [tiling.OPERANDS[x] for x in got.stays[got.tiling[row]]] == best.stays
+            assert [tiling.OPERANDS[x] for x in got.stationary[got.tiling[row]]] == best.stationary
             assert (got.parts[row], got.waves[row]) == (best.parts, best.waves)
             assert near(got.busy[row], 1.0 / best.idle)
         assert near(got.time[row], expected)

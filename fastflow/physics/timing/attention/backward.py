@@ -44,7 +44,7 @@ def _lay_backward(
     """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
-    size, both = work.size[g], d + dv
+    size, dims = work.size[g], d + dv
     heads = float(work.sequences[g] * work.heads[g])
     a, b = KEYS, QUERIES
     behind, ahead = visible_keys(work, g)
@@ -54,8 +54,8 @@ def _lay_backward(
     if shared:
         # A product of m x n over k reads k m of one operand and, for an instruction's rows, k n of the other
         rows = min(warp, b)
-        of_queries = both * (b + a * b / rows) + a * (b + d * b / rows)  # scores and dP, dQ
-        of_keys = b * (2.0 * a + both * a / rows)  # dV, dK
+        of_queries = dims * (b + a * b / rows) + a * (b + d * b / rows)  # scores and dP, dQ
+        of_keys = b * (2.0 * a + dims * a / rows)  # dV, dK
         inner = size * (of_queries + of_keys)
         registers = PARTIAL_SUM_BYTES * scores
         inner += 2.0 * PARTIAL_SUM_BYTES * b * d  # parts of dQ, on their way to L2
@@ -71,19 +71,19 @@ def _lay_backward(
         blocks_per_head=np.ceil(kv / a),
         pairs=heads * tiles,
         longest=longest,
-        cuts=0.0,
-        sums=PARTIAL_SUM_BYTES * a * (b + both),
-        tiles=(a + b) * both * size,
+        masked=0.0,
+        sums=PARTIAL_SUM_BYTES * a * (b + dims),
+        tiles=(a + b) * dims * size,
         flop=flop,
         rate=rate,
         registers=registers,
-        inner=inner + 2.0 * scores * size + b * both * size,
+        inner=inner + 2.0 * scores * size + b * dims * size,
         operations=OPERATIONS * scores,
-        cut=0.0,
-        outer=b * both * size,
+        mask_operations=0.0,
+        outer=b * dims * size,
         added=2.0 * PARTIAL_SUM_BYTES * b * d,  # read and written back
-        once=2.0 * heads * kv * both * size,
-        streamed=heads * q * (both * size + PARTIAL_SUM_BYTES * d),
+        block_bytes=2.0 * heads * kv * dims * size,
+        streamed=heads * q * (dims * size + PARTIAL_SUM_BYTES * d),
         launches=1.0,
     )
 

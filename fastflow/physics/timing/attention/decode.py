@@ -75,10 +75,10 @@ def _time_round(
     work: time of a step on a bundle's units [s]; port: bandwidth of a bundle [B/s]; carry, beyond: times of a
     block's queries and outputs, and of its keys and values, in main memory [s].
     """
-    each = np.ceil(blocks / number)  # on the fullest bundle
-    read, own = max(each * split.read / port, split.least), each * work
-    step = _soft(read, own, ORDER_INSIDE) if split.overlapped else read + own
-    ends = split.begin + each * split.carried / port + blocks * carry
+    blocks_per_bundle = np.ceil(blocks / number)  # on the fullest bundle
+    read, work_time = max(blocks_per_bundle * split.read / port, split.least), blocks_per_bundle * work
+    step = _soft(read, work_time, ORDER_INSIDE) if split.overlapped else read + work_time
+    ends = split.begin + blocks_per_bundle * split.carried / port + blocks * carry
     return _soft(ends + split.steps * step, blocks * beyond, ORDER)
 
 
@@ -100,8 +100,8 @@ def _time_even(
         waves = rounds * np.ceil(blocks / number)
     pace, _ = boost_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
     port = np.ceil(blocks / number) * bandwidth / blocks
-    once = _time_round(split, split.work * pace, blocks, number, port, carry, beyond)
-    return rounds * once, rounds, waves
+    round_time = _time_round(split, split.work * pace, blocks, number, port, carry, beyond)
+    return rounds * round_time, rounds, waves
 
 
 @kernel
@@ -179,12 +179,12 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library) -> Laun
         threads = THREADS if boosts else most_threads
         out.candidates[g] = 0
         while threads <= most_threads:
-            most = (
+            most_parts = (
                 count_tile_parts(work, g, number, library)
                 if on_tiles
                 else count_lane_parts(work, g, number, threads)
             )
-            parts = 1.0 if boosts else most
+            parts = 1.0 if boosts else most_parts
             while True:
                 if on_tiles:
                     split = lay_tiles(work, g, bundles, library, parts)
@@ -192,31 +192,31 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library) -> Laun
                     split = lay_lanes(work, g, bundles, library, threads, parts)
                 time, waves = _time_split(work, g, split, bundles, library.launch[p], times, moved)
                 if out.candidates[g] == 0 or time < out.time[g]:
-                    _write(work, g, split, time, waves, bundles, out)
+                    _write_split(work, g, split, time, waves, bundles, out)
                     out.times[g], out.bytes[g] = times, moved
                 out.candidates[g] += 1
-                if parts >= most:
+                if parts >= most_parts:
                     break
-                parts = min(parts + max(1.0, np.floor(parts * FINENESS)), most)
+                parts = min(parts + max(1.0, np.floor(parts * FINENESS)), most_parts)
             threads *= 2.0
     return out
 
 
 @kernel
-def _write(
+def _write_split(
     work: Decodes, g: int, split: Split, time: float, waves: float, bundles: DecodeBundles, out: Launched
 ) -> None:
     """Write that kernel g runs as these blocks."""
     p = work.point[g]
-    places = waves * bundles.number[p]
-    _, out.lift[g] = boost_of(places / split.blocks, bundles.threshold[p], bundles.headroom[p])
-    out.time[g], out.busy[g] = time, split.blocks / places
+    slots = waves * bundles.number[p]
+    _, out.lift[g] = boost_of(slots / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    out.time[g], out.busy[g] = time, split.blocks / slots
     out.parts[g], out.waves[g] = int(split.parts), int(min(np.ceil(waves), 2.0**62))
     for level in range(out.tile.shape[1]):
-        whole = level > bundles.private[p]
-        out.tile[g, level, 0] = work.q_len[g] * work.heads[g] if whole else int(split.rows)
+        is_shared = level > bundles.private[p]
+        out.tile[g, level, 0] = work.q_len[g] * work.heads[g] if is_shared else int(split.rows)
         out.tile[g, level, 1] = work.head_dim[g]
-        out.tile[g, level, 2] = work.kv_len[g] if whole else int(split.tokens)
+        out.tile[g, level, 2] = work.kv_len[g] if is_shared else int(split.tokens)
 
 
 @kernel

@@ -132,9 +132,9 @@ def _convert(work: Decodes, g: int) -> float:
 @kernel
 def count_threads(work: Decodes, g: int, number: float) -> float:
     """Return the threads of a block on vector lanes: more where heads are few."""
-    wanted = THREADS * np.ceil(MOST_THREADS / THREADS * number / (work.sequences[g] * work.heads[g]))
+    target = THREADS * np.ceil(MOST_THREADS / THREADS * number / (work.sequences[g] * work.heads[g]))
     threads = THREADS
-    while 2.0 * threads <= min(wanted, MOST_THREADS):
+    while 2.0 * threads <= min(target, MOST_THREADS):
         threads *= 2.0
     return float(threads)
 
@@ -164,17 +164,17 @@ def lay_lanes(
     number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
     heads, resident = float(work.sequences[g] * work.heads[g]), MOST_THREADS / threads
     tokens = np.ceil(count_visible(work, g) / parts)
-    both, blocks = d + dv, heads * parts
+    dims, blocks = d + dv, heads * parts
     running = min(blocks, number * resident) * work.kv_heads[g] / work.heads[g]
     carried = d * work.size[g] + dv * work.output[g]
-    operations = (2.0 + _convert(work, g)) * both
+    operations = (2.0 + _convert(work, g)) * dims
     return Split(
         blocks=blocks,
         resident=resident,
         rows=1.0,
         tokens=1.0,
         steps=tokens,
-        read=both * work.cache[g],
+        read=dims * work.cache[g],
         least=0.0,
         work=operations * number / bundles.vector[p],
         overlapped=False,
@@ -218,13 +218,13 @@ def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> 
 
 
 @kernel
-def _resident_blocks(work: Decodes, g: int, bundles: DecodeBundles, own: bool, step: float) -> float:
+def _resident_blocks(work: Decodes, g: int, bundles: DecodeBundles, specialised: bool, step: float) -> float:
     """Return how many blocks on matrix units a bundle holds; step: keys and values of a step [B]."""
     p, wide = work.point[g], work.head_dim[g] > WIDEST
     room, rows = bundles.capacity[p, max(bundles.private[p], 0)], ROWS * work.head_dim[g] * work.size[g]
-    if own and not wide:
+    if specialised and not wide:
         return float(max(1.0, min(MOST_BLOCKS, np.floor(room / (rows + STAGES * step)))))
-    return float(max(1.0, np.floor(room / rows))) if wide and not own else 1.0
+    return float(max(1.0, np.floor(room / rows))) if wide and not specialised else 1.0
 
 
 @kernel
@@ -236,21 +236,21 @@ def lay_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, p
     p = work.point[g]
     number, reads_l1 = bundles.number[p], library.shared[p]
     d, dv, wide = float(work.head_dim[g]), float(work.value_dim[g]), work.head_dim[g] > WIDEST
-    own = reads_l1 and (wide or work.cache[g] < work.size[g])  # warps of their own load
+    specialised = reads_l1 and (wide or work.cache[g] < work.size[g])  # warps of their own load
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
     rows, tiles, columns = _split_rows(work, g, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
-    tokens = TOKENS if wide or own else TOKENS_OF_TILE
-    with_keys = min(
+    tokens = TOKENS if wide or specialised else TOKENS_OF_TILE
+    visible_parts = min(
         parts, np.ceil(count_visible(work, g) / tokens)
     )  # others have only keys beyond the window
-    steps = np.ceil(count_visible(work, g) / with_keys / tokens)
-    if own:
-        parts = with_keys
-    latent = own and wide
+    steps = np.ceil(count_visible(work, g) / visible_parts / tokens)
+    if specialised:
+        parts = visible_parts
+    latent = specialised and wide
     # Numba takes this many keywords only where none of their values is a condition
     launches = 2.0 if latent else 1.0
-    trips = TRIPS if wide and not own else TRIPS_OF_TILES  # prefill's tile loop, or decoding's
+    trips = TRIPS if wide and not specialised else TRIPS_OF_TILES  # prefill's tile loop, or decoding's
     merged = np.ceil(work.sequences[g] * work.kv_heads[g] * packed / number) if latent else packed / tiles
     width = (d if latent and work.shared[g] else d + dv / columns) * work.cache[g]
     scores = rows * tokens
@@ -260,7 +260,7 @@ def lay_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, p
     queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv / columns * work.output[g]
     return Split(
         blocks=np.round(units * parts),
-        resident=_resident_blocks(work, g, bundles, own, tokens * width),
+        resident=_resident_blocks(work, g, bundles, specialised, tokens * width),
         rows=rows,
         tokens=tokens,
         steps=steps,

@@ -67,7 +67,7 @@ CUT, CUT_OF_BYTES = 19.0, 60.0
 
 
 @lean_kernel
-def _lay_first(work: Attentions, g: int, rate: float, accesses: float) -> Pairs:
+def _lay_flash1(work: Attentions, g: int, rate: float, accesses: float) -> Pairs:
     """Return the pairs of tiles of attention g by FlashAttention 1.
 
     Each warp has a part of the keys. So their sums of outputs meet in L1, those of tiles of keys in L2, in
@@ -75,15 +75,15 @@ def _lay_first(work: Attentions, g: int, rate: float, accesses: float) -> Pairs:
     """
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
-    size, both = work.size[g], d + dv
+    size, dims = work.size[g], d + dv
     heads = float(work.sequences[g] * work.heads[g])
     a, b = QUERIES, MOST_KEYS * (2.0 if d * size <= SHORT_ROW else 1.0)
     b = max(LEAST_KEYS, min(b, power_of_two(kv, True)))
     behind, ahead = visible_keys(work, g)
-    tiles, longest, cuts = count_tiles(q, kv, a, b, behind, ahead)
-    scores, flop = a * b, 2.0 * a * b * both
+    tiles, longest, masked = count_tiles(q, kv, a, b, behind, ahead)
+    scores, flop = a * b, 2.0 * a * b * dims
     parts = PARTIAL_SUM_BYTES * a * dv
-    again = parts if kv > b else 0.0
+    rescaled = parts if kv > b else 0.0
     return Pairs(
         rows=a,
         columns=b,
@@ -91,19 +91,19 @@ def _lay_first(work: Attentions, g: int, rate: float, accesses: float) -> Pairs:
         blocks_per_head=np.ceil(q / a),
         pairs=heads * tiles,
         longest=longest,
-        cuts=heads * cuts,
+        masked=heads * masked,
         sums=PARTIAL_SUM_BYTES * a * (b + dv),
-        tiles=(a * d + b * both) * size,
+        tiles=(a * d + b * dims) * size,
         flop=flop,
         rate=rate,
         registers=flop * size * accesses,
-        inner=WARPS * a * d * size + b * both * size + 2.0 * WARPS * parts,
+        inner=WARPS * a * d * size + b * dims * size + 2.0 * WARPS * parts,
         operations=OPERATIONS * scores + RESCALING * a * dv,
-        cut=CUT * scores,
-        outer=b * both * size,
-        added=2.0 * again,
-        once=heads * q * (d * size + dv * work.output[g]),
-        streamed=heads * kv * both * size,
+        mask_operations=CUT * scores,
+        outer=b * dims * size,
+        added=2.0 * rescaled,
+        block_bytes=heads * q * (d * size + dv * work.output[g]),
+        streamed=heads * kv * dims * size,
         launches=1.0,
     )
 
@@ -114,10 +114,10 @@ def _lay_forward(
 ) -> Pairs:  # fmt: skip
     """Return the pairs of tiles of attention g."""
     if work.flash[g] == 1:
-        return _lay_first(work, g, rate, accesses)
+        return _lay_flash1(work, g, rate, accesses)
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
-    size, cache, both = work.size[g], work.cache[g], d + dv
+    size, cache, dims = work.size[g], work.cache[g], d + dv
     heads, kv_heads = float(work.sequences[g] * work.heads[g]), float(work.sequences[g] * work.kv_heads[g])
     a = 2.0 * QUERIES if q > QUERIES and (shared or d * size <= SHORT_ROW) else QUERIES
     fit = min(power_of_two(TILE_BYTES / (d * size), False), MOST_KEYS * (2.0 if shared else 1.0))
@@ -125,14 +125,14 @@ def _lay_forward(
         a, fit = FLASH_QUERIES, MOST_KEYS if d * size <= SHORT_ROW else FEW_KEYS
     b = max(LEAST_KEYS, min(max(FEW_KEYS, fit), power_of_two(kv, True)))
     behind, ahead = visible_keys(work, g)
-    tiles, longest, cuts = count_tiles(q, kv, a, b, behind, ahead)
+    tiles, longest, masked = count_tiles(q, kv, a, b, behind, ahead)
     scores = a * b
     rows = min(warp, a) if shared else a / WARPS
-    flop = 2.0 * scores * both
+    flop = 2.0 * scores * dims
     # Numba takes this many keywords only where none of their values is a condition
     registers = PARTIAL_SUM_BYTES * scores if shared else flop * size * accesses
-    converted = b * both if cache < size else 0.0
-    cut = (CUT if size > 1.0 else CUT_OF_BYTES) * scores
+    converted = b * dims if cache < size else 0.0
+    mask_operations = (CUT if size > 1.0 else CUT_OF_BYTES) * scores
     launches = LAUNCHES_OF_TILES if shared else 1.0
     buffers = 2.0 if shared else 1.0
     return Pairs(
@@ -142,19 +142,19 @@ def _lay_forward(
         blocks_per_head=heads / kv_heads * np.ceil(q / a),
         pairs=heads * tiles,
         longest=longest,
-        cuts=heads * cuts,
+        masked=heads * masked,
         sums=PARTIAL_SUM_BYTES * a * (b + dv),
-        tiles=(a * d + buffers * b * both) * size,
+        tiles=(a * d + buffers * b * dims) * size,
         flop=flop,
         rate=rate,
         registers=registers,
-        inner=b * both * (a / rows * size + cache),
+        inner=b * dims * (a / rows * size + cache),
         operations=OPERATIONS * scores + converted,
-        cut=cut,
-        outer=b * both * cache,
+        mask_operations=mask_operations,
+        outer=b * dims * cache,
         added=0.0,
-        once=heads * q * (d * size + dv * work.output[g]),
-        streamed=kv_heads * kv * both * cache,
+        block_bytes=heads * q * (d * size + dv * work.output[g]),
+        streamed=kv_heads * kv * dims * cache,
         launches=launches,
     )
 

@@ -75,7 +75,7 @@ class Pairs(NamedTuple):
     blocks_per_head: float  # blocks that read the same keys and values, or queries
     pairs: float
     longest: float  # pairs of a block
-    cuts: float  # pairs that a window cuts at their left
+    masked: float  # pairs that a window cuts at their left
     sums: float  # in registers, a block [B]
     tiles: float  # in L1, a block [B]
     flop: float
@@ -83,10 +83,10 @@ class Pairs(NamedTuple):
     registers: float  # [B]
     inner: float  # through L1 [B]
     operations: float
-    cut: float  # operations
+    mask_operations: float  # operations
     outer: float  # from L2 [B]
     added: float  # to sums in L2 [B]
-    once: float  # all that blocks read and write once [B]
+    block_bytes: float  # all that blocks read and write once [B]
     streamed: float  # all that they go through, read once [B]
     launches: float
 
@@ -99,19 +99,19 @@ def count_tiles(
 
     Row r sees the columns r + behind to r + ahead; a and b are powers of two.
     """
-    tiles, longest, cuts = 0.0, 0.0, 0.0
+    tiles, longest, masked = 0.0, 0.0, 0.0
     per_b, first = 1.0 / b, 0.0
     while first < rows:
         last = min(first + a, rows) - 1.0
         low, high = max(0.0, first + behind), min(columns - 1.0, last + ahead)
         if low <= high:
             start = np.floor(low * per_b)
-            seen = np.floor(high * per_b) + 1.0 - start
-            tiles += seen
-            longest = max(longest, seen)
-            cuts += max(0.0, min(np.ceil((last + behind) * per_b) - start, seen))
+            visible = np.floor(high * per_b) + 1.0 - start
+            tiles += visible
+            longest = max(longest, visible)
+            masked += max(0.0, min(np.ceil((last + behind) * per_b) - start, visible))
         first += a
-    return tiles, longest, cuts
+    return tiles, longest, masked
 
 
 @lean_kernel
@@ -124,9 +124,9 @@ def power_of_two(value: float, up: bool) -> float:
 @lean_kernel
 def visible_keys(work: Attentions, g: int) -> tuple[float, float]:
     """Return the first and the last key that query 0 sees, as if there were keys before the first."""
-    own = float(work.kv_len[g] - work.q_len[g])
+    offset = float(work.kv_len[g] - work.q_len[g])
     window = float(work.window[g]) if work.window[g] > 0 else np.inf
-    return own - window + 1.0, own if work.causal[g] else own + window - 1.0
+    return offset - window + 1.0, offset if work.causal[g] else offset + window - 1.0
 
 
 @lean_kernel
@@ -160,9 +160,9 @@ def _time_inside(
     else:
         pair = soft_maximum(limits, private + 2, ORDER) + softmax
     begin = (TRIPS_OF_TILES if library.shared[p] else TRIPS) * library.latency[p]
-    cut = pairs.cut * lanes
-    work = (pairs.pairs * pair + pairs.cuts * cut + pairs.blocks * begin) / number
-    longest = pairs.longest * pair + min(pairs.cuts, 1.0) * cut + begin
+    mask_time = pairs.mask_operations * lanes
+    work = (pairs.pairs * pair + pairs.masked * mask_time + pairs.blocks * begin) / number
+    longest = pairs.longest * pair + min(pairs.masked, 1.0) * mask_time + begin
     if pairs.longest * pairs.blocks == pairs.pairs:
         return max(work, np.ceil(pairs.blocks / number) * longest), work, compute
     return max(longest, work + TAIL * _resident_blocks(pairs, bundles, library, p) * longest), work, compute
@@ -182,16 +182,16 @@ def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Float
     private = max(bundles.private[p], 0)
     for level in range(private + 1):
         moved[level] = pairs.pairs * (pairs.registers if level == 0 else pairs.inner)
-    moved[private + 1] = pairs.once + pairs.pairs * (pairs.outer + pairs.added)
+    moved[private + 1] = pairs.block_bytes + pairs.pairs * (pairs.outer + pairs.added)
     running = min(pairs.blocks, bundles.number[p] * _resident_blocks(pairs, bundles, library, p))
     # Of a tile that keys do not fill, only these are read
-    every = min(pairs.pairs * pairs.outer, pairs.streamed * pairs.blocks_per_head)
-    again = every / min(pairs.blocks_per_head, running)
+    all_reads = min(pairs.pairs * pairs.outer, pairs.streamed * pairs.blocks_per_head)
+    reread = all_reads / min(pairs.blocks_per_head, running)
     heads = np.ceil(running / pairs.blocks_per_head)
-    held = pairs.streamed * heads * pairs.blocks_per_head / pairs.blocks
+    working_set = pairs.streamed * heads * pairs.blocks_per_head / pairs.blocks
     for level in range(private + 2, len(moved)):
-        fits = held <= bundles.capacity[p, level - 1]
-        moved[level] = pairs.once + (pairs.streamed if fits else max(pairs.streamed, again))
+        fits = working_set <= bundles.capacity[p, level - 1]
+        moved[level] = pairs.block_bytes + (pairs.streamed if fits else max(pairs.streamed, reread))
 
 
 @lean_kernel
@@ -205,15 +205,15 @@ def _time_pairs(
     """
     private, last = max(bundles.private[p], 0), len(moved) - 1
     inside, work, compute = _time_inside(pairs, bundles, library, p, 1.0, limits)
-    idle, left = inside / work if work > 0.0 else 1.0, 1.0
+    idle, power_share = inside / work if work > 0.0 else 1.0, 1.0
     if bundles.lends[p] and idle > 1.0:
-        left = idle
-        inside, work, compute = _time_inside(pairs, bundles, library, p, left, limits)
+        power_share = idle
+        inside, work, compute = _time_inside(pairs, bundles, library, p, power_share, limits)
         idle = inside / work
     _move(pairs, bundles, library, p, moved)
     times[0] = compute * idle
     for level in range(last + 1):
-        slower = slowdown(left, bundles.driven[p, level]) * idle if level <= private else 1.0
+        slower = slowdown(power_share, bundles.driven[p, level]) * idle if level <= private else 1.0
         times[level + 1] = moved[level] / bundles.bandwidth[p, level] * slower
     times[last + 2] = pairs.launches * library.launch[p]
     limits[0], outside = inside, last - private
@@ -228,7 +228,7 @@ def _time_pairs(
         for i in range(outside):  # which is the last of these
             limits[i] *= slower
         total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
-    _, lift = boost_of(left, bundles.threshold[p], bundles.headroom[p])
+    _, lift = boost_of(power_share, bundles.threshold[p], bundles.headroom[p])
     return float(total), float(1.0 / idle), float(lift)
 
 
@@ -247,10 +247,10 @@ def run_pairs(
     out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
     out.parts[g], out.candidates[g] = 1, 1
     for level in range(out.tile.shape[1]):
-        whole = level > bundles.private[p]
-        out.tile[g, level, 0] = sides[0] if whole else min(sides[0], int(pairs.rows))
+        is_shared = level > bundles.private[p]
+        out.tile[g, level, 0] = sides[0] if is_shared else min(sides[0], int(pairs.rows))
         out.tile[g, level, 1] = sides[1]
-        out.tile[g, level, 2] = sides[2] if whole else min(sides[2], int(pairs.columns))
+        out.tile[g, level, 2] = sides[2] if is_shared else min(sides[2], int(pairs.columns))
 
 
 @lean_kernel

@@ -145,8 +145,8 @@ def side_of_warp(side: float, most: float) -> float:
 @lean_kernel
 def sides_read(gemm: Gemm, a: float, b: float, blocks: float) -> float:
     """Return the rows and columns of the slabs of a block that units read in L1, with those read again."""
-    once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
-    return float(once + a * b / (min(gemm.warp_m, once) * min(gemm.pair, blocks)))
+    read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
+    return float(read_once + a * b / (min(gemm.warp_m, read_once) * min(gemm.pair, blocks)))
 
 
 @lean_kernel
@@ -318,8 +318,8 @@ def run_blocks(
                 if parts > machines.parts[p] or (parts > 1 and unsplit >= 2.0 * gemm.bundles):
                     break
                 depth = np.ceil(gemm.k / parts / slab) * slab
-                short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
-                if parts > 1 and short:
+                is_short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
+                if parts > 1 and is_short:
                     continue
                 block = Block(a, b, depth, float(parts), resident)
                 total = _time_blocks(gemm, block, memories, costs, out.time[g])

@@ -59,7 +59,7 @@ class _Shuffles(NamedTuple):
     """Seeded orders of experts, `DRAWS` of each number: from the most popular one on."""
 
     offset: Ints  # of those of each routing
-    place: Ints  # of each expert among all devices' experts
+    position: Ints  # of each expert among all devices' experts
     rank: Ints  # its inverse
 
 
@@ -71,13 +71,15 @@ def _shuffle(experts: int) -> tuple[Ints, Ints]:
 
 
 def _shuffles(experts: Ints) -> _Shuffles:
-    numbers, which = np.unique(experts, return_inverse=True)
+    numbers, inverse = np.unique(experts, return_inverse=True)
     orders = [_shuffle(int(number)) for number in numbers]
     if not orders:
         return _Shuffles(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
-    starts = np.cumsum([0, *(place.size for place, _ in orders)])
+    starts = np.cumsum([0, *(position.size for position, _ in orders)])
     return _Shuffles(
-        starts[which], np.concatenate([o[0] for o in orders]), np.concatenate([o[1] for o in orders])
+        starts[inverse],
+        np.concatenate([order[0] for order in orders]),
+        np.concatenate([order[1] for order in orders]),
     )
 
 
@@ -104,19 +106,19 @@ def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
     while left > 0 and count[last] < most:
         while first > 0 and count[first - 1] == count[last]:
             first -= 1
-        level, those = count[last], last - first + 1
+        level, lowest = count[last], last - first + 1
         above = most if first == 0 else count[first - 1]
-        rise = min(above - level, left // those)
+        rise = min(above - level, left // lowest)
         if rise == 0:  # fewer are left than there are experts
-            for place in range(count.size - 1, -1, -1):
-                r = rank[place]
+            for position in range(count.size - 1, -1, -1):
+                r = rank[position]
                 if left > 0 and r >= first:
                     count[r] += 1
                     left -= 1
             return
         for r in range(first, last + 1):
             count[r] += rise
-        left -= rise * those
+        left -= rise * lowest
 
 
 @lean_kernel
@@ -140,20 +142,23 @@ def _busiest(count: Ints, rank: Ints, local: int) -> int:
     """Return the first place of the device that gets most tokens, the first one of several."""
     best, most = 0, -1
     for start in range(0, count.size, local):
-        own = 0
-        for place in range(start, start + local):
-            own += count[rank[place]]
-        if own > most:
-            best, most = start, own
+        total = 0
+        for position in range(start, start + local):
+            total += count[rank[position]]
+        if total > most:
+            best, most = start, total
     return best
 
 
 @lean_kernel
 def _assign_evenly(choices: int, local: int, tokens: Floats, count: Floats, groups: int) -> int:
     """Write the groups of experts that `choices` of tokens fall on evenly; returns where they end."""
-    for each, those in ((choices // local + 1, choices % local), (choices // local, local - choices % local)):
-        if each > 0 and those > 0:
-            tokens[groups], count[groups] = each, those
+    for rows, number in (
+        (choices // local + 1, choices % local),
+        (choices // local, local - choices % local),
+    ):
+        if rows > 0 and number > 0:
+            tokens[groups], count[groups] = rows, number
             groups += 1
     return groups
 
@@ -162,9 +167,9 @@ def _assign_evenly(choices: int, local: int, tokens: Floats, count: Floats, grou
 def _pad_experts(least: int, local: int, tokens: Floats, count: Floats, first: int, groups: int) -> int:
     """Give every expert `least` rows, those without tokens too; returns where their groups end."""
     idle = float(local)
-    for one in range(first, groups):
-        tokens[one] = max(tokens[one], least)
-        idle -= count[one]
+    for group in range(first, groups):
+        tokens[group] = max(tokens[group], least)
+        idle -= count[group]
     if idle > 1e-9:
         tokens[groups], count[groups] = least, idle
         groups += 1
@@ -197,12 +202,15 @@ def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats
         _popularities(rarest, most, exponent, popularity)
         draws = DRAWS if devices > 1 else 1
         for number in range(draws):
-            at = shuffles.offset[i] + number * experts
-            place, rank = shuffles.place[at : at + experts], shuffles.rank[at : at + experts]
+            begin = shuffles.offset[i] + number * experts
+            position, rank = (
+                shuffles.position[begin : begin + experts],
+                shuffles.rank[begin : begin + experts],
+            )
             _assign_tokens(popularity, routings.tokens[i], routings.topk[i], rank, count)
-            here, start = _busiest(count, rank, local), groups
+            busiest, start = _busiest(count, rank, local), groups
             for r in range(experts):
-                if place[r] < here or place[r] >= here + local or count[r] == 0:
+                if position[r] < busiest or position[r] >= busiest + local or count[r] == 0:
                     continue
                 if groups == start or tokens[groups - 1] != count[r]:
                     tokens[groups], counts[groups] = count[r], 0.0
@@ -219,28 +227,28 @@ def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
 
     The kernels of a layer ask for the same loads one after the other: those of the last ones are kept.
     """
-    known, loads = getattr(_last, "loads", _NOTHING)
-    known = known if known.tokens.size < MOST_KEPT else _NOTHING[0]
-    loads = loads if known.tokens.size else _NOTHING[1]
-    every = Routings(*map(np.concatenate, zip(known, routings, strict=True)))
-    first, place = unique_rows(every, every.tokens.size)
-    new = first[known.tokens.size :]
-    if new.size:
-        known, further = take(every, first), take(every, new)
-        group, tokens, experts = _deal(further, _shuffles(further.experts))
+    cached, loads = getattr(_cache, "loads", _EMPTY)
+    cached = cached if cached.tokens.size < MOST_KEPT else _EMPTY[0]
+    loads = loads if cached.tokens.size else _EMPTY[1]
+    combined = Routings(*map(np.concatenate, zip(cached, routings, strict=True)))
+    first, inverse = unique_rows(combined, combined.tokens.size)
+    new_rows = first[cached.tokens.size :]
+    if new_rows.size:
+        cached, new_routings = take(combined, first), take(combined, new_rows)
+        group, tokens, experts = _deal(new_routings, _shuffles(new_routings.experts))
         loads = Loads(
             group=np.concatenate([loads.group, loads.group[-1] + group[1:]]),
             tokens=np.concatenate([loads.tokens, tokens]),
             experts=np.concatenate([loads.experts, experts]),
         )
-        _last.loads = known, loads
-    return loads, place[every.tokens.size - routings.tokens.size :]
+        _cache.loads = cached, loads
+    return loads, inverse[combined.tokens.size - routings.tokens.size :]
 
 
-_last = threading.local()
-_WHOLE = np.zeros(0, dtype=np.int64)
-_NOTHING = (
-    Routings(_WHOLE, _WHOLE, _WHOLE, _WHOLE, np.zeros(0), _WHOLE),
+_cache = threading.local()
+_NO_INTS = np.zeros(0, dtype=np.int64)
+_EMPTY = (
+    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS),
     Loads(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0)),
 )
 

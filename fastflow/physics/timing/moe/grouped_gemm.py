@@ -86,7 +86,7 @@ class _Groups(NamedTuple):
     tokens: Floats  # of each expert of a group, (groups,)
     experts: Floats  # of a group, (groups,)
     of_weights: bool  # as `GroupedProducts` has it
-    kept: float  # share of C that is stored
+    stored: float  # share of C that is stored
 
 
 class _Sums(NamedTuple):
@@ -113,13 +113,13 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
     for i in range(tokens.size):
         m = gemm.m if of_weights else tokens[i]
         k = np.ceil(tokens[i] / slab) * slab if of_weights else gemm.k
-        own = np.ceil(m / a) * np.ceil(gemm.n / b) * count[i]
-        blocks += own
-        padded += 2.0 * a * b * k * own
-        slabs += own * (a + b) * k * gemm.size
+        tiles = np.ceil(m / a) * np.ceil(gemm.n / b) * count[i]
+        blocks += tiles
+        padded += 2.0 * a * b * k * tiles
+        slabs += tiles * (a + b) * k * gemm.size
         deepest = max(deepest, k)
         flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
-        c += m * gemm.n * count[i] * groups.kept * gemm.output
+        c += m * gemm.n * count[i] * groups.stored * gemm.output
     at_once = min(blocks, gemm.bundles * resident_blocks(gemm, a, b))
     running = at_once * a * b  # elements of C
     beyond = 0.0
@@ -145,30 +145,32 @@ def _time_groups(
     infinite.
     """
     levels, private, size, times, moved = gemm.levels, gemm.private, gemm.size, costs.times, costs.moved
-    do = _sum_groups(gemm, a, b, groups, memories.capacity[levels - 1])
-    blocks, resident = max(1.0, do.blocks), resident_blocks(gemm, a, b)
+    sums = _sum_groups(gemm, a, b, groups, memories.capacity[levels - 1])
+    blocks, resident = max(1.0, sums.blocks), resident_blocks(gemm, a, b)
     waves = np.ceil(blocks / gemm.bundles)
     idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / resident)
     rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
-    longest = max(do.padded * idle, 2.0 * a * b * do.deepest * gemm.bundles)
-    pace, lift = boost_of(longest / do.padded, gemm.threshold, gemm.headroom)  # all wait for the longest
+    longest = max(sums.padded * idle, 2.0 * a * b * sums.deepest * gemm.bundles)
+    pace, lift = boost_of(longest / sums.padded, gemm.threshold, gemm.headroom)  # all wait for the longest
     times[0] = longest * pace / rate * (1.0 + gemm.promotion)
     times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
-        times[0] += do.c / memories.bandwidth[private + 1]
+        times[0] += sums.c / memories.bandwidth[private + 1]
     warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
-    depth = do.padded / (2.0 * a * b * blocks)
-    moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
+    depth = sums.padded / (2.0 * a * b * blocks)
+    moved[0] = (
+        sums.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
+    )
     if gemm.shared and private > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
     for level in range(1, private + 1):
         if gemm.shared:
-            moved[level] = do.slabs * sides_read(gemm, a, b, blocks) / (a + b)
+            moved[level] = sums.slabs * sides_read(gemm, a, b, blocks) / (a + b)
         else:
-            moved[level] = do.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + do.slabs
-    moved[private + 1] = do.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + do.c
+            moved[level] = sums.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + sums.slabs
+    moved[private + 1] = sums.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + sums.c
     for level in range(private + 2, levels + 1):
-        moved[level] = do.beyond + do.c
+        moved[level] = sums.beyond + sums.c
     for level in range(levels + 1):
         served, driven = memories.bandwidth[level], memories.driven[level]
         times[1 + level] = level_time(moved[level], served, driven, idle)
@@ -177,7 +179,7 @@ def _time_groups(
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
         return np.inf, blocks, lift
-    return time_sustained(gemm, do.flop, times), blocks, lift
+    return time_sustained(gemm, sums.flop, times), blocks, lift
 
 
 @lean_kernel
@@ -198,12 +200,12 @@ def _choose(
     rows: of the catalogue, first and last + 1. Where grouped products have none of these, all are compared.
     """
     best, least, compared = rows[0], np.inf, 0
-    some = False
+    any_grouped = False
     for row in range(rows[0], rows[1]):
-        some |= _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
+        any_grouped |= _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
     for row in range(rows[0], rows[1]):
         a, b = catalogue.m[row], catalogue.n[row]
-        if a == 1.0 or b == 1.0 or (some and not _is_grouped(gemm, a, b)):
+        if a == 1.0 or b == 1.0 or (any_grouped and not _is_grouped(gemm, a, b)):
             continue
         total, _, _ = _time_groups(gemm, a, b, groups, 0.0, least, memories, costs)
         compared += 1
@@ -226,23 +228,23 @@ def _run_groups(
     out = empty_launched(rows, levels)
     out.parts[:] = 1
     costs = Costs(np.empty(levels + 3), np.empty(levels + 1))
-    mean, some = np.empty(1), np.empty(1)
+    mean, total = np.empty(1), np.empty(1)
     for g in range(rows):
         p, of_weights = products.point[g], grouped.of_weights[g]
         gemm = lay_product(products, machines, library, levels, g)
-        kept = grouped.stored[g] / gemm.n
+        stored = grouped.stored[g] / gemm.n
         memories = Memories(machines.capacity[p], machines.bandwidth[p], machines.driven[p])
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
         tokens, count = loads.tokens[first:last], loads.experts[first:last]
-        mean[0], some[0] = 0.0, 0.0
+        mean[0], total[0] = 0.0, 0.0
         for i in range(tokens.size):
             mean[0] += tokens[i] * count[i]
-            some[0] += count[i]
-        mean[0] = np.ceil(mean[0] / some[0])
-        listed = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
-        groups, even = _Groups(tokens, count, of_weights, kept), _Groups(mean, some, of_weights, kept)
+            total[0] += count[i]
+        mean[0] = np.ceil(mean[0] / total[0])
+        tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
+        groups, even = _Groups(tokens, count, of_weights, stored), _Groups(mean, total, of_weights, stored)
         row, out.candidates[g] = _choose(
-            gemm, catalogue, listed, groups if machines.boosts[p] else even, memories, costs
+            gemm, catalogue, tile_rows, groups if machines.boosts[p] else even, memories, costs
         )
         a, b = catalogue.m[row], catalogue.n[row]
         visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])
@@ -259,24 +261,28 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
 
     loads: of distinct routings; routing: which of these each product has.
     """
-    first, place = unique_rows((grouped[0], routing, *grouped[2:]), routing.size)
-    distinct, own = take(grouped, first), take(routing, first)
-    one, machine = unique_rows((distinct.point, distinct.size, distinct.output), own.size)
-    point = distinct.point[one]
-    here, order = take(device, point), np.full(point.size, ORDER)
+    first, inverse = unique_rows((grouped[0], routing, *grouped[2:]), routing.size)
+    distinct, routing_rows = take(grouped, first), take(routing, first)
+    machine_rows, machine = unique_rows((distinct.point, distinct.size, distinct.output), routing_rows.size)
+    point = distinct.point[machine_rows]
+    machine_device, order = take(device, point), np.full(point.size, ORDER)
     unsplit = np.ones(point.size, dtype=np.int64)
-    machines = machines_of(here, distinct.size[one], distinct.output[one], order, unsplit)
+    machines = machines_of(
+        machine_device, distinct.size[machine_rows], distinct.output[machine_rows], order, unsplit
+    )
     products = Products(
         point=machine,
         m=distinct.inner,
         k=distinct.inner,
         n=distinct.cols,
-        batch=np.ones(own.size, dtype=np.int64),
-        strided=np.zeros(own.size, dtype=np.bool_),
+        batch=np.ones(routing_rows.size, dtype=np.int64),
+        strided=np.zeros(routing_rows.size, dtype=np.bool_),
     )
-    catalogue, single = read_catalogue(here.blocks)
-    launched = _run_groups(distinct, products, own, loads, machines, here.library, catalogue, single)
-    return launched if first.size == place.size else take(launched, place)
+    catalogue, single = read_catalogue(machine_device.blocks)
+    launched = _run_groups(
+        distinct, products, routing_rows, loads, machines, machine_device.library, catalogue, single
+    )
+    return launched if first.size == inverse.size else take(launched, inverse)
 
 
 def time_grouped(device: Device, grouped: GroupedProducts) -> Launched:

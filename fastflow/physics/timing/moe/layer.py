@@ -90,10 +90,10 @@ class _Layers(NamedTuple):
         return np.where(self.scaled, self.layers.activation, self.layers.size)
 
 
-def _route(of: _Layers) -> Pass:
-    routing, activation = of.layers.routing, of.layers.activation
+def _route(batch: _Layers) -> Pass:
+    routing, activation = batch.layers.routing, batch.layers.activation
     simple = (routing.experts <= MOST_ROUTED) & (routing.topk <= MOST_CHOSEN)
-    blocks = TOPK_BLOCKS * of.device.instances[of.layers.point]
+    blocks = TOPK_BLOCKS * batch.device.instances[batch.layers.point]
     chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
     return Pass(
         launches=np.where(simple, 1.0, 5.0),
@@ -102,8 +102,8 @@ def _route(of: _Layers) -> Pass:
     )
 
 
-def _sort(of: _Layers) -> Pass:
-    routing = of.layers.routing
+def _sort(batch: _Layers) -> Pass:
+    routing = batch.layers.routing
     large = routing.tokens > MOST_SORTED
     return Pass(
         launches=np.where(large, 3.0, 1.0),
@@ -112,48 +112,50 @@ def _sort(of: _Layers) -> Pass:
     )
 
 
-def _quantise(of: _Layers) -> Pass:
-    layers = of.layers
-    launches = 1.0 * (of.quantised & ~of.scaled)
-    each = launches * (layers.activation + layers.size)
-    return Pass(launches, bytes=each * layers.routing.tokens * layers.hidden)
+def _quantise(batch: _Layers) -> Pass:
+    layers = batch.layers
+    launches = 1.0 * (batch.quantised & ~batch.scaled)
+    element_bytes = launches * (layers.activation + layers.size)
+    return Pass(launches, bytes=element_bytes * layers.routing.tokens * layers.hidden)
 
 
-def _gather(of: _Layers) -> Pass:
-    layers = of.layers
-    read = np.where(of.quantised & ~of.scaled, layers.size, layers.activation)
+def _gather(batch: _Layers) -> Pass:
+    layers = batch.layers
+    read = np.where(batch.quantised & ~batch.scaled, layers.size, layers.activation)
     return Pass(
-        launches=np.where(of.direct & ~of.scaled, 2.0, 1.0),
-        bytes=of.rows * layers.hidden * (read + of.written),
+        launches=np.where(batch.direct & ~batch.scaled, 2.0, 1.0),
+        bytes=batch.rows * layers.hidden * (read + batch.written),
     )
 
 
-def _scale(of: _Layers) -> Pass:
-    return _scaling(of, of.layers.hidden)
+def _scale(batch: _Layers) -> Pass:
+    return _scaling(batch, batch.layers.hidden)
 
 
-def _activate(of: _Layers) -> Pass:
-    layers = of.layers
-    launches = 1.0 * (of.direct | of.quantised)
-    return Pass(launches, bytes=launches * of.rows * layers.ffn * (2.0 * layers.activation + of.written))
+def _activate(batch: _Layers) -> Pass:
+    layers = batch.layers
+    launches = 1.0 * (batch.direct | batch.quantised)
+    return Pass(
+        launches, bytes=launches * batch.rows * layers.ffn * (2.0 * layers.activation + batch.written)
+    )
 
 
-def _scale_gated(of: _Layers) -> Pass:
-    return _scaling(of, of.layers.ffn)
+def _scale_gated(batch: _Layers) -> Pass:
+    return _scaling(batch, batch.layers.ffn)
 
 
-def _scaling(of: _Layers, cols: Ints) -> Pass:
+def _scaling(batch: _Layers, cols: Ints) -> Pass:
     """Return a pass that scales blocks of gathered rows."""
-    if not of.scaled.any():
+    if not batch.scaled.any():
         return Pass(launches=0.0)
-    launches = 1.0 * of.scaled
-    elements = launches * of.rows * cols
-    return Pass(launches, elements * (of.layers.activation + of.layers.size), elements * SCALE)
+    launches = 1.0 * batch.scaled
+    elements = launches * batch.rows * cols
+    return Pass(launches, elements * (batch.layers.activation + batch.layers.size), elements * SCALE)
 
 
-def _combine(of: _Layers) -> Pass:
-    layers = of.layers
-    return Pass(bytes=(of.rows + layers.routing.tokens) * layers.hidden * layers.activation)
+def _combine(batch: _Layers) -> Pass:
+    layers = batch.layers
+    return Pass(bytes=(batch.rows + layers.routing.tokens) * layers.hidden * layers.activation)
 
 
 PASSES: dict[str, Callable[[_Layers], Pass]] = {
@@ -182,8 +184,8 @@ def time_passes(device: Device, layers: ExpertLayers, names: Sequence[str]) -> t
     shape = (layers.point.size, len(names))
     launches, moved, operations, trips = (np.empty(shape) for _ in Pass._fields)
     for i, name in enumerate(names):
-        found = expert_pass(device, layers, name)
-        launches[:, i], moved[:, i], operations[:, i], trips[:, i] = found
+        kernel_pass = expert_pass(device, layers, name)
+        launches[:, i], moved[:, i], operations[:, i], trips[:, i] = kernel_pass
     launched = run_passes(
         device, layers.point, moved=PASS * moved, launches=launches, operations=operations, trips=trips
     )

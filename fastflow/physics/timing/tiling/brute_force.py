@@ -36,7 +36,7 @@ from fastflow.physics.timing.tiling.search_space import (
     record,
 )
 from fastflow.physics.timing.tiling.tile_sets import TileSets
-from fastflow.physics.timing.tiling.traffic import A_STAYS, OPERANDS, served
+from fastflow.physics.timing.tiling.traffic import A_STATIONARY, OPERANDS, served
 
 
 @lean_kernel
@@ -70,8 +70,8 @@ def _try_innermost(problem: Problem, rates: Rates, layout: Layout) -> int:
         )  # fmt: skip
         inside = max(outside, level_time(accessed, registers, of_registers, idle))
         tried += len(OPERANDS)
-        for stays in range(len(OPERANDS)):
-            moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
+        for stationary in range(len(OPERANDS)):
+            moved = served(stationary, problem.whole, out_m, passes, out_n, m, k, n)
             time = max(inside, level_time(moved, serving, of_serving, idle))
             if time > shortest or (behind and time == shortest):
                 continue
@@ -100,16 +100,16 @@ def _try_all(problem: Problem, rates: Rates, layout: Layout, turn: Ints) -> int:
             turn[level, 1] += 1
             if turn[level, 1] == len(OPERANDS):
                 turn[level, 0], turn[level, 1] = turn[level, 0] + 1, 0
-            i, stays = turn[level, 0], turn[level, 1]
+            i, stationary = turn[level, 0], turn[level, 1]
             if i == count[level]:
                 level += 1
                 continue
-            if stays == A_STAYS and not step(problem, sides, level, i, exponent, layout.path):
+            if stationary == A_STATIONARY and not step(problem, sides, level, i, exponent, layout.path):
                 turn[level, 0], turn[level, 1] = i + 1, -1
                 continue
             passes = max(out_k, path[level, PARTS]) if level == private else out_k
             m, k, n = path[level, M], path[level, K], path[level, N]
-            moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
+            moved = served(stationary, problem.whole, out_m, passes, out_n, m, k, n)
             outside = max(path[level + 1, TIME], path[level, COMPUTE])
             within = level_time(moved, serving, of_serving, path[level, IDLE])
             path[level, MOVED], path[level, TIME] = moved, max(outside, within)
@@ -132,8 +132,11 @@ def _try_each(
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
             lay_tiles(problem, sets, tiles, 0, level, False, layout)
-        at = gemms.hierarchy[g] * (levels + 1)
-        rates = Rates(hierarchies.bandwidth[at : at + levels + 1], hierarchies.driven[at : at + levels + 1])
+        offset = gemms.hierarchy[g] * (levels + 1)
+        rates = Rates(
+            hierarchies.bandwidth[offset : offset + levels + 1],
+            hierarchies.driven[offset : offset + levels + 1],
+        )
         record(problem, layout, _try_all(problem, rates, layout, turn), g, out)
 
 

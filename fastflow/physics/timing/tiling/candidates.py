@@ -116,17 +116,17 @@ def _fill_visits(level: int, count: int, sides: Floats, exponent: Ints, tile: Fl
 
 
 @lean_kernel
-def _split_tiles(problem: Problem, uncut: int, sides: Floats, exponent: Ints, tile: Floats) -> int:
+def _split_tiles(problem: Problem, unsplit: int, sides: Floats, exponent: Ints, tile: Floats) -> int:
     """List the tiles that are distributed, first `uncut`, then in parts, and fill their columns.
 
     Returns how many they are.
     """
-    level, count = problem.private, uncut
-    for i in range(uncut):
+    level, count = problem.private, unsplit
+    for i in range(unsplit):
         for axis in range(3):
             exponent[level, axis, i] = exponent[problem.levels, axis, i]
         exponent[level, PART, i] = problem.top_k
-    for i in range(uncut):
+    for i in range(unsplit):
         m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
         part = problem.top_k
         while part > 0 and may_split(problem, sides, m, n, part - 1):

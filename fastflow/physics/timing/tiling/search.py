@@ -185,20 +185,20 @@ def _drop_slower(level: int, time: float, candidates: Candidates, node: Floats, 
     Returns where the one that was followed is now.
     """
     exponent, tile = candidates.exponent, candidates.column
-    left, place = 0, followed
+    count, index = 0, followed
     for i in range(candidates.counts[level]):
         if node[level, LEAST, i] <= time:
-            if left < i:
+            if count < i:
                 for column in range(exponent.shape[1]):
-                    exponent[level, column, left] = exponent[level, column, i]
+                    exponent[level, column, count] = exponent[level, column, i]
                 for column in range(tile.shape[1]):
-                    tile[level, column, left] = tile[level, column, i]
-                node[level, LEAST, left] = node[level, LEAST, i]
+                    tile[level, column, count] = tile[level, column, i]
+                node[level, LEAST, count] = node[level, LEAST, i]
             if i == followed:
-                place = left
-            left += 1
-    candidates.counts[level] = left
-    return place
+                index = count
+            count += 1
+    candidates.counts[level] = count
+    return index
 
 
 @lean_kernel
@@ -209,17 +209,17 @@ def _next_tile(level: int, is_new: bool, levels: int, layout: Layout, frontier: 
     of the level's candidates are on the list.
     """
     node, listed, left, best = frontier.node, frontier.listed, frontier.left, layout.best.column
-    shortest, kept, chosen, bound, moved = best[0, TIME], 0, -1, np.inf, np.inf
+    shortest, remaining, chosen, bound, moved = best[0, TIME], 0, -1, np.inf, np.inf
     for row in range(layout.candidates.counts[level] if is_new else left[level]):
         i = row if is_new else listed[level, row]
-        here = node[level, BOUND, i]
-        if not here <= shortest:
+        node_bound = node[level, BOUND, i]
+        if not node_bound <= shortest:
             continue
-        if chosen < 0 or here < bound or (here == bound and node[level, BYTES, i] < moved):
-            chosen, bound, moved = i, here, node[level, BYTES, i]
-        listed[level, kept] = i
-        kept += 1
-    left[level] = kept
+        if chosen < 0 or node_bound < bound or (node_bound == bound and node[level, BYTES, i] < moved):
+            chosen, bound, moved = i, node_bound, node[level, BYTES, i]
+        listed[level, remaining] = i
+        remaining += 1
+    left[level] = remaining
     if chosen < 0:
         return -1
     layout.path.column[level, MOVED] = moved
@@ -292,38 +292,41 @@ def _search_gemm(problem: Problem, rates: Rates, layout: Layout, frontier: Front
 
 @lean_kernel
 def _search_in_turn(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, kind: Ints, order: Ints, layout: Layout,
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, keys: Ints, order: Ints, layout: Layout,
     frontier: Frontier, out: Tilings,
 ) -> None:  # fmt: skip
     """Find the best tiling of every GEMM, one after the other in the same room, and write it to `out`."""
-    before, levels = -1, frontier.left.size
+    previous, levels = -1, frontier.left.size
     for g in order:
-        is_listed, before = kind[g] == before, kind[g]
+        is_listed, previous = keys[g] == previous, keys[g]
         problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
             lay_tiles(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
-        at = gemms.hierarchy[g] * (levels + 1)
-        rates = Rates(hierarchies.bandwidth[at : at + levels + 1], hierarchies.driven[at : at + levels + 1])
+        offset = gemms.hierarchy[g] * (levels + 1)
+        rates = Rates(
+            hierarchies.bandwidth[offset : offset + levels + 1],
+            hierarchies.driven[offset : offset + levels + 1],
+        )
         looked = _search_gemm(problem, rates, layout, frontier)
         record(problem, layout, looked, g, out)
 
 
 @kernel
 def _search_each(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, kind: Ints, order: Ints, layout: Layout,
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, keys: Ints, order: Ints, layout: Layout,
     frontier: Frontier, out: Tilings,
 ) -> None:  # fmt: skip
     """Find the best tilings; what Python calls counts references, which took long in the loop itself."""
-    _search_in_turn(gemms, hierarchies, sets, kind, order, layout, frontier, out)
+    _search_in_turn(gemms, hierarchies, sets, keys, order, layout, frontier, out)
 
 
 def _list_keys(gemms: Gemms) -> Ints:
     """Return a number for each GEMM, the same for those on one hierarchy whose tiles are listed alike."""
-    kind = gemms.hierarchy
+    key = gemms.hierarchy
     for side in (gemms.m, gemms.k, gemms.n):
-        kind = kind << 6 | np.frexp(side - 0.5)[1]  # the exponent of the smallest power of two that holds it
-    return kind
+        key = key << 6 | np.frexp(side - 0.5)[1]  # the exponent of the smallest power of two that holds it
+    return key
 
 
 def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
@@ -331,6 +334,6 @@ def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, level
     out = new_tilings(gemms.m.size, levels)
     layout = new_layout(gemms, hierarchies, sets, levels)
     frontier = new_frontier(levels, layout.candidates.column.shape[2])
-    kind = _list_keys(gemms)
-    _search_each(gemms, hierarchies, sets, kind, np.argsort(kind), layout, frontier, out)
+    keys = _list_keys(gemms)
+    _search_each(gemms, hierarchies, sets, keys, np.argsort(keys), layout, frontier, out)
     return out

@@ -11,7 +11,7 @@ from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.tiling.dataflow import Unit, make_unit
 from fastflow.physics.timing.tiling.tile_sets import TileSets
-from fastflow.physics.timing.tiling.traffic import Operands, filled, operands, stays_of
+from fastflow.physics.timing.tiling.traffic import Operands, filled, operands, stationary_of
 
 M, K, N = 0, 1, 2
 """Axes of a GEMM; in a candidate and in a row of a path, the visits along each."""
@@ -64,7 +64,7 @@ class Tilings(NamedTuple):
     """The best tiling of each GEMM; shape (gemms,) where not said otherwise.
 
     `bytes` is flat, shape (gemms * (levels + 1),), what each level's bandwidth serves from the registers
-    outwards, main memory last. `tile` is flat, shape (gemms * levels * 3,), as m, k, n; `stays` is flat,
+    outwards, main memory last. `tile` is flat, shape (gemms * levels * 3,), as m, k, n; `stationary` is flat,
     shape (gemms * levels,), the operand that stays put in the level.
     """
 
@@ -72,7 +72,7 @@ class Tilings(NamedTuple):
     compute_time: Floats  # idle instances included [s]
     bytes: Floats
     tile: Ints
-    stays: Ints
+    stationary: Ints
     parts: Ints  # of the inner dimension, that different instances work on
     waves: Ints  # of tiles, one for every instance of the level whose tiles are distributed
     idle: Floats  # instances there for each that works, over all waves; 1 where none is idle
@@ -283,7 +283,7 @@ def new_tilings(gemms: int, levels: int) -> Tilings:
         compute_time=np.empty(gemms),
         bytes=np.empty(gemms * (levels + 1)),
         tile=np.empty(gemms * levels * 3, dtype=np.int64),
-        stays=np.empty(gemms * levels, dtype=np.int64),
+        stationary=np.empty(gemms * levels, dtype=np.int64),
         parts=np.empty(gemms, dtype=np.int64),
         waves=np.empty(gemms, dtype=np.int64),
         idle=np.empty(gemms),
@@ -310,7 +310,7 @@ def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) 
         passes = best[level + 1, K]
         if level == problem.private:
             passes = max(passes, best[level, PARTS])
-        out.stays[g * levels + level] = stays_of(
+        out.stationary[g * levels + level] = stationary_of(
             problem.whole, best[level + 1, M], passes, best[level + 1, N],
             best[level, M], best[level, K], best[level, N],
         )  # fmt: skip

@@ -80,13 +80,13 @@ def grow_tile(direction: Floats, room: float, element_bytes: float, tile: Ints) 
     step = 0.0
     while True:
         step += 1.0
-        grown = 0
+        longest_axis = 0
         for axis in range(1, 3):
-            if direction[axis] * step - tile[axis] > direction[grown] * step - tile[grown]:
-                grown = axis
-        tile[grown] += 1
+            if direction[axis] * step - tile[axis] > direction[longest_axis] * step - tile[longest_axis]:
+                longest_axis = axis
+        tile[longest_axis] += 1
         if tile_bytes(2.0 ** tile[0], 2.0 ** tile[1], 2.0 ** tile[2], element_bytes) > room:
-            tile[grown] -= 1
+            tile[longest_axis] -= 1
             return
 
 
@@ -142,18 +142,22 @@ def _thin(tiles: Ints, count: int, inside: bool, distributed: bool) -> int:
     for i in range(count):
         for j in range(count):
             m, k, n = tiles[j, 0] - tiles[i, 0], tiles[j, 1] - tiles[i, 1], tiles[j, 2] - tiles[i, 2]
-            twice = m == 0 and k == 0 and n == 0
-            beaten = (inside and m >= 0 and k >= 0 and n >= 0) or (
+            is_duplicate = m == 0 and k == 0 and n == 0
+            is_dominated = (inside and m >= 0 and k >= 0 and n >= 0) or (
                 distributed and m == 0 and n == 0 and k >= 0
             )
-            if not dropped[j] and i != j and ((twice and j < i) or (beaten and not twice)):
+            if (
+                not dropped[j]
+                and i != j
+                and ((is_duplicate and j < i) or (is_dominated and not is_duplicate))
+            ):
                 dropped[i] = True
-    kept = 0
+    remaining = 0
     for i in range(count):
         if not dropped[i]:
-            _copy_tiles(tiles, i, 1, tiles, kept)
-            kept += 1
-    return kept
+            _copy_tiles(tiles, i, 1, tiles, remaining)
+            remaining += 1
+    return remaining
 
 
 @kernel
@@ -176,26 +180,28 @@ def _list_tiles(
     sets = capacity.size
     offset = np.zeros(sets + 1, dtype=np.int64)
     most = 0
-    every = (MOST_DOUBLINGS + 1) ** 2 * (1 if thinned else MOST_DOUBLINGS + 1)
+    all_tiles = (MOST_DOUBLINGS + 1) ** 2 * (1 if thinned else MOST_DOUBLINGS + 1)
     for i in range(sets):
-        most = max(most, samples[i] if samples[i] else every)
-    own = np.empty((most, 3), dtype=np.int64)
+        most = max(most, samples[i] if samples[i] else all_tiles)
+    set_tiles = np.empty((most, 3), dtype=np.int64)
     tiles = np.empty((most, 3), dtype=np.int64)
     total = 0
     for i in range(sets):
         distributed = level[i] == private_level[i]
         inside = level[i] < private_level[i] or private_level[i] < 0
         if samples[i] == 0:
-            count = _enumerate(capacity[i], element_bytes[i], distributed, thinned, own)
+            count = _enumerate(capacity[i], element_bytes[i], distributed, thinned, set_tiles)
         else:
-            count = _draw(capacity[i], element_bytes[i], level[i], distributed, samples[i], seed[i], own)
+            count = _draw(
+                capacity[i], element_bytes[i], level[i], distributed, samples[i], seed[i], set_tiles
+            )
             if thinned:
-                count = _thin(own, count, inside, distributed)
+                count = _thin(set_tiles, count, inside, distributed)
         if total + count > len(tiles):
             larger = np.empty((2 * (total + count), 3), dtype=np.int64)
             _copy_tiles(tiles, 0, total, larger, 0)
             tiles = larger
-        _copy_tiles(own, 0, count, tiles, total)
+        _copy_tiles(set_tiles, 0, count, tiles, total)
         total += count
         offset[i + 1] = total
     return offset, tiles

@@ -30,7 +30,7 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
-A_STAYS, B_STAYS, C_STAYS = 0, 1, 2
+A_STATIONARY, B_STATIONARY, C_STATIONARY = 0, 1, 2
 OPERANDS = ("A", "B", "C")
 
 
@@ -56,15 +56,15 @@ def operands(m: float, k: float, n: float, batch: float, element_bytes: float) -
 
 @kernel
 def served(
-    stays: int, whole: Operands, out_m: float, out_k: float, out_n: float, m: float, k: float, n: float
+    stationary: int, whole: Operands, out_m: float, out_k: float, out_n: float, m: float, k: float, n: float
 ) -> float:
     """Return the bytes loaded and stored at a level over the whole GEMM when one operand stays put.
 
     out_m, out_k, out_n: visits of the tile outside, U; m, k, n: of this level's, V.
     """
-    a = whole.a * (out_n if stays == A_STAYS else n)
-    b = whole.b * (out_m if stays == B_STAYS else m)
-    passes = out_k if stays == C_STAYS else k
+    a = whole.a * (out_n if stationary == A_STATIONARY else n)
+    b = whole.b * (out_m if stationary == B_STATIONARY else m)
+    passes = out_k if stationary == C_STATIONARY else k
     return a + b + whole.pass_c * (passes - 1.0) + whole.c
 
 
@@ -74,10 +74,10 @@ def fewest_served(
 ) -> float:
     """Return the fewest bytes of the three choices of the operand that stays."""
     a, b, c = whole.a * n, whole.b * m, whole.pass_c * (k - 1.0)
-    a_stays = whole.a * out_n + b + c + whole.c
-    b_stays = a + whole.b * out_m + c + whole.c
-    c_stays = a + b + whole.pass_c * (out_k - 1.0) + whole.c
-    return min(a_stays, min(b_stays, c_stays))
+    a_stationary = whole.a * out_n + b + c + whole.c
+    b_stationary = a + whole.b * out_m + c + whole.c
+    c_stationary = a + b + whole.pass_c * (out_k - 1.0) + whole.c
+    return min(a_stationary, min(b_stationary, c_stationary))
 
 
 @kernel
@@ -87,10 +87,12 @@ def filled(side: float, unit: float) -> float:
 
 
 @kernel
-def stays_of(whole: Operands, out_m: float, out_k: float, out_n: float, m: float, k: float, n: float) -> int:
+def stationary_of(
+    whole: Operands, out_m: float, out_k: float, out_n: float, m: float, k: float, n: float
+) -> int:
     """Return the operand that stays for the fewest bytes, the first of several."""
     fewest = fewest_served(whole, out_m, out_k, out_n, m, k, n)
-    for stays in (A_STAYS, B_STAYS):
-        if served(stays, whole, out_m, out_k, out_n, m, k, n) == fewest:
-            return stays
-    return C_STAYS
+    for stationary in (A_STATIONARY, B_STATIONARY):
+        if served(stationary, whole, out_m, out_k, out_n, m, k, n) == fewest:
+            return stationary
+    return C_STATIONARY

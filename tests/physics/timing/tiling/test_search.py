@@ -229,7 +229,9 @@ def test_tiles_that_another_one_contains_are_not_tried(gemm, design):
 @cases(150)
 def test_a_tiling_explains_its_own_bytes_and_time(gemm, batch, design):
     found = solve(gemm, batch, design)
-    assert alike(found, tiling.cost(gemm, batch, design.machine(), found.tiles, found.stays, found.parts))
+    assert alike(
+        found, tiling.cost(gemm, batch, design.machine(), found.tiles, found.stationary, found.parts)
+    )
     outwards = [*found.tiles, gemm]
     for inner, outer, capacity in zip(found.tiles, outwards[1:], design.capacities, strict=True):
         assert all(1 <= one <= other for one, other in zip(inner, outer, strict=True))
@@ -245,7 +247,7 @@ few = designs(st.integers(1, 3), st.integers(0, 400), st.integers(0, 5))
 @cases(125)
 def test_bytes_are_those_of_walking_the_loops(gemm, design):
     found = solve(gemm, 1, design)
-    for level, operand in enumerate(found.stays):
+    for level, operand in enumerate(found.stationary):
         loops = gemm, found.tiles, level, operand, design.element, design.private, found.parts
         assert tiling.walk(*loops) == found.moved[level + 1]
         # what a partial tile lets stay besides is not counted on
