@@ -1,11 +1,11 @@
 """Time of the backward pass of fused attention of many queries (6.1).
 
-It has five products instead of two: a block has a tile of keys, recomputes scores tile by tile of queries,
-keeps the gradients of its keys and values, and adds to those of queries in L2. All else is as in
-`forward.py`.
+It has five products instead of two: a block has a tile of keys, recomputes scores for one tile of queries
+after the other, accumulates the gradients of its keys and values in registers, and those of queries in L2.
+The rest is as in `forward.py`.
 
-What runs beside this kernel is memory-bound: row sums of dO x O, with the clearing of the fp32 sums of dQ,
-and the conversion of these.
+The kernels before and after this kernel are memory-bound: row sums of dO x O, with the clearing of the fp32
+sums of dQ, and the conversion of these sums.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _lay_backward(
     else:
         registers = flop * size * accesses
         inner = 0.5 * flop * size * (1.0 / WARP[0] + 1.0 / WARP[1])
-        if work.flash[g] == 1:  # each warp has a part of the keys: their sums of dQ meet in L1
+        if work.flash[g] == 1:  # each warp has a part of the keys: sums of dQ are added up in L1
             inner += 2.0 * FIRST_WARPS * PARTIAL_SUM_BYTES * b * d
     return Pairs(
         rows=a,
@@ -90,7 +90,7 @@ def _lay_backward(
 
 @kernel
 def run_attentions_backward(work: Attentions, bundles: Bundles, library: Library) -> Launched:
-    """Return how a library runs the backward pass of each attention."""
+    """Return the launch of the backward pass of each attention by a library."""
     kernels, levels = work.q_len.size, bundles.capacity.shape[1]
     out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
     for g in range(kernels):
@@ -103,11 +103,11 @@ def run_attentions_backward(work: Attentions, bundles: Bundles, library: Library
 
 
 def time_attention_backward(device: Device, work: Attentions) -> Launched:
-    """Time the backward pass of every attention [s], as `Launched` has it; tiles are keys, head and queries.
+    """Time the backward pass of every attention [s]; tiles are keys, head and queries.
 
-    Physics alone, with no measurement to fit: 55% of an A100's peak, where FlashAttention-2 reaches 50 to 63%
-    (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
-    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask), without the memory-bound
-    kernels beside it.
+    The model has no calibrated constant for this pass: 55% of an A100's peak, where FlashAttention-2 reaches
+    50 to 63% (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
+    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask), without the memory-bound kernels
+    before and after it.
     """
     return run_attentions_backward(work, bundles_of(device), device.library)

@@ -1,26 +1,26 @@
 """Time of fused attention of few queries over a long cache: decode, and a few drafted tokens at once (6.1).
 
-A block (`decode_tiles.py`) reads its keys and values once, so that a kernel is a matter of how many
-bundles read, and how fast. A block's time is
+A block (`decode_tiles.py`) reads its keys and values once, so that the number of bundles that read and their
+bandwidth decide. A block's time is
 
-- *its beginning and end*: a chain of dependent trips through the memories (page, length, queries, first keys,
-  output), and queries and outputs, which other kernels wrote and read;
-- *its steps*: keys and values come at the bundle's share of L2's bandwidth, or one line of every row a step
-  of the pipeline, and are multiplied after. Only where some warps load and others multiply both overlap;
-- *its share of main memory*: what all blocks of a round read, whatever L2 has from before. It meets the
-  others in a soft maximum.
+- *prologue and epilogue*: a chain of dependent trips through the memories (page, length, queries, first keys,
+  output), and the transfer of queries and outputs;
+- *steps*: keys and values arrive at the bundle's share of L2's bandwidth, or one line of every row per step
+  of the pipeline, and are multiplied afterwards. Loading and multiplying overlap only with specialised warps;
+- *main memory*: the bytes that all blocks of a round read, regardless of what L2 holds before. Its time is
+  combined with the others in a soft maximum.
 
-Blocks run in rounds of as many as all bundles hold. Parts are merged by the last block, or by a second
-kernel. Matrix units are far from busy, so that the clock is not lowered.
+Blocks run in rounds that fill all bundles. Parts are merged by the last block, or by a second kernel. Matrix
+units are far from busy, so that the clock is not lowered.
 
-How many parts and threads these libraries take, and when tiles, goes by the number of bundles of their own
-chips. Where idle bundles leave what they have (`Device.boosts`), a library takes what is quickest instead:
-tiles wherever heads share keys, one of several numbers of parts and threads up to these, and rounds of equal
-length. Blocks at work have all of L2's bandwidth there, as those of products do. So more bundles slow no
-kernel.
+The numbers of parts and threads of these libraries, and their use of tiles, depend on the number of bundles
+of existing chips. Where active bundles use the resources of idle ones (`Device.boosts`), the fastest option
+is taken instead: tiles wherever heads share keys, one of several numbers of parts and threads up to the
+library's, and rounds of equal length. Active blocks have all of L2's bandwidth there, as those of GEMMs do.
+So more bundles slow no kernel.
 
-What runs beside is memory-bound: rotary embedding with the write of the cache, a kernel of its own but where
-`rotates` says that this one does it.
+Rotary embedding with the write of the cache is a memory-bound kernel, or a part of this kernel where
+`rotates` is true.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, empty_launched
 from fastflow.physics.timing.tiling.boost import boost_of
 
-# Main memory's bandwidth for reads in a row, over what products reach: 0.87 and 0.92 of the peak. Calibrated
+# Main memory's bandwidth for contiguous reads, over that of GEMMs: 0.87 and 0.92 of the peak. Calibrated
 # on 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
 READING = 1.12
 # Of the soft maximum where loading and multiplying overlap: FlashMLA reaches 660 TFLOP/s on Hopper, of 989
@@ -70,7 +70,7 @@ def _soft(a: float, b: float, order: float) -> float:
 def _time_round(
     split: Split, work: float, blocks: float, number: float, port: float, carry: float, beyond: float
 ) -> float:
-    """Return the time of blocks that run at once [s].
+    """Return the time of blocks that run concurrently [s].
 
     work: time of a step on a bundle's units [s]; port: bandwidth of a bundle [B/s]; carry, beyond: times of a
     block's queries and outputs, and of its keys and values, in main memory [s].
@@ -86,9 +86,9 @@ def _time_round(
 def _time_even(
     split: Split, bandwidth: float, carry: float, beyond: float, p: int, bundles: DecodeBundles
 ) -> tuple[float, float, float]:
-    """Return the time of blocks in rounds of equal length [s], and how many rounds and waves these are.
+    """Return the time of blocks in rounds of equal length [s], and the numbers of rounds and waves.
 
-    All of bandwidth serves the blocks at work. carry, beyond: as `_time_round` has them.
+    All of `bandwidth` serves the active blocks. carry, beyond: as in `_time_round`.
     """
     number, at_once = bundles.number[p], bundles.number[p] * split.resident
     if split.overlapped:
@@ -108,7 +108,7 @@ def _time_even(
 def _time_rounds(
     split: Split, bandwidth: float, carry: float, beyond: float, p: int, bundles: DecodeBundles
 ) -> tuple[float, float, float]:
-    """Return the same of rounds of as many blocks as there is room for, on bundles of a part of it each."""
+    """Return the same for rounds that fill all bundles, each with an equal share of `bandwidth`."""
     number = bundles.number[p]
     at_once, port = number * split.resident, bandwidth / number
     rounds = np.floor(split.blocks / at_once)
@@ -127,9 +127,9 @@ def _time_rounds(
 def _time_split(
     work: Decodes, g: int, split: Split, bundles: DecodeBundles, launch: float, times: Floats, moved: Floats
 ) -> tuple[float, float]:
-    """Time kernel g as these blocks [s], and return how many waves these are.
+    """Return the time of kernel g as these blocks [s], and the number of waves.
 
-    Writes `times` and `moved` as `Launched` has them.
+    Writes `times` and `moved`, columns of `Launched`.
     """
     p, last = work.point[g], len(moved) - 1
     number, bandwidth, private = bundles.number[p], bundles.bandwidth[p], max(bundles.private[p], 0)
@@ -206,7 +206,7 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library) -> Laun
 def _write_split(
     work: Decodes, g: int, split: Split, time: float, waves: float, bundles: DecodeBundles, out: Launched
 ) -> None:
-    """Write that kernel g runs as these blocks."""
+    """Write the row of kernel g that runs as these blocks."""
     p = work.point[g]
     slots = waves * bundles.number[p]
     _, out.lift[g] = boost_of(slots / split.blocks, bundles.threshold[p], bundles.headroom[p])
@@ -221,7 +221,7 @@ def _write_split(
 
 @kernel
 def _rotate(work: Decodes, number: Floats, boosts: Bools, reads_l1: Bools) -> Bools:
-    """Return whether the kernel itself does the rotary embedding."""
+    """Return whether each kernel contains the rotary embedding."""
     fused = np.empty(work.kv_len.size, dtype=np.bool_)
     for g in range(work.kv_len.size):
         p = work.point[g]
@@ -232,17 +232,17 @@ def _rotate(work: Decodes, number: Floats, boosts: Bools, reads_l1: Bools) -> Bo
 
 
 def rotates(device: Device, work: Decodes) -> Bools:
-    """Return whether each kernel does the rotary embedding and writes the cache itself, (kernels,).
+    """Return whether each kernel contains the rotary embedding and the write of the cache, (kernels,).
 
-    TensorRT-LLM's do on vector lanes, and on Hopper over caches of fp8.
+    TensorRT-LLM's kernels do on vector lanes, and on Hopper over caches of fp8.
     """
     return _rotate(work, device.instances, device.boosts, device.library.shared)
 
 
 def time_decoding(device: Device, work: Decodes) -> Launched:
-    """Time one launch of every attention [s], with what merges its parts, as `Launched` has it.
+    """Time one launch of every attention [s], with the merge of its parts.
 
-    Tiles are queries (those of heads that share keys), head and tokens; parts are those of the keys.
+    Tiles are queries (of heads that share keys), head and tokens; parts are parts of the keys.
     """
     bundles = DecodeBundles(
         flops=device.matrix_flops,

@@ -1,10 +1,10 @@
-"""Blocks that a library cuts fused attention of few queries into: tiles of matrix units, or vector lanes.
+"""Thread blocks of fused attention of few queries: on tiles of matrix units, or on vector lanes.
 
-Heads that share keys are rows of one tile of matrix units (TensorRT-LLM's XQA). Where every head has keys of
-its own, or blocks are too few to be worth it, vector lanes do it head by head (its masked multi-head
-attention). Heads wider than any layer's own are latent attention, absorbed: 64 rows that share all of the
+Heads that share keys are rows of one tile of matrix units (TensorRT-LLM's XQA). Where heads share no keys, or
+blocks are too few, vector lanes compute head by head (its masked multi-head attention). Heads above
+`WIDEST` are latent attention, absorbed: 64 rows that share all of the
 cache (DeepSeek's FlashMLA; before Hopper the tile loop of prefill, which splits no sequence). Keys are split
-into parts where blocks are too few, as these libraries do it.
+into parts where blocks are too few, as in these libraries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fastflow.physics.timing.device import Library
 from fastflow.physics.timing.library.thread_blocks import STAGES, STEP_BYTES
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
-# What kernels run: NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention (XQA:
+# From NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention (XQA:
 # decoderXQAImplJIT/kernelUtils.cpp, decoderXQAConstants.h, decoderXQAImplCommon.h)
 WIDEST = 256  # head that is not latent attention
 MOST_ROWS = 32  # heads of a query that share keys, for tiles
@@ -36,7 +36,7 @@ SHARE_OF_SUMS = 0.25  # of the registers, twice as much where units read L1 (as 
 THREADS, MOST_THREADS = 256.0, 1024.0  # of a block; a bundle's registers hold as many as the latter
 VECTOR_BYTES, UNROLLED = 16.0, 8.0  # that a thread loads at once, and how many times
 
-# Dependent trips of a block, and those of merging before and after one block reads all parts. Calibrated on
+# Dependent trips of a block, and of the merge before and after a block reads all parts. Calibrated on
 # 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
 TRIPS_OF_LANES, TRIPS_OF_TILES = 22.0, 12.5
 MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 7.0
@@ -49,20 +49,20 @@ class Decodes(NamedTuple):
     point: Ints
     sequences: Ints
     q_len: Ints  # of every sequence: 1, or more with drafted tokens
-    kv_len: Ints  # with those of the queries
+    kv_len: Ints  # includes the queries' tokens
     heads: Ints
     kv_heads: Ints
     head_dim: Ints  # of queries and keys
     value_dim: Ints
     window: Ints  # keys that a query sees, 0 for all
-    shared: Bools  # values lie in the keys' cache, so that main memory is read once for both
+    shared: Bools  # values are stored in the keys' cache: main memory is read once for both
     size: Floats  # of an element of Q [B]
-    cache: Floats  # of one of the cache [B]
-    output: Floats  # of one of the output [B]
+    cache: Floats  # of an element of the cache [B]
+    output: Floats  # of an element of the output [B]
 
 
 class DecodeBundles(NamedTuple):
-    """What blocks run on; shape (points,) where not said otherwise."""
+    """The bundles that blocks run on; shape (points,) unless given."""
 
     flops: Floats  # achievable by matrix units, all bundles [flop/s]
     exponentials: Floats  # [1/s]
@@ -77,33 +77,31 @@ class DecodeBundles(NamedTuple):
 
 
 class Split(NamedTuple):
-    """One kernel as blocks, and what a block does in a step."""
+    """The thread blocks of one kernel, and the work of a block in a step."""
 
     blocks: float
-    resident: float  # on a bundle at once
+    resident: float  # blocks on a bundle
     rows: float  # of a tile
     tokens: float  # of a step
     steps: float
     read: float  # keys and values of a step [B]
-    least: float  # time of a step, however fast bytes come [s]
+    least: float  # least time of a step at any bandwidth [s]
     work: float  # time of a step, all of a bundle's units [s]
-    overlapped: (
-        bool  # evenly, with steps from several sequences for a bundle; loading and multiplying overlap
-    )
+    overlapped: bool  # steps are evenly distributed over bundles; loading and multiplying overlap
     carried: float  # queries and outputs [B]
-    fresh: float  # its share of those of all blocks, read and written once [B]
+    fresh: float  # the block's share of queries and outputs read and written once [B]
     begin: float  # [s]
     parts: float
-    merging: float  # that the parts take beside being read [s]
+    merging: float  # time of the merge without its reads [s]
     merged: float  # parts that one block reads [B]
     sums: float  # all parts [B]
     launches: float
-    rereads: float  # keys' bytes that run at once, and are read again as values; 0 for none
+    rereads: float  # bytes of keys in flight that are read again as values; 0 for none
 
 
 @kernel
 def takes_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bool) -> bool:
-    """Return whether a library takes matrix units for kernel g."""
+    """Return whether a library uses matrix units for kernel g."""
     if work.head_dim[g] > WIDEST or work.q_len[g] > 1:
         return True
     if work.heads[g] == work.kv_heads[g] or work.heads[g] > MOST_ROWS * work.kv_heads[g]:
@@ -116,7 +114,7 @@ def takes_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: b
 
 @kernel
 def count_visible(work: Decodes, g: int) -> float:
-    """Return how many keys the queries of a sequence see."""
+    """Return the number of keys that the queries of a sequence attend to."""
     keys = work.kv_len[g]
     if work.window[g] > 0:
         keys = min(keys, work.window[g] + work.q_len[g] - 1)
@@ -141,7 +139,7 @@ def count_threads(work: Decodes, g: int, number: float) -> float:
 
 @kernel
 def count_lane_parts(work: Decodes, g: int, number: float, threads: float) -> float:
-    """Return the parts of a head's keys that different blocks of so many threads read."""
+    """Return the number of parts of a head's keys, one for each block of `threads` threads."""
     heads = float(work.sequences[g] * work.heads[g])
     least = threads / max(1.0, work.head_dim[g] * work.size[g] / VECTOR_BYTES) * UNROLLED
     parts = min(np.ceil(number * MOST_THREADS / threads / heads), np.ceil((work.kv_len[g] + 1.0) / least))
@@ -150,7 +148,7 @@ def count_lane_parts(work: Decodes, g: int, number: float, threads: float) -> fl
 
 @kernel
 def _all_parts(work: Decodes, g: int, parts: float) -> float:
-    """Return the bytes of the sums of all parts, each of all rows."""
+    """Return the bytes of the partial sums of all parts and rows."""
     rows = float(work.sequences[g] * work.q_len[g] * work.heads[g])
     return float(PARTIAL_SUM_BYTES * rows * work.value_dim[g] * parts)
 
@@ -159,7 +157,7 @@ def _all_parts(work: Decodes, g: int, parts: float) -> float:
 def lay_lanes(
     work: Decodes, g: int, bundles: DecodeBundles, library: Library, threads: float, parts: float
 ) -> Split:
-    """Return the blocks of kernel g on vector lanes: of a part of a head's keys each."""
+    """Return the blocks of kernel g on vector lanes: each has a part of a head's keys."""
     p = work.point[g]
     number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
     heads, resident = float(work.sequences[g] * work.heads[g]), MOST_THREADS / threads
@@ -192,9 +190,9 @@ def lay_lanes(
 
 @kernel
 def _split_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, float]:
-    """Return the rows of a tile on matrix units, the tiles of heads that share keys, and blocks of a tile.
+    """Return the rows of a tile on matrix units, tiles of heads that share keys, and blocks of a tile.
 
-    Several blocks share a tile where its sums need more registers than one has.
+    Several blocks share a tile where its sums exceed the registers of a block.
     """
     p, wide = work.point[g], work.head_dim[g] > WIDEST
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
@@ -205,7 +203,7 @@ def _split_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, 
 
 @kernel
 def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> float:
-    """Return the parts of a sequence's keys that different blocks on matrix units read."""
+    """Return the number of parts of a sequence's keys, one for each block on matrix units."""
     reads_l1 = library.shared[work.point[g]]
     _, tiles, columns = _split_rows(work, g, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
@@ -219,7 +217,7 @@ def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> 
 
 @kernel
 def _resident_blocks(work: Decodes, g: int, bundles: DecodeBundles, specialised: bool, step: float) -> float:
-    """Return how many blocks on matrix units a bundle holds; step: keys and values of a step [B]."""
+    """Return how many blocks on matrix units are resident on a bundle; step: keys and values [B]."""
     p, wide = work.point[g], work.head_dim[g] > WIDEST
     room, rows = bundles.capacity[p, max(bundles.private[p], 0)], ROWS * work.head_dim[g] * work.size[g]
     if specialised and not wide:
@@ -231,12 +229,12 @@ def _resident_blocks(work: Decodes, g: int, bundles: DecodeBundles, specialised:
 def lay_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, parts: float) -> Split:
     """Return the blocks of kernel g on matrix units: rows are the queries of heads that share keys.
 
-    parts: of a sequence's keys; as many as see a key where warps of their own load.
+    parts: of a sequence's keys; with specialised warps, parts outside the window are left out.
     """
     p = work.point[g]
     number, reads_l1 = bundles.number[p], library.shared[p]
     d, dv, wide = float(work.head_dim[g]), float(work.value_dim[g]), work.head_dim[g] > WIDEST
-    specialised = reads_l1 and (wide or work.cache[g] < work.size[g])  # warps of their own load
+    specialised = reads_l1 and (wide or work.cache[g] < work.size[g])  # some warps load, others multiply
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
     rows, tiles, columns = _split_rows(work, g, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns

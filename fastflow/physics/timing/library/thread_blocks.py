@@ -1,31 +1,32 @@
 """Time of a GEMM of a kernel library: thread blocks of a few shapes, distributed over the bundles (6.1).
 
-A library does not search tiles. It has kernels for a few *block tiles* a x b of C, and a block works along
-the inner dimension in slabs, with its part of C in registers and the slabs of A and B in L1. Its time is
+A library does not search tiles. It has kernels for a few *block tiles* a x b of C. A block iterates over
+slabs of the inner dimension, with its part of C in registers and the slabs of A and B in L1. Its time has
+these parts:
 
-- *compute*: blocks run in waves, one on each bundle (SM); the last wave leaves some idle, and
-  blocks at the edge take as long as whole ones. As many blocks as the registers have room for are on a
-  bundle at once, and each such round begins and ends with one trip through the memories;
-- *L1*: what warps read of the slabs, a warp's tile being a quarter of its block's (Kerr et al.,
-  CUTLASS: Fast Linear Algebra in CUDA C++, 2017), and the slabs written to it. Since Hopper matrix units read
-  their operands in L1 themselves, for as many rows as an instruction takes, 64 (NVIDIA PTX documentation).
-  On Blackwell the units of two bundles take a tile together, each with half of the columns in its L1;
-- *next level* (L2): every block's slabs, and C. Blocks of a cluster send each other what both need. A block
-  that has a slab loaded, read and multiplied before it can go on takes some time for each, however few bytes
-  that is: so few blocks do not draw the whole bandwidth (Little's law);
-- *beyond it*: what neighbours that run together do not share. Blocks that run at once lie in a square, and
-  the operands are read once for each square, or once at all where the cache outside holds them;
+- *compute*: blocks run in waves, one block per bundle (SM); the last wave leaves some bundles idle, and
+  blocks at the edge take as long as whole blocks. As many blocks as the registers hold are resident on a
+  bundle, and each such round begins and ends with one trip through the memories;
+- *L1*: warps read the slabs, each for its tile, a quarter of the block's (Kerr et al., CUTLASS: Fast Linear
+  Algebra in CUDA C++, 2017), and the slabs are written to it. Since Hopper matrix units read their operands
+  from L1, for the 64 rows of an instruction (NVIDIA PTX documentation). On Blackwell the units of two bundles
+  compute a tile together, each with half of the columns in its L1;
+- *next level* (L2): every block's slabs, and C. Blocks of a cluster share loads (multicast). Each slab of a
+  block is loaded, read and multiplied with a latency that does not depend on its bytes: so few blocks do not
+  reach the whole bandwidth (Little's law);
+- *levels beyond*: concurrent blocks cover a square of C, and the operands are read once per square, or once
+  in total where the cache holds them;
 - *launch*, twice where the inner dimension is split into parts: a second kernel sums them.
 
-Resources near saturation get in each other's way, so that a kernel takes the soft maximum of these,
+Resources near saturation delay each other, so that the time of a kernel is the soft maximum of these,
 (sum of t^order)^(1/order). Order 0 is the plain maximum, the roofline.
 
-*Sustained clock*: a chip whose units, all at work at its highest clock, would draw more than its power
-budget lowers the clock until it fits: dynamic power falls with the cube of frequency where voltage follows
-it (4.4.1). The power drawn counts useful operations, since padded ones switch nothing.
+*Sustained clock*: a chip whose active units at the highest clock would exceed the power budget lowers the
+clock until the power fits: dynamic power falls with the cube of frequency where voltage follows it (4.4.1).
+The power counts useful operations, since padded operations switch nothing.
 
-*Strided operands*: where both operands are stored along the inner dimension, each row of a block lies in
-another page. Chips whose address translation reaches less far than these rows pay for it (Jia et al.,
+*Strided operands*: where both operands are stored along the inner dimension, each row of a block is in
+another page. Chips whose address translation covers less than these rows take longer (Jia et al.,
 arXiv:1804.06826, section 3.7).
 """
 
@@ -44,24 +45,24 @@ from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
-# Of the soft maximum in all kernels but single products, which take it from conf/tiling/blocks.yaml.
-# Calibrated on these: all GEMMs of docs/validation.md
+# Of the soft maximum in all kernels except single GEMMs, whose order is in conf/tiling/blocks.yaml,
+# calibrated on all GEMMs of docs/validation.md
 ORDER = 4.0
-SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
-# Slabs that a block has in L1 or on their way, where copies are asynchronous (CUTLASS's default)
+SLAB_BYTES = 32.0  # of a row in a slab: a sector, the least unit of a transfer
+# Slabs of a block in L1 or in flight, where copies are asynchronous (CUTLASS's default)
 STAGES = 4.0
 STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
-# Steps that a warp takes at once for a vector: 32 lanes load 16 B each, and four times before they wait.
+# Steps of a vector that a warp loads before it waits: 32 lanes load 16 B each, four times.
 # Calibrated: 16 fits products of one row on an A100 better than 8 or 32 (ai-dynamo/aiconfigurator@095f58a)
 STEPS_OF_A_VECTOR = 16.0
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
-SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
-SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
+SHARE_OF_SUMS = 0.25  # of the registers; the others hold operands, the next slab and addresses
+SLABS_OF_A_PART = 4  # least slabs of a part of the inner dimension
 FEW_PARTS = 8  # up to which every number is tried; above, 12, 18, 27, ...
 
 
 class Launched(NamedTuple):
-    """How each GEMM is run; shape (gemms,) where not said otherwise."""
+    """The launches of GEMMs or of other kernels; shape (gemms,) unless given."""
 
     time: Floats  # launches included [s]
     times: Floats  # compute, each level, main memory, launches (gemms, levels + 3)
@@ -69,23 +70,23 @@ class Launched(NamedTuple):
     tile: Ints  # m, k, n of each level (gemms, levels, 3); of passes (0, levels, 3)
     parts: Ints
     waves: Ints
-    busy: Floats  # share of the bundles that work, over all waves
-    lift: Floats  # energy of an operation, over that with all bundles at work
+    busy: Floats  # share of active bundles, over all waves
+    lift: Floats  # energy of an operation, over that with all bundles active
     candidates: Ints  # blocks and parts that were compared
 
 
 class Block(NamedTuple):
-    """How a product may be run: in blocks of a x b of C."""
+    """A candidate for a GEMM: blocks of a x b of C."""
 
     a: float
     b: float
     depth: float  # of the inner dimension that a block has
     parts: float  # of the inner dimension
-    resident: float  # blocks on a bundle at once
+    resident: float  # blocks on a bundle
 
 
 class Costs(NamedTuple):
-    """Room for what one way to run a product takes, as `Launched` has it."""
+    """Workspace for the costs of one candidate, rows of `Launched`."""
 
     times: Floats  # (levels + 3,)
     moved: Floats  # bytes, (levels + 1,)
@@ -93,7 +94,7 @@ class Costs(NamedTuple):
 
 @kernel
 def empty_launched(rows: int, levels: int) -> Launched:
-    """Return a table to write into of how so many kernels are run."""
+    """Return a table of `rows` launches to write to."""
     return Launched(
         time=np.empty(rows),
         times=np.empty((rows, levels + 3)),
@@ -109,7 +110,7 @@ def empty_launched(rows: int, levels: int) -> Launched:
 
 @lean_kernel
 def soft_maximum(times: Floats, count: int, order: float) -> float:
-    """Return the soft maximum of the first times [s]; order 0 is the plain one."""
+    """Return the soft maximum of the first `count` times [s]; order 0 is the maximum."""
     longest = 0.0
     for i in range(count):
         longest = max(longest, times[i])
@@ -125,10 +126,10 @@ def soft_maximum(times: Floats, count: int, order: float) -> float:
 
 @lean_kernel
 def resident_blocks(gemm: Gemm, a: float, b: float) -> float:
-    """Return how many blocks of a x b are on a bundle at once.
+    """Return how many blocks of a x b are resident on a bundle.
 
-    At least one, and as many as registers hold the sums of; where copies are asynchronous, whose slabs L1
-    holds too.
+    At least one, and as many as registers hold the sums of; where copies are asynchronous, L1 must hold their
+    slabs too.
     """
     fit = np.floor(SHARE_OF_SUMS * gemm.registers / (PARTIAL_SUM_BYTES * a * b))
     if gemm.step > 0.0:
@@ -138,20 +139,20 @@ def resident_blocks(gemm: Gemm, a: float, b: float) -> float:
 
 @lean_kernel
 def side_of_warp(side: float, most: float) -> float:
-    """Return the side of a warp's tile: half of its block's, within limits; most: for this chip."""
+    """Return the side of a warp's tile: half of its block's, within bounds; most: on this chip."""
     return float(min(side, max(LEAST_OF_A_WARP, min(most, side / 2.0))))
 
 
 @lean_kernel
 def sides_read(gemm: Gemm, a: float, b: float, blocks: float) -> float:
-    """Return the rows and columns of the slabs of a block that units read in L1, with those read again."""
+    """Return the rows and columns of slabs that the units of a block read from L1, with repeated reads."""
     read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
     return float(read_once + a * b / (min(gemm.warp_m, read_once) * min(gemm.pair, blocks)))
 
 
 @lean_kernel
 def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
-    """Return the time of blocks at the sustained clock [s]; makes `times`, at the highest one, those at it.
+    """Return the time of blocks at the sustained clock [s]; changes `times` from the highest clock to it.
 
     flop: useful operations.
     """
@@ -169,9 +170,10 @@ def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
 def _time_compute(
     gemm: Gemm, alone: float, rounds: float, side: float, parts: float, serving: float
 ) -> float:
-    """Return what units take with all that stands in their way [s]; alone: with nothing in it.
+    """Return the compute time with all overheads [s]; alone: without overheads.
 
-    rounds: of blocks; side: of the square of C that is worked on; serving: bandwidth that C is written at.
+    rounds: of blocks; side: of the square of C that concurrent blocks cover; serving: bandwidth of writes of
+    C.
     """
     extra = gemm.strided + gemm.promotion
     if gemm.miss > 0.0:
@@ -188,7 +190,7 @@ def _time_compute(
 def _move_inside(
     gemm: Gemm, block: Block, blocks: float, padded: float, flop: float, slabs: float, moved: Floats
 ) -> None:
-    """Write the bytes that the bundles' levels serve to so many blocks, as `Costs` has them.
+    """Write the bytes that the private levels serve to all blocks into `moved` of `Costs`.
 
     padded, flop: operations with and without padding; slabs: of A and B, of all blocks [B].
     """
@@ -208,9 +210,9 @@ def _move_inside(
 def _move_outside(
     gemm: Gemm, block: Block, blocks: float, side: float, slabs: float, capacity: Floats, moved: Floats
 ) -> None:
-    """Write the bytes that the levels of the whole chip serve to so many blocks, as `Costs` has them.
+    """Write the bytes that the shared levels serve to all blocks into `moved` of `Costs`.
 
-    side: of the square of C that is worked on; slabs: of A and B, of all blocks [B].
+    side: of the square of C that concurrent blocks cover; slabs: of A and B, of all blocks [B].
     """
     a, b, private = block.a, block.b, gemm.private
     c = gemm.batch * gemm.m * gemm.n * gemm.output
@@ -226,10 +228,10 @@ def _move_outside(
 
 @lean_kernel
 def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, best: float) -> float:
-    """Return the time of a GEMM that is run in some way [s], and write its costs.
+    """Return the time of a candidate for a GEMM [s], and write its costs.
 
-    What cannot take as little as `best` is infinite, found out early: the soft maximum and a lower clock only
-    add to the longest time.
+    Returns infinity early where the time exceeds `best`: the soft maximum and a lower clock only add to the
+    longest time.
     """
     a, b, levels, private, times = block.a, block.b, gemm.levels, gemm.private, costs.times
     blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * block.parts
@@ -248,7 +250,9 @@ def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, bes
     alone = padded * slower / gemm.flops
     if alone + launch > best:
         return np.inf
-    side = np.sqrt(min(blocks, gemm.bundles * block.resident) * a * b)  # of the square of C worked on
+    side = np.sqrt(
+        min(blocks, gemm.bundles * block.resident) * a * b
+    )  # of the square of C of concurrent blocks
     serving = memories.bandwidth[private + 1]
     times[0] = _time_compute(gemm, alone, rounds, side, block.parts, serving)
     slabs = blocks * (a + b) * block.depth * gemm.size
@@ -267,7 +271,7 @@ def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, bes
 
 @kernel
 def lay_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
-    """Write each level's m, k, n: of the warp, the block's slab, the square worked on at once.
+    """Write each level's m, k, n: of the warp, of the block's slab, of the square of concurrent blocks.
 
     depth: of the inner dimension that a block has; tile: (levels, 3).
     """
@@ -289,10 +293,10 @@ def run_blocks(
     products: Products, machines: Machines, library: Library, single: Ints, batched: Ints,
     catalogue: Catalogue,
 ) -> Launched:  # fmt: skip
-    """Return how a library runs each GEMM: under the block and the number of parts that take least.
+    """Return the launch of each GEMM with the block and the number of parts of least time.
 
-    single, batched: which of the catalogue each point's library takes for single and for batched
-    products, (points,). Of equal times the first block and the fewest parts win.
+    single, batched: index of each point's library in the catalogue for single and for batched GEMMs,
+    (points,). Of equal times the first block and the fewest parts win.
     """
     gemms, levels = products.m.size, machines.capacity.shape[1]
     out = empty_launched(gemms, levels)
@@ -307,9 +311,9 @@ def run_blocks(
         for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
             a, b = catalogue.m[row], catalogue.n[row]
             if (a == 1.0 and gemm.m > 1.0) or (b == 1.0 and gemm.n > 1.0):
-                continue  # a tile of vectors, and neither of these is one
+                continue  # a tile for vectors, and this operand is no vector
             if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
-                continue  # L1 holds one slab that is worked on and one on its way
+                continue  # L1 holds a slab in use and a slab in flight
             resident = resident_blocks(gemm, a, b)
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
             parts = 0
