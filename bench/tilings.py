@@ -16,7 +16,7 @@ from fastflow.physics.hardware.chip import generate
 from fastflow.physics.timing.device import device
 from fastflow.physics.timing.roofline import KernelWork, unique_hierarchies
 from fastflow.physics.timing.tiling import brute_force
-from fastflow.physics.timing.tiling.candidates import lay_tiles
+from fastflow.physics.timing.tiling.candidates import list_candidates
 from fastflow.physics.timing.tiling.search_space import (
     TIME,
     Gemms,
@@ -24,7 +24,7 @@ from fastflow.physics.timing.tiling.search_space import (
     Layout,
     Problem,
     Rates,
-    lay_gemm,
+    make_problem,
     new_layout,
 )
 from fastflow.physics.timing.tiling.tile_sets import TileSets
@@ -65,9 +65,9 @@ class _Problem(ctypes.Structure):
 @kernel
 def _lay_first(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, layout: Layout) -> Problem:
     """Lay out the first GEMM on the first hierarchy with all of its tiles."""
-    problem = lay_gemm(gemms, hierarchies, sets, LEVELS, 0, layout)
+    problem = make_problem(gemms, hierarchies, sets, LEVELS, 0, layout)
     for level in range(LEVELS):
-        lay_tiles(problem, sets, hierarchies.tiles[level], 0, level, False, layout)
+        list_candidates(problem, sets, hierarchies.tiles[level], 0, level, False, layout)
     return problem
 
 

@@ -147,6 +147,7 @@ def compute_unique(
         return function(inputs)
     read = {key: column for key, column in inputs.items() if key.startswith(prefixes)}
     first, inverse = unique_rows(read.values(), rows)
+    result: Result
     if cached and first.size == 1:
         result = _cached_result(function, values_of(read))
     else:

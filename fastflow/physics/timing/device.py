@@ -78,7 +78,7 @@ def rates_of(device: Device) -> tuple[Floats, Floats]:
     return bandwidth, np.stack([*device.driven, np.zeros_like(device.dram_bandwidth)], axis=1)
 
 
-def lends(device: Device) -> Bools:
+def has_power_reserve(device: Device) -> Bools:
     """Return where active bundles can use the power of idle ones, (points,)."""
     has_spare: Bools = device.headroom > 1.0
     for driven in device.driven:

@@ -38,6 +38,6 @@ def run_passes(
         parts=zeros,
         waves=zeros,
         busy=np.ones(count),
-        lift=np.ones(count),
+        energy_ratio=np.ones(count),
         candidates=zeros,
     )

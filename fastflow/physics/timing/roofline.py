@@ -24,7 +24,7 @@ from fastflow.physics.timing.tiling.traffic import C_STATIONARY
 
 
 class KernelWork(NamedTuple):
-    """Kernels to time, m = 0 for a memory-bound pass; (kernels,), but from `element_bytes` on (points,)."""
+    """Kernels to time, m = 0 for a memory-bound pass; (kernels,), from `element_bytes` on (points,)."""
 
     point: Ints
     m: Ints
@@ -38,50 +38,48 @@ class KernelWork(NamedTuple):
     output_bytes: Floats
     samples: Ints  # tiles that the search tries at each level, 0 for all powers of two
     seed: Ints
-    brute: Bools  # by brute force
+    brute: Bools  # search by brute force
     blocks: Bools  # by a kernel library's blocks instead of a search
     overlap: Floats  # order of the soft maximum of a kernel's times; 0: the maximum
     parts: Ints  # of the inner dimension, at most
 
 
 class Fused(NamedTuple):
-    """Kernels of a type that times them itself."""
+    """Kernels of a type that has a timing function."""
 
-    rows: Ints  # which of the kernels
-    share: Any  # a table of columns (rows,); `device` says which one each runs on
-    time: Callable[[Device, Any], tuple[Launched, Floats]]  # how each runs, and the operations that it does
+    rows: Ints  # indices of the kernels
+    share: Any  # the work of each kernel: a table of columns (rows,)
+    time: Callable[[Device, Any], tuple[Launched, Floats]]  # the launch of each, and its operations
     device: Device
 
 
 class Timing(NamedTuple):
-    """One launch of every kernel. All of shape (kernels,) but where said otherwise."""
+    """One launch of every kernel; shape (kernels,) unless given."""
 
     time: Floats  # launch included [s]
     flop: Floats
     limiter: Ints  # column of `times` that is largest
-    times: Floats  # as `limiter_names` lists them: (kernels, levels + 3)
+    times: Floats  # columns as in `limiter_names`: (kernels, levels + 3)
     bytes: Floats  # served by each level from the registers outwards, main memory: (kernels, levels + 1)
-    tiling: Ints  # which of the tilings below, that kernels share
+    tiling: Ints  # index of the tiling below; kernels share tilings
     tile: Ints  # m, k, n of each level; 0 for a memory-bound pass: (tilings, levels, 3)
-    stationary: Ints  # operand that stays put in each level, -1 for none: (tilings, levels)
-    parts: Ints  # of the inner dimension, that different bundles work on; 0 for a memory-bound pass
+    stationary: Ints  # stationary operand of each level, -1 for none: (tilings, levels)
+    parts: Ints  # of the inner dimension, on different bundles (split-K); 0 for a memory-bound pass
     waves: Ints  # of tiles over the bundles; 0 for a memory-bound pass
-    busy: Floats  # share of the bundles that work, over all waves
-    lift: Floats  # energy of an operation, over that with all bundles at work
-    candidates: Ints  # how many tiles the search looked at
+    busy: Floats  # share of active bundles, over all waves
+    energy_ratio: Floats  # energy of an operation, over that with all bundles active
+    candidates: Ints  # how many tiles the search evaluated
 
 
 def limiter_names(levels: int) -> list[str]:
-    """Return what the columns of `Timing.times` are, in order."""
+    """Return the names of the columns of `Timing.times`."""
     return ["compute", *(f"l{level}" for level in range(levels)), "dram", "launch"]
 
 
 def unique_hierarchies(
     device: Device, work: KernelWork, thinned: bool
 ) -> tuple[Hierarchies, TileSets, Words, Ints]:
-    """Return the distinct memory hierarchies, their tile sets, two hashes of all that these depend on, and
-    the place of each point's hierarchy.
-    """
+    """Return the unique memory hierarchies, their tile sets, two hashes of their inputs, and the inverse."""
     levels, points = len(device.capacity), work.samples.size
     columns = (
         work.element_bytes, device.matrix_flops, device.unit_m, device.unit_k, device.unit_n,
@@ -132,9 +130,9 @@ def unique_hierarchies(
 
 
 def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[Tilings, Ints]:
-    """Return the best tilings of the distinct GEMMs among `rows`, and each row's place in them.
+    """Return the best tilings of the unique GEMMs among `rows`, and the inverse.
 
-    Brute force leaves nothing out of random sets; of all powers of two, what another tile contains.
+    Brute force keeps random sets whole; of all powers of two it leaves out tiles that another contains.
     """
     levels = len(device.capacity)
     thinned = not brute or bool((work.samples == 0).all())
@@ -149,7 +147,7 @@ def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[
 
 @kernel
 def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timing) -> None:
-    """Write what memory-bound passes compute and move: all of it through every level."""
+    """Write the operations and bytes of memory-bound passes: every level serves all bytes."""
     for row in range(work.m.size):
         if work.m[row] > 0:
             continue
@@ -164,9 +162,9 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
 def _lay_gemms(
     work: KernelWork, rows: Ints, tilings: Tilings, inverse: Ints, before: int, idle: Floats, out: Timing
 ) -> None:
-    """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found.
+    """Write the operations and bytes of the GEMMs in `rows` under their tilings.
 
-    before: how many other tilings come before these.
+    inverse: index of each GEMM's tiling; before: number of tilings listed before these.
     """
     levels = out.bytes.shape[1] - 1
     for i in range(rows.size):
@@ -184,11 +182,11 @@ def _limit(
     point: Ints, timed: Bools, bandwidth: Floats, driven: Floats, launch: Floats, threshold: Floats,
     headroom: Floats, idle: Floats, out: Timing,
 ) -> None:  # fmt: skip
-    """Write every level's time, a kernel's limiter and its time; skips kernels that have a time already.
+    """Write every level's time, a kernel's limiter and its time; skips kernels with a time.
 
-    bandwidth, driven: (points, levels + 1); launch, threshold, headroom: (points,). Idle bundles leave their
-    own levels unused, and the power of these to the others; what is shared by the chip serves the others.
-    Cores are lifted as far as the kernel gains by it.
+    bandwidth, driven: (points, levels + 1); launch, threshold, headroom: (points,). Private levels of idle
+    bundles are unused, active bundles use their power; shared levels serve the active bundles. The supply of
+    cores is raised only as far as the kernel gains by it.
     """
     last = out.times.shape[1] - 1
     for row in range(point.size):
@@ -201,20 +199,20 @@ def _limit(
             out.times[row, level + 1] = serving
             if longest < serving or np.isnan(serving) > np.isnan(longest):
                 longest, limiter = serving, level + 1
-        out.lift[row], out.times[row, last] = 1.0, launch[p]
+        out.energy_ratio[row], out.times[row, last] = 1.0, launch[p]
         if headroom[p] > 1.0 and idle[row] > 1.0:
-            pace, out.lift[row] = boost_of(idle[row], threshold[p], headroom[p])
-            if longest > out.times[row, 0]:  # a lower supply does: V^2 / P = pace is quadratic in V
+            pace, out.energy_ratio[row] = boost_of(idle[row], threshold[p], headroom[p])
+            if longest > out.times[row, 0]:  # a lower supply suffices: V^2 / P = pace is quadratic in V
                 pace = min(1.0, pace * longest / out.times[row, 0])
                 half = pace * threshold[p] + 0.5 * (1.0 - threshold[p]) ** 2
                 root = np.sqrt(half * half - (pace * threshold[p]) ** 2)
-                out.lift[row] = ((half + root) / pace) ** 2
+                out.energy_ratio[row] = ((half + root) / pace) ** 2
         out.limiter[row] = last if longest < launch[p] else limiter
         out.time[row], out.busy[row] = longest + launch[p], 1.0 / idle[row]
 
 
 def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched, Ints]:
-    """Return how libraries run the distinct GEMMs among `rows`, and each row's place in them."""
+    """Return the launches of the unique GEMMs among `rows` by libraries, and the inverse."""
     machine_columns = (
         device.matrix_flops, work.element_bytes, work.output_bytes, *device.bandwidth, device.dram_bandwidth,
         *device.driven, device.threshold, device.headroom, *device.capacity, device.private_level,
@@ -241,11 +239,11 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
 
 @kernel
 def _lay_launched(rows: Ints, launched: Launched, inverse: Ints, before: int, out: Timing) -> None:
-    """Write how the kernels in `rows` run, `place` among those launched, as `_lay_gemms` does."""
+    """Write the launches of the kernels in `rows`; inverse, before: as in `_lay_gemms`."""
     tilings, columns = len(launched.tile), out.times.shape[1]
     for i in range(rows.size):
         row, g = rows[i], inverse[i]
-        out.time[row], out.lift[row] = launched.time[g], launched.lift[g]
+        out.time[row], out.energy_ratio[row] = launched.time[g], launched.energy_ratio[g]
         limiter = 0
         for column in range(columns):
             out.times[row, column] = launched.times[g, column]
@@ -259,13 +257,13 @@ def _lay_launched(rows: Ints, launched: Launched, inverse: Ints, before: int, ou
 
 
 def _flags_of_kernels(flags: Bools, point: Ints) -> Bools:
-    """Return a flag of the point of every kernel, (kernels,); flags: (points,), mostly all alike."""
+    """Return the flag of every kernel's point, (kernels,); flags: (points,), mostly all equal."""
     is_uniform = flags.all() or not flags.any()
     return np.full(point.size, bool(flags.size and flags[0])) if is_uniform else flags[point]
 
 
 class _TilingList:
-    """Tilings of kernels, behind those of passes, which have none: zeros."""
+    """A list of tilings of kernels; the first, of zeros, is for passes."""
 
     def __init__(self, levels: int) -> None:
         self._levels = levels
@@ -273,7 +271,7 @@ class _TilingList:
         self._stationary = [np.full((1, levels), -1, dtype=np.int64)]
 
     def add(self, tile: Ints, stationary: Ints | None = None) -> int:
-        """Add tilings, whose sums stay put if nothing else does; returns how many come before them."""
+        """Add tilings, by default with C stationary; returns the number of tilings before them."""
         before = sum(map(len, self._tile))
         self._tile.append(tile.reshape(-1, self._levels, 3))
         operands = np.full(tile.shape[:2], C_STATIONARY, dtype=np.int64) if stationary is None else stationary
@@ -287,16 +285,16 @@ class _TilingList:
 
     @property
     def stationary(self) -> Ints:
-        """The operand that stays put in each level of every tiling."""
+        """The stationary operand in each level of every tiling."""
         return np.concatenate(self._stationary)
 
 
 def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) -> Timing:
     """Time one launch of every kernel.
 
-    A GEMM takes the largest of its compute and level times under its best tiling; a memory-bound
-    pass the largest of its operations and its bytes over every level's bandwidth. Both pay the
-    launch. fused: the kernels that their types time themselves.
+    The time of a GEMM is the largest of its compute and level times under its best tiling; that of a
+    memory-bound pass the largest of its operations and its bytes over every level's bandwidth. Both include
+    the launch. fused: kernels of types with a timing function.
     """
     levels, count = len(device.capacity), work.point.size
     out = Timing(
@@ -311,10 +309,10 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         parts=np.empty(count, dtype=np.int64),
         waves=np.empty(count, dtype=np.int64),
         busy=np.empty(count),
-        lift=np.empty(count),
+        energy_ratio=np.empty(count),
         candidates=np.empty(count, dtype=np.int64),
     )
-    idle = np.empty(count)  # bundles there for each that works
+    idle = np.empty(count)  # bundles over active bundles
     _lay_passes(work, device.vector_flops, idle, out)
     tilings = _TilingList(levels)
     gemms = work.m > 0

@@ -19,7 +19,7 @@ from fastflow.physics.timing.attention.tile_pairs import (
     Pairs,
     bundles_of,
     count_tiles,
-    instructions_of,
+    instruction_rate,
     run_pairs,
     visible_keys,
 )
@@ -38,7 +38,7 @@ OPERATIONS = 7.0
 
 
 @lean_kernel
-def _lay_backward(
+def _make_pairs(
     work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float
 ) -> Pairs:  # fmt: skip
     """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
@@ -95,8 +95,8 @@ def run_attentions_backward(work: Attentions, bundles: Bundles, library: Library
     out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
     for g in range(kernels):
         p = work.point[g]
-        shared, rate = instructions_of(library.shared[p], work.flash[g])
-        pairs = _lay_backward(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
+        shared, rate = instruction_rate(library.shared[p], work.flash[g])
+        pairs = _make_pairs(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
         sides = (work.kv_len[g], work.head_dim[g], work.q_len[g])
         run_pairs(pairs, bundles, library, p, sides, limits, out, g)
     return out

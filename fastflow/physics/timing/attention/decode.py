@@ -39,9 +39,9 @@ from fastflow.physics.timing.attention.decode_tiles import (
     count_threads,
     count_tile_parts,
     count_visible,
-    lay_lanes,
-    lay_tiles,
-    takes_tiles,
+    split_on_lanes,
+    split_on_tiles,
+    uses_tiles,
 )
 from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, empty_launched
@@ -174,7 +174,7 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library) -> Laun
     for g in range(kernels):
         p = work.point[g]
         number, boosts = bundles.number[p], bundles.boosts[p]
-        on_tiles = takes_tiles(work, g, number, boosts, library.shared[p])
+        on_tiles = uses_tiles(work, g, number, boosts, library.shared[p])
         most_threads = THREADS if on_tiles else count_threads(work, g, number)
         threads = THREADS if boosts else most_threads
         out.candidates[g] = 0
@@ -187,9 +187,9 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library) -> Laun
             parts = 1.0 if boosts else most_parts
             while True:
                 if on_tiles:
-                    split = lay_tiles(work, g, bundles, library, parts)
+                    split = split_on_tiles(work, g, bundles, library, parts)
                 else:
-                    split = lay_lanes(work, g, bundles, library, threads, parts)
+                    split = split_on_lanes(work, g, bundles, library, threads, parts)
                 time, waves = _time_split(work, g, split, bundles, library.launch[p], times, moved)
                 if out.candidates[g] == 0 or time < out.time[g]:
                     _write_split(work, g, split, time, waves, bundles, out)
@@ -209,7 +209,7 @@ def _write_split(
     """Write the row of kernel g that runs as these blocks."""
     p = work.point[g]
     slots = waves * bundles.number[p]
-    _, out.lift[g] = boost_of(slots / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    _, out.energy_ratio[g] = boost_of(slots / split.blocks, bundles.threshold[p], bundles.headroom[p])
     out.time[g], out.busy[g] = time, split.blocks / slots
     out.parts[g], out.waves[g] = int(split.parts), int(min(np.ceil(waves), 2.0**62))
     for level in range(out.tile.shape[1]):
@@ -225,7 +225,7 @@ def _rotate(work: Decodes, number: Floats, boosts: Bools, reads_l1: Bools) -> Bo
     fused = np.empty(work.kv_len.size, dtype=np.bool_)
     for g in range(work.kv_len.size):
         p = work.point[g]
-        tiles = takes_tiles(work, g, number[p], boosts[p], reads_l1[p])
+        tiles = uses_tiles(work, g, number[p], boosts[p], reads_l1[p])
         narrow = work.head_dim[g] <= WIDEST and work.q_len[g] == 1
         fused[g] = narrow and (not tiles or (reads_l1[p] and work.cache[g] < work.size[g]))
     return fused

@@ -100,7 +100,7 @@ class Split(NamedTuple):
 
 
 @kernel
-def takes_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bool) -> bool:
+def uses_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bool) -> bool:
     """Return whether a library uses matrix units for kernel g."""
     if work.head_dim[g] > WIDEST or work.q_len[g] > 1:
         return True
@@ -122,7 +122,7 @@ def count_visible(work: Decodes, g: int) -> float:
 
 
 @kernel
-def _convert(work: Decodes, g: int) -> float:
+def _conversions(work: Decodes, g: int) -> float:
     """Return the operations of vector lanes that convert an element of the cache."""
     return CONVERSION if work.cache[g] < work.size[g] else 0.0
 
@@ -147,14 +147,14 @@ def count_lane_parts(work: Decodes, g: int, number: float, threads: float) -> fl
 
 
 @kernel
-def _all_parts(work: Decodes, g: int, parts: float) -> float:
+def _partial_sum_bytes(work: Decodes, g: int, parts: float) -> float:
     """Return the bytes of the partial sums of all parts and rows."""
     rows = float(work.sequences[g] * work.q_len[g] * work.heads[g])
     return float(PARTIAL_SUM_BYTES * rows * work.value_dim[g] * parts)
 
 
 @kernel
-def lay_lanes(
+def split_on_lanes(
     work: Decodes, g: int, bundles: DecodeBundles, library: Library, threads: float, parts: float
 ) -> Split:
     """Return the blocks of kernel g on vector lanes: each has a part of a head's keys."""
@@ -165,7 +165,7 @@ def lay_lanes(
     dims, blocks = d + dv, heads * parts
     running = min(blocks, number * resident) * work.kv_heads[g] / work.heads[g]
     carried = d * work.size[g] + dv * work.output[g]
-    operations = (2.0 + _convert(work, g)) * dims
+    operations = (2.0 + _conversions(work, g)) * dims
     return Split(
         blocks=blocks,
         resident=resident,
@@ -182,7 +182,7 @@ def lay_lanes(
         parts=parts,
         merging=MERGING_OF_LANES * library.latency[p],
         merged=parts * PARTIAL_SUM_BYTES * dv,
-        sums=_all_parts(work, g, parts),
+        sums=_partial_sum_bytes(work, g, parts),
         launches=1.0,
         rereads=running * tokens * d * work.cache[g],
     )
@@ -226,7 +226,7 @@ def _resident_blocks(work: Decodes, g: int, bundles: DecodeBundles, specialised:
 
 
 @kernel
-def lay_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, parts: float) -> Split:
+def split_on_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, parts: float) -> Split:
     """Return the blocks of kernel g on matrix units: rows are the queries of heads that share keys.
 
     parts: of a sequence's keys; with specialised warps, parts outside the window are left out.
@@ -254,7 +254,7 @@ def lay_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, p
     scores = rows * tokens
     work_time = 2.0 * scores * (d + dv / columns) / bundles.flops[p] + scores / bundles.exponentials[p]
     if not wide:
-        work_time += tokens * (d + dv) * _convert(work, g) / bundles.vector[p]
+        work_time += tokens * (d + dv) * _conversions(work, g) / bundles.vector[p]
     queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv / columns * work.output[g]
     return Split(
         blocks=np.round(units * parts),
@@ -272,7 +272,7 @@ def lay_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, p
         parts=parts,
         merging=MERGING_OF_TILES * library.latency[p],
         merged=parts * PARTIAL_SUM_BYTES * merged * dv / columns,
-        sums=_all_parts(work, g, parts),
+        sums=_partial_sum_bytes(work, g, parts),
         launches=launches,
         rereads=0.0,
     )

@@ -36,7 +36,7 @@ from fastflow.physics.timing.attention.tile_pairs import (
     Pairs,
     bundles_of,
     count_tiles,
-    instructions_of,
+    instruction_rate,
     power_of_two,
     run_pairs,
     visible_keys,
@@ -67,7 +67,7 @@ CUT, CUT_OF_BYTES = 19.0, 60.0
 
 
 @lean_kernel
-def _lay_flash1(work: Attentions, g: int, rate: float, accesses: float) -> Pairs:
+def _make_flash1_pairs(work: Attentions, g: int, rate: float, accesses: float) -> Pairs:
     """Return the pairs of tiles of attention g by FlashAttention 1.
 
     Each warp has a part of the keys. So sums of outputs are added up in L1 over warps, in L2 over tiles of
@@ -109,12 +109,12 @@ def _lay_flash1(work: Attentions, g: int, rate: float, accesses: float) -> Pairs
 
 
 @lean_kernel
-def _lay_forward(
+def _make_pairs(
     work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float
 ) -> Pairs:  # fmt: skip
     """Return the pairs of tiles of attention g."""
     if work.flash[g] == 1:
-        return _lay_flash1(work, g, rate, accesses)
+        return _make_flash1_pairs(work, g, rate, accesses)
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
     size, cache, dims = work.size[g], work.cache[g], d + dv
@@ -166,8 +166,8 @@ def run_attentions(work: Attentions, bundles: Bundles, library: Library) -> Laun
     out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
     for g in range(kernels):
         p = work.point[g]
-        shared, rate = instructions_of(library.shared[p], work.flash[g])
-        pairs = _lay_forward(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
+        shared, rate = instruction_rate(library.shared[p], work.flash[g])
+        pairs = _make_pairs(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
         sides = (work.q_len[g], work.head_dim[g], work.kv_len[g])
         run_pairs(pairs, bundles, library, p, sides, limits, out, g)
     return out

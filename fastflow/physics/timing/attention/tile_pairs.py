@@ -11,7 +11,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.timing.device import Device, Library, lends, rates_of
+from fastflow.physics.timing.device import Device, Library, has_power_reserve, rates_of
 from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, soft_maximum
 from fastflow.physics.timing.tiling.boost import boost_of
 from fastflow.physics.timing.tiling.dataflow import make_unit, register_accesses_per_flop
@@ -62,7 +62,7 @@ class Bundles(NamedTuple):
     driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
     threshold: Floats  # as `Device` has them
     headroom: Floats
-    lends: Bools  # whether active bundles can use the power of idle ones
+    has_power_reserve: Bools  # whether active bundles can use the power of idle ones
     accesses: Floats  # of registers by a matrix unit [1/flop]
 
 
@@ -198,14 +198,14 @@ def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Float
 def _time_pairs(
     pairs: Pairs, bundles: Bundles, library: Library, p: int, times: Floats, moved: Floats, limits: Floats
 ) -> tuple[float, float, float]:  # fmt: skip
-    """Return a kernel's time on the machine of point p [s], `Launched.busy` and `Launched.lift`.
+    """Return a kernel's time on the machine of point p [s], `Launched.busy` and `Launched.energy_ratio`.
 
     Writes `times` and `moved`, columns of `Launched`. limits: workspace, (levels + 3,).
     """
     private, last = max(bundles.private[p], 0), len(moved) - 1
     inside, work, compute = _time_inside(pairs, bundles, library, p, 1.0, limits)
     idle, power_share = inside / work if work > 0.0 else 1.0, 1.0
-    if bundles.lends[p] and idle > 1.0:
+    if bundles.has_power_reserve[p] and idle > 1.0:
         power_share = idle
         inside, work, compute = _time_inside(pairs, bundles, library, p, power_share, limits)
         idle = inside / work
@@ -227,8 +227,8 @@ def _time_pairs(
         for i in range(outside):  # which is the last of these
             limits[i] *= slower
         total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
-    _, lift = boost_of(power_share, bundles.threshold[p], bundles.headroom[p])
-    return float(total), float(1.0 / idle), float(lift)
+    _, energy_ratio = boost_of(power_share, bundles.threshold[p], bundles.headroom[p])
+    return float(total), float(1.0 / idle), float(energy_ratio)
 
 
 @lean_kernel
@@ -240,7 +240,7 @@ def run_pairs(
 
     sides: rows, head and columns; limits: workspace, (levels + 3,).
     """
-    out.time[g], out.busy[g], out.lift[g] = _time_pairs(
+    out.time[g], out.busy[g], out.energy_ratio[g] = _time_pairs(
         pairs, bundles, library, p, out.times[g], out.bytes[g], limits
     )
     out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
@@ -253,7 +253,7 @@ def run_pairs(
 
 
 @lean_kernel
-def instructions_of(shared: bool, flash: int) -> tuple[bool, float]:
+def instruction_rate(shared: bool, flash: int) -> tuple[bool, float]:
     """Return whether a kernel's instructions read L1, and their share of the units' rate.
 
     shared: whether the chip's units read L1; flash: version of FlashAttention, 0 for none.
@@ -277,7 +277,7 @@ def bundles_of(device: Device) -> Bundles:
         driven=driven,
         threshold=device.threshold,
         headroom=device.headroom,
-        lends=lends(device),
+        has_power_reserve=has_power_reserve(device),
         accesses=_accesses(device.unit_m, device.unit_k, device.unit_n, device.dataflow),
     )
 

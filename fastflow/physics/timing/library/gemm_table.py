@@ -117,7 +117,7 @@ class Gemm(NamedTuple):
 
 
 @kernel
-def lay_product(products: Products, machines: Machines, library: Library, levels: int, g: int) -> Gemm:
+def make_gemm(products: Products, machines: Machines, library: Library, levels: int, g: int) -> Gemm:
     """Return GEMM g and its machine as plain numbers; levels: of the machine."""
     p = products.point[g]
     unit = make_unit(

@@ -39,7 +39,7 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.device import Library
-from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Memories, Products, lay_product
+from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Memories, Products, make_gemm
 from fastflow.physics.timing.tile_catalogue import Catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
@@ -71,7 +71,7 @@ class Launched(NamedTuple):
     parts: Ints
     waves: Ints
     busy: Floats  # share of active bundles, over all waves
-    lift: Floats  # energy of an operation, over that with all bundles active
+    energy_ratio: Floats  # energy of an operation, over that with all bundles active
     candidates: Ints  # blocks and parts that were compared
 
 
@@ -103,7 +103,7 @@ def empty_launched(rows: int, levels: int) -> Launched:
         parts=np.empty(rows, dtype=np.int64),
         waves=np.empty(rows, dtype=np.int64),
         busy=np.empty(rows),
-        lift=np.ones(rows),
+        energy_ratio=np.ones(rows),
         candidates=np.empty(rows, dtype=np.int64),
     )
 
@@ -138,13 +138,13 @@ def resident_blocks(gemm: Gemm, a: float, b: float) -> float:
 
 
 @lean_kernel
-def side_of_warp(side: float, most: float) -> float:
+def warp_side(side: float, most: float) -> float:
     """Return the side of a warp's tile: half of its block's, within bounds; most: on this chip."""
     return float(min(side, max(LEAST_OF_A_WARP, min(most, side / 2.0))))
 
 
 @lean_kernel
-def sides_read(gemm: Gemm, a: float, b: float, blocks: float) -> float:
+def sides_from_l1(gemm: Gemm, a: float, b: float, blocks: float) -> float:
     """Return the rows and columns of slabs that the units of a block read from L1, with repeated reads."""
     read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
     return float(read_once + a * b / (min(gemm.warp_m, read_once) * min(gemm.pair, blocks)))
@@ -195,13 +195,13 @@ def _move_inside(
     padded, flop: operations with and without padding; slabs: of A and B, of all blocks [B].
     """
     a, b, depth, size = block.a, block.b, block.depth, gemm.size
-    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
+    warp_m, warp_n = warp_side(a, gemm.warp_m), warp_side(b, gemm.warp_n)
     moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     if gemm.shared and gemm.private > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
     for level in range(1, gemm.private + 1):
         if gemm.shared:
-            moved[level] = blocks * depth * size * sides_read(gemm, a, b, blocks)
+            moved[level] = blocks * depth * size * sides_from_l1(gemm, a, b, blocks)
         else:
             moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
 
@@ -270,7 +270,7 @@ def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, bes
 
 
 @kernel
-def lay_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
+def write_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
     """Write each level's m, k, n: of the warp, of the block's slab, of the square of concurrent blocks.
 
     depth: of the inner dimension that a block has; tile: (levels, 3).
@@ -280,7 +280,7 @@ def lay_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
     for level in range(gemm.levels):
         m, n, k = a, b, slab
         if level < gemm.private:
-            m, n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
+            m, n = warp_side(a, gemm.warp_m), warp_side(b, gemm.warp_n)
         elif level > gemm.private:
             m, n, k = side, side, depth
         tile[level, 0] = int(np.ceil(min(m, gemm.m)))
@@ -303,7 +303,7 @@ def run_blocks(
     costs = Costs(np.empty(levels + 3), np.empty(levels + 1))
     for g in range(gemms):
         p = products.point[g]
-        gemm = lay_product(products, machines, library, levels, g)
+        gemm = make_gemm(products, machines, library, levels, g)
         rows = batched[p] if products.batch[g] > 1 else single[p]
         memories = Memories(machines.capacity[p], machines.bandwidth[p], machines.driven[p])
         slab, room = np.ceil(SLAB_BYTES / gemm.size), memories.capacity[gemm.private]
@@ -335,7 +335,7 @@ def run_blocks(
                     blocks = unsplit * parts
                     waves = np.ceil(blocks / gemm.bundles)
                     out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)
-                    lay_tiles(gemm, a, b, depth, out.tile[g])
+                    write_tiles(gemm, a, b, depth, out.tile[g])
         if gemm.headroom > 1.0:
-            _, out.lift[g] = boost_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
+            _, out.energy_ratio[g] = boost_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
     return out

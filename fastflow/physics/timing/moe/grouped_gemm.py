@@ -1,18 +1,19 @@
-"""Time of the experts' products of a library: one launch, in which every expert's tiles are dealt to bundles.
+"""Time of grouped GEMMs of experts: one launch, with the tiles of all experts distributed over bundles.
 
-A grouped product is C_e[m_e, n] = A_e[m_e, k] B_e[k, n] for every expert e that got m_e tokens (as example
-24 of NVIDIA/cutlass; the products of TensorRT-LLM's mixtures and of DeepGEMM are such). The gradient of its
-rows is one too, with k and n swapped; that of its weights, dB_e[k, n] = A_e^T[k, m_e] dC_e[m_e, n], is
-summed over an expert's tokens instead. It takes what `thread_blocks.py` says of a product, but for this:
+A grouped GEMM is C_e[m_e, n] = A_e[m_e, k] B_e[k, n] for every expert e with m_e tokens (as in example 24 of
+NVIDIA/cutlass, TensorRT-LLM's mixtures and DeepGEMM). The gradient of its rows is a grouped GEMM too, with k
+and n swapped; that of its weights, dB_e[k, n] = A_e^T[k, m_e] dC_e[m_e, n], is summed over an expert's tokens
+instead. Its time follows `thread_blocks.py`, with these differences:
 
 - one tile a x b is chosen for all experts, for their mean number of tokens (TensorRT-LLM's profiler times
-  even loads), from those of the library that have `LEAST_COLUMNS` columns or more. Where idle bundles leave
-  their power (`tiling/boost.py`), it is the quickest for these loads, so that more bundles slow no product;
+  even loads), from those of the library with `LEAST_COLUMNS` columns or more. Where active bundles use the
+  power of idle ones (`tiling/boost.py`), it is the fastest for these loads, so that more bundles slow no
+  GEMM;
 - blocks of all experts run in waves together, and the inner dimension is never split;
-- every expert that has tokens has its operands read once, or more often where they exceed the cache
-  outside; one without tokens moves nothing;
-- units that read operands from registers reach `OF_SINGLE` of what they do in a single product;
-- where blocks look at one expert after the other to find their tile, an expert costs `VISIT`.
+- the operands of every expert with tokens are read once, or more often where they exceed the cache; an expert
+  without tokens moves no bytes;
+- units that read operands from registers reach `OF_SINGLE` of their rate in a single GEMM;
+- where blocks search their tile expert by expert, each expert takes `VISIT`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from fastflow.physics.timing.library.gemm_table import (
     Machines,
     Memories,
     Products,
-    lay_product,
     machines_of,
+    make_gemm,
 )
 from fastflow.physics.timing.library.thread_blocks import (
     ORDER,
@@ -40,12 +41,12 @@ from fastflow.physics.timing.library.thread_blocks import (
     Costs,
     Launched,
     empty_launched,
-    lay_tiles,
     resident_blocks,
-    side_of_warp,
-    sides_read,
+    sides_from_l1,
     soft_maximum,
     time_sustained,
+    warp_side,
+    write_tiles,
 )
 from fastflow.physics.timing.moe.expert_load import Loads, Routings, expert_loads
 from fastflow.physics.timing.tile_catalogue import Catalogue, read_catalogue
@@ -54,48 +55,49 @@ from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
 LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp of NVIDIA/TensorRT-LLM)
-ROWS_BEFORE_HOPPER = (32.0, 128.0)  # fewest and most of these where units read registers (the same)
-LEAST_ROWS = 16.0  # where they read L1 (the same, whose rows are the weights' columns)
+ROWS_BEFORE_HOPPER = (32.0, 128.0)  # of these tiles, where units read registers (the same)
+LEAST_ROWS = 16.0  # where units read L1 (the same, whose rows are the weights' columns)
 # Rate of compute over that of single products, where units read operands from registers. Calibrated: 3,000
 # layers of experts on an A100 (ai-dynamo/aiconfigurator@095f58a)
 OF_SINGLE = 0.7
-# Time to look at an expert and go on to the next one [s]: a library that splits no product (DeepGEMM) looks
-# at one at a time, CUTLASS at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
+# Time to check an expert in the search for a tile [s]: a library without split-K (DeepGEMM) checks experts
+# one by one, CUTLASS 32 at a time. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
 VISIT = 0.1e-6
 
 
 class GroupedProducts(NamedTuple):
-    """Products of the experts of a device, all in one launch each; shape (products,).
+    """Grouped GEMMs of the experts of a device, a launch each; shape (products,).
 
-    The gradient of their rows has `inner` and `cols` swapped; that of their weights has those of the product.
+    The gradient of the rows has `inner` and `cols` swapped; that of the weights has those of the forward
+    pass.
     """
 
     point: Ints
     routing: Routings  # how tokens choose experts, each (products,)
     inner: Ints  # k
     cols: Ints  # n
-    stored: Ints  # of these columns; fewer where gates are applied before
+    stored: Ints  # columns that are stored; fewer with a fused gate
     of_weights: Bools  # the gradient of weights: summed over tokens
     size: Floats  # of an operand's element [B]
-    output: Floats  # of one of C [B]
+    output: Floats  # of an element of C [B]
 
 
 class _Groups(NamedTuple):
-    """The groups of experts with the same number of tokens, of one product."""
+    """The groups of experts with the same number of tokens, of one grouped GEMM."""
 
     tokens: Floats  # of each expert of a group, (groups,)
     experts: Floats  # of a group, (groups,)
-    of_weights: bool  # as `GroupedProducts` has it
+    of_weights: bool  # see `GroupedProducts`
     stored: float  # share of C that is stored
 
 
 class _Sums(NamedTuple):
-    """What a launch's blocks do together, as plain numbers."""
+    """Sums over the blocks of a launch."""
 
     blocks: float
-    padded: float  # operations [flop]
+    padded: float  # operations with padding [flop]
     deepest: float  # longest inner dimension of a block
-    flop: float  # useful
+    flop: float  # operations without padding
     slabs: float  # read by blocks [B]
     c: float  # stored [B]
     beyond: float  # of operands from outside the cache [B]
@@ -103,9 +105,9 @@ class _Sums(NamedTuple):
 
 @lean_kernel
 def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float) -> _Sums:
-    """Add up the blocks of a x b of groups of experts, and what they read from outside of a level.
+    """Return the sums over the blocks of a x b of groups of experts.
 
-    capacity: of this level, which keeps operands [B].
+    capacity: of the cache of operands [B].
     """
     tokens, count, of_weights = groups.tokens, groups.experts, groups.of_weights
     slab = np.ceil(SLAB_BYTES / gemm.size)
@@ -139,10 +141,10 @@ def _time_groups(
     gemm: Gemm, a: float, b: float, groups: _Groups, visited: float, least: float, memories: Memories,
     costs: Costs,
 ) -> tuple[float, float, float]:  # fmt: skip
-    """Return the time of a grouped product as blocks of a x b [s], how many blocks these are, and their lift.
+    """Return the time of a grouped GEMM as blocks of a x b [s], the number of blocks, and `Launched.energy_ratio`.
 
-    Writes its costs. visited: experts that a block looks at one by one. least: time beyond which it is
-    infinite.
+    Writes the costs. visited: experts that a block checks one by one. least: a longer time is returned as
+    infinity.
     """
     levels, private, size, times, moved = gemm.levels, gemm.private, gemm.size, costs.times, costs.moved
     sums = _sum_groups(gemm, a, b, groups, memories.capacity[levels - 1])
@@ -151,12 +153,14 @@ def _time_groups(
     idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / resident)
     rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
     longest = max(sums.padded * idle, 2.0 * a * b * sums.deepest * gemm.bundles)
-    pace, lift = boost_of(longest / sums.padded, gemm.threshold, gemm.headroom)  # all wait for the longest
+    pace, energy_ratio = boost_of(
+        longest / sums.padded, gemm.threshold, gemm.headroom
+    )  # all wait for the longest block
     times[0] = longest * pace / rate * (1.0 + gemm.promotion)
     times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
         times[0] += sums.c / memories.bandwidth[private + 1]
-    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
+    warp_m, warp_n = warp_side(a, gemm.warp_m), warp_side(b, gemm.warp_n)
     depth = sums.padded / (2.0 * a * b * blocks)
     moved[0] = (
         sums.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
@@ -165,7 +169,7 @@ def _time_groups(
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
     for level in range(1, private + 1):
         if gemm.shared:
-            moved[level] = sums.slabs * sides_read(gemm, a, b, blocks) / (a + b)
+            moved[level] = sums.slabs * sides_from_l1(gemm, a, b, blocks) / (a + b)
         else:
             moved[level] = sums.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + sums.slabs
     moved[private + 1] = sums.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + sums.c
@@ -178,13 +182,13 @@ def _time_groups(
     times[levels + 2] = gemm.launch + visited * VISIT
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
-        return np.inf, blocks, lift
-    return time_sustained(gemm, sums.flop, times), blocks, lift
+        return np.inf, blocks, energy_ratio
+    return time_sustained(gemm, sums.flop, times), blocks, energy_ratio
 
 
 @lean_kernel
 def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
-    """Say whether libraries have grouped products of blocks of a x b."""
+    """Return whether libraries have grouped GEMMs of blocks of a x b."""
     if gemm.shared:
         return bool(b >= LEAST_COLUMNS and a >= LEAST_ROWS)
     return bool(b == LEAST_COLUMNS and ROWS_BEFORE_HOPPER[0] <= a <= ROWS_BEFORE_HOPPER[1])
@@ -195,9 +199,10 @@ def _choose(
     gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, memories: Memories,
     costs: Costs,
 ) -> tuple[int, int]:  # fmt: skip
-    """Return the tile of least time for groups of experts, and how many were compared.
+    """Return the tile of least time for groups of experts, and how many tiles were compared.
 
-    rows: of the catalogue, first and last + 1. Where grouped products have none of these, all are compared.
+    rows: of the catalogue, first and last + 1. Where libraries have no grouped GEMM of these tiles, all are
+    compared.
     """
     best, least, compared = rows[0], np.inf, 0
     any_grouped = False
@@ -219,10 +224,10 @@ def _run_groups(
     grouped: GroupedProducts, products: Products, routing: Ints, loads: Loads, machines: Machines,
     library: Library, catalogue: Catalogue, single: Ints,
 ) -> Launched:  # fmt: skip
-    """Return how a library runs each grouped product, with the mean of its routing's draws.
+    """Return the launch of each grouped GEMM, with the mean of its routing's draws.
 
-    products: the same as plain ones on `machines`, with the rows of C where these are no tokens. routing:
-    whose loads they have. single: which of the catalogue each machine's library takes.
+    products: the same as GEMMs on `machines`, with the rows of C where these are no tokens. routing: index of
+    the loads of each. single: index of each machine's library in the catalogue.
     """
     rows, levels = grouped.inner.size, machines.capacity.shape[1]
     out = empty_launched(rows, levels)
@@ -231,7 +236,7 @@ def _run_groups(
     mean, total = np.empty(1), np.empty(1)
     for g in range(rows):
         p, of_weights = products.point[g], grouped.of_weights[g]
-        gemm = lay_product(products, machines, library, levels, g)
+        gemm = make_gemm(products, machines, library, levels, g)
         stored = grouped.stored[g] / gemm.n
         memories = Memories(machines.capacity[p], machines.bandwidth[p], machines.driven[p])
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
@@ -248,18 +253,20 @@ def _run_groups(
         )
         a, b = catalogue.m[row], catalogue.n[row]
         visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])
-        out.time[g], blocks, out.lift[g] = _time_groups(gemm, a, b, groups, visited, np.inf, memories, costs)
+        out.time[g], blocks, out.energy_ratio[g] = _time_groups(
+            gemm, a, b, groups, visited, np.inf, memories, costs
+        )
         out.times[g], out.bytes[g] = costs.times, costs.moved
         waves = np.ceil(blocks / gemm.bundles)
         out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
-        lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
+        write_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
     return out
 
 
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
-    """Return how the distinct grouped products run, for each.
+    """Return the launch of each grouped GEMM, computed on the unique ones.
 
-    loads: of distinct routings; routing: which of these each product has.
+    loads: of unique routings; routing: index of the loads of each GEMM.
     """
     first, inverse = unique_rows((grouped[0], routing, *grouped[2:]), routing.size)
     distinct, routing_rows = take(grouped, first), take(routing, first)
@@ -286,5 +293,5 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
 
 
 def time_grouped(device: Device, grouped: GroupedProducts) -> Launched:
-    """Return how each grouped product runs on the device of its routing that has most to do."""
+    """Return the launch of each grouped GEMM on the busiest device of its routing."""
     return run_grouped(device, grouped, *expert_loads(grouped.routing))

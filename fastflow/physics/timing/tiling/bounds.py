@@ -1,4 +1,4 @@
-"""From below: the time that a candidate tile comes to at least on the path outside of it (6.1, 6.2)."""
+"""Lower bounds on the time of a candidate tile, given the path outside of it (6.1, 6.2)."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from fastflow.physics.timing.tiling.search_space import (
 from fastflow.physics.timing.tiling.traffic import fewest_served
 
 BOUND, BYTES, LEAST, SHARE = 0, 1, 2, 3
-"""Of a candidate: the least time it can come to after the path outside [s], the bytes moved in to it then,
-the least time it can come to whatever is outside, and the idle factor inside of it."""
+"""Of a candidate: lower bound of the time after the path outside [s], bytes moved in to it then, lower bound
+of the time after any path [s], and the idle factor inside of it."""
 WITHIN, ACCESSES = 4, 5
 """Of an innermost candidate: time [s] of its own bytes, bytes of register accesses."""
 _NODE_COLUMNS = 6
 
 
 class Frontier(NamedTuple):
-    """What is known of the candidates, and which of them are still to be followed."""
+    """Bounds of the candidates, and the list of candidates to expand."""
 
     node: Floats  # BOUND to ACCESSES, (levels, 6, candidates)
-    listed: Ints  # those to follow, (levels, candidates)
-    left: Ints  # how many of these there are, (levels,)
+    listed: Ints  # candidates to expand, (levels, candidates)
+    left: Ints  # length of each list, (levels,)
 
 
 def new_frontier(levels: int, candidates: int) -> Frontier:
-    """Return room for so many candidates at each level."""
+    """Return a workspace for so many candidates at each level."""
     return Frontier(
         node=np.empty((levels, _NODE_COLUMNS, candidates)),
         listed=np.empty((levels, candidates), dtype=np.int64),
@@ -68,9 +68,9 @@ def least_accesses(problem: Problem, sides: Floats, longest: Ints) -> float:
 def _distribute_clipped(
     problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, outside: Ints
 ) -> tuple[float, float]:
-    """Distribute a candidate that the tile outside clips; exponent: of candidates, outside: of the path.
+    """Distribute a candidate clipped by the tile outside; exponent: of candidates, outside: of the path.
 
-    Returns the compute time [s], NaN where its parts may not be tried there, and the idle factor.
+    Returns the compute time [s], NaN where its split is not allowed there, and the idle factor.
     """
     m = min(exponent[level, M, i], outside[level + 1, M])
     n = min(exponent[level, N, i], outside[level + 1, N])
@@ -84,9 +84,9 @@ def _distribute_clipped(
 def start_distributed(
     problem: Problem, sides: Floats, candidates: Candidates, node: Floats, path: Path
 ) -> None:
-    """Start the bounds of the candidates that are distributed; NaN for those that need not be tried.
+    """Start the bounds of the candidates of the private level; NaN for those that are left out.
 
-    A tile that is clipped need not: in a closed set the clipped tile is a candidate too.
+    Clipped tiles of a closed set are left out: there the clipped tile is a candidate too.
     """
     level, count, tile = problem.private, candidates.counts[problem.private], candidates.column
     row = level + 1
@@ -108,7 +108,7 @@ def start_distributed(
 def start_other(
     problem: Problem, level: int, candidates: Candidates, node: Floats, path: Floats, least_distributed: float
 ) -> None:
-    """Start the bounds of the candidates of any other level."""
+    """Start the bounds of the candidates of another level."""
     private, out_m, out_n = problem.private, path[level + 1, M], path[level + 1, N]
     outside, idle = path[level + 1, TIME], path[level + 1, IDLE]
     tile, least = candidates.column, candidates.least
@@ -128,9 +128,9 @@ def bound_level(
     problem: Problem, rates: Rates, level: int, outer: int, candidates: Candidates, node: Floats,
     path: Floats, least_accessed: float,
 ) -> None:  # fmt: skip
-    """Raise the bounds of a level's candidates inside of a tile that the path has at a level outside.
+    """Raise the bounds of a level's candidates, given the path's tile at a level outside.
 
-    Loops run over all candidates without a branch, so that they take several at once.
+    Loops run over all candidates without a branch, so that they are vectorised.
     """
     out_m, out_k, out_n, idle_outside = path[outer, M], path[outer, K], path[outer, N], path[outer, IDLE]
     registers, serving = rates.bandwidth[0], rates.bandwidth[level + 1]
@@ -158,11 +158,13 @@ def bound_level(
 def least_times(
     problem: Problem, rates: Rates, candidates: Candidates, node: Floats, path: Floats, least_accessed: float
 ) -> None:
-    """Find the least time of the tiles that are distributed, whatever is outside."""
+    """Write the lower bounds of the private level's tiles after any path."""
     level, tile = problem.private, candidates.column
     for i in range(candidates.counts[level]):
         node[level, BOUND, i], node[level, SHARE, i] = tile[level, COMPUTE, i], tile[level, IDLE, i]
-    if problem.closed:  # a tile that is not clipped moves no less inside of another than inside of the GEMM
+    if (
+        problem.closed
+    ):  # an unclipped tile moves at least as many bytes inside of another tile as inside of the GEMM
         bound_level(problem, rates, level, problem.levels, candidates, node, path, least_accessed)
     for i in range(candidates.counts[level]):
         node[level, LEAST, i] = node[level, BOUND, i]

@@ -1,14 +1,14 @@
-"""Tilings of GEMMs that were solved before, so that the order of a grid's axes matters little.
+"""A cache of the tilings of GEMMs, so that the order of a grid's axes matters little.
 
-A chunk solves each of its GEMMs once. Where an axis that no GEMM depends on varies slowly, later chunks
-have the same ones. So what the search found is kept, in 24 bytes a GEMM at three levels: the exponents of the
-tiles' sides, and how many tiles were looked at. A GEMM that was solved before is searched among its own tiles
-alone, which takes a tenth of the time and gives the same tiling to the bit. Its tiles may be cut into other
-parts of the inner dimension there, but none of these can win: the first search had them with tiles that are
-as large or larger.
+A chunk solves each of its GEMMs once. Where an axis that no GEMM depends on varies slowly, later chunks have
+the same GEMMs. So the results of the search are cached, in 24 bytes per GEMM at three levels: the exponents
+of the tiles' sides, and the number of tiles that were evaluated. A cached GEMM is searched among its best
+tiles alone, which takes a tenth of the time and gives the same tiling to the bit. The search may split the
+inner dimension of these tiles otherwise, but no such split can win: the first search had it with tiles that
+are as large or larger.
 
-A GEMM is known by 80 bits of two hashes of all that its tiling depends on, so two are not taken for each
-other in practice: in a thousand million GEMMs with a chance of 1e-9.
+The key of a GEMM is 80 bits of two hashes of all inputs of its tiling, so that collisions do not occur in
+practice: with a probability of 1e-9 in a thousand million GEMMs.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from fastflow.physics.timing.tiling.search_space import Gemms, Hierarchies, Tili
 from fastflow.physics.timing.tiling.tile_sets import TileSets
 
 MOST_BYTES = 32_000_000
-"""Of memory for what is kept: 1.3 million GEMMs at three levels, 988,000 are in `sweeps/million`."""
-_WAYS = 16  # places that a GEMM may be kept at
+"""Of memory for the cache: 1.3 million GEMMs at three levels, 988,000 are in `sweeps/million`."""
+_WAYS = 16  # of a set: the cache is set-associative
 _BITS = 6  # of an exponent
 
 
 class TilingCache:
-    """What was found for GEMMs on hierarchies of so many levels, in a room of fixed size; for any threads."""
+    """A set-associative cache of fixed size of tilings on hierarchies of `levels` levels; thread-safe."""
 
     def __init__(self, levels: int, most_bytes: int = MOST_BYTES) -> None:
-        """Take how many levels there are; the system gives the memory as it is written."""
+        """Allocate the cache; the system commits its memory as it is written."""
         sets = most_bytes // (_WAYS * (8 + 4 * (levels + 1)))
         self._tag: Words = np.zeros((sets, _WAYS), dtype=np.uint64)  # 0: empty
         self._words = np.zeros((sets, _WAYS, levels + 1), dtype=np.uint32)
         self._lock = threading.Lock()
 
     def recall(self, tag: Words, other: Words) -> tuple[Ints, NDArray[np.uint32]]:
-        """Return which GEMMs are kept, and what was found for these, (kept, levels + 1).
+        """Return the indices of the cached GEMMs, and their tilings as words, (cached, levels + 1).
 
         tag, other: two hashes of each, (gemms,).
         """
@@ -52,13 +52,11 @@ class TilingCache:
             return known, self._words[set_index[known], matches[known].argmax(axis=1)]
 
     def keep(self, tag: Words, other: Words, words: NDArray[np.uint32]) -> None:
-        """Keep what was found for GEMMs; where there is no room, in place of something else."""
+        """Add the tilings of GEMMs; a full set evicts an entry."""
         set_index, remaining = self._set_of(other), np.arange(tag.size)
         with self._lock:
             while remaining.size:
-                first, _ = unique_rows(
-                    [set_index[remaining]], remaining.size
-                )  # one GEMM for each set of places
+                first, _ = unique_rows([set_index[remaining]], remaining.size)  # one GEMM per set
                 rows, remaining = remaining[first], np.delete(remaining, first)
                 tags = self._tag[set_index[rows]]
                 is_free = (tags == 0) | (tags == tag[rows, None])
@@ -69,7 +67,7 @@ class TilingCache:
                 self._tag[set_index[rows], way] = tag[rows]
 
     def _set_of(self, other: Words) -> Ints:
-        """Return the set of places of GEMMs."""
+        """Return the index of each GEMM's set."""
         return (other % np.uint64(len(self._tag))).astype(np.int64)
 
 
@@ -77,9 +75,9 @@ _caches: dict[int, TilingCache] = {}
 
 
 def search_cached(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, key: Words, levels: int) -> Tilings:
-    """Return the best tiling of every GEMM, of which those solved before take little time.
+    """Return the best tiling of every GEMM, with a short search for cached ones.
 
-    key: two hashes of everything that tilings on a hierarchy depend on, (2, hierarchies).
+    key: two hashes of the inputs of tilings on each hierarchy, (2, hierarchies).
     """
     cache = _caches.get(levels) or _caches.setdefault(levels, TilingCache(levels))
     tag, other = update_hashes(key[:, gemms.hierarchy], [gemms.m, gemms.k, gemms.n, gemms.batch])
@@ -96,7 +94,7 @@ def search_cached(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, key: W
 
 
 def _pack_tilings(tilings: Tilings, rows: Ints, levels: int) -> NDArray[np.uint32]:
-    """Return what is kept of some tilings: the exponents of each level in a word, and the tiles looked at."""
+    """Return tilings as words: the exponents of each level in a word, and the number of evaluated tiles."""
     words = np.empty((rows.size, levels + 1), dtype=np.uint32)
     sides = tilings.tile.reshape(-1, levels, 3)[rows]
     exponent = np.frexp(sides - 0.5)[1].astype(np.uint32)  # of the smallest power of two that holds a side
@@ -108,7 +106,7 @@ def _pack_tilings(tilings: Tilings, rows: Ints, levels: int) -> NDArray[np.uint3
 def _restrict_to_known(
     gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, rows: Ints, words: NDArray[np.uint32]
 ) -> tuple[Gemms, Hierarchies, TileSets]:
-    """Give some GEMMs a hierarchy each, with the tile that was found as the only one of each level."""
+    """Return a search space in which each cached GEMM has a hierarchy with its best tile alone per level."""
     count, tiles, total = hierarchies.instances.size, rows.size * levels, sets.closed.size
     rows_of_all = np.concatenate([np.arange(count), gemms.hierarchy[rows]])
     of_levels = hierarchies._replace(

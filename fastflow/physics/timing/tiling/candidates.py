@@ -1,4 +1,4 @@
-"""The candidate tiles of one GEMM at every level, and how a path goes on from one to the next (6.1, 6.2)."""
+"""The candidate tiles of one GEMM at every level, and the steps of a path over levels (6.1, 6.2)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fastflow.physics.timing.tiling.tile_sets import TileSets
 
 @lean_kernel
 def _time_waves(problem: Problem, tiles: float, volume: float) -> tuple[float, float]:
-    """Return the compute time [s] of so many tiles over their level's instances and the idle factor."""
+    """Return the compute time [s] of tiles in waves over their level's instances, and the idle factor."""
     at_work = np.ceil(tiles / problem.instances) * problem.instances
     idle, pace = at_work / tiles, 1.0
     if problem.headroom > 1.0:
@@ -49,9 +49,9 @@ def distribute(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tu
 
 @lean_kernel
 def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> bool:
-    """Return whether parts of the inner dimension with this exponent may be tried.
+    """Return whether a split of the inner dimension into parts of this exponent is allowed.
 
-    They may while parts twice as long leave instances idle.
+    It is if parts twice as long leave instances idle.
     """
     if part >= problem.top_k:
         return True
@@ -63,9 +63,9 @@ def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> boo
 def _list_largest(
     problem: Problem, sets: TileSets, tile_set: int, level: int, longest: Ints, exponent: Ints
 ) -> int:
-    """List the tiles of a set that no other contains once all are clipped; returns how many they are."""
+    """List the tiles of a set that no other contains after clipping; returns their number."""
     top_m, top_k, top_n, count = problem.top_m, problem.top_k, problem.top_n, 0
-    # by how much shorter tiles are along m (from row 1 on) and n: k's exponent, at last of all as long
+    # by the reduction of the exponents of m (from row 1 on) and n: largest exponent of k, finally cumulative
     for shorter_m in range(top_m + 2):
         for shorter_n in range(top_n + 1):
             longest[shorter_m, shorter_n] = -1
@@ -90,9 +90,9 @@ def _list_largest(
 def _list_each(
     problem: Problem, sets: TileSets, tile_set: int, mark: int, to: int, seen: Ints, exponent: Ints
 ) -> int:
-    """List the tiles of a set in one of the lists of `exponent`; returns how many they are."""
+    """List the tiles of a set in row `to` of `exponent`; returns their number."""
     count = 0
-    is_whole = mark > 0 and problem.closed  # what another one is once clipped need not be clipped itself
+    is_whole = mark > 0 and problem.closed  # in a closed set the clipped tile is listed itself
     for i in range(sets.offset[tile_set], sets.offset[tile_set + 1]):
         m, k, n = min(sets.m[i], problem.top_m), min(sets.k[i], problem.top_k), min(sets.n[i], problem.top_n)
         if is_whole and (m < sets.m[i] or n < sets.n[i]):
@@ -108,7 +108,7 @@ def _list_each(
 
 @lean_kernel
 def _fill_visits(level: int, count: int, sides: Floats, exponent: Ints, tile: Floats) -> None:
-    """Fill a level's visits from the exponents of candidates that are not cut into parts."""
+    """Fill a level's visits from the exponents of candidates without a split of the inner dimension."""
     for i in range(count):
         m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
         tile[level, M, i], tile[level, K, i] = sides[VISITS, M, m], sides[VISITS, K, k]
@@ -117,9 +117,9 @@ def _fill_visits(level: int, count: int, sides: Floats, exponent: Ints, tile: Fl
 
 @lean_kernel
 def _split_tiles(problem: Problem, unsplit: int, sides: Floats, exponent: Ints, tile: Floats) -> int:
-    """List the tiles that are distributed, first `uncut`, then in parts, and fill their columns.
+    """List the private level's tiles, first `unsplit` tiles, then those with a split of k; fill columns.
 
-    Returns how many they are.
+    Returns their number.
     """
     level, count = problem.private, unsplit
     for i in range(unsplit):
@@ -146,16 +146,15 @@ def _split_tiles(problem: Problem, unsplit: int, sides: Floats, exponent: Ints, 
 
 
 @lean_kernel
-def lay_tiles(
+def list_candidates(
     problem: Problem, sets: TileSets, tile_set: int, mark: int, level: int, is_listed: bool, layout: Layout
 ) -> None:
     """Lay out a set's tiles as a level's candidates.
 
-    Tiles are clipped to the GEMM. Where they are distributed, each is there once for every length of the
-    inner dimension's parts that may be tried. mark: 0 keeps all of them; any other number, a new one at
-    every call, drops all but the first of those alike once clipped, and in a closed set those that cannot
-    win since another contains them. is_listed: the last call for this level had the same set, for a GEMM
-    whose sides have the same exponents.
+    Tiles are clipped to the GEMM. At the private level, each is listed once for every allowed split of the
+    inner dimension. mark: 0 keeps all tiles; any other number, unique for each call, drops duplicates after
+    clipping, and in a closed set tiles that cannot win since another contains them. is_listed: the last call
+    for this level had the same set, for a GEMM whose sides have the same exponents.
     """
     candidates, sides = layout.candidates, layout.sides
     exponent, tile, count = candidates.exponent, candidates.column, candidates.counts
@@ -175,7 +174,7 @@ def lay_tiles(
     else:
         _fill_visits(level, count[level], sides, exponent, tile)
     for axis in range(3):
-        if level == 0:  # no other level's tiles feed the registers
+        if level == 0:  # only tiles of level 0 feed the registers
             for i in range(count[0]):
                 tile[0, PER_M + axis, i] = sides[INVERSE, axis, exponent[0, axis, i]]
         candidates.least[level, axis] = sides[VISITS, axis, candidates.longest[level, axis]]
@@ -183,7 +182,7 @@ def lay_tiles(
 
 @lean_kernel
 def step(problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path: Path) -> bool:
-    """Go on from the tile outside to a level's candidate; False where its parts may not be tried there.
+    """Extend the path by a level's candidate; returns False where its split is not allowed there.
 
     exponent: of the candidates.
     """

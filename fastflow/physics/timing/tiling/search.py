@@ -1,18 +1,18 @@
 """The tiling search: the tiles of a GEMM that take the least time, then move the fewest bytes (6.1, 6.2).
 
-A tiling takes one tile at each level from that level's set and lets one operand stay put in each. Its
-time is the largest of compute and what every level takes to serve its bytes (`traffic`). Ties go to
+A tiling has a tile of each level's set and a stationary operand at each level. Its time is the
+largest of compute and the times of all levels to serve their bytes (`traffic`). Ties go to
 the fewest main-memory bytes, then to the fewest of each level inwards, then to the larger tiles.
 
-The search is exact and looks at few tilings. The operand that stays is settled level by level, since
-a level's bytes depend on no other level's choice. Tiles are then fixed from the outside in. Once a
-level's tile is, every level inside moves at least what it would with the least visits that any of its
-tiles needs: this bounds the time from below. Tiles are followed in the order of that bound, those with
-equal bounds in the order of their bytes, until the next one cannot win any more.
+The search is an exact branch and bound that evaluates few tilings. The stationary operand is chosen level by
+level, since a level's bytes depend on no other level's choice. Tiles are then fixed from the outside in.
+Given a level's tile, every level inside moves at least the bytes of the least visits of any of its tiles:
+this is a lower bound of the time. Tiles are expanded in the order of that bound, of equal bounds in the order
+of their bytes, until the next tile cannot win any more.
 
-The first tiling is the one that the quickest tile of the distributed level leads to. Nearly all other tiles
-of that level take longer and are dropped at once. GEMMs on one hierarchy whose sides have the same exponents
-follow each other, so that tiles are listed once for them.
+The first tiling follows from the fastest tile of the private level. Nearly all other tiles of that level take
+longer and are dropped at once. GEMMs on a hierarchy whose sides have the same exponents are searched in
+succession, so that their tiles are listed once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fastflow.physics.timing.tiling.bounds import (
     start_distributed,
     start_other,
 )
-from fastflow.physics.timing.tiling.candidates import lay_tiles, step
+from fastflow.physics.timing.tiling.candidates import list_candidates, step
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.search_space import (
     ACCESSED,
@@ -60,13 +60,13 @@ from fastflow.physics.timing.tiling.search_space import (
     Problem,
     Rates,
     Tilings,
-    adopt,
-    lay_gemm,
+    copy_path,
+    is_better,
+    make_problem,
     moves_more,
     new_layout,
     new_tilings,
-    precedes,
-    record,
+    write_tiling,
 )
 from fastflow.physics.timing.tiling.tile_sets import TileSets
 from fastflow.physics.timing.tiling.traffic import fewest_served
@@ -74,7 +74,7 @@ from fastflow.physics.timing.tiling.traffic import fewest_served
 
 @lean_kernel
 def _fastest(level: int, count: int, node: Floats) -> tuple[int, float]:
-    """Return a level's candidate with the least time whatever is outside, -1 for none, and that time [s]."""
+    """Return a level's candidate of least bound after any path, -1 for none, and the bound [s]."""
     chosen, least = -1, np.inf
     for i in range(count):
         if node[level, LEAST, i] < least:
@@ -84,9 +84,9 @@ def _fastest(level: int, count: int, node: Floats) -> tuple[int, float]:
 
 @lean_kernel
 def _list_fastest(problem: Problem, i: int, candidates: Candidates, frontier: Frontier, path: Floats) -> None:
-    """List one of the tiles that are distributed, unless the tile outside clips it.
+    """List one tile of the private level, unless the tile outside clips it.
 
-    The tiling that it leads to is good enough for most of the others to be dropped before they are bound.
+    Its tiling is fast enough that most of the other tiles are dropped before their bounds are computed.
     """
     level, tile, node = problem.private, candidates.column, frontier.node
     m, k, n, parts = tile[level, M, i], tile[level, K, i], tile[level, N, i], tile[level, PARTS, i]
@@ -132,8 +132,7 @@ def _choose_innermost(
 ) -> tuple[int, float]:
     """Choose the best innermost tile and write its TIME, MOVED and ACCESSED to the path.
 
-    Returns the tile, -1 for none within the shortest time, and the least time that any of them takes to
-    serve its own bytes.
+    Returns the tile, -1 for none within the shortest time, and the least WITHIN of all tiles.
     """
     tile, out_m, out_k, out_n = candidates.column, path[1, M], path[1, K], path[1, N]
     chosen, least_within = -1, np.inf
@@ -165,7 +164,7 @@ def _complete(
 ) -> None:  # fmt: skip
     """Complete the path with the best innermost tile, and adopt it where it comes before the best so far.
 
-    followed: the candidate of the distributed level that the path has, of which more is known then.
+    followed: the path's candidate of the private level, whose bound is raised.
     """
     tile, row = candidates.column, path.column
     _time_innermost(problem, rates, candidates, node, row)
@@ -174,15 +173,15 @@ def _complete(
         node[1, LEAST, followed] = max(node[1, LEAST, followed], within)
     if chosen >= 0:
         step(problem, sides, 0, chosen, candidates.exponent, path)
-        if precedes(problem.levels, row, best.column):
-            adopt(problem.levels, path, best)
+        if is_better(problem.levels, row, best.column):
+            copy_path(problem.levels, path, best)
 
 
 @lean_kernel
 def _drop_slower(level: int, time: float, candidates: Candidates, node: Floats, followed: int) -> int:
-    """Drop a level's candidates that need more than `time` whatever is outside of them.
+    """Drop a level's candidates whose bound after any path exceeds `time`.
 
-    Returns where the one that was followed is now.
+    Returns the new index of the candidate `followed`.
     """
     exponent, tile = candidates.exponent, candidates.column
     count, index = 0, followed
@@ -205,7 +204,7 @@ def _drop_slower(level: int, time: float, candidates: Candidates, node: Floats, 
 def _next_tile(level: int, is_new: bool, levels: int, layout: Layout, frontier: Frontier) -> int:
     """Return the listed candidate with the least bound, then the fewest bytes; -1 for none that can win.
 
-    Takes it off the list, on which those stay that can still win, and writes MOVED to the path. is_new: all
+    Removes it from the list, with all candidates that cannot win, and writes MOVED to the path. is_new: all
     of the level's candidates are on the list.
     """
     node, listed, left, best = frontier.node, frontier.listed, frontier.left, layout.best.column
@@ -229,11 +228,11 @@ def _next_tile(level: int, is_new: bool, levels: int, layout: Layout, frontier: 
 
 @lean_kernel
 def _search_gemm(problem: Problem, rates: Rates, layout: Layout, frontier: Frontier) -> int:
-    """Find the best tiling of a GEMM; returns how many tiles were looked at.
+    """Find the best tiling of a GEMM; returns how many tiles were evaluated.
 
-    Goes in from a level's candidate to the level inside, whose candidates are new then, and back out when
-    none of a level's can win any more. quickest: the distributed tile that goes before the others of its
-    level, -1 once all are listed; followed: the last one that was followed.
+    Goes from a level's candidate to the level inside, whose bounds are then computed, and back to the level
+    outside when none of a level's candidates can win. quickest: the tile of the private level that is
+    expanded first, -1 once all are listed; followed: the last expanded tile of that level.
     """
     candidates, node, path, best = layout.candidates, frontier.node, layout.path.column, layout.best.column
     levels, private, count = problem.levels, problem.private, candidates.counts
@@ -275,7 +274,7 @@ def _search_gemm(problem: Problem, rates: Rates, layout: Layout, frontier: Front
                 _, least_distributed = _fastest(private, count[private], node)
             level += 1
         elif problem.closed and level > private and least_distributed > best[0, TIME]:
-            level += 1  # more is known by now of what is inside
+            level += 1  # bounds of the levels inside have been raised
         elif not (
             problem.closed and level > private and least_distributed == best[0, TIME]
             and moves_more(levels, level, path, best)
@@ -291,25 +290,25 @@ def _search_gemm(problem: Problem, rates: Rates, layout: Layout, frontier: Front
 
 
 @lean_kernel
-def _search_in_turn(
+def _search_in_order(
     gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, keys: Ints, order: Ints, layout: Layout,
     frontier: Frontier, out: Tilings,
 ) -> None:  # fmt: skip
-    """Find the best tiling of every GEMM, one after the other in the same room, and write it to `out`."""
+    """Find the best tiling of every GEMM in order, in the same workspace; write it to `out`."""
     previous, levels = -1, frontier.left.size
     for g in order:
         is_listed, previous = keys[g] == previous, keys[g]
-        problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
+        problem = make_problem(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
-            lay_tiles(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
+            list_candidates(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
         offset = gemms.hierarchy[g] * (levels + 1)
         rates = Rates(
             hierarchies.bandwidth[offset : offset + levels + 1],
             hierarchies.driven[offset : offset + levels + 1],
         )
         looked = _search_gemm(problem, rates, layout, frontier)
-        record(problem, layout, looked, g, out)
+        write_tiling(problem, layout, looked, g, out)
 
 
 @kernel
@@ -317,15 +316,17 @@ def _search_each(
     gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, keys: Ints, order: Ints, layout: Layout,
     frontier: Frontier, out: Tilings,
 ) -> None:  # fmt: skip
-    """Find the best tilings; what Python calls counts references, which took long in the loop itself."""
-    _search_in_turn(gemms, hierarchies, sets, keys, order, layout, frontier, out)
+    """Find the best tilings. The loop is a function without reference counts, which took long there."""
+    _search_in_order(gemms, hierarchies, sets, keys, order, layout, frontier, out)
 
 
 def _list_keys(gemms: Gemms) -> Ints:
-    """Return a number for each GEMM, the same for those on one hierarchy whose tiles are listed alike."""
+    """Return a key of each GEMM, equal for GEMMs on a hierarchy that have the same list of tiles."""
     key = gemms.hierarchy
     for side in (gemms.m, gemms.k, gemms.n):
-        key = key << 6 | np.frexp(side - 0.5)[1]  # the exponent of the smallest power of two that holds it
+        key = (
+            key << 6 | np.frexp(side - 0.5)[1]
+        )  # exponent of the smallest power of two that is not below the side
     return key
 
 

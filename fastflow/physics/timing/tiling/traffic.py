@@ -1,24 +1,24 @@
-"""Bytes that a tiling moves, and how its tiles are distributed: the terms of every search (6.1, 6.2).
+"""Bytes that a tiling moves, and the distribution of its tiles: the terms of every search (6.1, 6.2).
 
-A GEMM C[m, n] = A[m, k] B[k, n] is cut into tiles for the outermost on-chip memory, each of those
-into tiles for the next one in, down to the registers; no tile is larger than the one around it. V
-*visits* along a dimension are the tiles of a level that lie along it, over the whole GEMM. Tiles
+A GEMM C[m, n] = A[m, k] B[k, n] is partitioned into tiles for the outermost on-chip memory, each of these
+into tiles for the next level inside, down to the registers; no tile is larger than the tile around it. V
+*visits* along a dimension are the number of a level's tiles along it, over the whole GEMM. Tiles
 divide each other, so V = ceil(dimension / side) whatever the GEMM's size.
 
-Between a level and the one outside it, with V visits and U of the tile outside, one operand stays put
-while the tiles of the others stream by. The level's instances then load over the whole GEMM
+Between a level and the level outside it, with V visits and U visits of the tile outside, one operand is
+stationary while the tiles of the others are streamed. The level's instances then load over the whole GEMM
 
-    A, m k elements,   U_n times where A stays,  V_n where it does not
-    B, k n elements,   U_m times where B stays,  V_m
-    C, m n elements,   U_k times where C stays,  V_k, and every time but the first reads the
+    A, m k elements,   U_n times if A is stationary,  V_n if not
+    B, k n elements,   U_m times if B is stationary,  V_m if not
+    C, m n elements,   U_k times if C is stationary,  V_k if not; all but the first read the
                        partial sums back; all but the last write them in 4 bytes.
 
-These are bytes that the outer level's bandwidth serves. The registers' own traffic is Equation 5's.
+The outer level's bandwidth serves these bytes. The traffic of the registers is that of Equation 5.
 
-Tiles of the outermost level that is not shared by the whole chip are distributed over its
-instances (bundles), a wave of one tile each at a time; the last wave leaves some of them idle. The inner
-dimension can be cut into parts that different instances work on; where C stays, every part but one
-then adds a pass of its partial sums.
+Tiles of the private level, the outermost level that is not shared by the chip, are distributed over its
+instances (bundles) in waves of a tile each; the last wave leaves some instances idle. The inner dimension
+can be split into parts on different instances (split-K); with C stationary, every part but one then adds a
+pass over its partial sums.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Operands(NamedTuple):
     a: float
     b: float
     c: float
-    pass_c: float  # one more pass over the partial sums, out and back
+    pass_c: float  # a further pass over the partial sums: write and read
 
 
 @kernel
@@ -58,7 +58,7 @@ def operands(m: float, k: float, n: float, batch: float, element_bytes: float) -
 def served(
     stationary: int, whole: Operands, out_m: float, out_k: float, out_n: float, m: float, k: float, n: float
 ) -> float:
-    """Return the bytes loaded and stored at a level over the whole GEMM when one operand stays put.
+    """Return the bytes loaded and stored at a level over the whole GEMM with a stationary operand.
 
     out_m, out_k, out_n: visits of the tile outside, U; m, k, n: of this level's, V.
     """
@@ -72,7 +72,7 @@ def served(
 def fewest_served(
     whole: Operands, out_m: float, out_k: float, out_n: float, m: float, k: float, n: float
 ) -> float:
-    """Return the fewest bytes of the three choices of the operand that stays."""
+    """Return the fewest bytes of the three choices of the stationary operand."""
     a, b, c = whole.a * n, whole.b * m, whole.pass_c * (k - 1.0)
     a_stationary = whole.a * out_n + b + c + whole.c
     b_stationary = a + whole.b * out_m + c + whole.c
@@ -82,7 +82,7 @@ def fewest_served(
 
 @kernel
 def filled(side: float, unit: float) -> float:
-    """Return a side filled up to whole matrix units."""
+    """Return a side rounded up to whole matrix units."""
     return float(np.ceil(side / unit) * unit)
 
 
@@ -90,7 +90,7 @@ def filled(side: float, unit: float) -> float:
 def stationary_of(
     whole: Operands, out_m: float, out_k: float, out_n: float, m: float, k: float, n: float
 ) -> int:
-    """Return the operand that stays for the fewest bytes, the first of several."""
+    """Return the stationary operand of the fewest bytes, the first of several."""
     fewest = fewest_served(whole, out_m, out_k, out_n, m, k, n)
     for stationary in (A_STATIONARY, B_STATIONARY):
         if served(stationary, whole, out_m, out_k, out_n, m, k, n) == fewest:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fastflow.core.jit import kernel
 from fastflow.physics.timing.tiling.brute_force import search_all
-from fastflow.physics.timing.tiling.candidates import lay_tiles
+from fastflow.physics.timing.tiling.candidates import list_candidates
 from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
-from fastflow.physics.timing.tiling.search_space import lay_gemm, new_layout
+from fastflow.physics.timing.tiling.search_space import make_problem, new_layout
 from tests.naive import tiling
 from tests.support.checks import cases, near
 from tests.support.tilings import (
@@ -189,9 +189,9 @@ def test_gemms_that_share_lists_of_tiles_are_searched_as_if_alone(samples):
 @kernel
 def lay_first(gemms, hierarchies, sets, levels, layout):
     """Lay out the first GEMM's tiles as the search does."""
-    problem = lay_gemm(gemms, hierarchies, sets, levels, 0, layout)
+    problem = make_problem(gemms, hierarchies, sets, levels, 0, layout)
     for level in range(levels):
-        lay_tiles(problem, sets, hierarchies.tiles[level], 1 + level, level, False, layout)
+        list_candidates(problem, sets, hierarchies.tiles[level], 1 + level, level, False, layout)
 
 
 @given(gemms, designs(st.just(2), st.integers(0, 2000), st.just(0)))
