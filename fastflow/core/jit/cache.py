@@ -99,8 +99,8 @@ class KernelCache:
         return f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
     def _name(self, arguments: Any, processor: Any) -> str:
-        follows = f"{[_describe(argument) for argument in arguments]} {processor}"
-        return f"{self.stem()}-{hashlib.sha256(follows.encode()).hexdigest()[:16]}{_SUFFIX}"
+        key = f"{[_describe(argument) for argument in arguments]} {processor}"
+        return f"{self.stem()}-{hashlib.sha256(key.encode()).hexdigest()[:16]}{_SUFFIX}"
 
     def load_overload(self, sig: Any, context: Any) -> Any:
         """Return the cached binary for some types, None where there is none.

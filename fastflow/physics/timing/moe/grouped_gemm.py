@@ -141,7 +141,7 @@ def _time_groups(
     gemm: Gemm, a: float, b: float, groups: _Groups, visited: float, least: float, memories: Memories,
     costs: Costs,
 ) -> tuple[float, float, float]:  # fmt: skip
-    """Return the time of a grouped GEMM as blocks of a x b [s], the number of blocks, and `Launched.energy_ratio`.
+    """Return the time of a grouped GEMM as blocks of a x b [s], the number of blocks, and the energy ratio.
 
     Writes the costs. visited: experts that a block checks one by one. least: a longer time is returned as
     infinity.

@@ -85,9 +85,7 @@ def search_cached(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, key: W
     search_space = _restrict_to_known(gemms, hierarchies, sets, levels, rows, words) if rows.size else None
     tilings: Tilings = search_tilings(*(search_space or (gemms, hierarchies, sets)), levels)
     tilings.candidates[rows] = words[:, levels]
-    is_new = np.isfinite(tilings.time) & (
-        tilings.candidates < 2**32
-    )  # a search that finds no time finds no tile
+    is_new = np.isfinite(tilings.time) & (tilings.candidates < 2**32)  # without a time there is no tile
     is_new[rows] = False
     cache.keep(tag[is_new], other[is_new], _pack_tilings(tilings, np.flatnonzero(is_new), levels))
     return tilings
