@@ -99,7 +99,7 @@ def _quantities(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats, float
     yield "the bandwidth of main memory [B/s]", chip.dram.bandwidth, MOST
     yield "the energy of main memory [J/bit]", chip.dram.energy, MOST
     yield "the standby power of main memory [W]", chip.dram.static_power, MOST
-    joining = [("die-to-die", link) for link in chip.joints]
+    joining = [("die-to-die", link) for link in chip.die_links]
     for part, link in (("intra", chip.intra), ("inter", chip.inter), *joining):
         yield f"the number of {part} links", link.links, MOST_UNITS
         yield f"the bandwidth of {part} links [B/s]", link.bandwidth, MOST

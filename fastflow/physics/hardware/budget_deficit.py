@@ -50,7 +50,7 @@ def shortage(inputs: Inputs) -> Floats:
 
 def _by_budget(inputs: Inputs, chip: Chip) -> Iterator[tuple[Floats, ...]]:
     """Yield each budget of every component over the need of the smallest useful component."""
-    if chip.joints:
+    if chip.die_links:
         yield links_by_budget(*die_link_parameters(inputs))
     yield bundles_by_budget(*core_parameters(inputs))
     # levels serve one bundle where there is none yet: a search may correct both at once

@@ -15,10 +15,10 @@ from fastflow.physics.hardware.chiplets import (
     Crossing,
     crossing_shares,
     crossings,
+    die_kinds,
     has_links,
     inner_edge,
     inputs_at_die,
-    kinds,
 )
 from fastflow.physics.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.physics.hardware.dram import Dram, DramDesign, generate_dram
@@ -48,7 +48,7 @@ class Chip(NamedTuple):
     dram: DramDesign
     intra: LinkDesign
     inter: LinkDesign
-    joints: tuple[LinkDesign, ...]  # from die to die: empty, or one entry where dies have links
+    die_links: tuple[LinkDesign, ...]  # from die to die: empty, or one entry where dies have links
     dram_latency: Floats  # from the last level on [s]
 
 
@@ -177,7 +177,7 @@ def sram_parameters(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[S
     library = sorted(component_names(inputs))
     for number in level_numbers(inputs):
         where = f"chip.memory.l{number}"
-        scales = _scales(inputs_at_die(inputs, f"l{number}")) if kinds(inputs) else core_scales
+        scales = _scales(inputs_at_die(inputs, f"l{number}")) if die_kinds(inputs) else core_scales
         names = inputs[f"{where}.component"]
         instances = _instances(inputs[f"{where}.scope"], mcus, bundles)
         budgets = _budgets(inputs, f"l{number}")
@@ -186,10 +186,10 @@ def sram_parameters(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[S
         attributes = {
             field: _component(inputs, rows_by_name, field) / scales.get(field, 1.0)
             for field in Sram._fields
-            if field not in ("area", "power", "instances", "wanted")
+            if field not in ("area", "power", "instances", "target_capacity")
         }
         capacity = inputs.get(f"{where}.capacity", np.full(instances.size, np.inf))
-        yield Sram(**budgets, instances=instances, wanted=capacity, **attributes)
+        yield Sram(**budgets, instances=instances, target_capacity=capacity, **attributes)
 
 
 def _levels(inputs: Inputs, mcus: Floats, bundles: Floats, crossing: Sequence[Crossing]) -> Iterator[Level]:
@@ -266,13 +266,13 @@ def generate(inputs: Inputs) -> Chip:
     """
     cores, core_power = _cores(inputs)
     bundles = np.ceil(cores.mcus / inputs["chip.mcus_per_bundle"])
-    joints: tuple[LinkDesign, ...]
+    die_links: tuple[LinkDesign, ...]
     shares = crossing_shares(inputs, len(level_numbers(inputs)))
-    joints, crossing = (), crossings(shares, *np.zeros((3, bundles.size)))
+    die_links, crossing = (), crossings(shares, *np.zeros((3, bundles.size)))
     if has_links(inputs):
-        joints = (generate_links(*die_link_parameters(inputs)),)
+        die_links = (generate_links(*die_link_parameters(inputs)),)
         latency = inputs[f"chip.{LINK}.latency"]
-        crossing = crossings(shares, joints[0].bandwidth, latency, joints[0].energy)
+        crossing = crossings(shares, die_links[0].bandwidth, latency, die_links[0].energy)
     levels = tuple(_levels(inputs, cores.mcus, bundles, crossing))
     return Chip(
         cores=cores,
@@ -282,7 +282,7 @@ def generate(inputs: Inputs) -> Chip:
         dram=_dram(inputs, crossing[-1]),
         intra=_links(inputs, "intra"),
         inter=_links(inputs, "inter"),
-        joints=joints,
+        die_links=die_links,
         dram_latency=inputs["mem.latency"] + crossing[-1].latency,
     )
 

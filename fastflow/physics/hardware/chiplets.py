@@ -40,7 +40,7 @@ class Crossing(NamedTuple):
     energy: Floats  # [J/bit]
 
 
-def kinds(inputs: Inputs) -> list[str]:
+def die_kinds(inputs: Inputs) -> list[str]:
     """Return the names of the kinds of dies, without that of the cores."""
     names = (key.removeprefix(CHIPLETS).partition(".")[0] for key in inputs if key.startswith(CHIPLETS))
     return list(dict.fromkeys(names))
@@ -62,7 +62,7 @@ def holds(inputs: Inputs, kind: str, part: str) -> Bools:
 def inputs_at_die(inputs: Inputs, part: str) -> Inputs:
     """Return the inputs with the node of the die that holds a part, instead of the cores'."""
     changed = dict(inputs)
-    for kind in kinds(inputs):
+    for kind in die_kinds(inputs):
         rows = holds(inputs, kind, part)
         if rows.any():
             for name, key in OF_NODE.items():
@@ -73,7 +73,7 @@ def inputs_at_die(inputs: Inputs, part: str) -> Inputs:
 def dies(inputs: Inputs) -> Floats:
     """Return how many dies a package has, of all kinds, shape (points,)."""
     total = np.asarray(inputs["chip.dies"], dtype=np.float64)
-    for kind in kinds(inputs):
+    for kind in die_kinds(inputs):
         total = total + inputs[f"{CHIPLETS}{kind}.dies"]
     return total
 
@@ -102,7 +102,7 @@ def _is_held_by(inputs: Inputs, kind: str, part: str) -> Bools:
     """Return in which points a kind of die has a part; the cores' dies have what no other kind holds."""
     if kind:
         return holds(inputs, kind, part)
-    others: Bools = ~np.any([holds(inputs, other, part) for other in kinds(inputs)], axis=0)
+    others: Bools = ~np.any([holds(inputs, other, part) for other in die_kinds(inputs)], axis=0)
     return others
 
 
@@ -113,7 +113,7 @@ def areas(inputs: Inputs) -> Iterator[tuple[str, Floats, Floats]]:
     cores' dies have the rest.
     """
     remaining = np.asarray(inputs["chip.die_area"])
-    for kind in kinds(inputs):
+    for kind in die_kinds(inputs):
         number = inputs[f"{CHIPLETS}{kind}.dies"]
         given_area = inputs.get(f"{CHIPLETS}{kind}.die_area")
         area = needed_area(inputs, kind) / number if given_area is None else given_area
@@ -149,7 +149,7 @@ def _die_of(inputs: Inputs, part: str) -> tuple[Ints, Floats]:
     """Return the index of the kind of die that holds a part, 0 for the cores', and its number of dies."""
     kind: Ints = np.zeros(inputs["chip.tdp"].size, dtype=np.int64)
     number: Floats = np.asarray(inputs["chip.dies"], dtype=np.float64)
-    for index, name in enumerate(kinds(inputs), start=1):
+    for index, name in enumerate(die_kinds(inputs), start=1):
         rows = holds(inputs, name, part)
         kind = np.where(rows, index, kind)
         number = np.where(rows, inputs[f"{CHIPLETS}{name}.dies"], number)

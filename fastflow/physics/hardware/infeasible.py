@@ -14,7 +14,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Inputs, Reasons, Texts, table
 from fastflow.physics.hardware.bounds import check_limits
 from fastflow.physics.hardware.chip import Chip, component_names, generate
-from fastflow.physics.hardware.chiplets import CHIPLETS, LINK, areas, dies, has_links, kinds, needed_area
+from fastflow.physics.hardware.chiplets import CHIPLETS, LINK, areas, die_kinds, dies, has_links, needed_area
 from fastflow.physics.hardware.packages import per_package
 from fastflow.physics.hardware.voltage import Supply
 
@@ -124,7 +124,7 @@ def _check_sums(inputs: Inputs, reason: Reasons) -> None:
 
 def _check_dies(inputs: Inputs, reason: Reasons) -> None:
     """Add a reason for given die areas that are too small, or leave too little for the cores' dies."""
-    sized = [kind for kind in kinds(inputs) if f"{CHIPLETS}{kind}.die_area" in inputs]
+    sized = [kind for kind in die_kinds(inputs) if f"{CHIPLETS}{kind}.die_area" in inputs]
     if not sized:
         return
     for kind, number, area in areas(inputs):
@@ -152,7 +152,9 @@ class Component(NamedTuple):
 def components(inputs: Inputs, chip: Chip) -> list[Component]:
     """Return the components of generated chips, from the cores outwards: and whether they are empty."""
     # without links between dies, levels on other dies are empty too: links come first
-    parts: list[tuple[str, Floats, Floats]] = [(LINK, link.bandwidth, link.bandwidth) for link in chip.joints]
+    parts: list[tuple[str, Floats, Floats]] = [
+        (LINK, link.bandwidth, link.bandwidth) for link in chip.die_links
+    ]
     parts.append(("core", chip.cores.mcus, chip.cores.frequency))
     parts += [
         (f"l{number}", level.design.capacity, level.design.bandwidth)

@@ -20,7 +20,7 @@ class Sram(NamedTuple):
     area: Floats  # budget of all instances [m^2]
     power: Floats  # budget of all instances [W]
     instances: Floats  # one per die, bundle or MCU, by the level's scope
-    wanted: Floats  # capacity of one instance; infinite: all that its budgets allow [B]
+    target_capacity: Floats  # capacity of one instance; infinite: all that its budgets allow [B]
     latency: Floats  # [s]
     dynamic_energy: Floats  # [J/bit]
     static_power: Floats  # [W/bit]
@@ -72,7 +72,7 @@ def banks_by_budget(level: Sram) -> tuple[Floats, Floats]:
 def max_instances(level: Sram) -> Floats:
     """Return how many whole instances of the required capacity fit the budgets; (points,)."""
     by_area, by_power = banks_by_budget(level)
-    return np.floor(np.floor(np.minimum(by_area, by_power)) * level.bank_capacity / level.wanted)
+    return np.floor(np.floor(np.minimum(by_area, by_power)) * level.bank_capacity / level.target_capacity)
 
 
 def generate_sram(level: Sram) -> SramDesign:
@@ -105,11 +105,13 @@ def _fit(level: Sram, bank_area: Floats, leakage: Floats, energy: Floats) -> Sra
             banks = np.floor(level.area[i] / bank_area[i])
             if banks * leakage[i] > LEAKAGE_POWER * level.power[i]:
                 banks = np.floor(LEAKAGE_POWER * level.power[i] / leakage[i])
-            banks = min(banks, np.ceil(level.instances[i] * level.wanted[i] / level.bank_capacity[i]))
+            banks = min(
+                banks, np.ceil(level.instances[i] * level.target_capacity[i] / level.bank_capacity[i])
+            )
         by_power = (1.0 - LEAKAGE_POWER) * level.power[i] / (8.0 * energy[i])
         by_banks = banks * level.bank_width[i] * level.bank_frequency[i]
         out.banks[i] = banks
-        out.capacity[i] = min(banks * level.bank_capacity[i], level.instances[i] * level.wanted[i])
+        out.capacity[i] = min(banks * level.bank_capacity[i], level.instances[i] * level.target_capacity[i])
         out.bandwidth[i], out.ceiling[i] = min(by_power, by_banks), by_banks
         out.static_power[i] = banks * leakage[i]
     return out

@@ -20,7 +20,7 @@ library's, and rounds of equal length. Active blocks have all of L2's bandwidth 
 So more bundles slow no kernel.
 
 Rotary embedding with the write of the cache is a memory-bound kernel, or a part of this kernel where
-`rotates` is true.
+`fuses_rotary` is true.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def _rotate(work: Decodes, number: Floats, boosts: Bools, reads_l1: Bools) -> Bo
     return fused
 
 
-def rotates(device: Device, work: Decodes) -> Bools:
+def fuses_rotary(device: Device, work: Decodes) -> Bools:
     """Return whether each kernel contains the rotary embedding and the write of the cache, (kernels,).
 
     TensorRT-LLM's kernels do on vector lanes, and on Hopper over caches of fp8.
