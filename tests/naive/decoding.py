@@ -188,7 +188,7 @@ def time_rounds(chip, block, blocks, at_once, streamed):
     while left >= at_once:
         total += time_round(chip, block, at_once, streamed, part)
         left, rounds = left - at_once, rounds + 1
-    if left and block.overlaps and rounds:  # dealt evenly
+    if left and block.overlaps and rounds:  # distributed evenly
         total += left / at_once * time_round(chip, block, at_once, streamed, part)
     elif left:
         total += time_round(chip, block, left, streamed, part)

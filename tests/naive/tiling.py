@@ -1,7 +1,7 @@
 """The tiling search (6.1, 6.2).
 
 For each level there is a fixed, seeded sequence of random tiles that meet the level's capacity per scope; the
-first N of it are tried, every combination across L levels, every choice of the operand that stays put
+first N of it are tried, every combination across L levels, every choice of the stationary operand
 at each level. Or else every tile of power-of-two sides that fits. The work inside the tiles of the level
 that bundles have to themselves goes to the bundles in waves, and the inner dimension may be split into
 parts where bundles would be idle. Idle bundles leave their power to those at work: cores take it at a
@@ -30,7 +30,7 @@ class Machine(NamedTuple):
     dataflow: str
     flops: float
     bandwidths: list  # registers outwards, main memory last
-    private_level: int = -1  # its tiles are dealt out to its instances, side by side; -1 for none
+    private_level: int = -1  # its tiles are distributed over its instances; -1 for none
     instances: float = 1.0  # of that level
     banks: list = ()  # what those of on-chip levels could move if power allowed; empty: what they do
     supply: tuple = (1.0, 0.3, 1.0)  # of the cores with all at work, threshold, highest [V]
@@ -77,7 +77,7 @@ def direction(level, sample, seed):
 
 
 def room(capacity, level, sample, seed, private):
-    """Return the bytes that a tile may fill: at the level that is dealt out all, a half, ... or a 32nd."""
+    """Return the bytes that a tile may fill: at the private level all, a half, ... or a 32nd."""
     return capacity / 2 ** floor(6 * spread(level, sample, seed)[2]) if private else capacity
 
 
@@ -134,7 +134,7 @@ def level_bytes(gemm, outer_visits, visits, parts, stationary, element):
     """Return the bytes loaded to and stored from a level over the whole GEMM.
 
     outer_visits, visits: how many tiles of the level outside, and of this level, lie along m, k, n;
-    parts: of the inner dimension, here at the latest; stays: the operand that stays put.
+    parts: of the inner dimension, here at the latest; stationary: the stationary operand.
     """
     m, k, n = gemm
     a = m * k * (outer_visits[2] if stationary == "A" else visits[2])

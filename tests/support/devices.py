@@ -59,7 +59,7 @@ def devices(designs, blocks=None, batched_blocks=None):
         unit_k=column([d.unit[1] for d in designs], np.int64),
         unit_n=column([d.unit[2] for d in designs], np.int64),
         dataflow=column([DATAFLOW_CODES[d.dataflow] for d in designs], np.int64),
-        private_level=each("dealt", np.int64),
+        private_level=each("private", np.int64),
         instances=each("bundles"),
         threshold=column([_supply(d)[1] / _supply(d)[0] for d in designs]),
         headroom=column([power(_supply(d)[2], *_supply(d)[:2]) for d in designs]),

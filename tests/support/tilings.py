@@ -75,7 +75,7 @@ def solve_all(designs, rows, thinned=True, how=search_tilings):
         column([capacity for design in designs for capacity in design.capacities][::-1]),
         column(each("element")[::-1]),
         column(([*range(levels)] * len(designs))[::-1], np.int64),
-        *(column(each(name)[::-1], np.int64) for name in ("dealt", "samples", "seed")),
+        *(column(each(name)[::-1], np.int64) for name in ("private", "samples", "seed")),
         thinned,
     )
     hierarchies = Hierarchies(

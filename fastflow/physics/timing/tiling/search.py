@@ -160,17 +160,17 @@ def _choose_innermost(
 @lean_kernel
 def _complete(
     problem: Problem, rates: Rates, sides: Floats, candidates: Candidates, node: Floats, path: Path,
-    best: Path, followed: int,
+    best: Path, expanded: int,
 ) -> None:  # fmt: skip
     """Complete the path with the best innermost tile, and adopt it where it comes before the best so far.
 
-    followed: the path's candidate of the private level, whose bound is raised.
+    expanded: the path's candidate of the private level, whose bound is raised.
     """
     tile, row = candidates.column, path.column
     _time_innermost(problem, rates, candidates, node, row)
     chosen, within = _choose_innermost(best.column[0, TIME], candidates, node, row)
-    if problem.closed and problem.private == 1 and row[1, K] == tile[1, K, followed]:
-        node[1, LEAST, followed] = max(node[1, LEAST, followed], within)
+    if problem.closed and problem.private == 1 and row[1, K] == tile[1, K, expanded]:
+        node[1, LEAST, expanded] = max(node[1, LEAST, expanded], within)
     if chosen >= 0:
         step(problem, sides, 0, chosen, candidates.exponent, path)
         if is_better(problem.levels, row, best.column):
@@ -178,13 +178,13 @@ def _complete(
 
 
 @lean_kernel
-def _drop_slower(level: int, time: float, candidates: Candidates, node: Floats, followed: int) -> int:
+def _drop_slower(level: int, time: float, candidates: Candidates, node: Floats, expanded: int) -> int:
     """Drop a level's candidates whose bound after any path exceeds `time`.
 
-    Returns the new index of the candidate `followed`.
+    Returns the new index of the candidate `expanded`.
     """
     exponent, tile = candidates.exponent, candidates.column
-    count, index = 0, followed
+    count, index = 0, expanded
     for i in range(candidates.counts[level]):
         if node[level, LEAST, i] <= time:
             if count < i:
@@ -193,7 +193,7 @@ def _drop_slower(level: int, time: float, candidates: Candidates, node: Floats, 
                 for column in range(tile.shape[1]):
                     tile[level, column, count] = tile[level, column, i]
                 node[level, LEAST, count] = node[level, LEAST, i]
-            if i == followed:
+            if i == expanded:
                 index = count
             count += 1
     candidates.counts[level] = count
@@ -231,44 +231,44 @@ def _search_gemm(problem: Problem, rates: Rates, layout: Layout, frontier: Front
     """Find the best tiling of a GEMM; returns how many tiles were evaluated.
 
     Goes from a level's candidate to the level inside, whose bounds are then computed, and back to the level
-    outside when none of a level's candidates can win. quickest: the tile of the private level that is
-    expanded first, -1 once all are listed; followed: the last expanded tile of that level.
+    outside when none of a level's candidates can win. fastest: the tile of the private level that is
+    expanded first, -1 once all are listed; expanded: the last expanded tile of that level.
     """
     candidates, node, path, best = layout.candidates, frontier.node, layout.path.column, layout.best.column
     levels, private, count = problem.levels, problem.private, candidates.counts
     least_accessed = least_accesses(problem, layout.sides, candidates.longest)
-    looked, quickest, least_distributed = 0, -1, 0.0  # least_dealt: time of any distributed tile [s]
+    evaluated, fastest, least_distributed = 0, -1, 0.0  # least_distributed: time of any distributed tile [s]
     if private >= 0:
-        looked = count[private] if problem.closed else 0
+        evaluated = count[private] if problem.closed else 0
         least_times(problem, rates, candidates, node, path, least_accessed)
-        quickest, least_distributed = _fastest(private, count[private], node)
+        fastest, least_distributed = _fastest(private, count[private], node)
     if not problem.closed or private == 0:
-        quickest = -1
-    level, followed, is_new = levels - 1, -1, True
+        fastest = -1
+    level, expanded, is_new = levels - 1, -1, True
     while level < levels:
-        if is_new and level == private and quickest >= 0 and followed < 0:
-            _list_fastest(problem, quickest, candidates, frontier, path)
+        if is_new and level == private and fastest >= 0 and expanded < 0:
+            _list_fastest(problem, fastest, candidates, frontier, path)
             is_new = False
         elif is_new:
             if level == private and problem.closed:
-                followed = _drop_slower(level, best[0, TIME], candidates, node, followed)
+                expanded = _drop_slower(level, best[0, TIME], candidates, node, expanded)
             if level == private:
                 start_distributed(problem, layout.sides, candidates, node, layout.path)
-                if quickest >= 0:
-                    node[level, BOUND, followed], quickest = np.nan, -1
+                if fastest >= 0:
+                    node[level, BOUND, expanded], fastest = np.nan, -1
             else:
                 start_other(problem, level, candidates, node, path, least_distributed)
-            looked += count[level]
+            evaluated += count[level]
             if level > 0:
                 bound_level(problem, rates, level, level + 1, candidates, node, path, least_accessed)
         if level == 0:
-            _complete(problem, rates, layout.sides, candidates, node, layout.path, layout.best, followed)
+            _complete(problem, rates, layout.sides, candidates, node, layout.path, layout.best, expanded)
             level, is_new = 1, False
             continue
         chosen = _next_tile(level, is_new, levels, layout, frontier)
-        is_new = chosen < 0 and level == private and quickest >= 0  # now all of the level's candidates
+        is_new = chosen < 0 and level == private and fastest >= 0  # now all of the level's candidates
         if is_new:
-            quickest = quickest if followed >= 0 else -1
+            fastest = fastest if expanded >= 0 else -1
         elif chosen < 0:
             if level == private:
                 _, least_distributed = _fastest(private, count[private], node)
@@ -279,14 +279,14 @@ def _search_gemm(problem: Problem, rates: Rates, layout: Layout, frontier: Front
             problem.closed and level > private and least_distributed == best[0, TIME]
             and moves_more(levels, level, path, best)
         ):  # fmt: skip
-            followed = chosen if level == private else followed
+            expanded = chosen if level == private else expanded
             step(problem, layout.sides, level, chosen, candidates.exponent, layout.path)
             outside = max(path[level + 1, TIME], path[level, COMPUTE])
             path[level, TIME] = max(outside, level_time(
                 path[level, MOVED], rates.bandwidth[level + 1], rates.driven[level + 1], path[level + 1, IDLE]
             ))  # fmt: skip
             level, is_new = level - 1, True
-    return looked
+    return evaluated
 
 
 @lean_kernel
@@ -307,8 +307,8 @@ def _search_in_order(
             hierarchies.bandwidth[offset : offset + levels + 1],
             hierarchies.driven[offset : offset + levels + 1],
         )
-        looked = _search_gemm(problem, rates, layout, frontier)
-        write_tiling(problem, layout, looked, g, out)
+        evaluated = _search_gemm(problem, rates, layout, frontier)
+        write_tiling(problem, layout, evaluated, g, out)
 
 
 @kernel

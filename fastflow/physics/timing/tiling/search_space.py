@@ -292,12 +292,12 @@ def new_tilings(gemms: int, levels: int) -> Tilings:
 
 
 @lean_kernel
-def write_tiling(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) -> None:
+def write_tiling(problem: Problem, layout: Layout, evaluated: int, g: int, out: Tilings) -> None:
     """Write the best tiling of GEMM g to `out`."""
     best, exponent, inverse = layout.best.column, layout.best.exponent, layout.sides[INVERSE]
     levels = problem.levels
     out.time[g], out.compute_time[g], out.idle[g] = best[0, TIME], best[0, COMPUTE], best[0, IDLE]
-    out.parts[g], out.candidates[g], out.waves[g] = int(best[0, PARTS]), looked, 1
+    out.parts[g], out.candidates[g], out.waves[g] = int(best[0, PARTS]), evaluated, 1
     if problem.private >= 0:
         tiles = best[problem.private, M] * best[problem.private, N] * best[0, PARTS] * problem.batch
         out.waves[g] = int(min(np.ceil(tiles / problem.instances), 2.0**62))

@@ -154,7 +154,7 @@ def test_another_hierarchy_is_not_the_same():
         {"capacities": (4e3, 1e5, 4e7)}, {"capacities": (2e3, 4e5, 4e7)}, {"capacities": (2e3, 1e5, 1e6)},
         *({"bandwidths": tuple(rate * (1e-3 if i == level else 1) for i, rate in enumerate(base.bandwidths))}
           for level in range(4)),
-        {"dealt": 0}, {"dealt": -1}, {"instances": 7}, {"samples": 9}, {"samples": 0}, {"seed": 2},
+        {"private": 0}, {"private": -1}, {"instances": 7}, {"samples": 9}, {"samples": 0}, {"seed": 2},
         {"element": 4}, {"flow": "weight"}, {"flops": 1e12}, *({"unit": unit} for unit in UNITS[1:]),
         *({"unit": tuple(4 if i != axis else 96 for i in range(3))} for axis in range(3)),
     ]  # fmt: skip

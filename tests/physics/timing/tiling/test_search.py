@@ -342,7 +342,7 @@ def test_more_capacity_is_never_slower(gemm, batch, design, which, factor):
 @given(gemms, batches, designs(), st.integers(0, 4), st.floats(1.0, 100.0))
 @cases(150)
 def test_more_capacity_is_never_slower_where_nothing_idles(gemm, batch, design, which, factor):
-    """Over random tiles; where tiles are dealt out, a larger one can leave bundles without work."""
+    """Over random tiles; where tiles are distributed, a larger one can leave bundles without work."""
     design = design._replace(private=-1)
     slower, faster = both(gemm, batch, design, larger(design, which, factor))
     assert faster <= slower

@@ -11,7 +11,7 @@ from tests.support.checks import cases, near
 
 
 def tile_sets(rows, thinned):
-    """Return the tiles of every row (capacity, element, level, dealt level, samples, seed), in order."""
+    """Return the tiles of every row (capacity, element, level, private level, samples, seed), in order."""
     columns = list(zip(*rows, strict=True))
     whole = [np.array(columns[place], dtype=np.int64) for place in (2, 3, 4, 5)]
     real = [np.array(columns[place], dtype=np.float64) for place in (0, 1)]
