@@ -89,13 +89,13 @@ def test_grid_of_transformers(benchmark: BenchmarkFixture, tmp_path: Path) -> No
 def test_gemms_solved_in_either_order(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """4,800 points in small chunks; on one thread, as two may solve the same GEMM at once."""
     found: list[int] = []
-    keep = cache.Kept.keep
+    keep = cache.TilingCache.keep
 
-    def count(self: cache.Kept, tag: cache.Words, *rest: Any) -> None:
+    def count(self: cache.TilingCache, tag: cache.Words, *rest: Any) -> None:
         found.append(tag.size)
         keep(self, tag, *rest)
 
-    monkeypatch.setattr(cache.Kept, "keep", count)
+    monkeypatch.setattr(cache.TilingCache, "keep", count)
 
     def gemms(*axes: str) -> int:
         run = plan(Composer.of_library(), [*axes, "engine.jobs=1", "engine.chunk=256"])

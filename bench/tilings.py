@@ -14,9 +14,9 @@ from fastflow.core.jit import kernel
 from fastflow.core.tables import Inputs, take
 from fastflow.physics.hardware.chip import generate
 from fastflow.physics.timing.device import device
-from fastflow.physics.timing.roofline import KernelWork, hierarchies_of
+from fastflow.physics.timing.roofline import KernelWork, unique_hierarchies
 from fastflow.physics.timing.tiling import brute_force
-from fastflow.physics.timing.tiling.candidates import lay_tiles
+from fastflow.physics.timing.tiling.candidates import list_candidates
 from fastflow.physics.timing.tiling.search_space import (
     TIME,
     Gemms,
@@ -24,7 +24,7 @@ from fastflow.physics.timing.tiling.search_space import (
     Layout,
     Problem,
     Rates,
-    lay_gemm,
+    make_problem,
     new_layout,
 )
 from fastflow.physics.timing.tiling.tile_sets import TileSets
@@ -48,7 +48,7 @@ def hierarchy(inputs: Inputs, samples: int, thinned: bool) -> tuple[Hierarchies,
         np.array([2.0]), np.array([2.0]), np.array([samples]), np.array([0]), np.array([False]),
         np.array([False]), np.array([0.0]), np.array([1]),
     )  # fmt: skip
-    hierarchies, sets, *_ = hierarchies_of(device(one, generate(one), lasts=False), work, thinned)
+    hierarchies, sets, *_ = unique_hierarchies(device(one, generate(one), lasts=False), work, thinned)
     return hierarchies, sets
 
 
@@ -65,9 +65,9 @@ class _Problem(ctypes.Structure):
 @kernel
 def _lay_first(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, layout: Layout) -> Problem:
     """Lay out the first GEMM on the first hierarchy with all of its tiles."""
-    problem = lay_gemm(gemms, hierarchies, sets, LEVELS, 0, layout)
+    problem = make_problem(gemms, hierarchies, sets, LEVELS, 0, layout)
     for level in range(LEVELS):
-        lay_tiles(problem, sets, hierarchies.tiles[level], 0, level, False, layout)
+        list_candidates(problem, sets, hierarchies.tiles[level], 0, level, False, layout)
     return problem
 
 
@@ -98,7 +98,7 @@ def both_loops(
     candidates = layout.candidates
     given = _Problem(
         *problem.whole, *problem.unit, problem.batch, problem.flops, problem.floor, problem.access,
-        problem.instances, problem.top_k, LEVELS, problem.dealt,
+        problem.instances, problem.top_k, LEVELS, problem.private,
         layout.sides.shape[2], candidates.exponent.shape[2],
     )  # fmt: skip
     tables = (

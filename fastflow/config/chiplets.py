@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fastflow.config.composer import Composer
 from fastflow.config.model_inputs import Scalar, convert
 from fastflow.core.errors import InputError
-from fastflow.physics.hardware.chiplets import CHIPLETS, OF_NODE, kinds
+from fastflow.physics.hardware.chiplets import CHIPLETS, OF_NODE, die_kinds
 
 
 def is_choice(key: str) -> bool:
@@ -22,7 +22,7 @@ def with_chiplets(composer: Composer, inputs: Mapping[str, Scalar]) -> dict[str,
     of a kind itself stands.
     """
     found = dict(inputs)
-    for kind in kinds(inputs):  # type: ignore[arg-type]  # keys alone are read
+    for kind in die_kinds(inputs):  # type: ignore[arg-type]  # keys alone are read
         key = f"{CHIPLETS}{kind}.tech"
         name = inputs.get(key)
         if name is None:

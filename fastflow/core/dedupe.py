@@ -1,4 +1,4 @@
-"""What repeats among the points of a chunk, so that it is computed once."""
+"""Unique rows of columns, as `np.unique` finds them, and functions that are computed once for each."""
 
 from __future__ import annotations
 
@@ -35,45 +35,45 @@ _HALF = np.uint64(32)
 
 
 @kernel
-def _alike(table: Ints, row: int, other: int) -> bool:
-    """Return whether two rows are the same."""
-    alike = True
+def _rows_equal(table: Ints, row: int, other: int) -> bool:
+    """Return whether two rows are equal."""
+    is_equal = True
     for column in range(table.shape[1]):
-        alike = alike and table[row, column] == table[other, column]
-    return alike
+        is_equal = is_equal and table[row, column] == table[other, column]
+    return is_equal
 
 
 @kernel
 def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
-    """Return the first row of each kind, in order, and the place of every row's kind among them.
+    """Return the indices of the unique rows, in order of their first occurrence, and the inverse.
 
-    table: (rows, columns). Both results count from 0; shapes (kinds,) and (rows,).
+    table: (rows, columns). Shapes (unique,) and (rows,): row i equals the row `first[inverse[i]]`.
     """
     rows = table.shape[0]
     size = 16
     while size < 2 * rows:
         size *= 2
     slots = np.full(size, -1, dtype=np.int64)
-    first, place = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    first, inverse = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
     count = 0
     for row in range(rows):
-        mixed = np.uint64(0)
+        hashed = np.uint64(0)
         for column in range(table.shape[1]):
-            mixed = (mixed ^ np.uint64(table[row, column])) * np.uint64(_MIX)
-            mixed ^= mixed >> np.uint64(32)
-        slot = np.int64(mixed & np.uint64(size - 1))
-        while slots[slot] >= 0 and not _alike(table, first[slots[slot]], row):
+            hashed = (hashed ^ np.uint64(table[row, column])) * np.uint64(_MIX)
+            hashed ^= hashed >> np.uint64(32)
+        slot = np.int64(hashed & np.uint64(size - 1))
+        while slots[slot] >= 0 and not _rows_equal(table, first[slots[slot]], row):
             slot = (slot + 1) & (size - 1)
         if slots[slot] < 0:
             slots[slot], first[count] = count, row
             count += 1
-        place[row] = slots[slot]
-    return first[:count].copy(), place
+        inverse[row] = slots[slot]
+    return first[:count].copy(), inverse
 
 
 @kernel
 def _which_vary(words: NDArray[Any]) -> Bools:
-    """Return which columns of a table are not the same in every row, shape (columns,)."""
+    """Return which columns of a table vary from row to row, shape (columns,)."""
     varies = np.zeros(words.shape[1], dtype=np.bool_)
     for column in range(words.shape[1]):
         for row in range(1, words.shape[0]):
@@ -84,7 +84,7 @@ def _which_vary(words: NDArray[Any]) -> Bools:
 
 
 def _varying_words(column: NDArray[Any]) -> NDArray[Any]:
-    """Return the bits of a column as whole numbers, without those that are the same everywhere.
+    """Return the bits of a column as integers, without words that are the same in every row.
 
     Shape (rows, words): one word for a number, some for a text, none where nothing varies.
     """
@@ -99,29 +99,29 @@ def _varying_words(column: NDArray[Any]) -> NDArray[Any]:
 
 
 def unique_rows(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
-    """Return the first row of each kind in some columns, and the place of every row's kind.
+    """Return the indices of the unique rows of some columns, and the inverse.
 
-    columns: of numbers or texts, each (rows,) or of more axes; numbers are alike if their bits are. Both
+    columns: of numbers or texts, each (rows,) or of more axes; numbers are equal if their bits are. Both
     results as `distinct_rows` returns them.
     """
     if rows <= 1:
         return np.arange(rows), np.zeros(rows, dtype=np.int64)
     varying = [_varying_words(column) for column in columns if not is_broadcast(column)]
     table = np.empty((rows, sum(words.shape[1] for words in varying)), dtype=np.int64)
-    at = 0
+    start = 0
     for words in varying:
-        table[:, at : at + words.shape[1]] = words
-        at += words.shape[1]
+        table[:, start : start + words.shape[1]] = words
+        start += words.shape[1]
     return distinct_rows(table)
 
 
 def hashes(columns: Sequence[NDArray[Any]]) -> Words:
     """Return two independent hashes of the rows of some columns of 8-byte numbers, (2, rows)."""
-    return mixed(np.zeros((2, columns[0].size), dtype=np.uint64), columns)
+    return update_hashes(np.zeros((2, columns[0].size), dtype=np.uint64), columns)
 
 
-def mixed(words: Words, columns: Sequence[NDArray[Any]]) -> Words:
-    """Return two hashes of the rows of some columns after what is hashed already, (2, rows)."""
+def update_hashes(words: Words, columns: Sequence[NDArray[Any]]) -> Words:
+    """Return two hashes of the rows of some columns, continued from the hashes `words`, (2, rows)."""
     for column in columns:
         words = (words ^ np.ascontiguousarray(column).view(np.uint64)) * _MULTIPLIERS
         words ^= words >> _HALF
@@ -132,51 +132,55 @@ def compute_unique(
     function: Callable[[Inputs], Result],
     inputs: Inputs,
     *prefixes: str,
-    shown: bool = False,
-    kept: bool = False,
+    broadcast: bool = False,
+    cached: bool = False,
 ) -> Result:
-    """Return the function's (nested) table for all points, computed on one point of each kind.
+    """Return the function's (nested) table for all points, computed on the unique points only.
 
-    inputs: columns of shape (points,), of which the function reads those whose keys begin with one of
-    the prefixes, and sees no others of several points; points that agree in these are of a kind. shown: no
-    kernel takes the table, so that a single kind need not be written out (`tables.repeated`). kept: a single
-    kind is kept for further calls, which repeat it where they are from Python; nobody writes to the table.
+    inputs: columns of shape (points,). The function reads the columns whose keys begin with one of the
+    prefixes, and gets no others; points that are equal in these are computed once. broadcast: no kernel takes
+    the table, so that a single row can be repeated as `tables.repeat` does. cached: the result of a single
+    unique point is kept for further calls; nobody writes to the table.
     """
     rows = next(iter(inputs.values())).size
-    if rows == 1 and not kept:
+    if rows == 1 and not cached:
         return function(inputs)
-    seen = {key: column for key, column in inputs.items() if key.startswith(prefixes)}
-    first, place = unique_rows(seen.values(), rows)
-    found = _kept(function, values_of(seen)) if kept and first.size == 1 else function(take(seen, first))
+    read = {key: column for key, column in inputs.items() if key.startswith(prefixes)}
+    first, inverse = unique_rows(read.values(), rows)
+    result: Result
+    if cached and first.size == 1:
+        result = _cached_result(function, values_of(read))
+    else:
+        result = function(take(read, first))
     if rows == 1:
-        return found
-    return repeat(found, rows) if shown and first.size == 1 else take(found, place)
+        return result
+    return repeat(result, rows) if broadcast and first.size == 1 else take(result, inverse)
 
 
 @lru_cache(maxsize=64)
-def _kept(function: Callable[[Inputs], Any], values: Values) -> Any:
+def _cached_result(function: Callable[[Inputs], Any], values: Values) -> Any:
     """Return the function's table for one point."""
     return function(columns_of(values))
 
 
 def compute_unique_rows(function: Callable[[Table], Result], table: Table) -> Result:
-    """Return the function's table for all rows of another one, computed once for rows that are alike.
+    """Return the function's table for all rows of another table, computed on the unique rows only.
 
     table: columns of shape (rows,).
     """
-    first, place = unique_rows(table, table[0].size)
-    if 2 * first.size > place.size:  # few repeat: to copy them takes longer
+    first, inverse = unique_rows(table, table[0].size)
+    if 2 * first.size > inverse.size:  # few rows repeat: to copy them takes longer
         return function(table)
-    return take(function(take(table, first)), place)
+    return take(function(take(table, first)), inverse)
 
 
 def factorize(texts: Texts) -> tuple[list[str], Ints]:
-    """Return the distinct texts of a column, and the place of each row's text among them."""
-    first, place = unique_rows([texts], texts.size)
-    return texts[first].tolist(), place
+    """Return the unique texts of a column, and the index of each row's text, as `pandas.factorize`."""
+    first, inverse = unique_rows([texts], texts.size)
+    return texts[first].tolist(), inverse
 
 
 def map_values(values: Mapping[str, float], names: Texts) -> Floats:
-    """Return the value that a mapping has for each name, shape (points,)."""
-    known, place = factorize(names)
-    return np.array([values[name] for name in known], dtype=np.float64)[place]
+    """Return the mapped value of each name, shape (points,), as `pandas.Series.map`."""
+    keys, inverse = factorize(names)
+    return np.array([values[name] for name in keys], dtype=np.float64)[inverse]

@@ -1,4 +1,4 @@
-"""What a column is: name, type, unit, meaning, bounds."""
+"""The description of a column: name, type, unit, meaning, bounds."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Column(NamedTuple):
     high: float = inf
     above_low: bool = False  # the lower bound itself is not allowed
     choices: tuple[str, ...] = ()
-    auto: float | None = None  # the number that the word auto stands for, where it may stand for one
-    absent: str = ""  # what it means that an input is missing; "": it is needed where it is read
+    auto: float | None = None  # the number that the word auto stands for; None: auto is not allowed
+    absent: str = ""  # the meaning of a missing input; "": the input is required where it is read
 
     def allowed(self) -> str:
-        """Say in words which values the column takes."""
+        """Return the allowed values in words."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         unit = f" {self.unit}" if self.unit else ""
-        what = {"int": "a whole number", "bool": "true or false", "str": "a text"}.get(
+        noun = {"int": "a whole number", "bool": "true or false", "str": "a text"}.get(
             self.kind, f"a number in {self.unit}" if self.unit else "a number"
         )
         bounds = []
@@ -35,8 +35,8 @@ class Column(NamedTuple):
             bounds.append(f"{'above' if self.above_low else 'at least'} {self.low:g}{unit}")
         if self.high < inf:
             bounds.append(f"at most {self.high:g}{unit}")
-        words = "" if self.auto is None else ", or auto"
-        return f"{what} {' and '.join(bounds)}".strip() + words
+        or_auto = "" if self.auto is None else ", or auto"
+        return f"{noun} {' and '.join(bounds)}".strip() + or_auto
 
 
 def count(name: str, meaning: str, low: int = 1, high: float = 1e12) -> Column:

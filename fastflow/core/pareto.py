@@ -1,4 +1,4 @@
-"""Pareto fronts: the designs that no other beats in both objectives."""
+"""Pareto fronts: the designs that no other design dominates in two objectives."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fastflow.core.tables import Floats, Ints
 
 
 def nondominated(first: Floats, second: Floats) -> Ints:
-    """Return the places of points that no other is at least as good as in both objectives, and better in one.
+    """Return the indices of nondominated points: no other is as good in both objectives and better in one.
 
-    first, second: lower is better, shape (points,). In the order of the first objective; of points that are
-    alike, the first one.
+    first, second: lower is better, shape (points,). In the order of the first objective; of equal
+    points, the first.
     """
     order = np.lexsort((second, first))
     least = np.minimum.accumulate(second[order])
-    falls = np.ones(order.size, dtype=np.bool_)
-    falls[1:] = second[order][1:] < least[:-1]
-    return order[falls]
+    is_lower = np.ones(order.size, dtype=np.bool_)
+    is_lower[1:] = second[order][1:] < least[:-1]
+    return order[is_lower]

@@ -1,4 +1,4 @@
-"""Struct-of-arrays tables: columns with one entry a point, and how rows of them are taken."""
+"""Struct-of-arrays tables: columns with an entry for each point; taking, concatenating, repeating rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Inputs = Mapping[str, NDArray[Any]]
 Table = TypeVar("Table", bound=tuple[Any, ...])
 
 
-def table(cls: type[Table], inputs: Inputs, prefix: str, **given: NDArray[Any]) -> Table:
-    """Build a struct-of-arrays table whose fields are the inputs under `prefix`, or `given`.
+def table(cls: type[Table], inputs: Inputs, prefix: str, **overrides: NDArray[Any]) -> Table:
+    """Build a struct-of-arrays table whose fields are the inputs under `prefix`, or `overrides`.
 
     cls: a NamedTuple of columns.
     """
     fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
-    return cls(*(given[field] if field in given else inputs[f"{prefix}.{field}"] for field in fields))
+    return cls(*(overrides[field] if field in overrides else inputs[f"{prefix}.{field}"] for field in fields))
 
 
 def where_read(rows: Bools, inputs: Inputs, key: str, otherwise: float) -> NDArray[Any]:
@@ -38,10 +38,10 @@ def where_read(rows: Bools, inputs: Inputs, key: str, otherwise: float) -> NDArr
 
 
 def broadcast_column(value: NDArray[Any], rows: int) -> NDArray[Any]:
-    """Return a column that has one value in every row; value: (1,).
+    """Return a column that has the same value in every row, as `np.broadcast_to`; value: (1,).
 
-    `is_broadcast` sees that without a look at the rows. No kernel takes such a column: for Numba it is of a
-    type of its own.
+    `is_broadcast` recognises it by its strides. No kernel takes such a column: for Numba it is of another
+    type.
     """
     if rows == 1:
         return value
@@ -57,7 +57,7 @@ def is_broadcast(column: NDArray[Any]) -> bool:
 
 
 Values = tuple[tuple[str, Any], ...]
-"""Columns of one row, as values by which something can be kept."""
+"""Columns of one row, as a hashable key."""
 
 
 def values_of(columns: Inputs) -> Values:
@@ -71,7 +71,7 @@ def columns_of(values: Values) -> Columns:
 
 
 def single(column: NDArray[Any]) -> Any:
-    """Return the value of a column of one row, which Python computes with faster; or the column."""
+    """Return a column of one row as a number, which is faster in Python; other columns as they are."""
     return column.item() if column.size == 1 else column
 
 
@@ -79,19 +79,19 @@ Rows = TypeVar("Rows")
 
 
 def take(columns: Rows, rows: Ints) -> Rows:
-    """Return the given rows of a column, or of every column in a (nested) table or mapping."""
+    """Return some rows of a column, or of every column of a (nested) table or mapping."""
     if isinstance(columns, np.ndarray):
         return columns[rows]  # type: ignore[return-value]
     if isinstance(columns, dict):
         return {name: take(column, rows) for name, column in columns.items()}  # type: ignore[return-value]
     if isinstance(columns, tuple):
-        taken = [take(column, rows) for column in columns]
-        return columns._make(taken) if hasattr(columns, "_make") else tuple(taken)  # type: ignore[return-value]
+        parts = [take(column, rows) for column in columns]
+        return columns._make(parts) if hasattr(columns, "_make") else tuple(parts)  # type: ignore[return-value]
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
 
 
 def stacked(parts: Sequence[Rows]) -> Rows:
-    """Return the rows of some (nested) tables or mappings of the same columns, one table after the other."""
+    """Return the concatenated rows of (nested) tables or mappings of the same columns."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -100,12 +100,12 @@ def stacked(parts: Sequence[Rows]) -> Rows:
     if isinstance(first, dict):
         return {name: stacked([part[name] for part in parts]) for name in first}  # type: ignore[index,return-value]
     assert isinstance(first, tuple)
-    every = [stacked(columns) for columns in zip(*parts, strict=True)]
-    return first._make(every) if hasattr(first, "_make") else tuple(every)  # type: ignore[return-value]
+    columns_of_parts = [stacked(columns) for columns in zip(*parts, strict=True)]
+    return first._make(columns_of_parts) if hasattr(first, "_make") else tuple(columns_of_parts)  # type: ignore[return-value]
 
 
 def repeat(columns: Rows, rows: int) -> Rows:
-    """Return the only row of a (nested) table so many times, as `broadcast_column` does."""
+    """Return the only row of a (nested) table broadcast to `rows` rows."""
     if isinstance(columns, np.ndarray):
         return broadcast_column(columns, rows)  # type: ignore[return-value]
     assert isinstance(columns, tuple)
@@ -114,19 +114,19 @@ def repeat(columns: Rows, rows: int) -> Rows:
 
 
 class Reasons:
-    """Why points have no result: the first reason of each that has one, which hardly any has."""
+    """Why points have no result: the first reason of each point; few points have a reason."""
 
     def __init__(self, points: int) -> None:
-        """Start with no reason for any of so many points."""
+        """Take the number of points."""
         self._points = points
         self._first: dict[int, str] = {}
 
     def add(self, point: int | np.integer[Any], reason: str) -> None:
-        """Say why a point has no result, unless that is said already."""
+        """Add the reason why a point has no result, unless it has a reason already."""
         self._first.setdefault(int(point), reason)
 
     def without(self, wrong: Bools) -> list[int]:
-        """Return the points where something is wrong that have no reason yet; wrong: (points,)."""
+        """Return the indices of the points in `wrong`, (points,), that have no reason yet."""
         return [i for i in np.flatnonzero(wrong).tolist() if i not in self._first]
 
     def texts(self) -> Texts:
@@ -138,8 +138,8 @@ class Reasons:
 
 
 def first_of(*reasons: Texts) -> Texts:
-    """Return for every point the first text that is not empty, or the empty one."""
-    found = reasons[0]
+    """Return every point's first text that is not empty, or ""."""
+    text = reasons[0]
     for reason in reasons[1:]:
-        found = np.where(found != "", found, reason)
-    return found
+        text = np.where(text != "", text, reason)
+    return text

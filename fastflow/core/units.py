@@ -1,9 +1,9 @@
-"""What "4.2 pJ/bit" means: quantities written with units, parsed once into SI numbers.
+"""Quantities with units, such as "4.2 pJ/bit", parsed once into SI numbers.
 
-The registry is pint's, with our own short list of units: in pint's default list a bit has no
+The registry is pint's, with a short list of units: in pint's default list a bit has no
 dimension, so a missing "/bit" would go unnoticed, and "b" is the barn. GB is 10^9 B, GiB 2^30 B.
 
-The usual units are read without pint, whose import takes a tenth of a second.
+Common units are read without pint, whose import takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LEADING_ZERO = re.compile(r"(?<![0-9.A-Za-z])(?<![eE][+-])0[0-9]")  # Python re
 _PLAIN = re.compile(r"((?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?) ([A-Za-z0-9/()]+)", re.ASCII)
 _DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SMALL = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12, "f": 1e-15}
-_USUAL = {
+_COMMON_UNITS = {
     "B": {f"{prefix}B": size for prefix, size in _DECIMAL.items()}
     | {"KiB": 1024.0, "MiB": 1048576.0, "GiB": 1073741824.0},
     "B/s": {f"{prefix}B/s": size for prefix, size in _DECIMAL.items()},
@@ -81,7 +81,7 @@ _USUAL = {
     "USD/J": {"USD/kWh": 1.0 / 3.6e6},
     "USD s/B": {"USD/(GB/s)": 1.0 / 1e9},
 }
-"""How much of a unit each of those usually written is; to the bit what pint says."""
+"""The factor of each common unit; equal to pint's to the bit."""
 
 
 @cache
@@ -102,8 +102,8 @@ def parse(text: str, unit: str) -> float:
     no unit, or bears one of another dimension.
     """
     plain = _PLAIN.fullmatch(text)
-    usual = _USUAL.get(unit, {}).get(plain[2]) if plain else None
-    return _parse(text, unit) if plain is None or usual is None else float(plain[1]) * usual
+    factor = _COMMON_UNITS.get(unit, {}).get(plain[2]) if plain else None
+    return _parse(text, unit) if plain is None or factor is None else float(plain[1]) * factor
 
 
 def _parse(text: str, unit: str) -> float:
@@ -127,10 +127,10 @@ def _parse(text: str, unit: str) -> float:
 
 
 class Scale(NamedTuple):
-    """One of what people write quantities of a unit in, such as hours."""
+    """A unit for display, such as hours."""
 
-    least: float  # size from which on they do [the unit]
-    size: float  # of one of it [the unit]
+    least: float  # least quantity that is shown in it [SI unit]
+    size: float  # [SI unit]
     name: str
 
 
@@ -141,19 +141,20 @@ _PREFIXES = {
 
 
 def _prefixed(unit: str, prefixes: str) -> tuple[Scale, ...]:
-    """Return a unit with the prefixes that people put before it, the largest first; "-" for none."""
-    return tuple(Scale(_PREFIXES[one], _PREFIXES[one], f"{one}{unit}".lstrip("-")) for one in prefixes)
+    """Return a unit with prefixes, the largest first; "-" for no prefix."""
+    sizes = {prefix: _PREFIXES[prefix] for prefix in prefixes}
+    return tuple(Scale(size, size, f"{prefix}{unit}".lstrip("-")) for prefix, size in sizes.items())
 
 
 def _in(*sizes: tuple[float, str]) -> tuple[Scale, ...]:
-    """Return units of those sizes."""
+    """Return scales of some sizes."""
     return tuple(Scale(size, size, name) for size, name in sizes)
 
 
 _SCALES = {
     "s": (
         *(
-            Scale(2.0 * size, size, name)  # 90 s and 90 min are said as they are
+            Scale(2.0 * size, size, name)  # 90 s and 90 min are shown in these units
             for size, name in ((31557600.0, "years"), (86400.0, "days"), (3600.0, "h"), (60.0, "min"))
         ),
         *_prefixed("s", "-munp"),
@@ -181,22 +182,22 @@ _SCALES = {
     "USD/J": _in((1.0 / 3.6e6, "USD/kWh")),
     "USD/token": _in((1e-6, "USD/M tokens")),
 }
-"""What people write each unit in, the largest first; all others as they are."""
+"""The units for display of each SI unit, the largest first; other units are shown as they are."""
 _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 
 
 def scales(unit: str) -> tuple[Scale, ...]:
-    """Return what people write quantities of a unit in, the largest first."""
+    """Return the units for display of a unit, the largest first."""
     return _SCALES.get(unit) or _in((1.0, unit))
 
 
 def scale_of(value: float, unit: str, digits: int = 3) -> Scale:
-    """Return what people write a value of a unit in: the largest that it has of, else the smallest."""
+    """Return the unit for display of a value: the largest that does not exceed it, else the smallest."""
     choices = scales(unit)
     if value == 0.0 or value != value:
-        return next((one for one in choices if one.size == 1.0), choices[-1])
+        return next((scale for scale in choices if scale.size == 1.0), choices[-1])
     size = abs(value) / (1.0 - 0.5 * 10.0**-digits)  # 0.9996 ms is 1.00
-    return next((one for one in choices if size >= one.least), choices[-1])
+    return next((scale for scale in choices if size >= scale.least), choices[-1])
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -212,7 +213,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def show(value: float, unit: str, digits: int = 3) -> str:
-    """Write a quantity as people say it.
+    """Write a quantity for people.
 
     9.0e11 B/s is "900 GB/s", 1081 s "18 min", 2.34e-8 USD/B "23.40 USD/GB".
 

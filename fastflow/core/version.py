@@ -1,4 +1,4 @@
-"""Which fastflow this is: what datasets and workers of a cluster say of themselves."""
+"""The version of fastflow, for datasets and workers of a cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import metadata
 
 @cache
 def version() -> str:
-    """Return the version that is installed; "0+unknown" for a checkout on the path, not installed."""
+    """Return the installed version; "0+unknown" for a checkout on the path, not installed."""
     try:
         return metadata.version("fastflow")
     except metadata.PackageNotFoundError:

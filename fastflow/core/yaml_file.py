@@ -1,8 +1,8 @@
-"""A user's YAML file as plain values: of bounded size, every key once, numbers as they look.
+"""A user's YAML file as plain values: bounded size, no duplicate keys, numbers in decimal digits.
 
-YAML 1.1 reads 0100 as 64, 1:30 as 90 and 1_000 as 1000. Such a number is kept as it is written, so that it
-is refused wherever a number belongs. What aliases (*name) stand for counts as often as it is used, since a
-few lines of them can stand for more than any memory holds.
+YAML 1.1 reads 0100 as 64, 1:30 as 90 and 1_000 as 1000. Such a number is kept as text, so that it is refused
+where a number is expected. The values of an alias (*name) count every time it is used, since a few lines of
+aliases can expand to more than any memory holds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 MOST_BYTES = 256 * 1024  # some seconds to read
 MOST = 10**12  # of a number, as of every count among the inputs
-MOST_VALUES = 200_000  # what aliases stand for counted each time
+MOST_VALUES = 200_000  # with aliases expanded
 _SHOWN = 60  # characters of a value, in a message
 _LISTED = 20  # names
 
@@ -32,33 +32,33 @@ _FLOAT = re.compile(
 
 
 class MistakeError(Exception):
-    """What is wrong in a file: the node, and what is allowed there."""
+    """A mistake in a file: the node, and the allowed values."""
 
 
 class OddNumber:
-    """A number in a notation that does not look like what YAML makes of it."""
+    """A number in a notation that YAML reads as another number."""
 
     def __init__(self, text: str) -> None:
-        """Take it as it is written."""
+        """Take the text of the number."""
         self.text = text
 
     def __str__(self) -> str:
-        """Return it as it is written."""
+        """Return the text of the number."""
         return self.text
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which refuses a key that is given twice."""
+    """YAML's safe loader, which refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return a mapping; raises ConstructorError."""
-        given: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if key.value in given:
-                    said = f"{shown(key.value)} is given twice"
-                    raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
-                given.add(key.value)
+                if key.value in keys:
+                    message = f"{shown(key.value)} is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
     def whole(self, node: yaml.ScalarNode) -> int | OddNumber:
@@ -77,7 +77,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.number)
 
 
 def load(text: bytes) -> Any:
-    """Return what a file says; raises MistakeError."""
+    """Return the values of a file; raises MistakeError."""
     if len(text) > MOST_BYTES:
         raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {len(text):,}")
     try:
@@ -101,17 +101,17 @@ def load(text: bytes) -> Any:
         raise MistakeError(f"a YAML file ({error})") from None
 
 
-def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Return how many values a node stands for, aliases written out; too many of one within itself."""
-    if id(node) not in known:
-        known[id(node)] = MOST_VALUES + 1
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Return the number of values of a node with aliases expanded; too many for a recursive alias."""
+    if id(node) not in sizes:
+        sizes[id(node)] = MOST_VALUES + 1
         parts: Iterable[yaml.Node] = ()
         if isinstance(node, yaml.SequenceNode):
             parts = node.value
         elif isinstance(node, yaml.MappingNode):
             parts = (part for pair in node.value for part in pair)
-        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
-    return known[id(node)]
+        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in parts)
+    return sizes[id(node)]
 
 
 def shown(value: object) -> str:
@@ -122,15 +122,15 @@ def shown(value: object) -> str:
 
 def listed(names: Iterable[object]) -> str:
     """Write names for a message, the first ones of many."""
-    every = [shown(name) for name in names]
-    more = f" and {len(every) - _LISTED:,} more" if len(every) > _LISTED else ""
-    return ", ".join(every[:_LISTED]) + more
+    texts = [shown(name) for name in names]
+    more = f" and {len(texts) - _LISTED:,} more" if len(texts) > _LISTED else ""
+    return ", ".join(texts[:_LISTED]) + more
 
 
-def of_present(key: str, function: Callable[..., Result], path: str, *more: object) -> Result:
-    """Return what a cached function makes of a file in its present version; raises InputError.
+def read_current(key: str, function: Callable[..., Result], path: str, *more: object) -> Result:
+    """Return the result of a cached function for the present version of a file; raises InputError.
 
-    key: that the file was given for; function: of its path, time of change, size, and more.
+    key: the input that names the file; function: of its path, time of change, size, and `more`.
     """
     try:
         status = Path(path).stat()
@@ -145,23 +145,23 @@ def of_present(key: str, function: Callable[..., Result], path: str, *more: obje
 
 
 def read_version(path: str, size: int) -> Any:
-    """Return what a file of so many bytes says; raises MistakeError."""
+    """Return the values of a file of `size` bytes; raises MistakeError."""
     if size > MOST_BYTES:  # before it is read
         raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
     return load(Path(path).read_bytes())
 
 
 def wrong(node: str, allowed: str, value: object) -> MistakeError:
-    """Return the mistake of a value where something else is allowed."""
+    """Return the error for a value that is not allowed."""
     return MistakeError(f"a file whose {node} is {allowed}, not {shown(value)}")
 
 
 def mapping_of(where: str, value: Any, needed: Iterable[str], more: Iterable[str]) -> dict[str, Any]:
-    """Return a mapping that has the keys it needs, and no others than it may have."""
+    """Return a mapping that has all needed keys, and no key beyond `needed` and `more`."""
     needed, allowed = tuple(needed), (*needed, *more)
     if not isinstance(value, dict):
-        said = f"a mapping with {', '.join(needed)}"
-        raise wrong(where, said, value) if where else MistakeError(f"a file that is {said}")
+        expected = f"a mapping with {', '.join(needed)}"
+        raise wrong(where, expected, value) if where else MistakeError(f"a file that is {expected}")
     prefix = f"{where}." if where else ""
     for key in value:
         if key not in allowed:
@@ -175,21 +175,21 @@ def mapping_of(where: str, value: Any, needed: Iterable[str], more: Iterable[str
 
 
 def entries_of(where: str, value: Any) -> list[Any]:
-    """Return a list that has entries."""
+    """Return a list that is not empty."""
     if not isinstance(value, list) or not value:
         raise wrong(where, "a list with at least one entry", value)
     return value
 
 
 def choice_of(where: str, value: Any, choices: Sequence[str]) -> str:
-    """Return a text that is one of some."""
+    """Return a text that is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise wrong(where, one_of(choices), value)
     return value
 
 
 def one_of(choices: Iterable[str]) -> str:
-    """Say what can be chosen."""
+    """Return the choices in words."""
     return f"one of {listed(choices)}"
 
 

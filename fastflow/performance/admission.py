@@ -76,7 +76,7 @@ class ValidatedPoints(NamedTuple):
 
 def generate_chips(inputs: Inputs) -> tuple[Chip, Texts]:
     """Generate every point's chip (4.2 to 4.4), with the reason why it is infeasible (or ""); (points,)."""
-    return compute_unique(generate_chip, inputs, *HARDWARE, shown=True, kept=True)
+    return compute_unique(generate_chip, inputs, *HARDWARE, broadcast=True, cached=True)
 
 
 def generate_chip(inputs: Inputs) -> tuple[Chip, Texts]:

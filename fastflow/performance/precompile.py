@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fastflow.core.jit import cache
-from fastflow.core.jit.dispatcher import uncollected
+from fastflow.core.jit.dispatcher import gc_disabled
 from fastflow.core.jit.signatures import compile_for
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload import family_of, has_layer_runs
@@ -82,7 +82,7 @@ def _calls(kind: str) -> list[Call]:
 
 def _missing(calls: Sequence[Call]) -> list[Call]:
     """Return the kernels that are not in the cache."""
-    cached = cache.held()
+    cached = cache.cached_stems()
     return [(name, signature) for name, signature in calls if _cache_stem(name) not in cached | {None}]
 
 
@@ -127,7 +127,7 @@ def _compile_all(calls: Sequence[Call]) -> None:
             for _ in range(others)
         ]  # fmt: skip
         try:
-            with uncollected():
+            with gc_disabled():
                 work(calls, Path(folder))
             gc.collect()  # while the others end, so that it does not slow the first run
             for process in processes:
@@ -161,5 +161,5 @@ def work(calls: Sequence[Call], folder: Path) -> None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    with uncollected():
+    with gc_disabled():
         work(json.loads((folder / "list").read_text()), folder)

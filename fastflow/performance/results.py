@@ -290,7 +290,7 @@ def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
         columns[f"gemm_{name}_s"] = timing.times[rows, 1 + number]
     for level in range(levels):
         columns[f"gemm_l{level}_tile"] = _format_tiles(timing.tile[tiling, level])
-        columns[f"gemm_l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[tiling, level] + 1]
+        columns[f"gemm_l{level}_stays"] = np.array(["", *OPERANDS])[timing.stationary[tiling, level] + 1]
     return columns
 
 
@@ -364,7 +364,7 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
     columns |= {f"{name}_B": timing.bytes[rows, i] for i, name in enumerate(names[1:-1])}
     for level in range(levels):
         columns[f"l{level}_tile"] = _format_tiles(timing.tile[tiling, level])
-        columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[tiling, level] + 1]
+        columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stationary[tiling, level] + 1]
     return columns
 
 

@@ -185,7 +185,7 @@ def test_a_file_that_is_torn_is_compiled_anew(folder, torn):
 def test_another_processor_or_version_has_files_of_its_own(folder, monkeypatch):
     again(summed)(np.arange(4.0))
     kernel = again(summed)
-    monkeypatch.setattr(cache, "_surroundings", lambda: "another version")
+    monkeypatch.setattr(cache, "_environment", lambda: "another version")
     assert compiled(lambda: kernel(np.arange(4.0))) == ["summed"]
     context = kernel.targetctx.codegen()
     monkeypatch.setattr(context, "magic_tuple", lambda: ("another", "processor", ""))
@@ -248,7 +248,7 @@ def test_the_oldest_files_make_room(folder, monkeypatch):
         (folder / f"old-{number}.kernel").write_bytes(bytes(100))
         os.utime(folder / f"old-{number}.kernel", (number, number))
     monkeypatch.setattr(cache, "MOST_BYTES", 250)
-    cache._make_room.__wrapped__(folder)
+    cache._evict_oldest.__wrapped__(folder)
     assert sorted(path.name for path in folder.iterdir()) == ["old-3.kernel", "old-4.kernel"]
 
 

@@ -15,7 +15,7 @@ from fastflow.core.field import Column
 
 
 @pytest.mark.parametrize(
-    ("written", "unit"), [(written, unit) for unit, usual in units._USUAL.items() for written in usual]
+    ("written", "unit"), [(written, unit) for unit, usual in units._COMMON_UNITS.items() for written in usual]
 )
 def test_usual_units_are_as_pint_has_them(written, unit):
     rng = np.random.default_rng(0)

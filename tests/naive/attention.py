@@ -23,7 +23,7 @@ class Chip(NamedTuple):
     exponentials: float  # [1/s]
     bandwidths: list  # registers outwards, main memory last
     capacities: list  # of one instance of each level
-    dealt: int
+    private: int
     bundles: int
     registers: float  # of a bundle
     warp: tuple  # rows that an instruction multiplies by so many columns in L1
@@ -121,7 +121,7 @@ def forward(chip, task):
     return _run(
         chip,
         blocks * tensor,
-        of_a_head=len(blocks) * task.heads / task.kv_heads,
+        blocks_per_head=len(blocks) * task.heads / task.kv_heads,
         scores=a * b,
         sums=4 * a * b + 4 * a * dv,
         tiles=size * (a * d + (2 if chip.shared else 1) * keys_and_values),
@@ -148,7 +148,7 @@ def first(chip, task, trips):
     return _run(
         chip,
         blocks * tensor,
-        of_a_head=len(blocks),
+        blocks_per_head=len(blocks),
         scores=a * b,
         sums=4 * a * (b + dv),
         tiles=size * (a * d + b * (d + dv)),
@@ -185,7 +185,7 @@ def backward(chip, task):
     return _run(
         chip,
         blocks * tensor,
-        of_a_head=len(blocks),
+        blocks_per_head=len(blocks),
         scores=a * b,
         sums=4 * a * (b + d + dv),
         tiles=size * (a + b) * (d + dv),
@@ -205,7 +205,7 @@ def backward(chip, task):
 def _run(
     chip,
     blocks,
-    of_a_head,
+    blocks_per_head,
     scores,
     sums,
     tiles,
@@ -231,14 +231,14 @@ def _run(
     most = max(shown for shown, _ in blocks)
     waves = ceil(len(blocks) / each)
     together = max(
-        1, min(floor(0.5 * chip.registers / sums), floor(chip.capacities[chip.dealt] / tiles), waves)
+        1, min(floor(0.5 * chip.registers / sums), floor(chip.capacities[chip.private] / tiles), waves)
     )
 
     def on_bundles(power):
         """Return what bundles take, their mean work, and compute of a pair; power: of how many bundles."""
         own = gain(chip, power) / each  # share of the chip's rates that a bundle has
         product = [flop / (chip.flops * own)]
-        for k, bytes_ in enumerate([registers] + [inner] * chip.dealt):
+        for k, bytes_ in enumerate([registers] + [inner] * chip.private):
             product.append(bytes_ / (chip.bandwidths[k] / each * power / waiting(chip, k, power)))
         lane = chip.vector_peak / 2 * own
         softmax = scores / (chip.exponentials * own) + operations / lane
@@ -254,26 +254,26 @@ def _run(
 
     left = 1.0
     inside, work, compute = on_bundles(left)
-    lends = chip.supply[2] > chip.supply[0] or any(x > 1 for x in chip.spare[: chip.dealt + 1])
+    lends = chip.supply[2] > chip.supply[0] or any(x > 1 for x in chip.spare[: chip.private + 1])
     if work and inside > work and lends:  # once: how many are idle hardly changes
         left = inside / work
         inside, work, compute = on_bundles(left)
     idle = inside / work if work else 1
 
     running = min(len(blocks), each * together)
-    again = min(pairs * outer, streamed * of_a_head) / min(of_a_head, running)
-    held = streamed * ceil(running / of_a_head) * of_a_head / len(blocks)
-    moved = [pairs * registers, *(pairs * inner for _ in range(chip.dealt))]
+    again = min(pairs * outer, streamed * blocks_per_head) / min(blocks_per_head, running)
+    held = streamed * ceil(running / blocks_per_head) * blocks_per_head / len(blocks)
+    moved = [pairs * registers, *(pairs * inner for _ in range(chip.private))]
     moved.append(once + pairs * (outer + added))
     while len(moved) <= level:
         fits = held <= chip.capacities[len(moved) - 1]
         moved.append(once + (streamed if fits else max(streamed, again)))
     serving = [
-        b / w * (idle * waiting(chip, k, left) / left if k <= chip.dealt else 1)
+        b / w * (idle * waiting(chip, k, left) / left if k <= chip.private else 1)
         for k, (b, w) in enumerate(zip(moved, chip.bandwidths, strict=True))
     ]
     times = [pairs * compute / each * idle, *serving]
-    outside = serving[chip.dealt + 1 :]
+    outside = serving[chip.private + 1 :]
     launch = launches * chip.launch
     time = soft([inside, *outside], 4) + launch
     power = chip.drive * flop * pairs / (chip.peak * time)

@@ -23,7 +23,7 @@ class Chip(NamedTuple):
     flops: float  # achievable
     bandwidths: list  # registers outwards, main memory last
     capacities: list  # of one instance of each level
-    dealt: int  # the outermost level of each bundle
+    private: int  # the outermost level of each bundle
     bundles: int
     registers: float  # of a bundle
     warp: tuple  # largest tile of a warp
@@ -78,7 +78,7 @@ def gain(chip, idle):
 
 def waiting(chip, level, idle):
     """Return how many times as long a level takes with bundles idle, whose power goes to the others."""
-    if level > chip.dealt:
+    if level > chip.private:
         return 1
     return max(1, idle / (chip.spare[level] if chip.spare else 1))
 
@@ -99,7 +99,7 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
     waves = max(work)
     together = floor(0.25 * chip.registers / (4 * a * b))
     if chip.step > 0:  # four lines of every row are in L1
-        together = min(together, floor(chip.capacities[chip.dealt] / (4 * (a + b / chip.pair) * LINE)))
+        together = min(together, floor(chip.capacities[chip.private] / (4 * (a + b / chip.pair) * LINE)))
     together = max(1, together)
     of_block = 2 * a * b * depth / (chip.flops / chip.bundles)
     side = sqrt(min(handed, chip.bundles * together) * a * b)
@@ -113,7 +113,7 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
     compute = waves * of_block / gain(chip, idle) * (1 + extra)
     compute += (1 if chip.persistent else rounds) * 2 * chip.latency
     if chip.step > 0 and not chip.persistent:  # what is stored at a block's end
-        compute += batch * m * n * chip.output * parts / chip.bandwidths[chip.dealt + 1]
+        compute += batch * m * n * chip.output * parts / chip.bandwidths[chip.private + 1]
 
     slabs = handed * (depth // slab)
     loaded = slabs * (a + b) * slab * chip.size
@@ -122,7 +122,7 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
     wm, wn = warp(a, chip.warp[0]), warp(b, chip.warp[1])
     moved = [register_accesses(chip.dataflow, 2 * m * k * n * batch, chip.unit, (wm, depth, wn)) * chip.size]
     for level in range(1, len(chip.bandwidths)):
-        if level <= chip.dealt:
+        if level <= chip.private:
             flop = 2 * a * b * depth * handed
             read = flop * chip.size * (wm + wn) / (2 * wm * wn)
             once, other = min(a, b), max(a, b)
@@ -132,7 +132,7 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
             columns = other / min(chip.pair, handed)  # in this bundle's L1
             of_instructions = once / rows * (rows + columns) * depth * chip.size
             moved.append(handed * of_instructions if chip.shared else read + loaded)
-        elif level == chip.dealt + 1:
+        elif level == chip.private + 1:
             sums = 2 * 4 * batch * m * n * parts if parts > 1 else 0
             alone = slabs * (a + b / min(chip.cluster, handed)) * slab * chip.size
             moved.append(alone + c + sums)
@@ -140,12 +140,12 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
             moved.append(whole_a * max(1, n / side) + whole_b * max(1, m / side) + c)
         else:
             moved.append(whole_a + whole_b + c)
-    if chip.shared and chip.dealt > 0:
+    if chip.shared and chip.private > 0:
         moved[0] = handed * a * b * 4  # sums alone
     serving = [x / w for x, w in zip(moved, chip.bandwidths, strict=True)]
     line = LINE * (16 if 1 in (a, b) else 1)
-    serving[chip.dealt + 1] = max(
-        serving[chip.dealt + 1], rounds * ceil(depth * chip.size / line) * chip.step
+    serving[chip.private + 1] = max(
+        serving[chip.private + 1], rounds * ceil(depth * chip.size / line) * chip.step
     )
     times = [compute, *(t * waiting(chip, level, idle) for level, t in enumerate(serving))]
     launch = chip.launch * (2 if parts > 1 else 1)
@@ -165,7 +165,7 @@ def run(chip, catalogue, m, k, n, batch, is_strided):
     for number, (a, b) in enumerate(catalogue):
         if (a == 1 and m > 1) or (b == 1 and n > 1):
             continue
-        if number and 2 * (a + b) * slab * chip.size > chip.capacities[chip.dealt]:
+        if number and 2 * (a + b) * slab * chip.size > chip.capacities[chip.private]:
             continue
         for parts in (1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40):
             if parts > (chip.parts if chip.splits else 1):

@@ -136,7 +136,7 @@ def on_tiles(chip, task, parts):
         work += 2 * tokens * (d + dv) / chip.vector
     if latent and own and task.shared:
         width = d
-    room, held = chip.capacities[chip.dealt], 64 * d * task.size
+    room, held = chip.capacities[chip.private], 64 * d * task.size
     if own and not latent:
         together = max(1, min(4, floor(room / (held + 4 * tokens * width * task.cache))))
     else:
@@ -159,7 +159,7 @@ def time_round(chip, block, blocks, streamed, bandwidth):
 
     streamed: a block's bytes of main memory; bandwidth: that the fullest bundle has of the next level.
     """
-    is_cached = len(chip.capacities) > chip.dealt + 1
+    is_cached = len(chip.capacities) > chip.private + 1
     memory = READING * chip.bandwidths[-1]
     fullest = ceil(blocks / chip.bundles)
     time = block.begin + fullest * (block.queries + block.outputs) / bandwidth
@@ -175,7 +175,7 @@ def streamed_bytes(chip, task, block, blocks, together, on_matrix):
     """Return the cache's bytes that main memory serves."""
     of_a_key = task.head_dim + (0 if task.shared else task.value_dim)
     once = task.sequences * task.kv_heads * seen(task) * of_a_key * task.cache
-    cached = chip.capacities[-1] if len(chip.capacities) > chip.dealt + 1 else 0
+    cached = chip.capacities[-1] if len(chip.capacities) > chip.private + 1 else 0
     keys = block.steps * task.head_dim * task.cache  # before a block on lanes comes to values
     running = min(blocks, chip.bundles * together) * task.kv_heads / task.heads
     return 2 * once if task.shared and not on_matrix and running * keys > cached else once
@@ -183,12 +183,12 @@ def streamed_bytes(chip, task, block, blocks, together, on_matrix):
 
 def time_rounds(chip, block, blocks, at_once, streamed):
     """Return the time of all blocks, the rounds that they begin, and the waves."""
-    part = chip.bandwidths[chip.dealt + 1] / chip.bundles
+    part = chip.bandwidths[chip.private + 1] / chip.bundles
     total, left, rounds = 0.0, blocks, 0
     while left >= at_once:
         total += time_round(chip, block, at_once, streamed, part)
         left, rounds = left - at_once, rounds + 1
-    if left and block.overlaps and rounds:  # dealt evenly
+    if left and block.overlaps and rounds:  # distributed evenly
         total += left / at_once * time_round(chip, block, at_once, streamed, part)
     elif left:
         total += time_round(chip, block, left, streamed, part)
@@ -205,7 +205,7 @@ def time_even(chip, block, blocks, at_once, streamed):
         rounds = ceil(blocks / at_once)
         each = blocks / rounds
     of_fullest = ceil(each / chip.bundles) / each  # of what a round's blocks read
-    bandwidth = chip.bandwidths[chip.dealt + 1] * of_fullest
+    bandwidth = chip.bandwidths[chip.private + 1] * of_fullest
     waves = max(1, blocks / chip.bundles) if block.overlaps else rounds * ceil(each / chip.bundles)
     idle = waves * chip.bundles / blocks
     block = block._replace(work=block.work / gain(chip, idle))
@@ -249,7 +249,7 @@ def one(chip, task, on_matrix, block, blocks, parts, together, merge):
     merging = 0.0
     if parts > 1:
         shares = every if chip.boosts else merged * chip.bundles
-        merging = trips + shares / chip.bandwidths[chip.dealt + 1]
+        merging = trips + shares / chip.bandwidths[chip.private + 1]
     launches = 2 if block.overlaps else 1
     time = time_even if chip.boosts else time_rounds
     total, rounds, waves = time(chip, block, blocks, chip.bundles * together, streamed / blocks)
@@ -261,9 +261,9 @@ def one(chip, task, on_matrix, block, blocks, parts, together, merge):
     inside += 2 * every if parts > 1 else 0
     outside = streamed + blocks * (block.queries / block.columns + block.outputs) / block.parts
     levels = len(chip.capacities)
-    moved = [inside if level <= chip.dealt + 1 else outside for level in range(levels + 1)]
+    moved = [inside if level <= chip.private + 1 else outside for level in range(levels + 1)]
     times = [m / b for m, b in zip(moved, chip.bandwidths, strict=True)]
-    if levels > chip.dealt + 1:
+    if levels > chip.private + 1:
         times[-1] /= READING
     compute = blocks * block.steps * block.work / chip.bundles
     return Run(

@@ -90,7 +90,7 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
             c += m * stored * chip.output
     together = floor(0.25 * chip.registers / (4 * a * b))
     if chip.step > 0:
-        together = min(together, floor(chip.capacities[chip.dealt] / (4 * (a + b / chip.pair) * LINE)))
+        together = min(together, floor(chip.capacities[chip.private] / (4 * (a + b / chip.pair) * LINE)))
     together = max(1, together)
     waves = ceil(handed / chip.bundles)
     rounds = ceil(waves / together)
@@ -104,13 +104,13 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
     compute = longest / rate / gain(chip, longest / (2 * a * b * sum(depths))) * (1 + chip.promotion)
     compute += (1 if chip.persistent else waves) * 2 * chip.latency
     if chip.step > 0 and not chip.persistent:
-        compute += c / chip.bandwidths[chip.dealt + 1]
+        compute += c / chip.bandwidths[chip.private + 1]
 
     running = min(handed, chip.bundles * together) * a * b
     wm, wn = warp(a, chip.warp[0]), warp(b, chip.warp[1])
     moved = [register_accesses(chip.dataflow, useful, chip.unit, (wm, mean, wn)) * chip.size]
     for level in range(1, len(chip.bandwidths)):
-        if level <= chip.dealt:
+        if level <= chip.private:
             once, other = min(a, b), max(a, b)
             if once < chip.warp[0]:
                 once, other = other, once
@@ -118,7 +118,7 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
             groups, of_group = once / rows, rows + other / min(chip.pair, handed)
             read = 2 * a * b * sum(depths) * chip.size * (wm + wn) / (2 * wm * wn)
             moved.append(groups * of_group * sum(depths) * chip.size if chip.shared else read + loaded)
-        elif level == chip.dealt + 1:
+        elif level == chip.private + 1:
             moved.append(sum(depths) * chip.size * (a + b / min(chip.cluster, handed)) + c)
         else:
             beyond = c
@@ -130,10 +130,12 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
                     columns *= max(1, m / high)
                 beyond += rows + columns
             moved.append(beyond)
-    if chip.shared and chip.dealt > 0:
+    if chip.shared and chip.private > 0:
         moved[0] = handed * a * b * 4
     serving = [x / w for x, w in zip(moved, chip.bandwidths, strict=True)]
-    serving[chip.dealt + 1] = max(serving[chip.dealt + 1], rounds * ceil(mean * chip.size / LINE) * chip.step)
+    serving[chip.private + 1] = max(
+        serving[chip.private + 1], rounds * ceil(mean * chip.size / LINE) * chip.step
+    )
     times = [compute, *(t * waiting(chip, level, idle) for level, t in enumerate(serving))]
     launch = chip.launch + (0 if chip.splits else visit * local)
     order = chip.order * chip.overlap

@@ -1,7 +1,7 @@
 """The tiling search (6.1, 6.2).
 
 For each level there is a fixed, seeded sequence of random tiles that meet the level's capacity per scope; the
-first N of it are tried, every combination across L levels, every choice of the operand that stays put
+first N of it are tried, every combination across L levels, every choice of the stationary operand
 at each level. Or else every tile of power-of-two sides that fits. The work inside the tiles of the level
 that bundles have to themselves goes to the bundles in waves, and the inner dimension may be split into
 parts where bundles would be idle. Idle bundles leave their power to those at work: cores take it at a
@@ -30,7 +30,7 @@ class Machine(NamedTuple):
     dataflow: str
     flops: float
     bandwidths: list  # registers outwards, main memory last
-    dealt_level: int = -1  # its tiles are dealt out to its instances, side by side; -1 for none
+    private_level: int = -1  # its tiles are distributed over its instances; -1 for none
     instances: float = 1.0  # of that level
     banks: list = ()  # what those of on-chip levels could move if power allowed; empty: what they do
     supply: tuple = (1.0, 0.3, 1.0)  # of the cores with all at work, threshold, highest [V]
@@ -41,7 +41,7 @@ class Tiling(NamedTuple):
     moved: list  # bytes that registers, then each level outwards, then main memory serve
     compute: float
     tiles: list
-    stays: list
+    stationary: list
     parts: int
     waves: int
     idle: float
@@ -76,9 +76,9 @@ def direction(level, sample, seed):
     return low, high - low, 1 - high
 
 
-def room(capacity, level, sample, seed, dealt):
-    """Return the bytes that a tile may fill: at the level that is dealt out all, a half, ... or a 32nd."""
-    return capacity / 2 ** floor(6 * spread(level, sample, seed)[2]) if dealt else capacity
+def room(capacity, level, sample, seed, private):
+    """Return the bytes that a tile may fill: at the private level all, a half, ... or a 32nd."""
+    return capacity / 2 ** floor(6 * spread(level, sample, seed)[2]) if private else capacity
 
 
 def footprint(tile, element):
@@ -102,10 +102,10 @@ def grow(direction, capacity, element):
     raise AssertionError("a capacity has an end")
 
 
-def random_tiles(level, samples, seed, capacity, element, dealt):
+def random_tiles(level, samples, seed, capacity, element, private):
     """Return the first tiles of a level's random sequence."""
     return [
-        grow(direction(level, sample, seed), room(capacity, level, sample, seed, dealt), element)
+        grow(direction(level, sample, seed), room(capacity, level, sample, seed, private), element)
         for sample in range(samples)
     ]
 
@@ -117,12 +117,12 @@ def power_of_two_tiles(capacity, element, most):
     return [tile for tile in tiles if tile == (1, 1, 1) or footprint(tile, element) <= capacity]
 
 
-def candidates(samples, seed, capacities, element, dealt_level=-1, most=0):
+def candidates(samples, seed, capacities, element, private_level=-1, most=0):
     """Return the tried tiles of each level; samples = 0: all powers of two up to 2**most."""
     if samples == 0:
         return [power_of_two_tiles(capacity, element, most) for capacity in capacities]
     return [
-        random_tiles(level, samples, seed, capacity, element, level == dealt_level)
+        random_tiles(level, samples, seed, capacity, element, level == private_level)
         for level, capacity in enumerate(capacities)
     ]
 
@@ -130,16 +130,16 @@ def candidates(samples, seed, capacities, element, dealt_level=-1, most=0):
 # --- what a tiling costs
 
 
-def level_bytes(gemm, outer_visits, visits, parts, stays, element):
+def level_bytes(gemm, outer_visits, visits, parts, stationary, element):
     """Return the bytes loaded to and stored from a level over the whole GEMM.
 
     outer_visits, visits: how many tiles of the level outside, and of this level, lie along m, k, n;
-    parts: of the inner dimension, here at the latest; stays: the operand that stays put.
+    parts: of the inner dimension, here at the latest; stationary: the stationary operand.
     """
     m, k, n = gemm
-    a = m * k * (outer_visits[2] if stays == "A" else visits[2])
-    b = k * n * (outer_visits[0] if stays == "B" else visits[0])
-    passes = max(outer_visits[1], parts) if stays == "C" else visits[1]
+    a = m * k * (outer_visits[2] if stationary == "A" else visits[2])
+    b = k * n * (outer_visits[0] if stationary == "B" else visits[0])
+    passes = max(outer_visits[1], parts) if stationary == "C" else visits[1]
     # all passes but the first read partial sums back, all but the last write them; the last writes C
     c = m * n * (passes - 1) * 2 * PARTIAL_SUM + m * n * element
     return (a + b) * element + c
@@ -150,18 +150,18 @@ def choices(gemm, batch, machine, tiles, parts):
     each = []
     for level, tile in enumerate(tiles):
         outside = tiles[level + 1] if level + 1 < len(tiles) else gemm
-        split = parts if level == machine.dealt_level else 1
+        split = parts if level == machine.private_level else 1
         visits = over(gemm, outside), over(gemm, tile)
         each.append({x: batch * level_bytes(gemm, *visits, split, x, machine.element) for x in OPERANDS})
     return each
 
 
-def served(gemm, batch, machine, tiles, stays, parts):
+def served(gemm, batch, machine, tiles, stationary, parts):
     """Return the bytes that each level serves: registers (Equation 5), then outwards, main memory last."""
     m, k, n = gemm
     accesses = register_accesses(machine.dataflow, 2 * m * k * n * batch, machine.unit, tiles[0])
     each = choices(gemm, batch, machine, tiles, parts)
-    return [accesses * machine.element, *(moved[x] for moved, x in zip(each, stays, strict=True))]
+    return [accesses * machine.element, *(moved[x] for moved, x in zip(each, stationary, strict=True))]
 
 
 def part_lengths(k):
@@ -184,9 +184,9 @@ def padded_flop(sides, unit):
 def bundles_work(gemm, batch, machine, tiles, length):
     """Return the compute time, the waves, and the bundles' time over that without idle ones."""
     least = padded_flop(gemm, machine.unit) * batch / machine.flops
-    if machine.dealt_level < 0:
+    if machine.private_level < 0:
         return least, 1, 1.0
-    tile = tiles[machine.dealt_level]
+    tile = tiles[machine.private_level]
     along_m, _, along_n = over(gemm, tile)
     units = along_m * along_n * batch * -(-gemm[1] // length)
     waves = -(-units // int(machine.instances))
@@ -201,18 +201,18 @@ def bundles_work(gemm, batch, machine, tiles, length):
 def level_time(bytes_, machine, level, idle):
     """Return the time of what a level serves; idle: bundles there for each that works."""
     rate = machine.bandwidths[level]
-    if level <= machine.dealt_level:
+    if level <= machine.private_level:
         rate = min(rate, (machine.banks or machine.bandwidths)[level] / idle)
     return bytes_ / rate
 
 
-def cost(gemm, batch, machine, tiles, stays, parts):
+def cost(gemm, batch, machine, tiles, stationary, parts):
     """Return the time and everything else of one tiling."""
     length = next(length for length in part_lengths(gemm[1]) if -(-gemm[1] // length) == parts)
     compute, waves, idle = bundles_work(gemm, batch, machine, tiles, length)
-    moved = served(gemm, batch, machine, tiles, stays, parts)
+    moved = served(gemm, batch, machine, tiles, stationary, parts)
     serving = [level_time(bytes_, machine, level, idle) for level, bytes_ in enumerate(moved)]
-    return Tiling(max(compute, *serving), moved, compute, tiles, stays, parts, waves, idle)
+    return Tiling(max(compute, *serving), moved, compute, tiles, stationary, parts, waves, idle)
 
 
 # --- the search
@@ -223,13 +223,13 @@ def tilings(gemm, batch, machine, tried, level, outer):
     if level < 0:
         yield [], 1
         return
-    dealt = level == machine.dealt_level
+    private = level == machine.private_level
     for tile in sorted({no_larger(candidate, outer) for candidate in tried[level]}):
-        for length in part_lengths(gemm[1]) if dealt else [gemm[1]]:
+        for length in part_lengths(gemm[1]) if private else [gemm[1]]:
             cut = no_larger(tile, (tile[0], length, tile[2]))
             parts = -(-gemm[1] // length)
             for inner, inner_parts in tilings(gemm, batch, machine, tried, level - 1, cut):
-                yield [*inner, cut], parts if dealt else inner_parts
+                yield [*inner, cut], parts if private else inner_parts
             along_m, _, along_n = over(gemm, tile)
             if along_m * along_n * batch * parts >= machine.instances:
                 break  # no bundle is idle
@@ -238,7 +238,7 @@ def tilings(gemm, batch, machine, tried, level, outer):
 def rank(gemm, tiling):
     """Return what is compared: the smallest is the best."""
     visits = [over(gemm, tile) for tile in reversed(tiling.tiles)]
-    return (tiling.time, *reversed(tiling.moved), *visits, tiling.parts, tiling.stays)
+    return (tiling.time, *reversed(tiling.moved), *visits, tiling.parts, tiling.stationary)
 
 
 def search(gemm, batch, machine, tried, every_operand=False):
@@ -252,8 +252,8 @@ def search(gemm, batch, machine, tried, every_operand=False):
     for tiles, parts in tilings(gemm, batch, machine, tried, len(tried) - 1, gemm):
         each = choices(gemm, batch, machine, tiles, parts)
         operands = [OPERANDS if every_operand else min(moved, key=moved.get) for moved in each]
-        for stays in product(*operands):
-            tiling = cost(gemm, batch, machine, tiles, list(stays), parts)
+        for stationary in product(*operands):
+            tiling = cost(gemm, batch, machine, tiles, list(stationary), parts)
             if best is None or rank(gemm, tiling) < rank(gemm, best):
                 best = tiling
     return best
@@ -273,7 +273,7 @@ def overlaps(intervals, others):
     return [(start, end) for start, end in both if start < end]
 
 
-def walk(gemm, tiles, level, stays, element, dealt_level=-1, parts=1, keeps=False):
+def walk(gemm, tiles, level, stationary, element, private_level=-1, parts=1, keeps=False):
     """Count a level's loads and stores by walking its loops, element by element.
 
     Every visit of a tile of the next level out starts with nothing loaded, and so does every part; in
@@ -284,11 +284,11 @@ def walk(gemm, tiles, level, stays, element, dealt_level=-1, parts=1, keeps=Fals
     length = next(length for length in part_lengths(gemm[1]) if -(-gemm[1] // length) == parts)
     outside = {axis: [(0, side)] for axis, side in zip("mkn", gemm, strict=True)}
     for outer in range(len(tiles) - 1, level - 1, -1):
-        if outer == dealt_level:
+        if outer == private_level:
             outside["k"] = overlaps(outside["k"], cut([(0, gemm[1])], length))
         if outer > level:
             outside = {x: cut(outside[x], side) for x, side in zip("mkn", tiles[outer], strict=True)}
-    order = {"A": "mkn", "B": "knm", "C": "mnk"}[stays]
+    order = {"A": "mkn", "B": "knm", "C": "mnk"}[stationary]
     of = {"A": "mk", "B": "kn", "C": "mn"}
     loaded, passes = 0, {}
     for visit in product(*(outside[axis] for axis in order)):
@@ -299,7 +299,7 @@ def walk(gemm, tiles, level, stays, element, dealt_level=-1, parts=1, keeps=Fals
             at = dict(zip(order, place, strict=True))
             for operand in OPERANDS:
                 rows, columns = (at[axis] for axis in of[operand])
-                if held[operand] == (rows, columns) and (keeps or operand == stays):
+                if held[operand] == (rows, columns) and (keeps or operand == stationary):
                     continue
                 held[operand] = rows, columns
                 for element_at in product(range(*rows), range(*columns)):

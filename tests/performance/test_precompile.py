@@ -105,9 +105,9 @@ def test_what_an_edit_left_out_of_date_is_compiled_ahead(monkeypatch):
     """And nothing else: the kernels that are still in the cache are not on the list."""
     fastflow.evaluate("tech=n7")
     gone = {"search._search_each", "roofline._limit", "graph._model_flop"}
-    held = precompile.cache.held()
+    held = precompile.cache.cached_stems()
     monkeypatch.setattr(
-        precompile.cache, "held", lambda: {one for one in held if one.rpartition("-")[0] not in gone}
+        precompile.cache, "cached_stems", lambda: {one for one in held if one.rpartition("-")[0] not in gone}
     )
     monkeypatch.setattr(precompile, "_checked_kinds", set())
     lists = []

@@ -32,7 +32,7 @@ def _supply(design):
 def _driven(design, level):
     """Return `Device.driven` of a level."""
     spare = getattr(design, "spare", ())
-    return (1.0 / spare[level] if spare else 1.0) if level <= design.dealt else 0.0
+    return (1.0 / spare[level] if spare else 1.0) if level <= design.private else 0.0
 
 
 def devices(designs, blocks=None, batched_blocks=None):
@@ -59,7 +59,7 @@ def devices(designs, blocks=None, batched_blocks=None):
         unit_k=column([d.unit[1] for d in designs], np.int64),
         unit_n=column([d.unit[2] for d in designs], np.int64),
         dataflow=column([DATAFLOW_CODES[d.dataflow] for d in designs], np.int64),
-        dealt_level=each("dealt", np.int64),
+        private_level=each("private", np.int64),
         instances=each("bundles"),
         threshold=column([_supply(d)[1] / _supply(d)[0] for d in designs]),
         headroom=column([power(_supply(d)[2], *_supply(d)[:2]) for d in designs]),
@@ -93,7 +93,7 @@ def _chips(draw, levels):
         exponentials=draw(st.floats(1e10, 1e13)),
         bandwidths=[draw(rates) for _ in range(levels + 1)],
         capacities=[draw(st.sampled_from([1e3, 2e4, 1e5, 4e5, 5e6])) for _ in range(levels)],
-        dealt=draw(st.integers(0, levels - 1)),
+        private=draw(st.integers(0, levels - 1)),
         bundles=draw(st.sampled_from([1, 5, 20, 108])),
         registers=draw(st.sampled_from([1e3, 1e4, 2.6e5, 262144.0, 2e6])),
         warp=draw(st.sampled_from([(64, 64), (128, 256)])),
@@ -112,7 +112,7 @@ attention_designs = st.integers(1, 4).flatmap(lambda n: st.lists(_chips(n), min_
 """Chips of the oracles of attention, with an equal number of levels."""
 A100ISH = attention.Chip(
     unit=(8, 4, 8), dataflow="best", peak=3e14, flops=3e14, vector=2e13, vector_peak=2e13,
-    exponentials=2.4e12, bandwidths=[1e18, 1e18, 1e18, 1e15], capacities=[6e4, 2e5, 4e7], dealt=1,
+    exponentials=2.4e12, bandwidths=[1e18, 1e18, 1e18, 1e15], capacities=[6e4, 2e5, 4e7], private=1,
     bundles=108, registers=2.6e5, warp=(64, 64), latency=0.0, step=0.0, shared=False, persistent=False,
     launch=0.0, drive=0.0,
 )  # fmt: skip

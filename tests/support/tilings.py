@@ -25,7 +25,7 @@ class Design(NamedTuple):
 
     capacities: tuple
     bandwidths: tuple  # main memory last
-    dealt: int = -1
+    private: int = -1
     instances: int = 1
     samples: int = 2
     seed: int = 0
@@ -38,14 +38,15 @@ class Design(NamedTuple):
 
     def machine(self):
         return tiling.Machine(
-            self.element, self.unit, self.flow, self.flops, list(self.bandwidths), self.dealt, self.instances,
+            self.element, self.unit, self.flow, self.flops, list(self.bandwidths), self.private,
+            self.instances,
             [rate * more for rate, more in zip(self.bandwidths, self.spare, strict=False)], self.supply,
         )  # fmt: skip
 
     def driven(self):
         """Return `Device.driven`, and 0 for main memory."""
         spare = self.spare or (1.0,) * len(self.capacities)
-        return [1.0 / more if level <= self.dealt else 0.0 for level, more in enumerate(spare)] + [0.0]
+        return [1.0 / more if level <= self.private else 0.0 for level, more in enumerate(spare)] + [0.0]
 
     def threshold(self):
         voltage, threshold, _ = self.supply
@@ -56,7 +57,7 @@ class Design(NamedTuple):
         return power(highest, voltage, threshold)
 
     def candidates(self, most):
-        return tiling.candidates(self.samples, self.seed, self.capacities, self.element, self.dealt, most)
+        return tiling.candidates(self.samples, self.seed, self.capacities, self.element, self.private, most)
 
 
 def solve_all(designs, rows, thinned=True, how=search_tilings):
@@ -74,7 +75,7 @@ def solve_all(designs, rows, thinned=True, how=search_tilings):
         column([capacity for design in designs for capacity in design.capacities][::-1]),
         column(each("element")[::-1]),
         column(([*range(levels)] * len(designs))[::-1], np.int64),
-        *(column(each(name)[::-1], np.int64) for name in ("dealt", "samples", "seed")),
+        *(column(each(name)[::-1], np.int64) for name in ("private", "samples", "seed")),
         thinned,
     )
     hierarchies = Hierarchies(
@@ -84,7 +85,7 @@ def solve_all(designs, rows, thinned=True, how=search_tilings):
         unit_k=column([design.unit[1] for design in designs], np.int64),
         unit_n=column([design.unit[2] for design in designs], np.int64),
         dataflow=column([DATAFLOW_CODES[design.flow] for design in designs], np.int64),
-        dealt_level=column([design.dealt for design in designs], np.int64),
+        private_level=column([design.private for design in designs], np.int64),
         instances=column([design.instances for design in designs]),
         threshold=column([design.threshold() for design in designs]),
         headroom=column([design.headroom() for design in designs]),
@@ -104,9 +105,9 @@ def solve(gemm, batch, design, thinned=True, how=search_tilings):
     levels = len(design.capacities)
     found = solve_all([design], [(0, gemm, batch)], thinned, how)
     tiles = [tuple(int(side) for side in tile) for tile in found.tile.reshape(levels, 3)]
-    stays = [tiling.OPERANDS[i] for i in found.stays]
+    stationary = [tiling.OPERANDS[i] for i in found.stationary]
     return tiling.Tiling(
-        found.time[0], list(found.bytes), found.compute_time[0], tiles, stays,
+        found.time[0], list(found.bytes), found.compute_time[0], tiles, stationary,
         found.parts[0], found.waves[0], found.idle[0],
     )  # fmt: skip
 
@@ -119,7 +120,7 @@ def alike(got, expected):
         and near(got.compute, expected.compute)
         and near(got.idle, expected.idle)
         and all(near(one, other) for one, other in numbers)
-        and (got.tiles, got.stays) == (expected.tiles, expected.stays)
+        and (got.tiles, got.stationary) == (expected.tiles, expected.stationary)
         and (got.parts, got.waves) == (expected.parts, expected.waves)
     )
 
@@ -145,7 +146,7 @@ def designs(draw, levels=depths, capacities=memories, samples=None):
     return Design(
         tuple(draw(capacities) for _ in range(count)),
         tuple(draw(rates) for _ in range(count + 1)),
-        dealt=draw(st.integers(-1, count - 1)),
+        private=draw(st.integers(-1, count - 1)),
         instances=draw(st.sampled_from(INSTANCES) | st.integers(1, 5000)),
         samples=draw(st.integers(1, SAMPLES[count]) if samples is None else samples),
         seed=draw(st.integers(0, 5)),

@@ -1,4 +1,4 @@
-"""How a kernel compiles. Every Numba kernel of fastflow is decorated here and nowhere else.
+"""Compilation of kernels. Every Numba kernel of fastflow is decorated here and nowhere else.
 
 The flags: no GIL, NumPy's division, and no fast-math at all: NaN and infinity keep their meaning, and
 two kernels that add up the same terms agree to the bit, wherever either was inlined.
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 MODEL = ("core", "physics", "schema", "performance")
-"""The packages of the model: all that a result may follow from besides its inputs, and every kernel."""
+"""The packages of the model: all code that results depend on, and every kernel."""
 
 
 def _digest() -> str:
@@ -45,8 +45,8 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 def lean_kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function that makes no arrays and that kernels call often.
 
-    It counts no references to the arrays that it takes, since its caller holds them: counting took longer
-    than the arithmetic. One that makes an array is refused.
+    It counts no references to its array arguments, since its caller holds them: counting took longer than the
+    arithmetic. A function that makes an array is refused.
     """
     return _compile(function, is_lean=True)
 

@@ -1,8 +1,8 @@
-"""The kernels that are kept on disk.
+"""The cache of compiled kernels on disk.
 
-A binary is a file whose name says all that it follows from: the sources of the kernel (`fingerprint`), the
-types of its arguments, the processor, Numba and Python. Other versions and other machines have other names:
-they are left alone and never loaded. The oldest files go when all take too much room.
+A binary is a file whose name has a hash of all that it depends on: the sources of the kernel (`fingerprint`),
+the types of its arguments, the processor, Numba and Python. Other versions and other machines have other
+names: their files are kept and never loaded. The oldest files are removed when the cache is too large.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SUFFIX = ".kernel"
 
 
 def _folders() -> tuple[Path, Path]:
-    """Return where binaries are: the cache folder of this user, and one for where that cannot be written.
+    """Return the folders of binaries: this user's cache, and a fallback where that cannot be written.
 
     The first is in FASTFLOW_CACHE, or else in the user's cache folder.
     """
@@ -51,8 +51,8 @@ def _folders() -> tuple[Path, Path]:
 FOLDERS = _folders()
 
 
-def _trusted(folder: Path) -> bool:
-    """Say whether what lies in a folder may be run: the one that all users share holds what others left."""
+def _is_trusted(folder: Path) -> bool:
+    """Return whether binaries of a folder may be run: other users can write to the shared fallback."""
     try:
         return folder == FOLDERS[0] or not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
     except OSError:
@@ -60,8 +60,8 @@ def _trusted(folder: Path) -> bool:
 
 
 @functools.cache
-def _surroundings() -> str:
-    """Return what all binaries follow from: this folder's code, the versions, the processor."""
+def _environment() -> str:
+    """Return what all binaries depend on: this folder's code and the versions."""
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
@@ -69,19 +69,19 @@ def _surroundings() -> str:
     return f"{digest.hexdigest()} {versions}"
 
 
-def _describe(given: Any) -> str:
-    """Return a text for a type, with the fields of named tuples: their names may change places."""
-    if isinstance(given, types.BaseNamedTuple):
-        cls = given.instance_class
-        fields = zip(given.fields, given.types, strict=True)
-        return f"{cls.__module__}.{cls.__qualname__}({[(name, _describe(one)) for name, one in fields]})"
-    if isinstance(given, types.BaseTuple):
-        return f"({[_describe(one) for one in given]})"
-    return str(given)
+def _describe(numba_type: Any) -> str:
+    """Return a text for a type, with the fields of named tuples: the order of fields matters."""
+    if isinstance(numba_type, types.BaseNamedTuple):
+        cls = numba_type.instance_class
+        fields = zip(numba_type.fields, numba_type.types, strict=True)
+        return f"{cls.__module__}.{cls.__qualname__}({[(name, _describe(field)) for name, field in fields]})"
+    if isinstance(numba_type, types.BaseTuple):
+        return f"({[_describe(item) for item in numba_type]})"
+    return str(numba_type)
 
 
 class KernelCache:
-    """Keeps the binaries of one kernel, as Numba's dispatchers expect it."""
+    """The cached binaries of one kernel, with the methods that Numba's dispatchers expect."""
 
     def __init__(self, kernel: Any) -> None:
         """Take the kernel."""
@@ -89,37 +89,37 @@ class KernelCache:
 
     @property
     def cache_path(self) -> str:
-        """Return where binaries are."""
+        """Return the folder of binaries."""
         return str(FOLDERS[0])
 
     def stem(self) -> str:
-        """Return how the names of all files of this kernel begin: "search._search_each-..."."""
-        follows = f"{fingerprint(self._function)} {sorted(self._options.items())} {_surroundings()}"
+        """Return the prefix of the names of this kernel's files: "search._search_each-..."."""
+        key = f"{fingerprint(self._function)} {sorted(self._options.items())} {_environment()}"
         name = f"{self._function.__module__.rpartition('.')[2]}.{self._function.__name__}"
-        return f"{name}-{hashlib.sha256(follows.encode()).hexdigest()[:16]}"
+        return f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
     def _name(self, arguments: Any, processor: Any) -> str:
-        follows = f"{[_describe(one) for one in arguments]} {processor}"
-        return f"{self.stem()}-{hashlib.sha256(follows.encode()).hexdigest()[:16]}{_SUFFIX}"
+        key = f"{[_describe(argument) for argument in arguments]} {processor}"
+        return f"{self.stem()}-{hashlib.sha256(key.encode()).hexdigest()[:16]}{_SUFFIX}"
 
     def load_overload(self, sig: Any, context: Any) -> Any:
-        """Return what was compiled for some types before, None if nothing was.
+        """Return the cached binary for some types, None where there is none.
 
-        Numba would first get ready to compile: it imports all that it can compile, and SciPy.
+        Numba itself would first prepare to compile: it imports all that it can compile, and SciPy.
         """
-        rtsys.initialize(context)  # who allocates and counts a kernel's arrays
+        rtsys.initialize(context)  # it allocates and counts a kernel's arrays
         name = self._name(sig, context.codegen().magic_tuple())
-        for folder in filter(_trusted, FOLDERS):
+        for folder in filter(_is_trusted, FOLDERS):
             with suppress(Exception):  # a torn file is compiled anew
                 file = folder / name
-                held = CompileResult._rebuild(context, *pickle.loads(file.read_bytes()))
+                compiled = CompileResult._rebuild(context, *pickle.loads(file.read_bytes()))
                 with suppress(OSError):
                     os.utime(file)  # in use
-                return held
+                return compiled
         return None
 
     def save_overload(self, sig: Any, compiled: Any) -> None:
-        """Keep what was compiled; where no folder can be written, it is compiled again next time."""
+        """Save a binary; where no folder can be written, the kernel is compiled again next time."""
         name = self._name(sig, compiled.codegen.magic_tuple())
         binary = dumps(_reduced(compiled))
         for folder in FOLDERS:
@@ -134,9 +134,9 @@ class KernelCache:
 
 
 def _reduced(compiled: Any) -> Any:
-    """Return what is kept of a compiled kernel: no code in LLVM's language, which none but its parts link.
+    """Return the saved state of a compiled kernel, without LLVM IR, which only other kernels link.
 
-    Of that, Numba asks for the name of the function that Python calls.
+    Of the IR, Numba reads the name of the function that Python calls.
     """
     (name, kind, (code, _)), *rest = compiled._reduce()
     named = llvm.parse_assembly(
@@ -146,9 +146,9 @@ def _reduced(compiled: Any) -> Any:
 
 
 def _write(folder: Path, name: str, binary: bytes) -> None:
-    """Write a file as a whole; raises OSError where that cannot be."""
+    """Write a file atomically; raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _trusted(folder):
+    if not _is_trusted(folder):
         raise PermissionError(folder)
     part = tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False)  # noqa: SIM115
     try:
@@ -158,33 +158,33 @@ def _write(folder: Path, name: str, binary: bytes) -> None:
     except OSError:
         Path(part.name).unlink(missing_ok=True)
         raise
-    _make_room(folder)
+    _evict_oldest(folder)
 
 
-def held() -> set[str]:
-    """Return the stems of the kernels of which there is any binary."""
+def cached_stems() -> set[str]:
+    """Return the stems of the kernels that have a binary."""
     return {file.name.rpartition("-")[0] for file in binaries()}
 
 
 def binaries(stem: str = "") -> Iterator[Path]:
     """Yield the files whose names begin with a stem."""
-    for folder in filter(_trusted, FOLDERS):
+    for folder in filter(_is_trusted, FOLDERS):
         yield from folder.glob(f"{stem}*{_SUFFIX}")
 
 
 @functools.cache
-def _make_room(folder: Path) -> None:
+def _evict_oldest(folder: Path) -> None:
     """Remove the oldest binaries, once a process, if all take too much room."""
     with suppress(OSError):  # another process does the same
-        held = sorted(
+        files = sorted(
             (file.stat().st_mtime, file.stat().st_size, file) for file in folder.glob(f"*{_SUFFIX}")
         )
-        room = sum(size for _, size, _ in held) - MOST_BYTES
-        for _, size, file in held:
-            if room <= 0:
+        excess = sum(size for _, size, _ in files) - MOST_BYTES
+        for _, size, file in files:
+            if excess <= 0:
                 return
             file.unlink()
-            room -= size
+            excess -= size
 
 
 def clear() -> None:

@@ -1,9 +1,9 @@
-"""A kernel, in two forms: what Python calls, and what other kernels have in them.
+"""A kernel in two forms: a function that Python calls, and LLVM IR that other kernels inline.
 
-Numba makes one of the two for every function: machine code of its own, optimised, callable from Python and
-kept on disk. Most kernels are called by kernels alone, which have a copy of them inside, so that all this
-work is thrown away. Here a kernel is made whole where Python calls it. Where a kernel calls it, it is
-translated to LLVM's language and no further: LLVM optimises all that is inside of a kernel at once.
+Numba makes optimised machine code of every function, callable from Python and kept on disk. Most kernels are
+called by kernels alone, which inline them, so that this work is wasted. Here a kernel is compiled to machine
+code only where Python calls it. Where a kernel calls it, it is translated to LLVM IR and no further: LLVM
+optimises the calling kernel with all its callees at once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from numba.core.environment import lookup_environment
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Have no search for garbage, which takes a tenth of the time of compiling, and finds little."""
+def gc_disabled() -> Iterator[None]:
+    """Disable the garbage collector, which takes a tenth of the time of compiling, and finds little."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -44,7 +44,7 @@ _DEFAULTS = {name: option.default for name, option in _Flags.options.items()}
 
 
 class _Compiler(numba_dispatcher._FunctionCompiler):  # type: ignore[misc]
-    """Compiles a function for Python, which has references counted."""
+    """Compiles a function for calls from Python, with reference counts."""
 
     def _customize_flags(self, flags: Any) -> Any:
         flags.nrt = True
@@ -52,7 +52,7 @@ class _Compiler(numba_dispatcher._FunctionCompiler):  # type: ignore[misc]
 
 
 class _PartCompiler(numba_dispatcher._FunctionCompiler):  # type: ignore[misc]
-    """Compiles a function for other kernels."""
+    """Compiles a function for calls from other kernels."""
 
     def _customize_flags(self, flags: Any) -> Any:
         flags.no_cpython_wrapper = True
@@ -60,23 +60,23 @@ class _PartCompiler(numba_dispatcher._FunctionCompiler):  # type: ignore[misc]
 
 
 class _Library(codegen.JITCodeLibrary):  # type: ignore[misc]
-    """A library whose machine code is made once somebody asks for a function's address, and not before.
+    """A library whose machine code is made when the address of a function is first read.
 
-    Others that link it take what it says in LLVM's language, with all that it links itself.
+    Libraries that link it take its LLVM IR, with that of all libraries that it links.
     """
 
     _shared_module: Any
 
     @property
     def codegen(self) -> Any:
-        """Whom to tell of an environment: nobody before there is machine code, see `set_env`."""
+        """The receiver of `set_env`: this library itself before there is machine code."""
         return self._codegen if self._finalized else self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Leave an environment to the kernel that this is a part of: `finalize` sets it there."""
+        """Ignore an environment: `finalize` of the calling kernel sets it."""
 
     def get_pointer_to_function(self, name: str) -> int:
-        """Return the address of a function, 0 if the library has none of this name."""
+        """Return the address of a function, 0 if the library has no function of this name."""
         return super().get_pointer_to_function(name) if self._finalized or self._has(name) else 0
 
     def _has(self, name: str) -> bool:
@@ -91,7 +91,7 @@ class _Library(codegen.JITCodeLibrary):  # type: ignore[misc]
             super().add_ir_module(ir_module)
 
     def add_linking_library(self, library: Any) -> None:
-        """Link a library once this one is."""
+        """Link a library when this library is linked."""
         if isinstance(library, _Library):
             self._linking_libraries.append(library)
         else:
@@ -122,29 +122,29 @@ class _Library(codegen.JITCodeLibrary):  # type: ignore[misc]
 
 
 class Kernel(registry.CPUDispatcher):  # type: ignore[misc]
-    """A compiled function: whole for each combination of types that Python calls it with, and in parts."""
+    """A compiled function: machine code for calls from Python, LLVM IR for calls from kernels."""
 
     def __init__(self, py_func: Callable[..., Any], options: dict[str, Any], cache: Callable[[Any], Any]):
-        """Take the function, Numba's options, and who keeps its binaries: called with the kernel."""
+        """Take the function, Numba's options, and the factory of its cache, called with the kernel."""
         super().__init__(py_func, targetoptions=options)
         self._parts: dict[tuple[Any, ...], Any] = {}
         self._compiler, self._part_compiler = (
-            made(py_func, self.targetdescr, self.targetoptions, {}, compiler.Compiler)
-            for made in (_Compiler, _PartCompiler)
+            compiler_class(py_func, self.targetdescr, self.targetoptions, {}, compiler.Compiler)
+            for compiler_class in (_Compiler, _PartCompiler)
         )
         self._cache = cache(self)
 
     def __reduce__(self) -> Any:
-        """Stay the same kernel in another process: it is looked up by its name."""
+        """Pickle the kernel by its name."""
         return self.py_func.__qualname__
 
     def compile(self, sig: Any) -> Any:
-        """Compile for some types, or load what was compiled before; returns what Python calls."""
+        """Compile for some types, or load the cached binary; returns the function that Python calls."""
         with self._compiling():
             return super().compile(sig)
 
     def _part(self, args: tuple[Any, ...]) -> Any:
-        """Return the form for other kernels that call this one with some types."""
+        """Return the LLVM IR for kernels that call this kernel with some types."""
         with self._compiling():
             if args not in self._parts:
                 details = {"dispatcher": self, "args": args, "return_type": None}
@@ -154,8 +154,8 @@ class Kernel(registry.CPUDispatcher):  # type: ignore[misc]
 
     @contextmanager
     def _compiling(self) -> Iterator[None]:
-        """Have libraries made that wait for a use of their machine code."""
-        with global_compiler_lock, uncollected():
+        """Make Numba create libraries of the class `_Library`."""
+        with global_compiler_lock, gc_disabled():
             context = self.targetctx.codegen()
             before = context._library_class
             context._library_class = _Library
@@ -172,5 +172,5 @@ class Kernel(registry.CPUDispatcher):  # type: ignore[misc]
         return typing.make_concrete_template(name, name, [part.signature]), pysig, folded, {}
 
     def get_overload(self, sig: Any) -> Any:
-        """Return what stands for a part in Numba's list of functions."""
+        """Return the entry point of the LLVM IR for some types, Numba's key of the function."""
         return self._parts[tuple(sig)].entry_point

@@ -1,1 +1,1 @@
-"""What is not exact: how figures and the model's own error vary, and what that makes of results."""
+"""Uncertainty: distributions of input parameters and of the model's error, and percentiles of results."""

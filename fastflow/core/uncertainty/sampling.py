@@ -1,8 +1,8 @@
-"""Draws of what is uncertain: the same figure of the same file has the same draws in every point.
+"""Draws of uncertain parameters: a parameter of a file has the same draws in every point.
 
-Common random numbers: what two designs share does not tell them apart, what only one of them has does. A
-figure is lognormal in two halves: its value is the median, its 10th and 90th percentile are what its file
-says.
+These are common random numbers: parameters that two designs share do not separate them, other parameters do.
+The distribution is lognormal in two halves: the value is the median, the 10th and 90th percentile are given
+in the file.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ P90 = 1.2815515655446004  # of a standard normal
 
 
 class Spread(NamedTuple):
-    """How a figure may differ from its value, in every combination of a batch of inputs; (rows,) each."""
+    """The distribution of a parameter, in every combination of a batch of inputs; (rows,) each."""
 
     key: str
-    """The input."""
+    """The key of the input."""
     draw: Ints
-    """Which draws it has, -1: it is exact."""
+    """The index of its draws, -1: the parameter is exact."""
     low: Floats
     """Its 10th percentile over its value."""
     high: Floats
@@ -34,12 +34,12 @@ class Spread(NamedTuple):
 class ModelError(NamedTuple):
     """Mean relative errors of the model for a kind of work."""
 
-    error: float | None  # of times; None: that of the class of validation that a point is in
+    error: float | None  # of times; None: the error of the point's class of validation
     gain_error: float  # of ratios of times of two designs
 
 
 class Uncertainty(NamedTuple):
-    """What of a grid is not exact, and how often it is sampled."""
+    """The uncertain parameters of a grid, and the number of samples."""
 
     samples: int
     seed: int
@@ -61,9 +61,9 @@ class Uncertainty(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def normals(name: str, seed: int, samples: int) -> Floats:
-    """Return standard normal draws, (samples,): one from each of as many equally likely parts, shuffled.
+    """Return standard normal draws, (samples,): one from each of `samples` equally likely strata, shuffled.
 
-    Those of different names are independent of each other: a Latin hypercube (McKay, Beckman and Conover,
+    Draws of different names are independent: a Latin hypercube (McKay, Beckman and Conover,
     Technometrics 21(2), 1979).
     """
     from scipy.special import ndtri
@@ -76,41 +76,41 @@ def normals(name: str, seed: int, samples: int) -> Floats:
 
 
 def factors(drawn: Floats, low: Floats, high: Floats) -> Floats:
-    """Return what figures are multiplied by, (points, samples).
+    """Return the factors of parameters, (points, samples).
 
     drawn: standard normals, (points, samples); low, high: 10th and 90th percentile, (points,).
     """
     below, above = np.log(low)[:, None], np.log(high)[:, None]
-    found: Floats = np.exp(np.abs(drawn) / P90 * np.where(drawn < 0.0, below, above))
-    return found
+    result: Floats = np.exp(np.abs(drawn) / P90 * np.where(drawn < 0.0, below, above))
+    return result
 
 
 def figure_factors(spread: Spread, rows: Ints, uncertainty: Uncertainty) -> Floats:
-    """Return what a figure is multiplied by in points of some rows of its batch, (points, samples)."""
+    """Return the factors of a parameter in points of some rows of its batch, (points, samples)."""
     draws = spread.draw[rows]
-    every = np.unique(draws)
-    known = [
+    unique = np.unique(draws)
+    normal_draws = [
         np.zeros(uncertainty.samples)
         if draw < 0
         else normals(uncertainty.draws[draw], uncertainty.seed, uncertainty.samples)
-        for draw in every.tolist()
+        for draw in unique.tolist()
     ]
-    drawn = np.array(known)[np.searchsorted(every, draws)]
+    drawn = np.array(normal_draws)[np.searchsorted(unique, draws)]
     return factors(drawn, spread.low[rows], spread.high[rows])
 
 
 def model_factors(work: str, designs: list[str], errors: Floats, uncertainty: Uncertainty) -> Floats:
-    """Return what the model's own error multiplies times by, (points, samples).
+    """Return the factors of times by the model's error, (points, samples).
 
-    A part of it is common to all designs, and a part is each one's own: of two designs' ratio, the mean error
-    is `gain_error`, of each of their times what is given. designs: names, errors: (points,).
+    A part of the error is common to all designs, a part is individual: the mean error of the ratio of two
+    designs is `gain_error`, of each of their times `errors`. designs: names, errors: (points,).
     """
     to_deviation = np.sqrt(np.pi / 2.0)  # of a normal, over its mean absolute deviation
     whole = to_deviation * errors[:, None]
-    own = np.minimum(to_deviation * uncertainty.model[work].gain_error / np.sqrt(2.0), whole)
-    common = np.sqrt(whole**2 - own**2)
+    individual = np.minimum(to_deviation * uncertainty.model[work].gain_error / np.sqrt(2.0), whole)
+    common = np.sqrt(whole**2 - individual**2)
     samples, seed = uncertainty.samples, uncertainty.seed
     shared = common * normals(f"model {work}", seed, samples)
-    apart = {name: normals(f"model {work} {name}", seed, samples) for name in set(designs)}
-    found: Floats = np.exp(shared + own * np.array([apart[name] for name in designs]))
-    return found
+    by_design = {name: normals(f"model {work} {name}", seed, samples) for name in set(designs)}
+    result: Floats = np.exp(shared + individual * np.array([by_design[name] for name in designs]))
+    return result

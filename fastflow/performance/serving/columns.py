@@ -19,7 +19,7 @@ from fastflow.physics.workload.precision import types_of
 def served_columns(inputs: Inputs, served: Served) -> Columns:
     """Return the result columns of every point; NaN, or an empty text, where a point has no results."""
     meets_slo = served.short == ""
-    parameters, _ = compute_unique(parameters_of, inputs, "model.", kept=True)
+    parameters, _ = compute_unique(parameters_of, inputs, "model.", cached=True)
     has_latency = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
     # a pass may lack the latency that a limit is of
     has_verdict = has_limit(inputs) & (has_latency | (served.reason != ""))

@@ -33,7 +33,7 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
     if has_prefill_chip(inputs):
         prefill_devices = np.where(is_disaggregated(inputs), np.minimum(inputs[PREFILL_DEVICES], devices), 0)
         prefill_inputs = with_prefill_chip(inputs)
-        prefill_chip = compute_unique(generate, prefill_inputs, *HARDWARE, kept=True)
+        prefill_chip = compute_unique(generate, prefill_inputs, *HARDWARE, cached=True)
         groups = [
             Devices(inputs, chip, devices - prefill_devices),
             Devices(prefill_inputs, prefill_chip, prefill_devices),

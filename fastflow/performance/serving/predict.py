@@ -99,7 +99,7 @@ def serve(inputs: Inputs) -> Served:
                 empty = "" if column.dtype.kind == "U" else np.nan
                 columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
                 columns[name][rows] = column
-    chip = compute_unique(generate, inputs, *HARDWARE, kept=True)
+    chip = compute_unique(generate, inputs, *HARDWARE, cached=True)
     columns = with_compared(inputs, columns | served_costs(inputs, columns, chip))
     overload = overloads(columns, inputs["serve.rate"])
     columns.pop(OVERLOAD, None)

@@ -1,8 +1,8 @@
-"""What no chip goes beyond: cells of an atom, counts that can be counted, quantities that are numbers.
+"""Limits of generated chips: areas of at least an atom, counts that an integer holds, finite quantities.
 
-Inputs within their own bounds can still make a chip that nobody could build or store: so many generations
-on that a bit cell is smaller than an atom, or more units than an integer holds. Such a point gets a
-reason. What is within these limits is far from overflow, here and in everything that follows from it.
+Inputs within their bounds can still make a chip that nobody could build or store: a bit cell smaller than an
+atom after many generations, or more units than an integer holds. Such a point gets a reason. Quantities
+within these limits are far from overflow, here and in all later stages.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Inputs, Reasons
 from fastflow.physics.hardware.chip import Chip
-from fastflow.physics.hardware.scaling import NODES, beyond_steps, has_steps, node_scaling
+from fastflow.physics.hardware.scaling import NODES, has_steps, is_beyond_steps, node_scaling
 
 MOST_UNITS = 1e12  # MCUs, banks, devices, links: as of every count among the inputs
-MOST_BYTES = 2.0**62  # what a 64-bit address reaches, and int64 counts
-MOST = 1e30  # of any other quantity in SI units: of none that there is
-LEAST = 1.0 / MOST  # of a rate that kernels reach: time over less of it may have no end
+MOST_BYTES = 2.0**62  # in reach of a 64-bit address and of int64
+MOST = 1e30  # of any other quantity in SI units, beyond all real ones
+LEAST = 1.0 / MOST  # of a rate that kernels reach: times at lower rates may be infinite
 LEAST_AREA = 1.5e-19  # of an atom: silicon's (100) surface has 6.8e18 of them on a square metre [m^2]
 
 
-def name_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
-    """Name for every point the first quantity that no chip can have, where it has no reason yet."""
+def check_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
+    """Add as reason the first quantity out of bounds, for points that have no reason yet."""
     for name, column in _scaled_areas(inputs, chip):
         for i in reason.without(~(column >= LEAST_AREA)):
             reason.add(
@@ -32,22 +32,22 @@ def name_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
                 f"{name} is {column[i]:.3g} m2 at tech.generation={inputs['tech.generation'][i]}, "
                 f"less than an atom ({LEAST_AREA:g} m2)",
             )
-    _name_scaling(inputs, reason)
+    _check_scaling(inputs, reason)
     names, columns, most = zip(*_quantities(inputs, chip), strict=True)
     table, limit = np.array(columns), np.array(most)[:, None]
-    for row, i in _wrong(~((table >= 0.0) & (table <= limit)), reason):
+    for row, i in _first_invalid(~((table >= 0.0) & (table <= limit)), reason):
         reason.add(i, f"{names[row]} would be {table[row, i]:.3g}, outside 0 to {most[row]:g}")
     names, columns = zip(*_rates(inputs, chip), strict=True)
     table = np.array(columns)
-    for row, i in _wrong(~((table >= LEAST) & (table <= MOST)) & (table != 0.0), reason):
+    for row, i in _first_invalid(~((table >= LEAST) & (table <= MOST)) & (table != 0.0), reason):
         reason.add(i, f"{names[row]} would be {table[row, i]:.3g}, neither 0 nor {LEAST:g} to {MOST:g}")
 
 
-def _name_scaling(inputs: Inputs, reason: Reasons) -> None:
-    """Name a generation without a step, and steps or factors that are no numbers together."""
+def _check_scaling(inputs: Inputs, reason: Reasons) -> None:
+    """Add a reason for a generation without a step, and for steps or factors whose product is not finite."""
     nodes, scaling = inputs["tech.generation"], node_scaling(inputs)
     if has_steps(inputs):
-        for i in reason.without(beyond_steps(inputs)):
+        for i in reason.without(is_beyond_steps(inputs)):
             scale = inputs["scaling.name"][i]
             allowed = f"at most {len(NODES)}: scaling {scale} has no further node"
             reason.add(i, str(InputError("tech.generation", nodes[i], allowed)))
@@ -61,26 +61,27 @@ def _name_scaling(inputs: Inputs, reason: Reasons) -> None:
             reason.add(i, f"tech.scaling.{key}={factor:g} over {nodes[i]} generations is more than {MOST:g}")
 
 
-def _wrong(wrong: Bools, reason: Reasons) -> Iterator[tuple[int, int]]:
-    """Yield the first row of a table, (quantities, points), where something is wrong of each point, and the
-    point, where it has no reason yet.
+def _first_invalid(invalid: Bools, reason: Reasons) -> Iterator[tuple[int, int]]:
+    """Yield the first invalid row of each point and the point, for points that have no reason yet.
+
+    invalid: (quantities, points).
     """
-    for i in reason.without(np.asarray(wrong.any(axis=0))) if wrong.any() else ():
-        yield int(wrong[:, i].argmax()), int(i)
+    for i in reason.without(np.asarray(invalid.any(axis=0))) if invalid.any() else ():
+        yield int(invalid[:, i].argmax()), int(i)
 
 
 def _scaled_areas(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats]]:
-    """Yield the areas of what is repeated, as small as its technology makes it [m^2]."""
+    """Yield the scaled areas of MCUs and of bit cells [m^2]."""
     scaling = node_scaling(inputs)
     yield "tech.core.nominal_area", inputs["tech.core.nominal_area"] / scaling.logic_area
     for name in np.unique([inputs[f"chip.memory.l{number}.component"] for number in range(len(chip.levels))]):
         key = f"tech.memory.{name}.cell_area"
-        if key in inputs:  # a component that is none has been named
+        if key in inputs:  # an unknown component has a reason already
             yield key, inputs[key] / scaling.sram_area
 
 
 def _quantities(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats, float]]:
-    """Yield every generated quantity, and the most that it may be."""
+    """Yield every generated quantity and its upper bound."""
     yield "the number of MCUs", chip.cores.mcus, MOST_UNITS
     yield "the number of bundles", chip.bundles, MOST_UNITS
     yield "the cores' supply [V]", chip.cores.voltage, MOST
@@ -98,7 +99,7 @@ def _quantities(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats, float
     yield "the bandwidth of main memory [B/s]", chip.dram.bandwidth, MOST
     yield "the energy of main memory [J/bit]", chip.dram.energy, MOST
     yield "the standby power of main memory [W]", chip.dram.static_power, MOST
-    joining = [("die-to-die", link) for link in chip.joints]
+    joining = [("die-to-die", link) for link in chip.die_links]
     for part, link in (("intra", chip.intra), ("inter", chip.inter), *joining):
         yield f"the number of {part} links", link.links, MOST_UNITS
         yield f"the bandwidth of {part} links [B/s]", link.bandwidth, MOST
@@ -109,14 +110,14 @@ def _rates(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats]]:
     """Yield every rate that kernels reach."""
     for number, level in enumerate(chip.levels):
         yield f"what kernels reach of l{number} [B/s]", level.design.bandwidth * level.utilization
-    reached = chip.dram.bandwidth * inputs["chip.dram_utilization"]
-    yield "what kernels reach of main memory [B/s]", reached
+    dram_rate = chip.dram.bandwidth * inputs["chip.dram_utilization"]
+    yield "what kernels reach of main memory [B/s]", dram_rate
     for part, link in (("intra", chip.intra), ("inter", chip.inter)):
         yield f"what {part} links reach [B/s]", link.bandwidth * inputs[f"net.{part}.utilization"]
     dtype = inputs["model.dtype"]
     for name in np.unique(dtype):
         keys = (f"tech.core.flop_per_cycle.{name}", f"chip.rate.{name}")
-        if all(key in inputs for key in keys):  # a data type that the chip does not have is named elsewhere
+        if all(key in inputs for key in keys):  # an unsupported data type gets its reason elsewhere
             peak = chip.cores.mcus * (inputs[keys[0]] * inputs[keys[1]]) * chip.cores.frequency
             share = np.minimum(inputs["chip.utilization"], inputs["chip.vector_utilization"])
             yield f"what kernels reach in {name} [flop/s]", np.where(dtype == name, share * peak, 0.0)

@@ -11,11 +11,11 @@ from fastflow.physics.hardware.voltage import Supply, lowest_power, operate
 
 
 class Core(NamedTuple):
-    """What the generator needs to know of the cores; shape (points,)."""
+    """The generator's inputs for the cores; shape (points,)."""
 
     area: Floats  # budget [m^2]
     power: Floats  # budget [W]
-    bundles: Floats  # the most that on-chip memories serve
+    bundles: Floats  # at most, so that on-chip memories have their capacity
     mcus_per_bundle: Ints
     nominal_power: Floats  # of one MCU [W]
     nominal_area: Floats  # of one MCU [m^2]
@@ -30,22 +30,22 @@ class CoreDesign(NamedTuple):
     frequency: Floats  # [Hz]
 
 
-def bundle_rooms(core: Core, supply: Supply) -> tuple[Floats, Floats]:
-    """Return how many bundles area and power take at the lowest supply, in fractions; shape (points,)."""
+def bundles_by_budget(core: Core, supply: Supply) -> tuple[Floats, Floats]:
+    """Return how many bundles fit area and power at the lowest supply, as fractions; shape (points,)."""
     bundle_power = lowest_power(core.nominal_power, supply) * core.mcus_per_bundle
-    return _mcu_room(core) / core.mcus_per_bundle, core.power / bundle_power
+    return _mcus_by_area(core) / core.mcus_per_bundle, core.power / bundle_power
 
 
-def _mcu_room(core: Core) -> Floats:
-    """Return how many MCUs the area takes, in fractions."""
+def _mcus_by_area(core: Core) -> Floats:
+    """Return how many MCUs fit the area, as a fraction."""
     return core.area / core.nominal_area
 
 
 def generate_cores(core: Core, supply: Supply) -> CoreDesign:
     """Fit whole bundles of MCUs into the area, then scale supply and clock into the power.
 
-    No more than on-chip memories serve: a bundle more would take their capacity from the others.
+    At most `Core.bundles`: a further bundle would take memory capacity from the others.
     """
-    room = np.floor(np.minimum(_mcu_room(core), core.bundles * core.mcus_per_bundle))
-    point = operate(room, core.nominal_power, core.power, core.mcus_per_bundle.astype(np.float64), supply)
+    mcus = np.floor(np.minimum(_mcus_by_area(core), core.bundles * core.mcus_per_bundle))
+    point = operate(mcus, core.nominal_power, core.power, core.mcus_per_bundle.astype(np.float64), supply)
     return CoreDesign(point.units, point.voltage, point.speed * core.nominal_frequency)

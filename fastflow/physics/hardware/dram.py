@@ -9,15 +9,15 @@ import numpy as np
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.hardware.voltage import Supply, lowest_power, operate
 
-# The most of the power that standby may take. Up to here one device more moves more at any supply: from half
-# of it on, what its links gain by a lower supply no longer makes up for its standby.
+# Largest share of the power for standby. Up to this share a further device raises the bandwidth at any
+# supply: from a half on, the gain of its links from a lower supply is less than its standby power.
 STANDBY_POWER = 0.4
 
 
 class Dram(NamedTuple):
-    """What the generator needs to know of main memory; shape (points,)."""
+    """The generator's inputs for main memory; shape (points,)."""
 
-    package_area: Floats  # node area that the compute die leaves [m^2]
+    package_area: Floats  # node area without the compute die [m^2]
     controller_budget: Floats  # die area for controllers [m^2]
     perimeter: Floats  # budget [m]
     power: Floats  # budget [W]
@@ -41,8 +41,8 @@ class DramDesign(NamedTuple):
     static_power: Floats  # [W]
 
 
-def device_rooms(dram: Dram) -> tuple[Floats, Floats, Floats]:
-    """Return how many devices package, controllers and die edge take (Equation 4), in fractions."""
+def devices_by_budget(dram: Dram) -> tuple[Floats, Floats, Floats]:
+    """Return how many devices fit package, controllers and die edge (Equation 4), as fractions."""
     return (
         dram.package_area / dram.device_area,
         dram.controller_budget / dram.controller_area,
@@ -50,24 +50,24 @@ def device_rooms(dram: Dram) -> tuple[Floats, Floats, Floats]:
     )
 
 
-def power_room(dram: Dram, supply: Supply) -> Floats:
-    """Return the power over what one device on standby and one link at its lowest supply take; (points,)."""
+def power_by_budget(dram: Dram, supply: Supply) -> Floats:
+    """Return the power over that of one device on standby and one link at the lowest supply; (points,)."""
     return dram.power / (_standby(dram, dram.device_capacity) + lowest_power(_link_power(dram), supply))
 
 
 def _devices(dram: Dram, supply: Supply) -> Floats:
-    """Return how many whole devices there is room for, and power to use.
+    """Return how many whole devices fit, and have the power for use.
 
-    A device more than the power feeds would take standby power from the links of the others: it is left out.
-    One device is kept with fewer links.
+    A device beyond the power budget would take standby power from the links of the others: it is left out. A
+    single device is kept, with fewer links.
     """
-    by_package, by_controller, by_edge = device_rooms(dram)
-    room = np.maximum(np.floor(np.minimum(np.minimum(by_package, by_controller), by_edge)), 0.0)
+    by_package, by_controller, by_edge = devices_by_budget(dram)
+    fitting = np.maximum(np.floor(np.minimum(np.minimum(by_package, by_controller), by_edge)), 0.0)
     standby = _standby(dram, dram.device_capacity)
-    busy = standby + dram.links_per_device * lowest_power(_link_power(dram), supply)
+    active = standby + dram.links_per_device * lowest_power(_link_power(dram), supply)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        fed = np.minimum(dram.power / busy, STANDBY_POWER * dram.power / standby)
-    return np.minimum(room, np.maximum(np.floor(fed), 1.0))
+        powered = np.minimum(dram.power / active, STANDBY_POWER * dram.power / standby)
+    return np.minimum(fitting, np.maximum(np.floor(powered), 1.0))
 
 
 def _standby(dram: Dram, capacity: Floats) -> Floats:
@@ -81,11 +81,10 @@ def _link_power(dram: Dram) -> Floats:
 
 
 def generate_dram(dram: Dram, supply: Supply) -> DramDesign:
-    """Place as many devices as package, controllers and die edge take (Equation 4), and as the power feeds at
-    the minimum supply; then scale supply and link rate into the power that standby leaves.
+    """Place as many devices as fit package, controllers, die edge (Equation 4) and power at the least supply.
 
-    So a device more never makes main memory slower. Where the power does not feed one device at the minimum
-    supply, it has fewer links.
+    Then scale supply and link rate to the power that is left by standby. So a further device never makes main
+    memory slower. A single device beyond the power at the minimum supply has fewer links.
     """
     devices = _devices(dram, supply)
     capacity = devices * dram.device_capacity

@@ -1,6 +1,6 @@
-"""Why a point has no chip: budgets, voltages and levels that do not go together, in words.
+"""The reasons why a point has no chip: inconsistent budgets, voltages and levels, in words.
 
-A fault is the point's, not the program's: the point becomes a row with this reason (4.3).
+Such a point is no error of the program: it becomes a row with its reason (4.3).
 """
 
 from __future__ import annotations
@@ -12,80 +12,80 @@ import numpy as np
 from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Inputs, Reasons, Texts, table
-from fastflow.physics.hardware.bounds import name_limits
-from fastflow.physics.hardware.chip import Chip, components_known, generate
-from fastflow.physics.hardware.chiplets import CHIPLETS, LINK, areas, dies, has_links, kinds, needed_area
+from fastflow.physics.hardware.bounds import check_limits
+from fastflow.physics.hardware.chip import Chip, component_names, generate
+from fastflow.physics.hardware.chiplets import CHIPLETS, LINK, areas, die_kinds, dies, has_links, needed_area
 from fastflow.physics.hardware.packages import per_package
 from fastflow.physics.hardware.voltage import Supply
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
 def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
-    """Say for every point why its budgets make no chip; empty where they do, shape (points,)."""
+    """Return the reason why each point's budgets make no chip, "" where they make one; shape (points,)."""
     reason = Reasons(inputs["chip.tdp"].size)
-    _name_levels(inputs, chip, reason)
-    _name_pins(inputs, reason)
-    _name_supplies(inputs, reason)
-    _name_sums(inputs, reason)
-    _name_dies(inputs, reason)
-    name_limits(inputs, chip, reason)
-    _name_components(inputs, chip, reason)
+    _check_levels(inputs, chip, reason)
+    _check_pins(inputs, reason)
+    _check_supplies(inputs, reason)
+    _check_sums(inputs, reason)
+    _check_dies(inputs, reason)
+    check_limits(inputs, chip, reason)
+    _check_components(inputs, chip, reason)
     return reason.texts()
 
 
 def unsupported_dtype(inputs: Inputs) -> Texts:
-    """Say for every point why its chip does not compute in the model's data type; empty where it does."""
-    wanted = inputs["model.dtype"]
-    reason = Reasons(wanted.size)
+    """Return the reason why each point's chip lacks the model's data type, "" where it has the type."""
+    dtypes = inputs["model.dtype"]
+    reason = Reasons(dtypes.size)
     rates = {key.split(".")[2]: rate for key, rate in inputs.items() if key.startswith("chip.rate.")}
-    for dtype in np.unique(wanted):
-        rate = rates.get(str(dtype), np.zeros(wanted.size))
-        if ((wanted == dtype) & (rate > 0.0)).any():
-            inputs[f"chip.matrix.{dtype}"]  # says on which units; a KeyError where it is missing
-        for i in np.flatnonzero((wanted == dtype) & (rate == 0.0)):
+    for dtype in np.unique(dtypes):
+        rate = rates.get(str(dtype), np.zeros(dtypes.size))
+        if ((dtypes == dtype) & (rate > 0.0)).any():
+            inputs[f"chip.matrix.{dtype}"]  # a KeyError where the units of this type are missing
+        for i in np.flatnonzero((dtypes == dtype) & (rate == 0.0)):
             others = ", ".join(name for name, rate in rates.items() if rate[i] > 0.0)
             allowed = f"a data type of chip {inputs['chip.name'][i]}: {others}"
             reason.add(i, str(InputError("model.dtype", dtype, allowed)))
     return reason.texts()
 
 
-def _name_pins(inputs: Inputs, reason: Reasons) -> None:
-    """Name a technology that a chip with pinned quantities is not made in: the pins would hide it."""
+def _check_pins(inputs: Inputs, reason: Reasons) -> None:
+    """Add a reason for a technology that is not that of the pinned quantities: the pins would hide it."""
     if not any(key.startswith("chip.pinned.") for key in inputs):
         return
     for group in ("tech", "mem"):
-        made = inputs.get(f"chip.made.{group}", inputs[f"{group}.name"])
-        rows = reason.without(made != inputs[f"{group}.name"])
-        for i, without in zip(rows, _faults_without_pins(inputs, rows), strict=True):
+        pinned = inputs.get(f"chip.made.{group}", inputs[f"{group}.name"])
+        rows = reason.without(pinned != inputs[f"{group}.name"])
+        for i, fault in zip(rows, _faults_without_pins(inputs, rows), strict=True):
             chip, other = inputs["chip.name"][i], inputs[f"{group}.name"][i]
-            instead = "pins=none generates them instead"
-            if without:
-                instead = f"chip=pathfinding is generated in {other} (this one with pins=none: {without})"
-            allowed = f"{made[i]}, since {chip} pins its figures; {instead}"
+            hint = "pins=none generates them instead"
+            if fault:
+                hint = f"chip=pathfinding is generated in {other} (this one with pins=none: {fault})"
+            allowed = f"{pinned[i]}, since {chip} pins its figures; {hint}"
             reason.add(i, str(InputError(f"{group}.name", other, allowed)))
 
 
 def _faults_without_pins(inputs: Inputs, rows: list[int]) -> list[str]:
-    """Say why some points have no chip where nothing is pinned, or ""; rows: of the points."""
+    """Return the reason why some points have no chip without pins, or ""; rows: of the points."""
     if not rows:
         return []
     bare = {key: column[rows] for key, column in inputs.items() if not key.startswith("chip.pinned.")}
     return chip_faults(bare, generate(bare)).tolist()  # type: ignore[no-any-return]
 
 
-def _name_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
-    """Name a level whose component the technology does not have."""
-    library = sorted(components_known(inputs))
+def _check_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
+    """Add a reason for a level with a component that the technology does not have."""
+    library = sorted(component_names(inputs))
     for number in range(len(chip.levels)):
         key = f"chip.memory.l{number}.component"
-        names, place = factorize(inputs[key])
+        names, inverse = factorize(inputs[key])
         unknown = np.array([name not in library for name in names], dtype=np.bool_)
-        for i in reason.without(unknown[place]):
+        for i in reason.without(unknown[inverse]):
             reason.add(i, str(InputError(key, inputs[key][i], "one of " + ", ".join(library))))
 
 
-def _name_supplies(inputs: Inputs, reason: Reasons) -> None:
-    """Name supplies that do not rise from threshold to minimum to maximum."""
+def _check_supplies(inputs: Inputs, reason: Reasons) -> None:
+    """Add a reason for supplies that do not rise from threshold to minimum to maximum."""
     for prefix in (
         "tech.core",
         "mem",
@@ -110,11 +110,11 @@ def _name_supplies(inputs: Inputs, reason: Reasons) -> None:
 _SHARES = ("chip.area.", "chip.power.", "chip.perimeter.")
 
 
-def _name_sums(inputs: Inputs, reason: Reasons) -> None:
-    """Name a breakdown whose shares sum to more than 1."""
-    every = {key: column for key, column in inputs.items() if key.startswith(_SHARES)}
+def _check_sums(inputs: Inputs, reason: Reasons) -> None:
+    """Add a reason for shares of a budget that sum to more than 1."""
+    all_shares = {key: column for key, column in inputs.items() if key.startswith(_SHARES)}
     for prefix in _SHARES:
-        parts = {key: column for key, column in every.items() if key.startswith(prefix)}
+        parts = {key: column for key, column in all_shares.items() if key.startswith(prefix)}
         total = np.sum(list(parts.values()), axis=0)
         for i in reason.without(total > 1.0 + 1e-9):
             shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
@@ -122,22 +122,22 @@ def _name_sums(inputs: Inputs, reason: Reasons) -> None:
             reason.add(i, str(InputError(prefix[:-1], f"{total[i]:.4g}", expected)))
 
 
-def _name_dies(inputs: Inputs, reason: Reasons) -> None:
-    """Name known dies that are too small for what they hold, or leave too little to those of the cores."""
-    known = [kind for kind in kinds(inputs) if f"{CHIPLETS}{kind}.die_area" in inputs]
-    if not known:
+def _check_dies(inputs: Inputs, reason: Reasons) -> None:
+    """Add a reason for given die areas that are too small, or leave too little for the cores' dies."""
+    sized = [kind for kind in die_kinds(inputs) if f"{CHIPLETS}{kind}.die_area" in inputs]
+    if not sized:
         return
     for kind, number, area in areas(inputs):
         needed = needed_area(inputs, kind) / number
         for i in reason.without(needed > area * (1.0 + 1e-9)):
-            least, has = f"{needed[i] * 1e6:.4g} mm2", f"{area[i] * 1e6:.4g} mm2"
+            need, size = f"{needed[i] * 1e6:.4g} mm2", f"{area[i] * 1e6:.4g} mm2"
             if kind:
-                allowed = f"at least the {least} of what such a die holds"
-                reason.add(i, str(InputError(f"{CHIPLETS}{kind}.die_area", has, allowed)))
+                allowed = f"at least the {need} of what such a die holds"
+                reason.add(i, str(InputError(f"{CHIPLETS}{kind}.die_area", size, allowed)))
             else:
-                keys = " and ".join(f"{CHIPLETS}{name}.die_area" for name in known)
+                keys = " and ".join(f"{CHIPLETS}{name}.die_area" for name in sized)
                 reason.add(
-                    i, f"{keys} of chip.die_area leaves {has} for a die of the cores, which needs {least}"
+                    i, f"{keys} of chip.die_area leaves {size} for a die of the cores, which needs {need}"
                 )
 
 
@@ -146,13 +146,15 @@ class Component(NamedTuple):
 
     name: str
     has_room: Bools
-    empty: Bools  # it is needed, and has no amount or no throughput
+    empty: Bools  # it is needed, and has no capacity or no throughput
 
 
 def components(inputs: Inputs, chip: Chip) -> list[Component]:
-    """Return the components of generated chips, from the cores outwards: which of them are empty."""
-    # without links between dies, what crosses is empty too: they are named first
-    parts: list[tuple[str, Floats, Floats]] = [(LINK, link.bandwidth, link.bandwidth) for link in chip.joints]
+    """Return the components of generated chips, from the cores outwards: and whether they are empty."""
+    # without links between dies, levels on other dies are empty too: links come first
+    parts: list[tuple[str, Floats, Floats]] = [
+        (LINK, link.bandwidth, link.bandwidth) for link in chip.die_links
+    ]
     parts.append(("core", chip.cores.mcus, chip.cores.frequency))
     parts += [
         (f"l{number}", level.design.capacity, level.design.bandwidth)
@@ -163,10 +165,10 @@ def components(inputs: Inputs, chip: Chip) -> list[Component]:
         (part, link.bandwidth, link.bandwidth)
         for part, link in (("intra", chip.intra), ("inter", chip.inter))
     ]
-    of_package = per_package(inputs)
+    devices = per_package(inputs)
     # a single device needs no network, a single die no links
     networks = {
-        "intra": of_package > 1, "inter": inputs["system.devices"] > of_package, LINK: dies(inputs) > 1.0,
+        "intra": devices > 1, "inter": inputs["system.devices"] > devices, LINK: dies(inputs) > 1.0,
     }  # fmt: skip
     return [
         Component(name, amount > 0.0, ~((amount > 0.0) & (rate > 0.0)) & networks.get(name, np.True_))
@@ -174,8 +176,8 @@ def components(inputs: Inputs, chip: Chip) -> list[Component]:
     ]
 
 
-def _name_components(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
-    """Name the first component that its budgets leave empty or without throughput."""
+def _check_components(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
+    """Add a reason for the first component without capacity or throughput."""
     for part, has_room, empty in components(inputs, chip):
         for i in reason.without(empty):
             budgets = ", ".join(
@@ -186,5 +188,5 @@ def _name_components(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
             if part == "dram":
                 package, die = inputs["chip.node_area"][i] * 1e6, inputs["chip.die_area"][i] * 1e6
                 budgets += f", and chip.node_area={package:g} mm2 for a die of {die:g} mm2"
-            what = "has no power left for its work" if has_room[i] else "has no room"
-            reason.add(i, f"{part} {what}: its budgets are {budgets}")
+            fault = "has no power left for its work" if has_room[i] else "has no room"
+            reason.add(i, f"{part} {fault}: its budgets are {budgets}")

@@ -11,7 +11,7 @@ from fastflow.physics.hardware.voltage import Supply, lowest_power, operate
 
 
 class Link(NamedTuple):
-    """What the generator needs to know of one network; shape (points,)."""
+    """The generator's inputs for the links of a network; shape (points,)."""
 
     area: Floats  # budget [m^2]
     power: Floats  # budget [W]
@@ -31,29 +31,29 @@ class LinkDesign(NamedTuple):
     energy: Floats  # at the operating supply [J/bit]
 
 
-def link_rooms(link: Link, supply: Supply) -> tuple[Floats, Floats, Floats]:
-    """Return how many links area, die edge and, at the lowest supply, power take, in fractions.
+def links_by_budget(link: Link, supply: Supply) -> tuple[Floats, Floats, Floats]:
+    """Return how many links fit area, die edge and, at the lowest supply, power, as fractions.
 
-    Shape (points,) each. The port is no budget.
+    Shape (points,) each. The port's width is not a budget.
     """
-    return (*_rooms(link), link.power / lowest_power(_unit_power(link), supply))
+    return (*_by_budget(link), link.power / lowest_power(_unit_power(link), supply))
 
 
-def _rooms(link: Link) -> tuple[Floats, Floats]:
-    """Return how many links area and die edge take, in fractions."""
+def _by_budget(link: Link) -> tuple[Floats, Floats]:
+    """Return how many links fit area and die edge, as fractions."""
     return link.area / link.nominal_area, link.perimeter * link.links_per_length
 
 
 def _unit_power(link: Link) -> Floats:
     """Return the power of one link at the nominal point [W]."""
-    # a link without energy still needs a power to divide the budget by
+    # of a link without energy: a divisor of the budget that is not 0
     return np.maximum(link.nominal_frequency * link.nominal_energy, np.finfo(np.float64).tiny)
 
 
 def generate_links(link: Link, supply: Supply) -> LinkDesign:
     """Fit links into area, die edge and port, then scale supply and rate into the power."""
-    room = np.floor(np.minimum(np.minimum(*_rooms(link)), link.maximum_links))
-    point = operate(room, _unit_power(link), link.power, np.ones_like(room), supply)
+    links = np.floor(np.minimum(np.minimum(*_by_budget(link)), link.maximum_links))
+    point = operate(links, _unit_power(link), link.power, np.ones_like(links), supply)
     bandwidth = point.units * point.speed * link.nominal_frequency / 8.0
     energy = link.nominal_energy * (point.voltage / supply.nominal_voltage) ** 2
     return LinkDesign(point.units, bandwidth, energy)

@@ -1,9 +1,9 @@
-"""How many devices of each package a job uses: all of them, or a part where it is smaller, or uneven.
+"""The number of devices that a job uses in each package.
 
-A package is what a system's inner network joins: a machine of eight GPUs, a rack of 72. A job that is smaller
-than one uses that part of it. A larger one that whole packages do not make up uses as many of each as divide
-it, as people run 64 GPUs of each rack of 72. At least half of a package and two of its devices are used:
-otherwise a job of a prime number of devices would be one of single devices.
+A package is the domain of a system's inner network: a machine of eight GPUs, a rack of 72. A job with fewer
+devices uses a part of one package. A larger job whose devices are no multiple of a package uses a divisor in
+each package, such as 64 GPUs of each rack of 72. This is at least half of the package and at least two
+devices: otherwise a job of a prime number of devices would use one device per package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_DEVICES = 2**20  # routing lays out every link of a system
 
 @lru_cache(maxsize=4096)
 def devices_per_package(devices: int, package: int) -> int:
-    """Return how many devices of each package of `package` a job of `devices` uses; 0: they do not suit."""
+    """Return how many devices a job of `devices` uses in each package of `package`; 0: no divisor fits."""
     if devices <= package:
         return devices
     if package < 1 or devices > MOST_DEVICES:
@@ -32,12 +32,12 @@ def devices_per_package(devices: int, package: int) -> int:
 
 
 def per_package(inputs: Inputs) -> Ints:
-    """Return how many devices every point uses of each package, (points,); the package's where none suit."""
+    """Return how many devices each point uses per package, (points,); all of it where no divisor fits."""
     devices, package = inputs[DEVICES], inputs[PACKAGE]
     if is_broadcast(devices) and is_broadcast(package):
         return broadcast_column(per_package({DEVICES: devices[:1], PACKAGE: package[:1]}), devices.size)
-    found: Ints = np.minimum(devices, package)
-    uneven = devices % np.maximum(found, 1) != 0
+    counts: Ints = np.minimum(devices, package)
+    uneven = devices % np.maximum(counts, 1) != 0
     for i in np.flatnonzero(uneven).tolist():
-        found[i] = devices_per_package(int(devices[i]), int(package[i])) or found[i]
-    return found
+        counts[i] = devices_per_package(int(devices[i]), int(package[i])) or counts[i]
+    return counts

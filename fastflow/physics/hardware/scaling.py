@@ -1,4 +1,4 @@
-"""What later nodes divide areas and powers of the base node by: the paper's rule, or foundries' figures."""
+"""The scaling of areas and powers from the base node to later nodes: the paper's rule, or foundries' data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NODES = ("n7", "n5", "n3", "n2", "n1_4", "n1")
 
 
 class Scaling(NamedTuple):
-    """What area and power of each kind of cell are divided by, over the base node; shape (points,)."""
+    """The divisors of area and power of each kind of cell, over the base node; shape (points,)."""
 
     logic_area: Floats
     logic_power: Floats  # at the same speed
@@ -27,21 +27,20 @@ KINDS = Scaling._fields
 
 
 def step_key(node: str, kind: str) -> str:
-    """Return the input that says what a node divides a kind of cell by, over the node before it."""
+    """Return the key of a node's divisor of a kind of cell, over the previous node."""
     return f"scaling.{node}.{kind}"
 
 
 def has_steps(inputs: Inputs) -> bool:
-    """Say whether the inputs give every node's own steps; otherwise the paper's rule holds (section 9)."""
+    """Return whether the inputs have a step for every node; otherwise the paper's rule holds (section 9)."""
     return step_key(NODES[0], KINDS[0]) in inputs
 
 
 def node_scaling(inputs: Inputs) -> Scaling:
-    """Return what components of the base node are divided by, `tech.generation` nodes on.
+    """Return the divisors of components of the base node after `tech.generation` nodes.
 
-    By the paper's rule, all that the node makes shrinks alike, and analog does not shrink. A half node
-    improves on the logic of the full one before it, by either rule. Raises KeyError
-    where steps of one node are given and those of another are not.
+    By the paper's rule, all cells shrink by the same factor, and analog does not shrink. A half node improves
+    the logic of the previous full node, by either rule. Raises KeyError where steps of a node are missing.
     """
     generation = inputs["tech.generation"]
     if has_steps(inputs):
@@ -64,6 +63,6 @@ def _steps(inputs: Inputs, kind: str, generation: Floats) -> Floats:
     return factor
 
 
-def beyond_steps(inputs: Inputs) -> Bools:
-    """Say which points are of a generation for which no step is given, shape (points,)."""
+def is_beyond_steps(inputs: Inputs) -> Bools:
+    """Return which points have a generation without a step, shape (points,)."""
     return (inputs["tech.generation"] > len(NODES)) & has_steps(inputs)

@@ -9,29 +9,29 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats
 
-# The paper only asks that leakage leaves power to move data (4.4.2). With a share of its own, more banks take
-# nothing from what moves data, so that more area is never a slower memory.
+# The paper only requires that leakage leaves power to move data (4.4.2). With a fixed share, more banks take
+# no power from data movement, so that more area is never a slower memory.
 LEAKAGE_POWER = 0.01
 
 
 class Sram(NamedTuple):
-    """What the generator needs to know of one on-chip memory level; shape (points,)."""
+    """The generator's inputs for an on-chip memory level; shape (points,)."""
 
     area: Floats  # budget of all instances [m^2]
     power: Floats  # budget of all instances [W]
-    instances: Floats  # one a die, a bundle or an MCU, by the level's scope
-    wanted: Floats  # capacity of one instance; infinite: all that its budgets allow [B]
+    instances: Floats  # one per die, bundle or MCU, by the level's scope
+    target_capacity: Floats  # capacity of one instance; infinite: all that its budgets allow [B]
     latency: Floats  # [s]
     dynamic_energy: Floats  # [J/bit]
     static_power: Floats  # [W/bit]
     cell_area: Floats  # [m^2/bit]
-    overhead: Floats  # share of a bank's area that is not cells
+    overhead: Floats  # share of a bank's area outside its cells
     bank_capacity: Floats  # [B]
     bank_width: Floats  # [B] a cycle
     bank_frequency: Floats  # [Hz]
     controller_power: Floats  # of a bank that moves data [W]
     controller_area: Floats  # [m^2] a bank
-    ports: Floats  # of the crossbar, on the side of what the level serves
+    ports: Floats  # of the crossbar, towards the level inside
     link_area: Floats  # [m^2] a bank and port: a crosspoint of the crossbar
 
 
@@ -41,11 +41,11 @@ class SramDesign(NamedTuple):
     banks: Floats
     capacity: Floats  # [B]
     bandwidth: Floats  # [B/s]
-    ceiling: Floats  # what its banks could move if power allowed [B/s]
+    ceiling: Floats  # bandwidth of its banks without a power limit [B/s]
     static_power: Floats  # leakage [W]
 
 
-def _bank_needs(level: Sram) -> tuple[Floats, Floats]:
+def _bank_cost(level: Sram) -> tuple[Floats, Floats]:
     """Return the area of a bank with its part of the crossbar [m^2], and its leakage [W] (Equation 2)."""
     bits = 8.0 * level.bank_capacity
     area = bits * level.cell_area / (1.0 - level.overhead)
@@ -54,38 +54,38 @@ def _bank_needs(level: Sram) -> tuple[Floats, Floats]:
 
 
 def moved_energy(level: Sram) -> Floats:
-    """Return what a moved bit takes, in cells and in the controller of its bank [J/bit], shape (points,)."""
+    """Return the energy of moving a bit, in cells and in the controller of a bank [J/bit], (points,)."""
     return level.dynamic_energy + level.controller_power / (8.0 * level.bank_width * level.bank_frequency)
 
 
-def bank_rooms(level: Sram) -> tuple[Floats, Floats]:
-    """Return how many banks area and power for leakage take in all instances, in fractions; shape (points,).
+def banks_by_budget(level: Sram) -> tuple[Floats, Floats]:
+    """Return how many banks fit area and leakage power in all instances, as fractions; shape (points,).
 
-    Without power there is room for none, even where they leak none.
+    Without power no bank fits, even if banks do not leak.
     """
-    bank_area, leakage = _bank_needs(level)
+    bank_area, leakage = _bank_cost(level)
     by_power = np.where(level.power > 0.0, np.inf, 0.0)
     np.divide(LEAKAGE_POWER * level.power, leakage, out=by_power, where=leakage > 0.0)
     return level.area / bank_area, by_power
 
 
-def most_instances(level: Sram) -> Floats:
-    """Return how many instances of the wanted capacity budgets hold, in whole ones; (points,)."""
-    by_area, by_power = bank_rooms(level)
-    return np.floor(np.floor(np.minimum(by_area, by_power)) * level.bank_capacity / level.wanted)
+def max_instances(level: Sram) -> Floats:
+    """Return how many whole instances of the required capacity fit the budgets; (points,)."""
+    by_area, by_power = banks_by_budget(level)
+    return np.floor(np.floor(np.minimum(by_area, by_power)) * level.bank_capacity / level.target_capacity)
 
 
 def generate_sram(level: Sram) -> SramDesign:
     """Fit banks and their crossbar into the area, and spend the power on moving data.
 
-    There are as many whole banks as instances want, at most those that the area takes with their controllers
-    and the crossbar (banks x ports), and that leak no more than LEAKAGE_POWER of the power (Equation 2);
-    instances share them evenly. Bandwidth
-    is what the rest of the power moves (Equation 3), where the controller of a bank takes power while its
-    bank moves data, and at most what the banks' width and clock can: without that ceiling a small cache with
-    much power looks absurdly fast. So neither more area nor more power makes a level smaller or slower.
+    The number of whole banks is that of the required capacity, at most that which fits the area with
+    controllers and crossbar (banks x ports), and leaks at most LEAKAGE_POWER of the power (Equation 2);
+    instances share them evenly. The rest of the power gives the bandwidth (Equation 3), including a bank's
+    controller while the bank moves data; width and clock of the banks are its ceiling: without it a small
+    cache with much power would be far too fast. So neither more area nor more power makes a level smaller or
+    slower.
     """
-    return _fit(level, *_bank_needs(level), moved_energy(level))
+    return _fit(level, *_bank_cost(level), moved_energy(level))
 
 
 @kernel
@@ -105,11 +105,13 @@ def _fit(level: Sram, bank_area: Floats, leakage: Floats, energy: Floats) -> Sra
             banks = np.floor(level.area[i] / bank_area[i])
             if banks * leakage[i] > LEAKAGE_POWER * level.power[i]:
                 banks = np.floor(LEAKAGE_POWER * level.power[i] / leakage[i])
-            banks = min(banks, np.ceil(level.instances[i] * level.wanted[i] / level.bank_capacity[i]))
+            banks = min(
+                banks, np.ceil(level.instances[i] * level.target_capacity[i] / level.bank_capacity[i])
+            )
         by_power = (1.0 - LEAKAGE_POWER) * level.power[i] / (8.0 * energy[i])
         by_banks = banks * level.bank_width[i] * level.bank_frequency[i]
         out.banks[i] = banks
-        out.capacity[i] = min(banks * level.bank_capacity[i], level.instances[i] * level.wanted[i])
+        out.capacity[i] = min(banks * level.bank_capacity[i], level.instances[i] * level.target_capacity[i])
         out.bandwidth[i], out.ceiling[i] = min(by_power, by_banks), by_banks
         out.static_power[i] = banks * leakage[i]
     return out

@@ -1,7 +1,7 @@
 """Voltage and frequency: the operating point that a power budget allows (4.4.1, 4.4.3, 4.4.4).
 
 The alpha-power law (Sakurai and Newton, IEEE JSSC 25(2), 1990) with alpha = 2 gives the speed at a
-supply V, and the power follows it and the square of the supply:
+supply V, and the power is proportional to it and to the square of the supply:
 
     f / f_nom = [(V - Vt)^2 / V] / [(Vn - Vt)^2 / Vn]        P / P_nom = (f / f_nom) (V / Vn)^2
 """
@@ -49,7 +49,7 @@ def power_ratio(voltage: float, nominal: float, threshold: float) -> float:
 def highest_voltage(budget: float, nominal: float, threshold: float, minimum: float, maximum: float) -> float:
     """Return the highest supply [V] within the limits whose P / P_nom is at most `budget`.
 
-    Found by bisection, since power rises with the supply; the minimum where even that does not fit.
+    By bisection, since power rises with the supply; the minimum where even that exceeds the budget.
     """
     if power_ratio(maximum, nominal, threshold) <= budget:
         return maximum
@@ -88,12 +88,12 @@ def operate(
 ) -> Operation:
     """Find the operating point of identical units that share a power budget.
 
-    units: how many there is room for; unit_power: of one at the nominal point [W]; budget [W];
+    units: how many fit; unit_power: of one at the nominal point [W]; budget [W];
     group: units are used in whole groups of this many (MCUs in bundles). All of shape (points,).
 
-    Where the minimum supply does not fit all, units are given up until it does (4.4.1). The supply is the
-    highest that fits the budget for those that are left: a bundle more of room never slows the others. No
-    unit at all is a valid answer, for the caller to name.
+    Where all units exceed the budget at the minimum supply, fewer are used (4.4.1). The supply is the highest
+    within the budget for the units in use: room for a further bundle never slows the others. 0 units is a
+    valid result.
     """
     rows = units.size
     out = Operation(np.empty(rows), np.empty(rows), np.empty(rows))

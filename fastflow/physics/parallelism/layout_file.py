@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from fastflow.core.yaml_file import mapping_of, of_present, read_version, wrong
+from fastflow.core.yaml_file import mapping_of, read_current, read_version, wrong
 from fastflow.physics.parallelism.mesh import AXES, PIPELINE
 from fastflow.physics.parallelism.plans import Assignment, number_of
 from fastflow.physics.workload.graph import LAYER_KINDS
@@ -24,7 +24,7 @@ class FileLayout(NamedTuple):
 
 def read_layout(path: str) -> FileLayout:
     """Return the assignments that a file gives; raises InputError."""
-    return of_present(KEY, _of_version, path)
+    return read_current(KEY, _of_version, path)
 
 
 @lru_cache(maxsize=64)

@@ -32,7 +32,7 @@ def energy(
     """
     dynamic = [level.dynamic_energy for level in chip.levels] + [chip.dram.energy]
     static = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
-    busy, moved = _spent(graph.offset, launches, rate, timing.flop * timing.lift, timing.bytes)
+    busy, moved = _spent(graph.offset, launches, rate, timing.flop * timing.energy_ratio, timing.bytes)
     total = chip.core_power * busy
     for level, per_bit in enumerate(dynamic):
         total = total + 8.0 * per_bit * moved[level]

@@ -1,4 +1,4 @@
-"""The device that kernels run on: achievable rates, capacities, latencies, its kernel library."""
+"""The device that kernels run on: achievable rates, capacities, latencies, and its kernel library."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ SCALED, SCALED_AT_ONCE = "fp8_block", 128
 PROMOTION = 2.1
 """Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated,
 with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
-SPECIALISED = 2.0  # times the order where some warps load and others multiply alone, so that they wait less
-MOST_HEADROOM = 50.0  # times the power, up to which `boost.lift_of` finds the supply
+SPECIALISED = 2.0  # times the order with specialised warps (loading or multiplying), which wait less
+MOST_HEADROOM = 50.0  # of the power, up to which `boost.boost_of` is accurate
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
 
 
 class Library(NamedTuple):
-    """Properties of each point's chip that a library's kernels depend on; shape (points,)."""
+    """Properties of each point's chip and library that its kernels depend on; shape (points,)."""
 
     peak_flops: Floats  # of the units that multiply [flop/s]
     registers: Floats  # of one bundle [B]
     warp_m: Floats  # largest tile of a warp
     warp_n: Floats
     latency: Floats  # of one access through all levels [s]
-    step: Floats  # a block's least time for STEP_BYTES of every row that it reads [s]
-    shared: Bools  # whether the units read their operands in L1 themselves
-    cluster: Floats  # blocks that read the columns of B together
-    pair: Floats  # bundles whose units multiply these columns together, each with its share in L1
+    step: Floats  # a block's least time for STEP_BYTES of each of its rows [s]
+    shared: Bools  # whether matrix units read their operands from L1
+    cluster: Floats  # blocks that share loads of columns of B
+    pair: Floats  # bundles that compute a tile together, each with its share of the columns in L1
     persistent: Bools  # whether a block's end overlaps with the next one's start
-    overlap: Floats  # times the order of the soft maximum: above 1, resources wait less for each other
-    splits: Bools  # whether it has kernels that split the inner dimension
-    promotion: Floats  # time added to sum scaled parts on vector lanes, as a share of compute
+    overlap: Floats  # factor of the order of the soft maximum: above 1, resources wait less for each other
+    splits: Bools  # whether the library has kernels that split the inner dimension (split-K)
+    promotion: Floats  # time to sum scaled parts on vector lanes, as a share of compute
     launch: Floats  # overhead of a launch [s]
-    drive: Floats  # power that all units draw at the highest clock, over the budget
-    strided: Floats  # time added where both operands are strided, as a share of compute
-    reach: Floats  # of address translation [B]
-    miss: Floats  # time added where it does not reach at all, as a share of compute
+    drive: Floats  # power of all units at the highest clock, over the budget
+    strided: Floats  # extra time where both operands are strided, as a share of compute
+    reach: Floats  # of address translation (TLB) [B]
+    miss: Floats  # extra time where all accesses are beyond `reach`, as a share of compute
 
 
 class Device(NamedTuple):
@@ -51,25 +51,25 @@ class Device(NamedTuple):
 
     matrix_flops: Floats  # achievable by GEMMs in the operands' type [flop/s]
     vector_flops: Floats  # achievable by memory-bound passes [flop/s]
-    vector_peak: Floats  # of the units that passes compute on [flop/s]; that of products is the library's
+    vector_peak: Floats  # of vector lanes, in fp32 [flop/s]; the peak of GEMMs is `Library.peak_flops`
     special_functions: Floats  # exponentials and the like [1/s]
-    capacity: tuple[Floats, ...]  # of one instance of each level, for what all bundles read [B]
+    capacity: tuple[Floats, ...]  # of one instance of each level, for data that all bundles read [B]
     bandwidth: tuple[Floats, ...]  # achievable, all instances of each level [B/s]
-    driven: tuple[Floats, ...]  # share of its banks' rate that power drives; 0 where all share it
+    driven: tuple[Floats, ...]  # share of the banks' rate that the power allows; 0 for shared levels
     dram_bandwidth: Floats  # achievable [B/s]
     launch: Floats  # overhead and first access through all levels [s]
     unit_m: Ints
     unit_k: Ints
     unit_n: Ints
     dataflow: Ints
-    dealt_level: Ints  # outermost level that the whole chip does not share, -1 for none
-    instances: Floats  # of that level
-    threshold: Floats  # of the cores' voltage, over their supply; 0 where their clock stays
-    headroom: Floats  # power of a core at its highest supply, over that with all at work; 1: its clock stays
-    boosts: Bools  # whether idle bundles leave what they have to those at work
+    private_level: Ints  # outermost level that the chip does not share, -1 for none
+    instances: Floats  # of the private level: bundles
+    threshold: Floats  # voltage of the cores, over their supply; 0 without boost
+    headroom: Floats  # power of a core at its highest supply, over that with all active; 1: no boost
+    boosts: Bools  # whether active bundles use the power and bandwidth of idle ones
     library: Library
-    blocks: Texts  # tiles that the library has for single products
-    batched_blocks: Texts  # and for batched ones
+    blocks: Texts  # block tiles of the library for single GEMMs
+    batched_blocks: Texts  # and for batched GEMMs
 
 
 def rates_of(device: Device) -> tuple[Floats, Floats]:
@@ -78,36 +78,39 @@ def rates_of(device: Device) -> tuple[Floats, Floats]:
     return bandwidth, np.stack([*device.driven, np.zeros_like(device.dram_bandwidth)], axis=1)
 
 
-def lends(device: Device) -> Bools:
-    """Say where idle bundles leave power that those at work can use, (points,)."""
-    found: Bools = device.headroom > 1.0
+def has_power_reserve(device: Device) -> Bools:
+    """Return where active bundles can use the power of idle ones, (points,)."""
+    has_spare: Bools = device.headroom > 1.0
     for driven in device.driven:
-        found = found | ((driven > 0.0) & (driven < 1.0))
-    return found
+        has_spare = has_spare | ((driven > 0.0) & (driven < 1.0))
+    return has_spare
 
 
 def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
-    """Return the device that a chip makes for its kernels; raises InputError for blocks that are none.
+    """Return the device of each chip; raises InputError for invalid block tiles.
 
-    lasts: whether kernels run for minutes. In a burst cores and caches have the whole power budget for a
-    while; later memory, links and the leakage of a hot die have their share of it.
+    lasts: whether kernels run for minutes. In a short burst cores and caches have the whole power budget;
+    later memory, links and the leakage of a hot die have their share of it.
     """
     dtype = inputs["model.dtype"]
     vector = np.full(dtype.size, VECTOR_DTYPE)
-    by_matrix = _of_dtype(inputs, "chip.matrix", dtype)
+    by_matrix = _select_dtype(inputs, "chip.matrix", dtype)
     utilization = np.where(by_matrix, inputs["chip.utilization"], inputs["chip.vector_utilization"])
     peak, vector_peak = peak_flops(inputs, chip, dtype), peak_flops(inputs, chip, vector)
-    dealt, instances = np.full(dtype.size, -1, dtype=np.int64), np.ones(dtype.size)
+    private, instances = np.full(dtype.size, -1, dtype=np.int64), np.ones(dtype.size)
     for number, level in enumerate(chip.levels):
-        own = inputs[f"chip.memory.l{number}.scope"] != "global"
-        dealt, instances = np.where(own, number, dealt), np.where(own, level.instances, instances)
+        is_private = inputs[f"chip.memory.l{number}.scope"] != "global"
+        private, instances = (
+            np.where(is_private, number, private),
+            np.where(is_private, level.instances, instances),
+        )
     latency = sum((level.latency for level in chip.levels), chip.dram_latency)
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
     budget = inputs["chip.tdp"] * (inputs["chip.sustained"] if lasts else 1.0)
     boost = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
-    one = np.ones(dtype.size)
-    partitions = [inputs.get(f"chip.memory.l{number}.partitions", one) for number in range(len(chip.levels))]
+    ones = np.ones(dtype.size)
+    partitions = [inputs.get(f"chip.memory.l{number}.partitions", ones) for number in range(len(chip.levels))]
     registers = chip.levels[0].design.capacity / np.maximum(instances, 1.0)
     shared = by_matrix & (inputs["chip.blocks.operands"] == "l1")
     # The library of products with scales of blocks, DeepGEMM, splits no inner dimension. Where lanes scale
@@ -127,7 +130,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         ),
         bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
         driven=tuple(
-            _driven(level.design, number <= dealt, boosts) for number, level in enumerate(chip.levels)
+            _driven(level.design, number <= private, boosts) for number, level in enumerate(chip.levels)
         ),
         dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,
         launch=inputs["chip.launch_overhead"] + latency,
@@ -135,7 +138,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         unit_k=inputs["chip.mcu.k"],
         unit_n=inputs["chip.mcu.n"],
         dataflow=map_values(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
-        dealt_level=dealt,
+        private_level=private,
         instances=instances,
         threshold=np.where(headroom > 1.0, inputs["tech.core.threshold_voltage"] / chip.cores.voltage, 0.0),
         headroom=headroom,
@@ -168,14 +171,14 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
 
 
 def _boosts(inputs: Inputs) -> Bools:
-    """Say which chips boost: one whose clock is known has no higher one."""
+    """Return which chips boost: a chip with a pinned clock or voltage does not."""
     known = any(f"chip.pinned.{name}" in inputs for name in ("core_Hz", "core_V"))
     boosts: Bools = inputs["chip.boost"] & (not known)
     return boosts
 
 
 def _headroom(inputs: Inputs, boosts: Bools, voltage: Floats) -> Floats:
-    """Return `Device.headroom`; boosts: which chips do."""
+    """Return `Device.headroom`; boosts: which chips boost."""
     if not boosts.any():
         return np.ones(voltage.size)
     threshold, most = inputs["tech.core.threshold_voltage"], inputs["tech.core.maximum_voltage"]
@@ -183,24 +186,24 @@ def _headroom(inputs: Inputs, boosts: Bools, voltage: Floats) -> Floats:
     return np.where(boosts & (voltage > threshold), np.clip(powers, 1.0, MOST_HEADROOM), 1.0)
 
 
-def _driven(level: SramDesign, own: Bools, boosts: Bools) -> Floats:
-    """Return `Device.driven` of a level; own: where bundles have it to themselves."""
-    share = np.ones(own.size)
+def _driven(level: SramDesign, is_private: Bools, boosts: Bools) -> Floats:
+    """Return `Device.driven` of a level; is_private: whether the level is private to bundles."""
+    share = np.ones(is_private.size)
     np.divide(level.bandwidth, level.ceiling, out=share, where=boosts & (level.ceiling > level.bandwidth))
-    return np.where(own, share, 0.0)
+    return np.where(is_private, share, 0.0)
 
 
 def _warp(texts: Texts) -> tuple[Floats, Floats]:
     """Return the sides of the largest tile of a warp."""
-    catalogue, place = read_catalogue(texts, "chip.blocks.warp")
-    first = catalogue.offset[:-1][place]
+    catalogue, inverse = read_catalogue(texts, "chip.blocks.warp")
+    first = catalogue.offset[:-1][inverse]
     return catalogue.m[first], catalogue.n[first]
 
 
-def _of_dtype(inputs: Inputs, prefix: str, dtype: Texts) -> Bools:
-    """Return what a chip has for each point's data type under a key by data type."""
-    names, place = factorize(dtype)
+def _select_dtype(inputs: Inputs, prefix: str, dtype: Texts) -> Bools:
+    """Return a chip's flag `{prefix}.{data type}` for each point's data type."""
+    names, inverse = factorize(dtype)
     if not len(names):
         return np.zeros(0, dtype=np.bool_)
     columns = [inputs.get(f"{prefix}.{name}", np.zeros(dtype.size, dtype=np.bool_)) for name in names]
-    return np.stack(columns)[place, np.arange(dtype.size)]
+    return np.stack(columns)[inverse, np.arange(dtype.size)]

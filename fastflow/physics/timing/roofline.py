@@ -15,16 +15,16 @@ from fastflow.physics.timing.device import Device, rates_of
 from fastflow.physics.timing.library.gemm_table import Products, machines_of
 from fastflow.physics.timing.library.thread_blocks import Launched, run_blocks
 from fastflow.physics.timing.tile_catalogue import read_catalogue
-from fastflow.physics.timing.tiling.boost import level_time, lift_of
+from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.brute_force import search_all
-from fastflow.physics.timing.tiling.cache import search_unsolved
+from fastflow.physics.timing.tiling.cache import search_cached
 from fastflow.physics.timing.tiling.search_space import Gemms, Hierarchies, Tilings
 from fastflow.physics.timing.tiling.tile_sets import TileSets, make_tile_sets
-from fastflow.physics.timing.tiling.traffic import C_STAYS
+from fastflow.physics.timing.tiling.traffic import C_STATIONARY
 
 
 class KernelWork(NamedTuple):
-    """Kernels to time, m = 0 for a memory-bound pass; (kernels,), but from `element_bytes` on (points,)."""
+    """Kernels to time, m = 0 for a memory-bound pass; (kernels,), from `element_bytes` on (points,)."""
 
     point: Ints
     m: Ints
@@ -38,68 +38,74 @@ class KernelWork(NamedTuple):
     output_bytes: Floats
     samples: Ints  # tiles that the search tries at each level, 0 for all powers of two
     seed: Ints
-    brute: Bools  # by brute force
+    brute: Bools  # search by brute force
     blocks: Bools  # by a kernel library's blocks instead of a search
     overlap: Floats  # order of the soft maximum of a kernel's times; 0: the maximum
     parts: Ints  # of the inner dimension, at most
 
 
 class Fused(NamedTuple):
-    """Kernels of a type that times them itself."""
+    """Kernels of a type that has a timing function."""
 
-    rows: Ints  # which of the kernels
-    share: Any  # a table of columns (rows,); `device` says which one each runs on
-    time: Callable[[Device, Any], tuple[Launched, Floats]]  # how each runs, and the operations that it does
+    rows: Ints  # indices of the kernels
+    share: Any  # the work of each kernel: a table of columns (rows,)
+    time: Callable[[Device, Any], tuple[Launched, Floats]]  # the launch of each, and its operations
     device: Device
 
 
 class Timing(NamedTuple):
-    """One launch of every kernel. All of shape (kernels,) but where said otherwise."""
+    """One launch of every kernel; shape (kernels,) unless given."""
 
     time: Floats  # launch included [s]
     flop: Floats
     limiter: Ints  # column of `times` that is largest
-    times: Floats  # as `limiter_names` lists them: (kernels, levels + 3)
+    times: Floats  # columns as in `limiter_names`: (kernels, levels + 3)
     bytes: Floats  # served by each level from the registers outwards, main memory: (kernels, levels + 1)
-    tiling: Ints  # which of the tilings below, that kernels share
+    tiling: Ints  # index of the tiling below; kernels share tilings
     tile: Ints  # m, k, n of each level; 0 for a memory-bound pass: (tilings, levels, 3)
-    stays: Ints  # operand that stays put in each level, -1 for none: (tilings, levels)
-    parts: Ints  # of the inner dimension, that different bundles work on; 0 for a memory-bound pass
+    stationary: Ints  # stationary operand of each level, -1 for none: (tilings, levels)
+    parts: Ints  # of the inner dimension, on different bundles (split-K); 0 for a memory-bound pass
     waves: Ints  # of tiles over the bundles; 0 for a memory-bound pass
-    busy: Floats  # share of the bundles that work, over all waves
-    lift: Floats  # energy of an operation, over that with all bundles at work
-    candidates: Ints  # how many tiles the search looked at
+    busy: Floats  # share of active bundles, over all waves
+    energy_ratio: Floats  # energy of an operation, over that with all bundles active
+    candidates: Ints  # how many tiles the search evaluated
 
 
 def limiter_names(levels: int) -> list[str]:
-    """Return what the columns of `Timing.times` are, in order."""
+    """Return the names of the columns of `Timing.times`."""
     return ["compute", *(f"l{level}" for level in range(levels)), "dram", "launch"]
 
 
-def hierarchies_of(
+def unique_hierarchies(
     device: Device, work: KernelWork, thinned: bool
 ) -> tuple[Hierarchies, TileSets, Words, Ints]:
-    """Return the distinct memory hierarchies, their tile sets, two hashes of all that these depend on, and
-    the place of each point's hierarchy.
-    """
+    """Return the unique memory hierarchies, their tile sets, two hashes of their inputs, and the inverse."""
     levels, points = len(device.capacity), work.samples.size
     columns = (
         work.element_bytes, device.matrix_flops, device.unit_m, device.unit_k, device.unit_n,
-        device.dataflow, device.dealt_level, device.instances, work.samples, work.seed,
+        device.dataflow, device.private_level, device.instances, work.samples, work.seed,
         *device.bandwidth, device.dram_bandwidth, *device.capacity, *device.driven,
         device.threshold, device.headroom,
     )  # fmt: skip
-    first, place = unique_rows(columns, points)
+    first, inverse = unique_rows(columns, points)
     level = np.tile(np.arange(levels), first.size)
 
-    def each(column: NDArray[Any]) -> NDArray[Any]:
+    def per_level(column: NDArray[Any]) -> NDArray[Any]:
         return np.repeat(column[first], levels)
 
     capacity = np.stack([column[first] for column in device.capacity], axis=1).reshape(-1)
-    size, dealt = each(work.element_bytes), each(device.dealt_level)
-    samples, seed = each(work.samples), each(work.seed)
-    one, tiles = unique_rows([capacity, size, level, dealt, samples, seed], level.size)
-    sets = make_tile_sets(capacity[one], size[one], level[one], dealt[one], samples[one], seed[one], thinned)
+    size, private = per_level(work.element_bytes), per_level(device.private_level)
+    samples, seed = per_level(work.samples), per_level(work.seed)
+    set_rows, tiles = unique_rows([capacity, size, level, private, samples, seed], level.size)
+    sets = make_tile_sets(
+        capacity[set_rows],
+        size[set_rows],
+        level[set_rows],
+        private[set_rows],
+        samples[set_rows],
+        seed[set_rows],
+        thinned,
+    )
     bandwidth, driven = rates_of(device)
     return (
         Hierarchies(
@@ -109,7 +115,7 @@ def hierarchies_of(
             unit_k=device.unit_k[first],
             unit_n=device.unit_n[first],
             dataflow=device.dataflow[first],
-            dealt_level=device.dealt_level[first],
+            private_level=device.private_level[first],
             instances=device.instances[first],
             threshold=device.threshold[first],
             headroom=device.headroom[first],
@@ -119,29 +125,29 @@ def hierarchies_of(
         ),
         sets,
         hashes([column[first] for column in columns]),
-        place,
+        inverse,
     )
 
 
 def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[Tilings, Ints]:
-    """Return the best tilings of the distinct GEMMs among `rows`, and each row's place in them.
+    """Return the best tilings of the unique GEMMs among `rows`, and the inverse.
 
-    Brute force leaves nothing out of random sets; of all powers of two, what another tile contains.
+    Brute force keeps random sets whole; of all powers of two it leaves out tiles that another contains.
     """
     levels = len(device.capacity)
     thinned = not brute or bool((work.samples == 0).all())
-    hierarchies, sets, key, hierarchy = hierarchies_of(device, work, thinned)
+    hierarchies, sets, key, hierarchy = unique_hierarchies(device, work, thinned)
     gemms = Gemms(hierarchy[work.point[rows]], *take((work.m, work.k, work.n, work.batch), rows))
-    first, place = unique_rows(gemms, rows.size)
+    first, inverse = unique_rows(gemms, rows.size)
     distinct = take(gemms, first)
     if brute:
-        return search_all(distinct, hierarchies, sets, levels), place
-    return search_unsolved(distinct, hierarchies, sets, key, levels), place
+        return search_all(distinct, hierarchies, sets, levels), inverse
+    return search_cached(distinct, hierarchies, sets, key, levels), inverse
 
 
 @kernel
 def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timing) -> None:
-    """Write what memory-bound passes compute and move: all of it through every level."""
+    """Write the operations and bytes of memory-bound passes: every level serves all bytes."""
     for row in range(work.m.size):
         if work.m[row] > 0:
             continue
@@ -154,21 +160,21 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
 
 @kernel
 def _lay_gemms(
-    work: KernelWork, rows: Ints, found: Tilings, place: Ints, before: int, idle: Floats, out: Timing
+    work: KernelWork, rows: Ints, tilings: Tilings, inverse: Ints, before: int, idle: Floats, out: Timing
 ) -> None:
-    """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found.
+    """Write the operations and bytes of the GEMMs in `rows` under their tilings.
 
-    before: how many other tilings come before these.
+    inverse: index of each GEMM's tiling; before: number of tilings listed before these.
     """
     levels = out.bytes.shape[1] - 1
     for i in range(rows.size):
-        row, g = rows[i], place[i]
-        out.times[row, 0], idle[row] = found.compute_time[g], found.idle[g]
+        row, g = rows[i], inverse[i]
+        out.times[row, 0], idle[row] = tilings.compute_time[g], tilings.idle[g]
         out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
-        out.parts[row], out.waves[row] = found.parts[g], found.waves[g]
-        out.candidates[row], out.tiling[row] = found.candidates[g], before + g
+        out.parts[row], out.waves[row] = tilings.parts[g], tilings.waves[g]
+        out.candidates[row], out.tiling[row] = tilings.candidates[g], before + g
         for level in range(levels + 1):
-            out.bytes[row, level] = found.bytes[g * (levels + 1) + level]
+            out.bytes[row, level] = tilings.bytes[g * (levels + 1) + level]
 
 
 @kernel
@@ -176,11 +182,11 @@ def _limit(
     point: Ints, timed: Bools, bandwidth: Floats, driven: Floats, launch: Floats, threshold: Floats,
     headroom: Floats, idle: Floats, out: Timing,
 ) -> None:  # fmt: skip
-    """Write every level's time, a kernel's limiter and its time; skips kernels that have a time already.
+    """Write every level's time, a kernel's limiter and its time; skips kernels with a time.
 
-    bandwidth, driven: (points, levels + 1); launch, threshold, headroom: (points,). Idle bundles leave their
-    own levels unused, and the power of these to the others; what is shared by the chip serves the others.
-    Cores are lifted as far as the kernel gains by it.
+    bandwidth, driven: (points, levels + 1); launch, threshold, headroom: (points,). Private levels of idle
+    bundles are unused, active bundles use their power; shared levels serve the active bundles. The supply of
+    cores is raised only as far as the kernel gains by it.
     """
     last = out.times.shape[1] - 1
     for row in range(point.size):
@@ -193,44 +199,45 @@ def _limit(
             out.times[row, level + 1] = serving
             if longest < serving or np.isnan(serving) > np.isnan(longest):
                 longest, limiter = serving, level + 1
-        out.lift[row], out.times[row, last] = 1.0, launch[p]
+        out.energy_ratio[row], out.times[row, last] = 1.0, launch[p]
         if headroom[p] > 1.0 and idle[row] > 1.0:
-            pace, out.lift[row] = lift_of(idle[row], threshold[p], headroom[p])
-            if longest > out.times[row, 0]:  # a lower supply does: V^2 / P = pace is quadratic in V
+            pace, out.energy_ratio[row] = boost_of(idle[row], threshold[p], headroom[p])
+            if longest > out.times[row, 0]:  # a lower supply suffices: V^2 / P = pace is quadratic in V
                 pace = min(1.0, pace * longest / out.times[row, 0])
                 half = pace * threshold[p] + 0.5 * (1.0 - threshold[p]) ** 2
                 root = np.sqrt(half * half - (pace * threshold[p]) ** 2)
-                out.lift[row] = ((half + root) / pace) ** 2
+                out.energy_ratio[row] = ((half + root) / pace) ** 2
         out.limiter[row] = last if longest < launch[p] else limiter
         out.time[row], out.busy[row] = longest + launch[p], 1.0 / idle[row]
 
 
 def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched, Ints]:
-    """Return how libraries run the distinct GEMMs among `rows`, and each row's place in them."""
-    of_machines = (
+    """Return the launches of the unique GEMMs among `rows` by libraries, and the inverse."""
+    machine_columns = (
         device.matrix_flops, work.element_bytes, work.output_bytes, *device.bandwidth, device.dram_bandwidth,
-        *device.driven, device.threshold, device.headroom, *device.capacity, device.dealt_level,
+        *device.driven, device.threshold, device.headroom, *device.capacity, device.private_level,
         device.instances, device.unit_m, device.unit_k, device.unit_n, device.dataflow, work.overlap,
         work.parts, *device.library,
     )  # fmt: skip
-    catalogue, listed = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
-    single, batched = np.split(listed, 2)
-    one, machine = unique_rows((*of_machines, single, batched), work.samples.size)
+    catalogue, tile_rows = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
+    single, batched = np.split(tile_rows, 2)
+    machine_rows, machine = unique_rows((*machine_columns, single, batched), work.samples.size)
     products = take(
         Products(
             point=machine[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch, strided=work.strided
         ),
         rows,
     )
-    first, place = unique_rows(products, rows.size)
+    first, inverse = unique_rows(products, rows.size)
     machines = machines_of(device, work.element_bytes, work.output_bytes, work.overlap, work.parts)
     launched = run_blocks(
-        take(products, first), take(machines, one), take(device.library, one),
-        single[one], batched[one], catalogue,
+        take(products, first), take(machines, machine_rows), take(device.library, machine_rows),
+        single[machine_rows], batched[machine_rows], catalogue,
     )  # fmt: skip
-    return launched, place
+    return launched, inverse
 
 
+<<<<<<< ours
 def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out: Timing) -> None:
     """Write how the kernels in `rows` run, `place` among those launched, as `_lay_gemms` does."""
     out.times[rows] = launched.times[place]
@@ -239,28 +246,65 @@ def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out:
     for name in ("time", "lift", "parts", "waves", "busy", "candidates"):
         getattr(out, name)[rows] = getattr(launched, name)[place]
     out.tiling[rows] = np.where(place < len(launched.tile), before + place, 0)
+||||||| base
+@kernel
+def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out: Timing) -> None:
+    """Write how the kernels in `rows` run, `place` among those launched, as `_lay_gemms` does."""
+    tilings, columns = len(launched.tile), out.times.shape[1]
+    for i in range(rows.size):
+        row, g = rows[i], place[i]
+        out.time[row], out.lift[row] = launched.time[g], launched.lift[g]
+        limiter = 0
+        for column in range(columns):
+            out.times[row, column] = launched.times[g, column]
+            if launched.times[g, column] > launched.times[g, limiter]:
+                limiter = column
+        for level in range(columns - 2):
+            out.bytes[row, level] = launched.bytes[g, level]
+        out.parts[row], out.waves[row], out.busy[row] = launched.parts[g], launched.waves[g], launched.busy[g]
+        out.candidates[row], out.limiter[row] = launched.candidates[g], limiter
+        out.tiling[row] = before + g if g < tilings else 0
+=======
+@kernel
+def _lay_launched(rows: Ints, launched: Launched, inverse: Ints, before: int, out: Timing) -> None:
+    """Write the launches of the kernels in `rows`; inverse, before: as in `_lay_gemms`."""
+    tilings, columns = len(launched.tile), out.times.shape[1]
+    for i in range(rows.size):
+        row, g = rows[i], inverse[i]
+        out.time[row], out.energy_ratio[row] = launched.time[g], launched.energy_ratio[g]
+        limiter = 0
+        for column in range(columns):
+            out.times[row, column] = launched.times[g, column]
+            if launched.times[g, column] > launched.times[g, limiter]:
+                limiter = column
+        for level in range(columns - 2):
+            out.bytes[row, level] = launched.bytes[g, level]
+        out.parts[row], out.waves[row], out.busy[row] = launched.parts[g], launched.waves[g], launched.busy[g]
+        out.candidates[row], out.limiter[row] = launched.candidates[g], limiter
+        out.tiling[row] = before + g if g < tilings else 0
+>>>>>>> theirs
 
 
-def _of_points(flags: Bools, point: Ints) -> Bools:
-    """Return a flag of the point of every kernel, (kernels,); flags: (points,), mostly all alike."""
-    alike = flags.all() or not flags.any()
-    return np.full(point.size, bool(flags.size and flags[0])) if alike else flags[point]
+def _flags_of_kernels(flags: Bools, point: Ints) -> Bools:
+    """Return the flag of every kernel's point, (kernels,); flags: (points,), mostly all equal."""
+    is_uniform = flags.all() or not flags.any()
+    return np.full(point.size, bool(flags.size and flags[0])) if is_uniform else flags[point]
 
 
-class _TilingsFound:
-    """Tilings of kernels, behind those of passes, which have none: zeros."""
+class _TilingList:
+    """A list of tilings of kernels; the first, of zeros, is for passes."""
 
     def __init__(self, levels: int) -> None:
         self._levels = levels
         self._tile = [np.zeros((1, levels, 3), dtype=np.int64)]
-        self._stays = [np.full((1, levels), -1, dtype=np.int64)]
+        self._stationary = [np.full((1, levels), -1, dtype=np.int64)]
 
-    def add(self, tile: Ints, stays: Ints | None = None) -> int:
-        """Add tilings, whose sums stay put if nothing else does; returns how many come before them."""
+    def add(self, tile: Ints, stationary: Ints | None = None) -> int:
+        """Add tilings, by default with C stationary; returns the number of tilings before them."""
         before = sum(map(len, self._tile))
         self._tile.append(tile.reshape(-1, self._levels, 3))
-        held = np.full(tile.shape[:2], C_STAYS, dtype=np.int64) if stays is None else stays
-        self._stays.append(held.reshape(-1, self._levels))
+        operands = np.full(tile.shape[:2], C_STATIONARY, dtype=np.int64) if stationary is None else stationary
+        self._stationary.append(operands.reshape(-1, self._levels))
         return before
 
     @property
@@ -269,17 +313,17 @@ class _TilingsFound:
         return np.concatenate(self._tile)
 
     @property
-    def stays(self) -> Ints:
-        """The operand that stays put in each level of every tiling."""
-        return np.concatenate(self._stays)
+    def stationary(self) -> Ints:
+        """The stationary operand in each level of every tiling."""
+        return np.concatenate(self._stationary)
 
 
 def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) -> Timing:
     """Time one launch of every kernel.
 
-    A GEMM takes the largest of its compute and level times under its best tiling; a memory-bound
-    pass the largest of its operations and its bytes over every level's bandwidth. Both pay the
-    launch. fused: the kernels that their types time themselves.
+    The time of a GEMM is the largest of its compute and level times under its best tiling; that of a
+    memory-bound pass the largest of its operations and its bytes over every level's bandwidth. Both include
+    the launch. fused: kernels of types with a timing function.
     """
     levels, count = len(device.capacity), work.point.size
     out = Timing(
@@ -290,35 +334,35 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         bytes=np.empty((count, levels + 1)),
         tiling=np.empty(count, dtype=np.int64),
         tile=np.zeros((1, levels, 3), dtype=np.int64),  # of passes
-        stays=np.full((1, levels), -1, dtype=np.int64),
+        stationary=np.full((1, levels), -1, dtype=np.int64),
         parts=np.empty(count, dtype=np.int64),
         waves=np.empty(count, dtype=np.int64),
         busy=np.empty(count),
-        lift=np.empty(count),
+        energy_ratio=np.empty(count),
         candidates=np.empty(count, dtype=np.int64),
     )
-    idle = np.empty(count)  # bundles there for each that works
+    idle = np.empty(count)  # bundles over active bundles
     _lay_passes(work, device.vector_flops, idle, out)
-    tilings = _TilingsFound(levels)
+    tilings = _TilingList(levels)
     gemms = work.m > 0
-    for one in fused:
-        gemms[one.rows] = False
-    by_blocks = _of_points(work.blocks, work.point) & gemms
-    for brute, own in ((False, ~work.brute), (True, work.brute)):
-        rows = np.flatnonzero(_of_points(own, work.point) & gemms & ~by_blocks)
+    for group in fused:
+        gemms[group.rows] = False
+    by_blocks = _flags_of_kernels(work.blocks, work.point) & gemms
+    for brute, selected in ((False, ~work.brute), (True, work.brute)):
+        rows = np.flatnonzero(_flags_of_kernels(selected, work.point) & gemms & ~by_blocks)
         if rows.size:
-            found, place = _search(device, work, rows, brute)
-            _lay_gemms(work, rows, found, place, tilings.add(found.tile, found.stays), idle, out)
+            solved, inverse = _search(device, work, rows, brute)
+            _lay_gemms(work, rows, solved, inverse, tilings.add(solved.tile, solved.stationary), idle, out)
     rows = np.flatnonzero(by_blocks)
     if rows.size:
-        launched, place = _run_blocks(device, work, rows)
-        _lay_launched(rows, launched, place, tilings.add(launched.tile), out)
+        launched, inverse = _run_blocks(device, work, rows)
+        _lay_launched(rows, launched, inverse, tilings.add(launched.tile), out)
         out.flop[rows] = 2.0 * work.m[rows] * work.k[rows] * work.n[rows] * work.batch[rows]
-    for one in fused:
-        launched, flop = one.time(one.device, one.share)
-        _lay_launched(one.rows, launched, np.arange(one.rows.size), tilings.add(launched.tile), out)
-        out.flop[one.rows], by_blocks[one.rows] = flop, True
+    for group in fused:
+        launched, flop = group.time(group.device, group.share)
+        _lay_launched(group.rows, launched, np.arange(group.rows.size), tilings.add(launched.tile), out)
+        out.flop[group.rows], by_blocks[group.rows] = flop, True
     _limit(
         work.point, by_blocks, *rates_of(device), device.launch, device.threshold, device.headroom, idle, out
     )
-    return out._replace(tile=tilings.tile, stays=tilings.stays)
+    return out._replace(tile=tilings.tile, stationary=tilings.stationary)

@@ -1,4 +1,4 @@
-"""The block tiles that kernel libraries have, as chips' files write them."""
+"""The block tiles of kernel libraries, as written in chips' files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_SIDE = 65_536  # of a tile that a chip's file may name
 
 
 class Catalogue(NamedTuple):
-    """Blocks of libraries: library i has rows offset[i] to offset[i + 1]."""
+    """Block tiles of libraries: library i has the rows offset[i] to offset[i + 1]."""
 
     offset: Ints
     m: Floats
@@ -23,16 +23,16 @@ class Catalogue(NamedTuple):
 
 
 def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, Ints]:
-    """Read block tiles as a chip's file has them, "128x64 64x64", and the place of every text's among them.
+    """Return the block tiles of texts such as "128x64 64x64", and the index of each text's library.
 
     A tile with a side of 1 is for products with a vector. key: of the texts. Raises InputError where a tile
-    is not two positive whole numbers, or the first one is a vector's.
+    is not two positive whole numbers, or the first tile is for vectors.
     """
-    names, place = factorize(texts)
-    listed = [_read_tiles(str(name), key) for name in names]
-    offset = np.cumsum([0, *map(len, listed)])
-    table = np.array([tile for tiles in listed for tile in tiles], dtype=np.float64).reshape(-1, 2)
-    return Catalogue(offset, table[:, 0].copy(), table[:, 1].copy()), place
+    names, inverse = factorize(texts)
+    tile_lists = [_read_tiles(str(name), key) for name in names]
+    offset = np.cumsum([0, *map(len, tile_lists)])
+    table = np.array([tile for tiles in tile_lists for tile in tiles], dtype=np.float64).reshape(-1, 2)
+    return Catalogue(offset, table[:, 0].copy(), table[:, 1].copy()), inverse
 
 
 @lru_cache(maxsize=256)
@@ -50,5 +50,5 @@ def _read_tiles(name: str, key: str) -> tuple[tuple[float, float], ...]:
 
 
 def _is_side(text: str) -> bool:
-    """Say whether this is the side of a tile."""
+    """Return whether a text is the side of a tile."""
     return text.isascii() and text.isdigit() and len(text) <= 9 and 0 < int(text) <= MOST_SIDE

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastflow.core.tables import Floats, Ints
-from fastflow.core.yaml_file import MistakeError, of_present, shown
+from fastflow.core.yaml_file import MistakeError, read_current, shown
 
 KEY = "serve.lengths"
 SERVES = "serve.isl"
@@ -63,7 +63,7 @@ class _Columns(NamedTuple):
 
 def read_lengths(path: str) -> RequestLengths:
     """Return the requests of a file in the order of their arrivals, or else of lines; raises InputError."""
-    return of_present(KEY, _parse_version, path)
+    return read_current(KEY, _parse_version, path)
 
 
 @lru_cache(maxsize=16)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.config.messages import counted
-from fastflow.core.uncertainty.percentiles import TOLD_APART, chance
+from fastflow.core.uncertainty.percentiles import DISTINGUISHABLE, chance
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.unset import most_tried, sampled
 from fastflow.performance.serving.slo import COMPARED
@@ -279,7 +279,7 @@ def _add_chances_of_best(grid: Grid, best: Mapping[str, Any], others: Sequence[d
     chances = [float(chance(first[name], other[name], serves)) for other in rest]
     for row, likely in zip(timed, chances, strict=True):
         row[CHANCE.name] = likely
-    return indistinguishable_points([row["point"] for row in timed], chances, TOLD_APART)
+    return indistinguishable_points([row["point"] for row in timed], chances, DISTINGUISHABLE)
 
 
 def shown_results(served: str, is_transformer: bool) -> list[str]:

@@ -117,7 +117,7 @@ def test_what_lies_on_another_die_is_of_its_node():
 
 def test_what_crosses_takes_time_and_energy_and_is_no_faster_than_the_links():
     chip = generate(BASE)
-    lanes = chip.joints[0]
+    lanes = chip.die_links[0]
     assert chip.dram.bandwidth[0] <= lanes.bandwidth[0]
     assert chip.dram_latency[0] == pytest.approx(BASE["mem.latency"][0] + BASE["chip.link.latency"][0])
     alone = generate(with_({"chip.link.nominal_energy": 0.0}))

@@ -158,7 +158,7 @@ def srams(draw):
     fed = draw(st.floats(0.0, 5.0) | st.sampled_from([0.0, 0.05, 0.2, 1.0]))
     level["power"] = fed * max(leakage * 2000, 1e-3)
     share = draw(st.sampled_from([0.1, 0.5, 0.9, 1.1, np.inf]) | st.floats(0.01, 3.0))
-    level["wanted"] = max(share * banks * level["bank_capacity"] / level["instances"], 1.0)
+    level["target_capacity"] = max(share * banks * level["bank_capacity"] / level["instances"], 1.0)
     assume(level["power"] > 0 or leakage > 0)  # the next test has a level without either
     return level
 
@@ -166,7 +166,7 @@ def srams(draw):
 def naive_sram(level, hair=1.0, **changed):
     level = level | {"leakage_share": 0.01} | changed
     return sram.generate(
-        level["area"] * hair, level["power"] * hair, level["instances"], level["wanted"],
+        level["area"] * hair, level["power"] * hair, level["instances"], level["target_capacity"],
         level["dynamic_energy"], level["static_power"],
         level["cell_area"], level["overhead"], level["bank_capacity"], level["bank_width"],
         level["bank_frequency"], level["controller_power"], level["controller_area"], level["ports"],
@@ -191,13 +191,14 @@ def test_sram():
         moving = got.bandwidth[0] * 8 * moved_energy(row(Sram, **level))[0]
         assert moving + got.static_power[0] <= level["power"] * (1 + 1e-9) or got.bandwidth[0] == 0.0
         deciding.oracle = lambda **budgets: naive_sram(level, **budgets)
-        budgets = ("area", "power", "wanted", "bank_frequency")
+        budgets = ("area", "power", "target_capacity", "bank_frequency")
         deciding.count(leakage_share=0.01, **{name: level[name] for name in budgets})
 
     check()
     deciding.check(
         {
-            ("area", "banks"), ("leakage_share", "banks"), ("wanted", "banks"), ("wanted", "capacity"),
+            ("area", "banks"), ("leakage_share", "banks"), ("target_capacity", "banks"),
+            ("target_capacity", "capacity"),
             ("power", "bandwidth"), ("bank_frequency", "bandwidth"),
         }
     )  # fmt: skip
@@ -205,7 +206,8 @@ def test_sram():
 
 def test_sram_without_power_has_no_banks():
     level = {
-        "area": 1e-4, "power": 0.0, "instances": 1.0, "wanted": np.inf, "ports": 1.0, "latency": 0.0,
+        "area": 1e-4, "power": 0.0, "instances": 1.0, "target_capacity": np.inf,
+        "ports": 1.0, "latency": 0.0,
         "dynamic_energy": 1e-13, "static_power": 0.0, "cell_area": 1e-13, "overhead": 0.2,
         "bank_capacity": 1024.0, "bank_width": 32.0, "bank_frequency": 1e9, "controller_power": 0.0,
         "controller_area": 0.0, "link_area": 0.0,

@@ -70,7 +70,7 @@ def test_tiles_are_dealt_out_to_the_outermost_level_that_is_not_shared(compose, 
     scope = {f"chip.memory.l{number}.scope": name for number, name in enumerate(scopes)}
     found, chip, _ = device_of(compose("model=gemm") | scope)
     instances = {1: chip.bundles, 0: chip.cores.mcus, -1: 1.0}
-    assert found.dealt_level == level
+    assert found.private_level == level
     assert found.instances == instances[level]
 
 
@@ -93,7 +93,7 @@ def test_kernels_on_their_devices(points, data):
         bandwidth=tuple(column([p.bandwidths[level] for p in points]) for level in range(levels)),
         driven=tuple(column([p.driven()[level] for p in points]) for level in range(levels)),
         dram_bandwidth=column([p.bandwidths[-1] for p in points]),
-        dealt_level=column([p.dealt for p in points], np.int64),
+        private_level=column([p.private for p in points], np.int64),
         instances=column([p.instances for p in points]),
         threshold=column([p.threshold() for p in points]),
         headroom=column([p.headroom() for p in points]),
@@ -143,7 +143,7 @@ def test_kernels_on_their_devices(points, data):
             idle = best.idle
             assert got.flop[row] == 2 * gemm[0] * gemm[1] * gemm[2] * batch
             assert [tuple(tile) for tile in got.tile[got.tiling[row]]] == best.tiles
-            assert [tiling.OPERANDS[x] for x in got.stays[got.tiling[row]]] == best.stays
+            assert [tiling.OPERANDS[x] for x in got.stationary[got.tiling[row]]] == best.stationary
             assert (got.parts[row], got.waves[row]) == (best.parts, best.waves)
             assert near(got.busy[row], 1.0 / best.idle)
         assert near(got.time[row], expected)

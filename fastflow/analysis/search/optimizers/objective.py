@@ -16,8 +16,8 @@ from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.cost.columns import Devices, iteration_columns
 from fastflow.physics.hardware.budget_deficit import shortage
-from fastflow.physics.hardware.chip import dram_given, generate
-from fastflow.physics.hardware.dram import device_rooms
+from fastflow.physics.hardware.chip import dram_parameters, generate
+from fastflow.physics.hardware.dram import devices_by_budget
 from fastflow.physics.workload import tokens_of
 from fastflow.schema.cost import TOKEN
 
@@ -121,8 +121,8 @@ def devices_short(inputs: Inputs, footprint: Floats) -> Floats:
     Summed over the budgets that limit them (Equation 4): the logarithm of the devices needed over the room
     for them, which unlike the devices themselves does not come in whole numbers.
     """
-    dram, _ = dram_given(inputs)
+    dram, _ = dram_parameters(inputs)
     needed = np.ceil(footprint / dram.device_capacity)
-    short = [np.maximum(np.log(needed / room), 0.0) for room in device_rooms(dram)]
+    short = [np.maximum(np.log(needed / room), 0.0) for room in devices_by_budget(dram)]
     total: Floats = np.sum(short, axis=0)
     return total

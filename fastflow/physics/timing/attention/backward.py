@@ -1,11 +1,11 @@
 """Time of the backward pass of fused attention of many queries (6.1).
 
-It has five products instead of two: a block has a tile of keys, recomputes scores tile by tile of queries,
-keeps the gradients of its keys and values, and adds to those of queries in L2. All else is as in
-`forward.py`.
+It has five products instead of two: a block has a tile of keys, recomputes scores for one tile of queries
+after the other, accumulates the gradients of its keys and values in registers, and those of queries in L2.
+The rest is as in `forward.py`.
 
-What runs beside this kernel is memory-bound: row sums of dO x O, with the clearing of the fp32 sums of dQ,
-and the conversion of these.
+The kernels before and after this kernel are memory-bound: row sums of dO x O, with the clearing of the fp32
+sums of dQ, and the conversion of these sums.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fastflow.physics.timing.attention.tile_pairs import (
     Pairs,
     bundles_of,
     count_tiles,
-    instructions_of,
-    keys_of_first,
+    instruction_rate,
     run_pairs,
+    visible_keys,
 )
 from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.library.thread_blocks import Launched, empty_launched
@@ -38,76 +38,76 @@ OPERATIONS = 7.0
 
 
 @lean_kernel
-def _lay_backward(
+def _make_pairs(
     work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float
 ) -> Pairs:  # fmt: skip
     """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
-    size, both = work.size[g], d + dv
+    size, dims = work.size[g], d + dv
     heads = float(work.sequences[g] * work.heads[g])
     a, b = KEYS, QUERIES
-    behind, ahead = keys_of_first(work, g)
+    behind, ahead = visible_keys(work, g)
     tiles, longest, _ = count_tiles(kv, q, a, b, -ahead, -behind)
     scores = a * b
     flop = 2.0 * scores * (PRODUCTS_OF_KEYS * d + PRODUCTS_OF_VALUES * dv)
     if shared:
         # A product of m x n over k reads k m of one operand and, for an instruction's rows, k n of the other
         rows = min(warp, b)
-        of_queries = both * (b + a * b / rows) + a * (b + d * b / rows)  # scores and dP, dQ
-        of_keys = b * (2.0 * a + both * a / rows)  # dV, dK
+        of_queries = dims * (b + a * b / rows) + a * (b + d * b / rows)  # scores and dP, dQ
+        of_keys = b * (2.0 * a + dims * a / rows)  # dV, dK
         inner = size * (of_queries + of_keys)
         registers = PARTIAL_SUM_BYTES * scores
         inner += 2.0 * PARTIAL_SUM_BYTES * b * d  # parts of dQ, on their way to L2
     else:
         registers = flop * size * accesses
         inner = 0.5 * flop * size * (1.0 / WARP[0] + 1.0 / WARP[1])
-        if work.flash[g] == 1:  # each warp has a part of the keys: their sums of dQ meet in L1
+        if work.flash[g] == 1:  # each warp has a part of the keys: sums of dQ are added up in L1
             inner += 2.0 * FIRST_WARPS * PARTIAL_SUM_BYTES * b * d
     return Pairs(
         rows=a,
         columns=b,
         blocks=heads * np.ceil(kv / a),
-        of_a_head=np.ceil(kv / a),
+        blocks_per_head=np.ceil(kv / a),
         pairs=heads * tiles,
         longest=longest,
-        cuts=0.0,
-        sums=PARTIAL_SUM_BYTES * a * (b + both),
-        tiles=(a + b) * both * size,
+        masked=0.0,
+        sums=PARTIAL_SUM_BYTES * a * (b + dims),
+        tiles=(a + b) * dims * size,
         flop=flop,
         rate=rate,
         registers=registers,
-        inner=inner + 2.0 * scores * size + b * both * size,
+        inner=inner + 2.0 * scores * size + b * dims * size,
         operations=OPERATIONS * scores,
-        cut=0.0,
-        outer=b * both * size,
+        mask_operations=0.0,
+        outer=b * dims * size,
         added=2.0 * PARTIAL_SUM_BYTES * b * d,  # read and written back
-        once=2.0 * heads * kv * both * size,
-        streamed=heads * q * (both * size + PARTIAL_SUM_BYTES * d),
+        block_bytes=2.0 * heads * kv * dims * size,
+        streamed=heads * q * (dims * size + PARTIAL_SUM_BYTES * d),
         launches=1.0,
     )
 
 
 @kernel
 def run_attentions_backward(work: Attentions, bundles: Bundles, library: Library) -> Launched:
-    """Return how a library runs the backward pass of each attention."""
+    """Return the launch of the backward pass of each attention by a library."""
     kernels, levels = work.q_len.size, bundles.capacity.shape[1]
     out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
     for g in range(kernels):
         p = work.point[g]
-        shared, rate = instructions_of(library.shared[p], work.flash[g])
-        pairs = _lay_backward(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
+        shared, rate = instruction_rate(library.shared[p], work.flash[g])
+        pairs = _make_pairs(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
         sides = (work.kv_len[g], work.head_dim[g], work.q_len[g])
         run_pairs(pairs, bundles, library, p, sides, limits, out, g)
     return out
 
 
 def time_attention_backward(device: Device, work: Attentions) -> Launched:
-    """Time the backward pass of every attention [s], as `Launched` has it; tiles are keys, head and queries.
+    """Time the backward pass of every attention [s]; tiles are keys, head and queries.
 
-    Physics alone, with no measurement to fit: 55% of an A100's peak, where FlashAttention-2 reaches 50 to 63%
-    (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
-    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask), without the memory-bound
-    kernels beside it.
+    The model has no calibrated constant for this pass: 55% of an A100's peak, where FlashAttention-2 reaches
+    50 to 63% (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
+    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask), without the memory-bound kernels
+    before and after it.
     """
     return run_attentions_backward(work, bundles_of(device), device.library)

@@ -1,26 +1,26 @@
 """Time of fused attention of few queries over a long cache: decode, and a few drafted tokens at once (6.1).
 
-A block (`decode_tiles.py`) reads its keys and values once, so that a kernel is a matter of how many
-bundles read, and how fast. A block's time is
+A block (`decode_tiles.py`) reads its keys and values once, so that the number of bundles that read and their
+bandwidth decide. A block's time is
 
-- *its beginning and end*: a chain of dependent trips through the memories (page, length, queries, first keys,
-  output), and queries and outputs, which other kernels wrote and read;
-- *its steps*: keys and values come at the bundle's share of L2's bandwidth, or one line of every row a step
-  of the pipeline, and are multiplied after. Only where some warps load and others multiply both overlap;
-- *its share of main memory*: what all blocks of a round read, whatever L2 has from before. It meets the
-  others in a soft maximum.
+- *prologue and epilogue*: a chain of dependent trips through the memories (page, length, queries, first keys,
+  output), and the transfer of queries and outputs;
+- *steps*: keys and values arrive at the bundle's share of L2's bandwidth, or one line of every row per step
+  of the pipeline, and are multiplied afterwards. Loading and multiplying overlap only with specialised warps;
+- *main memory*: the bytes that all blocks of a round read, regardless of what L2 holds before. Its time is
+  combined with the others in a soft maximum.
 
-Blocks run in rounds of as many as all bundles hold. Parts are merged by the last block, or by a second
-kernel. Matrix units are far from busy, so that the clock is not lowered.
+Blocks run in rounds that fill all bundles. Parts are merged by the last block, or by a second kernel. Matrix
+units are far from busy, so that the clock is not lowered.
 
-How many parts and threads these libraries take, and when tiles, goes by the number of bundles of their own
-chips. Where idle bundles leave what they have (`Device.boosts`), a library takes what is quickest instead:
-tiles wherever heads share keys, one of several numbers of parts and threads up to these, and rounds of equal
-length. Blocks at work have all of L2's bandwidth there, as those of products do. So more bundles slow no
-kernel.
+The numbers of parts and threads of these libraries, and their use of tiles, depend on the number of bundles
+of existing chips. Where active bundles use the resources of idle ones (`Device.boosts`), the fastest option
+is taken instead: tiles wherever heads share keys, one of several numbers of parts and threads up to the
+library's, and rounds of equal length. Active blocks have all of L2's bandwidth there, as those of GEMMs do.
+So more bundles slow no kernel.
 
-What runs beside is memory-bound: rotary embedding with the write of the cache, a kernel of its own but where
-`rotates` says that this one does it.
+Rotary embedding with the write of the cache is a memory-bound kernel, or a part of this kernel where
+`fuses_rotary` is true.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from fastflow.physics.timing.attention.decode_tiles import (
     DecodeBundles,
     Decodes,
     Split,
-    count_seen,
+    count_lane_parts,
     count_threads,
-    lay_lanes,
-    lay_tiles,
-    part_lanes,
-    part_tiles,
-    takes_tiles,
+    count_tile_parts,
+    count_visible,
+    split_on_lanes,
+    split_on_tiles,
+    uses_tiles,
 )
 from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, empty_launched
-from fastflow.physics.timing.tiling.boost import lift_of
+from fastflow.physics.timing.tiling.boost import boost_of
 
-# Main memory's bandwidth for reads in a row, over what products reach: 0.87 and 0.92 of the peak. Calibrated
+# Main memory's bandwidth for contiguous reads, over that of GEMMs: 0.87 and 0.92 of the peak. Calibrated
 # on 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
 READING = 1.12
 # Of the soft maximum where loading and multiplying overlap: FlashMLA reaches 660 TFLOP/s on Hopper, of 989
@@ -70,15 +70,15 @@ def _soft(a: float, b: float, order: float) -> float:
 def _time_round(
     split: Split, work: float, blocks: float, number: float, port: float, carry: float, beyond: float
 ) -> float:
-    """Return the time of blocks that run at once [s].
+    """Return the time of blocks that run concurrently [s].
 
     work: time of a step on a bundle's units [s]; port: bandwidth of a bundle [B/s]; carry, beyond: times of a
     block's queries and outputs, and of its keys and values, in main memory [s].
     """
-    each = np.ceil(blocks / number)  # on the fullest bundle
-    read, own = max(each * split.read / port, split.least), each * work
-    step = _soft(read, own, ORDER_INSIDE) if split.dealt else read + own
-    ends = split.begin + each * split.carried / port + blocks * carry
+    blocks_per_bundle = np.ceil(blocks / number)  # on the fullest bundle
+    read, work_time = max(blocks_per_bundle * split.read / port, split.least), blocks_per_bundle * work
+    step = _soft(read, work_time, ORDER_INSIDE) if split.overlapped else read + work_time
+    ends = split.begin + blocks_per_bundle * split.carried / port + blocks * carry
     return _soft(ends + split.steps * step, blocks * beyond, ORDER)
 
 
@@ -86,38 +86,38 @@ def _time_round(
 def _time_even(
     split: Split, bandwidth: float, carry: float, beyond: float, p: int, bundles: DecodeBundles
 ) -> tuple[float, float, float]:
-    """Return the time of blocks in rounds of equal length [s], and how many rounds and waves these are.
+    """Return the time of blocks in rounds of equal length [s], and the numbers of rounds and waves.
 
-    All of bandwidth serves the blocks at work. carry, beyond: as `_time_round` has them.
+    All of `bandwidth` serves the active blocks. carry, beyond: as in `_time_round`.
     """
-    number, at_once = bundles.number[p], bundles.number[p] * split.together
-    if split.dealt:
+    number, at_once = bundles.number[p], bundles.number[p] * split.resident
+    if split.overlapped:
         rounds = max(1.0, split.blocks / at_once)
         blocks, waves = min(split.blocks, at_once), max(1.0, split.blocks / number)
     else:
         rounds = np.ceil(split.blocks / at_once)
         blocks = split.blocks / rounds
         waves = rounds * np.ceil(blocks / number)
-    pace, _ = lift_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    pace, _ = boost_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
     port = np.ceil(blocks / number) * bandwidth / blocks
-    once = _time_round(split, split.work * pace, blocks, number, port, carry, beyond)
-    return rounds * once, rounds, waves
+    round_time = _time_round(split, split.work * pace, blocks, number, port, carry, beyond)
+    return rounds * round_time, rounds, waves
 
 
 @kernel
 def _time_rounds(
     split: Split, bandwidth: float, carry: float, beyond: float, p: int, bundles: DecodeBundles
 ) -> tuple[float, float, float]:
-    """Return the same of rounds of as many blocks as there is room for, on bundles of a part of it each."""
+    """Return the same for rounds that fill all bundles, each with an equal share of `bandwidth`."""
     number = bundles.number[p]
-    at_once, port = number * split.together, bandwidth / number
+    at_once, port = number * split.resident, bandwidth / number
     rounds = np.floor(split.blocks / at_once)
     rest = split.blocks - rounds * at_once
     total, begins = 0.0, rounds
     if rounds > 0.0:
-        whole = rounds + (rest / at_once if split.dealt else 0.0)
+        whole = rounds + (rest / at_once if split.overlapped else 0.0)
         total += whole * _time_round(split, split.work, at_once, number, port, carry, beyond)
-    if rest > 0.0 and not (split.dealt and rounds > 0.0):
+    if rest > 0.0 and not (split.overlapped and rounds > 0.0):
         total += _time_round(split, split.work, rest, number, port, carry, beyond)
         begins += 1.0
     return total, begins, np.ceil(split.blocks / number)
@@ -127,17 +127,17 @@ def _time_rounds(
 def _time_split(
     work: Decodes, g: int, split: Split, bundles: DecodeBundles, launch: float, times: Floats, moved: Floats
 ) -> tuple[float, float]:
-    """Time kernel g as these blocks [s], and return how many waves these are.
+    """Return the time of kernel g as these blocks [s], and the number of waves.
 
-    Writes `times` and `moved` as `Launched` has them.
+    Writes `times` and `moved`, columns of `Launched`.
     """
     p, last = work.point[g], len(moved) - 1
-    number, bandwidth, dealt = bundles.number[p], bundles.bandwidth[p], max(bundles.dealt[p], 0)
-    sequences = float(work.sequences[g] * work.kv_heads[g]) * count_seen(work, g)
+    number, bandwidth, private = bundles.number[p], bundles.bandwidth[p], max(bundles.private[p], 0)
+    sequences = float(work.sequences[g] * work.kv_heads[g]) * count_visible(work, g)
     keys = sequences * work.head_dim[g] * work.cache[g]
     streamed = keys if work.shared[g] else keys + sequences * work.value_dim[g] * work.cache[g]
-    port = bandwidth[dealt + 1]
-    cached = bundles.capacity[p, last - 1] if last - 1 > dealt else 0.0
+    port = bandwidth[private + 1]
+    cached = bundles.capacity[p, last - 1] if last - 1 > private else 0.0
     if work.shared[g] and split.rereads > cached:
         streamed *= 2.0
     merge, reads = 0.0, split.blocks * (split.steps * split.read + split.carried)
@@ -146,10 +146,10 @@ def _time_split(
         merge += split.merging
         reads += 2.0 * split.sums
     for level in range(last + 1):
-        moved[level] = reads if level <= dealt + 1 else streamed + split.blocks * split.fresh
+        moved[level] = reads if level <= private + 1 else streamed + split.blocks * split.fresh
         times[level + 1] = moved[level] / bandwidth[level]
     outer = READING * bandwidth[last]
-    has_cache = last > dealt + 1
+    has_cache = last > private + 1
     if has_cache:
         times[last + 1] /= READING
     carry = split.fresh / outer if has_cache else 0.0
@@ -159,7 +159,7 @@ def _time_split(
         total, begins, waves = _time_even(split, port, carry, beyond, p, bundles)
     else:
         total, begins, waves = _time_rounds(split, port, carry, beyond, p, bundles)
-    pace, _ = lift_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    pace, _ = boost_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
     times[0] = split.blocks * split.steps * split.work * pace / number
     times[last + 2] = split.launches * launch + merge + begins * split.begin
     return float(merge + total + split.launches * launch), waves
@@ -174,71 +174,75 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library) -> Laun
     for g in range(kernels):
         p = work.point[g]
         number, boosts = bundles.number[p], bundles.boosts[p]
-        on_tiles = takes_tiles(work, g, number, boosts, library.shared[p])
+        on_tiles = uses_tiles(work, g, number, boosts, library.shared[p])
         most_threads = THREADS if on_tiles else count_threads(work, g, number)
         threads = THREADS if boosts else most_threads
         out.candidates[g] = 0
         while threads <= most_threads:
-            most = part_tiles(work, g, number, library) if on_tiles else part_lanes(work, g, number, threads)
-            parts = 1.0 if boosts else most
+            most_parts = (
+                count_tile_parts(work, g, number, library)
+                if on_tiles
+                else count_lane_parts(work, g, number, threads)
+            )
+            parts = 1.0 if boosts else most_parts
             while True:
                 if on_tiles:
-                    split = lay_tiles(work, g, bundles, library, parts)
+                    split = split_on_tiles(work, g, bundles, library, parts)
                 else:
-                    split = lay_lanes(work, g, bundles, library, threads, parts)
+                    split = split_on_lanes(work, g, bundles, library, threads, parts)
                 time, waves = _time_split(work, g, split, bundles, library.launch[p], times, moved)
                 if out.candidates[g] == 0 or time < out.time[g]:
-                    _write(work, g, split, time, waves, bundles, out)
+                    _write_split(work, g, split, time, waves, bundles, out)
                     out.times[g], out.bytes[g] = times, moved
                 out.candidates[g] += 1
-                if parts >= most:
+                if parts >= most_parts:
                     break
-                parts = min(parts + max(1.0, np.floor(parts * FINENESS)), most)
+                parts = min(parts + max(1.0, np.floor(parts * FINENESS)), most_parts)
             threads *= 2.0
     return out
 
 
 @kernel
-def _write(
+def _write_split(
     work: Decodes, g: int, split: Split, time: float, waves: float, bundles: DecodeBundles, out: Launched
 ) -> None:
-    """Write that kernel g runs as these blocks."""
+    """Write the row of kernel g that runs as these blocks."""
     p = work.point[g]
-    places = waves * bundles.number[p]
-    _, out.lift[g] = lift_of(places / split.blocks, bundles.threshold[p], bundles.headroom[p])
-    out.time[g], out.busy[g] = time, split.blocks / places
+    slots = waves * bundles.number[p]
+    _, out.energy_ratio[g] = boost_of(slots / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    out.time[g], out.busy[g] = time, split.blocks / slots
     out.parts[g], out.waves[g] = int(split.parts), int(min(np.ceil(waves), 2.0**62))
     for level in range(out.tile.shape[1]):
-        whole = level > bundles.dealt[p]
-        out.tile[g, level, 0] = work.q_len[g] * work.heads[g] if whole else int(split.rows)
+        is_shared = level > bundles.private[p]
+        out.tile[g, level, 0] = work.q_len[g] * work.heads[g] if is_shared else int(split.rows)
         out.tile[g, level, 1] = work.head_dim[g]
-        out.tile[g, level, 2] = work.kv_len[g] if whole else int(split.tokens)
+        out.tile[g, level, 2] = work.kv_len[g] if is_shared else int(split.tokens)
 
 
 @kernel
 def _rotate(work: Decodes, number: Floats, boosts: Bools, reads_l1: Bools) -> Bools:
-    """Return whether the kernel itself does the rotary embedding."""
+    """Return whether each kernel contains the rotary embedding."""
     fused = np.empty(work.kv_len.size, dtype=np.bool_)
     for g in range(work.kv_len.size):
         p = work.point[g]
-        tiles = takes_tiles(work, g, number[p], boosts[p], reads_l1[p])
+        tiles = uses_tiles(work, g, number[p], boosts[p], reads_l1[p])
         narrow = work.head_dim[g] <= WIDEST and work.q_len[g] == 1
         fused[g] = narrow and (not tiles or (reads_l1[p] and work.cache[g] < work.size[g]))
     return fused
 
 
-def rotates(device: Device, work: Decodes) -> Bools:
-    """Return whether each kernel does the rotary embedding and writes the cache itself, (kernels,).
+def fuses_rotary(device: Device, work: Decodes) -> Bools:
+    """Return whether each kernel contains the rotary embedding and the write of the cache, (kernels,).
 
-    TensorRT-LLM's do on vector lanes, and on Hopper over caches of fp8.
+    TensorRT-LLM's kernels do on vector lanes, and on Hopper over caches of fp8.
     """
     return _rotate(work, device.instances, device.boosts, device.library.shared)
 
 
 def time_decoding(device: Device, work: Decodes) -> Launched:
-    """Time one launch of every attention [s], with what merges its parts, as `Launched` has it.
+    """Time one launch of every attention [s], with the merge of its parts.
 
-    Tiles are queries (those of heads that share keys), head and tokens; parts are those of the keys.
+    Tiles are queries (of heads that share keys), head and tokens; parts are parts of the keys.
     """
     bundles = DecodeBundles(
         flops=device.matrix_flops,
@@ -246,7 +250,7 @@ def time_decoding(device: Device, work: Decodes) -> Launched:
         vector=device.vector_flops,
         bandwidth=np.stack([*device.bandwidth, device.dram_bandwidth], axis=1),
         capacity=np.stack(device.capacity, axis=1),
-        dealt=device.dealt_level,
+        private=device.private_level,
         number=device.instances,
         threshold=device.threshold,
         headroom=device.headroom,

@@ -1,10 +1,10 @@
-"""Blocks that a library cuts fused attention of few queries into: tiles of matrix units, or vector lanes.
+"""Thread blocks of fused attention of few queries: on tiles of matrix units, or on vector lanes.
 
-Heads that share keys are rows of one tile of matrix units (TensorRT-LLM's XQA). Where every head has keys of
-its own, or blocks are too few to be worth it, vector lanes do it head by head (its masked multi-head
-attention). Heads wider than any layer's own are latent attention, absorbed: 64 rows that share all of the
+Heads that share keys are rows of one tile of matrix units (TensorRT-LLM's XQA). Where heads share no keys, or
+blocks are too few, vector lanes compute head by head (its masked multi-head attention). Heads above
+`WIDEST` are latent attention, absorbed: 64 rows that share all of the
 cache (DeepSeek's FlashMLA; before Hopper the tile loop of prefill, which splits no sequence). Keys are split
-into parts where blocks are too few, as these libraries do it.
+into parts where blocks are too few, as in these libraries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fastflow.physics.timing.device import Library
 from fastflow.physics.timing.library.thread_blocks import STAGES, STEP_BYTES
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
-# What kernels run: NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention (XQA:
+# From NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention (XQA:
 # decoderXQAImplJIT/kernelUtils.cpp, decoderXQAConstants.h, decoderXQAImplCommon.h)
 WIDEST = 256  # head that is not latent attention
 MOST_ROWS = 32  # heads of a query that share keys, for tiles
@@ -36,7 +36,7 @@ SHARE_OF_SUMS = 0.25  # of the registers, twice as much where units read L1 (as 
 THREADS, MOST_THREADS = 256.0, 1024.0  # of a block; a bundle's registers hold as many as the latter
 VECTOR_BYTES, UNROLLED = 16.0, 8.0  # that a thread loads at once, and how many times
 
-# Dependent trips of a block, and those of merging before and after one block reads all parts. Calibrated on
+# Dependent trips of a block, and of the merge before and after a block reads all parts. Calibrated on
 # 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
 TRIPS_OF_LANES, TRIPS_OF_TILES = 22.0, 12.5
 MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 7.0
@@ -49,27 +49,27 @@ class Decodes(NamedTuple):
     point: Ints
     sequences: Ints
     q_len: Ints  # of every sequence: 1, or more with drafted tokens
-    kv_len: Ints  # with those of the queries
+    kv_len: Ints  # includes the queries' tokens
     heads: Ints
     kv_heads: Ints
     head_dim: Ints  # of queries and keys
     value_dim: Ints
     window: Ints  # keys that a query sees, 0 for all
-    shared: Bools  # values lie in the keys' cache, so that main memory is read once for both
+    shared: Bools  # values are stored in the keys' cache: main memory is read once for both
     size: Floats  # of an element of Q [B]
-    cache: Floats  # of one of the cache [B]
-    output: Floats  # of one of the output [B]
+    cache: Floats  # of an element of the cache [B]
+    output: Floats  # of an element of the output [B]
 
 
 class DecodeBundles(NamedTuple):
-    """What blocks run on; shape (points,) where not said otherwise."""
+    """The bundles that blocks run on; shape (points,) unless given."""
 
     flops: Floats  # achievable by matrix units, all bundles [flop/s]
     exponentials: Floats  # [1/s]
     vector: Floats  # achievable by vector lanes [flop/s]
     bandwidth: Floats  # achievable, main memory last (points, levels + 1)
     capacity: Floats  # of one instance of each level (points, levels)
-    dealt: Ints
+    private: Ints
     number: Floats
     threshold: Floats  # as `Device` has them
     headroom: Floats
@@ -77,31 +77,31 @@ class DecodeBundles(NamedTuple):
 
 
 class Split(NamedTuple):
-    """One kernel as blocks, and what a block does in a step."""
+    """The thread blocks of one kernel, and the work of a block in a step."""
 
     blocks: float
-    together: float  # on a bundle at once
+    resident: float  # blocks on a bundle
     rows: float  # of a tile
     tokens: float  # of a step
     steps: float
     read: float  # keys and values of a step [B]
-    least: float  # time of a step, however fast bytes come [s]
+    least: float  # least time of a step at any bandwidth [s]
     work: float  # time of a step, all of a bundle's units [s]
-    dealt: bool  # evenly, with steps from several sequences for a bundle; loading and multiplying overlap
+    overlapped: bool  # steps are evenly distributed over bundles; loading and multiplying overlap
     carried: float  # queries and outputs [B]
-    fresh: float  # its share of those of all blocks, read and written once [B]
+    fresh: float  # the block's share of queries and outputs read and written once [B]
     begin: float  # [s]
     parts: float
-    merging: float  # that the parts take beside being read [s]
+    merging: float  # time of the merge without its reads [s]
     merged: float  # parts that one block reads [B]
     sums: float  # all parts [B]
     launches: float
-    rereads: float  # keys' bytes that run at once, and are read again as values; 0 for none
+    rereads: float  # bytes of keys in flight that are read again as values; 0 for none
 
 
 @kernel
-def takes_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bool) -> bool:
-    """Return whether a library takes matrix units for kernel g."""
+def uses_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bool) -> bool:
+    """Return whether a library uses matrix units for kernel g."""
     if work.head_dim[g] > WIDEST or work.q_len[g] > 1:
         return True
     if work.heads[g] == work.kv_heads[g] or work.heads[g] > MOST_ROWS * work.kv_heads[g]:
@@ -113,8 +113,8 @@ def takes_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: b
 
 
 @kernel
-def count_seen(work: Decodes, g: int) -> float:
-    """Return how many keys the queries of a sequence see."""
+def count_visible(work: Decodes, g: int) -> float:
+    """Return the number of keys that the queries of a sequence attend to."""
     keys = work.kv_len[g]
     if work.window[g] > 0:
         keys = min(keys, work.window[g] + work.q_len[g] - 1)
@@ -122,7 +122,7 @@ def count_seen(work: Decodes, g: int) -> float:
 
 
 @kernel
-def _convert(work: Decodes, g: int) -> float:
+def _conversions(work: Decodes, g: int) -> float:
     """Return the operations of vector lanes that convert an element of the cache."""
     return CONVERSION if work.cache[g] < work.size[g] else 0.0
 
@@ -130,16 +130,16 @@ def _convert(work: Decodes, g: int) -> float:
 @kernel
 def count_threads(work: Decodes, g: int, number: float) -> float:
     """Return the threads of a block on vector lanes: more where heads are few."""
-    wanted = THREADS * np.ceil(MOST_THREADS / THREADS * number / (work.sequences[g] * work.heads[g]))
+    target = THREADS * np.ceil(MOST_THREADS / THREADS * number / (work.sequences[g] * work.heads[g]))
     threads = THREADS
-    while 2.0 * threads <= min(wanted, MOST_THREADS):
+    while 2.0 * threads <= min(target, MOST_THREADS):
         threads *= 2.0
     return float(threads)
 
 
 @kernel
-def part_lanes(work: Decodes, g: int, number: float, threads: float) -> float:
-    """Return the parts of a head's keys that different blocks of so many threads read."""
+def count_lane_parts(work: Decodes, g: int, number: float, threads: float) -> float:
+    """Return the number of parts of a head's keys, one for each block of `threads` threads."""
     heads = float(work.sequences[g] * work.heads[g])
     least = threads / max(1.0, work.head_dim[g] * work.size[g] / VECTOR_BYTES) * UNROLLED
     parts = min(np.ceil(number * MOST_THREADS / threads / heads), np.ceil((work.kv_len[g] + 1.0) / least))
@@ -147,52 +147,52 @@ def part_lanes(work: Decodes, g: int, number: float, threads: float) -> float:
 
 
 @kernel
-def _all_parts(work: Decodes, g: int, parts: float) -> float:
-    """Return the bytes of the sums of all parts, each of all rows."""
+def _partial_sum_bytes(work: Decodes, g: int, parts: float) -> float:
+    """Return the bytes of the partial sums of all parts and rows."""
     rows = float(work.sequences[g] * work.q_len[g] * work.heads[g])
     return float(PARTIAL_SUM_BYTES * rows * work.value_dim[g] * parts)
 
 
 @kernel
-def lay_lanes(
+def split_on_lanes(
     work: Decodes, g: int, bundles: DecodeBundles, library: Library, threads: float, parts: float
 ) -> Split:
-    """Return the blocks of kernel g on vector lanes: of a part of a head's keys each."""
+    """Return the blocks of kernel g on vector lanes: each has a part of a head's keys."""
     p = work.point[g]
     number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
-    heads, together = float(work.sequences[g] * work.heads[g]), MOST_THREADS / threads
-    tokens = np.ceil(count_seen(work, g) / parts)
-    both, blocks = d + dv, heads * parts
-    running = min(blocks, number * together) * work.kv_heads[g] / work.heads[g]
+    heads, resident = float(work.sequences[g] * work.heads[g]), MOST_THREADS / threads
+    tokens = np.ceil(count_visible(work, g) / parts)
+    dims, blocks = d + dv, heads * parts
+    running = min(blocks, number * resident) * work.kv_heads[g] / work.heads[g]
     carried = d * work.size[g] + dv * work.output[g]
-    operations = (2.0 + _convert(work, g)) * both
+    operations = (2.0 + _conversions(work, g)) * dims
     return Split(
         blocks=blocks,
-        together=together,
+        resident=resident,
         rows=1.0,
         tokens=1.0,
         steps=tokens,
-        read=both * work.cache[g],
+        read=dims * work.cache[g],
         least=0.0,
         work=operations * number / bundles.vector[p],
-        dealt=False,
+        overlapped=False,
         carried=carried,
         fresh=carried / parts,
         begin=TRIPS_OF_LANES * library.latency[p],
         parts=parts,
         merging=MERGING_OF_LANES * library.latency[p],
         merged=parts * PARTIAL_SUM_BYTES * dv,
-        sums=_all_parts(work, g, parts),
+        sums=_partial_sum_bytes(work, g, parts),
         launches=1.0,
         rereads=running * tokens * d * work.cache[g],
     )
 
 
 @kernel
-def _cut_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, float]:
-    """Return the rows of a tile on matrix units, the tiles of heads that share keys, and blocks of a tile.
+def _split_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, float]:
+    """Return the rows of a tile on matrix units, tiles of heads that share keys, and blocks of a tile.
 
-    Several blocks share a tile where its sums need more registers than one has.
+    Several blocks share a tile where its sums exceed the registers of a block.
     """
     p, wide = work.point[g], work.head_dim[g] > WIDEST
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
@@ -202,10 +202,10 @@ def _cut_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, fl
 
 
 @kernel
-def part_tiles(work: Decodes, g: int, number: float, library: Library) -> float:
-    """Return the parts of a sequence's keys that different blocks on matrix units read."""
+def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> float:
+    """Return the number of parts of a sequence's keys, one for each block on matrix units."""
     reads_l1 = library.shared[work.point[g]]
-    _, tiles, columns = _cut_rows(work, g, library)
+    _, tiles, columns = _split_rows(work, g, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
     if work.head_dim[g] > WIDEST:
         most = np.ceil(work.kv_len[g] / TOKENS) if reads_l1 else 1.0
@@ -216,61 +216,63 @@ def part_tiles(work: Decodes, g: int, number: float, library: Library) -> float:
 
 
 @kernel
-def _count_together(work: Decodes, g: int, bundles: DecodeBundles, own: bool, step: float) -> float:
-    """Return how many blocks on matrix units a bundle holds; step: keys and values of a step [B]."""
+def _resident_blocks(work: Decodes, g: int, bundles: DecodeBundles, specialised: bool, step: float) -> float:
+    """Return how many blocks on matrix units are resident on a bundle; step: keys and values [B]."""
     p, wide = work.point[g], work.head_dim[g] > WIDEST
-    room, rows = bundles.capacity[p, max(bundles.dealt[p], 0)], ROWS * work.head_dim[g] * work.size[g]
-    if own and not wide:
+    room, rows = bundles.capacity[p, max(bundles.private[p], 0)], ROWS * work.head_dim[g] * work.size[g]
+    if specialised and not wide:
         return float(max(1.0, min(MOST_BLOCKS, np.floor(room / (rows + STAGES * step)))))
-    return float(max(1.0, np.floor(room / rows))) if wide and not own else 1.0
+    return float(max(1.0, np.floor(room / rows))) if wide and not specialised else 1.0
 
 
 @kernel
-def lay_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, parts: float) -> Split:
+def split_on_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, parts: float) -> Split:
     """Return the blocks of kernel g on matrix units: rows are the queries of heads that share keys.
 
-    parts: of a sequence's keys; as many as see a key where warps of their own load.
+    parts: of a sequence's keys; with specialised warps, parts outside the window are left out.
     """
     p = work.point[g]
     number, reads_l1 = bundles.number[p], library.shared[p]
     d, dv, wide = float(work.head_dim[g]), float(work.value_dim[g]), work.head_dim[g] > WIDEST
-    own = reads_l1 and (wide or work.cache[g] < work.size[g])  # warps of their own load
+    specialised = reads_l1 and (wide or work.cache[g] < work.size[g])  # some warps load, others multiply
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
-    rows, tiles, columns = _cut_rows(work, g, library)
+    rows, tiles, columns = _split_rows(work, g, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
-    tokens = TOKENS if wide or own else TOKENS_OF_TILE
-    with_keys = min(parts, np.ceil(count_seen(work, g) / tokens))  # others have only keys beyond the window
-    steps = np.ceil(count_seen(work, g) / with_keys / tokens)
-    if own:
-        parts = with_keys
-    latent = own and wide
+    tokens = TOKENS if wide or specialised else TOKENS_OF_TILE
+    visible_parts = min(
+        parts, np.ceil(count_visible(work, g) / tokens)
+    )  # others have only keys beyond the window
+    steps = np.ceil(count_visible(work, g) / visible_parts / tokens)
+    if specialised:
+        parts = visible_parts
+    latent = specialised and wide
     # Numba takes this many keywords only where none of their values is a condition
     launches = 2.0 if latent else 1.0
-    trips = TRIPS if wide and not own else TRIPS_OF_TILES  # prefill's tile loop, or decoding's
+    trips = TRIPS if wide and not specialised else TRIPS_OF_TILES  # prefill's tile loop, or decoding's
     merged = np.ceil(work.sequences[g] * work.kv_heads[g] * packed / number) if latent else packed / tiles
     width = (d if latent and work.shared[g] else d + dv / columns) * work.cache[g]
     scores = rows * tokens
     work_time = 2.0 * scores * (d + dv / columns) / bundles.flops[p] + scores / bundles.exponentials[p]
     if not wide:
-        work_time += tokens * (d + dv) * _convert(work, g) / bundles.vector[p]
+        work_time += tokens * (d + dv) * _conversions(work, g) / bundles.vector[p]
     queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv / columns * work.output[g]
     return Split(
         blocks=np.round(units * parts),
-        together=_count_together(work, g, bundles, own, tokens * width),
+        resident=_resident_blocks(work, g, bundles, specialised, tokens * width),
         rows=rows,
         tokens=tokens,
         steps=steps,
         read=tokens * width,
         least=library.step[p] * width / STEP_BYTES,
         work=work_time * number,
-        dealt=latent,
+        overlapped=latent,
         carried=queries + outputs,
         fresh=(queries / columns + outputs) / parts,
         begin=trips * library.latency[p],
         parts=parts,
         merging=MERGING_OF_TILES * library.latency[p],
         merged=parts * PARTIAL_SUM_BYTES * merged * dv / columns,
-        sums=_all_parts(work, g, parts),
+        sums=_partial_sum_bytes(work, g, parts),
         launches=launches,
         rereads=0.0,
     )

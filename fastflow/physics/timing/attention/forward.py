@@ -1,29 +1,28 @@
 """Time of fused attention of many queries: prefill, chunks over a cache, training (6.1).
 
-A block has a tile of queries of one head and goes through the keys tile by tile; tiles that the mask hides
-whole are left out, those that it cuts are computed whole (Dao, FlashAttention-2, arXiv:2307.08691). A pair
-of tiles takes
+A block has a tile of queries of one head and iterates over tiles of keys; fully masked tiles are skipped,
+partly masked tiles are computed whole (Dao, FlashAttention-2, arXiv:2307.08691). A pair of tiles takes
 
 - *matrix units*: scores and outputs, or L1 where it is slower. Before Hopper a warp loads all keys and
   values of a tile for its own 16 or 32 queries; since then the units read L1 themselves, once for as many
   rows as an instruction takes (NVIDIA PTX documentation);
-- *softmax*: an exponential a score on special functions and a few operations on vector lanes, one after the
-  other, and after the products whose sums the same warps hold. Where units keep sums of their own, softmax
-  of one tile runs beside products of another (Zadouri et al., FlashAttention-4).
+- *softmax*: an exponential per score on special functions and a few operations on vector lanes, one after the
+  other, and after the products, whose sums are in the same warps. Where matrix units hold the sums, softmax
+  of one tile overlaps with products of another (Zadouri et al., FlashAttention-4).
 
-Blocks differ in length under a mask. They start in no useful order, so that the last one runs for half its
-length after the others on average; never less time than the longest takes. Blocks of equal length run in
-waves. Each begins with a chain of trips through the memories: its place, its sequence's length and page, its
-queries, its first keys and values, and its output at the end.
+Blocks differ in length under a mask. Their order is taken as random, so that the last block runs for half its
+length after the others on average; the total is at least the time of the longest block. Blocks of equal
+length run in waves. Each begins with a chain of dependent trips through the memories: its index, its
+sequence's length and page, its queries, its first keys and values, and its output at the end.
 
-Keys and values come from L2 for every pair, and from beyond it once, or again for all blocks that do not run
-together where the cache does not hold those of the heads in work. All of this meets in the soft maximum, the
+Keys and values are read from L2 for every pair, and from the level beyond once, or for every round of blocks
+where the cache does not hold those of the active heads. These times are combined in the soft maximum, the
 sustained clock and the launch of `fastflow.physics.timing.library.thread_blocks`.
 
 FlashAttention 1 and 2 are kernels of A100's instructions, also on chips whose units read L1: their warps load
 operands there.
 
-What runs beside this kernel is memory-bound: rotary embedding and the cache's write.
+Rotary embedding and the write of the cache are memory-bound kernels.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from fastflow.physics.timing.attention.tile_pairs import (
     Pairs,
     bundles_of,
     count_tiles,
-    instructions_of,
-    keys_of_first,
+    instruction_rate,
     power_of_two,
     run_pairs,
+    visible_keys,
 )
 from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.library.thread_blocks import Launched, empty_launched
@@ -50,129 +49,130 @@ from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 # or 128 fp8, 128 of 128 bf16, 64 of 192 bf16 (NVIDIA/TensorRT-LLM, cpp/kernels/fmha_v2/setup.py)
 TILE_BYTES = 32_768.0
 MOST_KEYS = 128.0  # of a tile, twice as many where units read L1 themselves (the same)
-FEW_KEYS = 64.0  # a tile has at least, but for shorter sequences (the same)
+FEW_KEYS = 64.0  # of a tile at least, except for shorter sequences (the same)
 LEAST_KEYS = 32.0
 QUERIES = 64.0  # of a tile (the same); twice as many where units read L1, or a row of a head is short
 SHORT_ROW = 128.0  # [B]
 # Of a tile in FlashAttention-2 (Dao-AILab/flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h)
 FLASH_QUERIES = 128.0
 RESCALING = 3.0  # operations of an output for each tile of keys: two products and a sum
-WARPS = 4.0  # of a block, that share its queries (the same)
+WARPS = 4.0  # of a block, which share its queries (the same)
 # Of vector lanes a score: scaled difference to the maximum, new maximum, sum, half of a conversion of two
 OPERATIONS = 3.5
 LAUNCHES_OF_TILES = 2.0  # the counter is cleared before (TensorRT-LLM, fmhaRunner.cpp)
-# Operations a score of tiles that a sliding window cuts at their left; kernels of fp8 spill registers there
-# (a remark in TensorRT-LLM's fmhaRunner.cpp). Calibrated on 1,971 prefills with windows of an H100 (the same)
+# Operations per score of tiles that a sliding window masks at their left; kernels of fp8 spill registers
+# there (a remark in TensorRT-LLM's fmhaRunner.cpp). Calibrated on 1,971 prefills with windows of an H100 (the
+# same)
 CUT, CUT_OF_BYTES = 19.0, 60.0
 
 
 @lean_kernel
-def _lay_first(work: Attentions, g: int, rate: float, accesses: float) -> Pairs:
+def _make_flash1_pairs(work: Attentions, g: int, rate: float, accesses: float) -> Pairs:
     """Return the pairs of tiles of attention g by FlashAttention 1.
 
-    Each warp has a part of the keys. So their sums of outputs meet in L1, those of tiles of keys in L2, in
-    fp32, rescaled every time (FlashAttention-2, arXiv:2307.08691, sections 3.1 and 3.3).
+    Each warp has a part of the keys. So sums of outputs are added up in L1 over warps, in L2 over tiles of
+    keys, in fp32, rescaled every time (FlashAttention-2, arXiv:2307.08691, sections 3.1 and 3.3).
     """
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
-    size, both = work.size[g], d + dv
+    size, dims = work.size[g], d + dv
     heads = float(work.sequences[g] * work.heads[g])
     a, b = QUERIES, MOST_KEYS * (2.0 if d * size <= SHORT_ROW else 1.0)
     b = max(LEAST_KEYS, min(b, power_of_two(kv, True)))
-    behind, ahead = keys_of_first(work, g)
-    tiles, longest, cuts = count_tiles(q, kv, a, b, behind, ahead)
-    scores, flop = a * b, 2.0 * a * b * both
+    behind, ahead = visible_keys(work, g)
+    tiles, longest, masked = count_tiles(q, kv, a, b, behind, ahead)
+    scores, flop = a * b, 2.0 * a * b * dims
     parts = PARTIAL_SUM_BYTES * a * dv
-    again = parts if kv > b else 0.0
+    rescaled = parts if kv > b else 0.0
     return Pairs(
         rows=a,
         columns=b,
         blocks=heads * np.ceil(q / a),
-        of_a_head=np.ceil(q / a),
+        blocks_per_head=np.ceil(q / a),
         pairs=heads * tiles,
         longest=longest,
-        cuts=heads * cuts,
+        masked=heads * masked,
         sums=PARTIAL_SUM_BYTES * a * (b + dv),
-        tiles=(a * d + b * both) * size,
+        tiles=(a * d + b * dims) * size,
         flop=flop,
         rate=rate,
         registers=flop * size * accesses,
-        inner=WARPS * a * d * size + b * both * size + 2.0 * WARPS * parts,
+        inner=WARPS * a * d * size + b * dims * size + 2.0 * WARPS * parts,
         operations=OPERATIONS * scores + RESCALING * a * dv,
-        cut=CUT * scores,
-        outer=b * both * size,
-        added=2.0 * again,
-        once=heads * q * (d * size + dv * work.output[g]),
-        streamed=heads * kv * both * size,
+        mask_operations=CUT * scores,
+        outer=b * dims * size,
+        added=2.0 * rescaled,
+        block_bytes=heads * q * (d * size + dv * work.output[g]),
+        streamed=heads * kv * dims * size,
         launches=1.0,
     )
 
 
 @lean_kernel
-def _lay_forward(
+def _make_pairs(
     work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float
 ) -> Pairs:  # fmt: skip
     """Return the pairs of tiles of attention g."""
     if work.flash[g] == 1:
-        return _lay_first(work, g, rate, accesses)
+        return _make_flash1_pairs(work, g, rate, accesses)
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
-    size, cache, both = work.size[g], work.cache[g], d + dv
+    size, cache, dims = work.size[g], work.cache[g], d + dv
     heads, kv_heads = float(work.sequences[g] * work.heads[g]), float(work.sequences[g] * work.kv_heads[g])
     a = 2.0 * QUERIES if q > QUERIES and (shared or d * size <= SHORT_ROW) else QUERIES
     fit = min(power_of_two(TILE_BYTES / (d * size), False), MOST_KEYS * (2.0 if shared else 1.0))
     if work.flash[g] == 2:
         a, fit = FLASH_QUERIES, MOST_KEYS if d * size <= SHORT_ROW else FEW_KEYS
     b = max(LEAST_KEYS, min(max(FEW_KEYS, fit), power_of_two(kv, True)))
-    behind, ahead = keys_of_first(work, g)
-    tiles, longest, cuts = count_tiles(q, kv, a, b, behind, ahead)
+    behind, ahead = visible_keys(work, g)
+    tiles, longest, masked = count_tiles(q, kv, a, b, behind, ahead)
     scores = a * b
     rows = min(warp, a) if shared else a / WARPS
-    flop = 2.0 * scores * both
+    flop = 2.0 * scores * dims
     # Numba takes this many keywords only where none of their values is a condition
     registers = PARTIAL_SUM_BYTES * scores if shared else flop * size * accesses
-    converted = b * both if cache < size else 0.0
-    cut = (CUT if size > 1.0 else CUT_OF_BYTES) * scores
+    converted = b * dims if cache < size else 0.0
+    mask_operations = (CUT if size > 1.0 else CUT_OF_BYTES) * scores
     launches = LAUNCHES_OF_TILES if shared else 1.0
     buffers = 2.0 if shared else 1.0
     return Pairs(
         rows=a,
         columns=b,
         blocks=heads * np.ceil(q / a),
-        of_a_head=heads / kv_heads * np.ceil(q / a),
+        blocks_per_head=heads / kv_heads * np.ceil(q / a),
         pairs=heads * tiles,
         longest=longest,
-        cuts=heads * cuts,
+        masked=heads * masked,
         sums=PARTIAL_SUM_BYTES * a * (b + dv),
-        tiles=(a * d + buffers * b * both) * size,
+        tiles=(a * d + buffers * b * dims) * size,
         flop=flop,
         rate=rate,
         registers=registers,
-        inner=b * both * (a / rows * size + cache),
+        inner=b * dims * (a / rows * size + cache),
         operations=OPERATIONS * scores + converted,
-        cut=cut,
-        outer=b * both * cache,
+        mask_operations=mask_operations,
+        outer=b * dims * cache,
         added=0.0,
-        once=heads * q * (d * size + dv * work.output[g]),
-        streamed=kv_heads * kv * both * cache,
+        block_bytes=heads * q * (d * size + dv * work.output[g]),
+        streamed=kv_heads * kv * dims * cache,
         launches=launches,
     )
 
 
 @kernel
 def run_attentions(work: Attentions, bundles: Bundles, library: Library) -> Launched:
-    """Return how a library runs each attention."""
+    """Return the launch of each attention by a library."""
     kernels, levels = work.q_len.size, bundles.capacity.shape[1]
     out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
     for g in range(kernels):
         p = work.point[g]
-        shared, rate = instructions_of(library.shared[p], work.flash[g])
-        pairs = _lay_forward(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
+        shared, rate = instruction_rate(library.shared[p], work.flash[g])
+        pairs = _make_pairs(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
         sides = (work.q_len[g], work.head_dim[g], work.kv_len[g])
         run_pairs(pairs, bundles, library, p, sides, limits, out, g)
     return out
 
 
 def time_attention(device: Device, work: Attentions) -> Launched:
-    """Time one launch of every attention [s], as `Launched` has it; tiles are queries, head and keys."""
+    """Time one launch of every attention [s]; tiles are queries, head and keys."""
     return run_attentions(work, bundles_of(device), device.library)

@@ -1,6 +1,6 @@
-"""Fused attention as pairs of tiles: what a kernel of them is, and how long a chip takes for it (6.1).
+"""Fused attention as pairs of tiles of queries and keys, and the time of a kernel of such pairs (6.1).
 
-`forward.py` says how pairs arise, forward, and `backward.py` backward.
+`forward.py` makes the pairs of the forward pass, `backward.py` those of the backward pass.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.timing.device import Device, Library, lends, rates_of
+from fastflow.physics.timing.device import Device, Library, has_power_reserve, rates_of
 from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, soft_maximum
-from fastflow.physics.timing.tiling.boost import lift_of
+from fastflow.physics.timing.tiling.boost import boost_of
 from fastflow.physics.timing.tiling.dataflow import make_unit, register_accesses_per_flop
 
-# Of the rate of units that read L1, what A100's instructions (mma.sync) reach (arXiv:2402.13499)
+# Rate of A100's instructions (mma.sync), over that of units that read L1 (arXiv:2402.13499)
 OLD_INSTRUCTIONS = 0.629
 SHARE_OF_SUMS = 0.5  # of the registers, for scores and outputs; operands, addresses and masks take the others
-TAIL = 0.5  # of the longest block, that runs after the others: the mean of blocks in no order
+TAIL = 0.5  # of the longest block, after the others: the mean for blocks in random order
 # Dependent trips of a block. Calibrated on 3,400 prefills of an A100 (ai-dynamo/aiconfigurator@095f58a)
 TRIPS = 8.0
-# And where blocks stay, ask for the next tile by a counter and find keys by page, as TensorRT-LLM's do on
-# Hopper. Calibrated on 7,760 prefills of an H100 (the same)
+# And of persistent blocks with an atomic tile counter and paged keys, as TensorRT-LLM's on Hopper. Calibrated
+# on 7,760 prefills of an H100 (the same)
 TRIPS_OF_TILES = 12.0
 
 
@@ -41,28 +41,28 @@ class Attentions(NamedTuple):
     kv_heads: Ints
     head_dim: Ints  # of queries and keys
     value_dim: Ints
-    window: Ints  # keys that a query sees behind, with its own; as many ahead if not causal; 0: all
+    window: Ints  # keys up to a query's position, inclusive; as many after it if not causal; 0: all
     causal: Bools
-    flash: Ints  # version of FlashAttention whose kernel it is, 1 or 2; 0: the library's for the chip
+    flash: Ints  # version of FlashAttention, 1 or 2; 0: the library's kernel for the chip
     size: Floats  # of an element of Q [B]
-    cache: Floats  # of one of K and V [B]; smaller ones are converted on vector lanes
-    output: Floats  # of one of the output [B]
+    cache: Floats  # of an element of K and V [B]; smaller types are converted on vector lanes
+    output: Floats  # of an element of the output [B]
 
 
 class Bundles(NamedTuple):
-    """What blocks run on; shape (points,) where not said otherwise."""
+    """The bundles that blocks run on; shape (points,) unless given."""
 
     flops: Floats  # achievable, all bundles [flop/s]
     exponentials: Floats  # [1/s]
     lanes: Floats  # operations of vector lanes [1/s]
     bandwidth: Floats  # achievable, main memory last (points, levels + 1)
     capacity: Floats  # of one instance of each level (points, levels)
-    dealt: Ints
+    private: Ints
     number: Floats
     driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
     threshold: Floats  # as `Device` has them
     headroom: Floats
-    lends: Bools  # whether idle bundles leave power that others can use
+    has_power_reserve: Bools  # whether active bundles can use the power of idle ones
     accesses: Floats  # of registers by a matrix unit [1/flop]
 
 
@@ -70,12 +70,12 @@ class Pairs(NamedTuple):
     """One kernel: its blocks, and the work of a pair of tiles."""
 
     rows: float  # of a block
-    columns: float  # of the tiles that it goes through
+    columns: float  # of the tiles that a block iterates over
     blocks: float
-    of_a_head: float  # blocks that read the same keys and values, or queries
+    blocks_per_head: float  # blocks that read the same keys and values, or queries
     pairs: float
-    longest: float  # pairs of a block
-    cuts: float  # pairs that a window cuts at their left
+    longest: float  # most pairs of a block
+    masked: float  # pairs that a window masks at their left
     sums: float  # in registers, a block [B]
     tiles: float  # in L1, a block [B]
     flop: float
@@ -83,11 +83,11 @@ class Pairs(NamedTuple):
     registers: float  # [B]
     inner: float  # through L1 [B]
     operations: float
-    cut: float  # operations
+    mask_operations: float  # of such a pair
     outer: float  # from L2 [B]
     added: float  # to sums in L2 [B]
-    once: float  # all that blocks read and write once [B]
-    streamed: float  # all that they go through, read once [B]
+    block_bytes: float  # all that blocks read and write once [B]
+    streamed: float  # tiles that blocks iterate over, read once [B]
     launches: float
 
 
@@ -95,42 +95,42 @@ class Pairs(NamedTuple):
 def count_tiles(
     rows: float, columns: float, a: float, b: float, behind: float, ahead: float
 ) -> tuple[float, float, float]:
-    """Return the tiles of b columns seen from tiles of a rows, the most that one sees, and those cut behind.
+    """Return the number of visible pairs of tiles, the most of a tile of rows, and those masked at the left.
 
-    Row r sees the columns r + behind to r + ahead; a and b are powers of two.
+    Row r sees the columns r + behind to r + ahead; a and b, rows and columns of a tile, are powers of two.
     """
-    tiles, longest, cuts = 0.0, 0.0, 0.0
+    tiles, longest, masked = 0.0, 0.0, 0.0
     per_b, first = 1.0 / b, 0.0
     while first < rows:
         last = min(first + a, rows) - 1.0
         low, high = max(0.0, first + behind), min(columns - 1.0, last + ahead)
         if low <= high:
             start = np.floor(low * per_b)
-            seen = np.floor(high * per_b) + 1.0 - start
-            tiles += seen
-            longest = max(longest, seen)
-            cuts += max(0.0, min(np.ceil((last + behind) * per_b) - start, seen))
+            visible = np.floor(high * per_b) + 1.0 - start
+            tiles += visible
+            longest = max(longest, visible)
+            masked += max(0.0, min(np.ceil((last + behind) * per_b) - start, visible))
         first += a
-    return tiles, longest, cuts
+    return tiles, longest, masked
 
 
 @lean_kernel
 def power_of_two(value: float, up: bool) -> float:
-    """Return the power of two next to a value of at least 1, at least or at most as large."""
+    """Return a value of at least 1 rounded up or down to a power of two."""
     power = np.log2(value)
     return float(2.0 ** (np.ceil(power) if up else np.floor(power)))
 
 
 @lean_kernel
-def keys_of_first(work: Attentions, g: int) -> tuple[float, float]:
-    """Return the first and the last key that query 0 sees, as if there were keys before the first."""
-    own = float(work.kv_len[g] - work.q_len[g])
+def visible_keys(work: Attentions, g: int) -> tuple[float, float]:
+    """Return the first and the last key that query 0 sees; the first may be negative."""
+    offset = float(work.kv_len[g] - work.q_len[g])
     window = float(work.window[g]) if work.window[g] > 0 else np.inf
-    return own - window + 1.0, own if work.causal[g] else own + window - 1.0
+    return offset - window + 1.0, offset if work.causal[g] else offset + window - 1.0
 
 
 @lean_kernel
-def longer_of(idle: float, driven: float) -> float:
+def slowdown(idle: float, driven: float) -> float:
     """Return how many times as long a level of a bundle takes where it has the power of idle ones."""
     return max(1.0, driven * idle) / idle if driven > 0.0 else 1.0
 
@@ -139,86 +139,85 @@ def longer_of(idle: float, driven: float) -> float:
 def _time_inside(
     pairs: Pairs, bundles: Bundles, library: Library, p: int, idle: float, limits: Floats
 ) -> tuple[float, float, float]:
-    """Return the time that bundles take [s], the mean of their work, and that of products and softmax in it.
+    """Return the time of the bundles [s], their mean active time, and its part in products and softmax.
 
-    idle: bundles whose power each that works has; limits: (levels + 3,), to work in.
+    idle: bundles over active bundles; limits: workspace, (levels + 3,).
     """
-    dealt, bandwidth = max(bundles.dealt[p], 0), bundles.bandwidth[p]
-    pace, _ = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
+    private, bandwidth = max(bundles.private[p], 0), bundles.bandwidth[p]
+    pace, _ = boost_of(idle, bundles.threshold[p], bundles.headroom[p])
     number = bundles.number[p]
-    slow = number * pace  # as many bundles, as slow as with all at work, do what one does now
+    slow = number * pace  # bundles at full power with the same rate as one boosted bundle
     limits[0] = pairs.flop * slow / (bundles.flops[p] * pairs.rate)
-    for level in range(dealt + 1):
-        shared = number * longer_of(idle, bundles.driven[p, level])
+    for level in range(private + 1):
+        shared = number * slowdown(idle, bundles.driven[p, level])
         limits[level + 1] = (pairs.registers if level == 0 else pairs.inner) * shared / bandwidth[level]
     lanes = slow / bundles.lanes[p]
     softmax = pairs.rows * pairs.columns * slow / bundles.exponentials[p] + pairs.operations * lanes
     compute = pairs.pairs * (limits[0] + softmax) / number
     if library.persistent[p]:
-        limits[dealt + 2] = softmax
-        pair = soft_maximum(limits, dealt + 3, ORDER)
+        limits[private + 2] = softmax
+        pair = soft_maximum(limits, private + 3, ORDER)
     else:
-        pair = soft_maximum(limits, dealt + 2, ORDER) + softmax
+        pair = soft_maximum(limits, private + 2, ORDER) + softmax
     begin = (TRIPS_OF_TILES if library.shared[p] else TRIPS) * library.latency[p]
-    cut = pairs.cut * lanes
-    work = (pairs.pairs * pair + pairs.cuts * cut + pairs.blocks * begin) / number
-    longest = pairs.longest * pair + min(pairs.cuts, 1.0) * cut + begin
+    mask_time = pairs.mask_operations * lanes
+    work = (pairs.pairs * pair + pairs.masked * mask_time + pairs.blocks * begin) / number
+    longest = pairs.longest * pair + min(pairs.masked, 1.0) * mask_time + begin
     if pairs.longest * pairs.blocks == pairs.pairs:
         return max(work, np.ceil(pairs.blocks / number) * longest), work, compute
-    return max(longest, work + TAIL * _together(pairs, bundles, library, p) * longest), work, compute
+    return max(longest, work + TAIL * _resident_blocks(pairs, bundles, library, p) * longest), work, compute
 
 
 @lean_kernel
-def _together(pairs: Pairs, bundles: Bundles, library: Library, p: int) -> float:
-    """Return how many blocks are on a bundle at once."""
-    room = bundles.capacity[p, max(bundles.dealt[p], 0)]
+def _resident_blocks(pairs: Pairs, bundles: Bundles, library: Library, p: int) -> float:
+    """Return how many blocks are resident on a bundle."""
+    room = bundles.capacity[p, max(bundles.private[p], 0)]
     fit = min(np.floor(SHARE_OF_SUMS * library.registers[p] / pairs.sums), np.floor(room / pairs.tiles))
     return float(max(1.0, min(fit, np.ceil(pairs.blocks / bundles.number[p]))))
 
 
 @lean_kernel
 def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Floats) -> None:
-    """Write the bytes that each level serves."""
-    dealt = max(bundles.dealt[p], 0)
-    for level in range(dealt + 1):
+    """Write the bytes that each level serves into `moved`, (levels + 1,)."""
+    private = max(bundles.private[p], 0)
+    for level in range(private + 1):
         moved[level] = pairs.pairs * (pairs.registers if level == 0 else pairs.inner)
-    moved[dealt + 1] = pairs.once + pairs.pairs * (pairs.outer + pairs.added)
-    running = min(pairs.blocks, bundles.number[p] * _together(pairs, bundles, library, p))
-    # Of a tile that keys do not fill, only these are read
-    every = min(pairs.pairs * pairs.outer, pairs.streamed * pairs.of_a_head)
-    again = every / min(pairs.of_a_head, running)
-    heads = np.ceil(running / pairs.of_a_head)
-    held = pairs.streamed * heads * pairs.of_a_head / pairs.blocks
-    for level in range(dealt + 2, len(moved)):
-        fits = held <= bundles.capacity[p, level - 1]
-        moved[level] = pairs.once + (pairs.streamed if fits else max(pairs.streamed, again))
+    moved[private + 1] = pairs.block_bytes + pairs.pairs * (pairs.outer + pairs.added)
+    running = min(pairs.blocks, bundles.number[p] * _resident_blocks(pairs, bundles, library, p))
+    # Of a partly filled tile, only existing keys are read
+    all_reads = min(pairs.pairs * pairs.outer, pairs.streamed * pairs.blocks_per_head)
+    reread = all_reads / min(pairs.blocks_per_head, running)
+    heads = np.ceil(running / pairs.blocks_per_head)
+    working_set = pairs.streamed * heads * pairs.blocks_per_head / pairs.blocks
+    for level in range(private + 2, len(moved)):
+        fits = working_set <= bundles.capacity[p, level - 1]
+        moved[level] = pairs.block_bytes + (pairs.streamed if fits else max(pairs.streamed, reread))
 
 
 @lean_kernel
 def _time_pairs(
     pairs: Pairs, bundles: Bundles, library: Library, p: int, times: Floats, moved: Floats, limits: Floats
 ) -> tuple[float, float, float]:  # fmt: skip
-    """Time a kernel on the machine of point p [s].
+    """Return a kernel's time on the machine of point p [s], `Launched.busy` and `Launched.energy_ratio`.
 
-    And return the share of its bundles that work, and the energy of an operation over that with all at work.
-    Writes `times` and `moved` as `Launched` has them. limits: (levels + 3,), to work in.
+    Writes `times` and `moved`, columns of `Launched`. limits: workspace, (levels + 3,).
     """
-    dealt, last = max(bundles.dealt[p], 0), len(moved) - 1
+    private, last = max(bundles.private[p], 0), len(moved) - 1
     inside, work, compute = _time_inside(pairs, bundles, library, p, 1.0, limits)
-    idle, left = inside / work if work > 0.0 else 1.0, 1.0
-    if bundles.lends[p] and idle > 1.0:
-        left = idle
-        inside, work, compute = _time_inside(pairs, bundles, library, p, left, limits)
+    idle, power_share = inside / work if work > 0.0 else 1.0, 1.0
+    if bundles.has_power_reserve[p] and idle > 1.0:
+        power_share = idle
+        inside, work, compute = _time_inside(pairs, bundles, library, p, power_share, limits)
         idle = inside / work
     _move(pairs, bundles, library, p, moved)
     times[0] = compute * idle
     for level in range(last + 1):
-        slower = longer_of(left, bundles.driven[p, level]) * idle if level <= dealt else 1.0
+        slower = slowdown(power_share, bundles.driven[p, level]) * idle if level <= private else 1.0
         times[level + 1] = moved[level] / bundles.bandwidth[p, level] * slower
     times[last + 2] = pairs.launches * library.launch[p]
-    limits[0], outside = inside, last - dealt
+    limits[0], outside = inside, last - private
     for i in range(outside):
-        limits[1 + i] = times[dealt + 2 + i]
+        limits[1 + i] = times[private + 2 + i]
     total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
     power = library.drive[p] * pairs.flop * pairs.pairs / (library.peak_flops[p] * total)
     if power > 1.0:
@@ -228,8 +227,8 @@ def _time_pairs(
         for i in range(outside):  # which is the last of these
             limits[i] *= slower
         total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
-    _, lift = lift_of(left, bundles.threshold[p], bundles.headroom[p])
-    return float(total), float(1.0 / idle), float(lift)
+    _, energy_ratio = boost_of(power_share, bundles.threshold[p], bundles.headroom[p])
+    return float(total), float(1.0 / idle), float(energy_ratio)
 
 
 @lean_kernel
@@ -237,25 +236,25 @@ def run_pairs(
     pairs: Pairs, bundles: Bundles, library: Library, p: int, sides: tuple[int, int, int], limits: Floats,
     out: Launched, g: int,
 ) -> None:  # fmt: skip
-    """Write how kernel g runs on the machine of point p.
+    """Write the launch of kernel g on the machine of point p.
 
-    sides: rows, head and columns; limits: (levels + 3,), to work in.
+    sides: rows, head and columns; limits: workspace, (levels + 3,).
     """
-    out.time[g], out.busy[g], out.lift[g] = _time_pairs(
+    out.time[g], out.busy[g], out.energy_ratio[g] = _time_pairs(
         pairs, bundles, library, p, out.times[g], out.bytes[g], limits
     )
     out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
     out.parts[g], out.candidates[g] = 1, 1
     for level in range(out.tile.shape[1]):
-        whole = level > bundles.dealt[p]
-        out.tile[g, level, 0] = sides[0] if whole else min(sides[0], int(pairs.rows))
+        is_shared = level > bundles.private[p]
+        out.tile[g, level, 0] = sides[0] if is_shared else min(sides[0], int(pairs.rows))
         out.tile[g, level, 1] = sides[1]
-        out.tile[g, level, 2] = sides[2] if whole else min(sides[2], int(pairs.columns))
+        out.tile[g, level, 2] = sides[2] if is_shared else min(sides[2], int(pairs.columns))
 
 
 @lean_kernel
-def instructions_of(shared: bool, flash: int) -> tuple[bool, float]:
-    """Return whether a kernel's units read L1, and the share of their rate that its instructions reach.
+def instruction_rate(shared: bool, flash: int) -> tuple[bool, float]:
+    """Return whether a kernel's instructions read L1, and their share of the units' rate.
 
     shared: whether the chip's units read L1; flash: version of FlashAttention, 0 for none.
     """
@@ -265,7 +264,7 @@ def instructions_of(shared: bool, flash: int) -> tuple[bool, float]:
 
 
 def bundles_of(device: Device) -> Bundles:
-    """Return what the blocks of every point run on."""
+    """Return the bundles of every point."""
     bandwidth, driven = rates_of(device)
     return Bundles(
         flops=device.matrix_flops,
@@ -273,19 +272,19 @@ def bundles_of(device: Device) -> Bundles:
         lanes=device.vector_peak / 2.0,
         bandwidth=bandwidth,
         capacity=np.stack(device.capacity, axis=1),
-        dealt=device.dealt_level,
+        private=device.private_level,
         number=device.instances,
         driven=driven,
         threshold=device.threshold,
         headroom=device.headroom,
-        lends=lends(device),
+        has_power_reserve=has_power_reserve(device),
         accesses=_accesses(device.unit_m, device.unit_k, device.unit_n, device.dataflow),
     )
 
 
 @kernel
 def _accesses(unit_m: Ints, unit_k: Ints, unit_n: Ints, dataflow: Ints) -> Floats:
-    """Return the register accesses an operation of every point's matrix unit, with endless reuse."""
+    """Return the register accesses per operation of every point's matrix unit, with infinite reuse."""
     accesses = np.empty(unit_m.size)
     for p in range(unit_m.size):
         unit = make_unit(dataflow[p], float(unit_m[p]), float(unit_k[p]), float(unit_n[p]))

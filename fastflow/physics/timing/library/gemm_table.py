@@ -1,4 +1,4 @@
-"""GEMMs and the machines that a kernel library runs them on: as tables, and one at a time."""
+"""GEMMs and the machines that a kernel library runs them on: as tables, and a row as numbers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Products(NamedTuple):
 
 
 class Machines(NamedTuple):
-    """What the blocks run on; shape (points,) where not said otherwise."""
+    """The machines that blocks run on; shape (points,) unless given."""
 
     flops: Floats  # achievable [flop/s]
     size: Floats  # of an element of A and B [B]
-    output: Floats  # of one of C [B]
+    output: Floats  # of an element of C [B]
     bandwidth: Floats  # achievable, from the registers outwards, main memory last (points, levels + 1)
     driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
     capacity: Floats  # of one instance of each level (points, levels)
-    dealt: Ints  # the outermost level that the bundles have to themselves
+    private: Ints  # the outermost level that is private to a bundle
     bundles: Floats
     threshold: Floats  # as `Device` has them
     headroom: Floats
@@ -41,12 +41,12 @@ class Machines(NamedTuple):
     unit_k: Ints
     unit_n: Ints
     dataflow: Ints
-    order: Floats  # of the soft maximum; 0: the plain one
-    parts: Ints  # most parts of the inner dimension
+    order: Floats  # of the soft maximum; 0: the maximum
+    parts: Ints  # of the inner dimension, at most (split-K)
 
 
 class Memories(NamedTuple):
-    """The memories of one machine, from the registers outwards; as `Machines` has them."""
+    """The memories of one machine, from the registers outwards; columns of `Machines`."""
 
     capacity: Floats  # (levels,)
     bandwidth: Floats  # (levels + 1,)
@@ -54,9 +54,9 @@ class Memories(NamedTuple):
 
 
 def machines_of(device: Device, size: Floats, output: Floats, order: Floats, parts: Ints) -> Machines:
-    """Return what the blocks of products run on; all of shape (points,), as `Machines` has it.
+    """Return the machines of GEMMs; arguments are columns of `Machines`, (points,).
 
-    parts: most of the inner dimension, for a library that splits it.
+    parts: used where the library splits the inner dimension.
     """
     bandwidth, driven = rates_of(device)
     return Machines(
@@ -66,7 +66,7 @@ def machines_of(device: Device, size: Floats, output: Floats, order: Floats, par
         bandwidth=bandwidth,
         driven=driven,
         capacity=np.stack(device.capacity, axis=1),
-        dealt=device.dealt_level,
+        private=device.private_level,
         bundles=device.instances,
         threshold=device.threshold,
         headroom=device.headroom,
@@ -112,13 +112,13 @@ class Gemm(NamedTuple):
     reach: float
     miss: float
     levels: int
-    dealt: int
+    private: int
     unit: Unit
 
 
 @kernel
-def lay_product(products: Products, machines: Machines, library: Library, levels: int, g: int) -> Gemm:
-    """Return product g and its machine, of so many levels, as plain numbers."""
+def make_gemm(products: Products, machines: Machines, library: Library, levels: int, g: int) -> Gemm:
+    """Return GEMM g and its machine as plain numbers; levels: of the machine."""
     p = products.point[g]
     unit = make_unit(
         machines.dataflow[p],
@@ -143,7 +143,7 @@ def lay_product(products: Products, machines: Machines, library: Library, levels
         threshold=machines.threshold[p],
         headroom=machines.headroom[p],
         registers=library.registers[p],
-        room=machines.capacity[p, max(machines.dealt[p], 0)],
+        room=machines.capacity[p, max(machines.private[p], 0)],
         warp_m=library.warp_m[p],
         warp_n=library.warp_n[p],
         latency=library.latency[p],
@@ -160,6 +160,6 @@ def lay_product(products: Products, machines: Machines, library: Library, levels
         reach=library.reach[p],
         miss=miss,
         levels=levels,
-        dealt=max(machines.dealt[p], 0),
+        private=max(machines.private[p], 0),
         unit=unit,
     )

@@ -1,31 +1,32 @@
 """Time of a GEMM of a kernel library: thread blocks of a few shapes, distributed over the bundles (6.1).
 
-A library does not search tiles. It has kernels for a few *block tiles* a x b of C, and a block works along
-the inner dimension in slabs, with its part of C in registers and the slabs of A and B in L1. Its time is
+A library does not search tiles. It has kernels for a few *block tiles* a x b of C. A block iterates over
+slabs of the inner dimension, with its part of C in registers and the slabs of A and B in L1. Its time has
+these parts:
 
-- *compute*: blocks run in waves, one on each bundle (SM); the last wave leaves some idle, and
-  blocks at the edge take as long as whole ones. As many blocks as the registers have room for are on a
-  bundle at once, and each such round begins and ends with one trip through the memories;
-- *L1*: what warps read of the slabs, a warp's tile being a quarter of its block's (Kerr et al.,
-  CUTLASS: Fast Linear Algebra in CUDA C++, 2017), and the slabs written to it. Since Hopper matrix units read
-  their operands in L1 themselves, for as many rows as an instruction takes, 64 (NVIDIA PTX documentation).
-  On Blackwell the units of two bundles take a tile together, each with half of the columns in its L1;
-- *next level* (L2): every block's slabs, and C. Blocks of a cluster send each other what both need. A block
-  that has a slab loaded, read and multiplied before it can go on takes some time for each, however few bytes
-  that is: so few blocks do not draw the whole bandwidth (Little's law);
-- *beyond it*: what neighbours that run together do not share. Blocks that run at once lie in a square, and
-  the operands are read once for each square, or once at all where the cache outside holds them;
+- *compute*: blocks run in waves, one block per bundle (SM); the last wave leaves some bundles idle, and
+  blocks at the edge take as long as whole blocks. As many blocks as the registers hold are resident on a
+  bundle, and each such round begins and ends with one trip through the memories;
+- *L1*: warps read the slabs, each for its tile, a quarter of the block's (Kerr et al., CUTLASS: Fast Linear
+  Algebra in CUDA C++, 2017), and the slabs are written to it. Since Hopper matrix units read their operands
+  from L1, for the 64 rows of an instruction (NVIDIA PTX documentation). On Blackwell the units of two bundles
+  compute a tile together, each with half of the columns in its L1;
+- *next level* (L2): every block's slabs, and C. Blocks of a cluster share loads (multicast). Each slab of a
+  block is loaded, read and multiplied with a latency that does not depend on its bytes: so few blocks do not
+  reach the whole bandwidth (Little's law);
+- *levels beyond*: concurrent blocks cover a square of C, and the operands are read once per square, or once
+  in total where the cache holds them;
 - *launch*, twice where the inner dimension is split into parts: a second kernel sums them.
 
-Resources near saturation get in each other's way, so that a kernel takes the soft maximum of these,
+Resources near saturation delay each other, so that the time of a kernel is the soft maximum of these,
 (sum of t^order)^(1/order). Order 0 is the plain maximum, the roofline.
 
-*Sustained clock*: a chip whose units, all at work at its highest clock, would draw more than its power
-budget lowers the clock until it fits: dynamic power falls with the cube of frequency where voltage follows
-it (4.4.1). The power drawn counts useful operations, since padded ones switch nothing.
+*Sustained clock*: a chip whose active units at the highest clock would exceed the power budget lowers the
+clock until the power fits: dynamic power falls with the cube of frequency where voltage follows it (4.4.1).
+The power counts useful operations, since padded operations switch nothing.
 
-*Strided operands*: where both operands are stored along the inner dimension, each row of a block lies in
-another page. Chips whose address translation reaches less far than these rows pay for it (Jia et al.,
+*Strided operands*: where both operands are stored along the inner dimension, each row of a block is in
+another page. Chips whose address translation covers less than these rows take longer (Jia et al.,
 arXiv:1804.06826, section 3.7).
 """
 
@@ -38,30 +39,30 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.device import Library
-from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Memories, Products, lay_product
+from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Memories, Products, make_gemm
 from fastflow.physics.timing.tile_catalogue import Catalogue
-from fastflow.physics.timing.tiling.boost import level_time, lift_of
+from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
-# Of the soft maximum in all kernels but single products, which take it from conf/tiling/blocks.yaml.
-# Calibrated on these: all GEMMs of docs/validation.md
+# Of the soft maximum in all kernels except single GEMMs, whose order is in conf/tiling/blocks.yaml,
+# calibrated on all GEMMs of docs/validation.md
 ORDER = 4.0
-SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
-# Slabs that a block has in L1 or on their way, where copies are asynchronous (CUTLASS's default)
+SLAB_BYTES = 32.0  # of a row in a slab: a sector, the least unit of a transfer
+# Slabs of a block in L1 or in flight, where copies are asynchronous (CUTLASS's default)
 STAGES = 4.0
 STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
-# Steps that a warp takes at once for a vector: 32 lanes load 16 B each, and four times before they wait.
+# Steps of a vector that a warp loads before it waits: 32 lanes load 16 B each, four times.
 # Calibrated: 16 fits products of one row on an A100 better than 8 or 32 (ai-dynamo/aiconfigurator@095f58a)
 STEPS_OF_A_VECTOR = 16.0
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
-SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
-SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
+SHARE_OF_SUMS = 0.25  # of the registers; the others hold operands, the next slab and addresses
+SLABS_OF_A_PART = 4  # least slabs of a part of the inner dimension
 FEW_PARTS = 8  # up to which every number is tried; above, 12, 18, 27, ...
 
 
 class Launched(NamedTuple):
-    """How each GEMM is run; shape (gemms,) where not said otherwise."""
+    """The launches of GEMMs or of other kernels; shape (gemms,) unless given."""
 
     time: Floats  # launches included [s]
     times: Floats  # compute, each level, main memory, launches (gemms, levels + 3)
@@ -69,23 +70,23 @@ class Launched(NamedTuple):
     tile: Ints  # m, k, n of each level (gemms, levels, 3); of passes (0, levels, 3)
     parts: Ints
     waves: Ints
-    busy: Floats  # share of the bundles that work, over all waves
-    lift: Floats  # energy of an operation, over that with all bundles at work
+    busy: Floats  # share of active bundles, over all waves
+    energy_ratio: Floats  # energy of an operation, over that with all bundles active
     candidates: Ints  # blocks and parts that were compared
 
 
 class Block(NamedTuple):
-    """How a product may be run: in blocks of a x b of C."""
+    """A candidate for a GEMM: blocks of a x b of C."""
 
     a: float
     b: float
     depth: float  # of the inner dimension that a block has
     parts: float  # of the inner dimension
-    together: float  # blocks on a bundle at once
+    resident: float  # blocks on a bundle
 
 
 class Costs(NamedTuple):
-    """Room for what one way to run a product takes, as `Launched` has it."""
+    """Workspace for the costs of one candidate, rows of `Launched`."""
 
     times: Floats  # (levels + 3,)
     moved: Floats  # bytes, (levels + 1,)
@@ -93,7 +94,7 @@ class Costs(NamedTuple):
 
 @kernel
 def empty_launched(rows: int, levels: int) -> Launched:
-    """Return a table to write into of how so many kernels are run."""
+    """Return a table of `rows` launches to write to."""
     return Launched(
         time=np.empty(rows),
         times=np.empty((rows, levels + 3)),
@@ -102,14 +103,14 @@ def empty_launched(rows: int, levels: int) -> Launched:
         parts=np.empty(rows, dtype=np.int64),
         waves=np.empty(rows, dtype=np.int64),
         busy=np.empty(rows),
-        lift=np.ones(rows),
+        energy_ratio=np.ones(rows),
         candidates=np.empty(rows, dtype=np.int64),
     )
 
 
 @lean_kernel
 def soft_maximum(times: Floats, count: int, order: float) -> float:
-    """Return the soft maximum of the first times [s]; order 0 is the plain one."""
+    """Return the soft maximum of the first `count` times [s]; order 0 is the maximum."""
     longest = 0.0
     for i in range(count):
         longest = max(longest, times[i])
@@ -124,11 +125,11 @@ def soft_maximum(times: Floats, count: int, order: float) -> float:
 
 
 @lean_kernel
-def count_together(gemm: Gemm, a: float, b: float) -> float:
-    """Return how many blocks of a x b are on a bundle at once.
+def resident_blocks(gemm: Gemm, a: float, b: float) -> float:
+    """Return how many blocks of a x b are resident on a bundle.
 
-    At least one, and as many as registers hold the sums of; where copies are asynchronous, whose slabs L1
-    holds too.
+    At least one, and as many as registers hold the sums of; where copies are asynchronous, L1 must hold their
+    slabs too.
     """
     fit = np.floor(SHARE_OF_SUMS * gemm.registers / (PARTIAL_SUM_BYTES * a * b))
     if gemm.step > 0.0:
@@ -137,21 +138,21 @@ def count_together(gemm: Gemm, a: float, b: float) -> float:
 
 
 @lean_kernel
-def side_of_warp(side: float, most: float) -> float:
-    """Return the side of a warp's tile: half of its block's, within limits; most: for this chip."""
+def warp_side(side: float, most: float) -> float:
+    """Return the side of a warp's tile: half of its block's, within bounds; most: on this chip."""
     return float(min(side, max(LEAST_OF_A_WARP, min(most, side / 2.0))))
 
 
 @lean_kernel
-def sides_read(gemm: Gemm, a: float, b: float, blocks: float) -> float:
-    """Return the rows and columns of the slabs of a block that units read in L1, with those read again."""
-    once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
-    return float(once + a * b / (min(gemm.warp_m, once) * min(gemm.pair, blocks)))
+def sides_from_l1(gemm: Gemm, a: float, b: float, blocks: float) -> float:
+    """Return the rows and columns of slabs that the units of a block read from L1, with repeated reads."""
+    read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
+    return float(read_once + a * b / (min(gemm.warp_m, read_once) * min(gemm.pair, blocks)))
 
 
 @lean_kernel
 def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
-    """Return the time of blocks at the sustained clock [s]; makes `times`, at the highest one, those at it.
+    """Return the time of blocks at the sustained clock [s]; changes `times` from the highest clock to it.
 
     flop: useful operations.
     """
@@ -169,9 +170,10 @@ def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
 def _time_compute(
     gemm: Gemm, alone: float, rounds: float, side: float, parts: float, serving: float
 ) -> float:
-    """Return what units take with all that stands in their way [s]; alone: with nothing in it.
+    """Return the compute time with all overheads [s]; alone: without overheads.
 
-    rounds: of blocks; side: of the square of C that is worked on; serving: bandwidth that C is written at.
+    rounds: of blocks; side: of the square of C that concurrent blocks cover; serving: bandwidth of writes of
+    C.
     """
     extra = gemm.strided + gemm.promotion
     if gemm.miss > 0.0:
@@ -188,18 +190,18 @@ def _time_compute(
 def _move_inside(
     gemm: Gemm, block: Block, blocks: float, padded: float, flop: float, slabs: float, moved: Floats
 ) -> None:
-    """Write the bytes that the bundles' levels serve to so many blocks, as `Costs` has them.
+    """Write the bytes that the private levels serve to all blocks into `moved` of `Costs`.
 
     padded, flop: operations with and without padding; slabs: of A and B, of all blocks [B].
     """
     a, b, depth, size = block.a, block.b, block.depth, gemm.size
-    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
+    warp_m, warp_n = warp_side(a, gemm.warp_m), warp_side(b, gemm.warp_n)
     moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
-    if gemm.shared and gemm.dealt > 0:
+    if gemm.shared and gemm.private > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
-    for level in range(1, gemm.dealt + 1):
+    for level in range(1, gemm.private + 1):
         if gemm.shared:
-            moved[level] = blocks * depth * size * sides_read(gemm, a, b, blocks)
+            moved[level] = blocks * depth * size * sides_from_l1(gemm, a, b, blocks)
         else:
             moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
 
@@ -208,17 +210,17 @@ def _move_inside(
 def _move_outside(
     gemm: Gemm, block: Block, blocks: float, side: float, slabs: float, capacity: Floats, moved: Floats
 ) -> None:
-    """Write the bytes that the levels of the whole chip serve to so many blocks, as `Costs` has them.
+    """Write the bytes that the shared levels serve to all blocks into `moved` of `Costs`.
 
-    side: of the square of C that is worked on; slabs: of A and B, of all blocks [B].
+    side: of the square of C that concurrent blocks cover; slabs: of A and B, of all blocks [B].
     """
-    a, b, dealt = block.a, block.b, gemm.dealt
+    a, b, private = block.a, block.b, gemm.private
     c = gemm.batch * gemm.m * gemm.n * gemm.output
-    moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
+    moved[private + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
     if block.parts > 1.0:
-        moved[dealt + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * block.parts
+        moved[private + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * block.parts
     rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.size
-    for level in range(dealt + 2, gemm.levels + 1):
+    for level in range(private + 2, gemm.levels + 1):
         moved[level] = rows + columns + c
         if (rows + columns) / gemm.batch > capacity[level - 1]:
             moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
@@ -226,15 +228,15 @@ def _move_outside(
 
 @lean_kernel
 def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, best: float) -> float:
-    """Return the time of a GEMM that is run in some way [s], and write its costs.
+    """Return the time of a candidate for a GEMM [s], and write its costs.
 
-    What cannot take as little as `best` is infinite, found out early: the soft maximum and a lower clock only
-    add to the longest time.
+    Returns infinity early where the time exceeds `best`: the soft maximum and a lower clock only add to the
+    longest time.
     """
-    a, b, levels, dealt, times = block.a, block.b, gemm.levels, gemm.dealt, costs.times
+    a, b, levels, private, times = block.a, block.b, gemm.levels, gemm.private, costs.times
     blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * block.parts
     waves = np.ceil(blocks / gemm.bundles)
-    rounds, launch = np.ceil(waves / block.together), gemm.launch * (2.0 if block.parts > 1.0 else 1.0)
+    rounds, launch = np.ceil(waves / block.resident), gemm.launch * (2.0 if block.parts > 1.0 else 1.0)
     at_once = STEP_BYTES * (STEPS_OF_A_VECTOR if min(a, b) == 1.0 else 1.0)
     steps = rounds * np.ceil(block.depth * gemm.size / at_once) * gemm.step
     if steps + launch > best:
@@ -243,13 +245,15 @@ def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, bes
     padded, flop = 2.0 * a * b * block.depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
     slower = idle
     if gemm.headroom > 1.0:
-        pace, _ = lift_of(idle, gemm.threshold, gemm.headroom)
+        pace, _ = boost_of(idle, gemm.threshold, gemm.headroom)
         slower *= pace
     alone = padded * slower / gemm.flops
     if alone + launch > best:
         return np.inf
-    side = np.sqrt(min(blocks, gemm.bundles * block.together) * a * b)  # of the square of C worked on
-    serving = memories.bandwidth[dealt + 1]
+    side = np.sqrt(
+        min(blocks, gemm.bundles * block.resident) * a * b
+    )  # of the square of C of concurrent blocks
+    serving = memories.bandwidth[private + 1]
     times[0] = _time_compute(gemm, alone, rounds, side, block.parts, serving)
     slabs = blocks * (a + b) * block.depth * gemm.size
     _move_inside(gemm, block, blocks, padded, flop, slabs, costs.moved)
@@ -257,7 +261,7 @@ def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, bes
     for level in range(levels + 1):
         served, driven = memories.bandwidth[level], memories.driven[level]
         times[1 + level] = level_time(costs.moved[level], served, driven, idle)
-    times[dealt + 2] = max(times[dealt + 2], steps)
+    times[private + 2] = max(times[private + 2], steps)
     times[levels + 2] = launch
     for i in range(levels + 2):
         if times[i] + launch > best:
@@ -266,18 +270,18 @@ def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, bes
 
 
 @kernel
-def lay_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
-    """Write each level's m, k, n: of the warp, the block's slab, the square worked on at once.
+def write_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
+    """Write each level's m, k, n: of the warp, of the block's slab, of the square of concurrent blocks.
 
     depth: of the inner dimension that a block has; tile: (levels, 3).
     """
     slab = min(depth, np.ceil(SLAB_BYTES / gemm.size))
-    side = np.sqrt(gemm.bundles * count_together(gemm, a, b) * a * b)
+    side = np.sqrt(gemm.bundles * resident_blocks(gemm, a, b) * a * b)
     for level in range(gemm.levels):
         m, n, k = a, b, slab
-        if level < gemm.dealt:
-            m, n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
-        elif level > gemm.dealt:
+        if level < gemm.private:
+            m, n = warp_side(a, gemm.warp_m), warp_side(b, gemm.warp_n)
+        elif level > gemm.private:
             m, n, k = side, side, depth
         tile[level, 0] = int(np.ceil(min(m, gemm.m)))
         tile[level, 1] = int(min(k, gemm.k))
@@ -289,28 +293,28 @@ def run_blocks(
     products: Products, machines: Machines, library: Library, single: Ints, batched: Ints,
     catalogue: Catalogue,
 ) -> Launched:  # fmt: skip
-    """Return how a library runs each GEMM: under the block and the number of parts that take least.
+    """Return the launch of each GEMM with the block and the number of parts of least time.
 
-    single, batched: which of the catalogue each point's library takes for single and for batched
-    products, (points,). Of equal times the first block and the fewest parts win.
+    single, batched: index of each point's library in the catalogue for single and for batched GEMMs,
+    (points,). Of equal times the first block and the fewest parts win.
     """
     gemms, levels = products.m.size, machines.capacity.shape[1]
     out = empty_launched(gemms, levels)
     costs = Costs(np.empty(levels + 3), np.empty(levels + 1))
     for g in range(gemms):
         p = products.point[g]
-        gemm = lay_product(products, machines, library, levels, g)
+        gemm = make_gemm(products, machines, library, levels, g)
         rows = batched[p] if products.batch[g] > 1 else single[p]
         memories = Memories(machines.capacity[p], machines.bandwidth[p], machines.driven[p])
-        slab, room = np.ceil(SLAB_BYTES / gemm.size), memories.capacity[gemm.dealt]
+        slab, room = np.ceil(SLAB_BYTES / gemm.size), memories.capacity[gemm.private]
         out.time[g], out.candidates[g] = np.inf, 0
         for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
             a, b = catalogue.m[row], catalogue.n[row]
             if (a == 1.0 and gemm.m > 1.0) or (b == 1.0 and gemm.n > 1.0):
-                continue  # a tile of vectors, and neither of these is one
+                continue  # a tile for vectors, and this operand is no vector
             if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
-                continue  # L1 holds one slab that is worked on and one on its way
-            together = count_together(gemm, a, b)
+                continue  # L1 holds a slab in use and a slab in flight
+            resident = resident_blocks(gemm, a, b)
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
             parts = 0
             while True:
@@ -318,10 +322,10 @@ def run_blocks(
                 if parts > machines.parts[p] or (parts > 1 and unsplit >= 2.0 * gemm.bundles):
                     break
                 depth = np.ceil(gemm.k / parts / slab) * slab
-                short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
-                if parts > 1 and short:
+                is_short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
+                if parts > 1 and is_short:
                     continue
-                block = Block(a, b, depth, float(parts), together)
+                block = Block(a, b, depth, float(parts), resident)
                 total = _time_blocks(gemm, block, memories, costs, out.time[g])
                 is_first = out.candidates[g] == 0
                 out.candidates[g] += is_first or total < np.inf
@@ -331,7 +335,7 @@ def run_blocks(
                     blocks = unsplit * parts
                     waves = np.ceil(blocks / gemm.bundles)
                     out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)
-                    lay_tiles(gemm, a, b, depth, out.tile[g])
+                    write_tiles(gemm, a, b, depth, out.tile[g])
         if gemm.headroom > 1.0:
-            _, out.lift[g] = lift_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
+            _, out.energy_ratio[g] = boost_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
     return out

@@ -1,1 +1,1 @@
-"""Times of layers of experts."""
+"""Times of mixture-of-experts layers."""

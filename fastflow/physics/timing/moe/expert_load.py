@@ -1,16 +1,16 @@
-"""How tokens fall on the experts of a mixture: the loads of the device that has most to do.
+"""The loads of experts of a mixture (MoE): tokens per expert on the device with the largest load.
 
 *Equal*: as even as whole tokens allow.
 
-*Power law*: the way ai-dynamo/aiconfigurator's collector draws them (collector/helper.py). An expert is as
-popular as a draw from a density x^-exponent, between 1 and 0.8 of the tokens, or between 0.01 and 2 where
-there are fewer choices than experts; loads are proportional to that, in whole tokens. No expert gets a token
-twice, and what this and rounding leave over goes to those with least. Experts are dealt to devices by
-chance, and the device with most tokens is the one that all wait for.
+*Power law*: as in ai-dynamo/aiconfigurator's collector (collector/helper.py). The popularity of an expert is
+a draw from a density x^-exponent, between 1 and 0.8 of the tokens, or between 0.01 and 2 where there are
+fewer choices than experts; loads are proportional to it, in whole tokens. No expert gets a token twice, and
+tokens left over by this and by rounding go to the experts of least load. Experts are assigned to devices at
+random, and all devices wait for the device with most tokens.
 
-The collector draws at random, and averages five draws. Here popularities are the midpoints of as many equal
-shares of their distribution as there are experts, so that only the dealing to devices is left to chance, and
-`DRAWS` seeded shuffles stand for it.
+The collector draws at random, and averages five draws. Here popularities are the midpoints of equal quantiles
+of their distribution, one for each expert, so that only the assignment to devices is random: `DRAWS` seeded
+shuffles.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints, take
 
-# Seeded shuffles of experts over devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with one,
-# 0.1 to 0.2 smaller with 16
+# Seeded assignments of experts to devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with
+# one, 0.1 to 0.2 smaller with 16
 DRAWS = 4
 MOST_KEPT = 2**18  # routings
 MOST_POPULAR = 0.8  # of the tokens
@@ -39,51 +39,53 @@ class Routings(NamedTuple):
     tokens: Ints  # of all devices that share the experts
     topk: Ints  # experts that a token chooses
     experts: Ints
-    local: Ints  # experts of a device; these divide `experts`
+    local: Ints  # experts of a device, a divisor of `experts`
     exponent: Floats  # of the power law; 0: equal loads
-    least: Ints  # rows that each expert of a device computes at least, chosen or not; 0: those of its tokens
+    least: Ints  # least rows of each expert of a device, even without tokens; 0: no padding
 
 
 class Loads(NamedTuple):
-    """Loads of the experts of a routing's busiest device, those of like load together.
+    """Loads of the experts of a routing's busiest device, in groups of equal load.
 
-    Experts without rows are left out. Of several draws of a routing all groups are listed.
+    Experts without rows are left out. The groups of all draws of a routing are listed.
     """
 
     group: Ints  # routing i has groups group[i] to group[i + 1]: (routings + 1,)
     tokens: Floats  # rows of each of a group's experts, a whole number of at least 1: (groups,)
-    experts: Floats  # such experts, a mean over draws: (groups,)
+    experts: Floats  # number of experts, a mean over draws: (groups,)
 
 
 class _Shuffles(NamedTuple):
-    """Seeded orders of experts, `DRAWS` of each number: from the most popular one on."""
+    """Seeded orders of experts by popularity, `DRAWS` orders for each number of experts."""
 
-    offset: Ints  # of those of each routing
-    place: Ints  # of each expert among all devices' experts
+    offset: Ints  # of each routing's orders
+    position: Ints  # of each expert in the concatenated experts of all devices
     rank: Ints  # its inverse
 
 
 @lru_cache(maxsize=256)
 def _shuffle(experts: int) -> tuple[Ints, Ints]:
-    """Return `DRAWS` orders of so many experts behind each other, and their inverses."""
+    """Return `DRAWS` concatenated permutations of experts, and their inverses."""
     orders = [np.random.default_rng([experts, draw]).permutation(experts) for draw in range(DRAWS)]
     return np.concatenate(orders), np.concatenate([np.argsort(order) for order in orders])
 
 
 def _shuffles(experts: Ints) -> _Shuffles:
-    numbers, which = np.unique(experts, return_inverse=True)
+    numbers, inverse = np.unique(experts, return_inverse=True)
     orders = [_shuffle(int(number)) for number in numbers]
     if not orders:
         return _Shuffles(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
-    starts = np.cumsum([0, *(place.size for place, _ in orders)])
+    starts = np.cumsum([0, *(position.size for position, _ in orders)])
     return _Shuffles(
-        starts[which], np.concatenate([o[0] for o in orders]), np.concatenate([o[1] for o in orders])
+        starts[inverse],
+        np.concatenate([order[0] for order in orders]),
+        np.concatenate([order[1] for order in orders]),
     )
 
 
 @lean_kernel
 def _popularities(lowest: float, highest: float, exponent: float, out: Floats) -> None:
-    """Write the midpoints of equal shares of a power law's distribution, the largest first."""
+    """Write the midpoints of equal quantiles of a power law, the largest first."""
     power = 1.0 - exponent
     low, high = lowest**power, highest**power
     for r in range(out.size):
@@ -96,32 +98,32 @@ def _popularities(lowest: float, highest: float, exponent: float, out: Floats) -
 
 @lean_kernel
 def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
-    """Give `left` tokens to the experts that have least, none more than `most`; count: falling.
+    """Add `left` tokens to the experts of least load, up to `most` each; count: in descending order.
 
-    Of experts that have the same the last ones come first; rank: of the experts by their place.
+    Of experts of equal load the last positions come first; rank: of the expert at each position.
     """
-    first, last = count.size - 1, count.size - 1  # those that have least
+    first, last = count.size - 1, count.size - 1  # the experts of least load
     while left > 0 and count[last] < most:
         while first > 0 and count[first - 1] == count[last]:
             first -= 1
-        level, those = count[last], last - first + 1
+        level, lowest = count[last], last - first + 1
         above = most if first == 0 else count[first - 1]
-        rise = min(above - level, left // those)
-        if rise == 0:  # fewer are left than there are experts
-            for place in range(count.size - 1, -1, -1):
-                r = rank[place]
+        rise = min(above - level, left // lowest)
+        if rise == 0:  # fewer tokens than experts are left
+            for position in range(count.size - 1, -1, -1):
+                r = rank[position]
                 if left > 0 and r >= first:
                     count[r] += 1
                     left -= 1
             return
         for r in range(first, last + 1):
             count[r] += rise
-        left -= rise * those
+        left -= rise * lowest
 
 
 @lean_kernel
-def _spread(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints) -> None:
-    """Write how many tokens experts get, by popularity: `topk` times `tokens` in all."""
+def _assign_tokens(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints) -> None:
+    """Write the tokens of each expert by popularity, `topk` times `tokens` in total."""
     total, choices = popularity.sum(), tokens * topk
     left = choices
     for r in range(count.size):
@@ -137,34 +139,37 @@ def _spread(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints)
 
 @lean_kernel
 def _busiest(count: Ints, rank: Ints, local: int) -> int:
-    """Return the first place of the device that gets most tokens, the first one of several."""
+    """Return the first position of the device with most tokens, of equal devices the first."""
     best, most = 0, -1
     for start in range(0, count.size, local):
-        own = 0
-        for place in range(start, start + local):
-            own += count[rank[place]]
-        if own > most:
-            best, most = start, own
+        total = 0
+        for position in range(start, start + local):
+            total += count[rank[position]]
+        if total > most:
+            best, most = start, total
     return best
 
 
 @lean_kernel
-def _deal_evenly(choices: int, local: int, tokens: Floats, count: Floats, groups: int) -> int:
-    """Write the groups of experts that `choices` of tokens fall on evenly; returns where they end."""
-    for each, those in ((choices // local + 1, choices % local), (choices // local, local - choices % local)):
-        if each > 0 and those > 0:
-            tokens[groups], count[groups] = each, those
+def _assign_evenly(choices: int, local: int, tokens: Floats, count: Floats, groups: int) -> int:
+    """Write the groups of experts of an even load of `choices`; returns the end of the groups."""
+    for rows, number in (
+        (choices // local + 1, choices % local),
+        (choices // local, local - choices % local),
+    ):
+        if rows > 0 and number > 0:
+            tokens[groups], count[groups] = rows, number
             groups += 1
     return groups
 
 
 @lean_kernel
-def _fill_up(least: int, local: int, tokens: Floats, count: Floats, first: int, groups: int) -> int:
-    """Give every expert `least` rows, those without tokens too; returns where their groups end."""
+def _pad_experts(least: int, local: int, tokens: Floats, count: Floats, first: int, groups: int) -> int:
+    """Pad every expert to `least` rows, also experts without tokens; returns the end of the groups."""
     idle = float(local)
-    for one in range(first, groups):
-        tokens[one] = max(tokens[one], least)
-        idle -= count[one]
+    for group in range(first, groups):
+        tokens[group] = max(tokens[group], least)
+        idle -= count[group]
     if idle > 1e-9:
         tokens[groups], count[groups] = least, idle
         groups += 1
@@ -185,9 +190,9 @@ def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats
         devices, choices = experts // local, routings.tokens[i] * routings.topk[i]
         least = routings.least[i]
         if exponent == 0.0:
-            groups = _deal_evenly(-(-choices // devices), local, tokens, counts, groups)
+            groups = _assign_evenly(-(-choices // devices), local, tokens, counts, groups)
             if least > 0:
-                groups = _fill_up(least, local, tokens, counts, group[i], groups)
+                groups = _pad_experts(least, local, tokens, counts, group[i], groups)
             group[i + 1] = groups
             continue
         popularity, count = np.empty(experts), np.empty(experts, dtype=np.int64)
@@ -197,57 +202,60 @@ def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats
         _popularities(rarest, most, exponent, popularity)
         draws = DRAWS if devices > 1 else 1
         for number in range(draws):
-            at = shuffles.offset[i] + number * experts
-            place, rank = shuffles.place[at : at + experts], shuffles.rank[at : at + experts]
-            _spread(popularity, routings.tokens[i], routings.topk[i], rank, count)
-            here, start = _busiest(count, rank, local), groups
+            begin = shuffles.offset[i] + number * experts
+            position, rank = (
+                shuffles.position[begin : begin + experts],
+                shuffles.rank[begin : begin + experts],
+            )
+            _assign_tokens(popularity, routings.tokens[i], routings.topk[i], rank, count)
+            busiest, start = _busiest(count, rank, local), groups
             for r in range(experts):
-                if place[r] < here or place[r] >= here + local or count[r] == 0:
+                if position[r] < busiest or position[r] >= busiest + local or count[r] == 0:
                     continue
                 if groups == start or tokens[groups - 1] != count[r]:
                     tokens[groups], counts[groups] = count[r], 0.0
                     groups += 1
                 counts[groups - 1] += 1.0 / draws
         if least > 0:
-            groups = _fill_up(least, local, tokens, counts, group[i], groups)
+            groups = _pad_experts(least, local, tokens, counts, group[i], groups)
         group[i + 1] = groups
     return group, tokens[:groups].copy(), counts[:groups].copy()
 
 
 def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
-    """Return loads of routings, and each routing's place among these; shape (routings,).
+    """Return loads of unique routings, and the inverse; shape (routings,).
 
-    The kernels of a layer ask for the same loads one after the other: those of the last ones are kept.
+    Kernels of a layer need the same loads one after the other: the loads of earlier calls are cached.
     """
-    known, loads = getattr(_last, "loads", _NOTHING)
-    known = known if known.tokens.size < MOST_KEPT else _NOTHING[0]
-    loads = loads if known.tokens.size else _NOTHING[1]
-    every = Routings(*map(np.concatenate, zip(known, routings, strict=True)))
-    first, place = unique_rows(every, every.tokens.size)
-    new = first[known.tokens.size :]
-    if new.size:
-        known, further = take(every, first), take(every, new)
-        group, tokens, experts = _deal(further, _shuffles(further.experts))
+    cached, loads = getattr(_cache, "loads", _EMPTY)
+    cached = cached if cached.tokens.size < MOST_KEPT else _EMPTY[0]
+    loads = loads if cached.tokens.size else _EMPTY[1]
+    combined = Routings(*map(np.concatenate, zip(cached, routings, strict=True)))
+    first, inverse = unique_rows(combined, combined.tokens.size)
+    new_rows = first[cached.tokens.size :]
+    if new_rows.size:
+        cached, new_routings = take(combined, first), take(combined, new_rows)
+        group, tokens, experts = _deal(new_routings, _shuffles(new_routings.experts))
         loads = Loads(
             group=np.concatenate([loads.group, loads.group[-1] + group[1:]]),
             tokens=np.concatenate([loads.tokens, tokens]),
             experts=np.concatenate([loads.experts, experts]),
         )
-        _last.loads = known, loads
-    return loads, place[every.tokens.size - routings.tokens.size :]
+        _cache.loads = cached, loads
+    return loads, inverse[combined.tokens.size - routings.tokens.size :]
 
 
-_last = threading.local()
-_WHOLE = np.zeros(0, dtype=np.int64)
-_NOTHING = (
-    Routings(_WHOLE, _WHOLE, _WHOLE, _WHOLE, np.zeros(0), _WHOLE),
+_cache = threading.local()
+_NO_INTS = np.zeros(0, dtype=np.int64)
+_EMPTY = (
+    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS),
     Loads(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0)),
 )
 
 
 @kernel
 def mean_rows(loads: Loads) -> Floats:
-    """Return how many rows the busiest device gets: choices of its experts; shape (routings,)."""
+    """Return the rows of the busiest device: choices of its experts; shape (routings,)."""
     rows = np.zeros(loads.group.size - 1)
     for i in range(rows.size):
         for group in range(loads.group[i], loads.group[i + 1]):

@@ -1,18 +1,19 @@
-"""Time of the experts' products of a library: one launch, in which every expert's tiles are dealt to bundles.
+"""Time of grouped GEMMs of experts: one launch, with the tiles of all experts distributed over bundles.
 
-A grouped product is C_e[m_e, n] = A_e[m_e, k] B_e[k, n] for every expert e that got m_e tokens (as example
-24 of NVIDIA/cutlass; the products of TensorRT-LLM's mixtures and of DeepGEMM are such). The gradient of its
-rows is one too, with k and n swapped; that of its weights, dB_e[k, n] = A_e^T[k, m_e] dC_e[m_e, n], is
-summed over an expert's tokens instead. It takes what `thread_blocks.py` says of a product, but for this:
+A grouped GEMM is C_e[m_e, n] = A_e[m_e, k] B_e[k, n] for every expert e with m_e tokens (as in example 24 of
+NVIDIA/cutlass, TensorRT-LLM's mixtures and DeepGEMM). The gradient of its rows is a grouped GEMM too, with k
+and n swapped; that of its weights, dB_e[k, n] = A_e^T[k, m_e] dC_e[m_e, n], is summed over an expert's tokens
+instead. Its time follows `thread_blocks.py`, with these differences:
 
 - one tile a x b is chosen for all experts, for their mean number of tokens (TensorRT-LLM's profiler times
-  even loads), from those of the library that have `LEAST_COLUMNS` columns or more. Where idle bundles leave
-  their power (`tiling/boost.py`), it is the quickest for these loads, so that more bundles slow no product;
+  even loads), from those of the library with `LEAST_COLUMNS` columns or more. Where active bundles use the
+  power of idle ones (`tiling/boost.py`), it is the fastest for these loads, so that more bundles slow no
+  GEMM;
 - blocks of all experts run in waves together, and the inner dimension is never split;
-- every expert that has tokens has its operands read once, or more often where they exceed the cache
-  outside; one without tokens moves nothing;
-- units that read operands from registers reach `OF_SINGLE` of what they do in a single product;
-- where blocks look at one expert after the other to find their tile, an expert costs `VISIT`.
+- the operands of every expert with tokens are read once, or more often where they exceed the cache; an expert
+  without tokens moves no bytes;
+- units that read operands from registers reach `OF_SINGLE` of their rate in a single GEMM;
+- where blocks search their tile expert by expert, each expert takes `VISIT`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from fastflow.physics.timing.library.gemm_table import (
     Machines,
     Memories,
     Products,
-    lay_product,
     machines_of,
+    make_gemm,
 )
 from fastflow.physics.timing.library.thread_blocks import (
     ORDER,
@@ -39,63 +40,64 @@ from fastflow.physics.timing.library.thread_blocks import (
     STEP_BYTES,
     Costs,
     Launched,
-    count_together,
     empty_launched,
-    lay_tiles,
-    side_of_warp,
-    sides_read,
+    resident_blocks,
+    sides_from_l1,
     soft_maximum,
     time_sustained,
+    warp_side,
+    write_tiles,
 )
 from fastflow.physics.timing.moe.expert_load import Loads, Routings, expert_loads
 from fastflow.physics.timing.tile_catalogue import Catalogue, read_catalogue
-from fastflow.physics.timing.tiling.boost import level_time, lift_of
+from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
 LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp of NVIDIA/TensorRT-LLM)
-ROWS_BEFORE_HOPPER = (32.0, 128.0)  # fewest and most of these where units read registers (the same)
-LEAST_ROWS = 16.0  # where they read L1 (the same, whose rows are the weights' columns)
+ROWS_BEFORE_HOPPER = (32.0, 128.0)  # of these tiles, where units read registers (the same)
+LEAST_ROWS = 16.0  # where units read L1 (the same, whose rows are the weights' columns)
 # Rate of compute over that of single products, where units read operands from registers. Calibrated: 3,000
 # layers of experts on an A100 (ai-dynamo/aiconfigurator@095f58a)
 OF_SINGLE = 0.7
-# Time to look at an expert and go on to the next one [s]: a library that splits no product (DeepGEMM) looks
-# at one at a time, CUTLASS at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
+# Time to check an expert in the search for a tile [s]: a library without split-K (DeepGEMM) checks experts
+# one by one, CUTLASS 32 at a time. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
 VISIT = 0.1e-6
 
 
 class GroupedProducts(NamedTuple):
-    """Products of the experts of a device, all in one launch each; shape (products,).
+    """Grouped GEMMs of the experts of a device, a launch each; shape (products,).
 
-    The gradient of their rows has `inner` and `cols` swapped; that of their weights has those of the product.
+    The gradient of the rows has `inner` and `cols` swapped; that of the weights has those of the forward
+    pass.
     """
 
     point: Ints
     routing: Routings  # how tokens choose experts, each (products,)
     inner: Ints  # k
     cols: Ints  # n
-    stored: Ints  # of these columns; fewer where gates are applied before
+    stored: Ints  # columns that are stored; fewer with a fused gate
     of_weights: Bools  # the gradient of weights: summed over tokens
     size: Floats  # of an operand's element [B]
-    output: Floats  # of one of C [B]
+    output: Floats  # of an element of C [B]
 
 
 class _Groups(NamedTuple):
-    """The groups of experts with the same number of tokens, of one product."""
+    """The groups of experts with the same number of tokens, of one grouped GEMM."""
 
     tokens: Floats  # of each expert of a group, (groups,)
     experts: Floats  # of a group, (groups,)
-    of_weights: bool  # as `GroupedProducts` has it
-    kept: float  # share of C that is stored
+    of_weights: bool  # see `GroupedProducts`
+    stored: float  # share of C that is stored
 
 
 class _Sums(NamedTuple):
-    """What a launch's blocks do together, as plain numbers."""
+    """Sums over the blocks of a launch."""
 
     blocks: float
-    padded: float  # operations [flop]
+    padded: float  # operations with padding [flop]
     deepest: float  # longest inner dimension of a block
-    flop: float  # useful
+    flop: float  # operations without padding
     slabs: float  # read by blocks [B]
     c: float  # stored [B]
     beyond: float  # of operands from outside the cache [B]
@@ -103,9 +105,9 @@ class _Sums(NamedTuple):
 
 @lean_kernel
 def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float) -> _Sums:
-    """Add up the blocks of a x b of groups of experts, and what they read from outside of a level.
+    """Return the sums over the blocks of a x b of groups of experts.
 
-    capacity: of this level, which keeps operands [B].
+    capacity: of the cache of operands [B].
     """
     tokens, count, of_weights = groups.tokens, groups.experts, groups.of_weights
     slab = np.ceil(SLAB_BYTES / gemm.size)
@@ -113,14 +115,14 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
     for i in range(tokens.size):
         m = gemm.m if of_weights else tokens[i]
         k = np.ceil(tokens[i] / slab) * slab if of_weights else gemm.k
-        own = np.ceil(m / a) * np.ceil(gemm.n / b) * count[i]
-        blocks += own
-        padded += 2.0 * a * b * k * own
-        slabs += own * (a + b) * k * gemm.size
+        tiles = np.ceil(m / a) * np.ceil(gemm.n / b) * count[i]
+        blocks += tiles
+        padded += 2.0 * a * b * k * tiles
+        slabs += tiles * (a + b) * k * gemm.size
         deepest = max(deepest, k)
         flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
-        c += m * gemm.n * count[i] * groups.kept * gemm.output
-    at_once = min(blocks, gemm.bundles * count_together(gemm, a, b))
+        c += m * gemm.n * count[i] * groups.stored * gemm.output
+    at_once = min(blocks, gemm.bundles * resident_blocks(gemm, a, b))
     running = at_once * a * b  # elements of C
     beyond = 0.0
     for i in range(tokens.size):
@@ -139,50 +141,54 @@ def _time_groups(
     gemm: Gemm, a: float, b: float, groups: _Groups, visited: float, least: float, memories: Memories,
     costs: Costs,
 ) -> tuple[float, float, float]:  # fmt: skip
-    """Return the time of a grouped product as blocks of a x b [s], how many blocks these are, and their lift.
+    """Return the time of a grouped GEMM as blocks of a x b [s], the number of blocks, and the energy ratio.
 
-    Writes its costs. visited: experts that a block looks at one by one. least: time beyond which it is
-    infinite.
+    Writes the costs. visited: experts that a block checks one by one. least: a longer time is returned as
+    infinity.
     """
-    levels, dealt, size, times, moved = gemm.levels, gemm.dealt, gemm.size, costs.times, costs.moved
-    do = _sum_groups(gemm, a, b, groups, memories.capacity[levels - 1])
-    blocks, together = max(1.0, do.blocks), count_together(gemm, a, b)
+    levels, private, size, times, moved = gemm.levels, gemm.private, gemm.size, costs.times, costs.moved
+    sums = _sum_groups(gemm, a, b, groups, memories.capacity[levels - 1])
+    blocks, resident = max(1.0, sums.blocks), resident_blocks(gemm, a, b)
     waves = np.ceil(blocks / gemm.bundles)
-    idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / together)
+    idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / resident)
     rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
-    longest = max(do.padded * idle, 2.0 * a * b * do.deepest * gemm.bundles)
-    pace, lift = lift_of(longest / do.padded, gemm.threshold, gemm.headroom)  # all wait for the longest
+    longest = max(sums.padded * idle, 2.0 * a * b * sums.deepest * gemm.bundles)
+    pace, energy_ratio = boost_of(
+        longest / sums.padded, gemm.threshold, gemm.headroom
+    )  # all wait for the longest block
     times[0] = longest * pace / rate * (1.0 + gemm.promotion)
     times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
-        times[0] += do.c / memories.bandwidth[dealt + 1]
-    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
-    depth = do.padded / (2.0 * a * b * blocks)
-    moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
-    if gemm.shared and dealt > 0:
+        times[0] += sums.c / memories.bandwidth[private + 1]
+    warp_m, warp_n = warp_side(a, gemm.warp_m), warp_side(b, gemm.warp_n)
+    depth = sums.padded / (2.0 * a * b * blocks)
+    moved[0] = (
+        sums.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
+    )
+    if gemm.shared and private > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
-    for level in range(1, dealt + 1):
+    for level in range(1, private + 1):
         if gemm.shared:
-            moved[level] = do.slabs * sides_read(gemm, a, b, blocks) / (a + b)
+            moved[level] = sums.slabs * sides_from_l1(gemm, a, b, blocks) / (a + b)
         else:
-            moved[level] = do.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + do.slabs
-    moved[dealt + 1] = do.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + do.c
-    for level in range(dealt + 2, levels + 1):
-        moved[level] = do.beyond + do.c
+            moved[level] = sums.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + sums.slabs
+    moved[private + 1] = sums.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + sums.c
+    for level in range(private + 2, levels + 1):
+        moved[level] = sums.beyond + sums.c
     for level in range(levels + 1):
         served, driven = memories.bandwidth[level], memories.driven[level]
         times[1 + level] = level_time(moved[level], served, driven, idle)
-    times[dealt + 2] = max(times[dealt + 2], rounds * np.ceil(depth * size / STEP_BYTES) * gemm.step)
+    times[private + 2] = max(times[private + 2], rounds * np.ceil(depth * size / STEP_BYTES) * gemm.step)
     times[levels + 2] = gemm.launch + visited * VISIT
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
-        return np.inf, blocks, lift
-    return time_sustained(gemm, do.flop, times), blocks, lift
+        return np.inf, blocks, energy_ratio
+    return time_sustained(gemm, sums.flop, times), blocks, energy_ratio
 
 
 @lean_kernel
 def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
-    """Say whether libraries have grouped products of blocks of a x b."""
+    """Return whether libraries have grouped GEMMs of blocks of a x b."""
     if gemm.shared:
         return bool(b >= LEAST_COLUMNS and a >= LEAST_ROWS)
     return bool(b == LEAST_COLUMNS and ROWS_BEFORE_HOPPER[0] <= a <= ROWS_BEFORE_HOPPER[1])
@@ -193,17 +199,18 @@ def _choose(
     gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, memories: Memories,
     costs: Costs,
 ) -> tuple[int, int]:  # fmt: skip
-    """Return the tile of least time for groups of experts, and how many were compared.
+    """Return the tile of least time for groups of experts, and how many tiles were compared.
 
-    rows: of the catalogue, first and last + 1. Where grouped products have none of these, all are compared.
+    rows: of the catalogue, first and last + 1. Where libraries have no grouped GEMM of these tiles, all are
+    compared.
     """
     best, least, compared = rows[0], np.inf, 0
-    some = False
+    any_grouped = False
     for row in range(rows[0], rows[1]):
-        some |= _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
+        any_grouped |= _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
     for row in range(rows[0], rows[1]):
         a, b = catalogue.m[row], catalogue.n[row]
-        if a == 1.0 or b == 1.0 or (some and not _is_grouped(gemm, a, b)):
+        if a == 1.0 or b == 1.0 or (any_grouped and not _is_grouped(gemm, a, b)):
             continue
         total, _, _ = _time_groups(gemm, a, b, groups, 0.0, least, memories, costs)
         compared += 1
@@ -217,68 +224,74 @@ def _run_groups(
     grouped: GroupedProducts, products: Products, routing: Ints, loads: Loads, machines: Machines,
     library: Library, catalogue: Catalogue, single: Ints,
 ) -> Launched:  # fmt: skip
-    """Return how a library runs each grouped product, with the mean of its routing's draws.
+    """Return the launch of each grouped GEMM, with the mean of its routing's draws.
 
-    products: the same as plain ones on `machines`, with the rows of C where these are no tokens. routing:
-    whose loads they have. single: which of the catalogue each machine's library takes.
+    products: the same as GEMMs on `machines`, with the rows of C where these are no tokens. routing: index of
+    the loads of each. single: index of each machine's library in the catalogue.
     """
     rows, levels = grouped.inner.size, machines.capacity.shape[1]
     out = empty_launched(rows, levels)
     out.parts[:] = 1
     costs = Costs(np.empty(levels + 3), np.empty(levels + 1))
-    mean, some = np.empty(1), np.empty(1)
+    mean, total = np.empty(1), np.empty(1)
     for g in range(rows):
         p, of_weights = products.point[g], grouped.of_weights[g]
-        gemm = lay_product(products, machines, library, levels, g)
-        kept = grouped.stored[g] / gemm.n
+        gemm = make_gemm(products, machines, library, levels, g)
+        stored = grouped.stored[g] / gemm.n
         memories = Memories(machines.capacity[p], machines.bandwidth[p], machines.driven[p])
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
         tokens, count = loads.tokens[first:last], loads.experts[first:last]
-        mean[0], some[0] = 0.0, 0.0
+        mean[0], total[0] = 0.0, 0.0
         for i in range(tokens.size):
             mean[0] += tokens[i] * count[i]
-            some[0] += count[i]
-        mean[0] = np.ceil(mean[0] / some[0])
-        listed = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
-        groups, even = _Groups(tokens, count, of_weights, kept), _Groups(mean, some, of_weights, kept)
+            total[0] += count[i]
+        mean[0] = np.ceil(mean[0] / total[0])
+        tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
+        groups, even = _Groups(tokens, count, of_weights, stored), _Groups(mean, total, of_weights, stored)
         row, out.candidates[g] = _choose(
-            gemm, catalogue, listed, groups if machines.boosts[p] else even, memories, costs
+            gemm, catalogue, tile_rows, groups if machines.boosts[p] else even, memories, costs
         )
         a, b = catalogue.m[row], catalogue.n[row]
         visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])
-        out.time[g], blocks, out.lift[g] = _time_groups(gemm, a, b, groups, visited, np.inf, memories, costs)
+        out.time[g], blocks, out.energy_ratio[g] = _time_groups(
+            gemm, a, b, groups, visited, np.inf, memories, costs
+        )
         out.times[g], out.bytes[g] = costs.times, costs.moved
         waves = np.ceil(blocks / gemm.bundles)
         out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
-        lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
+        write_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
     return out
 
 
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
-    """Return how the distinct grouped products run, for each.
+    """Return the launch of each grouped GEMM, computed on the unique ones.
 
-    loads: of distinct routings; routing: which of these each product has.
+    loads: of unique routings; routing: index of the loads of each GEMM.
     """
-    first, place = unique_rows((grouped[0], routing, *grouped[2:]), routing.size)
-    distinct, own = take(grouped, first), take(routing, first)
-    one, machine = unique_rows((distinct.point, distinct.size, distinct.output), own.size)
-    point = distinct.point[one]
-    here, order = take(device, point), np.full(point.size, ORDER)
+    first, inverse = unique_rows((grouped[0], routing, *grouped[2:]), routing.size)
+    distinct, routing_rows = take(grouped, first), take(routing, first)
+    machine_rows, machine = unique_rows((distinct.point, distinct.size, distinct.output), routing_rows.size)
+    point = distinct.point[machine_rows]
+    machine_device, order = take(device, point), np.full(point.size, ORDER)
     unsplit = np.ones(point.size, dtype=np.int64)
-    machines = machines_of(here, distinct.size[one], distinct.output[one], order, unsplit)
+    machines = machines_of(
+        machine_device, distinct.size[machine_rows], distinct.output[machine_rows], order, unsplit
+    )
     products = Products(
         point=machine,
         m=distinct.inner,
         k=distinct.inner,
         n=distinct.cols,
-        batch=np.ones(own.size, dtype=np.int64),
-        strided=np.zeros(own.size, dtype=np.bool_),
+        batch=np.ones(routing_rows.size, dtype=np.int64),
+        strided=np.zeros(routing_rows.size, dtype=np.bool_),
     )
-    catalogue, single = read_catalogue(here.blocks)
-    launched = _run_groups(distinct, products, own, loads, machines, here.library, catalogue, single)
-    return launched if first.size == place.size else take(launched, place)
+    catalogue, single = read_catalogue(machine_device.blocks)
+    launched = _run_groups(
+        distinct, products, routing_rows, loads, machines, machine_device.library, catalogue, single
+    )
+    return launched if first.size == inverse.size else take(launched, inverse)
 
 
 def time_grouped(device: Device, grouped: GroupedProducts) -> Launched:
-    """Return how each grouped product runs on the device of its routing that has most to do."""
+    """Return the launch of each grouped GEMM on the busiest device of its routing."""
     return run_grouped(device, grouped, *expert_loads(grouped.routing))

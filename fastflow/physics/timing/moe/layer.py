@@ -1,21 +1,21 @@
-"""The expert layer of a mixture on one device: a router, grouped products, and the passes between them.
+"""The MoE layer on one device: a router, grouped GEMMs, and the memory-bound passes between them.
 
-The kernels are those of TensorRT-LLM's fused mixture (cpp/tensorrt_llm/kernels/cutlass_kernels/moe_gemm) and
-its router (tensorrt_llm/_torch/modules/fused_moe/routing.py). Those of `PASSES`, in this order:
+The kernels are those of TensorRT-LLM's fused MoE (cpp/tensorrt_llm/kernels/cutlass_kernels/moe_gemm) and
+its router (tensorrt_llm/_torch/modules/fused_moe/routing.py). The passes, in this order:
 
-- *route*: softmax and the largest of a token's logits; the product that makes logits is not among them. One
-  kernel for up to `MOST_ROUTED` experts and `MOST_CHOSEN` choices; else PyTorch's `topk` by radix (two
-  kernels), two conversions and a softmax. Its blocks handle a token each, in `TOPK_TRIPS` trips through the
-  memories, `TOPK_BLOCKS` of them on a bundle at once;
+- *route*: softmax and top-k of a token's logits, without the GEMM of the logits. One kernel for up to
+  `MOST_ROUTED` experts and `MOST_CHOSEN` choices; else PyTorch's `topk` by radix (two kernels), two
+  conversions and a softmax. Its blocks handle a token each, in `TOPK_TRIPS` trips through the memories,
+  `TOPK_BLOCKS` of them on a bundle at once;
 - *sort*: counts and prefix sums, one kernel for up to `MOST_SORTED` tokens, three for more. A thread reads
-  the choices of its token one after the other;
+  the choices of its token sequentially;
 - *quantise*: where operands are smaller than activations and not scaled in blocks;
-- *gather*: a row for each choice of an expert of this device, and descriptors of these products where units
-  read operands in L1;
-- *scale*: quantises blocks of 128 of gathered rows, each with a scale of its own;
-- *activate*: the gate, after one grouped product for both matrices, and part of it where units read operands
-  from registers and nothing is quantised;
-- *scale_gated*: as *scale*, what the gate leaves;
+- *gather*: a row for each choice of an expert of this device, and descriptors of the GEMMs where units read
+  operands from L1;
+- *scale*: quantises blocks of 128 elements of gathered rows, with a scale for each block;
+- *activate*: the gate, after one grouped GEMM for both matrices; fused with it where units read operands from
+  registers and operands are not quantised;
+- *scale_gated*: as *scale*, for the output of the gate;
 - *combine*: the weighted sum of a token's rows.
 """
 
@@ -35,13 +35,14 @@ from fastflow.physics.timing.moe.expert_load import Routings, expert_loads, mean
 
 MOST_ROUTED, MOST_CHOSEN = 128, 8  # routing.py, RenormalizeMoeRoutingMethod; later versions have more
 MOST_SORTED = 256  # moe_kernels.cu, fusedBuildExpertMapsSortFirstToken
-TOPK_BLOCKS = 8  # on a bundle: of 256 threads, where it has room for 2048
-# Trips through the memories of a block that finds the largest by radix, in eight digits of two bits: four or
+TOPK_BLOCKS = 8  # on a bundle: 256 threads each, of 2048
+# Trips through the memories of a block of a top-k by radix, in eight digits of two bits: four or
 # five a digit. Calibrated: 3,000 layers on an A100, 9,000 on an H100 (ai-dynamo/aiconfigurator@095f58a)
 TOPK_TRIPS = 36.0
 # Time of a pass over rows of tokens over that of its bytes at the achievable bandwidth. Calibrated: as above
 PASS = 1.5
-# Operations to find the largest of 128 elements and scale them, for each. Calibrated: as above, fp8 in blocks
+# Operations per element for the maximum of 128 elements and their scaling. Calibrated: as above, fp8 in
+# blocks
 SCALE = 250.0
 # Of prefix sums over all experts, for more tokens than one block sorts. Calibrated: as above
 SUM_TRIPS = 8.0
@@ -50,50 +51,50 @@ WEIGHT_BYTES = 4.0  # of a choice
 
 
 class ExpertLayers(NamedTuple):
-    """Expert layers, each on the device that has most to do; shape (layers,)."""
+    """MoE layers, each on its busiest device; shape (layers,)."""
 
     point: Ints
     routing: Routings  # how tokens choose experts, each (layers,)
     hidden: Ints
     ffn: Ints  # columns of the device's gate, and of its up
-    size: Floats  # of an element of weights, and of what they are multiplied by [B]
-    activation: Floats  # of one of what comes in and goes out [B]
+    size: Floats  # of an element of weights and of the rows they are multiplied with [B]
+    activation: Floats  # of an element of the layer's input and output [B]
 
 
 class Pass(NamedTuple):
-    """What a kernel beside products does; (layers,) or the same for all."""
+    """The work of a memory-bound pass; (layers,) or a number for all."""
 
-    launches: NDArray[Any] | float = 1.0  # 0 where there is no such kernel
+    launches: NDArray[Any] | float = 1.0  # 0 where the pass is absent
     bytes: NDArray[Any] | float = 0.0
     operations: NDArray[Any] | float = 0.0  # on vector lanes
     trips: NDArray[Any] | float = 0.0  # through all memories, one after the other
 
 
 class _Layers(NamedTuple):
-    """What passes depend on; (layers,)."""
+    """Layers with the properties that passes depend on; (layers,)."""
 
     device: Device
     layers: ExpertLayers
     direct: Bools  # units read operands from L1
-    scaled: Bools  # operands are scaled in blocks: libraries of those have no kernels that split the inner
+    scaled: Bools  # operands are scaled in blocks: such libraries have no split-K
     quantised: Bools  # operands are smaller than activations
 
     @property
     def rows(self) -> Floats:
-        """The rows that the device gets."""
+        """Rows of the device."""
         loads, routing = expert_loads(self.layers.routing)
         return mean_rows(loads)[routing]
 
     @property
     def written(self) -> Floats:
-        """Bytes of an element that a pass before a product, or before its scales, writes."""
+        """Bytes of an element that a pass writes before a GEMM, or before its scaling."""
         return np.where(self.scaled, self.layers.activation, self.layers.size)
 
 
-def _route(of: _Layers) -> Pass:
-    routing, activation = of.layers.routing, of.layers.activation
+def _route(batch: _Layers) -> Pass:
+    routing, activation = batch.layers.routing, batch.layers.activation
     simple = (routing.experts <= MOST_ROUTED) & (routing.topk <= MOST_CHOSEN)
-    blocks = TOPK_BLOCKS * of.device.instances[of.layers.point]
+    blocks = TOPK_BLOCKS * batch.device.instances[batch.layers.point]
     chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
     return Pass(
         launches=np.where(simple, 1.0, 5.0),
@@ -102,8 +103,8 @@ def _route(of: _Layers) -> Pass:
     )
 
 
-def _sort(of: _Layers) -> Pass:
-    routing = of.layers.routing
+def _sort(batch: _Layers) -> Pass:
+    routing = batch.layers.routing
     large = routing.tokens > MOST_SORTED
     return Pass(
         launches=np.where(large, 3.0, 1.0),
@@ -112,48 +113,50 @@ def _sort(of: _Layers) -> Pass:
     )
 
 
-def _quantise(of: _Layers) -> Pass:
-    layers = of.layers
-    launches = 1.0 * (of.quantised & ~of.scaled)
-    each = launches * (layers.activation + layers.size)
-    return Pass(launches, bytes=each * layers.routing.tokens * layers.hidden)
+def _quantise(batch: _Layers) -> Pass:
+    layers = batch.layers
+    launches = 1.0 * (batch.quantised & ~batch.scaled)
+    element_bytes = launches * (layers.activation + layers.size)
+    return Pass(launches, bytes=element_bytes * layers.routing.tokens * layers.hidden)
 
 
-def _gather(of: _Layers) -> Pass:
-    layers = of.layers
-    read = np.where(of.quantised & ~of.scaled, layers.size, layers.activation)
+def _gather(batch: _Layers) -> Pass:
+    layers = batch.layers
+    read = np.where(batch.quantised & ~batch.scaled, layers.size, layers.activation)
     return Pass(
-        launches=np.where(of.direct & ~of.scaled, 2.0, 1.0),
-        bytes=of.rows * layers.hidden * (read + of.written),
+        launches=np.where(batch.direct & ~batch.scaled, 2.0, 1.0),
+        bytes=batch.rows * layers.hidden * (read + batch.written),
     )
 
 
-def _scale(of: _Layers) -> Pass:
-    return _scaling(of, of.layers.hidden)
+def _scale(batch: _Layers) -> Pass:
+    return _scaling(batch, batch.layers.hidden)
 
 
-def _activate(of: _Layers) -> Pass:
-    layers = of.layers
-    launches = 1.0 * (of.direct | of.quantised)
-    return Pass(launches, bytes=launches * of.rows * layers.ffn * (2.0 * layers.activation + of.written))
+def _activate(batch: _Layers) -> Pass:
+    layers = batch.layers
+    launches = 1.0 * (batch.direct | batch.quantised)
+    return Pass(
+        launches, bytes=launches * batch.rows * layers.ffn * (2.0 * layers.activation + batch.written)
+    )
 
 
-def _scale_gated(of: _Layers) -> Pass:
-    return _scaling(of, of.layers.ffn)
+def _scale_gated(batch: _Layers) -> Pass:
+    return _scaling(batch, batch.layers.ffn)
 
 
-def _scaling(of: _Layers, cols: Ints) -> Pass:
+def _scaling(batch: _Layers, cols: Ints) -> Pass:
     """Return a pass that scales blocks of gathered rows."""
-    if not of.scaled.any():
+    if not batch.scaled.any():
         return Pass(launches=0.0)
-    launches = 1.0 * of.scaled
-    elements = launches * of.rows * cols
-    return Pass(launches, elements * (of.layers.activation + of.layers.size), elements * SCALE)
+    launches = 1.0 * batch.scaled
+    elements = launches * batch.rows * cols
+    return Pass(launches, elements * (batch.layers.activation + batch.layers.size), elements * SCALE)
 
 
-def _combine(of: _Layers) -> Pass:
-    layers = of.layers
-    return Pass(bytes=(of.rows + layers.routing.tokens) * layers.hidden * layers.activation)
+def _combine(batch: _Layers) -> Pass:
+    layers = batch.layers
+    return Pass(bytes=(batch.rows + layers.routing.tokens) * layers.hidden * layers.activation)
 
 
 PASSES: dict[str, Callable[[_Layers], Pass]] = {
@@ -169,21 +172,21 @@ PASSES: dict[str, Callable[[_Layers], Pass]] = {
 
 
 def expert_pass(device: Device, layers: ExpertLayers, name: str) -> Pass:
-    """Return what a kernel of layers beside products does; name: of `PASSES`."""
+    """Return the work of a pass of layers; name: of `PASSES`."""
     scaled, direct = ~device.library.splits[layers.point], device.library.shared[layers.point]
     return PASSES[name](_Layers(device, layers, direct, scaled, layers.size < layers.activation))
 
 
 def time_passes(device: Device, layers: ExpertLayers, names: Sequence[str]) -> tuple[Launched, Floats]:
-    """Return how some of the kernels of layers beside products run, one after the other.
+    """Return the launches of passes of layers, one after the other, and their operations.
 
-    And the operations that they do. names: of `PASSES`.
+    names: of `PASSES`.
     """
     shape = (layers.point.size, len(names))
     launches, moved, operations, trips = (np.empty(shape) for _ in Pass._fields)
     for i, name in enumerate(names):
-        found = expert_pass(device, layers, name)
-        launches[:, i], moved[:, i], operations[:, i], trips[:, i] = found
+        kernel_pass = expert_pass(device, layers, name)
+        launches[:, i], moved[:, i], operations[:, i], trips[:, i] = kernel_pass
     launched = run_passes(
         device, layers.point, moved=PASS * moved, launches=launches, operations=operations, trips=trips
     )

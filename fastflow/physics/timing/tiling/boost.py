@@ -1,8 +1,8 @@
-"""What idle bundles leave to those at work: the power of cores, and of the memories that bundles have.
+"""Boost of active bundles by the power of idle ones: of cores, and of private memories.
 
-Budgets hold for all units at work (4.4). Where a kernel leaves some idle, the others take their power: cores
-at a higher supply, up to the highest, memories up to what their banks can move. So a bundle that a kernel has
-no work for never slows the others. Processors have done so since 2008 (Intel, Turbo Boost Technology in
+Budgets hold for all units active (4.4). Where a kernel leaves some idle, active units take their power: cores
+at a higher supply, up to the maximum, memories up to the rate of their banks. So a bundle without work in a
+kernel never slows the others. Processors have done so since 2008 (Intel, Turbo Boost Technology in
 Nehalem-based processors, white paper 320354; NVIDIA GPU Boost since Kepler).
 """
 
@@ -13,24 +13,23 @@ from fastflow.core.jit import lean_kernel
 
 @lean_kernel
 def level_time(moved: float, bandwidth: float, driven: float, idle: float) -> float:
-    """Return the time [s] that a level takes to serve its bytes with some of its instances idle.
+    """Return the time [s] of a level that serves its bytes with some of its instances idle.
 
-    driven: as `Device` has it; idle: instances there for each that works.
+    driven: see `Device`; idle: instances over active instances.
     """
     return moved / bandwidth * max(1.0, driven * idle)
 
 
 @lean_kernel
-def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, float]:
-    """Return time and energy of a core's operation where cores are idle, over those with all at work.
+def boost_of(idle: float, threshold: float, headroom: float) -> tuple[float, float]:
+    """Return time and energy of a core's operation where cores are idle, over those with all active.
 
-    idle: cores there for each that works; threshold, headroom: as `Device` has them. Power that falls to a
-    core lifts its supply V: P = (V - Vt)^2 V, f = P / V^2 (`hardware.voltage`), both over those with all at
-    work. So an operation takes V^2 / P of the time and V^2 of the energy. V is right to 1e-9 for 50 times the
-    power.
+    idle: cores over active cores; threshold, headroom: see `Device`. More power raises a core's supply V:
+    P = (V - Vt)^2 V, f = P / V^2 (`hardware.voltage`), both over those with all active. So an operation takes
+    V^2 / P of the time and V^2 of the energy. V is accurate to 1e-9 for up to 50 times the power.
     """
 
-    def nearer(voltage: float, power: float) -> float:
+    def halley_step(voltage: float, power: float) -> float:
         """Take a step of Halley's method towards where (V - Vt)^2 V is `power`."""
         over = voltage - threshold
         error = over * over * voltage - power
@@ -38,5 +37,7 @@ def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, floa
         return voltage - error * first / (first * first - error * second)
 
     power, full = min(idle, headroom), (1.0 - threshold) * (1.0 - threshold)
-    voltage = nearer(nearer(nearer(nearer(1.0, full * power), full * power), full * power), full * power)
+    voltage = halley_step(
+        halley_step(halley_step(halley_step(1.0, full * power), full * power), full * power), full * power
+    )
     return voltage * voltage / power, voltage * voltage

@@ -1,4 +1,4 @@
-"""From below: the time that a candidate tile comes to at least on the path outside of it (6.1, 6.2)."""
+"""Lower bounds on the time of a candidate tile, given the path outside of it (6.1, 6.2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.tiling.boost import level_time
-from fastflow.physics.timing.tiling.candidates import deal, may_split
+from fastflow.physics.timing.tiling.candidates import distribute, may_split
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.search_space import (
     COMPUTE,
@@ -29,23 +29,23 @@ from fastflow.physics.timing.tiling.search_space import (
 from fastflow.physics.timing.tiling.traffic import fewest_served
 
 BOUND, BYTES, LEAST, SHARE = 0, 1, 2, 3
-"""Of a candidate: the least time it can come to after the path outside [s], the bytes moved in to it then,
-the least time it can come to whatever is outside, and the idle factor inside of it."""
+"""Of a candidate: lower bound of the time after the path outside [s], bytes moved in to it then, lower bound
+of the time after any path [s], and the idle factor inside of it."""
 WITHIN, ACCESSES = 4, 5
 """Of an innermost candidate: time [s] of its own bytes, bytes of register accesses."""
 _NODE_COLUMNS = 6
 
 
 class Frontier(NamedTuple):
-    """What is known of the candidates, and which of them are still to be followed."""
+    """Bounds of the candidates, and the list of candidates to expand."""
 
     node: Floats  # BOUND to ACCESSES, (levels, 6, candidates)
-    listed: Ints  # those to follow, (levels, candidates)
-    left: Ints  # how many of these there are, (levels,)
+    listed: Ints  # candidates to expand, (levels, candidates)
+    left: Ints  # length of each list, (levels,)
 
 
 def new_frontier(levels: int, candidates: int) -> Frontier:
-    """Return room for so many candidates at each level."""
+    """Return a workspace for so many candidates at each level."""
     return Frontier(
         node=np.empty((levels, _NODE_COLUMNS, candidates)),
         listed=np.empty((levels, candidates), dtype=np.int64),
@@ -65,28 +65,30 @@ def least_accesses(problem: Problem, sides: Floats, longest: Ints) -> float:
 
 
 @lean_kernel
-def _deal_clipped(
+def _distribute_clipped(
     problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, outside: Ints
 ) -> tuple[float, float]:
-    """Distribute a candidate that the tile outside clips; exponent: of candidates, outside: of the path.
+    """Distribute a candidate clipped by the tile outside; exponent: of candidates, outside: of the path.
 
-    Returns the compute time [s], NaN where its parts may not be tried there, and the idle factor.
+    Returns the compute time [s], NaN where its split is not allowed there, and the idle factor.
     """
     m = min(exponent[level, M, i], outside[level + 1, M])
     n = min(exponent[level, N, i], outside[level + 1, N])
     part = exponent[level, PART, i]
     if not may_split(problem, sides, m, n, part):
         return np.nan, 1.0
-    return deal(problem, sides, m, n, part)
+    return distribute(problem, sides, m, n, part)
 
 
 @lean_kernel
-def start_dealt(problem: Problem, sides: Floats, candidates: Candidates, node: Floats, path: Path) -> None:
-    """Start the bounds of the candidates that are distributed; NaN for those that need not be tried.
+def start_distributed(
+    problem: Problem, sides: Floats, candidates: Candidates, node: Floats, path: Path
+) -> None:
+    """Start the bounds of the candidates of the private level; NaN for those that are left out.
 
-    A tile that is clipped need not: in a closed set the clipped tile is a candidate too.
+    Clipped tiles of a closed set are left out: there the clipped tile is a candidate too.
     """
-    level, count, tile = problem.dealt, candidates.counts[problem.dealt], candidates.column
+    level, count, tile = problem.private, candidates.counts[problem.private], candidates.column
     row = level + 1
     out_m, out_n, outside = path.column[row, M], path.column[row, N], path.column[row, TIME]
     if problem.closed:
@@ -98,26 +100,26 @@ def start_dealt(problem: Problem, sides: Floats, candidates: Candidates, node: F
     for i in range(count):
         compute, idle = tile[level, COMPUTE, i], tile[level, IDLE, i]
         if tile[level, M, i] < out_m or tile[level, N, i] < out_n:
-            compute, idle = _deal_clipped(problem, sides, level, i, candidates.exponent, path.exponent)
+            compute, idle = _distribute_clipped(problem, sides, level, i, candidates.exponent, path.exponent)
         node[level, BOUND, i], node[level, SHARE, i] = max(compute, outside), idle
 
 
 @lean_kernel
 def start_other(
-    problem: Problem, level: int, candidates: Candidates, node: Floats, path: Floats, least_dealt: float
+    problem: Problem, level: int, candidates: Candidates, node: Floats, path: Floats, least_distributed: float
 ) -> None:
-    """Start the bounds of the candidates of any other level."""
-    dealt, out_m, out_n = problem.dealt, path[level + 1, M], path[level + 1, N]
+    """Start the bounds of the candidates of another level."""
+    private, out_m, out_n = problem.private, path[level + 1, M], path[level + 1, N]
     outside, idle = path[level + 1, TIME], path[level + 1, IDLE]
     tile, least = candidates.column, candidates.least
-    holds, all_m, all_n = problem.closed and level > dealt, 0.0, 0.0  # inside of every tile, or
-    if dealt >= 0 and level == dealt + 1:
-        all_m, all_n = least[dealt, M], least[dealt, N]  # of those that clip none
+    holds, all_m, all_n = problem.closed and level > private, 0.0, 0.0  # inside of every tile, or
+    if private >= 0 and level == private + 1:
+        all_m, all_n = least[private, M], least[private, N]  # of those that clip none
     for i in range(candidates.counts[level]):
         is_bound = holds | (
             (max(tile[level, M, i], out_m) <= all_m) & (max(tile[level, N, i], out_n) <= all_n)
         )
-        node[level, BOUND, i] = max(outside, least_dealt) if is_bound else outside
+        node[level, BOUND, i] = max(outside, least_distributed) if is_bound else outside
         node[level, SHARE, i] = idle
 
 
@@ -126,9 +128,9 @@ def bound_level(
     problem: Problem, rates: Rates, level: int, outer: int, candidates: Candidates, node: Floats,
     path: Floats, least_accessed: float,
 ) -> None:  # fmt: skip
-    """Raise the bounds of a level's candidates inside of a tile that the path has at a level outside.
+    """Raise the bounds of a level's candidates, given the path's tile at a level outside.
 
-    Loops run over all candidates without a branch, so that they take several at once.
+    Loops run over all candidates without a branch, so that they are vectorised.
     """
     out_m, out_k, out_n, idle_outside = path[outer, M], path[outer, K], path[outer, N], path[outer, IDLE]
     registers, serving = rates.bandwidth[0], rates.bandwidth[level + 1]
@@ -156,11 +158,13 @@ def bound_level(
 def least_times(
     problem: Problem, rates: Rates, candidates: Candidates, node: Floats, path: Floats, least_accessed: float
 ) -> None:
-    """Find the least time of the tiles that are distributed, whatever is outside."""
-    level, tile = problem.dealt, candidates.column
+    """Write the lower bounds of the private level's tiles after any path."""
+    level, tile = problem.private, candidates.column
     for i in range(candidates.counts[level]):
         node[level, BOUND, i], node[level, SHARE, i] = tile[level, COMPUTE, i], tile[level, IDLE, i]
-    if problem.closed:  # a tile that is not clipped moves no less inside of another than inside of the GEMM
+    if (
+        problem.closed
+    ):  # an unclipped tile moves at least as many bytes inside of another tile as inside of the GEMM
         bound_level(problem, rates, level, problem.levels, candidates, node, path, least_accessed)
     for i in range(candidates.counts[level]):
         node[level, LEAST, i] = node[level, BOUND, i]

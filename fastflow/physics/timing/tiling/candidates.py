@@ -1,4 +1,4 @@
-"""The candidate tiles of one GEMM at every level, and how a path goes on from one to the next (6.1, 6.2)."""
+"""The candidate tiles of one GEMM at every level, and the steps of a path over levels (6.1, 6.2)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.physics.timing.tiling.boost import lift_of
+from fastflow.physics.timing.tiling.boost import boost_of
 from fastflow.physics.timing.tiling.search_space import (
     COMPUTE,
     FILLED,
@@ -27,31 +27,31 @@ from fastflow.physics.timing.tiling.tile_sets import TileSets
 
 
 @lean_kernel
-def _waves(problem: Problem, tiles: float, volume: float) -> tuple[float, float]:
-    """Return the compute time [s] of so many tiles over their level's instances and the idle factor."""
+def _time_waves(problem: Problem, tiles: float, volume: float) -> tuple[float, float]:
+    """Return the compute time [s] of tiles in waves over their level's instances, and the idle factor."""
     at_work = np.ceil(tiles / problem.instances) * problem.instances
     idle, pace = at_work / tiles, 1.0
     if problem.headroom > 1.0:
-        pace, _ = lift_of(idle, problem.threshold, problem.headroom)
+        pace, _ = boost_of(idle, problem.threshold, problem.headroom)
     return max(problem.floor, 2.0 * at_work * volume * pace / problem.flops), idle
 
 
 @lean_kernel
-def deal(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[float, float]:
+def distribute(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[float, float]:
     """Distribute tiles over the instances of their level, each over a part of the inner dimension.
 
     m, n, part: exponents. Returns the compute time [s] and the idle factor.
     """
     tiles = sides[VISITS, M, m] * sides[VISITS, N, n] * sides[VISITS, K, part] * problem.batch
     volume = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
-    return _waves(problem, tiles, volume)
+    return _time_waves(problem, tiles, volume)
 
 
 @lean_kernel
 def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> bool:
-    """Return whether parts of the inner dimension with this exponent may be tried.
+    """Return whether a split of the inner dimension into parts of this exponent is allowed.
 
-    They may while parts twice as long leave instances idle.
+    It is if parts twice as long leave instances idle.
     """
     if part >= problem.top_k:
         return True
@@ -63,9 +63,9 @@ def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> boo
 def _list_largest(
     problem: Problem, sets: TileSets, tile_set: int, level: int, longest: Ints, exponent: Ints
 ) -> int:
-    """List the tiles of a set that no other contains once all are clipped; returns how many they are."""
+    """List the tiles of a set that no other contains after clipping; returns their number."""
     top_m, top_k, top_n, count = problem.top_m, problem.top_k, problem.top_n, 0
-    # by how much shorter tiles are along m (from row 1 on) and n: k's exponent, at last of all as long
+    # by the reduction of the exponents of m (from row 1 on) and n: largest exponent of k, finally cumulative
     for shorter_m in range(top_m + 2):
         for shorter_n in range(top_n + 1):
             longest[shorter_m, shorter_n] = -1
@@ -90,9 +90,9 @@ def _list_largest(
 def _list_each(
     problem: Problem, sets: TileSets, tile_set: int, mark: int, to: int, seen: Ints, exponent: Ints
 ) -> int:
-    """List the tiles of a set in one of the lists of `exponent`; returns how many they are."""
+    """List the tiles of a set in row `to` of `exponent`; returns their number."""
     count = 0
-    is_whole = mark > 0 and problem.closed  # what another one is once clipped need not be clipped itself
+    is_whole = mark > 0 and problem.closed  # in a closed set the clipped tile is listed itself
     for i in range(sets.offset[tile_set], sets.offset[tile_set + 1]):
         m, k, n = min(sets.m[i], problem.top_m), min(sets.k[i], problem.top_k), min(sets.n[i], problem.top_n)
         if is_whole and (m < sets.m[i] or n < sets.n[i]):
@@ -107,8 +107,8 @@ def _list_each(
 
 
 @lean_kernel
-def _look_up(level: int, count: int, sides: Floats, exponent: Ints, tile: Floats) -> None:
-    """Fill a level's visits from the exponents of candidates that are not cut into parts."""
+def _fill_visits(level: int, count: int, sides: Floats, exponent: Ints, tile: Floats) -> None:
+    """Fill a level's visits from the exponents of candidates without a split of the inner dimension."""
     for i in range(count):
         m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
         tile[level, M, i], tile[level, K, i] = sides[VISITS, M, m], sides[VISITS, K, k]
@@ -116,17 +116,17 @@ def _look_up(level: int, count: int, sides: Floats, exponent: Ints, tile: Floats
 
 
 @lean_kernel
-def _cut(problem: Problem, uncut: int, sides: Floats, exponent: Ints, tile: Floats) -> int:
-    """List the tiles that are distributed, first `uncut`, then in parts, and fill their columns.
+def _split_tiles(problem: Problem, unsplit: int, sides: Floats, exponent: Ints, tile: Floats) -> int:
+    """List the private level's tiles, first `unsplit` tiles, then those with a split of k; fill columns.
 
-    Returns how many they are.
+    Returns their number.
     """
-    level, count = problem.dealt, uncut
-    for i in range(uncut):
+    level, count = problem.private, unsplit
+    for i in range(unsplit):
         for axis in range(3):
             exponent[level, axis, i] = exponent[problem.levels, axis, i]
         exponent[level, PART, i] = problem.top_k
-    for i in range(uncut):
+    for i in range(unsplit):
         m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
         part = problem.top_k
         while part > 0 and may_split(problem, sides, m, n, part - 1):
@@ -134,34 +134,33 @@ def _cut(problem: Problem, uncut: int, sides: Floats, exponent: Ints, tile: Floa
             exponent[level, M, count], exponent[level, K, count] = m, min(k, part)
             exponent[level, N, count], exponent[level, PART, count] = n, part
             count += 1
-    _look_up(level, count, sides, exponent, tile)
+    _fill_visits(level, count, sides, exponent, tile)
     for i in range(count):
         m, n, part = exponent[level, M, i], exponent[level, N, i], exponent[level, PART, i]
         tile[level, PARTS, i] = sides[VISITS, K, part]
         tile[level, COMPUTE, i] = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
     for i in range(count):
         tiles = tile[level, M, i] * tile[level, N, i] * tile[level, PARTS, i] * problem.batch
-        tile[level, COMPUTE, i], tile[level, IDLE, i] = _waves(problem, tiles, tile[level, COMPUTE, i])
+        tile[level, COMPUTE, i], tile[level, IDLE, i] = _time_waves(problem, tiles, tile[level, COMPUTE, i])
     return count
 
 
 @lean_kernel
-def lay_tiles(
+def list_candidates(
     problem: Problem, sets: TileSets, tile_set: int, mark: int, level: int, is_listed: bool, layout: Layout
 ) -> None:
     """Lay out a set's tiles as a level's candidates.
 
-    Tiles are clipped to the GEMM. Where they are distributed, each is there once for every length of the
-    inner dimension's parts that may be tried. mark: 0 keeps all of them; any other number, a new one at
-    every call, drops all but the first of those alike once clipped, and in a closed set those that cannot
-    win since another contains them. is_listed: the last call for this level had the same set, for a GEMM
-    whose sides have the same exponents.
+    Tiles are clipped to the GEMM. At the private level, each is listed once for every allowed split of the
+    inner dimension. mark: 0 keeps all tiles; any other number, unique for each call, drops duplicates after
+    clipping, and in a closed set tiles that cannot win since another contains them. is_listed: the last call
+    for this level had the same set, for a GEMM whose sides have the same exponents.
     """
     candidates, sides = layout.candidates, layout.sides
     exponent, tile, count = candidates.exponent, candidates.column, candidates.counts
     if not is_listed:
-        to = problem.levels if level == problem.dealt else level
-        if mark > 0 and problem.closed and level != problem.dealt:
+        to = problem.levels if level == problem.private else level
+        if mark > 0 and problem.closed and level != problem.private:
             count[to] = _list_largest(problem, sets, tile_set, level, layout.longest, exponent)
         else:
             count[to] = _list_each(problem, sets, tile_set, mark, to, layout.seen, exponent)
@@ -170,12 +169,12 @@ def lay_tiles(
             for i in range(count[to]):
                 most = max(most, exponent[to, axis, i])
             candidates.longest[level, axis] = most
-    if level == problem.dealt:
-        count[level] = _cut(problem, count[problem.levels], sides, exponent, tile)
+    if level == problem.private:
+        count[level] = _split_tiles(problem, count[problem.levels], sides, exponent, tile)
     else:
-        _look_up(level, count[level], sides, exponent, tile)
+        _fill_visits(level, count[level], sides, exponent, tile)
     for axis in range(3):
-        if level == 0:  # no other level's tiles feed the registers
+        if level == 0:  # only tiles of level 0 feed the registers
             for i in range(count[0]):
                 tile[0, PER_M + axis, i] = sides[INVERSE, axis, exponent[0, axis, i]]
         candidates.least[level, axis] = sides[VISITS, axis, candidates.longest[level, axis]]
@@ -183,7 +182,7 @@ def lay_tiles(
 
 @lean_kernel
 def step(problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path: Path) -> bool:
-    """Go on from the tile outside to a level's candidate; False where its parts may not be tried there.
+    """Extend the path by a level's candidate; returns False where its split is not allowed there.
 
     exponent: of the candidates.
     """
@@ -192,9 +191,9 @@ def step(problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, pa
         e = min(exponent[level, axis, i], path.exponent[level + 1, axis])
         path.exponent[level, axis] = e
         row[level, axis], row[level, PER_M + axis] = sides[VISITS, axis, e], sides[INVERSE, axis, e]
-    if level == problem.dealt:
+    if level == problem.private:
         m, n, part = path.exponent[level, M], path.exponent[level, N], exponent[level, PART, i]
-        row[level, COMPUTE], row[level, IDLE] = deal(problem, sides, m, n, part)
+        row[level, COMPUTE], row[level, IDLE] = distribute(problem, sides, m, n, part)
         row[level, PARTS] = sides[VISITS, K, part]
         return may_split(problem, sides, m, n, part)
     row[level, COMPUTE] = row[level + 1, COMPUTE]

@@ -18,19 +18,19 @@ DATAFLOW_CODES = {
 
 
 class Unit(NamedTuple):
-    """A matrix unit of m x k x n multiply-adds, and what its dataflows cost whatever the tile."""
+    """A matrix unit of m x k x n multiply-adds, and the costs of its dataflows independent of the tile."""
 
     m: float
     k: float
     n: float
-    weight: float  # register accesses an operation with endless reuse; infinite for a dataflow it has not
+    weight: float  # register accesses per operation with infinite reuse; infinite without this dataflow
     activation: float
     output: float
 
 
 @kernel
 def make_unit(dataflow: int, m: float, k: float, n: float) -> Unit:
-    """Return a matrix unit with one dataflow, or with all of them (BEST)."""
+    """Return a matrix unit with one dataflow, or with all dataflows (BEST)."""
     every = dataflow == BEST
     return Unit(
         m=m,
@@ -44,7 +44,7 @@ def make_unit(dataflow: int, m: float, k: float, n: float) -> Unit:
 
 @kernel
 def streamed_accesses(across: float, down: float) -> float:
-    """Return the register accesses an operation of the two operands that stream by.
+    """Return the register accesses per operation of the two streamed operands.
 
     across, down: Nx and Ny, the sides of the stationary operand in the unit. Equation 5,
     (Nx Ny + K Nx + K Ny) / (2 K Nx Ny), is half the sum of 1 / K, 1 / Ny and 1 / Nx; these are the
@@ -55,11 +55,11 @@ def streamed_accesses(across: float, down: float) -> float:
 
 @kernel
 def register_accesses_per_flop(unit: Unit, per_m: float, per_k: float, per_n: float) -> float:
-    """Return register accesses an operation for a tile on a matrix unit (Equation 5).
+    """Return register accesses per operation for a tile on a matrix unit (Equation 5).
 
     per_m, per_k, per_n: 1 / side of the tile. The stationary operand spans two of the unit's
-    dimensions; along the third the others stream by, and the tile's side over the unit's gives the
-    reuse K, at least 1. Of several dataflows the best counts.
+    dimensions; along the third the others are streamed, and the tile's side over the unit's is the
+    reuse K, at least 1. Of several dataflows the best is taken.
     """
     weight = unit.weight + 0.5 * min(unit.m * per_m, 1.0)
     activation = unit.activation + 0.5 * min(unit.n * per_n, 1.0)

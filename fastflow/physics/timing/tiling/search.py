@@ -1,18 +1,18 @@
 """The tiling search: the tiles of a GEMM that take the least time, then move the fewest bytes (6.1, 6.2).
 
-A tiling takes one tile at each level from that level's set and lets one operand stay put in each. Its
-time is the largest of compute and what every level takes to serve its bytes (`traffic`). Ties go to
+A tiling has a tile of each level's set and a stationary operand at each level. Its time is the
+largest of compute and the times of all levels to serve their bytes (`traffic`). Ties go to
 the fewest main-memory bytes, then to the fewest of each level inwards, then to the larger tiles.
 
-The search is exact and looks at few tilings. The operand that stays is settled level by level, since
-a level's bytes depend on no other level's choice. Tiles are then fixed from the outside in. Once a
-level's tile is, every level inside moves at least what it would with the least visits that any of its
-tiles needs: this bounds the time from below. Tiles are followed in the order of that bound, those with
-equal bounds in the order of their bytes, until the next one cannot win any more.
+The search is an exact branch and bound that evaluates few tilings. The stationary operand is chosen level by
+level, since a level's bytes depend on no other level's choice. Tiles are then fixed from the outside in.
+Given a level's tile, every level inside moves at least the bytes of the least visits of any of its tiles:
+this is a lower bound of the time. Tiles are expanded in the order of that bound, of equal bounds in the order
+of their bytes, until the next tile cannot win any more.
 
-The first tiling is the one that the quickest tile of the distributed level leads to. Nearly all other tiles
-of that level take longer and are dropped at once. GEMMs on one hierarchy whose sides have the same exponents
-follow each other, so that tiles are listed once for them.
+The first tiling follows from the fastest tile of the private level. Nearly all other tiles of that level take
+longer and are dropped at once. GEMMs on a hierarchy whose sides have the same exponents are searched in
+succession, so that their tiles are listed once.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from fastflow.physics.timing.tiling.bounds import (
     least_accesses,
     least_times,
     new_frontier,
-    start_dealt,
+    start_distributed,
     start_other,
 )
-from fastflow.physics.timing.tiling.candidates import lay_tiles, step
+from fastflow.physics.timing.tiling.candidates import list_candidates, step
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.search_space import (
     ACCESSED,
@@ -60,21 +60,21 @@ from fastflow.physics.timing.tiling.search_space import (
     Problem,
     Rates,
     Tilings,
-    adopt,
-    lay_gemm,
+    copy_path,
+    is_better,
+    make_problem,
     moves_more,
     new_layout,
     new_tilings,
-    precedes,
-    record,
+    write_tiling,
 )
 from fastflow.physics.timing.tiling.tile_sets import TileSets
 from fastflow.physics.timing.tiling.traffic import fewest_served
 
 
 @lean_kernel
-def _quickest(level: int, count: int, node: Floats) -> tuple[int, float]:
-    """Return a level's candidate with the least time whatever is outside, -1 for none, and that time [s]."""
+def _fastest(level: int, count: int, node: Floats) -> tuple[int, float]:
+    """Return a level's candidate of least bound after any path, -1 for none, and the bound [s]."""
     chosen, least = -1, np.inf
     for i in range(count):
         if node[level, LEAST, i] < least:
@@ -83,14 +83,12 @@ def _quickest(level: int, count: int, node: Floats) -> tuple[int, float]:
 
 
 @lean_kernel
-def _list_quickest(
-    problem: Problem, i: int, candidates: Candidates, frontier: Frontier, path: Floats
-) -> None:
-    """List one of the tiles that are distributed, unless the tile outside clips it.
+def _list_fastest(problem: Problem, i: int, candidates: Candidates, frontier: Frontier, path: Floats) -> None:
+    """List one tile of the private level, unless the tile outside clips it.
 
-    The tiling that it leads to is good enough for most of the others to be dropped before they are bound.
+    Its tiling is fast enough that most of the other tiles are dropped before their bounds are computed.
     """
-    level, tile, node = problem.dealt, candidates.column, frontier.node
+    level, tile, node = problem.private, candidates.column, frontier.node
     m, k, n, parts = tile[level, M, i], tile[level, K, i], tile[level, N, i], tile[level, PARTS, i]
     out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
     is_whole = m >= out_m and n >= out_n
@@ -134,8 +132,7 @@ def _choose_innermost(
 ) -> tuple[int, float]:
     """Choose the best innermost tile and write its TIME, MOVED and ACCESSED to the path.
 
-    Returns the tile, -1 for none within the shortest time, and the least time that any of them takes to
-    serve its own bytes.
+    Returns the tile, -1 for none within the shortest time, and the least WITHIN of all tiles.
     """
     tile, out_m, out_k, out_n = candidates.column, path[1, M], path[1, K], path[1, N]
     chosen, least_within = -1, np.inf
@@ -163,65 +160,65 @@ def _choose_innermost(
 @lean_kernel
 def _complete(
     problem: Problem, rates: Rates, sides: Floats, candidates: Candidates, node: Floats, path: Path,
-    best: Path, followed: int,
+    best: Path, expanded: int,
 ) -> None:  # fmt: skip
     """Complete the path with the best innermost tile, and adopt it where it comes before the best so far.
 
-    followed: the candidate of the distributed level that the path has, of which more is known then.
+    expanded: the path's candidate of the private level, whose bound is raised.
     """
     tile, row = candidates.column, path.column
     _time_innermost(problem, rates, candidates, node, row)
     chosen, within = _choose_innermost(best.column[0, TIME], candidates, node, row)
-    if problem.closed and problem.dealt == 1 and row[1, K] == tile[1, K, followed]:
-        node[1, LEAST, followed] = max(node[1, LEAST, followed], within)
+    if problem.closed and problem.private == 1 and row[1, K] == tile[1, K, expanded]:
+        node[1, LEAST, expanded] = max(node[1, LEAST, expanded], within)
     if chosen >= 0:
         step(problem, sides, 0, chosen, candidates.exponent, path)
-        if precedes(problem.levels, row, best.column):
-            adopt(problem.levels, path, best)
+        if is_better(problem.levels, row, best.column):
+            copy_path(problem.levels, path, best)
 
 
 @lean_kernel
-def _drop_slower(level: int, time: float, candidates: Candidates, node: Floats, followed: int) -> int:
-    """Drop a level's candidates that need more than `time` whatever is outside of them.
+def _drop_slower(level: int, time: float, candidates: Candidates, node: Floats, expanded: int) -> int:
+    """Drop a level's candidates whose bound after any path exceeds `time`.
 
-    Returns where the one that was followed is now.
+    Returns the new index of the candidate `expanded`.
     """
     exponent, tile = candidates.exponent, candidates.column
-    left, place = 0, followed
+    count, index = 0, expanded
     for i in range(candidates.counts[level]):
         if node[level, LEAST, i] <= time:
-            if left < i:
+            if count < i:
                 for column in range(exponent.shape[1]):
-                    exponent[level, column, left] = exponent[level, column, i]
+                    exponent[level, column, count] = exponent[level, column, i]
                 for column in range(tile.shape[1]):
-                    tile[level, column, left] = tile[level, column, i]
-                node[level, LEAST, left] = node[level, LEAST, i]
-            if i == followed:
-                place = left
-            left += 1
-    candidates.counts[level] = left
-    return place
+                    tile[level, column, count] = tile[level, column, i]
+                node[level, LEAST, count] = node[level, LEAST, i]
+            if i == expanded:
+                index = count
+            count += 1
+    candidates.counts[level] = count
+    return index
 
 
 @lean_kernel
 def _next_tile(level: int, is_new: bool, levels: int, layout: Layout, frontier: Frontier) -> int:
     """Return the listed candidate with the least bound, then the fewest bytes; -1 for none that can win.
 
-    Takes it off the list, on which those stay that can still win, and writes MOVED to the path. is_new: all
+    Removes it from the list, with all candidates that cannot win, and writes MOVED to the path. is_new: all
     of the level's candidates are on the list.
     """
     node, listed, left, best = frontier.node, frontier.listed, frontier.left, layout.best.column
-    shortest, kept, chosen, bound, moved = best[0, TIME], 0, -1, np.inf, np.inf
+    shortest, remaining, chosen, bound, moved = best[0, TIME], 0, -1, np.inf, np.inf
     for row in range(layout.candidates.counts[level] if is_new else left[level]):
         i = row if is_new else listed[level, row]
-        here = node[level, BOUND, i]
-        if not here <= shortest:
+        node_bound = node[level, BOUND, i]
+        if not node_bound <= shortest:
             continue
-        if chosen < 0 or here < bound or (here == bound and node[level, BYTES, i] < moved):
-            chosen, bound, moved = i, here, node[level, BYTES, i]
-        listed[level, kept] = i
-        kept += 1
-    left[level] = kept
+        if chosen < 0 or node_bound < bound or (node_bound == bound and node[level, BYTES, i] < moved):
+            chosen, bound, moved = i, node_bound, node[level, BYTES, i]
+        listed[level, remaining] = i
+        remaining += 1
+    left[level] = remaining
     if chosen < 0:
         return -1
     layout.path.column[level, MOVED] = moved
@@ -231,101 +228,106 @@ def _next_tile(level: int, is_new: bool, levels: int, layout: Layout, frontier: 
 
 @lean_kernel
 def _search_gemm(problem: Problem, rates: Rates, layout: Layout, frontier: Frontier) -> int:
-    """Find the best tiling of a GEMM; returns how many tiles were looked at.
+    """Find the best tiling of a GEMM; returns how many tiles were evaluated.
 
-    Goes in from a level's candidate to the level inside, whose candidates are new then, and back out when
-    none of a level's can win any more. quickest: the distributed tile that goes before the others of its
-    level, -1 once all are listed; followed: the last one that was followed.
+    Goes from a level's candidate to the level inside, whose bounds are then computed, and back to the level
+    outside when none of a level's candidates can win. fastest: the tile of the private level that is
+    expanded first, -1 once all are listed; expanded: the last expanded tile of that level.
     """
     candidates, node, path, best = layout.candidates, frontier.node, layout.path.column, layout.best.column
-    levels, dealt, count = problem.levels, problem.dealt, candidates.counts
+    levels, private, count = problem.levels, problem.private, candidates.counts
     least_accessed = least_accesses(problem, layout.sides, candidates.longest)
-    looked, quickest, least_dealt = 0, -1, 0.0  # least_dealt: time of any distributed tile [s]
-    if dealt >= 0:
-        looked = count[dealt] if problem.closed else 0
+    evaluated, fastest, least_distributed = 0, -1, 0.0  # least_distributed: time of any distributed tile [s]
+    if private >= 0:
+        evaluated = count[private] if problem.closed else 0
         least_times(problem, rates, candidates, node, path, least_accessed)
-        quickest, least_dealt = _quickest(dealt, count[dealt], node)
-    if not problem.closed or dealt == 0:
-        quickest = -1
-    level, followed, is_new = levels - 1, -1, True
+        fastest, least_distributed = _fastest(private, count[private], node)
+    if not problem.closed or private == 0:
+        fastest = -1
+    level, expanded, is_new = levels - 1, -1, True
     while level < levels:
-        if is_new and level == dealt and quickest >= 0 and followed < 0:
-            _list_quickest(problem, quickest, candidates, frontier, path)
+        if is_new and level == private and fastest >= 0 and expanded < 0:
+            _list_fastest(problem, fastest, candidates, frontier, path)
             is_new = False
         elif is_new:
-            if level == dealt and problem.closed:
-                followed = _drop_slower(level, best[0, TIME], candidates, node, followed)
-            if level == dealt:
-                start_dealt(problem, layout.sides, candidates, node, layout.path)
-                if quickest >= 0:
-                    node[level, BOUND, followed], quickest = np.nan, -1
+            if level == private and problem.closed:
+                expanded = _drop_slower(level, best[0, TIME], candidates, node, expanded)
+            if level == private:
+                start_distributed(problem, layout.sides, candidates, node, layout.path)
+                if fastest >= 0:
+                    node[level, BOUND, expanded], fastest = np.nan, -1
             else:
-                start_other(problem, level, candidates, node, path, least_dealt)
-            looked += count[level]
+                start_other(problem, level, candidates, node, path, least_distributed)
+            evaluated += count[level]
             if level > 0:
                 bound_level(problem, rates, level, level + 1, candidates, node, path, least_accessed)
         if level == 0:
-            _complete(problem, rates, layout.sides, candidates, node, layout.path, layout.best, followed)
+            _complete(problem, rates, layout.sides, candidates, node, layout.path, layout.best, expanded)
             level, is_new = 1, False
             continue
         chosen = _next_tile(level, is_new, levels, layout, frontier)
-        is_new = chosen < 0 and level == dealt and quickest >= 0  # now all of the level's candidates
+        is_new = chosen < 0 and level == private and fastest >= 0  # now all of the level's candidates
         if is_new:
-            quickest = quickest if followed >= 0 else -1
+            fastest = fastest if expanded >= 0 else -1
         elif chosen < 0:
-            if level == dealt:
-                _, least_dealt = _quickest(dealt, count[dealt], node)
+            if level == private:
+                _, least_distributed = _fastest(private, count[private], node)
             level += 1
-        elif problem.closed and level > dealt and least_dealt > best[0, TIME]:
-            level += 1  # more is known by now of what is inside
+        elif problem.closed and level > private and least_distributed > best[0, TIME]:
+            level += 1  # bounds of the levels inside have been raised
         elif not (
-            problem.closed and level > dealt and least_dealt == best[0, TIME]
+            problem.closed and level > private and least_distributed == best[0, TIME]
             and moves_more(levels, level, path, best)
         ):  # fmt: skip
-            followed = chosen if level == dealt else followed
+            expanded = chosen if level == private else expanded
             step(problem, layout.sides, level, chosen, candidates.exponent, layout.path)
             outside = max(path[level + 1, TIME], path[level, COMPUTE])
             path[level, TIME] = max(outside, level_time(
                 path[level, MOVED], rates.bandwidth[level + 1], rates.driven[level + 1], path[level + 1, IDLE]
             ))  # fmt: skip
             level, is_new = level - 1, True
-    return looked
+    return evaluated
 
 
 @lean_kernel
-def _search_in_turn(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, kind: Ints, order: Ints, layout: Layout,
+def _search_in_order(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, keys: Ints, order: Ints, layout: Layout,
     frontier: Frontier, out: Tilings,
 ) -> None:  # fmt: skip
-    """Find the best tiling of every GEMM, one after the other in the same room, and write it to `out`."""
-    before, levels = -1, frontier.left.size
+    """Find the best tiling of every GEMM in order, in the same workspace; write it to `out`."""
+    previous, levels = -1, frontier.left.size
     for g in order:
-        is_listed, before = kind[g] == before, kind[g]
-        problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
+        is_listed, previous = keys[g] == previous, keys[g]
+        problem = make_problem(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
-            lay_tiles(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
-        at = gemms.hierarchy[g] * (levels + 1)
-        rates = Rates(hierarchies.bandwidth[at : at + levels + 1], hierarchies.driven[at : at + levels + 1])
-        looked = _search_gemm(problem, rates, layout, frontier)
-        record(problem, layout, looked, g, out)
+            list_candidates(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
+        offset = gemms.hierarchy[g] * (levels + 1)
+        rates = Rates(
+            hierarchies.bandwidth[offset : offset + levels + 1],
+            hierarchies.driven[offset : offset + levels + 1],
+        )
+        evaluated = _search_gemm(problem, rates, layout, frontier)
+        write_tiling(problem, layout, evaluated, g, out)
 
 
 @kernel
 def _search_each(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, kind: Ints, order: Ints, layout: Layout,
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, keys: Ints, order: Ints, layout: Layout,
     frontier: Frontier, out: Tilings,
 ) -> None:  # fmt: skip
-    """Find the best tilings; what Python calls counts references, which took long in the loop itself."""
-    _search_in_turn(gemms, hierarchies, sets, kind, order, layout, frontier, out)
+    """Find the best tilings. The loop is a function without reference counts, which took long there."""
+    _search_in_order(gemms, hierarchies, sets, keys, order, layout, frontier, out)
 
 
-def _kinds(gemms: Gemms) -> Ints:
-    """Return a number for each GEMM, the same for those on one hierarchy whose tiles are listed alike."""
-    kind = gemms.hierarchy
+def _list_keys(gemms: Gemms) -> Ints:
+    """Return a key of each GEMM, equal for GEMMs on a hierarchy that have the same list of tiles."""
+    key = gemms.hierarchy
     for side in (gemms.m, gemms.k, gemms.n):
-        kind = kind << 6 | np.frexp(side - 0.5)[1]  # the exponent of the smallest power of two that holds it
-    return kind
+        key = (
+            key << 6 | np.frexp(side - 0.5)[1]
+        )  # exponent of the smallest power of two that is not below the side
+    return key
 
 
 def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
@@ -333,6 +335,6 @@ def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, level
     out = new_tilings(gemms.m.size, levels)
     layout = new_layout(gemms, hierarchies, sets, levels)
     frontier = new_frontier(levels, layout.candidates.column.shape[2])
-    kind = _kinds(gemms)
-    _search_each(gemms, hierarchies, sets, kind, np.argsort(kind), layout, frontier, out)
+    keys = _list_keys(gemms)
+    _search_each(gemms, hierarchies, sets, keys, np.argsort(keys), layout, frontier, out)
     return out

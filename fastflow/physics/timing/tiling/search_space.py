@@ -11,7 +11,7 @@ from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.tiling.dataflow import Unit, make_unit
 from fastflow.physics.timing.tiling.tile_sets import TileSets
-from fastflow.physics.timing.tiling.traffic import Operands, filled, operands, stays_of
+from fastflow.physics.timing.tiling.traffic import Operands, filled, operands, stationary_of
 
 M, K, N = 0, 1, 2
 """Axes of a GEMM; in a candidate and in a row of a path, the visits along each."""
@@ -20,16 +20,16 @@ PER_M, PER_K, PER_N = 3, 4, 5
 PARTS, COMPUTE, IDLE = 6, 7, 8
 """Parts of the inner dimension; compute time [s] and idle factor once tiles are distributed."""
 MOVED, TIME, ACCESSED = 9, 10, 11
-"""Bytes moved in to the tile's level; time [s] of all that is fixed; bytes of register accesses."""
+"""Bytes moved in to the tile's level; time [s] of the levels fixed so far; bytes of register accesses."""
 _TILE_COLUMNS, _PATH_COLUMNS = 9, 12
 PART = 3
-"""Exponent of the part of the inner dimension, beside the exponents of the sides."""
+"""Exponent of the part of the inner dimension, after the exponents of the sides."""
 VISITS, FILLED, INVERSE = 0, 1, 2
-"""Of a side of 2^e, or the whole where that is smaller: tiles along it, whole matrix units, 1 / side."""
+"""Of a side of 2^e, at most the GEMM's: tiles along the axis, side in whole matrix units, 1 / side."""
 
 
 class Hierarchies(NamedTuple):
-    """Distinct memory hierarchies with what computes on them; shape (hierarchies,).
+    """Unique memory hierarchies with their matrix units; shape (hierarchies,).
 
     `bandwidth` and `driven` are flat, shape (hierarchies * (levels + 1),), from the registers outwards, main
     memory last; `tiles` is flat, shape (hierarchies * levels,), the tile set of each level.
@@ -41,17 +41,17 @@ class Hierarchies(NamedTuple):
     unit_k: Ints
     unit_n: Ints
     dataflow: Ints
-    dealt_level: Ints  # the level whose tiles are distributed over its instances, -1 for none
+    private_level: Ints  # the level whose tiles are distributed over its instances, -1 for none
     instances: Floats  # of that level
-    threshold: Floats  # as `Device` has them
+    threshold: Floats  # as in `Device`
     headroom: Floats
     bandwidth: Floats  # achievable, all instances [B/s]
-    driven: Floats  # as `Device` has it, laid out as `bandwidth`
+    driven: Floats  # as in `Device`, in the layout of `bandwidth`
     tiles: Ints
 
 
 class Gemms(NamedTuple):
-    """Distinct GEMMs, each on a hierarchy; shape (gemms,)."""
+    """Unique GEMMs, each on a hierarchy; shape (gemms,)."""
 
     hierarchy: Ints
     m: Ints
@@ -61,22 +61,22 @@ class Gemms(NamedTuple):
 
 
 class Tilings(NamedTuple):
-    """The best tiling of each GEMM; shape (gemms,) where not said otherwise.
+    """The best tiling of each GEMM; shape (gemms,) unless given.
 
     `bytes` is flat, shape (gemms * (levels + 1),), what each level's bandwidth serves from the registers
-    outwards, main memory last. `tile` is flat, shape (gemms * levels * 3,), as m, k, n; `stays` is flat,
-    shape (gemms * levels,), the operand that stays put in the level.
+    outwards, main memory last. `tile` is flat, shape (gemms * levels * 3,), as m, k, n; `stationary` is flat,
+    shape (gemms * levels,), the stationary operand of the level.
     """
 
     time: Floats  # [s]
     compute_time: Floats  # idle instances included [s]
     bytes: Floats
     tile: Ints
-    stays: Ints
-    parts: Ints  # of the inner dimension, that different instances work on
-    waves: Ints  # of tiles, one for every instance of the level whose tiles are distributed
-    idle: Floats  # instances there for each that works, over all waves; 1 where none is idle
-    candidates: Ints  # how many tiles, or whole tilings, the search looked at
+    stationary: Ints
+    parts: Ints  # of the inner dimension, on different instances (split-K)
+    waves: Ints  # of tiles, one per instance of the private level
+    idle: Floats  # instances over active instances, over all waves
+    candidates: Ints  # how many tiles, or whole tilings, the search evaluated
 
 
 class Problem(NamedTuple):
@@ -92,24 +92,24 @@ class Problem(NamedTuple):
     floor: float  # time of the operations with nothing idle [s]
     access: float  # bytes of register accesses at one access an operation
     levels: int
-    dealt: int  # the level whose tiles are distributed, -1 for none
+    private: int  # the level whose tiles are distributed, -1 for none
     instances: float
     threshold: float
     headroom: float
-    closed: bool  # no tile that is distributed can be clipped to one that is not a candidate too
+    closed: bool  # a clipped tile of the private level is a candidate too
 
 
 class Rates(NamedTuple):
-    """What the levels of a GEMM's hierarchy serve, main memory last; (levels + 1,)."""
+    """Rates of the levels of a GEMM's hierarchy, main memory last; (levels + 1,)."""
 
-    bandwidth: Floats  # as `Hierarchies` has them
+    bandwidth: Floats  # as in `Hierarchies`
     driven: Floats
 
 
 class Candidates(NamedTuple):
     """The tiles of one GEMM at every level."""
 
-    counts: Ints  # of each level, and at last tiles that are distributed, uncut, (levels + 1,)
+    counts: Ints  # of each level, and last of the private level without splits, (levels + 1,)
     exponent: Ints  # of their sides, and PART, (levels + 1, 4, candidates)
     column: Floats  # M to IDLE, (levels, 9, candidates)
     longest: Ints  # exponents of the longest side along each axis, (levels, 3)
@@ -124,11 +124,11 @@ class Path(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Workspace for the candidates of one GEMM and two paths through them, used again for every GEMM."""
+    """Workspace for the candidates of one GEMM and two paths through them, reused for every GEMM."""
 
     sides: Floats  # VISITS, FILLED, INVERSE by axis and exponent, (3, 3, exponents)
     longest: Ints  # exponent of the longest tile of a set, by those of m and n, (exponents + 1, exponents)
-    seen: Ints  # the mark of the last call that had the tile of these exponents, by m, k, n
+    seen: Ints  # mark of the last call with the tile of these exponents, by m, k, n
     candidates: Candidates
     path: Path
     best: Path
@@ -142,7 +142,7 @@ def _exponent(side: int) -> int:
 
 
 def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Layout:
-    """Return room for any of the GEMMs. Not a kernel: it runs once a batch, and would take 1 s to compile."""
+    """Return a workspace for any of the GEMMs. Not a kernel: it runs once, and would take 1 s to compile."""
     most = int(np.diff(sets.offset).max(initial=1))
     longest = max(int(side.max(initial=1)) for side in (gemms.m, gemms.k, gemms.n))
     instances = hierarchies.instances.max(initial=1.0)
@@ -165,14 +165,14 @@ def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: i
 
 
 def _new_path(levels: int) -> Path:
-    """Return room for a path."""
+    """Return a workspace for a path."""
     return Path(
         column=np.empty((levels + 1, _PATH_COLUMNS)), exponent=np.empty((levels + 1, 3), dtype=np.int64)
     )
 
 
 @lean_kernel
-def _lay_axis(axis: int, side: int, unit: float, sides: Floats) -> int:
+def _fill_axis(axis: int, side: int, unit: float, sides: Floats) -> int:
     """Fill an axis's table; returns the exponent of the smallest power of two that holds the side."""
     top = _exponent(side)
     for e in range(top + 1):
@@ -184,7 +184,7 @@ def _lay_axis(axis: int, side: int, unit: float, sides: Floats) -> int:
 
 
 @lean_kernel
-def lay_gemm(
+def make_problem(
     gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, g: int, layout: Layout
 ) -> Problem:
     """Lay out GEMM g's sides, start both paths at the whole of it, and return it as plain numbers."""
@@ -197,9 +197,9 @@ def lay_gemm(
         float(hierarchies.unit_n[h]),
     )
     sides = layout.sides
-    top_m = _lay_axis(M, gemms.m[g], unit.m, sides)
-    top_k = _lay_axis(K, gemms.k[g], unit.k, sides)
-    top_n = _lay_axis(N, gemms.n[g], unit.n, sides)
+    top_m = _fill_axis(M, gemms.m[g], unit.m, sides)
+    top_k = _fill_axis(K, gemms.k[g], unit.k, sides)
+    top_n = _fill_axis(N, gemms.n[g], unit.n, sides)
     volume = sides[FILLED, M, top_m] * sides[FILLED, K, top_k] * sides[FILLED, N, top_n]
     size, flops = hierarchies.element_bytes[h], hierarchies.compute_flops[h]
     floor = 2.0 * volume * batch / flops
@@ -210,9 +210,9 @@ def lay_gemm(
         path[levels, PER_M + axis] = sides[INVERSE, axis, exponent[levels, axis]]
     path[levels, PARTS], path[levels, COMPUTE], path[levels, IDLE] = 1.0, floor, 1.0
     path[levels, TIME] = floor
-    dealt, closed = hierarchies.dealt_level[h], False
-    if dealt >= 0:
-        closed = sets.closed[hierarchies.tiles[h * levels + dealt]]
+    private, closed = hierarchies.private_level[h], False
+    if private >= 0:
+        closed = sets.closed[hierarchies.tiles[h * levels + private]]
     best = layout.best.column
     best[0, TIME] = np.inf
     for level in range(levels):
@@ -228,7 +228,7 @@ def lay_gemm(
         floor=floor,
         access=2.0 * m * k * n * batch * size,
         levels=levels,
-        dealt=dealt,
+        private=private,
         instances=hierarchies.instances[h],
         threshold=hierarchies.threshold[h],
         headroom=hierarchies.headroom[h],
@@ -237,7 +237,7 @@ def lay_gemm(
 
 
 @lean_kernel
-def precedes(levels: int, path: Floats, best: Floats) -> bool:
+def is_better(levels: int, path: Floats, best: Floats) -> bool:
     """Return whether a whole path comes before the best so far; both are columns of a `Path`.
 
     Less time comes first, then fewer bytes from main memory inwards, then larger tiles from the
@@ -267,7 +267,7 @@ def moves_more(levels: int, inner: int, path: Floats, best: Floats) -> bool:
 
 
 @lean_kernel
-def adopt(levels: int, path: Path, best: Path) -> None:
+def copy_path(levels: int, path: Path, best: Path) -> None:
     """Keep a path as the best so far."""
     for level in range(levels + 1):
         for column in range(_PATH_COLUMNS):
@@ -277,13 +277,13 @@ def adopt(levels: int, path: Path, best: Path) -> None:
 
 
 def new_tilings(gemms: int, levels: int) -> Tilings:
-    """Return room for the tilings of so many GEMMs."""
+    """Return a workspace for the tilings of so many GEMMs."""
     return Tilings(
         time=np.empty(gemms),
         compute_time=np.empty(gemms),
         bytes=np.empty(gemms * (levels + 1)),
         tile=np.empty(gemms * levels * 3, dtype=np.int64),
-        stays=np.empty(gemms * levels, dtype=np.int64),
+        stationary=np.empty(gemms * levels, dtype=np.int64),
         parts=np.empty(gemms, dtype=np.int64),
         waves=np.empty(gemms, dtype=np.int64),
         idle=np.empty(gemms),
@@ -292,14 +292,14 @@ def new_tilings(gemms: int, levels: int) -> Tilings:
 
 
 @lean_kernel
-def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) -> None:
-    """Write the best tiling of GEMM g where it belongs."""
+def write_tiling(problem: Problem, layout: Layout, evaluated: int, g: int, out: Tilings) -> None:
+    """Write the best tiling of GEMM g to `out`."""
     best, exponent, inverse = layout.best.column, layout.best.exponent, layout.sides[INVERSE]
     levels = problem.levels
     out.time[g], out.compute_time[g], out.idle[g] = best[0, TIME], best[0, COMPUTE], best[0, IDLE]
-    out.parts[g], out.candidates[g], out.waves[g] = int(best[0, PARTS]), looked, 1
-    if problem.dealt >= 0:
-        tiles = best[problem.dealt, M] * best[problem.dealt, N] * best[0, PARTS] * problem.batch
+    out.parts[g], out.candidates[g], out.waves[g] = int(best[0, PARTS]), evaluated, 1
+    if problem.private >= 0:
+        tiles = best[problem.private, M] * best[problem.private, N] * best[0, PARTS] * problem.batch
         out.waves[g] = int(min(np.ceil(tiles / problem.instances), 2.0**62))
     out.bytes[g * (levels + 1)] = best[0, ACCESSED]
     for level in range(levels):
@@ -308,9 +308,9 @@ def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) 
             side = np.rint(1.0 / inverse[axis, exponent[level, axis]])
             out.tile[(g * levels + level) * 3 + axis] = int(side)
         passes = best[level + 1, K]
-        if level == problem.dealt:
+        if level == problem.private:
             passes = max(passes, best[level, PARTS])
-        out.stays[g * levels + level] = stays_of(
+        out.stationary[g * levels + level] = stationary_of(
             problem.whole, best[level + 1, M], passes, best[level + 1, N],
             best[level, M], best[level, K], best[level, N],
         )  # fmt: skip

@@ -19,8 +19,8 @@ from fastflow.core.yaml_file import (
     entries_of,
     listed,
     mapping_of,
-    of_present,
     one_of,
+    read_current,
     read_version,
     whole,
     wrong,
@@ -51,12 +51,12 @@ def read_network(path: str) -> Network:
 
     Raises InputError, which names the invalid node and the allowed values.
     """
-    return of_present(KEY, _parse_version, path).network
+    return read_current(KEY, _parse_version, path).network
 
 
 def outline(path: str) -> tuple[int, int, int]:
     """Return layers, rows and sequences of a file's network; raises InputError."""
-    return of_present(KEY, _parse_version, path)[1:]
+    return read_current(KEY, _parse_version, path)[1:]
 
 
 class _Version(NamedTuple):
@@ -288,7 +288,7 @@ FAMILY = Family(
     network=lambda points: read_network(str(points[KEY][0])),
     rows=_rows,
     layers=lambda inputs: _outlines(inputs)[:, 0],
-    quick_count=lambda points: of_present(
+    quick_count=lambda points: read_current(
         KEY, _count, str(points[KEY][0]), bool(points["model.training"][0])
     ),
 )

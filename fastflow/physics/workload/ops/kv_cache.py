@@ -14,7 +14,7 @@ import numpy as np
 
 from fastflow.core.tables import Floats
 from fastflow.core.yaml_file import wrong
-from fastflow.physics.timing.attention.decode import rotates
+from fastflow.physics.timing.attention.decode import fuses_rotary
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
@@ -83,7 +83,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     queries = (columns["read"] + columns["made"]) * share.activation
     rounded = columns["rounded"] * (share.activation + work.cache)
     moved = np.where(narrow, rounded, queries) / shards + columns["kept"] * (share.activation + work.cache)
-    launches: Floats = np.where(rotates(device, work), 0.0, 1.0)
+    launches: Floats = np.where(fuses_rotary(device, work), 0.0, 1.0)
     launched = run_passes(
         device, share.device, moved=launches * tokens * moved, launches=launches,
         operations=np.zeros(launches.size), trips=launches,

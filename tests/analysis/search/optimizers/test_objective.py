@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, NO_CHIP, devices_short, measure, score
-from fastflow.physics.hardware.chip import dram_given
-from fastflow.physics.hardware.dram import device_rooms
+from fastflow.physics.hardware.chip import dram_parameters
+from fastflow.physics.hardware.dram import devices_by_budget
 from tests.conftest import columns_of
 from tests.support.checks import near
 
@@ -44,9 +44,9 @@ def test_what_lacks_memory_scores_by_the_devices_it_is_short_of(point, predict):
 
 def test_a_shortage_of_devices_sums_over_the_budgets_that_limit_them(point):
     inputs = columns_of([point])
-    dram, _ = dram_given(inputs)
+    dram, _ = dram_parameters(inputs)
     size = point["mem.device_capacity"]
-    rooms = [float(room[0]) for room in device_rooms(dram)]
+    rooms = [float(room[0]) for room in devices_by_budget(dram)]
     for devices in (0.5, 1.5, max(rooms) + 0.5, 100.0):
         needed = ceil(devices)
         expected = sum(log(needed / room) for room in rooms if needed > room)

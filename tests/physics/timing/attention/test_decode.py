@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.physics.timing.attention.decode import rotates, time_decoding
+from fastflow.physics.timing.attention.decode import fuses_rotary, time_decoding
 from fastflow.physics.timing.attention.decode_tiles import Decodes
 from tests.naive import decoding
 from tests.support.checks import cases, near
@@ -141,7 +141,7 @@ def test_who_rotates():
         TASK, TASK._replace(heads=8), TASK._replace(cache=1), LATENT, TASK._replace(heads=8, q_len=2),
         TASK._replace(cache=1, q_len=2),
     ]  # fmt: skip
-    assert rotates(devices([CHIP]), work(listed, [0] * 6)).tolist() == [
+    assert fuses_rotary(devices([CHIP]), work(listed, [0] * 6)).tolist() == [
         False,
         True,
         False,
@@ -149,7 +149,7 @@ def test_who_rotates():
         False,
         False,
     ]
-    assert rotates(devices([HOPPER]), work(listed, [0] * 6)).tolist() == [
+    assert fuses_rotary(devices([HOPPER]), work(listed, [0] * 6)).tolist() == [
         False,
         True,
         True,
@@ -201,7 +201,7 @@ def beside(at, of):
             queries = to_fp8 if task.cache < task.size else 2 * task.heads * 64 * task.size
         moved.append(task.sequences * task.q_len * (queries + new))
     time = column(moved) / at.dram_bandwidth[0] + at.launch[0]
-    return np.where(rotates(at, work(of, [0] * len(of))), 0.0, time)
+    return np.where(fuses_rotary(at, work(of, [0] * len(of))), 0.0, time)
 
 
 @pytest.mark.parametrize("is_whole", [False, True])

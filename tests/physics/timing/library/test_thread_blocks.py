@@ -22,7 +22,7 @@ sides = st.one_of(st.integers(1, 40), st.integers(1, 3000))
 
 @st.composite
 def chips(draw, levels):
-    dealt = draw(st.integers(0, levels - 1))
+    private = draw(st.integers(0, levels - 1))
     return blocks.Chip(
         size=draw(st.sampled_from([1, 2, 4])),
         output=draw(st.sampled_from([2, 4])),
@@ -32,7 +32,7 @@ def chips(draw, levels):
         flops=draw(st.floats(1e11, 1e14)),
         bandwidths=[draw(rates) for _ in range(levels + 1)],
         capacities=[draw(st.sampled_from([1e3, 2e4, 1e5, 5e6])) for _ in range(levels)],
-        dealt=dealt,
+        private=private,
         bundles=draw(st.sampled_from([1, 5, 20, 108])),
         registers=draw(st.sampled_from([1e3, 6.4e4, 2.6e5])),
         warp=draw(st.sampled_from([(64, 64), (64, 256), (32, 64)])),

@@ -1,4 +1,4 @@
-"""Expert layers: loads against tokens dealt one by one, products against blocks handed out one by one."""
+"""Expert layers: loads against tokens assigned one by one, products against blocks handed out one by one."""
 
 from collections import Counter
 

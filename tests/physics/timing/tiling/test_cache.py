@@ -14,7 +14,7 @@ from fastflow.physics.timing import roofline
 from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.roofline import KernelWork
 from fastflow.physics.timing.tiling import cache
-from fastflow.physics.timing.tiling.cache import Kept, search_unsolved
+from fastflow.physics.timing.tiling.cache import TilingCache, search_cached
 from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
 from fastflow.physics.timing.tiling.search_space import Tilings
 from tests.support.tilings import UNITS, Design, random_batch, solve_all
@@ -38,22 +38,22 @@ ORDERS = (
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    cache._kept.clear()
+    cache._caches.clear()
     yield
-    cache._kept.clear()
+    cache._caches.clear()
 
 
 @pytest.fixture
 def searched(monkeypatch):
     """Count the GEMMs that are newly solved."""
     counts = []
-    keep = Kept.keep
+    keep = TilingCache.keep
 
     def counting(self, tag, other, found):
         counts.append(tag.size)
         keep(self, tag, other, found)
 
-    monkeypatch.setattr(Kept, "keep", counting)
+    monkeypatch.setattr(TilingCache, "keep", counting)
     return counts
 
 
@@ -62,7 +62,7 @@ def recalling(name):
 
     def search(gemms, hierarchies, sets, levels):
         place = np.arange(hierarchies.instances.size)
-        return search_unsolved(gemms, hierarchies, sets, hashes([np.full(place.size, name), place]), levels)
+        return search_cached(gemms, hierarchies, sets, hashes([np.full(place.size, name), place]), levels)
 
     return search
 
@@ -96,7 +96,7 @@ def device_and_work(design):
         unit_k=one(design.unit[1], np.int64),
         unit_n=one(design.unit[2], np.int64),
         dataflow=one(DATAFLOW_CODES[design.flow], np.int64),
-        dealt_level=one(design.dealt, np.int64),
+        private_level=one(design.private, np.int64),
         instances=one(design.instances),
         threshold=one(design.threshold()),
         headroom=one(design.headroom()),
@@ -149,12 +149,12 @@ def test_some_are_recalled_and_others_are_not(searched):
 
 def test_another_hierarchy_is_not_the_same():
     """Whatever a search depends on: two chips that differ in it alone have tilings of their own."""
-    base = Design((2e3, 1e5, 4e7), (1e13, 5e12, 3e12, 1e12), dealt=1, instances=108, samples=6, seed=1)
+    base = Design((2e3, 1e5, 4e7), (1e13, 5e12, 3e12, 1e12), private=1, instances=108, samples=6, seed=1)
     changes = [
         {"capacities": (4e3, 1e5, 4e7)}, {"capacities": (2e3, 4e5, 4e7)}, {"capacities": (2e3, 1e5, 1e6)},
         *({"bandwidths": tuple(rate * (1e-3 if i == level else 1) for i, rate in enumerate(base.bandwidths))}
           for level in range(4)),
-        {"dealt": 0}, {"dealt": -1}, {"instances": 7}, {"samples": 9}, {"samples": 0}, {"seed": 2},
+        {"private": 0}, {"private": -1}, {"instances": 7}, {"samples": 9}, {"samples": 0}, {"seed": 2},
         {"element": 4}, {"flow": "weight"}, {"flops": 1e12}, *({"unit": unit} for unit in UNITS[1:]),
         *({"unit": tuple(4 if i != axis else 96 for i in range(3))} for axis in range(3)),
     ]  # fmt: skip
@@ -163,7 +163,7 @@ def test_another_hierarchy_is_not_the_same():
     together = [roofline.time_kernels(*machine) for machine in machines]
     different = 0
     for machine, got in zip(machines, together, strict=True):
-        cache._kept.clear()
+        cache._caches.clear()
         alone = roofline.time_kernels(*machine)
         for name in alone._fields:
             assert getattr(alone, name).tobytes() == getattr(got, name).tobytes(), name
@@ -175,7 +175,7 @@ def test_the_room_is_bounded_and_holds_what_was_kept_last():
     """Beside a dictionary: what is recalled is right, and nothing is lost but where there is no room."""
     rng = np.random.default_rng(3)
     room = 24 * 16 * 50  # of 800 GEMMs at three levels
-    small, large = Kept(3, room), Kept(3, 100 * room)
+    small, large = TilingCache(3, room), TilingCache(3, 100 * room)
     assert small._tag.nbytes + small._found.nbytes == room
     known, recalled = {}, 0
     for _ in range(100):
@@ -195,7 +195,7 @@ def test_the_room_is_bounded_and_holds_what_was_kept_last():
 
 
 def test_gemms_of_one_place_are_all_kept():
-    kept = Kept(2, 20 * 16)  # one set of places
+    kept = TilingCache(2, 20 * 16)  # one set of places
     tag = np.arange(1, 17, dtype=np.uint64)
     found = np.arange(48, dtype=np.uint32).reshape(16, 3)
     kept.keep(tag, tag, found)
@@ -221,7 +221,7 @@ def test_the_order_of_axes_does_not_matter(searched):
     """As many GEMMs are solved with networks first, chunk after chunk, as with networks last."""
     counts, times = [], []
     for order in ORDERS:
-        cache._kept.clear()
+        cache._caches.clear()
         searched.clear()
         with hydra_rules():
             grid = plan(Composer.of_library(), order).grid

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fastflow.core.jit import kernel
 from fastflow.physics.timing.tiling.brute_force import search_all
-from fastflow.physics.timing.tiling.candidates import lay_tiles
+from fastflow.physics.timing.tiling.candidates import list_candidates
 from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
-from fastflow.physics.timing.tiling.search_space import lay_gemm, new_layout
+from fastflow.physics.timing.tiling.search_space import make_problem, new_layout
 from tests.naive import tiling
 from tests.support.checks import cases, near
 from tests.support.tilings import (
@@ -30,7 +30,7 @@ from tests.support.tilings import (
 
 # by on-chip levels: GEMMs that the two kernels compare, and the most samples a level
 BATCHES = {1: (4000, 60), 2: (6000, 20), 3: (6000, 8), 4: (4000, 5), 5: (2000, 3)}
-A100 = Design((1e4, 1e5, 1e7), (1e14, 2e13, 4e12, 1e12), dealt=1, instances=108, samples=3)
+A100 = Design((1e4, 1e5, 1e7), (1e14, 2e13, 4e12, 1e12), private=1, instances=108, samples=3)
 EQUAL = Design((1e4, 1e5, 1e7), (1e12, 1e12, 1e12, 1e12))
 
 
@@ -46,14 +46,18 @@ EQUAL = Design((1e4, 1e5, 1e7), (1e12, 1e12, 1e12, 1e12))
 @example((64, 65536, 64), 1, A100)  # hardly a bundle busy without parts of the inner dimension
 @example((4096, 4096, 4096), 1, EQUAL)
 @example((4096, 4096, 4096), 1, EQUAL._replace(capacities=(1e17, 1e17, 1e17)))  # all fits everywhere
-@example((512, 512, 512), 1, EQUAL._replace(capacities=(1.0, 7.0, 8.0), dealt=2, instances=5))  # nothing fits
-@example((64, 64, 64), 1, EQUAL._replace(capacities=(1e9, 1e4, 1e2), dealt=1, instances=9))  # shrink outwards
+@example(
+    (512, 512, 512), 1, EQUAL._replace(capacities=(1.0, 7.0, 8.0), private=2, instances=5)
+)  # nothing fits
+@example(
+    (64, 64, 64), 1, EQUAL._replace(capacities=(1e9, 1e4, 1e2), private=1, instances=9)
+)  # shrink outwards
 @example((1024, 1024, 1024), 1, A100._replace(bandwidths=(1e18,) * 4, flops=1.0))  # all tie in time
 @example((512, 512, 512), 1, A100._replace(flops=1e-320))  # all take infinite time: the fewest bytes
 @example((512, 512, 512), 3, EQUAL._replace(flops=1e-320))
 @example((512, 512, 512), 1, A100._replace(bandwidths=(1e-320, 1e12, 1e12, 1e12)))
 @example((512, 512, 512), 1, A100._replace(bandwidths=(1e12, 1e12, 1e12, 1e-320)))
-@example((5000, 3, 5000), 1, Design((1e5,), (1e12, 1e12), dealt=0, instances=7, samples=20))
+@example((5000, 3, 5000), 1, Design((1e5,), (1e12, 1e12), private=0, instances=7, samples=20))
 @cases(750)
 def test_random_search_is_the_exact_optimum(gemm, batch, design):
     """Exact minimum of the stated space and all that is told of it, by the whole rule for ties."""
@@ -103,9 +107,9 @@ def test_pruned_search_is_the_brute_force(levels):
     # the brute force is one, and the batch is bound by everything in turn, in several waves, with parts
     place = [place for place, *_ in batch[1]]
     rates = np.array([design.bandwidths for design in batch[0]])[place]
-    dealt = np.array([design.dealt for design in batch[0]])[place]
+    private = np.array([design.private for design in batch[0]])[place]
     samples = np.array([design.samples for design in batch[0]])[place]
-    assert np.array_equal(every.candidates[dealt < 0], (3 * samples[dealt < 0]) ** levels)
+    assert np.array_equal(every.candidates[private < 0], (3 * samples[private < 0]) ** levels)
     assert (every.candidates >= (3 * samples) ** levels).all()
     driven = np.array([design.driven() for design in batch[0]])[place]
     idle = np.maximum(1.0, driven * every.idle[:, None])
@@ -124,7 +128,7 @@ def test_pruned_search_is_the_brute_force_far_outside_of_what_is_dealt_out(most)
     rng = np.random.default_rng(100 + most)
     found, rows = random_batch(rng, 4, 12000, most)
     found = [
-        design._replace(dealt=1, capacities=(*design.capacities[:2], *(10.0 ** rng.uniform(2.0, 8.0, 2))))
+        design._replace(private=1, capacities=(*design.capacities[:2], *(10.0 ** rng.uniform(2.0, 8.0, 2))))
         for design in found
     ]
     assert same(solve_all(found, rows), solve_all(found, rows, how=search_all))
@@ -168,8 +172,10 @@ def test_gemms_that_share_lists_of_tiles_are_searched_as_if_alone(samples):
     """On two hierarchies, in mixed order: sides of three lots of exponents, powers of two among them."""
     rng = np.random.default_rng(11)
     found = [
-        Design((20.0, 150.0, 900.0), (1e13, 3e11, 2e11, 1e11), dealt, 40, samples, unit=(2, 2, 2), flops=1e13)
-        for dealt in (1, 0)
+        Design(
+            (20.0, 150.0, 900.0), (1e13, 3e11, 2e11, 1e11), private, 40, samples, unit=(2, 2, 2), flops=1e13
+        )
+        for private in (1, 0)
     ]
     rows = [
         (int(rng.integers(2)), tuple(int(rng.integers(top // 2 + 1, top + 1)) for top in tops), 1)
@@ -183,9 +189,9 @@ def test_gemms_that_share_lists_of_tiles_are_searched_as_if_alone(samples):
 @kernel
 def lay_first(gemms, hierarchies, sets, levels, layout):
     """Lay out the first GEMM's tiles as the search does."""
-    problem = lay_gemm(gemms, hierarchies, sets, levels, 0, layout)
+    problem = make_problem(gemms, hierarchies, sets, levels, 0, layout)
     for level in range(levels):
-        lay_tiles(problem, sets, hierarchies.tiles[level], 1 + level, level, False, layout)
+        list_candidates(problem, sets, hierarchies.tiles[level], 1 + level, level, False, layout)
 
 
 @given(gemms, designs(st.just(2), st.integers(0, 2000), st.just(0)))
@@ -199,13 +205,13 @@ def test_tiles_that_another_one_contains_are_not_tried(gemm, design):
         exponent, count = layout.candidates.exponent, layout.candidates.counts
         return [2 ** exponent[level, :3, : count[level]].T for level in range(levels)]
 
-    design = design._replace(dealt=max(design.dealt, 0))
+    design = design._replace(private=max(design.private, 0))
     listed = solve_all([design], [(0, gemm, 1)], how=lay)
     tops = [1 << (side - 1).bit_length() for side in gemm]
     for level, capacity in enumerate(design.capacities):
         every = tiling.power_of_two_tiles(capacity, design.element, 11)
         clipped = {tuple(map(min, tile, tops)) for tile in every}
-        if level != design.dealt:
+        if level != design.private:
             largest = [
                 (m, k, n)
                 for m, k, n in clipped
@@ -223,7 +229,9 @@ def test_tiles_that_another_one_contains_are_not_tried(gemm, design):
 @cases(150)
 def test_a_tiling_explains_its_own_bytes_and_time(gemm, batch, design):
     found = solve(gemm, batch, design)
-    assert alike(found, tiling.cost(gemm, batch, design.machine(), found.tiles, found.stays, found.parts))
+    assert alike(
+        found, tiling.cost(gemm, batch, design.machine(), found.tiles, found.stationary, found.parts)
+    )
     outwards = [*found.tiles, gemm]
     for inner, outer, capacity in zip(found.tiles, outwards[1:], design.capacities, strict=True):
         assert all(1 <= one <= other for one, other in zip(inner, outer, strict=True))
@@ -239,8 +247,8 @@ few = designs(st.integers(1, 3), st.integers(0, 400), st.integers(0, 5))
 @cases(125)
 def test_bytes_are_those_of_walking_the_loops(gemm, design):
     found = solve(gemm, 1, design)
-    for level, operand in enumerate(found.stays):
-        loops = gemm, found.tiles, level, operand, design.element, design.dealt, found.parts
+    for level, operand in enumerate(found.stationary):
+        loops = gemm, found.tiles, level, operand, design.element, design.private, found.parts
         assert tiling.walk(*loops) == found.moved[level + 1]
         # what a partial tile lets stay besides is not counted on
         assert tiling.walk(*loops, keeps=True) <= found.moved[level + 1]
@@ -266,7 +274,7 @@ def test_bytes_are_those_of_walking_the_loops(gemm, design):
 )
 def test_waves_by_hand(gemm, batch, instances, waves, parts, depth):
     """One level that holds nothing, so that a tile is one element of C; its unit fills it up to 4 x 4."""
-    design = Design((0.0,), (1e30, 1e30), dealt=0, instances=instances, flops=1e12)
+    design = Design((0.0,), (1e30, 1e30), private=0, instances=instances, flops=1e12)
     found = solve(gemm, batch, design)
     assert (found.waves, found.parts) == (waves, parts)
     assert near(found.time, 2 * waves * instances * 4 * depth * 4 / 1e12)
@@ -276,7 +284,7 @@ def test_waves_by_hand(gemm, batch, instances, waves, parts, depth):
 @pytest.mark.parametrize(("instances", "lengths"), [(63, 1), (64, 1), (65, 2), (128, 2), (129, 3), (9999, 6)])
 def test_k_is_split_while_instances_are_idle(instances, lengths):
     """The brute force tries every length of the parts, and each operand that stays."""
-    design = Design((0.0,), (1e30, 1e30), dealt=0, instances=instances, samples=1)
+    design = Design((0.0,), (1e30, 1e30), private=0, instances=instances, samples=1)
     assert solve_all([design], [(0, (8, 32, 8), 1)], how=search_all).candidates == 3 * lengths
 
 
@@ -286,7 +294,7 @@ def test_no_design_has_less_than_its_whole_operations_to_do(gemm, batch, design)
     found = solve(gemm, batch, design)
     assert found.compute >= 2 * np.prod(gemm, dtype=float) * batch / design.flops * (1 - 1e-12)
     assert found.idle >= 1.0
-    assert design.dealt >= 0 or (found.idle, found.waves, found.parts) == (1.0, 1, 1)
+    assert design.private >= 0 or (found.idle, found.waves, found.parts) == (1.0, 1, 1)
 
 
 # --- a better design is never slower
@@ -334,8 +342,8 @@ def test_more_capacity_is_never_slower(gemm, batch, design, which, factor):
 @given(gemms, batches, designs(), st.integers(0, 4), st.floats(1.0, 100.0))
 @cases(150)
 def test_more_capacity_is_never_slower_where_nothing_idles(gemm, batch, design, which, factor):
-    """Over random tiles; where tiles are dealt out, a larger one can leave bundles without work."""
-    design = design._replace(dealt=-1)
+    """Over random tiles; where tiles are distributed, a larger one can leave bundles without work."""
+    design = design._replace(private=-1)
     slower, faster = both(gemm, batch, design, larger(design, which, factor))
     assert faster <= slower
 
@@ -345,7 +353,7 @@ def test_more_capacity_is_never_slower_where_nothing_idles(gemm, batch, design, 
 def test_more_instances_are_never_slower(gemm, batch, design, more):
     """Each as fast as before, with its own levels' bandwidth."""
     factor = (design.instances + more) / design.instances
-    rates = [rate * factor if i <= design.dealt else rate for i, rate in enumerate(design.bandwidths)]
+    rates = [rate * factor if i <= design.private else rate for i, rate in enumerate(design.bandwidths)]
     wider = design._replace(
         instances=design.instances + more, flops=design.flops * factor, bandwidths=tuple(rates)
     )

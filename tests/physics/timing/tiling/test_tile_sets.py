@@ -11,7 +11,7 @@ from tests.support.checks import cases, near
 
 
 def tile_sets(rows, thinned):
-    """Return the tiles of every row (capacity, element, level, dealt level, samples, seed), in order."""
+    """Return the tiles of every row (capacity, element, level, private level, samples, seed), in order."""
     columns = list(zip(*rows, strict=True))
     whole = [np.array(columns[place], dtype=np.int64) for place in (2, 3, 4, 5)]
     real = [np.array(columns[place], dtype=np.float64) for place in (0, 1)]
@@ -34,8 +34,8 @@ random_rows = st.tuples(capacities, elements, levels, st.integers(-1, 5), st.int
 @cases(300)
 def test_random_tiles_are_those_of_the_sequence(rows):
     for row, tiles in zip(rows, tile_sets(rows, thinned=False), strict=True):
-        capacity, element, level, dealt_level, samples, seed = row
-        assert tiles == tiling.random_tiles(level, samples, seed, capacity, element, level == dealt_level)
+        capacity, element, level, private_level, samples, seed = row
+        assert tiles == tiling.random_tiles(level, samples, seed, capacity, element, level == private_level)
         for tile in tiles:
             assert tile == (1, 1, 1) or tiling.footprint(tile, element) <= capacity
 
@@ -77,19 +77,19 @@ def test_thinning_drops_what_another_tile_beats(row):
     everything, kept = tile_sets([row], thinned=False)[0], tile_sets([row], thinned=True)[0]
     assert len(set(kept)) == len(kept)
     assert set(kept) <= set(everything)
-    _, _, level, dealt_level, samples, _ = row
+    _, _, level, private_level, samples, _ = row
     for tile in set(everything) - set(kept):
         beaten = [larger for larger in kept if contains(larger, tile)]
-        if level == dealt_level:
+        if level == private_level:
             assert any((larger[0], larger[2]) == (tile[0], tile[2]) for larger in beaten)
         else:
             assert beaten
-            assert level < dealt_level or dealt_level < 0 or samples == 0
+            assert level < private_level or private_level < 0 or samples == 0
     for tile in kept:
         beaten = [larger for larger in kept if larger != tile and contains(larger, tile)]
-        if level == dealt_level:
+        if level == private_level:
             assert all((larger[0], larger[2]) != (tile[0], tile[2]) for larger in beaten)
-        elif level < dealt_level or dealt_level < 0 or samples == 0:
+        elif level < private_level or private_level < 0 or samples == 0:
             assert not beaten
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from fastflow.core.yaml_file import MistakeError, listed, of_present, wrong
+from fastflow.core.yaml_file import MistakeError, listed, read_current, wrong
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALIBI,
     ALL,
@@ -73,7 +73,7 @@ def read_config(path: str) -> Mapping[str, Any]:
 
     An unchanged file is cached.
     """
-    return of_present(KEY, _parse_version, path)
+    return read_current(KEY, _parse_version, path)
 
 
 @lru_cache(maxsize=64)
