@@ -15,7 +15,7 @@ from fastflow.physics.hardware.packages import DEVICES
 
 SYSTEM = "system"
 WITHOUT = "cluster"
-"""The system where none is chosen: one switch."""
+"""The default system: one switch."""
 _NO_NETWORK = (DEVICES, "system.collective")
 """Keys of a system that say nothing of its network."""
 _PINS, _UNPINNED = "pins", "none"
@@ -33,21 +33,25 @@ def describes_network(key: str) -> bool:
 
 
 def decides_machine(key: str) -> bool:
-    """Say whether it may follow from a key which machine is chosen, if any."""
+    """Say whether the choice of the machine may depend on a key."""
     return key == DEVICES or describes_network(key)
 
 
 def machine_of(composer: HydraComposer, composition: Composition) -> str:
     """Return the machine that the chip of a composition comes in, where no system is chosen; "" for none.
 
-    Raises InputError for one that is no system.
+    Raises InputError where that machine is no choice of `system`.
     """
     if composition.choices.get(SYSTEM) != WITHOUT or not has_machine(composition):
         return ""
     machine = composition.selected(MACHINE)
-    given = [override.key_or_group for override in composer.read(composition.overrides)]
+    override_keys = [override.key_or_group for override in composer.read(composition.overrides)]
     files = dict.fromkeys(default.config_path or "" for default in composition.defaults)
-    if not machine or SYSTEM in given or any(SYSTEM in composer.groups_chosen_by(one) for one in files):
+    if (
+        not machine
+        or SYSTEM in override_keys
+        or any(SYSTEM in composer.groups_chosen_by(file) for file in files)
+    ):
         return ""  # a file, such as a study, may choose the system that every run has
     if composer.repository.load_config(f"{SYSTEM}/{machine}") is None:
         allowed = f"null or {one_of(composer.choices(SYSTEM))}"
@@ -67,8 +71,8 @@ def describing(composer: HydraComposer, composition: Composition) -> str:
     """Return the first of the user's groups and keys that describes the network, "" for none."""
     if composition.choices.get(_PINS) == _UNPINNED:
         return f"{_PINS}={_UNPINNED}"
-    given = (override.key_or_group for override in composer.read(composition.overrides))
-    return next(filter(describes_network, given), "")
+    override_keys = (override.key_or_group for override in composer.read(composition.overrides))
+    return next(filter(describes_network, override_keys), "")
 
 
 def overrides_for(composition: Composition, machine: str) -> tuple[str, ...]:

@@ -28,10 +28,10 @@ _TICK = 50_000_000  # a file may be written twice within one tick of a file syst
 
 
 class _Stamp(NamedTuple):
-    """What shows that a file is another one, or has been written since."""
+    """Identity of a file's content: it changes when the file is replaced or written."""
 
     source: ConfigSource | None
-    """The place of the search path that it is found in, None for none."""
+    """The source on the search path that has the file; None where no source has it."""
     device: int = 0
     inode: int = 0
     written: int = 0
@@ -42,7 +42,7 @@ class Repository(CachingConfigRepository):
     """Configuration files, each read once, without what they say of Hydra's own groups."""
 
     def __init__(self, delegate: IConfigRepository) -> None:
-        """Take the places where Hydra looks for files."""
+        """Take Hydra's repository of files."""
         super().__init__(delegate)
         self.groups: dict[str, bool] = {}
         self._stamps: dict[str, _Stamp] = {}
@@ -75,7 +75,7 @@ class Repository(CachingConfigRepository):
             try:
                 check_numbers(path)
             except InputError:
-                del self.cache[f"config_path={config_path}"]  # who asks again is told again
+                del self.cache[f"config_path={config_path}"]  # the next call is refused too
                 raise
         if loaded.defaults_list:
             loaded.defaults_list = [
@@ -111,19 +111,19 @@ class Repository(CachingConfigRepository):
             else:
                 path = f"{source.path}/{name}"
             try:
-                held = os.stat(path)  # noqa: PTH116 (a Path takes three times as long, for every file of a call)
+                status = os.stat(path)  # noqa: PTH116 (a Path takes three times as long, for every file of a call)
             except (OSError, ValueError):  # gone since, or no name of a file
-                held = None
-            if held is not None and stat.S_ISREG(held.st_mode):
-                return _Stamp(source, held.st_dev, held.st_ino, held.st_mtime_ns, held.st_size)
+                status = None
+            if status is not None and stat.S_ISREG(status.st_mode):
+                return _Stamp(source, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
         return _Stamp(None)
 
 
 def path_of_config(loaded: ConfigResult, config_path: str) -> Path:
     """Return the file that a configuration such as "tech/n7" was read from."""
     scheme, _, folder = loaded.path.partition("://")
-    own = scheme == OWN_FILES
-    return Path(folder) if own else Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml"
+    is_users = scheme == OWN_FILES
+    return Path(folder) if is_users else Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml"
 
 
 def group_of(default: InputDefault) -> str:

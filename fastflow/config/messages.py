@@ -15,9 +15,9 @@ PROGRAM = "the overrides"
 """The origins of what a user and what a program asks for."""
 
 
-def counted(count: int, what: str) -> str:
-    """Write how many of something there are: "1 point", "2,000 points"."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun: "1 point", "2,000 points"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def written(value: object) -> str:
@@ -55,17 +55,17 @@ def _plain(name: str) -> str:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean X?" where a known name is close to the given one, else nothing.
 
-    Dotted keys are compared by their last name where they lie in one section, else as a whole. A name with
-    other numbers is another thing: mxfp4 is not what mxfp8 should have been.
+    Dotted keys of the same section are compared by their last name, others as a whole. Names with
+    different numbers do not match: mxfp4 is no suggestion for mxfp8.
     """
     names = [key for key in known if key != name and _same_numbers(name, key)]
     alike = [key for key in names if _plain(key) == _plain(name)]
     if alike:
         return f"; did you mean {alike[0]}?"
     section, _, last = name.rpartition(".")
-    beside = {key.rpartition(".")[2]: key for key in names if key.rpartition(".")[0] == section}
-    close = difflib.get_close_matches(last, beside, n=1, cutoff=0.6)
-    whole = [beside[close[0]]] if close else difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    siblings = {key.rpartition(".")[2]: key for key in names if key.rpartition(".")[0] == section}
+    close = difflib.get_close_matches(last, siblings, n=1, cutoff=0.6)
+    whole = [siblings[close[0]]] if close else difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     return f"; did you mean {whole[0]}?" if whole else ""
 
 

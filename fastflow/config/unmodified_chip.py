@@ -1,4 +1,4 @@
-"""Whether the chip of a configuration is one of the library as it is there, whose answers may be measured."""
+"""Whether the chip of a configuration is an unmodified chip of the library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECTIONS = ("chip", "mem", "tech")
 
 
 def is_of_chip(key: str) -> bool:
-    """Say whether a leaf is a figure of the chip, or of what it is made of."""
+    """Say whether a leaf is a figure of the chip, its memory or its node."""
     section, dot, _ = key.partition(".")
     return section in _SECTIONS and bool(dot)
 
