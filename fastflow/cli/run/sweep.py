@@ -1,8 +1,8 @@
 """`python -m fastflow.sweep`: one point, or a grid with progress and a short table at the end.
 
 Like every file of `run/` but `report`, it has two functions. `run(composer, overrides, sweeper, folder)` runs
-what Hydra composed; sweeper: what `hydra.sweeper` says, None without -m. `plan(composer, arguments)` plans a
-command line that Hydra need not see, and returns what runs it, or None. Both raise InputError.
+what Hydra composed; sweeper: the section `hydra.sweeper`, None without -m. `plan(composer, arguments)` plans
+a command line that Hydra need not read, and returns a function that runs it, or None. Both raise InputError.
 """
 
 from __future__ import annotations
