@@ -53,7 +53,8 @@ def read_arguments(command: Command) -> Namespace:
     split = _SPLIT.fullmatch(reason)
     if split is not None:
         raise CompositionError(
-            f"{split.group(1)}: stands after a switch, with overrides before it; {_switch_order(command.name)}"
+            f"{split.group(1)}: stands after a switch, with overrides before it; "
+            f"{_switch_order(command.name)}"
         )
     raise CompositionError(f"{reason}; see {typed_command(command.name)} --help")
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 def run_point(run: Run, output: str) -> None:
     """Predict one point, store it, and print the breakdown of its time; raises InputError if it has none."""
     from fastflow.engine.dataset.schema import column_order, to_arrow
-    from fastflow.engine.dataset.selected_columns import chosen_columns
+    from fastflow.engine.dataset.selected_columns import select_columns
     from fastflow.engine.run.execute import opened
     from fastflow.reporting.terminal import grid
     from fastflow.reporting.terminal.tables import column_sheet, console
 
     _check_output_files(run)
-    columns = chosen_columns(run.columns, column_order(run.grid))
+    columns = select_columns(run.columns, column_order(run.grid))
     if run.grid.served:
         _refuse_files_of_servers(run)
     with ExitStack() as later:

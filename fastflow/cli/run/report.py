@@ -17,7 +17,7 @@ from fastflow.core.errors import InputError
 from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_folder, is_url
 from fastflow.engine.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.engine.dataset.reader import Dataset, find
-from fastflow.engine.dataset.selected_columns import chosen_columns
+from fastflow.engine.dataset.selected_columns import select_columns
 from fastflow.engine.grid.run import Run
 from fastflow.reporting.studies import report_of
 from fastflow.schema import find_input, find_result
@@ -39,15 +39,15 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg", col
     """Report on the dataset at a path or URL; raises InputError.
 
     study: to judge it as, by default the study in its metadata; without a study,
-    tables and a figure of any grid. figures: the folder of the figure, by default beside the dataset. kind: of
-    its file. columns: names and patterns that replace the default results of a grid or a search.
+    tables and a figure of any grid. figures: the folder of the figure, by default beside the dataset. kind: its
+    format. columns: names and patterns that replace the default results of a grid or a search.
     """
     dataset = _dataset_of_study(find(name))
     names = dataset.schema.names
     study = study or dataset.about("report")
     if columns and (study or dataset.about("measurements") or kind_of_table(dataset.schema)):
         raise InputError(COLUMNS, columns, f"nothing here: the tables of {name} are of one kind alone")
-    chosen = chosen_columns(columns, names)
+    chosen = select_columns(columns, names)
     if dataset.about("measurements"):
         show_validation(dataset, figures, kind)
         return

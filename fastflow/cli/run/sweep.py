@@ -44,13 +44,13 @@ def _predict(
 def run_grid(run: Run, output: str) -> None:
     """Evaluate a grid into a dataset, with progress on standard error and a short table at the end."""
     from fastflow.engine.dataset.schema import column_order
-    from fastflow.engine.dataset.selected_columns import chosen_columns
+    from fastflow.engine.dataset.selected_columns import select_columns
     from fastflow.engine.run import execute
     from fastflow.reporting.terminal import grid as shown
     from fastflow.reporting.terminal.progress import Progress
 
     refuse_others(run, shows=True)
-    columns = chosen_columns(run.columns, column_order(run.grid))
+    columns = select_columns(run.columns, column_order(run.grid))
     if run.grid.report:
         from fastflow.cli.run.report import check_study, judge
         from fastflow.engine.dataset.reader import find

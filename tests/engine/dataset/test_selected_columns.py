@@ -8,7 +8,7 @@ from fastflow.cli.commands.search import main as search
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.config.list_keys import as_one_value
 from fastflow.core.errors import InputError
-from fastflow.engine.dataset.selected_columns import chosen_columns
+from fastflow.engine.dataset.selected_columns import select_columns
 
 NAMES = ["point", "model", "time_s", "iteration_usd", "parameters", "train_s", "train_usd"]
 GRID = ("-m", "system=dgx_h100", "model=llama3_8b", "parallel.strategy=TP-8", "parallel.zero=0,1")
@@ -31,7 +31,7 @@ def heads(out):
     ],
 )
 def test_names_and_patterns(written, found):
-    assert chosen_columns(written, NAMES) == found
+    assert select_columns(written, NAMES) == found
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_names_and_patterns(written, found):
 )
 def test_a_name_of_no_column_is_refused(wrong, says):
     with pytest.raises(InputError) as refused:
-        chosen_columns(wrong, NAMES)
+        select_columns(wrong, NAMES)
     assert refused.value.key == "columns"
     assert says in str(refused.value)
 
