@@ -49,7 +49,7 @@ class Candidates(NamedTuple):
 
         rows: which candidates, (designs,); designs: (designs, shares).
         """
-        for place, share in self.grid.among(self.point[rows]):
+        for place, share in self.grid.shares_of(self.point[rows]):
             own = rows[place]
             inputs = self.grid.inputs(share)
             inputs[_STRATEGY] = self.strategy[own]

@@ -18,7 +18,7 @@ from fastflow.config.engine_settings import Settings
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.engine.dataset.schema import ResultTable, field_of, identity, kind_of
 from fastflow.engine.grid.grid import Grid
-from fastflow.engine.grid.run import naming_what_is_missing
+from fastflow.engine.grid.run import naming_missing_input
 from fastflow.engine.run.chunks import KINDS, bytes_of
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
 from fastflow.engine.run.workers import CancellationToken, ThreadPool
@@ -135,7 +135,7 @@ def score_designs(
         weight = weights[batch.start[place]]
         changed = np.zeros(place.size, np.bool_)  # no design is a chip as it is in the library
         points = predict_points(inputs, kernels="" if serves(inputs) else SEARCH)
-        with naming_what_is_missing(inputs):
+        with naming_missing_input(inputs):
             columns: ResultTable = columns_of(points)
             if serves(inputs):
                 columns |= _served_scores(points, options, weight)

@@ -39,8 +39,8 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg", col
     """Report on the dataset at a path or URL; raises InputError.
 
     study: to judge it as, by default the study in its metadata; without a study,
-    tables and a figure of any grid. figures: the folder of the figure, by default beside the dataset. kind: its
-    format. columns: names and patterns that replace the default results of a grid or a search.
+    tables and a figure of any grid. figures: the folder of the figure, by default beside the dataset. kind: its format.
+    columns: names and patterns that replace the default results of a grid or a search.
     """
     dataset = _dataset_of_study(find(name))
     names = dataset.schema.names
@@ -254,8 +254,8 @@ def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") ->
     report = report_of(study)
     frame = dataset.read(report.columns)
     print()
-    if dataset.asked > len(frame):
-        points = f"{counted(len(frame), 'point')} of {dataset.asked:,}"
+    if dataset.grid_points > len(frame):
+        points = f"{counted(len(frame), 'point')} of {dataset.grid_points:,}"
         print(f"{dataset.folder.shown}: {points}; the run was cut short")
     for claim in report.claims(frame):
         print(claim.line)

@@ -64,7 +64,7 @@ class Dataset(NamedTuple):
             return texts
 
     @property
-    def given(self) -> list[str]:
+    def user_overrides(self) -> list[str]:
         """The overrides that plan the same grid; [] where the metadata have none; raises InputError."""
         return next((self.texts(key) for key in ("given", "overrides") if self.about(key)), [])
 
@@ -77,7 +77,7 @@ class Dataset(NamedTuple):
             return mapping
 
     @property
-    def asked(self) -> int:
+    def grid_points(self) -> int:
         """The number of points of the whole grid, 0 for other datasets; raises InputError."""
         with self.whole(f"the metadata of {self.parts[0]}"):
             return int(self.about("points") or 0)
@@ -157,12 +157,12 @@ class Dataset(NamedTuple):
         difference = "columns" if not same_columns else differs_in(table.schema.metadata or {}, self.schema)
         if difference:
             raise self._refusal(f"its {part} is of another one, with other {difference}")
-        if "point" in names and self.asked and _lacks_rows(table["point"]):
+        if "point" in names and self.grid_points and _lacks_rows(table["point"]):
             raise self._refusal(f"its {part} lacks some of its rows")
         return table
 
     def _check_rows(self, table: pa.Table, number: str, is_whole: bool) -> None:
-        """Refuse a dataset without rows or with duplicates, and null, infinity or NaN in columns that have none."""
+        """Refuse a dataset without rows or with duplicates, and null, infinity or NaN where invalid."""
         is_front = "score" in self.schema.names and not {"rank", "step"} & set(self.schema.names)
         if not table.num_rows and not is_front:  # the front of a search may be empty
             raise self._refusal("it holds no rows")
@@ -177,9 +177,9 @@ class Dataset(NamedTuple):
             least = pc.min(table[name]).as_py()
             if least is not None and least < 0:
                 raise self._refusal(f"its column {name} holds {least:g}, below 0")
-        if len(self.parts) > 1 and not (self.asked or "step" in self.schema.names):
+        if len(self.parts) > 1 and not (self.grid_points or "step" in self.schema.names):
             raise self._refusal(f"it has {len(self.parts):,} parts and is written as one")
-        if not number or not (self.asked or number == "design"):
+        if not number or not (self.grid_points or number == "design"):
             return
         values = table[number].to_numpy()
         if not values.size:
@@ -187,7 +187,7 @@ class Dataset(NamedTuple):
         if len(set(values.tolist())) < values.size:
             raise self._refusal(f"a {number} is there twice, as if a part had been copied")
         is_history = is_whole and "step" in self.schema.names
-        last = self.asked if number == "point" else values.size if is_history else 0
+        last = self.grid_points if number == "point" else values.size if is_history else 0
         if values.min() < 0 or (last and values.max() >= last):
             gap = (
                 f"a {number} is there that is none of its {last:,}"

@@ -105,7 +105,7 @@ def identity(grid: Grid, *extra: object) -> dict[str, str]:
     fingerprint = grid.fingerprint
     if extra:
         fingerprint = hashlib.sha256(json.dumps([fingerprint, *extra]).encode()).hexdigest()
-    given_overrides = {"fastflow.given": json.dumps(grid.given)} if grid.given else {}
+    given_overrides = {"fastflow.given": json.dumps(grid.user_overrides)} if grid.user_overrides else {}
     return origin(fingerprint, grid.overrides) | given_overrides
 
 

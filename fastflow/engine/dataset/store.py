@@ -59,7 +59,7 @@ def parts_of(points: int) -> Parts:
 
 
 class Store:
-    """A dataset being written, or read back. It has plain values alone, so that it can be sent to a worker."""
+    """A dataset being written, or read back: plain values alone, so that it can be sent to a worker."""
 
     def __init__(self, output: str, grid: Grid) -> None:
         """Take the folder or URL of the dataset, and its grid."""
@@ -151,7 +151,7 @@ def _parts_among(names: Sequence[str]) -> list[str]:
 
 
 def _points_of(metadata: pq.FileMetaData) -> tuple[int, int, int] | None:
-    """Return the first point of a part, the end of its points, and its number of rows; None without points."""
+    """Return first point, end of points, and number of rows of a part; None without points."""
     points = metadata.row_group(0).column(0).statistics if metadata.num_row_groups else None
     if points is None or not isinstance(points.min, int):
         return None

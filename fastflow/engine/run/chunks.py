@@ -12,7 +12,7 @@ from fastflow.config.engine_settings import Settings
 from fastflow.core.tables import Columns, Floats, broadcast_column
 from fastflow.engine.dataset.schema import ResultTable, column_order, kind_of
 from fastflow.engine.grid.grid import Grid, Share
-from fastflow.engine.grid.run import naming_what_is_missing
+from fastflow.engine.grid.run import naming_missing_input
 from fastflow.engine.run.monte_carlo import band_columns
 from fastflow.engine.run.no_effect import COLUMN, tried_of_large
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points, predict_range
@@ -55,7 +55,7 @@ def lay_out(
     """
     table: ResultTable = {}
     alone = known[0][1] if len(known) == 1 else {}
-    labels = grid.labelled(grid.labels, start, stop)
+    labels = grid.label_columns(grid.labels, start, stop)
     for name in column_order(grid):
         if name == "point":
             table[name] = np.arange(start, stop, dtype=np.int64)
@@ -105,7 +105,7 @@ def bytes_of(grid: Grid, share: Share) -> Floats:
     inputs = grid.inputs(share, ("model.", SERVES))
     if serves(inputs):
         return np.full(share.points.size, BYTES_A_SERVER)
-    with naming_what_is_missing(inputs):
+    with naming_missing_input(inputs):
         return BYTES_A_POINT + BYTES_A_KERNEL * count_kernels(inputs).astype(np.float64)
 
 
@@ -120,5 +120,5 @@ def warm_up(grid: Grid) -> None:
     """Run the model on one point of every batch, which compiles its kernels, or loads them, once for all."""
     if grid.unset and grid.no_effect is not None:
         return  # points of every batch were tried
-    for _, share in grid.among(grid.first_points()):
+    for _, share in grid.shares_of(grid.first_points()):
         predict_points(grid.inputs(share), rehearsed=True)

@@ -2,7 +2,7 @@
 
 These points come after the others in the same call of the model, which costs little more. A key has no effect
 where every result is the same to the bit. A value that says what the key's default stands for by itself has
-one: it is what is done. In a grid of more than `most_tried` points some are tried, and a key counts if it has
+one: it is what is done. In a grid of more than `max_trials` points some are tried, and a key counts if it has
 no effect at any of them.
 """
 
@@ -18,7 +18,7 @@ from fastflow.config.model_inputs import Scalar
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Ints, broadcast_column, is_broadcast
 from fastflow.engine.grid.grid import Grid, Share, Unset
-from fastflow.engine.grid.unset import most_tried, sampled
+from fastflow.engine.grid.unset import max_trials, num_sampled
 from fastflow.performance.serving import serves
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED
 from fastflow.physics.hardware.packages import DEVICES
@@ -275,10 +275,10 @@ def tried_of_large(grid: Grid, predict: Callable[[Columns, Sequence[Trial]], Col
 
     predict: returns the result columns of points and their trials.
     """
-    if grid.points <= most_tried(grid):
+    if grid.points <= max_trials(grid):
         return grid
     said: set[str] | None = None
-    for _, share in grid.among(_some_points(grid)) if grid.unset else ():
+    for _, share in grid.shares_of(_some_points(grid)) if grid.unset else ():
         inputs = grid.inputs(share)
         for text in predict(inputs, trials_of(grid, share, inputs))[COLUMN].tolist():
             here = {*text.split(BETWEEN)}
@@ -293,8 +293,8 @@ def _some_points(grid: Grid) -> Ints:
     """
     combinations = sorted(grid.unset)
     if len(combinations) == grid.batch.size:
-        points = np.linspace(0, grid.points - 1, sampled(grid)).astype(np.int64)
+        points = np.linspace(0, grid.points - 1, num_sampled(grid)).astype(np.int64)
     else:
-        some = combinations[:: -(-len(combinations) // sampled(grid))]
+        some = combinations[:: -(-len(combinations) // num_sampled(grid))]
         points = np.array([grid.first_point_of(one) for one in some], dtype=np.int64)
     return np.unique(np.concatenate([points, grid.first_points()]))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Ints, Texts, take
 from fastflow.engine.grid.grid import Grid, Share
-from fastflow.engine.grid.run import naming_what_is_missing
+from fastflow.engine.grid.run import naming_missing_input
 from fastflow.engine.run.no_effect import Trial, changed, trials_of, with_trials, without_effect
 from fastflow.performance.serving import serves
 from fastflow.physics.parallelism.strategy import AUTO
@@ -66,7 +66,7 @@ def predict_points(
     from fastflow.performance.auto.no_fit import LEAST
     from fastflow.performance.precompile import compile_ahead
 
-    with naming_what_is_missing(inputs):
+    with naming_missing_input(inputs):
         compile_ahead(inputs, kernels)
     settled = settled_inputs(inputs, rehearsed)
     least = settled.pop(LEAST, None)
@@ -77,7 +77,7 @@ def predict_points(
 
 def settled_inputs(inputs: Columns, rehearsed: bool = False) -> Columns:
     """Return inputs with the best strategy where it is asked for, and why none fits; raises InputError."""
-    with naming_what_is_missing(inputs):
+    with naming_missing_input(inputs):
         if serves(inputs):
             from fastflow.performance.auto.serving import settle_servers
 
@@ -89,7 +89,7 @@ def settled_inputs(inputs: Columns, rehearsed: bool = False) -> Columns:
 
 def _model(inputs: Columns) -> Prediction | Served:
     """Run the model on points whose strategies are settled; raises InputError."""
-    with naming_what_is_missing(inputs):
+    with naming_missing_input(inputs):
         if serves(inputs):
             from fastflow.performance.serving.predict import serve
 

@@ -14,7 +14,7 @@ from fastflow.core.tables import Bools, Columns, Floats, take
 from fastflow.core.uncertainty.percentiles import chance
 from fastflow.engine.dataset.schema import ResultTable, column_order
 from fastflow.engine.grid.grid import Axis, Grid
-from fastflow.engine.grid.run import Run, naming_what_is_missing
+from fastflow.engine.grid.run import Run, naming_missing_input
 from fastflow.engine.run.chunks import lay_out
 from fastflow.engine.run.monte_carlo import band_columns, samples_by
 from fastflow.engine.run.no_effect import COLUMN as NO_EFFECT
@@ -96,7 +96,7 @@ def ranking_of(run: Run) -> Ranking:
         return _of_servers(run, inputs)
     if inputs[_PER_LAYER][0]:
         raise InputError(_PER_LAYER, "true", "false: a ranking is of strategies for all layers")
-    with naming_what_is_missing(inputs):
+    with naming_missing_input(inputs):
         compile_ahead(inputs)
         prediction, (order,), search = next(predict_all(inputs))
     chosen = CHOSEN if search else (_KEY,)
@@ -117,7 +117,7 @@ def _of_servers(run: Run, inputs: Columns) -> Ranking:
     from fastflow.performance.auto.no_fit import with_devices
     from fastflow.performance.auto.serving import fits, ranked
 
-    with naming_what_is_missing(inputs):
+    with naming_missing_input(inputs):
         layouts, least = ranked(inputs)
         count = layouts[_KEY].size
         many = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts

@@ -54,7 +54,7 @@ def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) ->
     found = _Found(frame)
     try:
         with hydra_rules():
-            grid = plan(Composer.of_library(config_dir), dataset.given).grid
+            grid = plan(Composer.of_library(config_dir), dataset.user_overrides).grid
             for places, inputs in _inputs(dataset, grid, frame):
                 found.add_areas(places, inputs)
                 if serves(inputs):
@@ -102,7 +102,7 @@ def _inputs(dataset: Dataset, grid: Grid, frame: pd.DataFrame) -> Iterator[tuple
     if points.size and points.max() >= grid.points:
         raise InputError("point", int(points.max()), f"one of {grid.points:,}")
     strategy = np.array(frame["strategy"].astype(str).to_list(), dtype=np.str_)
-    for places, share in grid.among(points):
+    for places, share in grid.shares_of(points):
         inputs = grid.inputs(share)
         if not grid.stacked:  # the strategy is all that `auto` chooses, unless each layer has its own
             inputs[_STRATEGY] = np.where(inputs[_PER_LAYER], inputs[_STRATEGY], strategy[places])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastflow.config.messages import counted
 from fastflow.core.uncertainty.percentiles import TOLD_APART, chance
 from fastflow.engine.grid.grid import Grid
-from fastflow.engine.grid.unset import most_tried, sampled
+from fastflow.engine.grid.unset import max_trials, num_sampled
 from fastflow.performance.serving.slo import COMPARED
 from fastflow.physics.cost.rent import RENT
 from fastflow.physics.parallelism.sharding.layout import LAYERS
@@ -229,11 +229,11 @@ def _no_effect(grid: Grid, parts: int, part: Callable[[int], pa.Table]) -> Itera
     if not grid.unset:
         return
     name = NO_EFFECT.name
-    numbers = range(parts if grid.points <= most_tried(grid) else 1)
+    numbers = range(parts if grid.points <= max_trials(grid) else 1)
     read = [text for number in numbers for text in part(number)[name].to_pylist()]
     for (key, same), points in Counter(said for text in read for said in without_effect(text)).items():
         where = "at all points" if points == len(read) else f"at {points:,} of {counted(len(read), 'point')}"
-        tried = f" ({sampled(grid)} of them were tried)" if grid.points > most_tried(grid) else ""
+        tried = f" ({num_sampled(grid)} of them were tried)" if grid.points > max_trials(grid) else ""
         yield f"No effect: {key} {where}{tried}: every result is {same} (column `{name}`)"
 
 

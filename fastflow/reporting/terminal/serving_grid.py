@@ -62,7 +62,7 @@ def report(
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:
     """Say how many points there are, how many are feasible, and why the first of the others is not."""
-    of_all = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
+    of_all = f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
     told = [
         f"{dataset.folder.shown}: {counted(len(frame), 'point')}{of_all}, {counted(len(lines.names), 'line')}"
     ]

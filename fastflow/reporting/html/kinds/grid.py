@@ -145,7 +145,7 @@ def told_of(drawn: Drawn, rows: int, best: str) -> str:
 
 def _what(dataset: Dataset, frame: pd.DataFrame, apart: list[str], study: str) -> str:
     """Say what the dataset is, and whether it is whole."""
-    short = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
+    short = f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
     axes = spanned(frame, apart) if apart else ""
     of_study = f"Study {study}: " if study else ""
     return f"{of_study}{counted(len(frame), 'point')}{short}{f': {axes}' if axes else ''}"
