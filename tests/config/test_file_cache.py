@@ -102,13 +102,13 @@ def test_what_one_call_asked_for_does_not_show_in_the_next(monkeypatch):
 
 
 def test_nothing_grows_without_end(home, monkeypatch):
-    monkeypatch.setattr("fastflow.config.hydra_composer._MOST_TEXTS", 5)
+    monkeypatch.setattr("fastflow.config.hydra_composer._MAX_PARSED", 5)
     for number in range(20):
         folder = home / str(number)
         folder.mkdir()
         one = Composer.of_library(folder)
         one.read([f"model.batch={number}", "model=gemm"])
-    assert len(composer._KEPT.__dict__) <= composer._MOST_KEPT
+    assert len(composer._COMPOSERS.__dict__) <= composer._MAX_COMPOSERS
     for number in range(20):
         one = Composer.of_library(home)
         one.read([f"model.batch={number}"])

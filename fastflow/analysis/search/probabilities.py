@@ -96,5 +96,5 @@ def _measured(inputs: Columns, objective: str) -> Floats:
     """Return an objective of points that are given as input columns."""
     points = predict_points(inputs)
     if serves(inputs):
-        return measure_served(points.settled, cast("Served", points.prediction), objective)
+        return measure_served(points.resolved, cast("Served", points.prediction), objective)
     return measure(cast("Prediction", points.prediction), objective)

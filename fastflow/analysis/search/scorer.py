@@ -169,7 +169,7 @@ def _served_scores(points: Predicted, options: SearchOptions, weight: Floats) ->
     """Score designs that serve."""
     from fastflow.analysis.search.optimizers.serving_objective import measure_served, score_served
 
-    inputs, served = points.settled, cast("Served", points.prediction)
+    inputs, served = points.resolved, cast("Served", points.prediction)
     columns: ResultTable = {
         "score": score_served(inputs, served, options.objective, options.pareto, weight),
         "objective": measure_served(inputs, served, options.objective),

@@ -27,7 +27,7 @@ from fastflow.engine.dataset.schema import field_of, identity, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
 from fastflow.engine.run.monte_carlo import varied
-from fastflow.engine.run.predict import results_of, resolved_inputs
+from fastflow.engine.run.predict import resolved_inputs, results_of
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns

@@ -111,11 +111,11 @@ def _predict(run: Run) -> _PointResult:
     """Predict one point, or all of its strategies; raises InputError."""
     from fastflow.engine.run.chunks import tabulate
     from fastflow.engine.run.predict import predict_range
-    from fastflow.engine.run.ranking import asks_for_the_best, ranking_of
+    from fastflow.engine.run.ranking import ranking_of, ranks_strategies
     from fastflow.engine.run.workers import CancellationToken, interruptible
 
     with interruptible(CancellationToken()):
-        if asks_for_the_best(run):
+        if ranks_strategies(run):
             ranking = ranking_of(run)
             return _PointResult(ranking.table_of_best(run), ranking.prediction, ranking.best, ranking)
         predicted = predict_range(run.grid, 0, 1)

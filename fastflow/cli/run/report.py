@@ -38,9 +38,9 @@ _MAX_NAME_BYTES = 240  # of a file's name, where one is written beside it first
 def report(name: str, study: str = "", figures: str = "", kind: str = "svg", columns: str = "") -> None:
     """Report on the dataset at a path or URL; raises InputError.
 
-    study: to judge it as, by default the study in its metadata; without a study,
-    tables and a figure of any grid. figures: the folder of the figure, by default beside the dataset. kind: its format.
-    columns: names and patterns that replace the default results of a grid or a search.
+    study: to judge it as, by default the study in its metadata; without a study, tables and a figure of any
+    grid. figures: the folder of the figure, by default beside the dataset. kind: its format. columns: names
+    and patterns that replace the default results of a grid or a search.
     """
     dataset = _dataset_of_study(find(name))
     names = dataset.schema.names

@@ -24,7 +24,7 @@ from fastflow.core.tables import Columns, broadcast_column, is_broadcast
 from fastflow.core.uncertainty.sampling import Uncertainty
 
 Unset = Mapping[str, Mapping[str, Scalar | None]]
-"""A user's key or group, to the inputs that depend on it, with their values without it; None: no such input."""
+"""A user's key or group, to the inputs that depend on it, with their values without it; None: no input."""
 
 
 def together(keys: Sequence[str]) -> str:

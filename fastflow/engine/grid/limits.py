@@ -1,7 +1,7 @@
 """Limits of the size of a grid, checked before it is expanded.
 
-Points are decoded when they are wanted, and cost nothing until then. These limits are on what takes memory and
-time before the first point is evaluated.
+Points are decoded when they are wanted, and cost nothing until then. These limits are on what takes memory
+and time before the first point is evaluated.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ class _Cluster(Cluster):
     """A cluster without a scheduler, which counts how often it connects again."""
 
     def __init__(self, settings):
-        self.settings, self._told, self.connected = settings, "told", 0
+        self.settings, self._context, self.connected = settings, "told", 0
 
-    def _connect_again(self):
+    def _reconnect(self):
         self.connected += 1
 
 
@@ -36,7 +36,7 @@ def losing(monkeypatch, *done):
             raise Lost("gone")  # as many as there are, and then
 
     monkeypatch.setattr(workers, "distribute", distribute)
-    monkeypatch.setattr(workers, "_numbered", lambda work, told, task: (task[0], work(told, task[1])))
+    monkeypatch.setattr(workers, "_run_numbered", lambda work, told, task: (task[0], work(told, task[1])))
     return _Cluster(None)
 
 
@@ -73,9 +73,9 @@ def test_two_losses_in_a_row_that_leave_nothing_done_are_told(monkeypatch, done,
 
 
 def test_who_asks_to_stop_is_heard_after_a_loss(monkeypatch):
-    cluster, watch = losing(monkeypatch, 3), CancellationToken()
+    cluster, token = losing(monkeypatch, 3), CancellationToken()
     with pytest.raises(Stopped):
-        cluster.map(upper, ITEMS, watch, lambda done: watch.ask() if done == "C" else None)
+        cluster.map(upper, ITEMS, token, lambda done: token.cancel() if done == "C" else None)
 
 
 GRID = ("model=gemm", "chip=a100", "model.m=range(64,1089,64)", "model.n=range(64,4097,64)")  # 1088 points
@@ -86,18 +86,18 @@ def lossy(monkeypatch, tmp_path):
     """A function that evaluates five parts, whose workers are lost after so many of those that are left."""
     with hydra_rules():
         run = plan(Composer.of_library(), GRID)
-    spread, begun = execute._spread, []
+    distribute_parts, begun = execute._distribute_parts, []
 
     def sweep(*done):
         left = [*done]
 
-        def losing(run, job, numbers, watch):
+        def losing(run, job, numbers, token):
             count = left.pop(0) if left else None
-            yield from spread(run, job, list(numbers)[:count], watch)
+            yield from distribute_parts(run, job, list(numbers)[:count], token)
             if count is not None:
                 raise Lost("gone")
 
-        monkeypatch.setattr(execute, "_spread", losing)
+        monkeypatch.setattr(execute, "_distribute_parts", losing)
         return execute.store(run, tmp_path, begun.append), begun
 
     return sweep

@@ -120,7 +120,7 @@ def check(work: str, text: str) -> None:
     elif same:  # it is what is done without it, by a default that stands for something
         default, column = _inputs(work)[key], find_input(key)
         assert column is not None
-        stands = default in no_effect._STANDS_FOR or default == column.auto or default == 0
+        stands = default in no_effect._PLACEHOLDERS or default == column.auto or default == 0
         stands |= key == "system.devices"  # as many as the strategy takes
         assert stands, (work, text)
 
