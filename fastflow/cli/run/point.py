@@ -79,12 +79,12 @@ def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> Non
     from fastflow.reporting.terminal.point import SHOWN
 
     prediction = cast("Prediction", result.prediction)
-    layouts = explain_layout(prediction, result.index)
+    layouts = explain_layout(prediction, result.point)
     inputs = {
-        key: column[result.index].item() for key, column in prediction.inputs.items() if key.startswith(SHOWN)
+        key: column[result.point].item() for key, column in prediction.inputs.items() if key.startswith(SHOWN)
     }
-    kernels = explain(prediction, result.index, of_stage=True)
-    advice = "" if result.ranking is not None else uneven_stages(prediction, result.index)
+    kernels = explain(prediction, result.point, of_stage=True)
+    advice = "" if result.ranking is not None else uneven_stages(prediction, result.point)
     point.breakdown(row | inputs, kernels, layouts, run.grid.levels, advice)
 
 
@@ -101,7 +101,7 @@ class _PointResult(NamedTuple):
     table: ResultTable
     """Its row."""
     prediction: Prediction | Served
-    index: int
+    point: int
     """Its index among the points of the prediction."""
     ranking: Ranking | None
     """All its strategies, where the best one is selected."""
@@ -159,13 +159,13 @@ def _draw(run: Run, result: _PointResult) -> list[str]:
         from fastflow.reporting.trace import trace_point, write_trace
 
         with _writing("trace", run.trace):
-            write_trace(run.trace, trace_point(prediction, result.index))
+            write_trace(run.trace, trace_point(prediction, result.point))
         lines.append(f"Trace: {run.trace}; open it at https://ui.perfetto.dev")
     if run.picture:
         from fastflow.reporting.placement.drawing import draw_placement
 
         with _writing("picture", run.picture):
-            draw_placement(run.picture, prediction, result.index)
+            draw_placement(run.picture, prediction, result.point)
         lines.append(f"Picture: {run.picture}")
     return lines
 

@@ -128,9 +128,8 @@ class Dataset(NamedTuple):
     def _check_kind(self, name: str) -> None:
         """Refuse a column of the wrong type; the column of an input may hold names of choices."""
         field = self.schema.field(name)
-        is_user_column = b"own" in (
-            field.metadata or {}
-        )  # a column of a file of measurements may have empty cells
+        # a column of a file of measurements may have empty cells
+        is_user_column = b"own" in (field.metadata or {})
         column = None if is_user_column else find_result(name) or find_input(name)
         is_number = bool((field.metadata or {}).get(b"unit"))
         expected = TYPES[column.kind] if column is not None else TYPES["float"] if is_number else field.type

@@ -29,18 +29,19 @@ BYTES_A_SERVER = 60_000.0  # of points with separate servers
 def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:
     """Return the table of predictions for points start to stop, in point order."""
     known = [
-        (part.index, part.inputs | columns_of(part) | _typical_error_columns(grid, part))
+        (part.positions, part.inputs | columns_of(part) | _typical_error_columns(grid, part))
         for part in predicted
     ]
     if grid.no_effect is not None:
         no_effect = np.array([grid.no_effect])
         known = [
-            (index, columns | {COLUMN: broadcast_column(no_effect, index.size)}) for index, columns in known
+            (positions, columns | {COLUMN: broadcast_column(no_effect, positions.size)})
+            for positions, columns in known
         ]
     if grid.uncertainty is not None:
         known = [
-            (index, columns | band_columns(grid, part, columns))
-            for part, (index, columns) in zip(predicted, known, strict=True)
+            (positions, columns | band_columns(grid, part, columns))
+            for part, (positions, columns) in zip(predicted, known, strict=True)
         ]
     return assemble_table(grid, start, stop, known)
 
@@ -71,9 +72,9 @@ def assemble_table(
         else:
             empty: Any = np.empty(stop - start, KINDS[kind_of(name, grid)])
             column: Any = np.ma.MaskedArray(empty, mask=True)
-            for index, columns in known:
+            for positions, columns in known:
                 if name in columns:
-                    column[index] = columns[name]
+                    column[positions] = columns[name]
             table[name] = column if np.ma.is_masked(column) else column.data
     return table
 

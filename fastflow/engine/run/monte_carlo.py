@@ -34,7 +34,7 @@ def band_columns(grid: Grid, predicted: Predicted, columns: Columns) -> Columns:
     call, since every draw has its seed.
     """
     names = [name for name in BANDED if name in columns]
-    points = predicted.index.size
+    points = predicted.positions.size
     bands = {name: np.full((3, points), np.nan) for name in names}
     shares, failed = np.full(points, np.nan), np.zeros(points, dtype=np.int64)
     num_samples = _samples(grid)
@@ -70,8 +70,8 @@ def samples_by(
 ) -> Floats:
     """Return samples of a function of inputs, (points, samples).
 
-    resolved: inputs of points, under a strategy; share: their points of the grid. measure: maps input columns to
-    values, which are proportional to a time to the `power`.
+    resolved: inputs of points, under a strategy; share: their points of the grid. measure: input
+    columns to values, proportional to a time to the `power`.
     """
     assert grid.uncertainty is not None
     inputs = _sampled_inputs(resolved, *_batch_and_rows(grid, share), grid.uncertainty)
@@ -200,8 +200,8 @@ def varied(inputs: Inputs, values: Mapping[str, Floats], points: int, samples: i
     for budget in (prefix + budget for budget in BUDGETS for prefix in ("", OF_PREFILL)):
         if any(key.startswith(budget) for key in values):
             shares = [key for key in repeated if key.startswith(budget)]
-            excess = np.maximum(np.sum([repeated[key] for key in shares], axis=0), 1.0)
-            repeated |= {key: repeated[key] / excess for key in shares}
+            total = np.maximum(np.sum([repeated[key] for key in shares], axis=0), 1.0)
+            repeated |= {key: repeated[key] / total for key in shares}
     return repeated
 
 

@@ -73,7 +73,9 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     """Return the trials of the points of a share; inputs: of the points, as the user set them."""
     if not grid.unset or grid.no_effect is not None:
         return []
-    known = [grid.unset.get(unset, {}) for unset in share.block.combinations(share.points).tolist()]
+    known = [
+        grid.unset.get(combination, {}) for combination in share.block.combinations(share.points).tolist()
+    ]
     chosen = (inputs[STRATEGY] == AUTO).tolist() if not serves(inputs) else [False] * len(known)
     trials: list[Trial] = []
     never: tuple[str, ...] = _SIZES

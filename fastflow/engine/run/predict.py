@@ -28,7 +28,7 @@ STRATEGIES = ("parallel.strategy", "serve.prefill.strategy")
 class Predicted(NamedTuple):
     """Points of a chunk that shared a call of the model."""
 
-    index: NDArray[np.int64]
+    positions: NDArray[np.int64]
     """Their indices in the chunk."""
     inputs: Columns
     prediction: Prediction | Served
@@ -49,7 +49,7 @@ def predict_range(grid: Grid, start: int, stop: int) -> list[Predicted]:
     for share in grid.shares(start, stop):
         inputs = grid.inputs(share)
         points = predict_points(inputs, trials=trials_of(grid, share, inputs))
-        predicted.append(points._replace(index=share.points - start, share=share))
+        predicted.append(points._replace(positions=share.points - start, share=share))
     return predicted
 
 
@@ -137,7 +137,7 @@ def columns_of(predicted: Predicted) -> Columns:
         columns = summary(cast("Prediction", predicted.prediction))
     columns = without_effect(
         columns,
-        predicted.index.size,
+        predicted.positions.size,
         predicted.trials,
         predicted.resolved,
         results_of,
