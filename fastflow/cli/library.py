@@ -52,7 +52,7 @@ def list_library(arguments: Sequence[str]) -> None:
     from fastflow.reporting.terminal import library as shown
 
     user_folder = _user_folder(options.config_dir)
-    groups, defaults = catalog.groups(user_folder), catalog.usual(user_folder)
+    groups, defaults = catalog.groups(user_folder), catalog.default_choices(user_folder)
     if not options.group:
         choices = {group: catalog.choices(group, user_folder) for group in groups}
         shown.show_groups(

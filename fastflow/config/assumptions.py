@@ -1,8 +1,8 @@
-"""What a configuration takes where a user may mean something else: figures, data types, a machine.
+"""Assumptions of a configuration that a user may not intend: figures, data types, a machine.
 
-A block `alternative` beside the figures of a file says where published ones differ from those of the paper:
-`nominal_frequency: 8 Gb/s`, whose they are (`of: H100's`), the choice that has them (`instead`), and what
-the paper's are of (`origin`). It is documentation, as `source` and `uncertainty` are.
+A block `alternative` in a file lists published figures that differ from those of the paper:
+`nominal_frequency: 8 Gb/s`, their product (`of: H100's`), the choice that has them (`instead`), and the
+product of the paper's figures (`origin`). It is documentation, as `source` and `uncertainty` are.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from fastflow.config.composer import Composer
-from fastflow.config.default_system import SYSTEM, WITHOUT, describing, has_machine, machine_of
+from fastflow.config.default_system import NO_SYSTEM, SYSTEM, has_machine, machine_of, network_override
 from fastflow.config.hydra_composer import Composition, related
-from fastflow.config.library import is_own_file
+from fastflow.config.library import is_user_file
 from fastflow.config.model_inputs import ALTERNATIVE, MACHINE
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE
 from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
@@ -20,7 +20,7 @@ from fastflow.physics.workload.models.transformer.hf_config import with_config
 from fastflow.physics.workload.models.transformer.published import note_of_types
 
 OF, INSTEAD, ORIGIN = "of", "instead", "origin"
-"""What a block says beside figures."""
+"""Keys of a block that are no figures."""
 _WITHIN = f".{ALTERNATIVE}."
 _GENERATED = {"mem": "chip.pinned.dram_Bps", "scaling": "chip.pinned.mcus"}
 """Groups whose figures generate a part of a chip, and the key that pins that part instead."""
@@ -33,10 +33,10 @@ _PAIR = 2  # devices of the largest package that is no machine
 def assumptions(
     composer: Composer, composition: Composition, swept: Collection[str] = (), of_study: bool = False
 ) -> tuple[str, ...]:
-    """Return what a configuration takes, in words, a text for each thing.
+    """Return the assumptions of a configuration, a text for each.
 
-    swept: keys that vary as columns. of_study: whether a ready-made study asks for it; those of the paper's
-    own model take the paper's figures as they should.
+    swept: keys that vary as columns. of_study: whether a ready-made study sets the configuration;
+    those of the paper's model use the paper's figures on purpose.
     """
     is_papers = composition.choices.get(_MODEL) == _PAPERS_MODEL
     of_paper = [] if of_study and is_papers else _paper_assumptions(composer, composition, swept, is_papers)
@@ -70,13 +70,13 @@ def _paper_assumptions(
             text = _figures_text(
                 block,
                 {key: leaves[f"{group}.{key}"] for key in unchanged},
-                group if is_own_file(choice) else "",
+                group if is_user_file(choice) else "",
             )
             yield f"{group}={choice}, the paper's figure: {text}"
 
 
 def _figures_text(block: Mapping[str, str], unchanged: Mapping[str, object], own_group: str) -> str:
-    """Say which figures of a choice are the paper's, and what is published instead.
+    """Return the figures of a choice that are the paper's, with the published ones, as text.
 
     block: `alternative`; unchanged: figures with their values. own_group: the group where the choice is
     a user's own file, which has no published alternative; else "".
@@ -92,7 +92,7 @@ def _figures_text(block: Mapping[str, str], unchanged: Mapping[str, object], own
 def _is_value_of_file(
     composer: Composer, composition: Composition, group: str, name: str, swept: Collection[str]
 ) -> bool:
-    """Say whether a figure is that of the file whose block speaks of it, and of no later one or the user."""
+    """Say whether the file with the block `alternative` sets the figure, and no later file or override does."""
     key = f"{group}.{name}"
     override_keys = (override.key_or_group for override in composer.read(composition.overrides))
     if any(related(key, other) for other in (*override_keys, *swept) if not composer.is_group(other)):
@@ -106,25 +106,25 @@ def _is_value_of_file(
 def _machine_assumptions(
     composer: Composer, composition: Composition, swept: Collection[str]
 ) -> Iterator[str]:
-    """Yield what is taken for the machine of a real chip where no system is chosen."""
+    """Yield the assumed machine of a real chip where no system is chosen."""
     chip = f"chip={composition.choices.get('chip', '')}"
     if composition.machine:
         yield f"system={composition.machine}, the machine of {chip}{_oversize_note(composer, composition)}"
         return
     devices = composition.selected(DEVICES)
     several = DEVICES in swept or (isinstance(devices, int) and devices > 1)
-    if not several or composition.choices.get(SYSTEM) != WITHOUT or not has_machine(composition):
+    if not several or composition.choices.get(SYSTEM) != NO_SYSTEM or not has_machine(composition):
         return
-    machine, network_key = machine_of(composer, composition), describing(composer, composition)
+    machine, network_key = machine_of(composer, composition), network_override(composer, composition)
     if machine:
         because = f"since {network_key} is given" if network_key else "as for one device"
-        yield f"system={WITHOUT}, one switch, {because} ({chip} comes in system={machine})"
+        yield f"system={NO_SYSTEM}, one switch, {because} ({chip} comes in system={machine})"
     elif composition.selected(MACHINE) is None and not network_key:
-        yield f"system={WITHOUT}, one switch, since the library has no machine of {chip}"
+        yield f"system={NO_SYSTEM}, one switch, since the library has no machine of {chip}"
 
 
 def _oversize_note(composer: Composer, composition: Composition) -> str:
-    """Say of a machine that has no network to others that more devices are taken than it has."""
+    """Return a note where a machine without external network gets more devices than it has."""
     package, devices = composition.selected(PACKAGE), composition.selected(DEVICES)
     max_devices = composer.compose_raw((f"{SYSTEM}={composition.machine}",)).selected(DEVICES)
     if not isinstance(package, int) or package > _PAIR or not devices > max_devices:

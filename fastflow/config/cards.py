@@ -23,7 +23,7 @@ class Figure(NamedTuple):
     key: str
     value: str  # as its file writes it, or what it refers to
     source: str  # "" where no file states one
-    spread: str  # how far it may be off, "" where it is exact
+    spread: str  # the uncertainty, "" where it is exact
 
 
 def figures(composer: Composer, overrides: Sequence[str]) -> list[Figure]:
@@ -58,9 +58,9 @@ def _is_figure(key: str, leaves: Mapping[str, Any]) -> bool:
 
 
 def _source(key: str, override_keys: Sequence[str], layers: Sequence[Mapping[str, Any]]) -> str:
-    """Return the source of a figure; "" where no file says one.
+    """Return the source of a figure; "" where no file has one.
 
-    A file may say where a figure comes from that another one sets. A default source of a file is for
+    A file may have the source of a figure that another file sets. A default source of a file is for
     the figures that it sets itself. override_keys: keys of the command line, whose values have no other
     source; layers: leaves of each file, the file that overrides all others first.
     """
@@ -73,14 +73,14 @@ def _source(key: str, override_keys: Sequence[str], layers: Sequence[Mapping[str
 
 
 def _blocks(key: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the blocks of sources that may speak of a figure, the nearest first, and its name there."""
+    """Yield the blocks of sources for a figure, the nearest first, and its name in each."""
     names = key.split(".")
     for depth in range(len(names) - 1, 0, -1):
         yield ".".join((*names[:depth], SOURCE)), names[depth:]
 
 
 def _named_source(key: str, leaves: Mapping[str, Any]) -> str:
-    """Return the source that a file says of a figure, or of its section; "" for none."""
+    """Return the source in a file of a figure, or of its section; "" for none."""
     for block, rest in _blocks(key):
         for length in range(len(rest), 0, -1):
             source = leaves.get(".".join((block, *rest[:length])))
@@ -90,6 +90,6 @@ def _named_source(key: str, leaves: Mapping[str, Any]) -> str:
 
 
 def _default_source(key: str, leaves: Mapping[str, Any]) -> str:
-    """Return the source that a file says of all figures of a block; "" for none."""
+    """Return the default source in a file of a block's figures; "" for none."""
     sources = (leaves.get(f"{block}.{_DEFAULT_KEY}") for block, _ in _blocks(key))
     return next((source for source in sources if isinstance(source, str)), "")

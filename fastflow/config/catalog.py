@@ -1,6 +1,6 @@
 """The library's files on disk: groups, choices, the description and the keys of each file.
 
-It reads YAML alone, without Hydra, for what must answer at once: lists, and completion at a prompt.
+It reads YAML alone, without Hydra, for fast answers: lists, and completion at a prompt.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def path_of(group: str, choice: str, user_folder: Path | None = None) -> Path | 
 
 
 def about(path: Path) -> str:
-    """Return what a file says of itself: the comment at its beginning, in one line."""
+    """Return the description of a file: the comment at its beginning, in one line."""
     with path.open(encoding="utf-8") as file:
         comment = [line.lstrip("#").strip() for line in takewhile(lambda line: line.startswith("#"), file)]
     return " ".join(line for line in comment if not line.startswith(_PACKAGE))
@@ -58,7 +58,7 @@ def first_sentence(text: str) -> str:
     return text.partition(". ")[0].removesuffix(".")
 
 
-def usual(user_folder: Path | None = None) -> dict[str, str]:
+def default_choices(user_folder: Path | None = None) -> dict[str, str]:
     """Return the default choice of each group."""
     for folder in folders(user_folder):
         primary = folder / f"{_PRIMARY}.yaml"
@@ -81,7 +81,7 @@ def keys(group: str, choice: str, user_folder: Path | None = None) -> list[str]:
 
 
 def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[str]:
-    """Yield the dotted keys of what holds values."""
+    """Yield the dotted keys of the figures."""
     for key, value in content.items():
         if key in _NOT_FIGURES:
             continue
@@ -93,7 +93,7 @@ def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[str]:
 
 @cache
 def _read(path: Path) -> dict[str, Any]:
-    """Return what a file holds, nothing for one that cannot be read."""
+    """Return the content of a file, {} for an unreadable one."""
     try:
         content = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, yaml.YAMLError):
@@ -104,16 +104,16 @@ def _read(path: Path) -> dict[str, Any]:
 def known_keys(chosen: Sequence[str] = (), user_folder: Path | None = None) -> list[str]:
     """Return the dotted keys of all groups; chosen: overrides such as "chip=a100" that name other choices."""
     overridden = dict(override.partition("=")[::2] for override in chosen)
-    choice_of = usual(user_folder) | {
+    choice_of = default_choices(user_folder) | {
         group: choice for group, choice in overridden.items() if group in groups(user_folder)
     }
     return [key for group, choice in choice_of.items() for key in keys(group, choice, user_folder)]
 
 
 def continuations(prefix: str, chosen: Sequence[str] = ()) -> list[str]:
-    """Return how an override that begins with a prefix may go on; chosen: other overrides beside it.
+    """Return the completions of an override's prefix; chosen: the other overrides.
 
-    A value goes on as the choices of its group, a name as the groups, and as keys where no group begins so.
+    A value is completed to choices of its group, a name to groups, or to keys where no group matches.
     """
     key, equals, value = prefix.partition("=")
     if equals:

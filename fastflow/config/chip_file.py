@@ -22,7 +22,7 @@ _ORDER = (
 )  # fmt: skip
 _BUDGETS = {"area": "die_area", "power": "tdp", "perimeter": "the die's edge"}
 _WIDTH = 100
-# text that YAML takes for text without quotes, unless it is a number or the like
+# text that YAML reads as a string without quotes, unless it is a number or the like
 _PLAIN = re.compile(r"[A-Za-z0-9](?:[\w .,;%/()+='@-]*[\w.%)'])?", re.ASCII)
 
 
@@ -65,7 +65,7 @@ def _design_name(section: Mapping[str, Any]) -> str:
 def _source_block(
     template_sources: Any, budgets: list[str], source: str, changed: Collection[str]
 ) -> dict[str, Any]:
-    """Return where every figure of the file comes from."""
+    """Return the sources of all figures of the file."""
     sources = (
         dict(template_sources)
         if isinstance(template_sources, Mapping)
@@ -86,7 +86,7 @@ def _source_block(
 
 
 def _breakdown(budget: str, shares: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a budget's shares, each with what it comes to."""
+    """Yield the lines of a budget's shares, each with its absolute value."""
     die = units.parse(str(content["die_area"]), "m^2")
     whole, unit = {
         "area": (die * 1e6, "mm2"),
@@ -122,7 +122,7 @@ def _scalar(value: Any) -> str:
             _PLAIN.fullmatch(value)
             and OmegaConf.select(OmegaConf.create(f"value: {value}"), "value") == value
         )
-        escaped = value.replace("${", "\\${")  # nothing is left to be looked up
+        escaped = value.replace("${", "\\${")  # no interpolation remains
         return value if plain else _dumped(escaped, '"')
     return _dumped(value, None)
 

@@ -1,4 +1,4 @@
-"""Composition of configurations; a mistake becomes one line that names the origin of the value."""
+"""Composition of configurations; a mistake becomes a line with the origin of the value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from fastflow.config import fast_composer
-from fastflow.config.default_system import brought_machine, overrides_for
+from fastflow.config.default_system import implied_machine, overrides_for
 from fastflow.config.hydra_composer import COMPOSITION_ERRORS, Composition, HydraComposer, flatten
 from fastflow.config.hydra_errors import translated
 from fastflow.config.library import library_root, use_plugins
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 _COMPOSERS = threading.local()  # composers by their options; threads cannot share a composer
 _MAX_COMPOSERS = 16
 _USER_PROVIDER = "command-line"
-"""Who adds the user's folder to the places where Hydra looks, in Hydra's own words."""
+"""The provider of the user's folder on Hydra's search path."""
 
 
 class Composer(HydraComposer):
-    """Composes configurations; what is wrong with them is raised as InputError."""
+    """Composes configurations; mistakes are raised as InputError."""
 
     @classmethod
     def of_library(
@@ -39,7 +39,7 @@ class Composer(HydraComposer):
         origin: str = PROGRAM,
         config_name: str = "config",
     ) -> Composer:
-        """Return a composer over fastflow's own library, and a user's folder that adds to any group.
+        """Return a composer over fastflow's library, and a user's folder that adds to any group.
 
         The next call from this thread gets the same composer, unless a file that it has read has changed.
         """
@@ -99,7 +99,7 @@ class Composer(HydraComposer):
             return self._latest
         self.compositions += 1
         composed = self._compose_uncounted(overrides)
-        machine = brought_machine(self, composed)
+        machine = implied_machine(self, composed)
         if machine:
             composed = self._compose_uncounted(overrides_for(composed, machine))
             composed.overrides, composed.machine = tuple(overrides), machine
@@ -128,7 +128,7 @@ class Composer(HydraComposer):
                     return section, self.file_of(default.config_path or "")
         return section, self.origin_of_overrides
 
-    def says_to_hydra(self, overrides: Sequence[str]) -> Mapping[str, Any]:
+    def hydra_settings(self, overrides: Sequence[str]) -> Mapping[str, Any]:
         """Return the section `hydra` of a configuration; raises InputError."""
         return self._compose_uncounted(overrides).content.get("hydra") or {}
 
@@ -150,7 +150,7 @@ class Composer(HydraComposer):
             try:
                 return fast_composer.resolved(composition.content, leaves)
             except (fast_composer.Unusual, *COMPOSITION_ERRORS):
-                pass  # what follows resolves anything, or says why not
+                pass  # OmegaConf resolves it, or raises
         try:
             resolved_leaves = flatten(composition.config, resolve=True)
             return {key: value for key, value in resolved_leaves.items() if wanted(key)}
@@ -164,7 +164,7 @@ class Composer(HydraComposer):
 
     @contextmanager
     def naming_origins(self, composition: Composition) -> Iterator[None]:
-        """Add to an InputError raised inside where its key's value came from."""
+        """Add the origin of the key's value to an InputError raised inside."""
         try:
             yield
         except InputError as error:

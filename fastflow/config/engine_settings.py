@@ -15,7 +15,7 @@ MOST_JOBS = 1024
 
 
 class Settings(NamedTuple):
-    """The `engine` section: how a grid is evaluated. Nothing in it changes a result."""
+    """The `engine` section: how a grid is evaluated. It changes no result."""
 
     chunk: int
     """Points evaluated together, at most."""

@@ -1,4 +1,4 @@
-"""Configuration files as Hydra finds them, each read once for as long as it stays as it is."""
+"""Configuration files on Hydra's search path, cached until they change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hydra.core.default_element import GroupDefault
 from hydra.errors import ConfigCompositionException
 from omegaconf.errors import OmegaConfBaseException
 
-from fastflow.config.library import OWN_FILES, library_root
+from fastflow.config.library import USER_FILES, library_root
 from fastflow.config.messages import first_line
 from fastflow.config.yaml_numbers import check_numbers
 from fastflow.core.errors import InputError
@@ -39,7 +39,7 @@ class _Stamp(NamedTuple):
 
 
 class Repository(CachingConfigRepository):
-    """Configuration files, each read once, without what they say of Hydra's own groups."""
+    """Configuration files, each read once, without their choices in Hydra's groups."""
 
     def __init__(self, delegate: IConfigRepository) -> None:
         """Take Hydra's repository of files."""
@@ -47,7 +47,7 @@ class Repository(CachingConfigRepository):
         self.groups: dict[str, bool] = {}
         self._stamps: dict[str, _Stamp] = {}
         self._read = time.time_ns()
-        # Hydra's own configurations lie in its package, and stay as they are
+        # Hydra's configurations are in its package, and do not change
         sources = delegate.get_sources()
         self._changing = [source for source in sources if source.scheme() not in ("pkg", "structured")]
 
@@ -93,7 +93,7 @@ class Repository(CachingConfigRepository):
         return self.groups[config_path]
 
     def is_fresh(self) -> bool:
-        """Say whether every file read so far would be found, and read, as it was."""
+        """Say whether all files read so far are unchanged."""
         self.groups.clear()
         return all(
             stamp.written < self._read - _TICK and stamp == self._stamp(config_path)
@@ -101,10 +101,10 @@ class Repository(CachingConfigRepository):
         )
 
     def _stamp(self, config_path: str) -> _Stamp:
-        """Return where a configuration is found now, and what shows that its file is the same."""
+        """Return the stamp of the file of a configuration now."""
         name = f"{config_path.removesuffix('.yaml')}.yaml"
         for source in self._changing:
-            if source.scheme() == OWN_FILES:
+            if source.scheme() == USER_FILES:
                 if not source.is_config(config_path):
                     continue
                 path = name.partition("/")[2]
@@ -122,7 +122,7 @@ class Repository(CachingConfigRepository):
 def path_of_config(loaded: ConfigResult, config_path: str) -> Path:
     """Return the file that a configuration such as "tech/n7" was read from."""
     scheme, _, folder = loaded.path.partition("://")
-    is_users = scheme == OWN_FILES
+    is_users = scheme == USER_FILES
     return Path(folder) if is_users else Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml"
 
 

@@ -37,8 +37,8 @@ _MAX_CHOICES = 256  # combinations of choices that are kept composed
 
 
 @contextmanager
-def shuffling_alike(text: str) -> Iterator[None]:
-    """Have Hydra's `shuffle()` of one text come out the same whenever it is read: a grid is read twice."""
+def seeded_shuffle(text: str) -> Iterator[None]:
+    """Seed Hydra's `shuffle()` with the text of the override: a grid is read twice."""
     state = random.getstate()
     random.seed(text)
     try:
@@ -49,7 +49,7 @@ def shuffling_alike(text: str) -> Iterator[None]:
 
 @contextmanager
 def _only_hydra(overrides: Sequence[str]) -> Iterator[None]:
-    """Raise as Hydra's own whatever goes wrong inside: only Hydra runs there, on what the user gave."""
+    """Raise any exception inside as Hydra's: only Hydra runs there, on the user's input."""
     try:
         yield
     except COMPOSITION_ERRORS:
@@ -69,7 +69,7 @@ class Composition:
         defaults: list[ResultDefault],
         overrides: tuple[str, ...],
     ) -> None:
-        """Take what was composed: plain containers, or a configuration where they would not do."""
+        """Take the content: plain containers, or a DictConfig of Hydra."""
         self.content = content
         self.choices = choices
         """The final choice in each group, from any source."""
@@ -81,7 +81,7 @@ class Composition:
 
     @cached_property
     def config(self) -> DictConfig:
-        """The configuration as OmegaConf has it, made when first asked for: that takes a while."""
+        """The configuration as a DictConfig, made on first use, since that is slow."""
         config = OmegaConf.create(self.content)
         OmegaConf.set_struct(config, True)
         return config
@@ -105,7 +105,7 @@ class Composition:
 
 
 class HydraComposer:
-    """Composes configurations as Hydra does, without Hydra's own node and with every file read once.
+    """Composes configurations as Hydra does, without the node `hydra` and with every file read once.
 
     An ordinary composition uses plain containers, which takes about 1 ms instead of Hydra's 65 ms;
     a grid over group choices needs one for each combination. `compositions` counts them.
@@ -125,7 +125,7 @@ class HydraComposer:
         self.compositions = 0
         self._latest: Composition | None = None
         self.known: dict[tuple[str, ...], Mapping[str, Any]] = {}
-        """Overrides to the inputs of their point, where these follow from files that are read here alone."""
+        """Overrides to the inputs of their point, where these depend only on files of this composer."""
         self._parsed: dict[str, Override] = {}
         self._chosen: dict[tuple[str, ...], tuple[dict[str, Any], fast_composer.DefaultsList]] = {}
         self._contents: dict[tuple[str, str, bool], dict[str, Any]] = {}
@@ -146,7 +146,7 @@ class HydraComposer:
         """Read overrides, each text once."""
         for text in overrides:
             if text not in self._parsed:
-                with _only_hydra([text]), shuffling_alike(text):
+                with _only_hydra([text]), seeded_shuffle(text):
                     parsed = self.parser.parse_overrides([text])[0]
                 if not parsed.key_or_group:
                     raise ConfigCompositionException(f"{text}: cannot be read (no key); expected key=value")
@@ -158,11 +158,11 @@ class HydraComposer:
         return self.repository.group_exists(name)
 
     def choices(self, group: str) -> list[str]:
-        """Return what can be chosen in a group."""
+        """Return the choices of a group."""
         return self.repository.get_group_options(group)
 
     def compose_raw(self, overrides: Sequence[str]) -> Composition:
-        """Compose on plain containers, or as Hydra does what is unusual or wrong."""
+        """Compose on plain containers; anything unusual or wrong by Hydra."""
         parsed = self.read(overrides)
         try:
             return self._compose_plain(parsed, tuple(overrides))
@@ -194,7 +194,7 @@ class HydraComposer:
         return content, defaults
 
     def _plain_content(self, default: ResultDefault) -> dict[str, Any]:
-        """Return what a file adds to the configuration as plain containers, read once for each package."""
+        """Return the content of a file as plain containers, read once for each package."""
         key = (default.config_path or "", default.package or "", default.primary)
         if key not in self._contents:
             self._contents[key] = fast_composer.contents(self.content(default))
@@ -229,11 +229,11 @@ class HydraComposer:
         return self.compose_raw(overrides).leaves
 
     def content(self, default: ResultDefault) -> DictConfig:
-        """Return what a file adds to the configuration, at its place in it."""
+        """Return the content of a file, at its package in the configuration."""
         return cast("DictConfig", self.loader._load_single_config(default, self.repository).config)
 
     def keys_of(self, default: ResultDefault) -> frozenset[str]:
-        """Return the leaves that a file sets, by their place in the configuration."""
+        """Return the dotted keys that a file sets in the configuration."""
         key = (default.config_path or "", default.package or "", default.primary)
         if key not in self._keys:
             self._keys[key] = frozenset(flatten(self.content(default)))
@@ -257,7 +257,7 @@ class HydraComposer:
             return any(f"{name}.".startswith(f"{key}.") for name in self.keys_of(default))
 
     def origin(self, key: str, composition: Composition) -> str:
-        """Say where the value of a key came from: the command line, or a file; "" if from neither."""
+        """Return the origin of a key's value: the command line, or a file; "" for neither."""
         names = [override.key_or_group for override in self.read(composition.overrides)]
         files = [
             (default.config_path or "", flatten(self.content(default)))
@@ -269,7 +269,7 @@ class HydraComposer:
             for path, content in files:
                 if any(related(key, name) for name in content):
                     return self.file_of(path)
-            key = key.rpartition(".")[0]  # a key that is missing is missed in the file of its section
+            key = key.rpartition(".")[0]  # the origin of a missing key is the file of its section
         return ""
 
     def layers(self, composition: Composition) -> list[dict[str, Any]]:
@@ -298,7 +298,7 @@ def related(key: str, other: str) -> bool:
 def flatten(config: DictConfig, resolve: bool = False) -> dict[str, Any]:
     """Return the leaves of a configuration: dotted key to value.
 
-    An empty mapping, a list and None are leaves. Hydra's own section is left out.
+    An empty mapping, a list and None are leaves. The section `hydra` is left out.
     """
     leaves: dict[str, Any] = {}
 

@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.config.catalog import choices, groups, keys
 from fastflow.config.hydra_composer import COMPOSITION_ERRORS, HydraComposer
-from fastflow.config.library import is_own_file
+from fastflow.config.library import is_user_file
 from fastflow.config.messages import first_line, key_of, one_of
 from fastflow.config.model_inputs import is_documentation
 from fastflow.config.suggestions import advice_on_choice, advice_on_key
@@ -36,9 +36,9 @@ _PARENT = re.compile(r"In '([^']+)'")
 
 
 def translated(error: Exception, composer: HydraComposer | None, overrides: Sequence[str]) -> InputError:
-    """Say in one line what a user did wrong, from the exception that it raised in Hydra.
+    """Return a one-line error for a user's mistake, from the exception in Hydra.
 
-    `composer` looks up choices and nearby keys; without one the line is Hydra's own.
+    `composer` looks up choices and nearby keys; without it the line is Hydra's message.
     """
     if isinstance(error, InputError):
         return error
@@ -121,7 +121,7 @@ def _missing_config(
     else:
         origin = composer.file_choosing(group, choice) or composer.file_of(parent.group(1))
     known = composer.choices(group)
-    if is_own_file(choice):
+    if is_user_file(choice):
         return InputError(group, choice, f"a file that exists, or {one_of(known)}", origin)
     advice = advice_on_choice(choice, known) or _groups_with_choice(choice)
     return InputError(group, choice, f"{one_of(known)}, or a file such as mine.yaml{advice}", origin)

@@ -21,7 +21,7 @@ _BARE = re.compile(r"[\w /+.%*@?|-]*", re.ASCII)  # what an element of an overri
 _ENDING = re.compile(r"(\\*)('|$)")
 
 
-def asked_for(
+def as_overrides(
     overrides: Sequence[Any], choices: Mapping[str, Any], output: Any = None, config_dir: Any = None
 ) -> tuple[str, ...]:
     """Return the arguments of a call as overrides of a command line; raises InputError.

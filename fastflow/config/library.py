@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-OWN_FILES = "file-of-the-user"
-"""The scheme of a user's own files among the places that Hydra takes configurations from."""
+USER_FILES = "file-of-the-user"
+"""The scheme of a user's files on Hydra's search path."""
 
 
 def library_root() -> Path:
@@ -18,7 +18,7 @@ def library_root() -> Path:
     return packaged if packaged.is_dir() else PACKAGE.parent
 
 
-def is_own_file(choice: str) -> bool:
+def is_user_file(choice: str) -> bool:
     """Say whether a choice in a group is written as the name of a file, `path/to/mine.yaml`."""
     return choice.endswith(".yaml")
 
@@ -37,7 +37,7 @@ def use_plugins() -> None:
     plugins = Plugins.instance()
     from hydra_plugins import fastflow_sweeper as ours
 
-    for plugin in (ours.FastflowSweeper, ours.StudiesSource, ours.OwnFilesSource, ours.LibrarySearchPath):
+    for plugin in (ours.FastflowSweeper, ours.StudiesSource, ours.UserFilesSource, ours.LibrarySearchPath):
         plugins.register(plugin)
 
 

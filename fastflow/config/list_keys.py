@@ -1,4 +1,4 @@
-"""Keys whose comma is no axis: `columns=train_s,mfu` is one list of names."""
+"""Keys whose comma is no axis: `columns=train_s,mfu` is a list of names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words to and from a user: keys of overrides, lists of choices, similar names, paths as users write them."""
+"""Messages: keys of overrides, lists of choices, similar names, paths as users write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastflow.core.errors import InputError
 _NUMBER, _SEPARATOR = re.compile(r"\d+"), re.compile(r"[-. ]")
 COMMAND_LINE = "the command line"
 PROGRAM = "the overrides"
-"""The origins of what a user and what a program asks for."""
+"""Origins of overrides: a user, and a program."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -43,7 +43,7 @@ def one_of(names: Iterable[str]) -> str:
 
 
 def _same_numbers(name: str, other: str) -> bool:
-    """Say whether another name has the same numbers, or goes on where a name ends."""
+    """Say whether another name has the same numbers, or has the name as a prefix."""
     begun = _plain(other).startswith(f"{_plain(name)}_")
     return begun or _NUMBER.findall(name) == _NUMBER.findall(other)
 
@@ -77,11 +77,11 @@ def first_line(error: BaseException) -> str:
 
 
 def path_of(path: Path) -> str:
-    """Write a path relative to the working folder where it lies inside."""
+    """Write a path relative to the working folder if it is inside."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def unwritable(folder: str, error: OSError) -> InputError:
-    """Return the refusal of an output folder."""
+    """Return the error for an unwritable output folder."""
     reason = error.strerror or error
     return InputError("output", folder, f"a folder that can be written to ({reason})")

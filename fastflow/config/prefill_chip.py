@@ -20,9 +20,9 @@ def with_prefill_chip(
 ) -> dict[str, Scalar]:
     """Return inputs with those of the prefill chip added, whose keys have the prefix `serve.prefill.`.
 
-    Raises InputError where the library has no such chip. It is the chip as the library has it, with what is
-    chosen beside it: overrides of the keys of a chip, its node, its memory or its network are of the devices
-    that decode. It has the links of its own machine where those that decode have; else the system is theirs.
+    Raises InputError where the library has no such chip. The chip is unmodified: overrides of a chip, its
+    node, its memory or its network apply to the decode devices alone. It has the links of its machine where
+    the decode chip has; else both have the same system.
     """
     name = inputs.get(KEY)
     if name is None:
@@ -52,7 +52,7 @@ def _is_of_chip(key: str) -> bool:
 def point_inputs(composer: Composer, composition: Composition, overrides: Sequence[str]) -> dict[str, Scalar]:
     """Return all inputs of the point of a composition, those of chips within it too; raises InputError.
 
-    overrides: what it was composed of.
+    overrides: those of the composition.
     """
     inputs = model_inputs(composer.resolved(composition, is_of_model))
     return with_prefill_chip(composer, composition, overrides, with_chiplets(composer, inputs))

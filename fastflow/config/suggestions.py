@@ -18,16 +18,16 @@ _NEAR_NUMBER = 0.5  # largest relative difference of the numbers of similar name
 
 
 def advice_on_choice(name: str, choices: Sequence[str]) -> str:
-    """Return "; did you mean X?" of the choices that a name may stand for, the first kind that there is.
+    """Return "; did you mean X?" with the choices similar to a name, by the first kind that matches.
 
-    A name in other letters, the beginning of names ("b200"), words of names ("a100_80"), a slip of the hand,
+    A name in other letters, the beginning of names ("b200"), words of names ("a100_80"), a typing error,
     the same letters with another number ("hbm5"): of these the nearest numbers.
     """
     return _question(_similar(name, sorted(choices, key=_natural)))
 
 
 def advice_on_key(key: str, known: Iterable[str], conditions: Mapping[str, str]) -> str:
-    """Return "; did you mean X?" of the keys that one may stand for: by its last part, or as it is written.
+    """Return "; did you mean X?" with keys similar to a key: by its last part, or as a whole.
 
     known: keys and groups of the configuration. conditions: further keys, and what has to be chosen for each.
     """
@@ -132,7 +132,7 @@ def _normalised(name: str) -> str:
 
 
 def _question(names: Sequence[str]) -> str:
-    """Return the question, "" where there is nothing to ask."""
+    """Return the question, "" without names."""
     if not names:
         return ""
     shown = [*names[:_MAX_NAMES], *([f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else [])]

@@ -1,9 +1,9 @@
 """The uncertainty of a configuration: blocks `uncertainty` in its files, and the group `uncertainty`.
 
-`uncertainty: {price: 20%}` beside a figure says that in 8 of 10 cases it lies within 20% of its value, up
-and down; `price: 12 USD/GB to 18 USD/GB` gives 10th and 90th percentile themselves. A file says it of values
-of its own and of the files in its `defaults`. A value that a later file or the command line sets is exact,
-unless they say something of it too.
+`uncertainty: {price: 20%}` next to `price` means that it is within 20% of its value, up and down, with a
+probability of 0.8; `price: 12 USD/GB to 18 USD/GB` gives the 10th and 90th percentile. A file has it for its
+values and those of the files in its `defaults`. A value that a later file or the command line sets is exact,
+unless they also set its uncertainty.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fastflow.physics.workload import OTHERS, WORK
 from fastflow.schema import find_input
 
 BLOCK = "uncertainty"
-"""What a block is called, and the group."""
-_WHOLE = 100.0  # percent: no figure is so far below its value
+"""The name of the blocks, and of the group."""
+_WHOLE = 100.0  # percent: an upper bound
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 _LEAST_SAMPLES, _MOST_SAMPLES = 2, 65_536
 _ALLOWED = (
@@ -38,7 +38,7 @@ class Stated(NamedTuple):
     """The uncertainty of a figure."""
 
     key: str
-    draw: str  # the file that its value stands in, and the key
+    draw: str  # the file that sets its value, and the key
     low: float  # 10th percentile over the value
     high: float
 
@@ -57,7 +57,7 @@ def is_stated(key: str) -> bool:
 
 
 def figure_of(key: str) -> str:
-    """Return the figure that a leaf of a block is of."""
+    """Return the key of the figure of a block's leaf."""
     names = key.split(".")
     at = names.index(BLOCK, 1)
     return ".".join((*names[:at], *names[at + 1 :]))
@@ -82,7 +82,7 @@ def _whole(key: str, leaves: Mapping[str, Any], low: int, high: int) -> int:
 
 
 def _model_error(work: str, leaves: Mapping[str, Any]) -> ModelError:
-    """Return the model's own error for a kind of work; raises InputError."""
+    """Return the model's error for a kind of work; raises InputError."""
     errors: list[float | None] = []
     for name in ModelError._fields:
         key = f"{BLOCK}.model.{work}.{name}"
@@ -132,7 +132,7 @@ def _stated(
     files = [(default.config_path or "", composer.keys_of(default)) for default in composition.defaults]
 
     def file_index(key: str) -> int:
-        """Return which of the files set a leaf last, one more for the command line, -1 for none."""
+        """Return the index of the last file with a leaf; len(files) for the command line, -1 for none."""
         if any(related(key, name) for name in override_keys):
             return len(files)
         return max((file_index for file_index, (_, keys) in enumerate(files) if key in keys), default=-1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastflow.config.composer import Composer
 from fastflow.config.hydra_composer import Composition
-from fastflow.config.library import is_own_file
+from fastflow.config.library import is_user_file
 
 _SECTIONS = ("chip", "mem", "tech")
 
@@ -20,7 +20,7 @@ def is_of_chip(key: str) -> bool:
 def is_stock(composer: Composer, composition: Composition) -> bool:
     """Say whether a chip is of the library, and no override changes a figure of it."""
     chip = composition.choices.get("chip", "")
-    if is_own_file(chip):
+    if is_user_file(chip):
         return False
     if any(is_of_chip(override.key_or_group) for override in composer.read(composition.overrides)):
         return False

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.config.composer import Composer
-from fastflow.config.keyword_overrides import asked_for
+from fastflow.config.keyword_overrides import as_overrides
 from fastflow.config.library import hydra_rules
 from tests.support.checks import cases
 
@@ -35,7 +35,7 @@ from tests.support.checks import cases
     ],
 )
 def test_keywords_are_overrides(choices, texts):
-    assert asked_for(("net=gdr_x8",), choices) == ("net=gdr_x8", *texts)
+    assert as_overrides(("net=gdr_x8",), choices) == ("net=gdr_x8", *texts)
 
 
 @given(st.lists(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1), min_size=1))
@@ -43,7 +43,7 @@ def test_keywords_are_overrides(choices, texts):
 def test_any_texts_of_a_list_are_its_elements(texts):
     """As Hydra reads them, but for what it takes for another thing without quotes: numbers, null, blanks."""
     texts = [f"x{text}x" for text in texts]
-    (asked,) = asked_for((), {"model__file": texts})
+    (asked,) = as_overrides((), {"model__file": texts})
     with hydra_rules():
         (read,) = Composer.of_library().read([asked])
     values = read.value().list if len(texts) > 1 else [read._value]

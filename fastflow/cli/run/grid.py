@@ -72,7 +72,7 @@ def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | 
     if not any(term.key == STUDIES for term in terms):
         return {}
     chosen = first_of_groups(terms)
-    defaults, hydra_section = (dict(composer.says_to_hydra(texts)) for texts in ((), chosen))
+    defaults, hydra_section = (dict(composer.hydra_settings(texts)) for texts in ((), chosen))
     sweeper = hydra_section.pop("sweeper", {})
     is_grid = hydra_section.pop("mode", _MULTIRUN) == _MULTIRUN
     return sweeper if is_grid and hydra_section == defaults and sweeper.keys() <= set(SWEEPER) else None

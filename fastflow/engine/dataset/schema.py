@@ -190,11 +190,11 @@ def _validity(is_null: NDArray[np.bool_]) -> pa.Buffer | None:
     return pa.py_buffer(_packed(~is_null)) if is_null.any() else None
 
 
-def differs_in(held: Mapping[bytes, bytes], schema: pa.Schema) -> str:
+def differs_in(metadata: Mapping[bytes, bytes], schema: pa.Schema) -> str:
     """Return how the metadata of a part differ from those of a schema; "" for the same dataset."""
-    for key, what in _IDENTITY.items():
-        if held.get(key) != (schema.metadata or {}).get(key):
-            return f"{what} ({held.get(key, b'unknown').decode(errors='replace')[:16]})"
+    for key, name in _IDENTITY.items():
+        if metadata.get(key) != (schema.metadata or {}).get(key):
+            return f"{name} ({metadata.get(key, b'unknown').decode(errors='replace')[:16]})"
     return ""
 
 

@@ -86,7 +86,7 @@ class Store:
         """Remove the folders that `open` made, as far as they are empty."""
         remove_empty(self.made)
 
-    def there(self) -> list[str]:
+    def existing(self) -> list[str]:
         """Return the names of the existing parts."""
         return _parts_among(self.folder.names())
 

@@ -131,7 +131,7 @@ def _add(
     column_keys: Collection[str],
     of_study: bool,
 ) -> None:
-    """Add what is known of a composition to its block; column_keys: keys that vary as columns."""
+    """Add a composition to its block; column_keys: keys that vary as columns."""
     block.first[:] = block.first or [composition]
     block.assumptions.append(BETWEEN.join(assumptions(composer, composition, column_keys, of_study)))
     block.stock.append(is_stock(composer, composition) and not any(map(is_of_chip, column_keys)))
@@ -140,7 +140,7 @@ def _add(
 
 
 def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
-    """Refuse a product of axes that is too large, in the name of its longest one; raises InputError."""
+    """Refuse a product of axes that is too large, with the key of the longest axis; raises InputError."""
     if not axes:
         return
     term = max(axes, key=lambda axis: axis.size).terms[0]
@@ -159,7 +159,7 @@ def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
 
 @contextmanager
 def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
-    """Say of an InputError raised inside that a study's file set the key, where one did."""
+    """Add the study's file as the origin of an InputError raised inside, where it set the key."""
     try:
         yield
     except InputError as error:
@@ -172,7 +172,7 @@ def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
 def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> bool:
     """Say whether a key of an axis is no scalar leaf here, or a leaf that other inputs may depend on.
 
-    That is an interpolation, the machine of a real chip, which follows from what is said of devices, or other
+    These inputs are interpolations, the machine of a real chip, which depends on keys of devices, or other
     leaves of a model.
     """
     may_bring = composition.machine or machine_of(composer, composition)

@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import OmegaConf
 
 from fastflow.config.composer import Composer
-from fastflow.config.hydra_composer import shuffling_alike
+from fastflow.config.hydra_composer import seeded_shuffle
 from fastflow.config.messages import COMMAND_LINE, PROGRAM, one_of
 from fastflow.config.model_inputs import NOT_OF_THE_MODEL, is_documentation
 from fastflow.core.errors import CompositionError, InputError
@@ -55,7 +55,7 @@ class Term(NamedTuple):
 
     @property
     def written(self) -> str:
-        """The override as it was given."""
+        """The override as written."""
         return self.override.input_line or ""
 
     def text(self, index: int) -> str:
@@ -133,7 +133,7 @@ def _values(key: str, override: Override, origin: str) -> Sequence[Any]:
         limits.check(key, written, count, most, "values", origin)
         if isinstance(numbers, range) and is_whole:
             return numbers
-    with shuffling_alike(written):
+    with seeded_shuffle(written):
         values = tuple(override.sweep_iterator())
     limits.check(key, written, len(values), limits.MOST_WRITTEN, "values", origin)
     return values
@@ -175,7 +175,7 @@ def _check_once(terms: Sequence[Term]) -> None:
 def last_of_each(terms: Sequence[Term]) -> list[Term]:
     """Return the last term of each key, in the order of the first.
 
-    A mapping adds to what stands before it, and `~key` removes it, so such terms all stay.
+    A mapping extends earlier terms, and `~key` removes them, so these terms all stay.
     """
     latest: dict[tuple[str, int], Term] = {}
     generation: dict[str, int] = {}

@@ -143,7 +143,7 @@ def check_path(key: str, composition: Composition) -> None:
 
 
 def _check_output(first: Composition, composed: Sequence[Composed]) -> None:
-    """Refuse an output folder that follows what is swept: a grid is one dataset."""
+    """Refuse an output folder that depends on a swept key: a grid is one dataset."""
     check_path("output", first)
     written = str(first.leaves.get("output"))
     references = [

@@ -187,7 +187,7 @@ def _reporting_kept_parts(dataset: Store) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        num_kept = len(dataset.there())
+        num_kept = len(dataset.existing())
         if not num_kept:
             dataset.discard()
             raise

@@ -34,7 +34,7 @@ from fastflow.schema.results import BETWEEN, NO_EFFECT
 COLUMN = NO_EFFECT.name
 UNSET = "as without it"
 _OF_PREFILL = ("serve.prefill.strategy", "serve.prefill.devices")
-"""Keys that result columns name, where prefill has devices of its own."""
+"""Keys that result columns have, where prefill has separate devices."""
 _SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence")
 """Keys that every iteration of training depends on."""
 _LOADS = ("serve.isl", "serve.osl", "serve.concurrency", "serve.rate")
@@ -102,7 +102,7 @@ def _trial_values(
 ) -> Iterator[tuple[str, Sequence[Mapping[str, Scalar | None]], bool]]:
     """Yield the alternatives of a key at a point: their text, and all their values.
 
-    And whether they are of a default that stands for another value.
+    Also whether the default stands for another value.
     """
     without = known[key]
     if {*without} != {key}:  # several inputs depend on it, as on a group
@@ -232,13 +232,13 @@ def without_effect(
 
 def inputs_of_trial(inputs: Columns, trial: Trial) -> Columns:
     """Return the inputs of a trial's points, which may lack inputs of the points or have more."""
-    found = {key: column[trial.points] for key, column in inputs.items()}
+    changed_inputs = {key: column[trial.points] for key, column in inputs.items()}
     for key, values in trial.values.items():
         if None in values:
-            found.pop(key, None)
+            changed_inputs.pop(key, None)
         else:
-            found[key] = np.array(values)
-    return found
+            changed_inputs[key] = np.array(values)
+    return changed_inputs
 
 
 def _same(columns: Columns, others: Columns, trial: Trial, first: int) -> Bools:

@@ -58,9 +58,9 @@ def predict_points(
 ) -> Predicted:
     """Compile missing kernels, resolve the strategy, and run the model of training or of serving.
 
-    inputs: (points,) each. rehearsed: the result does not count, so any strategy does where the best one is
-    asked for. trials: of some of the points, which are predicted after them. kernels: which list of them is
-    compiled, as of `compile_ahead`. `columns_of` makes the result columns. Raises InputError, also for a
+    inputs: (points,) each. any_strategy: use any strategy in place of the best one, for a warm-up. trials:
+    of some of the points, predicted after them. kernels: the list of kernels to compile, as of
+    `compile_ahead`. `columns_of` makes the result columns. Raises InputError, also for a
     missing input.
     """
     from fastflow.performance.auto.no_fit import LEAST

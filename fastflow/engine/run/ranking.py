@@ -81,7 +81,7 @@ def ranks_strategies(run: Run) -> bool:
 
 
 def ranking_of(run: Run) -> Ranking:
-    """Rank all strategies for the one point of a run, of a transformer its best layouts.
+    """Rank all strategies for the point of a run, or the best layouts of a transformer.
 
     Raises InputError, also where that run has several points.
     """
@@ -113,7 +113,7 @@ def ranking_of(run: Run) -> Ranking:
 
 
 def _rank_servers(run: Run, inputs: Columns) -> Ranking:
-    """Rank the layouts of servers for the load of the one point of a run."""
+    """Rank the layouts of servers for the load of the point of a run."""
     from fastflow.performance.auto.no_fit import with_devices
     from fastflow.performance.auto.serving import fits, ranked
 
@@ -153,7 +153,7 @@ def _value(inputs: Columns) -> Floats:
 
 
 def _grid_over(grid: Grid, columns: Columns) -> Grid:
-    """Return the grid that varies some inputs of a grid of one point together; columns: (points,) each."""
+    """Return a grid that varies inputs of a single-point grid together; columns: (points,) each."""
     (block,) = grid.blocks
     kept = [axis for axis in block.axes if not {*axis.keys} & {*columns}]
     ranked = Axis(tuple(columns), next(iter(columns.values())).size, False)

@@ -35,7 +35,7 @@ class CancellationToken:
     """
 
     def __init__(self, advance: Callable[[int], None] | None = None) -> None:
-        """Take what is called, from any thread, with the number of points that have been evaluated."""
+        """Take a function that is called, from any thread, with the number of newly evaluated points."""
         self.has_listener = advance is not None
         self.advance: Callable[[int], None] = advance or (lambda points: None)
         self._cancelled = threading.Event()

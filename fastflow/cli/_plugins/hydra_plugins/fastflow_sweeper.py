@@ -21,7 +21,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from fastflow.config.library import OWN_FILES, is_own_file, library_root
+from fastflow.config.library import USER_FILES, is_user_file, library_root
 
 # `params` are overrides, as for Hydra's own sweeper; `zip` and `union` are ours
 ConfigStore.instance().store(
@@ -73,7 +73,7 @@ def _is_study(config_path: str) -> bool:
     return config_path.strip("/").partition("/")[0] in ("", "sweeps")
 
 
-class OwnFilesSource(FileConfigSource):
+class UserFilesSource(FileConfigSource):
     """Makes a user's file a choice in any group: `chip=path/to/mine.yaml`.
 
     Hydra asks for a choice by the path "GROUP/CHOICE", and takes what a defaults list in the file names
@@ -83,7 +83,7 @@ class OwnFilesSource(FileConfigSource):
     @staticmethod
     def scheme() -> str:
         """Return the scheme that a search path names it by."""
-        return OWN_FILES
+        return USER_FILES
 
     def available(self) -> bool:
         """Say that there is always a working folder."""
@@ -95,7 +95,7 @@ class OwnFilesSource(FileConfigSource):
 
     def is_config(self, config_path: str) -> bool:
         """Say whether a choice is written as a file's name, and there is such a file."""
-        return is_own_file(config_path) and super().is_config(_choice_of(config_path))
+        return is_user_file(config_path) and super().is_config(_choice_of(config_path))
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """Return no choices: there are as many as files."""
@@ -133,7 +133,7 @@ class LibrarySearchPath(SearchPathPlugin):
         root = library_root()
         for entry in search_path.get_path():
             if entry.provider == "main" and entry.path.removeprefix("file://") == str(root / "conf"):
-                search_path.prepend("fastflow", f"{OWN_FILES}://")
+                search_path.prepend("fastflow", f"{USER_FILES}://")
                 search_path.append("fastflow", f"studies://{root}")
                 return
 
