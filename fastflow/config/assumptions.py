@@ -92,7 +92,7 @@ def _figures_text(block: Mapping[str, str], unchanged: Mapping[str, object], own
 def _is_value_of_file(
     composer: Composer, composition: Composition, group: str, name: str, swept: Collection[str]
 ) -> bool:
-    """Say whether the file with the block `alternative` sets the figure, and no later file or override does."""
+    """Say whether the file with the block `alternative` sets the figure, and nothing overrides it."""
     key = f"{group}.{name}"
     override_keys = (override.key_or_group for override in composer.read(composition.overrides))
     if any(related(key, other) for other in (*override_keys, *swept) if not composer.is_group(other)):
