@@ -62,8 +62,8 @@ def list_library(arguments: Sequence[str]) -> None:
         return
     group = PLURALS.get(options.group, options.group)
     if group not in groups:
-        near = suggestion(options.group, [*groups, *PLURALS])
-        raise InputError("group", options.group, one_of(groups) + near, COMMAND_LINE)
+        hint = suggestion(options.group, [*groups, *PLURALS])
+        raise InputError("group", options.group, one_of(groups) + hint, COMMAND_LINE)
     if group == _CHIP:
         _list_chips(user_folder, defaults[_CHIP])
         return
@@ -116,8 +116,8 @@ def show_choice(arguments: Sequence[str]) -> None:
     sections = [text for text in options.overrides if "=" not in text]
     overrides = [text for text in options.overrides if "=" in text]
     groups = [group for group in catalog.groups(user_folder) if group != catalog.STUDIES]
-    named = [text.lstrip("+").partition("=")[0].partition(".")[0] for text in overrides]
-    shown = sections or list(dict.fromkeys(name for name in named if name in groups))
+    groups_of_overrides = [text.lstrip("+").partition("=")[0].partition(".")[0] for text in overrides]
+    shown = sections or list(dict.fromkeys(name for name in groups_of_overrides if name in groups))
     with hydra_rules():
         composer = Composer.of_library(user_folder, COMMAND_LINE)
         all_figures = figures(composer, overrides)
@@ -127,10 +127,10 @@ def show_choice(arguments: Sequence[str]) -> None:
             composer.compose(overrides),
             [_section(section, all_figures) for section in shown],
         )
-        chosen, assumed = composition.choices, assumptions(composer, composition)
+        choices, assumed = composition.choices, assumptions(composer, composition)
         for section, card in zip(shown, cards, strict=True):
             group = section.partition(".")[0]
-            choice = chosen.get(group, "")
+            choice = choices.get(group, "")
             path = catalog.path_of(group, choice, user_folder)
             notes = [catalog.about(path)] if path else []
             notes += [f"Assumed: {assumption}." for assumption in assumed if f"{group}=" in assumption]

@@ -112,8 +112,8 @@ def _machine_assumptions(
         yield f"system={composition.machine}, the machine of {chip}{_oversize_note(composer, composition)}"
         return
     devices = composition.selected(DEVICES)
-    several = DEVICES in swept or (isinstance(devices, int) and devices > 1)
-    if not several or composition.choices.get(SYSTEM) != NO_SYSTEM or not has_machine(composition):
+    is_multi_device = DEVICES in swept or (isinstance(devices, int) and devices > 1)
+    if not is_multi_device or composition.choices.get(SYSTEM) != NO_SYSTEM or not has_machine(composition):
         return
     machine, network_key = machine_of(composer, composition), network_override(composer, composition)
     if machine:

@@ -76,8 +76,8 @@ def keys(group: str, choice: str, user_folder: Path | None = None) -> list[str]:
     content = _read(path)
     bases = [entry for entry in content.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]
     inherited = [key for base in bases for key in keys(group, base, user_folder)]
-    whole = path.read_text(encoding="utf-8").startswith(f"# {_PACKAGE} _global_")
-    return list(dict.fromkeys([*inherited, *_flat(content, "" if whole else f"{group}.")]))
+    is_global = path.read_text(encoding="utf-8").startswith(f"# {_PACKAGE} _global_")
+    return list(dict.fromkeys([*inherited, *_flat(content, "" if is_global else f"{group}.")]))
 
 
 def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[str]:

@@ -88,7 +88,7 @@ def _source_block(
 def _breakdown(budget: str, shares: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a budget's shares, each with its absolute value."""
     die = units.parse(str(content["die_area"]), "m^2")
-    whole, unit = {
+    total, unit = {
         "area": (die * 1e6, "mm2"),
         "power": (units.parse(str(content["tdp"]), "W"), "W"),
         "perimeter": (4.0 * sqrt(die) * 1e3, "mm"),
@@ -96,7 +96,7 @@ def _breakdown(budget: str, shares: Mapping[str, Any], content: Mapping[str, Any
     yield f"{budget}:  # shares of {_BUDGETS[budget]}, {sum(shares.values()):.1%} in all"
     width = max(len(f"{part}: {_scalar(share)}") for part, share in shares.items())
     for part, share in shares.items():
-        yield f"  {f'{part}: {_scalar(share)}':{width}}  # {share * whole:.4g} {unit}"
+        yield f"  {f'{part}: {_scalar(share)}':{width}}  # {share * total:.4g} {unit}"
 
 
 def _entry(key: str, value: Any, indent: str) -> Iterator[str]:

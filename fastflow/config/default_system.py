@@ -28,8 +28,8 @@ def describes_network(key: str) -> bool:
     """Say whether a group or a key of the user describes the network of a system."""
     if key.partition("@")[0] in _GROUPS:
         return True
-    within = any(f"{key}.".startswith(f"{section}.") for section in _SECTIONS)
-    return within and key not in _NO_NETWORK and not key.endswith(_PRICE)
+    in_section = any(f"{key}.".startswith(f"{section}.") for section in _SECTIONS)
+    return in_section and key not in _NO_NETWORK and not key.endswith(_PRICE)
 
 
 def decides_machine(key: str) -> bool:

@@ -178,20 +178,20 @@ def contents(node: Any) -> Any:
     raise Unusual
 
 
-def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """Return one configuration merged over another; both stay as they are."""
-    both = {**under, **over}
-    for key in under.keys() & over.keys():
-        old, new = under[key], over[key]
+    result = {**base, **override}
+    for key in base.keys() & override.keys():
+        old, new = base[key], override[key]
         if isinstance(old, dict) and isinstance(new, dict):
-            both[key] = merged(old, new)
+            result[key] = merged(old, new)
         elif isinstance(old, str) and "${" in old and (isinstance(new, dict | list) or new == MISSING):
             raise Unusual  # OmegaConf may merge into what it refers to
         elif isinstance(old, dict | list) and isinstance(new, dict | list) and type(old) is not type(new):
             raise Unusual
         elif isinstance(new, str) and new == MISSING:
-            both[key] = old
-    return both
+            result[key] = old
+    return result
 
 
 def overridden(config: Mapping[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:

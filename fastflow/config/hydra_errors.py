@@ -91,8 +91,8 @@ def _unreadable(error: OverrideParseException) -> CompositionError:
 def _yaml_line(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or first_line(error)
-    where = f"{mark.name}, line {mark.line + 1}" if mark is not None else "a configuration file"
-    return f"{where}: not valid YAML ({problem})"
+    location = f"{mark.name}, line {mark.line + 1}" if mark is not None else "a configuration file"
+    return f"{location}: not valid YAML ({problem})"
 
 
 def _override_value(key: str, overrides: Sequence[str]) -> str | None:
@@ -174,22 +174,28 @@ def _unknown_key(
     while parent and not any(name.startswith(parent + ".") for name in known):
         parent = parent.rpartition(".")[0]
     depth = len(parent) + 1 if parent else 0
-    within = [name[depth:] for name in known if not parent or name.startswith(parent + ".")]
-    siblings = sorted({name.split(".")[0] for name in within})
-    of = (
+    below_parent = [name[depth:] for name in known if not parent or name.startswith(parent + ".")]
+    siblings = sorted({name.split(".")[0] for name in below_parent})
+    expected = (
         f"a key of {parent} ({', '.join(siblings)})"
         if parent
         else f"a group or section ({', '.join(siblings)})"
     )
     others = {name: _choices_with(name) for name in _inputs() if name not in known}
-    like = known | {name.partition(".")[0] for name in known}
-    close = _REPORT_KEYS.get(key) or advice_on_key(key, like.difference(_REFERENCED), others)
+    candidates = known | {name.partition(".")[0] for name in known}
+    close = _REPORT_KEYS.get(key) or advice_on_key(key, candidates.difference(_REFERENCED), others)
     if file is not None and value is None:
-        return InputError("defaults", f"override {key}", f"{of}{close}", composer.file_of(file.group(1)))
+        return InputError(
+            "defaults", f"override {key}", f"{expected}{close}", composer.file_of(file.group(1))
+        )
     if f"~{key}" in overrides:
-        return InputError(f"~{key}", "nothing", f"{of} that has a value{close}", composer.origin_of_overrides)
+        return InputError(
+            f"~{key}", "nothing", f"{expected} that has a value{close}", composer.origin_of_overrides
+        )
     add = (_choices_note(key) or f"; to add it, write +{key}={value}") if _is_input(key) else ""
-    return InputError(key, "" if value is None else value, of + (add or close), composer.origin_of_overrides)
+    return InputError(
+        key, "" if value is None else value, expected + (add or close), composer.origin_of_overrides
+    )
 
 
 def _choices_note(key: str) -> str:

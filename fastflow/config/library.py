@@ -35,9 +35,14 @@ def use_plugins() -> None:
     from hydra.core.plugins import Plugins
 
     plugins = Plugins.instance()
-    from hydra_plugins import fastflow_sweeper as ours
+    from hydra_plugins import fastflow_sweeper as fastflow_plugins
 
-    for plugin in (ours.FastflowSweeper, ours.StudiesSource, ours.UserFilesSource, ours.LibrarySearchPath):
+    for plugin in (
+        fastflow_plugins.FastflowSweeper,
+        fastflow_plugins.StudiesSource,
+        fastflow_plugins.UserFilesSource,
+        fastflow_plugins.LibrarySearchPath,
+    ):
         plugins.register(plugin)
 
 

@@ -44,8 +44,8 @@ def one_of(names: Iterable[str]) -> str:
 
 def _same_numbers(name: str, other: str) -> bool:
     """Say whether another name has the same numbers, or has the name as a prefix."""
-    begun = _plain(other).startswith(f"{_plain(name)}_")
-    return begun or _NUMBER.findall(name) == _NUMBER.findall(other)
+    is_prefix = _plain(other).startswith(f"{_plain(name)}_")
+    return is_prefix or _NUMBER.findall(name) == _NUMBER.findall(other)
 
 
 def _plain(name: str) -> str:
@@ -59,14 +59,18 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     different numbers do not match: mxfp4 is no suggestion for mxfp8.
     """
     names = [key for key in known if key != name and _same_numbers(name, key)]
-    alike = [key for key in names if _plain(key) == _plain(name)]
-    if alike:
-        return f"; did you mean {alike[0]}?"
+    same = [key for key in names if _plain(key) == _plain(name)]
+    if same:
+        return f"; did you mean {same[0]}?"
     section, _, last = name.rpartition(".")
     siblings = {key.rpartition(".")[2]: key for key in names if key.rpartition(".")[0] == section}
-    close = difflib.get_close_matches(last, siblings, n=1, cutoff=0.6)
-    whole = [siblings[close[0]]] if close else difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-    return f"; did you mean {whole[0]}?" if whole else ""
+    close_siblings = difflib.get_close_matches(last, siblings, n=1, cutoff=0.6)
+    match = (
+        [siblings[close_siblings[0]]]
+        if close_siblings
+        else difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    )
+    return f"; did you mean {match[0]}?" if match else ""
 
 
 def first_line(error: BaseException) -> str:

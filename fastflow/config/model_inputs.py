@@ -137,10 +137,10 @@ def convert(key: str, value: Any) -> Scalar:
         if keys:
             allowed = f"a section with keys such as {', '.join(keys)}"
             raise InputError(key, "null" if value is None else value, allowed)
-        close = suggestion(key, [known.name for known in INPUTS])
+        hint = suggestion(key, [known.name for known in INPUTS])
         section = key.partition(".")[0]
         sections = "" if section in SECTIONS else f", whose keys begin with {one_of(SECTIONS)}"
-        raise InputError(key, value, f"an input of the model{close or sections}")
+        raise InputError(key, value, f"an input of the model{hint or sections}")
     return convert_to(column, key, value)
 
 
@@ -156,8 +156,8 @@ def convert_to(column: Column, key: str, value: Any) -> Scalar:
         raise InputError(key, value, column.allowed()) from None
     except ValueError as error:
         reason = f" ({error})" if str(error) else ""
-        written = "null" if value is None else value
-        raise InputError(key, written, column.allowed() + reason) from None
+        text = "null" if value is None else value
+        raise InputError(key, text, column.allowed() + reason) from None
 
 
 def _read(column: Column, value: Any) -> Scalar:
@@ -188,8 +188,8 @@ def _resolve_choice(column: Column, value: str) -> str:
     takes_types = "bf16" in column.choices
     choice = data_type(value, column.choices) if takes_types else value
     if choice not in column.choices:
-        near = nearest(value, column.choices) if takes_types else ""
-        raise ValueError(near or suggestion(value, column.choices).removeprefix("; "))
+        hint = nearest(value, column.choices) if takes_types else ""
+        raise ValueError(hint or suggestion(value, column.choices).removeprefix("; "))
     return choice
 
 

@@ -31,26 +31,27 @@ def advice_on_key(key: str, known: Iterable[str], conditions: Mapping[str, str])
 
     known: keys and groups of the configuration. conditions: further keys, and what has to be chosen for each.
     """
-    here, group = sorted(known), key.partition("@")[0]
-    if group != key and group in here:
+    configured, group = sorted(known), key.partition("@")[0]
+    if group != key and group in configured:
         return _question([group])
     last = _normalised(key.rpartition(".")[2])
-    within = [name for name in here if "." in key and name.startswith(f"{key.rpartition('.')[0]}.")]
-    near = suggestion(key, within or [name for name in here if _is_near(key, name)])
-    ends: dict[str, list[str]] = {}
+    siblings = [name for name in configured if "." in key and name.startswith(f"{key.rpartition('.')[0]}.")]
+    similar = suggestion(key, siblings or [name for name in configured if _is_near(key, name)])
+    by_last_part: dict[str, list[str]] = {}
     for name in sorted(
-        {*here, *conditions}, key=lambda known_key: (known_key not in here, known_key.count("."), known_key)
+        {*configured, *conditions},
+        key=lambda known_key: (known_key not in configured, known_key.count("."), known_key),
     ):
-        ends.setdefault(_normalised(name.rpartition(".")[2]), []).append(name)
-    exact = [name for name in ends.get(last, ()) if name != key]
-    if near and not (exact and "." not in key):
-        return near
+        by_last_part.setdefault(_normalised(name.rpartition(".")[2]), []).append(name)
+    exact = [name for name in by_last_part.get(last, ()) if name != key]
+    if similar and not (exact and "." not in key):
+        return similar
     if not exact:
-        close = difflib.get_close_matches(last, ends, n=1, cutoff=_CLOSE_LAST)
-        exact = ends[close[0]] if close else []
+        close = difflib.get_close_matches(last, by_last_part, n=1, cutoff=_CLOSE_LAST)
+        exact = by_last_part[close[0]] if close else []
     return _question(
         [
-            f"{name} (with {conditions[name]})" if name not in here and conditions.get(name) else name
+            f"{name} (with {conditions[name]})" if name not in configured and conditions.get(name) else name
             for name in exact
         ]
     )
@@ -79,8 +80,8 @@ def _similar(name: str, choices: Sequence[str]) -> list[str]:
         normalised, {_normalised(choice): choice for choice in slips}, n=_MAX_NAMES, cutoff=_CLOSE
     )
     if close:
-        like = [choice for choice in slips if _normalised(choice) == close[0]]
-        return _with_product_words(words, like, choices) or like
+        matching = [choice for choice in slips if _normalised(choice) == close[0]]
+        return _with_product_words(words, matching, choices) or matching
     letters = _letters(name)
     others = [choice for choice in choices if letters and _letters(choice)[: len(letters)] == letters]
     distances = [_distance(numbers, _numbers(choice)) for choice in others]
@@ -93,10 +94,10 @@ def _similar(name: str, choices: Sequence[str]) -> list[str]:
     return neighbours or difflib.get_close_matches(name.lower(), choices, n=1, cutoff=_CLOSE_ALL)
 
 
-def _with_product_words(words: Sequence[str], like: Sequence[str], choices: Sequence[str]) -> list[str]:
+def _with_product_words(words: Sequence[str], matching: Sequence[str], choices: Sequence[str]) -> list[str]:
     """Return choices that have the words of letters and numbers ("h200") that those of like names lack."""
     coded = {word for word in words if not word.isalpha() and not word.isdigit()}
-    if not coded or any(coded <= {*_WORDS.findall(choice.lower())} for choice in like):
+    if not coded or any(coded <= {*_WORDS.findall(choice.lower())} for choice in matching):
         return []
     return [choice for choice in choices if coded <= {*_WORDS.findall(choice.lower())}]
 

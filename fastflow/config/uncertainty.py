@@ -59,8 +59,8 @@ def is_stated(key: str) -> bool:
 def figure_of(key: str) -> str:
     """Return the key of the figure of a block's leaf."""
     names = key.split(".")
-    at = names.index(BLOCK, 1)
-    return ".".join((*names[:at], *names[at + 1 :]))
+    block = names.index(BLOCK, 1)
+    return ".".join((*names[:block], *names[block + 1 :]))
 
 
 def sampling(composer: Composer, composition: Composition) -> Sampling | None:
@@ -156,13 +156,13 @@ def _read(key: str, value: Any, figure: str, nominal: float) -> tuple[float, flo
     """Return 10th and 90th percentile over the value; raises InputError."""
     percent = _PERCENT.fullmatch(str(value))
     if percent is not None and float(percent[1]) < _WHOLE:
-        above = 1.0 + float(percent[1]) / _WHOLE
-        return 1.0 / above, above
-    ends = str(value).split(" to ")
-    if len(ends) != len(("low", "high")):
+        ratio = 1.0 + float(percent[1]) / _WHOLE
+        return 1.0 / ratio, ratio
+    percentiles = str(value).split(" to ")
+    if len(percentiles) != len(("low", "high")):
         raise InputError(key, "null" if value is None else value, _ALLOWED)
     try:
-        low, high = (convert(figure, _number(end)) for end in ends)
+        low, high = (convert(figure, _number(end)) for end in percentiles)
     except InputError as error:
         raise InputError(key, value, f"{_ALLOWED}; of {figure} {error.allowed}") from None
     if not (0.0 < float(low) <= nominal <= float(high)):

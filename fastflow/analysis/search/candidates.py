@@ -114,7 +114,7 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
         key: np.array(column)[order] for key, column in zip(CHOSEN, zip(*chosen, strict=True), strict=True)
     }
     strategy = columns.pop(_STRATEGY)
-    beside = columns if grid.stacked else {}
+    beside = columns if grid.has_layer_runs else {}
     return Candidates(grid, point, strategy, beside, group=group, templates=own, space=space)
 
 

@@ -182,7 +182,7 @@ def _served_scores(points: Predicted, options: SearchOptions, weight: Floats) ->
 def _lacking(grid: Grid, columns: ResultTable, rows: int) -> ResultTable:
     """Return the result columns of a grid that these designs do not have, empty."""
     found: ResultTable = {}
-    for name in result_order(grid.levels, grid.stacked, grid.served):
+    for name in result_order(grid.levels, grid.has_layer_runs, grid.served):
         if name not in columns and name not in grid.labels:
             kind = kind_of(name, grid)
             empty: Any = np.zeros(rows, KINDS[kind])
@@ -219,7 +219,7 @@ def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Sche
     if options.pareto is not None:
         kinds["second_objective"] = "float"
     left_out = {*kinds, "point", "placement_asked", *grid.labels}
-    for name in result_order(grid.levels, grid.stacked, grid.served):
+    for name in result_order(grid.levels, grid.has_layer_runs, grid.served):
         if name not in left_out:
             column = find_result(name)
             assert column is not None

@@ -173,9 +173,9 @@ class Dataset(NamedTuple):
             if pc.all(pc.is_finite(table[name])).as_py() is False:  # unknown values are null
                 raise self._refusal(f"its column {name} holds what is no number")
         for name in filter(self._is_result, table.column_names):
-            least = pc.min(table[name]).as_py()
-            if least is not None and least < 0:
-                raise self._refusal(f"its column {name} holds {least:g}, below 0")
+            minimum = pc.min(table[name]).as_py()
+            if minimum is not None and minimum < 0:
+                raise self._refusal(f"its column {name} holds {minimum:g}, below 0")
         if len(self.parts) > 1 and not (self.grid_points or "step" in self.schema.names):
             raise self._refusal(f"it has {len(self.parts):,} parts and is written as one")
         if not number or not (self.grid_points or number == "design"):

@@ -29,7 +29,7 @@ ResultTable = dict[str, NDArray[Any]]
 
 def column_order(grid: Grid) -> list[str]:
     """Return the names of the dataset's columns, in order: choices, swept inputs, results."""
-    names = result_order(grid.levels, grid.stacked, grid.served, grid.uncertainty is not None)
+    names = result_order(grid.levels, grid.has_layer_runs, grid.served, grid.uncertainty is not None)
     swept = [key for key in grid.keys if key not in names]
     after = names.index("tiling") + 1
     return [*names[:after], *swept, *names[after:]]

@@ -100,12 +100,12 @@ def compose_all(
             assumptions=[], first=[],
         )  # fmt: skip
         step = -(-num_combinations // MAX_TRIALS)
-        bound: set[str] = set()
+        dependent: set[str] = set()
         for texts in combinations(terms, composed):
             with _naming_terms(terms, composer):
                 composition = composer.compose(texts)
-            bound = {axis.terms[0].key for axis in column_axes if _is_bound(composer, composition, axis)}
-            if bound:
+            dependent = {axis.terms[0].key for axis in column_axes if _is_bound(composer, composition, axis)}
+            if dependent:
                 break
             if not block.columns:
                 block.columns.update(_columns_of(column_axes))
@@ -118,9 +118,9 @@ def compose_all(
             if sampled is not None:
                 block.stated.append(stated(composer, composition, inputs, free_keys))
             _add(block, composer, composition, inputs, free_keys, of_study)
-        if not bound:
+        if not dependent:
             return block
-        keys |= bound
+        keys |= dependent
 
 
 def _add(
@@ -139,13 +139,13 @@ def _add(
     block.choices.append(composition.choices)
 
 
-def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
+def _check_size(axes: Sequence[TermAxis], limit: int, unit: str) -> None:
     """Refuse a product of axes that is too large, with the key of the longest axis; raises InputError."""
     if not axes:
         return
     term = max(axes, key=lambda axis: axis.size).terms[0]
     written = term.override.get_value_string()
-    limits.check(term.key, written, prod(axis.size for axis in axes), most, what, term.origin)
+    limits.check(term.key, written, prod(axis.size for axis in axes), limit, unit, term.origin)
 
 
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:

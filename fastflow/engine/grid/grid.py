@@ -122,7 +122,7 @@ class Grid(NamedTuple):
     compositions: int
     levels: int
     """The largest number of on-chip memory levels of any chip."""
-    stacked: bool = False
+    has_layer_runs: bool = False
     """Whether a model has runs of equal layers."""
     served: str = ""
     """The points that serve: schema.ALL, schema.SOME or ""."""

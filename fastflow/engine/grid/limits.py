@@ -37,7 +37,7 @@ def values_of(sweep: RangeSweep) -> int:
     return max(0, ceil((stop - start) / step))
 
 
-def check(key: str, written: object, count: int, most: int, what: str, origin: str = "") -> None:
+def check(key: str, written: object, count: int, limit: int, unit: str, origin: str = "") -> None:
     """Refuse a count above a limit; raises InputError."""
-    if count > most:
-        raise InputError(key, written, f"at most {most:,} {what}; these are {count:,}", origin)
+    if count > limit:
+        raise InputError(key, written, f"at most {limit:,} {unit}; these are {count:,}", origin)

@@ -129,8 +129,8 @@ def _values(key: str, override: Override, origin: str) -> Sequence[Any]:
             raise InputError(key, written, str(error) or "a range of numbers", origin) from None
         numbers = value.range()
         is_whole = isinstance(numbers, range) and not value.shuffle
-        most = limits.MOST_WHOLE if is_whole else limits.MOST_WRITTEN
-        limits.check(key, written, count, most, "values", origin)
+        limit = limits.MOST_WHOLE if is_whole else limits.MOST_WRITTEN
+        limits.check(key, written, count, limit, "values", origin)
         if isinstance(numbers, range) and is_whole:
             return numbers
     with seeded_shuffle(written):
@@ -144,9 +144,9 @@ def _check_choice(composer: Composer, term: Term) -> None:
     values: Iterable[Any] = (
         map(Override._convert_value, term.values) if term.swept else (term.override.value(),)
     )
-    wrong = [value for value in values if not isinstance(value, str | dict)]
-    if wrong and not term.override.is_delete():
-        shown = Override._get_value_element_as_str(wrong[0])
+    invalid = [value for value in values if not isinstance(value, str | dict)]
+    if invalid and not term.override.is_delete():
+        shown = Override._get_value_element_as_str(invalid[0])
         raise InputError(term.key, shown, one_of(composer.choices(term.override.key_or_group)), term.origin)
 
 
@@ -314,12 +314,12 @@ def _check_distinct(terms: Sequence[Term]) -> None:
     """Refuse an axis that has a value, or values walked together, twice; a program may want just that."""
     if any(isinstance(term.values, range) or term.origin == PROGRAM for term in terms):
         return
-    seen: set[tuple[Hashable, ...]] = set()
+    identities: set[tuple[Hashable, ...]] = set()
     for row in zip(*(term.values for term in terms), strict=True):
-        alike = tuple(map(_identity, row))
-        if alike in seen:
+        identity = tuple(map(_identity, row))
+        if identity in identities:
             raise duplicate_value(terms[0], row[0])
-        seen.add(alike)
+        identities.add(identity)
 
 
 def _identity(value: Any) -> Hashable:

@@ -84,7 +84,7 @@ def plan(
         served = _served(composed)
     inputs = [point for block in composed for point in block.inputs]
     batches, batch, row = batches_of(inputs)
-    uncertain = _uncertainty(composer, composed, batch, row)
+    uncertainty = _uncertainty(composer, composed, batch, row)
     labels = _labels(composed)
     blocks = _blocks(composed)
     written = [tuple(term.written for term in terms if term.is_input) for terms in grids]
@@ -94,14 +94,14 @@ def plan(
         batch=batch,
         row=row,
         labels=labels,
-        fingerprint=_fingerprint(inputs, labels, blocks, uncertain),
+        fingerprint=_fingerprint(inputs, labels, blocks, uncertainty),
         overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
-        stacked=any(map(is_stacked, inputs)),
+        has_layer_runs=any(map(is_stacked, inputs)),
         served=served,
         report=_report(composer, first),
-        uncertainty=uncertain,
+        uncertainty=uncertainty,
         unset=_unset(composed),
         stock=np.array([stock for block in composed for stock in block.stock], dtype=np.bool_),
         user_overrides=_user_overrides(composer, overrides) if _is_of_a_study(grids) else (),
@@ -214,8 +214,8 @@ def _labels(composed: Sequence[Composed]) -> dict[str, NDArray[np.str_]]:
 
     A key that is no input somewhere, as a pin that only some combinations have, is a text everywhere.
     """
-    every = [choices for block in composed for choices in block.choices]
-    labels = {group: [choices.get(group, "") for choices in every] for group in CHOICES}
+    all_choices = [choices for block in composed for choices in block.choices]
+    labels = {group: [choices.get(group, "") for choices in all_choices] for group in CHOICES}
     for key in _texts_among(composed) - labels.keys():
         labels[key] = [text for block in composed for text in _texts_of(key, block)]
     labels[ASSUMPTIONS.name] = [text for block in composed for text in block.assumptions]
@@ -256,7 +256,7 @@ def _fingerprint(
     inputs: Sequence[Mapping[str, Scalar]],
     labels: Mapping[str, NDArray[np.str_]],
     blocks: Sequence[Block],
-    uncertain: Uncertainty | None,
+    uncertainty: Uncertainty | None,
 ) -> str:
     """Return the SHA-256 of all inputs of the results."""
     content: dict[str, object] = {
@@ -266,8 +266,8 @@ def _fingerprint(
         "inputs": inputs,
         "labels": {name: values.tolist() for name, values in labels.items()},
     }
-    if uncertain is not None:
-        content["uncertainty"] = uncertain.content()
+    if uncertainty is not None:
+        content["uncertainty"] = uncertainty.content()
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     for block in blocks:
         for key, values in sorted(block.columns.items()):

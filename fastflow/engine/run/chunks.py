@@ -87,10 +87,10 @@ def rows(grid: Grid, start: int, stop: int) -> ResultTable:
 def evaluated(grid: Grid, start: int, stop: int, settings: Settings) -> Iterator[ResultTable]:
     """Evaluate points start to stop, chunk after chunk in order; a result does not depend on the chunk."""
     while start < stop:
-        ahead = min(start + settings.chunk, stop)
-        ahead = start + _points_in_memory(grid, start, ahead, settings.chunk_bytes)
-        yield rows(grid, start, ahead)
-        start = ahead
+        end = min(start + settings.chunk, stop)
+        end = start + _points_in_memory(grid, start, end, settings.chunk_bytes)
+        yield rows(grid, start, end)
+        start = end
 
 
 def _points_in_memory(grid: Grid, start: int, stop: int, capacity: float) -> int:

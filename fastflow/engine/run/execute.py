@@ -97,7 +97,7 @@ def collect(run: Run, listener: Listener = SILENT) -> tuple[list[ResultTable], p
 def store(
     run: Run,
     output: str | os.PathLike[str],
-    begin: Callable[[int], None] = lambda there: None,
+    begin: Callable[[int], None] = lambda num_done: None,
     advance: Callable[[int], None] | None = None,
 ) -> Store:
     """Evaluate the missing points of a dataset; raises InputError.
@@ -126,7 +126,7 @@ def fill(
     run: Run,
     dataset: Store,
     missing: list[int],
-    begin: Callable[[int], None] = lambda there: None,
+    begin: Callable[[int], None] = lambda num_done: None,
     advance: Callable[[int], None] | None = None,
 ) -> None:
     """Evaluate the missing points of an open dataset, as `store` does; raises InputError."""

@@ -73,20 +73,20 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     """Return the trials of the points of a share; inputs: of the points, as the user set them."""
     if not grid.unset or grid.no_effect is not None:
         return []
-    known = [
+    unset_of_points = [
         grid.unset.get(combination, {}) for combination in share.block.combinations(share.points).tolist()
     ]
-    chosen = (inputs[STRATEGY] == AUTO).tolist() if not serves(inputs) else [False] * len(known)
+    is_auto = (inputs[STRATEGY] == AUTO).tolist() if not serves(inputs) else [False] * len(unset_of_points)
     trials: list[Trial] = []
     never: tuple[str, ...] = _SIZES
     if serves(inputs):
         mode = inputs["serve.mode"]
         is_loaded = np.isin(mode, (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs
         never = *(_LOADS if is_loaded else ()), *(_OF_PREFILL if (mode == DISAGGREGATED).any() else ())
-    for key in dict.fromkeys(key for unset in known for key in unset if key not in never):
+    for key in dict.fromkeys(key for unset in unset_of_points for key in unset if key not in never):
         rows_of: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}
-        for point, unset in enumerate(known):
-            if key in unset and not (chosen[point] and key in _OF_CHOICE):
+        for point, unset in enumerate(unset_of_points):
+            if key in unset and not (is_auto[point] and key in _OF_CHOICE):
                 for same_as, values, is_placeholder in _trial_values(key, point, unset, inputs):
                     rows_of.setdefault(same_as, []).append((point, values, is_placeholder))
         trials += [
@@ -98,13 +98,13 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
 
 
 def _trial_values(
-    key: str, point: int, known: Unset, inputs: Columns
+    key: str, point: int, unset: Unset, inputs: Columns
 ) -> Iterator[tuple[str, Sequence[Mapping[str, Scalar | None]], bool]]:
     """Yield the alternatives of a key at a point: their text, and all their values.
 
     Also whether the default stands for another value.
     """
-    without = known[key]
+    without = unset[key]
     if {*without} != {key}:  # several inputs depend on it, as on a group
         if without:
             yield UNSET, [without], False
@@ -202,31 +202,31 @@ def without_effect(
     time = columns.get("time_s", np.full(points, np.nan))  # points that serve lack it without results
     has_time = ~np.isnan(np.ma.filled(np.ma.asarray(time, np.float64), np.nan))
     same_at: dict[tuple[str, str], dict[int, bool]] = {}
-    at = points
+    row = points
     for trial in trials:
         if trial.fits(inputs):
-            others, first = columns, at
-            at += trial.points.size
+            trial_columns, first = columns, row
+            row += trial.points.size
         else:
             try:
-                others, first = results_of(inputs_of_trial(inputs, trial)), 0
+                trial_columns, first = results_of(inputs_of_trial(inputs, trial)), 0
             except InputError:  # a missing input is required
                 continue
-        same_results = _same(columns, others, trial, first) & has_time[trial.points]
-        known = same_at.setdefault((trial.key, trial.same_as), {})
-        same_results &= [known.get(point, True) for point in trial.points.tolist()]
+        same_results = _same(columns, trial_columns, trial, first) & has_time[trial.points]
+        same_at_point = same_at.setdefault((trial.key, trial.same_as), {})
+        same_results &= [same_at_point.get(point, True) for point in trial.points.tolist()]
         same_results[same_results] = chosen_alike(trial, np.flatnonzero(same_results))
-        for point, is_alike in zip(trial.points.tolist(), same_results.tolist(), strict=True):
-            known[point] = is_alike
+        for point, is_same in zip(trial.points.tolist(), same_results.tolist(), strict=True):
+            same_at_point[point] = is_same
     texts = [
         BETWEEN.join(
             f"{key}: {same_as}"
-            for (key, same_as), known in same_at.items()
-            if known.get(point) and (same_as == UNSET or not same_at.get((key, UNSET), {}).get(point))
+            for (key, same_as), same_at_point in same_at.items()
+            if same_at_point.get(point) and (same_as == UNSET or not same_at.get((key, UNSET), {}).get(point))
         )
         for point in range(points)
     ]
-    points_only = {name: column[:points] for name, column in columns.items()} if at > points else columns
+    points_only = {name: column[:points] for name, column in columns.items()} if row > points else columns
     return points_only | {COLUMN: np.array(texts, dtype=np.str_)}
 
 
@@ -241,15 +241,15 @@ def inputs_of_trial(inputs: Columns, trial: Trial) -> Columns:
     return changed_inputs
 
 
-def _same(columns: Columns, others: Columns, trial: Trial, first: int) -> Bools:
-    """Return where a trial's points have the same results; others: results, the trial's from `first` on."""
+def _same(columns: Columns, trial_columns: Columns, trial: Trial, first: int) -> Bools:
+    """Return where a trial's points have the same results; trial_columns: theirs from row `first` on."""
     same = np.zeros(trial.points.size, dtype=np.bool_)
-    if {*columns} - {COLUMN} != {*others} - {COLUMN}:
+    if {*columns} - {COLUMN} != {*trial_columns} - {COLUMN}:
         return same
     rows = np.arange(same.size)
     points, tried = trial.points, first + rows
     for name in (name for name in columns if name not in _ECHOES):
-        equal = _equal(columns[name][points], others[name][tried])
+        equal = _equal(columns[name][points], trial_columns[name][tried])
         if not equal.all():
             rows, points, tried = rows[equal], points[equal], tried[equal]
             if not rows.size:
@@ -257,7 +257,7 @@ def _same(columns: Columns, others: Columns, trial: Trial, first: int) -> Bools:
     same[rows] = True
     meaning = _MEANINGS.get(trial.key, "")
     if meaning in columns:
-        same_meaning = columns[meaning][trial.points] == others[meaning][first : first + same.size]
+        same_meaning = columns[meaning][trial.points] == trial_columns[meaning][first : first + same.size]
         same &= ~(trial.is_placeholder & np.ma.filled(same_meaning, False))
     return same
 

@@ -104,7 +104,7 @@ def _inputs(dataset: Dataset, grid: Grid, frame: pd.DataFrame) -> Iterator[tuple
     strategy = np.array(frame["strategy"].astype(str).to_list(), dtype=np.str_)
     for places, share in grid.shares_of(points):
         inputs = grid.inputs(share)
-        if not grid.stacked:  # the strategy is all that `auto` chooses, unless each layer has its own
+        if not grid.has_layer_runs:  # the strategy is all that `auto` chooses, unless each layer has its own
             inputs[_STRATEGY] = np.where(inputs[_PER_LAYER], inputs[_STRATEGY], strategy[places])
         yield places, inputs
 

@@ -124,7 +124,7 @@ def show(grid: Grid, store: Store, progress: Progress, chosen: Sequence[str] = (
     columns = grid.keys
     serves = grid.served == ALL
     digest = Digest(serves)
-    results = list(chosen) or results_of(grid.served, grid.stacked)
+    results = list(chosen) or results_of(grid.served, grid.has_layer_runs)
     results = with_bands(results) if grid.uncertainty is not None and not chosen else results
     cuts = [] if serves else ["cuts"]
     asked = list(
