@@ -26,22 +26,24 @@ def losing(monkeypatch, *done):
     """A cluster whose workers do so many tasks before they are lost, one after the other; at last all."""
     left = [*done]
 
-    def distribute(work, told, items, settings, in_order=False):
+    def distribute(work, context, items, settings, in_order=False):
         count = left.pop(0) if left else None
         for number, item in enumerate(items):
             if number == count:
                 raise Lost("gone")
-            yield work(told, item)
+            yield work(context, item)
         if count is not None:
             raise Lost("gone")  # as many as there are, and then
 
     monkeypatch.setattr(workers, "distribute", distribute)
-    monkeypatch.setattr(workers, "_run_numbered", lambda work, told, task: (task[0], work(told, task[1])))
+    monkeypatch.setattr(
+        workers, "_run_numbered", lambda work, context, task: (task[0], work(context, task[1]))
+    )
     return _Cluster(None)
 
 
-def upper(told, item):
-    assert told == "told"
+def upper(context, item):
+    assert context == "told"
     return item.upper()
 
 
@@ -65,10 +67,10 @@ def test_work_goes_on_as_long_as_losses_leave_something_done(monkeypatch, done, 
 
 @pytest.mark.parametrize(("done", "heard"), [((0, 0), 0), ((3, 0, 0), 3), ((2, 0, 2, 0, 0), 4)])
 def test_two_losses_in_a_row_that_leave_nothing_done_are_told(monkeypatch, done, heard):
-    cluster, told = losing(monkeypatch, *done), []
+    cluster, results = losing(monkeypatch, *done), []
     with pytest.raises(Lost, match=r"a scheduler that keeps its workers \(gone\)"):
-        cluster.map(upper, ITEMS, CancellationToken(), told.append)
-    assert len(told) == heard
+        cluster.map(upper, ITEMS, CancellationToken(), results.append)
+    assert len(results) == heard
     assert cluster.connected == len(done) - 1
 
 
