@@ -52,7 +52,7 @@ class Repository(CachingConfigRepository):
         self._changing = [source for source in sources if source.scheme() not in ("pkg", "structured")]
 
     def load_config(self, config_path: str) -> ConfigResult | None:
-        """Return what a configuration such as "tech/n7" says, None where there is none."""
+        """Return the file of a configuration such as "tech/n7", None where it does not exist."""
         known = f"config_path={config_path}" in self.cache
         if not known:
             self._stamps[config_path] = self._stamp(config_path)

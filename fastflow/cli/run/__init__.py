@@ -1,1 +1,1 @@
-"""What each command does once its line is read."""
+"""The commands after their command lines are parsed."""

@@ -83,7 +83,7 @@ class Dataset(NamedTuple):
             return int(self.about("points") or 0)
 
     def axis(self, name: str) -> str:
-        """Return what a column of a search's history measures, with its unit; raises InputError."""
+        """Return the meaning of a column of a search's history, with its unit; raises InputError."""
         with self.whole(f"the metadata of {self.parts[0]}"):
             about = self.schema.field(name).metadata
             return f"{about[b'meaning'].decode()} [{about[b'unit'].decode()}]"
