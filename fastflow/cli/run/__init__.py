@@ -1,1 +1,1 @@
-"""The commands after their command lines are parsed."""
+"""What each command does once its line is read."""
