@@ -24,7 +24,7 @@ from fastflow.engine.run.workers import CancellationToken
 PARTS = range(4, 124, 6)
 # stage, and the functions (file, name) whose cumulative times make it up
 STAGES = (
-    ("decode points to input columns", [("grid.py", "inputs"), ("chunks.py", "_fitting")]),
+    ("decode points to input columns", [("grid.py", "inputs"), ("chunks.py", "_points_in_memory")]),
     ("generate chips (4)", [("admission.py", "generate_chips")]),
     ("compute graphs (3.2)", [("__init__.py", "build_graph")]),
     ("layouts, cut, stages, footprint (3.3, 5.1)", [

@@ -38,7 +38,7 @@ def library_pages() -> dict[str, str]:
 
 
 def _page(group: str) -> str:
-    usual, names = catalog.usual().get(group, ""), catalog.choices(group)
+    usual, names = catalog.default_choices().get(group, ""), catalog.choices(group)
     said = {name: catalog.about(path) if (path := catalog.path_of(group, name)) else "" for name in names}
     way = "-m +sweeps=NAME" if group == catalog.STUDIES else f"{group}=NAME"
     lines = [f"# {TITLES.get(group, group)}", "", f"The group `{group}`: choose with `{way}`."]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fastflow.config.composer import Composer
-from fastflow.config.keyword_overrides import asked_for, check_call, numbers_of, text_of
+from fastflow.config.keyword_overrides import as_overrides, check_call, numbers_of, text_of
 from fastflow.config.library import hydra_rules
 from fastflow.config.messages import one_of
 from fastflow.core import units
@@ -54,7 +54,7 @@ def explain_layout(
     from fastflow.performance.results import explain_layout
     from fastflow.performance.sharding_report import EXCHANGES
 
-    composer, run = _single_point(asked_for(overrides, choices, None, config_dir), "point", config_dir)
+    composer, run = _single_point(as_overrides(overrides, choices, None, config_dir), "point", config_dir)
     refuse_others(run)
     if run.grid.served:
         mode = str(run.grid.first_inputs()["serve.mode"][0])

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig, ListConfig
 
 
-_LONG = 1000  # characters at either end of a line on a mistake
+_MAX_SHOWN = 1000  # characters at either end of a line on a mistake
 
 
 def main(command: Command) -> int:
@@ -60,9 +60,9 @@ def main(command: Command) -> int:
     A mistake is one line on standard error. Anything else that goes wrong keeps its traceback.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints exceptions itself, and exits with 1
-    if sys.modules["__main__"].__package__ == PACKAGE.name:  # nobody else's process
-        atexit.register(gc.freeze)  # Python would go through all that is left for what could be freed: 0.2 s
-    if "--version" in sys.argv[1:]:  # Hydra would say its own
+    if sys.modules["__main__"].__package__ == PACKAGE.name:  # this process runs fastflow alone
+        atexit.register(gc.freeze)  # or the last garbage collection takes 0.2 s
+    if "--version" in sys.argv[1:]:  # Hydra would print its version
         print(f"fastflow {version()}")
         return 0
     use_plugins()
@@ -75,7 +75,7 @@ def main(command: Command) -> int:
         print(_shortened(str(error)), file=sys.stderr)
         return 2
 
-    seen = without_rows(arguments, command.config) if command.reads_rows else arguments
+    for_hydra = without_rows(arguments, command.config) if command.reads_rows else arguments
 
     def task(_: DictConfig) -> None:
         # raised from here, a mistake would make Hydra print lines of its own
@@ -85,7 +85,7 @@ def main(command: Command) -> int:
                 choice = config.hydra.runtime.choices.get("hydra/sweeper")
                 raise InputError("hydra/sweeper", choice, "fastflow, which makes one table of a grid")
             loader = GlobalHydra.instance().config_loader()
-            run_from_hydra(loader, config, _own(arguments), None)
+            run_from_hydra(loader, config, _model_overrides(arguments), None)
         except InputError as error:
             mistakes.append(error)
 
@@ -94,14 +94,14 @@ def main(command: Command) -> int:
     )
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("error", module=r"hydra\.")  # what it passes over is a mistake
-            ready = _planned(command, arguments)
-            if ready is None:
-                with reading(arguments, seen):
+            warnings.filterwarnings("error", module=r"hydra\.")  # a warning of Hydra is a mistake
+            planned = _planned(command, arguments)
+            if planned is None:
+                with reading(arguments, for_hydra):
                     start(task)()
-        if ready is not None:
+        if planned is not None:
             try:
-                ready()
+                planned()
             except InputError as error:
                 mistakes.append(error)
     except KeyboardInterrupt as interrupt:
@@ -112,39 +112,39 @@ def main(command: Command) -> int:
     except Exception as error:
         if not _is_mistake(error):
             raise
-        mistakes.append(_mistake(error, seen, command.config))
+        mistakes.append(_explained(error, for_hydra, command.config))
     for line in dict.fromkeys(map(str, mistakes[:1])):
         print(_shortened(line), file=sys.stderr)
     return 2 if mistakes else 0
 
 
 def _shortened(line: str) -> str:
-    """Return a line that a person can read: of a long one, its beginning and its end."""
-    return line if len(line) <= 2 * _LONG else f"{line[:_LONG]} ... {line[-_LONG:]}"
+    """Return a line for the screen; a long line is reduced to its beginning and its end."""
+    return line if len(line) <= 2 * _MAX_SHOWN else f"{line[:_MAX_SHOWN]} ... {line[-_MAX_SHOWN:]}"
 
 
 def _is_mistake(error: Exception) -> bool:
-    """Say whether an exception is the user's: ours and Hydra's own, and whatever else Hydra alone raised.
+    """Say whether an exception is a user's mistake: an InputError, or any that Hydra raised alone.
 
-    Where no code of ours ran after Hydra was called, nothing but what the user gave can be wrong.
+    Where no code of fastflow ran after Hydra was called, only the user's input can be wrong.
     """
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | InputError):
         return True
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
-    return ours[-1].name == main.__name__
+    own_frames = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
+    return own_frames[-1].name == main.__name__
 
 
-def _mistake(error: Exception, arguments: Namespace, primary: str) -> InputError:
-    """Return what to say of an exception that Hydra raised before our own code had its turn."""
+def _explained(error: Exception, arguments: Namespace, primary: str) -> InputError:
+    """Return the error to print for an exception that Hydra raised before fastflow's code ran."""
     try:
         composer = Composer.of_library(arguments.config_dir, COMMAND_LINE, arguments.config_name or primary)
-        # most mistakes show again here, where our own words are found for them
-        composition = composer.compose(_own(arguments))
+        # most mistakes occur here again, with messages of fastflow
+        composition = composer.compose(_model_overrides(arguments))
         composer.resolved(composition)
         check_path("output", composition)
-    except InputError as own_words:
-        return own_words
+    except InputError as explained:
+        return explained
     if isinstance(error, OSError) and not isinstance(error, HydraException):
         return unwritable(path_of(Path(str(error.filename or "."))), error)
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | ValueError | Warning):
@@ -153,47 +153,47 @@ def _mistake(error: Exception, arguments: Namespace, primary: str) -> InputError
     return CompositionError(f"{' '.join(arguments.overrides)}: cannot be composed ({reason})")
 
 
-def _own(arguments: Namespace) -> list[str]:
-    """Return the overrides of a command line but those of Hydra's section."""
+def _model_overrides(arguments: Namespace) -> list[str]:
+    """Return the overrides of a command line without those of Hydra's section."""
     return [text for text in arguments.overrides if not text.lstrip("+~").startswith("hydra")]
 
 
-def _texts(overrides: ListConfig) -> list[str]:
-    """Return Hydra's list of overrides as written: an interpolation in one of them is not its own."""
+def _as_written(overrides: ListConfig) -> list[str]:
+    """Return Hydra's list of overrides as written: interpolations in overrides stay unresolved."""
     return cast("list[str]", OmegaConf.to_container(overrides, resolve=False))
 
 
 def run_from_hydra(
     loader: ConfigLoader, config: DictConfig, overrides: Sequence[str], sweeper: Mapping[str, Any] | None
 ) -> None:
-    """Run what Hydra was asked for, and print the results; raises InputError.
+    """Run the command that Hydra composed, and print the results; raises InputError.
 
-    config: as Hydra composed it, its own node included. sweeper: what `hydra.sweeper` says;
+    config: as Hydra composed it, its node `hydra` included. sweeper: the section `hydra.sweeper`;
     None for one point.
     """
     hydra = config.hydra
-    own = _texts(config.hydra.overrides.hydra)
-    check_folders(own, overrides, sweeper is not None)
-    composer = Composer(cast("ConfigLoaderImpl", loader), hydra.job.config_name, own)
+    hydra_overrides = _as_written(config.hydra.overrides.hydra)
+    check_folders(hydra_overrides, overrides, sweeper is not None)
+    composer = Composer(cast("ConfigLoaderImpl", loader), hydra.job.config_name, hydra_overrides)
     if sweeper is None:
         check_single(composer, overrides)
     folder = path_of(Path(hydra.runtime.output_dir)) if sweeper is None else str(hydra.sweep.dir)
-    # a configuration of the user's own is one of a grid
+    # a user's primary configuration is for a sweep
     name = next((name for name in COMMANDS if COMMANDS[name].config == composer.config_name), "sweep")
     COMMANDS[name].module().run(composer, overrides, sweeper, folder)
 
 
 def _planned(command: Command, arguments: Namespace) -> Callable[[], None] | None:
-    """Plan what Hydra need not see: library choices and leaves alone; None for all else, and for mistakes.
+    """Plan a command line of library choices and leaves, without Hydra; None for others, and for mistakes.
 
-    Returns what runs it. Hydra would compose it three times more, to the same effect.
+    Returns the function that runs it. Hydra would compose it three times more, with the same result.
     """
     if not is_plain(arguments):
         return None
     try:
         with hydra_rules():
             composer = Composer.of_library(None, COMMAND_LINE, command.config)
-            ready: Callable[[], None] | None = command.module().plan(composer, arguments)
+            planned: Callable[[], None] | None = command.module().plan(composer, arguments)
     except InputError:
         return None
-    return ready
+    return planned

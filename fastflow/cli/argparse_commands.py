@@ -1,4 +1,4 @@
-"""Commands that Hydra does not run: how their lines are parsed, and how they end."""
+"""Commands that Hydra does not run: their parser and their exit codes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Parser(argparse.ArgumentParser):
     """A parser that says in one line what is wrong."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is to be said."""
+        """Raise the message as an error."""
         raise CompositionError(f"{message}; see {self.prog} --help")
 
 
 def exit_code(run: Callable[[], int]) -> int:
-    """Run a command; returns its exit code: what it says, or 2 after a mistake, which is printed."""
+    """Run a command; returns its exit code, or 2 after a mistake, which is printed."""
     try:
         code = run()
         sys.stdout.flush()
@@ -33,6 +33,6 @@ def exit_code(run: Callable[[], int]) -> int:
 
 
 def reader_gone() -> int:
-    """Return the exit code where the reader of our output, `head` say, has had enough."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
+    """Return the exit code after the reader of the output, such as `head`, has closed the pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python prints an error at exit
     return 1

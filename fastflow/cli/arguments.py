@@ -1,4 +1,4 @@
-"""A command line before Hydra has it: read as Hydra will, and refused where Hydra would pass over it."""
+"""A command line before Hydra runs: parsed as Hydra does, and refused where Hydra would ignore a mistake."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SPLIT = re.compile(r"unrecognized arguments: (?!-)(.*)")
-_NOWHERE = re.compile(
+_EMPTY_OUTPUT = re.compile(
     r"""~output(=.*)?|\+{0,2}(output|hydra\.(?:run|sweep)\.dir)=\s*(?:null|''|"")?\s*""", re.DOTALL
 )
 _LOG = re.compile(r"\+{0,2}hydra/job_logging=(.*)")
 _SWEEPER = re.compile(r"\+{0,2}hydra/sweeper=(.*)")
 _QUIET = ("none", "disabled", "stdout")  # of Hydra's choices those that write no file
 _MULTIRUN = ("-m", "--multirun")
-_OWN_WORDS = ("hydra", ".yaml")
-"""Of overrides that choose what may speak to Hydra itself."""
+_HYDRA_WORDS = ("hydra", ".yaml")
+"""Parts of overrides that may concern Hydra itself."""
 _HYDRA_ANSWERS = ("cfg", "info", "help", "hydra_help", "shell_completion", "resolve", "multirun")
-"""Switches after which nothing of ours runs, and that of a grid, which has no rows of a file."""
+"""Switches that Hydra answers alone, and that of a grid, which has no file of rows."""
 _SECTION = "output"
-"""What every primary configuration that is made of ours has."""
+"""A section that every primary configuration of fastflow has."""
 
 
 def read_arguments(command: Command) -> Namespace:
@@ -53,37 +53,38 @@ def read_arguments(command: Command) -> Namespace:
     split = _SPLIT.fullmatch(reason)
     if split is not None:
         raise CompositionError(
-            f"{split.group(1)}: stands after a switch, with overrides before it; {_order(command.name)}"
+            f"{split.group(1)}: stands after a switch, with overrides before it; "
+            f"{_switch_order(command.name)}"
         )
-    raise CompositionError(f"{reason}; see {spoken(command.name)} --help")
+    raise CompositionError(f"{reason}; see {typed_command(command.name)} --help")
 
 
-def spoken(name: str) -> str:
+def typed_command(name: str) -> str:
     """Return how a command was called: `fastflow sweep`, or `python -m fastflow.sweep`."""
-    by_one_name = f"fastflow {name}"
-    return by_one_name if sys.argv[0] == by_one_name else f"python -m fastflow.{name}"
+    short = f"fastflow {name}"
+    return short if sys.argv[0] == short else f"python -m fastflow.{name}"
 
 
-def _order(name: str) -> str:
-    """Say where switches stand: the line as it should be, where -m is the only one."""
-    given = [text for text in sys.argv[1:] if text not in _MULTIRUN]
-    if any(text.startswith("-") for text in given):
-        return f"all switches come first: {spoken(name)} -m --config-dir mine tech=n7 ..."
-    return f"-m comes first: {spoken(name)} -m {shlex.join(given)}"
+def _switch_order(name: str) -> str:
+    """Return where switches belong; the corrected line where -m is the only switch."""
+    arguments = [text for text in sys.argv[1:] if text not in _MULTIRUN]
+    if any(text.startswith("-") for text in arguments):
+        return f"all switches come first: {typed_command(name)} -m --config-dir mine tech=n7 ..."
+    return f"-m comes first: {typed_command(name)} -m {shlex.join(arguments)}"
 
 
 def check_arguments(arguments: Namespace, command: Command) -> None:
-    """Refuse what Hydra would pass over, or leave files for, before it does; raises InputError."""
+    """Refuse mistakes that Hydra would ignore, or write files for; raises InputError."""
     if arguments.config_dir == "":
         raise InputError("--config-dir", "", "a folder that exists", COMMAND_LINE)
     if arguments.package is not None and not arguments.cfg:
         raise InputError("--package", arguments.package, "given with --cfg, which it narrows", COMMAND_LINE)
     # Hydra's own folder follows `output`, and cannot be nothing
     for text in arguments.overrides:
-        nowhere = _NOWHERE.fullmatch(text)
-        if nowhere is not None:
-            what = "a file, NAME.yaml" if command.name == "calibrate" else "a folder"
-            raise InputError(nowhere.group(2) or "output", "null", what, COMMAND_LINE)
+        empty_output = _EMPTY_OUTPUT.fullmatch(text)
+        if empty_output is not None:
+            allowed_output = "a file, NAME.yaml" if command.name == "calibrate" else "a folder"
+            raise InputError(empty_output.group(2) or "output", "null", allowed_output, COMMAND_LINE)
         sweeper = _SWEEPER.fullmatch(text)
         if sweeper is not None and sweeper.group(1) != "fastflow":
             allowed = "fastflow, which makes one table of a grid"
@@ -97,15 +98,15 @@ def check_arguments(arguments: Namespace, command: Command) -> None:
 
 
 def is_plain(arguments: Namespace) -> bool:
-    """Say whether a command line holds but -m, choices of the library and leaves: nothing of Hydra's own.
+    """Say whether a command line has only -m, choices of the library and leaves, and nothing for Hydra.
 
     A study says to Hydra that it is a grid; with -m the command line says so itself.
     """
     if STUDIES in map(key_of, arguments.overrides) and not arguments.multirun:
         return False
-    given = vars(arguments)
-    switches = any(given[name] for name in given if name not in ("overrides", "multirun"))
-    return not switches and not any(word in text for text in given["overrides"] for word in _OWN_WORDS)
+    values = vars(arguments)
+    switches = any(values[name] for name in values if name not in ("overrides", "multirun"))
+    return not switches and not any(word in text for text in values["overrides"] for word in _HYDRA_WORDS)
 
 
 def without_rows(arguments: Namespace, primary: str) -> Namespace:
@@ -119,25 +120,25 @@ def without_rows(arguments: Namespace, primary: str) -> Namespace:
     try:
         composer = Composer.of_library(arguments.config_dir or None, COMMAND_LINE, primary)
         parsed = composer.parse(arguments.overrides)
-    except InputError:  # which Hydra comes upon too
+    except InputError:  # which Hydra raises too
         return arguments
     kept: list[str] = []
     for override, text in zip(parsed, arguments.overrides, strict=True):
         is_group = composer.is_group(override.key_or_group)
-        several = override.is_sweep_override()
-        if override.is_hydra_override() or (is_group and not several and isinstance(override.value(), str)):
+        is_sweep = override.is_sweep_override()
+        if override.is_hydra_override() or (is_group and not is_sweep and isinstance(override.value(), str)):
             kept.append(text)
-        elif not is_group and not several and not override.is_delete():
+        elif not is_group and not is_sweep and not override.is_delete():
             kept.append(f"++{text.lstrip('+')}")
     return Namespace(**{**vars(arguments), "overrides": kept})
 
 
 @contextmanager
-def reading(given: Namespace, kept: Namespace) -> Iterator[None]:
-    """Have Hydra read other overrides than a command line has."""
+def reading(typed: Namespace, replaced: Namespace) -> Iterator[None]:
+    """Replace the overrides of the command line inside."""
     before = list(sys.argv)
-    if kept is not given:
-        sys.argv[:] = [*(text for text in before if text not in given.overrides), *kept.overrides]
+    if replaced is not typed:
+        sys.argv[:] = [*(text for text in before if text not in typed.overrides), *replaced.overrides]
     try:
         yield
     finally:
@@ -145,7 +146,7 @@ def reading(given: Namespace, kept: Namespace) -> Iterator[None]:
 
 
 def _check_primary(arguments: Namespace) -> None:
-    """Refuse a primary configuration that says nothing of what a run needs, as a choice of a group does."""
+    """Refuse a primary configuration without the section of a run, such as a choice of a group."""
     composer = Composer.of_library(arguments.config_dir or None, COMMAND_LINE, arguments.config_name)
     leaves = composer.compose([]).leaves
     if _SECTION not in leaves:
@@ -153,17 +154,19 @@ def _check_primary(arguments: Namespace) -> None:
         raise InputError("--config-name", arguments.config_name, allowed, COMMAND_LINE)
 
 
-def check_folders(own: Sequence[str], overrides: Sequence[str], is_grid: bool) -> None:
-    """Refuse a folder of Hydra's that goes round `output`, or that nothing goes to; raises InputError.
+def check_folders(hydra_overrides: Sequence[str], overrides: Sequence[str], is_grid: bool) -> None:
+    """Refuse a folder of Hydra that bypasses `output`, or that has no effect; raises InputError.
 
-    own: the overrides of Hydra's section; overrides: the others.
+    hydra_overrides: the overrides of Hydra's section; overrides: the others.
     """
-    given = {key_of(text): text.partition("=")[2] for text in own}
+    hydra_values = {key_of(text): text.partition("=")[2] for text in hydra_overrides}
     followed, other = ("sweep", "run") if is_grid else ("run", "sweep")
-    if f"hydra.{other}.dir" in given:
+    if f"hydra.{other}.dir" in hydra_values:
         allowed = f"output=DIR, or hydra.{followed}.dir: this run does not follow hydra.{other}.dir"
-        raise InputError(f"hydra.{other}.dir", given[f"hydra.{other}.dir"], allowed, COMMAND_LINE)
+        raise InputError(f"hydra.{other}.dir", hydra_values[f"hydra.{other}.dir"], allowed, COMMAND_LINE)
     outputs = [text for text in overrides if key_of(text) == "output"]
-    if f"hydra.{followed}.dir" in given and outputs:
+    if f"hydra.{followed}.dir" in hydra_values and outputs:
         allowed = f"only one of it and {outputs[-1]}, which both say where the dataset goes"
-        raise InputError(f"hydra.{followed}.dir", given[f"hydra.{followed}.dir"], allowed, COMMAND_LINE)
+        raise InputError(
+            f"hydra.{followed}.dir", hydra_values[f"hydra.{followed}.dir"], allowed, COMMAND_LINE
+        )

@@ -1,4 +1,4 @@
-"""What a command is: its configuration, and the files that make its results, tables, charts and pages."""
+"""A command: its configuration, and the files of its results, tables, charts and pages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Command(NamedTuple):
     name: str
     """`python -m fastflow.NAME`."""
     about: str
-    """What it does, in one line of `fastflow --help`."""
+    """Its line of `fastflow --help`."""
     config: str = ""
     """Its primary configuration, `conf/NAME.yaml`; "" where Hydra does not run it."""
     line: str = "cli/application.py"
-    """What reads its command line; see `main`."""
+    """The file that reads its command line; see `main`."""
     run: str = ""
-    """What runs it and prints; see `module`."""
+    """The file that runs it and prints; see `module`."""
     computes: str = ""
     """The package of its results."""
     columns: str = ""
@@ -42,7 +42,7 @@ class Command(NamedTuple):
         return code
 
     def module(self) -> ModuleType:
-        """Return what runs it: a module with `run` and `plan`, as `cli/run/sweep.py` documents them."""
+        """Return the module that runs it, with `run` and `plan`, as `cli/run/sweep.py` documents them."""
         return _module(self.run)
 
 

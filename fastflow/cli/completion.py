@@ -25,11 +25,11 @@ Print a script that completes fastflow's commands, groups, choices and keys at t
   eval "$(fastflow completion zsh)"           in ~/.zshrc
   fastflow completion fish | source           in ~/.config/fish/config.fish"""
 _SWITCHES = ("--help", "--version", "--multirun", "--config-dir", "--cfg", "--info", "--resolve", "--package")
-"""Of Hydra's those that a user of fastflow needs."""
+"""The switches of Hydra that a user of fastflow needs."""
 
 
 def print_script(arguments: Sequence[str]) -> None:
-    """Print what a shell runs to complete `fastflow`, or a help; raises InputError."""
+    """Print the completion script of a shell, or a help; raises InputError."""
     if list(arguments) in (["--help"], ["-h"]):
         print(_ABOUT)
         return
@@ -44,13 +44,13 @@ def overrides(prefix: str, parsed_args: Namespace, **_: Any) -> Iterable[str]:
 
 
 def complete(commands: Mapping[str, str]) -> None:
-    """Answer a shell that asks how a line goes on, and end; commands: with what each does."""
+    """Complete a line for a shell, and exit; commands: their names and descriptions."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--help", action="store_true")
     parser.add_argument("--version", action="store_true")
-    each = parser.add_subparsers()
-    for name, what in commands.items():
-        command = each.add_parser(name, help=what, add_help=False)
+    subparsers = parser.add_subparsers()
+    for name, about in commands.items():
+        command = subparsers.add_parser(name, help=about, add_help=False)
         if name == "list":
             command.add_argument("group", choices=[*catalog.groups(), *PLURALS])
         elif name == "completion":

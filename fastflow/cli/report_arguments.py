@@ -89,32 +89,32 @@ def main(command: Command, arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     """Report on the datasets; returns 0. Raises InputError."""
-    given = _parser().parse_intermixed_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     from fastflow.cli.run.report import report, write_page
 
-    datasets, keys = _split(given.datasets)
+    datasets, keys = _split(options.datasets)
     page, columns = keys.get("html"), keys.get(COLUMNS, "")
     if page is None:
-        if given.config_dir is not None:
-            raise InputError("config-dir", given.config_dir, "nothing without html=FILE.html")
+        if options.config_dir is not None:
+            raise InputError("config-dir", options.config_dir, "nothing without html=FILE.html")
         for name in datasets:
-            report(name, given.study, given.figures, given.format or FORMATS[0], columns)
+            report(name, options.study, options.figures, options.format or FORMATS[0], columns)
         return 0
     if len(datasets) != 1:
         raise InputError("html", page, f"one dataset for a page, not {len(datasets)}")
     if columns:
         raise InputError(COLUMNS, columns, "nothing with html=: a page has all columns", COMMAND_LINE)
-    if given.figures or given.format:
+    if options.figures or options.format:
         raise InputError("html", page, "no --figures and no --format: the figure is in the page")
-    write_page(datasets[0], page, given.study, given.config_dir)
+    write_page(datasets[0], page, options.study, options.config_dir)
     return 0
 
 
-def _split(given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def _split(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return the datasets, and the values of html= and columns= where they are given; raises InputError."""
     datasets: list[str] = []
     keys: dict[str, str] = {}
-    for text in given:
+    for text in arguments:
         key, equals, value = text.partition("=")
         if not equals or not key.isidentifier() or is_folder(text):
             datasets.append(text)

@@ -1,4 +1,4 @@
-"""What a choice of the library comes to: its figures, each with its source and how far it may be off."""
+"""The card of a library choice: its figures, each with its source and its uncertainty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastflow.config.model_inputs import is_documentation
 from fastflow.config.uncertainty import figure_of, is_stated
 
 SOURCE = "source"
-_DEFAULT = "default"
+_DEFAULT_KEY = "default"
 _NAME = "name"
 _OF_HYDRA = "hydra."
 
@@ -22,65 +22,74 @@ class Figure(NamedTuple):
 
     key: str
     value: str  # as its file writes it, or what it refers to
-    source: str  # "" where none is said
-    spread: str  # how far it may be off, "" where it is exact
+    source: str  # "" where no file states one
+    spread: str  # the uncertainty, "" where it is exact
 
 
 def figures(composer: Composer, overrides: Sequence[str]) -> list[Figure]:
     """Return all figures of one configuration, in the order of its files; raises InputError."""
     composition = composer.compose(overrides)
-    said = composition.leaves
-    values = composer.resolved(composition, lambda key: _is_figure(key, said))
-    given = [one.key_or_group for one in composer.parse(overrides) if not composer.is_group(one.key_or_group)]
+    leaves = composition.leaves
+    values = composer.resolved(composition, lambda key: _is_figure(key, leaves))
+    override_keys = [
+        override.key_or_group
+        for override in composer.parse(overrides)
+        if not composer.is_group(override.key_or_group)
+    ]
     layers = composer.layers(composition)
-    spreads = {figure_of(key): str(said[key]) for key in said if is_stated(key)}
+    spreads = {figure_of(key): str(leaves[key]) for key in leaves if is_stated(key)}
     return [
-        Figure(key, written(values.get(key, said[key])), _source(key, given, layers), spreads.get(key, ""))
-        for key in said
-        if _is_figure(key, said)
+        Figure(
+            key,
+            written(values.get(key, leaves[key])),
+            _source(key, override_keys, layers),
+            spreads.get(key, ""),
+        )
+        for key in leaves
+        if _is_figure(key, leaves)
     ]
 
 
-def _is_figure(key: str, said: Mapping[str, Any]) -> bool:
-    """Say whether a leaf is a value, and not what is said of one."""
+def _is_figure(key: str, leaves: Mapping[str, Any]) -> bool:
+    """Say whether a leaf is a value, and not documentation of a value."""
     names = key.split(".")
-    is_said_of_one = is_documentation(key) or names[-1] == _NAME
-    return not is_said_of_one and not key.startswith(_OF_HYDRA) and said[key] != {}
+    is_about_figure = is_documentation(key) or names[-1] == _NAME
+    return not is_about_figure and not key.startswith(_OF_HYDRA) and leaves[key] != {}
 
 
-def _source(key: str, given: Sequence[str], layers: Sequence[Mapping[str, Any]]) -> str:
-    """Return the source of a figure; "" where no file says one.
+def _source(key: str, override_keys: Sequence[str], layers: Sequence[Mapping[str, Any]]) -> str:
+    """Return the source of a figure; "" where no file has one.
 
-    A file may say where a figure comes from that another one sets. What it says of all figures is of those
-    alone that it sets. given: keys of the command line, whose values have no other source; layers: leaves of
-    each file, the one that has the last word first.
+    A file may have the source of a figure that another file sets. A default source of a file is for
+    the figures that it sets itself. override_keys: keys of the command line, whose values have no other
+    source; layers: leaves of each file, the file that overrides all others first.
     """
-    if any(related(key, one) for one in given):
+    if any(related(key, override_key) for override_key in override_keys):
         return COMMAND_LINE
-    setting = next((place for place, layer in enumerate(layers) if key in layer), 0)
-    named = (_named(key, layer) for layer in layers[: setting + 1])
-    below = (_named(key, layer) or _default(key, layer) for layer in layers[setting:])
-    return next(filter(None, (*named, *below)), "")
+    setting = next((index for index, layer in enumerate(layers) if key in layer), 0)
+    above = (_named_source(key, layer) for layer in layers[: setting + 1])
+    below = (_named_source(key, layer) or _default_source(key, layer) for layer in layers[setting:])
+    return next(filter(None, (*above, *below)), "")
 
 
 def _blocks(key: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the blocks of sources that may speak of a figure, the nearest first, and its name there."""
+    """Yield the blocks of sources for a figure, the nearest first, and its name in each."""
     names = key.split(".")
     for depth in range(len(names) - 1, 0, -1):
         yield ".".join((*names[:depth], SOURCE)), names[depth:]
 
 
-def _named(key: str, said: Mapping[str, Any]) -> str:
-    """Return the source that a file says of a figure, or of its section; "" for none."""
+def _named_source(key: str, leaves: Mapping[str, Any]) -> str:
+    """Return the source in a file of a figure, or of its section; "" for none."""
     for block, rest in _blocks(key):
         for length in range(len(rest), 0, -1):
-            found = said.get(".".join((block, *rest[:length])))
-            if isinstance(found, str):
-                return found
+            source = leaves.get(".".join((block, *rest[:length])))
+            if isinstance(source, str):
+                return source
     return ""
 
 
-def _default(key: str, said: Mapping[str, Any]) -> str:
-    """Return the source that a file says of all figures of a block; "" for none."""
-    found = (said.get(f"{block}.{_DEFAULT}") for block, _ in _blocks(key))
-    return next((one for one in found if isinstance(one, str)), "")
+def _default_source(key: str, leaves: Mapping[str, Any]) -> str:
+    """Return the default source in a file of a block's figures; "" for none."""
+    sources = (leaves.get(f"{block}.{_DEFAULT_KEY}") for block, _ in _blocks(key))
+    return next((source for source in sources if isinstance(source, str)), "")

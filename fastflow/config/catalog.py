@@ -1,6 +1,6 @@
-"""The library's files as they lie on disk: groups, choices, what each file says of itself, and its keys.
+"""The library's files on disk: groups, choices, the description and the keys of each file.
 
-It reads YAML alone, without Hydra, for what must answer at once: lists, and completion at a prompt.
+It reads YAML alone, without Hydra, for fast answers: lists, and completion at a prompt.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ _PACKAGE = "@package"
 _NOT_FIGURES = ("defaults", "source", "uncertainty", "alternative", "name", _OF_HYDRA)
 
 
-def folders(own: Path | None = None) -> list[Path]:
-    """Return the folders that have groups; own: the user's, which comes first."""
-    return [*([own] if own else []), library_root() / "conf", library_root()]
+def folders(user_folder: Path | None = None) -> list[Path]:
+    """Return the folders that have groups; user_folder: the user's, which overrides the library."""
+    return [*([user_folder] if user_folder else []), library_root() / "conf", library_root()]
 
 
-def groups(own: Path | None = None) -> list[str]:
+def groups(user_folder: Path | None = None) -> list[str]:
     """Return the names of all groups, sorted, studies last."""
-    conf = folders(own)[:-1]
-    found = {path.name for folder in conf for path in folder.iterdir() if path.is_dir()}
-    return [*sorted(found - {_OF_HYDRA, STUDIES}), STUDIES]
+    conf = folders(user_folder)[:-1]
+    names = {path.name for folder in conf for path in folder.iterdir() if path.is_dir()}
+    return [*sorted(names - {_OF_HYDRA, STUDIES}), STUDIES]
 
 
-def choices(group: str, own: Path | None = None) -> list[str]:
+def choices(group: str, user_folder: Path | None = None) -> list[str]:
     """Return the choices of a group, sorted."""
-    return sorted({path.stem for folder in folders(own) for path in (folder / group).glob("*.yaml")})
+    return sorted({path.stem for folder in folders(user_folder) for path in (folder / group).glob("*.yaml")})
 
 
-def path_of(group: str, choice: str, own: Path | None = None) -> Path | None:
-    """Return the file of a choice, None where there is none."""
-    paths = (folder / group / f"{choice}.yaml" for folder in folders(own))
+def path_of(group: str, choice: str, user_folder: Path | None = None) -> Path | None:
+    """Return the file of a choice, None where no file exists."""
+    paths = (folder / group / f"{choice}.yaml" for folder in folders(user_folder))
     return next((path for path in paths if path.is_file()), None)
 
 
 def about(path: Path) -> str:
-    """Return what a file says of itself: the comment at its beginning, in one line."""
+    """Return the description of a file: the comment at its beginning, in one line."""
     with path.open(encoding="utf-8") as file:
         comment = [line.lstrip("#").strip() for line in takewhile(lambda line: line.startswith("#"), file)]
     return " ".join(line for line in comment if not line.startswith(_PACKAGE))
@@ -58,9 +58,9 @@ def first_sentence(text: str) -> str:
     return text.partition(". ")[0].removesuffix(".")
 
 
-def usual(own: Path | None = None) -> dict[str, str]:
-    """Return the choice of each group where nothing else is asked for."""
-    for folder in folders(own):
+def default_choices(user_folder: Path | None = None) -> dict[str, str]:
+    """Return the default choice of each group."""
+    for folder in folders(user_folder):
         primary = folder / f"{_PRIMARY}.yaml"
         if primary.is_file():
             entries = [entry for entry in _read(primary).get("defaults", []) if isinstance(entry, dict)]
@@ -68,20 +68,20 @@ def usual(own: Path | None = None) -> dict[str, str]:
     return {}
 
 
-def keys(group: str, choice: str, own: Path | None = None) -> list[str]:
+def keys(group: str, choice: str, user_folder: Path | None = None) -> list[str]:
     """Return the dotted keys of a choice's figures, those of the files that it begins with included."""
-    path = path_of(group, choice, own)
+    path = path_of(group, choice, user_folder)
     if path is None:
         return []
     content = _read(path)
     bases = [entry for entry in content.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]
-    inherited = [key for base in bases for key in keys(group, base, own)]
-    whole = path.read_text(encoding="utf-8").startswith(f"# {_PACKAGE} _global_")
-    return list(dict.fromkeys([*inherited, *_flat(content, "" if whole else f"{group}.")]))
+    inherited = [key for base in bases for key in keys(group, base, user_folder)]
+    is_global = path.read_text(encoding="utf-8").startswith(f"# {_PACKAGE} _global_")
+    return list(dict.fromkeys([*inherited, *_flat(content, "" if is_global else f"{group}.")]))
 
 
 def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[str]:
-    """Yield the dotted keys of what holds values."""
+    """Yield the dotted keys of the figures."""
     for key, value in content.items():
         if key in _NOT_FIGURES:
             continue
@@ -93,7 +93,7 @@ def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[str]:
 
 @cache
 def _read(path: Path) -> dict[str, Any]:
-    """Return what a file holds, nothing for one that cannot be read."""
+    """Return the content of a file, {} for an unreadable one."""
     try:
         content = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, yaml.YAMLError):
@@ -101,17 +101,19 @@ def _read(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def known_keys(chosen: Sequence[str] = (), own: Path | None = None) -> list[str]:
+def known_keys(chosen: Sequence[str] = (), user_folder: Path | None = None) -> list[str]:
     """Return the dotted keys of all groups; chosen: overrides such as "chip=a100" that name other choices."""
-    named = dict(override.partition("=")[::2] for override in chosen)
-    at = usual(own) | {group: choice for group, choice in named.items() if group in groups(own)}
-    return [key for group, choice in at.items() for key in keys(group, choice, own)]
+    overridden = dict(override.partition("=")[::2] for override in chosen)
+    choice_of = default_choices(user_folder) | {
+        group: choice for group, choice in overridden.items() if group in groups(user_folder)
+    }
+    return [key for group, choice in choice_of.items() for key in keys(group, choice, user_folder)]
 
 
 def continuations(prefix: str, chosen: Sequence[str] = ()) -> list[str]:
-    """Return how an override that begins with a prefix may go on; chosen: other overrides beside it.
+    """Return the completions of an override's prefix; chosen: the other overrides.
 
-    A value goes on as the choices of its group, a name as the groups, and as keys where no group begins so.
+    A value is completed to choices of its group, a name to groups, or to keys where no group matches.
     """
     key, equals, value = prefix.partition("=")
     if equals:

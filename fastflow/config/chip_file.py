@@ -1,4 +1,4 @@
-"""Chip file of a design that a search has found, for `chip=FILE`."""
+"""Chip file of the best design of a search, for `chip=FILE`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ORDER = (
 )  # fmt: skip
 _BUDGETS = {"area": "die_area", "power": "tdp", "perimeter": "the die's edge"}
 _WIDTH = 100
-# text that YAML takes for text without quotes, unless it is a number or the like
+# text that YAML reads as a string without quotes, unless it is a number or the like
 _PLAIN = re.compile(r"[A-Za-z0-9](?:[\w .,;%/()+='@-]*[\w.%)'])?", re.ASCII)
 
 
@@ -33,54 +33,62 @@ def chip_text(
     source: str,
     changed: Collection[str] = (),
 ) -> str:
-    """Return a chip file: a template with the breakdown that a search has found.
+    """Return a chip file: a template with the area and power split that a search has found.
 
     section: the template, the `chip` section of a configuration as written and resolved; shares:
     "chip.area.core" and so on, written to the last bit; about: what the chip is best for, and source:
-    how it was found, in a few words each; changed: keys of the template that the user of the search has set,
-    as "chip.tdp", which are then no longer from where the template says.
+    how the search found it, in a few words each; changed: keys of the template that the user of the
+    search has set, as "chip.tdp"; the template's source no longer holds for them.
     """
-    content: dict[str, Any] = {**section, "name": _name_of(section)}
+    content: dict[str, Any] = {**section, "name": _design_name(section)}
     for key, share in shares.items():
         _, budget, part = key.split(".")
         content[budget] = {**content.get(budget, {}), part: float(share)}
-    found = list(dict.fromkeys(key.split(".")[1] for key in shares))
-    content["source"] = _sources(section.get("source"), found, source, changed)
+    budgets = list(dict.fromkeys(key.split(".")[1] for key in shares))
+    content["source"] = _source_block(section.get("source"), budgets, source, changed)
     others = [key for key in content if key not in (*_ORDER, "source")]
     lines = [f"{content['name']}: the best design found for {about}.", f"By {source}.", "Use: chip=THIS_FILE"]
     text = [f"# {part}" for line in lines for part in textwrap.wrap(line, _WIDTH, break_on_hyphens=False)]
     for key in [*(key for key in _ORDER if key in content), *others, "source"]:
-        if key in found:
+        if key in budgets:
             text += _breakdown(key, content[key], content)
         else:
             text += _entry(key, content[key], "")
     return "\n".join(text) + "\n"
 
 
-def _name_of(section: Mapping[str, Any]) -> str:
+def _design_name(section: Mapping[str, Any]) -> str:
     """Return a name for a design made of a template."""
     return f"{str(section['name']).removesuffix('-best')}-best"
 
 
-def _sources(written: Any, found: list[str], source: str, changed: Collection[str]) -> dict[str, Any]:
-    """Return where every figure of the file comes from."""
-    sources = dict(written) if isinstance(written, Mapping) else {"default": written} if written else {}
-    set_anew = {budget: source if budget == found[0] else f"as {found[0]}" for budget in found}
+def _source_block(
+    template_sources: Any, budgets: list[str], source: str, changed: Collection[str]
+) -> dict[str, Any]:
+    """Return the sources of all figures of the file."""
+    sources = (
+        dict(template_sources)
+        if isinstance(template_sources, Mapping)
+        else {"default": template_sources}
+        if template_sources
+        else {}
+    )
+    changed_sources = {budget: source if budget == budgets[0] else f"as {budgets[0]}" for budget in budgets}
     for key in (key.removeprefix("chip.") for key in changed):
-        if key.partition(".")[0] not in found:
-            set_anew[key] = "set for the search"
+        if key.partition(".")[0] not in budgets:
+            changed_sources[key] = "set for the search"
     kept = {
         key: text
         for key, text in sources.items()
-        if not any(f"{key}.".startswith(f"{new}.") for new in set_anew)
+        if not any(f"{key}.".startswith(f"{budget_or_key}.") for budget_or_key in changed_sources)
     }
-    return kept | set_anew
+    return kept | changed_sources
 
 
 def _breakdown(budget: str, shares: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a budget's shares, each with what it comes to."""
+    """Yield the lines of a budget's shares, each with its absolute value."""
     die = units.parse(str(content["die_area"]), "m^2")
-    whole, unit = {
+    total, unit = {
         "area": (die * 1e6, "mm2"),
         "power": (units.parse(str(content["tdp"]), "W"), "W"),
         "perimeter": (4.0 * sqrt(die) * 1e3, "mm"),
@@ -88,7 +96,7 @@ def _breakdown(budget: str, shares: Mapping[str, Any], content: Mapping[str, Any
     yield f"{budget}:  # shares of {_BUDGETS[budget]}, {sum(shares.values()):.1%} in all"
     width = max(len(f"{part}: {_scalar(share)}") for part, share in shares.items())
     for part, share in shares.items():
-        yield f"  {f'{part}: {_scalar(share)}':{width}}  # {share * whole:.4g} {unit}"
+        yield f"  {f'{part}: {_scalar(share)}':{width}}  # {share * total:.4g} {unit}"
 
 
 def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
@@ -114,7 +122,7 @@ def _scalar(value: Any) -> str:
             _PLAIN.fullmatch(value)
             and OmegaConf.select(OmegaConf.create(f"value: {value}"), "value") == value
         )
-        escaped = value.replace("${", "\\${")  # nothing is left to be looked up
+        escaped = value.replace("${", "\\${")  # no interpolation remains
         return value if plain else _dumped(escaped, '"')
     return _dumped(value, None)
 

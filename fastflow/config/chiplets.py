@@ -21,7 +21,7 @@ def with_chiplets(composer: Composer, inputs: Mapping[str, Scalar]) -> dict[str,
     A node is as the library has it: overrides of `tech` are of the cores' dies. What the configuration gives
     of a kind itself stands.
     """
-    found = dict(inputs)
+    extended = dict(inputs)
     for kind in die_kinds(inputs):  # type: ignore[arg-type]  # keys alone are read
         key = f"{CHIPLETS}{kind}.tech"
         name = inputs.get(key)
@@ -32,5 +32,5 @@ def with_chiplets(composer: Composer, inputs: Mapping[str, Scalar]) -> dict[str,
         except InputError as error:
             raise InputError(key, name, error.allowed) if error.key == "tech" else error from None
         for attribute, of_node in OF_NODE.items():
-            found.setdefault(f"{CHIPLETS}{kind}.{attribute}", convert(of_node, leaves[of_node]))
-    return found
+            extended.setdefault(f"{CHIPLETS}{kind}.{attribute}", convert(of_node, leaves[of_node]))
+    return extended

@@ -1,4 +1,4 @@
-"""Composition of configurations; a mistake becomes one line that names the origin of the value."""
+"""Composition of configurations; a mistake becomes a line with the origin of the value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from fastflow.config import fast_composer
-from fastflow.config.default_system import brought_machine, overrides_for
+from fastflow.config.default_system import implied_machine, overrides_for
 from fastflow.config.hydra_composer import COMPOSITION_ERRORS, Composition, HydraComposer, flatten
 from fastflow.config.hydra_errors import translated
 from fastflow.config.library import library_root, use_plugins
@@ -23,14 +23,14 @@ from fastflow.core.errors import InputError
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-_KEPT = threading.local()  # composers by what they were asked for: one is no thing to share
-_MOST_KEPT = 16
-_USER = "command-line"
-"""Who adds the user's folder to the places where Hydra looks, in Hydra's own words."""
+_COMPOSERS = threading.local()  # composers by their options; threads cannot share a composer
+_MAX_COMPOSERS = 16
+_USER_PROVIDER = "command-line"
+"""The provider of the user's folder on Hydra's search path."""
 
 
 class Composer(HydraComposer):
-    """Composes configurations; what is wrong with them is raised as InputError."""
+    """Composes configurations; mistakes are raised as InputError."""
 
     @classmethod
     def of_library(
@@ -39,23 +39,23 @@ class Composer(HydraComposer):
         origin: str = PROGRAM,
         config_name: str = "config",
     ) -> Composer:
-        """Return a composer over fastflow's own library, and a user's folder that adds to any group.
+        """Return a composer over fastflow's library, and a user's folder that adds to any group.
 
-        The same one in the next call from this thread, as long as no file that it has read has changed.
+        The next call from this thread gets the same composer, unless a file that it has read has changed.
         """
         from hydra.core.utils import setup_globals
 
         if config_dir is not None and not Path(config_dir).is_dir():
             raise InputError("config_dir", config_dir, "a folder that exists", origin)
         setup_globals()
-        asked = f"{config_dir and Path(config_dir).resolve()}|{origin}|{config_name}"
-        kept: Composer | None = _KEPT.__dict__.pop(asked, None)
-        if kept is None or not kept.begin():
-            kept = cls._of_library(config_dir, origin, config_name)
-        while len(_KEPT.__dict__) >= _MOST_KEPT:
-            del _KEPT.__dict__[next(iter(_KEPT.__dict__))]
-        _KEPT.__dict__[asked] = kept
-        return kept
+        cache_key = f"{config_dir and Path(config_dir).resolve()}|{origin}|{config_name}"
+        composer: Composer | None = _COMPOSERS.__dict__.pop(cache_key, None)
+        if composer is None or not composer.begin():
+            composer = cls._of_library(config_dir, origin, config_name)
+        while len(_COMPOSERS.__dict__) >= _MAX_COMPOSERS:
+            del _COMPOSERS.__dict__[next(iter(_COMPOSERS.__dict__))]
+        _COMPOSERS.__dict__[cache_key] = composer
+        return composer
 
     @classmethod
     def _of_library(
@@ -69,14 +69,16 @@ class Composer(HydraComposer):
         path = create_config_search_path(str(library_root() / "conf"))
         if config_dir is not None:
             folder = f"file://{Path(config_dir).resolve()}"
-            path.prepend(_USER, folder, SearchPathQuery(provider="schema"))
+            path.prepend(_USER_PROVIDER, folder, SearchPathQuery(provider="schema"))
         return cls(ConfigLoaderImpl(path), config_name, origin=origin)
 
     @property
     def config_dir(self) -> str:
         """The folder that adds to the library, "" for none."""
         entries = self.loader.get_search_path().get_path()
-        return next((one.path.removeprefix("file://") for one in entries if one.provider == _USER), "")
+        return next(
+            (entry.path.removeprefix("file://") for entry in entries if entry.provider == _USER_PROVIDER), ""
+        )
 
     def parse(self, overrides: Sequence[str]) -> list[Override]:
         """Read overrides by Hydra's grammar; raises InputError."""
@@ -97,7 +99,7 @@ class Composer(HydraComposer):
             return self._latest
         self.compositions += 1
         composed = self._compose_uncounted(overrides)
-        machine = brought_machine(self, composed)
+        machine = implied_machine(self, composed)
         if machine:
             composed = self._compose_uncounted(overrides_for(composed, machine))
             composed.overrides, composed.machine = tuple(overrides), machine
@@ -106,7 +108,7 @@ class Composer(HydraComposer):
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Let nothing that is composed inside be counted, or be the latest: no point follows from it."""
+        """Leave compositions made inside out of the count: no point of a grid follows from them."""
         count, latest = self.compositions, self._latest
         try:
             yield
@@ -114,9 +116,9 @@ class Composer(HydraComposer):
             self.compositions, self._latest = count, latest
 
     def sweeper(self, overrides: Sequence[str]) -> tuple[Mapping[str, Any], str]:
-        """Return what a configuration says of `hydra.sweeper`, and the file that says it; raises InputError.
+        """Return the section `hydra.sweeper` of a configuration, and its file; raises InputError.
 
-        No composition is counted: none of a grid's points follows from this one.
+        The composition is not counted: no point of a grid follows from it.
         """
         composition = self._compose_uncounted(overrides)
         section = (composition.content.get("hydra") or {}).get("sweeper") or {}
@@ -126,7 +128,7 @@ class Composer(HydraComposer):
                     return section, self.file_of(default.config_path or "")
         return section, self.origin_of_overrides
 
-    def says_to_hydra(self, overrides: Sequence[str]) -> Mapping[str, Any]:
+    def hydra_settings(self, overrides: Sequence[str]) -> Mapping[str, Any]:
         """Return the section `hydra` of a configuration; raises InputError."""
         return self._compose_uncounted(overrides).content.get("hydra") or {}
 
@@ -141,17 +143,17 @@ class Composer(HydraComposer):
     ) -> dict[str, Any]:
         """Return the leaves of a composition with interpolations resolved; raises InputError.
 
-        wanted: says of a key whether it is asked for.
+        wanted: whether a key is to be resolved.
         """
         leaves = {key: value for key, value in composition.leaves.items() if wanted(key)}
         if isinstance(composition.content, dict):
             try:
                 return fast_composer.resolved(composition.content, leaves)
             except (fast_composer.Unusual, *COMPOSITION_ERRORS):
-                pass  # what follows resolves anything, or says why not
+                pass  # OmegaConf resolves it, or raises
         try:
-            every = flatten(composition.config, resolve=True)
-            return {key: value for key, value in every.items() if wanted(key)}
+            resolved_leaves = flatten(composition.config, resolve=True)
+            return {key: value for key, value in resolved_leaves.items() if wanted(key)}
         except COMPOSITION_ERRORS as error:
             key = getattr(error, "full_key", None)
             if not key:
@@ -162,7 +164,7 @@ class Composer(HydraComposer):
 
     @contextmanager
     def naming_origins(self, composition: Composition) -> Iterator[None]:
-        """Add to an InputError raised inside where its key's value came from."""
+        """Add the origin of the key's value to an InputError raised inside."""
         try:
             yield
         except InputError as error:

@@ -19,8 +19,8 @@ _SYNONYMS = {
     "nvfp4": "fp4_nv nvidia_fp4",
     "mxfp4": "fp4_mx mx_fp4 mxfp4_e2m1",
 }
-_NAMED = {name: dtype for dtype, names in _SYNONYMS.items() for name in names.split()}
-_OTHERS = {
+_BY_SYNONYM = {name: dtype for dtype, names in _SYNONYMS.items() for name in names.split()}
+_UNMODELLED = {
     "mxfp8 mxfp8_e4m3 mxfp8_e5m2 mx_fp8 mx8 mx9": ("8 bits with a scale for 32 numbers", ("fp8_block",)),
     "nvfp8": ("no type of NVIDIA's; of 8 bits", ("fp8", "fp8_block")),
     "fp8_rowwise fp8_per_channel fp8_per_token fp8_dynamic": ("8 bits with a scale for a row", ("fp8",)),
@@ -32,31 +32,33 @@ _OTHERS = {
     "int32": ("32 bits", ("fp32",)),
     "fp64 float64 f64 double int64": ("64 bits, more than any", ("fp32",)),
 }
-"""What they are, and the nearest in bytes and rate of those that are modelled."""
-_WHAT = {name: what for names, what in _OTHERS.items() for name in names.split()}
+"""Description of each type, and the modelled types nearest in bytes and rate."""
+_DESCRIPTIONS = {name: description for names, description in _UNMODELLED.items() for name in names.split()}
 _WIDER = ("fp8", "int8"), ("fp16", "bf16")
 """The nearest where a key takes nothing narrower."""
 
 
-def _plain(text: str) -> str:
+def _normalised(text: str) -> str:
     """Return a name as the tables have it."""
     return _LIBRARY.sub("", text.strip().lower()).replace("-", "_").replace(" ", "_")
 
 
 def data_type(text: str, known: Collection[str]) -> str:
     """Return the data type that a text names, of those that are known; the text itself where none."""
-    name = _plain(text)
-    found = name if name in known else _NAMED.get(name, text)
-    return found if found in known else text
+    name = _normalised(text)
+    dtype = name if name in known else _BY_SYNONYM.get(name, text)
+    return dtype if dtype in known else text
 
 
 def nearest(text: str, known: Collection[str]) -> str:
-    """Say what a data type is that is not modelled, and what is nearest; "" for any other text.
+    """Describe a data type that is not modelled, and the nearest modelled types; "" for any other text.
 
     known: the data types that a key takes.
     """
-    if _plain(text) not in _WHAT:
+    if _normalised(text) not in _DESCRIPTIONS:
         return ""
-    what, near = _WHAT[_plain(text)]
-    here = next(filter(None, ([one for one in some if one in known] for some in (near, *_WIDER))), [])
-    return f"{what}: nearest here {'is' if len(here) == 1 else 'are'} {' and '.join(here)}"
+    description, candidates = _DESCRIPTIONS[_normalised(text)]
+    supported = next(
+        filter(None, ([dtype for dtype in dtypes if dtype in known] for dtypes in (candidates, *_WIDER))), []
+    )
+    return f"{description}: nearest here {'is' if len(supported) == 1 else 'are'} {' and '.join(supported)}"

@@ -1,8 +1,8 @@
-"""The machine of a real chip: the system that is chosen where a user chooses none, for more than one device.
+"""The machine of a real chip: the default system for more than one device.
 
 A chip's file names it, `chip.machine`. It comes with its network, as `system=NAME` would have it; the number
-of devices is kept. A user who says anything of the network, or has the chip made from its budgets, describes
-the system: nothing is chosen then.
+of devices is kept. A user who sets any key of the network, or has the chip generated from its budgets,
+describes the system: no machine is chosen then.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from fastflow.core.errors import InputError
 from fastflow.physics.hardware.packages import DEVICES
 
 SYSTEM = "system"
-WITHOUT = "cluster"
-"""The system where none is chosen: one switch."""
+NO_SYSTEM = "cluster"
+"""The default system: one switch."""
 _NO_NETWORK = (DEVICES, "system.collective")
-"""Keys of a system that say nothing of its network."""
+"""Keys of a system that do not describe its network."""
 _PINS, _UNPINNED = "pins", "none"
 _GROUPS = (SYSTEM, "net", "links")
 _SECTIONS = ("system", "net.inter", "net.intra", "chip.pinned.inter_Bps", "chip.pinned.intra_Bps")
@@ -28,52 +28,56 @@ def describes_network(key: str) -> bool:
     """Say whether a group or a key of the user describes the network of a system."""
     if key.partition("@")[0] in _GROUPS:
         return True
-    within = any(f"{key}.".startswith(f"{section}.") for section in _SECTIONS)
-    return within and key not in _NO_NETWORK and not key.endswith(_PRICE)
+    in_section = any(f"{key}.".startswith(f"{section}.") for section in _SECTIONS)
+    return in_section and key not in _NO_NETWORK and not key.endswith(_PRICE)
 
 
 def decides_machine(key: str) -> bool:
-    """Say whether it may follow from a key which machine is chosen, if any."""
+    """Say whether the choice of the machine may depend on a key."""
     return key == DEVICES or describes_network(key)
 
 
 def machine_of(composer: HydraComposer, composition: Composition) -> str:
     """Return the machine that the chip of a composition comes in, where no system is chosen; "" for none.
 
-    Raises InputError for one that is no system.
+    Raises InputError where that machine is no choice of `system`.
     """
-    if composition.choices.get(SYSTEM) != WITHOUT or not has_machine(composition):
+    if composition.choices.get(SYSTEM) != NO_SYSTEM or not has_machine(composition):
         return ""
     machine = composition.selected(MACHINE)
-    given = [override.key_or_group for override in composer.read(composition.overrides)]
+    override_keys = [override.key_or_group for override in composer.read(composition.overrides)]
     files = dict.fromkeys(default.config_path or "" for default in composition.defaults)
-    if not machine or SYSTEM in given or any(SYSTEM in composer.groups_chosen_by(one) for one in files):
-        return ""  # a file, such as a study, may choose the system that every run has
+    if (
+        not machine
+        or SYSTEM in override_keys
+        or any(SYSTEM in composer.groups_chosen_by(file) for file in files)
+    ):
+        return ""  # a file, such as a study, may choose the system
     if composer.repository.load_config(f"{SYSTEM}/{machine}") is None:
         allowed = f"null or {one_of(composer.choices(SYSTEM))}"
         raise InputError(MACHINE, machine, allowed, composer.origin(MACHINE, composition))
     return str(machine)
 
 
-def brought_machine(composer: HydraComposer, composition: Composition) -> str:
+def implied_machine(composer: HydraComposer, composition: Composition) -> str:
     """Return the machine to choose for a composition, "" where the system stays as it is."""
     devices = composition.selected(DEVICES) if has_machine(composition) else 1
-    if not isinstance(devices, int) or devices <= 1 or describing(composer, composition):
+    if not isinstance(devices, int) or devices <= 1 or network_override(composer, composition):
         return ""
     return machine_of(composer, composition)
 
 
-def describing(composer: HydraComposer, composition: Composition) -> str:
+def network_override(composer: HydraComposer, composition: Composition) -> str:
     """Return the first of the user's groups and keys that describes the network, "" for none."""
     if composition.choices.get(_PINS) == _UNPINNED:
         return f"{_PINS}={_UNPINNED}"
-    given = (override.key_or_group for override in composer.read(composition.overrides))
-    return next(filter(describes_network, given), "")
+    override_keys = (override.key_or_group for override in composer.read(composition.overrides))
+    return next(filter(describes_network, override_keys), "")
 
 
 def overrides_for(composition: Composition, machine: str) -> tuple[str, ...]:
     """Return the overrides of a composition with its machine chosen; devices and chip stay as they are."""
-    chip = composition.choices.get("chip")  # a list of files is the user's own override
+    chip = composition.choices.get("chip")  # a list of files is an override
     chosen = (f"{SYSTEM}={machine}", *([f"chip={chip}"] if chip else []))
     devices = composition.leaves[DEVICES]
     before = [text for text in chosen if not sets(composition.overrides, key_of(text))]
@@ -83,6 +87,6 @@ def overrides_for(composition: Composition, machine: str) -> tuple[str, ...]:
 
 
 def has_machine(composition: Composition) -> bool:
-    """Say whether the chip of a composition says anything of its machine."""
+    """Say whether the chip of a composition has the key of a machine."""
     content = composition.content.get("chip")
     return content is not None and MACHINE.partition(".")[2] in content

@@ -15,7 +15,7 @@ MOST_JOBS = 1024
 
 
 class Settings(NamedTuple):
-    """The `engine` section: how a grid is evaluated. Nothing in it changes a result."""
+    """The `engine` section: how a grid is evaluated. It changes no result."""
 
     chunk: int
     """Points evaluated together, at most."""
@@ -29,40 +29,40 @@ class Settings(NamedTuple):
 
 def settings(section: Any) -> Settings:
     """Read the `engine` section; raises InputError."""
-    given = {key: value for key, value in dict(section or {}).items() if key != "source"}
-    for key, value in given.items():
+    values = {key: value for key, value in dict(section or {}).items() if key != "source"}
+    for key, value in values.items():
         if key not in Settings._fields:
             raise InputError(f"engine.{key}", value, one_of(Settings._fields))
-    for key, least, most, allowed in (
+    for key, low, high, allowed in (
         ("jobs", -1, MOST_JOBS, f"-1 (all cores) or a whole number from 1 to {MOST_JOBS}"),
         ("chunk", 1, INT64_MAX, "a whole number from 1"),
     ):
-        value = given.get(key, Settings._field_defaults.get(key))
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most or value == 0:
+        value = values.get(key, Settings._field_defaults.get(key))
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high or value == 0:
             raise InputError(f"engine.{key}", _as_typed(value), allowed)
-    if "address" in given and not _is_address(given["address"]):
+    if "address" in values and not _is_address(values["address"]):
         allowed = "the address of a Dask scheduler, such as tcp://10.0.0.5:8786"
-        raise InputError("engine.address", _as_typed(given["address"]), allowed)
-    return Settings(**given | {"chunk_bytes": _memory("engine.chunk_bytes", given.get("chunk_bytes"))})
+        raise InputError("engine.address", _as_typed(values["address"]), allowed)
+    return Settings(**values | {"chunk_bytes": _memory("engine.chunk_bytes", values.get("chunk_bytes"))})
 
 
-def _memory(key: str, written: Any) -> float:
+def _memory(key: str, text: Any) -> float:
     """Return an amount of memory [B]; raises InputError."""
     try:
-        size = units.parse(str(written), "B")
+        size = units.parse(str(text), "B")
     except ValueError as error:
-        raise InputError(key, _as_typed(written), f"a size above 0, such as 64 MB ({error})") from None
+        raise InputError(key, _as_typed(text), f"a size above 0, such as 64 MB ({error})") from None
     if not size > 0.0:
-        raise InputError(key, written, "a size above 0, such as 64 MB")
+        raise InputError(key, text, "a size above 0, such as 64 MB")
     return size
 
 
-def _is_address(written: Any) -> bool:
+def _is_address(text: Any) -> bool:
     """Say whether this is an address that Dask knows: scheme, host and port."""
     try:
-        where = urlsplit(str(written))
-        return where.scheme in ("tcp", "tls", "ws", "wss") and bool(where.hostname) and bool(where.port)
-    except ValueError:  # a port that is none
+        url = urlsplit(str(text))
+        return url.scheme in ("tcp", "tls", "ws", "wss") and bool(url.hostname) and bool(url.port)
+    except ValueError:  # an invalid port
         return False
 
 

@@ -1,7 +1,7 @@
 """Composition of ordinary configurations on plain containers, as Hydra does it, in a tenth of the time.
 
-What is not ordinary raises Unusual, and is then left to Hydra and OmegaConf themselves. So are
-mistakes: nothing here has words for them. tests/config/test_fast_composer.py holds the two side by side.
+Anything else raises Unusual, and the caller leaves it to Hydra and OmegaConf. So it does with mistakes:
+this module has no error messages. tests/config/test_fast_composer.py compares the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REFERENCE = re.compile(rf"\$\{{({_PATH})\}}", re.ASCII)
 # text with absolute references, times and environment variables: nothing else reads other keys
 _INTERPOLATED = re.compile(rf"{_TEXT}(?:\$\{{(?:{_PATH}|(?:now|oc\.env):{_TEXT})\}}{_TEXT})+", re.ASCII)
 
-# the value of a key that may be missing, or else what is said
+# the value of a key, or a fallback where the key is missing
 _SELECTED = re.compile(rf"\$\{{oc\.select:({_PATH}),(true|false)\}}", re.ASCII)
 _NOW = re.compile(r"\$\{now:(%[A-Za-z](?:-%[A-Za-z])*)\}", re.ASCII)  # which every output folder is named by
 
@@ -35,8 +35,8 @@ class Unusual(Exception):  # noqa: N818
     """Raised for what only Hydra itself composes or resolves."""
 
 
-class Found(NamedTuple):
-    """What the defaults lists come to."""
+class DefaultsList(NamedTuple):
+    """The resolved defaults lists."""
 
     files: list[ResultDefault]
     """The files to merge, in order."""
@@ -44,7 +44,9 @@ class Found(NamedTuple):
     """The final choice in each group."""
 
 
-def find_files(repository: IConfigRepository, config_name: str | None, chosen: Iterable[Override]) -> Found:
+def find_files(
+    repository: IConfigRepository, config_name: str | None, chosen: Iterable[Override]
+) -> DefaultsList:
     """Follow the defaults lists from the primary configuration, as Hydra's `create_defaults_list`.
 
     chosen: the overrides that choose in groups.
@@ -60,16 +62,16 @@ def find_files(repository: IConfigRepository, config_name: str | None, chosen: I
     keys = [file.override_key for file in files if file.override_key is not None and not file.is_self]
     if search.chosen.keys() != search.used or len(keys) != len(set(keys)):
         raise Unusual
-    return Found(files, search.choices)
+    return DefaultsList(files, search.choices)
 
 
 class _Search:
-    """A walk through defaults lists, and what is known of the groups so far."""
+    """A walk through defaults lists, with the choices of groups so far."""
 
     def __init__(self, repository: IConfigRepository) -> None:
         self.repository = repository
         self.chosen: dict[str, str] = {}
-        """What overrides say of a group, keyed as Hydra does: "tech", or "tech@package"."""
+        """The overridden choice of a group, keyed as Hydra does: "tech", or "tech@package"."""
         self.used: set[str] = set()
         self.choices: dict[str, str] = {}
         self.appended: list[GroupDefault] = []
@@ -107,18 +109,18 @@ class _Search:
             entries = _with_self(node, entries, loaded.config)
         self._note_overrides(entries, node)
         package = node.get_final_package()
-        own = ResultDefault(path, parent, package, primary=node.primary, override_key=key)
-        found: list[list[ResultDefault]] = []
+        own_file = ResultDefault(path, parent, package, primary=node.primary, override_key=key)
+        lists: list[list[ResultDefault]] = []
         for entry in reversed(entries):  # as Hydra: what a later entry overrides holds for earlier ones
             if entry.is_self():
-                found.append([ResultDefault(path, parent, package, is_self=True, primary=node.primary)])
+                lists.append([ResultDefault(path, parent, package, is_self=True, primary=node.primary)])
             elif not entry.is_override():
                 self._choose(entry)
-                found.append(self.files_of(entry, path))
-        return [file for files in reversed(found) for file in files] if found else [own]
+                lists.append(self.files_of(entry, path))
+        return [file for files in reversed(lists) for file in files] if lists else [own_file]
 
     def _note_overrides(self, entries: list[InputDefault], node: InputDefault) -> None:
-        """Place the entries of a file below it, and keep its overrides where nobody came before."""
+        """Set the parent of a file's entries, and keep its overrides where no earlier override exists."""
         group, package = node.get_group_path(), node.get_final_package()
         ended = False
         for entry in entries:
@@ -151,45 +153,45 @@ def _name(value: Any) -> str:
 
 
 def _with_self(node: InputDefault, entries: list[InputDefault], config: Any) -> list[InputDefault]:
-    """Return a defaults list with the place of the file itself, which is last if not said."""
-    own = sum(entry.is_self() for entry in entries)
+    """Return a defaults list with the entry `_self_`, last by default."""
+    num_self = sum(entry.is_self() for entry in entries)
     others = any(not entry.is_override() for entry in entries)
-    if own > 1 or (own == 0 and others and node.primary and config):
-        raise Unusual  # Hydra refuses the one, and warns of the other
-    return entries if own or (entries and not others) else [*entries, ConfigDefault(path="_self_")]
+    if num_self > 1 or (num_self == 0 and others and node.primary and config):
+        raise Unusual  # Hydra refuses two, and warns of a missing one
+    return entries if num_self or (entries and not others) else [*entries, ConfigDefault(path="_self_")]
 
 
 def contents(node: Any) -> Any:
-    """Return what a node holds as plain containers; raises Unusual if it is typed, or has flags."""
+    """Return the content of a node as plain containers; raises Unusual if it is typed, or has flags."""
     if type(node) is AnyNode:
         return node._value()
     if type(node) not in (DictConfig, ListConfig) or any(
         flag is not None for flag in (node._metadata.flags or {}).values()
     ):
         raise Unusual
-    held = node.__dict__["_content"]
-    if type(node) is ListConfig and isinstance(held, list) and node._metadata.element_type is Any:
-        return [contents(part) for part in held]
+    content = node.__dict__["_content"]
+    if type(node) is ListConfig and isinstance(content, list) and node._metadata.element_type is Any:
+        return [contents(part) for part in content]
     untyped = node._metadata.object_type is dict and node._metadata.element_type is Any
-    if untyped and isinstance(held, dict) and all(isinstance(key, str) for key in held):
-        return {key: contents(part) for key, part in held.items()}
+    if untyped and isinstance(content, dict) and all(isinstance(key, str) for key in content):
+        return {key: contents(part) for key, part in content.items()}
     raise Unusual
 
 
-def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """Return one configuration merged over another; both stay as they are."""
-    both = {**under, **over}
-    for key in under.keys() & over.keys():
-        old, new = under[key], over[key]
+    result = {**base, **override}
+    for key in base.keys() & override.keys():
+        old, new = base[key], override[key]
         if isinstance(old, dict) and isinstance(new, dict):
-            both[key] = merged(old, new)
+            result[key] = merged(old, new)
         elif isinstance(old, str) and "${" in old and (isinstance(new, dict | list) or new == MISSING):
             raise Unusual  # OmegaConf may merge into what it refers to
         elif isinstance(old, dict | list) and isinstance(new, dict | list) and type(old) is not type(new):
             raise Unusual
         elif isinstance(new, str) and new == MISSING:
-            both[key] = old
-    return both
+            result[key] = old
+    return result
 
 
 def overridden(config: Mapping[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:
@@ -202,7 +204,7 @@ def overridden(config: Mapping[str, Any], overrides: Iterable[Override]) -> dict
         scalar = value is None or isinstance(value, str | int | float | bool)
         if not scalar or override.package is not None or not _KEY.fullmatch(override.key_or_group):
             raise Unusual
-        AnyNode(value)  # complains of an interpolation that cannot be read
+        AnyNode(value)  # raises for an invalid interpolation
         added = override.is_add() or override.is_force_add()
         _set(result, override.key_or_group.split("."), value, added, override.is_force_add())
     return result
@@ -240,14 +242,14 @@ def resolved(config: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, 
     """
     result = dict(leaves)
     needed: dict[str, Any] = {}
-    left: list[str] = []
+    for_omegaconf: list[str] = []
     for key, value in leaves.items():
         if not _is_open(value):
             continue
         select = _SELECTED.fullmatch(value) if isinstance(value, str) else None
         if select:
-            there = has(config, select[1])
-            result[key] = _scalar(config, select[1]) if there else select[2] == "true"
+            is_set = has(config, select[1])
+            result[key] = _scalar(config, select[1]) if is_set else select[2] == "true"
             continue
         if not isinstance(value, str) or not _INTERPOLATED.fullmatch(value) or not _KEY.fullmatch(key):
             raise Unusual
@@ -259,10 +261,10 @@ def resolved(config: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, 
             result[key] = _scalar(config, reference.group(1))
         else:
             needed |= {key: value, **{name: _scalar(config, name) for name in _REFERENCE.findall(value)}}
-            left.append(key)
-    if left:
-        small = OmegaConf.create(_nested(needed))
-        result |= {key: OmegaConf.select(small, key) for key in left}
+            for_omegaconf.append(key)
+    if for_omegaconf:
+        subset = OmegaConf.create(_nested(needed))
+        result |= {key: OmegaConf.select(subset, key) for key in for_omegaconf}
     return result
 
 
@@ -283,12 +285,12 @@ def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
     sections: dict[str, Any] = {}
     for key, value in leaves.items():
         *names, last = key.split(".")
-        place = sections
+        section = sections
         for name in names:
-            place = place.setdefault(name, {})
-            if not isinstance(place, dict):
+            section = section.setdefault(name, {})
+            if not isinstance(section, dict):
                 raise Unusual  # a name that holds a dot
-        place[last] = value
+        section[last] = value
     return sections
 
 

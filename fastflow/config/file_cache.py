@@ -1,4 +1,4 @@
-"""Configuration files as Hydra finds them, each read once for as long as it stays as it is."""
+"""Configuration files on Hydra's search path, cached until they change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hydra.core.default_element import GroupDefault
 from hydra.errors import ConfigCompositionException
 from omegaconf.errors import OmegaConfBaseException
 
-from fastflow.config.library import OWN_FILES, library_root
+from fastflow.config.library import USER_FILES, library_root
 from fastflow.config.messages import first_line
 from fastflow.config.yaml_numbers import check_numbers
 from fastflow.core.errors import InputError
@@ -28,10 +28,10 @@ _TICK = 50_000_000  # a file may be written twice within one tick of a file syst
 
 
 class _Stamp(NamedTuple):
-    """What shows that a file is another one, or has been written since."""
+    """Identity of a file's content: it changes when the file is replaced or written."""
 
     source: ConfigSource | None
-    """The place of the search path that it is found in, None for none."""
+    """The source on the search path that has the file; None where no source has it."""
     device: int = 0
     inode: int = 0
     written: int = 0
@@ -39,20 +39,20 @@ class _Stamp(NamedTuple):
 
 
 class Repository(CachingConfigRepository):
-    """Configuration files, each read once, without what they say of Hydra's own groups."""
+    """Configuration files, each read once, without their choices in Hydra's groups."""
 
     def __init__(self, delegate: IConfigRepository) -> None:
-        """Take the places where Hydra looks for files."""
+        """Take Hydra's repository of files."""
         super().__init__(delegate)
         self.groups: dict[str, bool] = {}
         self._stamps: dict[str, _Stamp] = {}
         self._read = time.time_ns()
-        # Hydra's own configurations lie in its package, and stay as they are
+        # Hydra's configurations are in its package, and do not change
         sources = delegate.get_sources()
         self._changing = [source for source in sources if source.scheme() not in ("pkg", "structured")]
 
     def load_config(self, config_path: str) -> ConfigResult | None:
-        """Return what a configuration such as "tech/n7" says, None where there is none."""
+        """Return the file of a configuration such as "tech/n7", None where it does not exist."""
         known = f"config_path={config_path}" in self.cache
         if not known:
             self._stamps[config_path] = self._stamp(config_path)
@@ -75,7 +75,7 @@ class Repository(CachingConfigRepository):
             try:
                 check_numbers(path)
             except InputError:
-                del self.cache[f"config_path={config_path}"]  # who asks again is told again
+                del self.cache[f"config_path={config_path}"]  # the next call is refused too
                 raise
         if loaded.defaults_list:
             loaded.defaults_list = [
@@ -93,7 +93,7 @@ class Repository(CachingConfigRepository):
         return self.groups[config_path]
 
     def is_fresh(self) -> bool:
-        """Say whether every file read so far would be found, and read, as it was."""
+        """Say whether all files read so far are unchanged."""
         self.groups.clear()
         return all(
             stamp.written < self._read - _TICK and stamp == self._stamp(config_path)
@@ -101,29 +101,29 @@ class Repository(CachingConfigRepository):
         )
 
     def _stamp(self, config_path: str) -> _Stamp:
-        """Return where a configuration is found now, and what shows that its file is the same."""
+        """Return the stamp of the file of a configuration now."""
         name = f"{config_path.removesuffix('.yaml')}.yaml"
         for source in self._changing:
-            if source.scheme() == OWN_FILES:
+            if source.scheme() == USER_FILES:
                 if not source.is_config(config_path):
                     continue
                 path = name.partition("/")[2]
             else:
                 path = f"{source.path}/{name}"
             try:
-                held = os.stat(path)  # noqa: PTH116 (a Path takes three times as long, for every file of a call)
+                status = os.stat(path)  # noqa: PTH116 (a Path takes three times as long, for every file of a call)
             except (OSError, ValueError):  # gone since, or no name of a file
-                held = None
-            if held is not None and stat.S_ISREG(held.st_mode):
-                return _Stamp(source, held.st_dev, held.st_ino, held.st_mtime_ns, held.st_size)
+                status = None
+            if status is not None and stat.S_ISREG(status.st_mode):
+                return _Stamp(source, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
         return _Stamp(None)
 
 
 def path_of_config(loaded: ConfigResult, config_path: str) -> Path:
     """Return the file that a configuration such as "tech/n7" was read from."""
     scheme, _, folder = loaded.path.partition("://")
-    own = scheme == OWN_FILES
-    return Path(folder) if own else Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml"
+    is_users = scheme == USER_FILES
+    return Path(folder) if is_users else Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml"
 
 
 def group_of(default: InputDefault) -> str:

@@ -1,6 +1,6 @@
 """Composition of configurations with Hydra, which reads each file once.
 
-Mistakes are raised as Hydra raises them; `composer` has the words for them.
+Mistakes are raised as Hydra raises them; `composer` translates them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from hydra.core.default_element import ResultDefault
     from hydra.core.override_parser.types import Override
 
-# what Hydra, OmegaConf and YAML raise when a configuration cannot be composed as asked; a plain
+# what Hydra, OmegaConf and YAML raise when a configuration cannot be composed; a plain
 # ValueError among them, which only counts as the user's where nothing but Hydra runs
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
-_MOST_TEXTS = 10_000  # of overrides that are kept as they were read
-_MOST_CHOSEN = 256  # combinations of choices that are kept composed
+_MAX_PARSED = 10_000  # of overrides that are kept as they were read
+_MAX_CHOICES = 256  # combinations of choices that are kept composed
 
 
 @contextmanager
-def shuffling_alike(text: str) -> Iterator[None]:
-    """Have Hydra's `shuffle()` of one text come out the same whenever it is read: a grid is asked twice."""
+def seeded_shuffle(text: str) -> Iterator[None]:
+    """Seed Hydra's `shuffle()` with the text of the override: a grid is read twice."""
     state = random.getstate()
     random.seed(text)
     try:
@@ -49,7 +49,7 @@ def shuffling_alike(text: str) -> Iterator[None]:
 
 @contextmanager
 def _only_hydra(overrides: Sequence[str]) -> Iterator[None]:
-    """Raise as Hydra's own whatever goes wrong inside: only Hydra runs there, on what the user gave."""
+    """Raise any exception inside as Hydra's: only Hydra runs there, on the user's input."""
     try:
         yield
     except COMPOSITION_ERRORS:
@@ -69,7 +69,7 @@ class Composition:
         defaults: list[ResultDefault],
         overrides: tuple[str, ...],
     ) -> None:
-        """Take what was composed: plain containers, or a configuration where they would not do."""
+        """Take the content: plain containers, or a DictConfig of Hydra."""
         self.content = content
         self.choices = choices
         """The final choice in each group, from any source."""
@@ -77,11 +77,11 @@ class Composition:
         """The files that it was merged from, in order."""
         self.overrides = overrides
         self.machine = ""
-        """The system that is chosen since the chip comes in it, "" where none is."""
+        """The system that the chip implies, "" for none."""
 
     @cached_property
     def config(self) -> DictConfig:
-        """The configuration as OmegaConf has it, made when first asked for: that takes a while."""
+        """The configuration as a DictConfig, made on first use, since that is slow."""
         config = OmegaConf.create(self.content)
         OmegaConf.set_struct(config, True)
         return config
@@ -105,9 +105,9 @@ class Composition:
 
 
 class HydraComposer:
-    """Composes configurations as Hydra does, without Hydra's own node and with every file read once.
+    """Composes configurations as Hydra does, without the node `hydra` and with every file read once.
 
-    An ordinary composition is made of plain containers, which takes about 1 ms instead of Hydra's 65 ms;
+    An ordinary composition uses plain containers, which takes about 1 ms instead of Hydra's 65 ms;
     a grid over group choices needs one for each combination. `compositions` counts them.
     """
 
@@ -125,9 +125,9 @@ class HydraComposer:
         self.compositions = 0
         self._latest: Composition | None = None
         self.known: dict[tuple[str, ...], Mapping[str, Any]] = {}
-        """Overrides to the inputs of their point, where these follow from files that are read here alone."""
+        """Overrides to the inputs of their point, where these depend only on files of this composer."""
         self._parsed: dict[str, Override] = {}
-        self._chosen: dict[tuple[str, ...], tuple[dict[str, Any], fast_composer.Found]] = {}
+        self._chosen: dict[tuple[str, ...], tuple[dict[str, Any], fast_composer.DefaultsList]] = {}
         self._contents: dict[tuple[str, str, bool], dict[str, Any]] = {}
         self._keys: dict[tuple[str, str, bool], frozenset[str]] = {}
         self._overridden: dict[str, frozenset[str]] = {}
@@ -136,9 +136,9 @@ class HydraComposer:
         self.parser = OverridesParser.create(config_loader=loader)
 
     def begin(self) -> bool:
-        """Forget what another call has asked for; returns whether the files read are still as they were."""
+        """Reset the state of the previous call; returns whether the files read are unchanged."""
         self.compositions, self._latest = 0, None
-        if len(self._parsed) > _MOST_TEXTS:
+        if len(self._parsed) > _MAX_PARSED:
             self._parsed.clear()
         return self.repository.is_fresh()
 
@@ -146,7 +146,7 @@ class HydraComposer:
         """Read overrides, each text once."""
         for text in overrides:
             if text not in self._parsed:
-                with _only_hydra([text]), shuffling_alike(text):
+                with _only_hydra([text]), seeded_shuffle(text):
                     parsed = self.parser.parse_overrides([text])[0]
                 if not parsed.key_or_group:
                     raise ConfigCompositionException(f"{text}: cannot be read (no key); expected key=value")
@@ -158,11 +158,11 @@ class HydraComposer:
         return self.repository.group_exists(name)
 
     def choices(self, group: str) -> list[str]:
-        """Return what can be chosen in a group."""
+        """Return the choices of a group."""
         return self.repository.get_group_options(group)
 
     def compose_raw(self, overrides: Sequence[str]) -> Composition:
-        """Compose on plain containers, or as Hydra does what is unusual or wrong."""
+        """Compose on plain containers; anything unusual or wrong by Hydra."""
         parsed = self.read(overrides)
         try:
             return self._compose_plain(parsed, tuple(overrides))
@@ -177,29 +177,31 @@ class HydraComposer:
             (chosen if self.is_group(override.key_or_group) else leaves).append(override)
         texts = tuple(str(override.input_line) for override in chosen)
         if texts not in self._chosen:
-            if len(self._chosen) >= _MOST_CHOSEN:
+            if len(self._chosen) >= _MAX_CHOICES:
                 self._chosen.clear()
             self._chosen[texts] = self._compose_choices(chosen)
-        content, found = self._chosen[texts]
-        return Composition(fast_composer.overridden(content, leaves), found.choices, found.files, overrides)
+        content, defaults = self._chosen[texts]
+        return Composition(
+            fast_composer.overridden(content, leaves), defaults.choices, defaults.files, overrides
+        )
 
-    def _compose_choices(self, chosen: list[Override]) -> tuple[dict[str, Any], fast_composer.Found]:
-        """Compose what choices in groups come to, before leaves are set."""
-        found = fast_composer.find_files(self.repository, self.config_name, chosen)
+    def _compose_choices(self, chosen: list[Override]) -> tuple[dict[str, Any], fast_composer.DefaultsList]:
+        """Compose the choices of groups, before leaves are set."""
+        defaults = fast_composer.find_files(self.repository, self.config_name, chosen)
         content: dict[str, Any] = {}
-        for default in found.files:
-            content = fast_composer.merged(content, self._plain_content(default))
-        return content, found
+        for file in defaults.files:
+            content = fast_composer.merged(content, self._plain_content(file))
+        return content, defaults
 
     def _plain_content(self, default: ResultDefault) -> dict[str, Any]:
-        """Return what a file adds to the configuration as plain containers, read once for each place."""
+        """Return the content of a file as plain containers, read once for each package."""
         key = (default.config_path or "", default.package or "", default.primary)
         if key not in self._contents:
             self._contents[key] = fast_composer.contents(self.content(default))
         return self._contents[key]
 
     def _compose_by_hydra(self, parsed: list[Override], overrides: tuple[str, ...]) -> Composition:
-        found = create_defaults_list(
+        defaults = create_defaults_list(
             repo=self.repository,
             config_name=self.config_name,
             overrides_list=parsed,
@@ -208,30 +210,30 @@ class HydraComposer:
         )
         config = OmegaConf.create()
         with flag_override(config, "no_deepcopy_set_nodes", True):
-            for default in found.defaults:
+            for default in defaults.defaults:
                 loaded = self.loader._load_single_config(default, self.repository)
-                kept = loaded is self.repository.load_config(config_path=default.config_path or "")
+                is_cached = loaded is self.repository.load_config(config_path=default.config_path or "")
                 try:
-                    config.merge_with(copy.deepcopy(loaded.config) if kept else loaded.config)
+                    config.merge_with(copy.deepcopy(loaded.config) if is_cached else loaded.config)
                 except OmegaConfBaseException as error:  # which does not name the file
-                    where = self.file_of(default.config_path or "")
+                    file = self.file_of(default.config_path or "")
                     reason = f"cannot be merged into what it changes ({first_line(error)})"
-                    raise ConfigCompositionException(f"{where}: {reason}") from None
+                    raise ConfigCompositionException(f"{file}: {reason}") from None
         OmegaConf.set_struct(config, True)
-        self.loader._apply_overrides_to_config(found.config_overrides, config)
-        choices = {key: str(value) for key, value in found.overrides.known_choices.items()}
-        return Composition(config, choices, found.defaults, overrides)
+        self.loader._apply_overrides_to_config(defaults.config_overrides, config)
+        choices = {key: str(value) for key, value in defaults.overrides.known_choices.items()}
+        return Composition(config, choices, defaults.defaults, overrides)
 
     def leaves(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Return the leaves of a configuration, dotted key to value as written, interpolations unresolved."""
         return self.compose_raw(overrides).leaves
 
     def content(self, default: ResultDefault) -> DictConfig:
-        """Return what a file adds to the configuration, at its place in it."""
+        """Return the content of a file, at its package in the configuration."""
         return cast("DictConfig", self.loader._load_single_config(default, self.repository).config)
 
     def keys_of(self, default: ResultDefault) -> frozenset[str]:
-        """Return the leaves that a file sets, by their place in the configuration."""
+        """Return the dotted keys that a file sets in the configuration."""
         key = (default.config_path or "", default.package or "", default.primary)
         if key not in self._keys:
             self._keys[key] = frozenset(flatten(self.content(default)))
@@ -242,7 +244,9 @@ class HydraComposer:
         if config_path not in self._overridden:
             loaded = self.repository.load_config(config_path)
             entries = (loaded.defaults_list or ()) if loaded is not None else ()
-            self._overridden[config_path] = frozenset(group_of(one) for one in entries if one.is_override())
+            self._overridden[config_path] = frozenset(
+                group_of(entry) for entry in entries if entry.is_override()
+            )
         return self._overridden[config_path]
 
     def sets(self, default: ResultDefault, key: str) -> bool:
@@ -253,7 +257,7 @@ class HydraComposer:
             return any(f"{name}.".startswith(f"{key}.") for name in self.keys_of(default))
 
     def origin(self, key: str, composition: Composition) -> str:
-        """Say where the value of a key came from: the command line, or a file; "" if from neither."""
+        """Return the origin of a key's value: the command line, or a file; "" for neither."""
         names = [override.key_or_group for override in self.read(composition.overrides)]
         files = [
             (default.config_path or "", flatten(self.content(default)))
@@ -265,11 +269,11 @@ class HydraComposer:
             for path, content in files:
                 if any(related(key, name) for name in content):
                     return self.file_of(path)
-            key = key.rpartition(".")[0]  # a key that is missing is missed in the file of its section
+            key = key.rpartition(".")[0]  # the origin of a missing key is the file of its section
         return ""
 
     def layers(self, composition: Composition) -> list[dict[str, Any]]:
-        """Return the leaves that each file sets, the one that has the last word first."""
+        """Return the leaves that each file sets, the file that overrides all others first."""
         return [flatten(self.content(default)) for default in reversed(composition.defaults)]
 
     def file_choosing(self, group: str, choice: str) -> str:
@@ -287,14 +291,14 @@ class HydraComposer:
 
 
 def related(key: str, other: str) -> bool:
-    """Say whether one of two dotted keys holds the other."""
+    """Say whether one of two dotted keys is a prefix of the other, or the same."""
     return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
 def flatten(config: DictConfig, resolve: bool = False) -> dict[str, Any]:
     """Return the leaves of a configuration: dotted key to value.
 
-    An empty mapping, a list and None are leaves. Hydra's own section is left out.
+    An empty mapping, a list and None are leaves. The section `hydra` is left out.
     """
     leaves: dict[str, Any] = {}
 

@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.config.catalog import choices, groups, keys
 from fastflow.config.hydra_composer import COMPOSITION_ERRORS, HydraComposer
-from fastflow.config.library import is_own_file
+from fastflow.config.library import is_user_file
 from fastflow.config.messages import first_line, key_of, one_of
 from fastflow.config.model_inputs import is_documentation
 from fastflow.config.suggestions import advice_on_choice, advice_on_key
@@ -28,17 +28,17 @@ _NO_CHOICE = ("Config group override must be", "cannot be composed")
 _THERE_ALREADY = re.compile(r"Could not append to config\. An item is already at '([^']+)'")
 _NEEDS_MULTIRUN = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'", re.DOTALL)
 _SERVE = "serve"
-_FOLLOWED = ("model.devices", "model.strategy")
+_REFERENCED = ("model.devices", "model.strategy")
 """Keys that others refer to, system.devices and parallel.strategy, which are meant."""
-_OF_REPORT = {"html": "; html=FILE.html is a key of python -m fastflow.report DATASET"}
-"""Keys of another command, and what is said of them."""
+_REPORT_KEYS = {"html": "; html=FILE.html is a key of python -m fastflow.report DATASET"}
+"""Keys of another command, and the advice on them."""
 _PARENT = re.compile(r"In '([^']+)'")
 
 
 def translated(error: Exception, composer: HydraComposer | None, overrides: Sequence[str]) -> InputError:
-    """Say in one line what a user did wrong, from the exception that it raised in Hydra.
+    """Return a one-line error for a user's mistake, from the exception in Hydra.
 
-    `composer` looks up choices and nearby keys; without one the line is Hydra's own.
+    `composer` looks up choices and nearby keys; without it the line is Hydra's message.
     """
     if isinstance(error, InputError):
         return error
@@ -50,20 +50,20 @@ def translated(error: Exception, composer: HydraComposer | None, overrides: Sequ
         return _missing_config(error, composer, overrides)
     if composer is not None and any(text in str(error) for text in _NO_CHOICE):
         return _not_a_choice(error, composer, overrides)
-    several = _NEEDS_MULTIRUN.search(str(error))
-    if several is not None:
-        return CompositionError(f"{several.group(1)}: several values make a grid, which needs -m")
-    unknown = _NO_SUCH_KEY.search(str(error))
-    if unknown is not None and composer is not None and not unknown.group(1).startswith("hydra"):
-        return _unknown_key(unknown.group(1), composer, overrides, _PARENT.match(str(error)))
-    other = _OTHER_VALUE.search(str(error)) or _NOT_CHOSEN.search(str(error))
-    if other is not None and composer is not None:
-        return _not_its_value(other.group(1), composer, overrides)
-    there = _THERE_ALREADY.search(str(error))
-    if there is not None and composer is not None:
-        value = _value_given(there.group(1), overrides)
+    multirun_key = _NEEDS_MULTIRUN.search(str(error))
+    if multirun_key is not None:
+        return CompositionError(f"{multirun_key.group(1)}: several values make a grid, which needs -m")
+    unknown_key = _NO_SUCH_KEY.search(str(error))
+    if unknown_key is not None and composer is not None and not unknown_key.group(1).startswith("hydra"):
+        return _unknown_key(unknown_key.group(1), composer, overrides, _PARENT.match(str(error)))
+    other_value = _OTHER_VALUE.search(str(error)) or _NOT_CHOSEN.search(str(error))
+    if other_value is not None and composer is not None:
+        return _not_its_value(other_value.group(1), composer, overrides)
+    existing = _THERE_ALREADY.search(str(error))
+    if existing is not None and composer is not None:
+        value = _override_value(existing.group(1), overrides)
         allowed = "its key without +, which adds one that is not there"
-        return InputError(f"+{there.group(1)}", value, allowed, composer.origin_of_overrides)
+        return InputError(f"+{existing.group(1)}", value, allowed, composer.origin_of_overrides)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].endswith(":"):
         return CompositionError(f"{lines[0]} {lines[1]}")
@@ -73,30 +73,30 @@ def translated(error: Exception, composer: HydraComposer | None, overrides: Sequ
 
 
 def _unreadable(error: OverrideParseException) -> CompositionError:
-    """Say of an override that the grammar does not take what is wrong, without the parser's own words."""
+    """Explain an override that does not parse, without the parser's jargon."""
     text = error.override or ""
     shown = text if text.strip() and text.isprintable() else repr(text)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    own = [line for line in lines if not line.startswith(("Error parsing override", "See http"))]
-    reason = own[0] if own else "no such override"
+    reasons = [line for line in lines if not line.startswith(("Error parsing override", "See http"))]
+    reason = reasons[0] if reasons else "no such override"
     unexpected = _UNEXPECTED.search(reason)
     if "Lexer" in reason:
         reason = "a character in it is out of place, or needs quotes"
     elif unexpected is not None:
-        place = unexpected.group(1) or unexpected.group(2)
-        reason = "it ends too early" if place == "<EOF>" else f"{place} is out of place"
+        token = unexpected.group(1) or unexpected.group(2)
+        reason = "it ends too early" if token == "<EOF>" else f"{token} is out of place"
     return CompositionError(f"{shown}: cannot be read ({reason}); expected key=value")
 
 
 def _yaml_line(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or first_line(error)
-    where = f"{mark.name}, line {mark.line + 1}" if mark is not None else "a configuration file"
-    return f"{where}: not valid YAML ({problem})"
+    location = f"{mark.name}, line {mark.line + 1}" if mark is not None else "a configuration file"
+    return f"{location}: not valid YAML ({problem})"
 
 
-def _value_given(key: str, overrides: Sequence[str]) -> str | None:
-    """Return what the overrides say of a key, None if nothing."""
+def _override_value(key: str, overrides: Sequence[str]) -> str | None:
+    """Return the value that the overrides give a key, None without one."""
     for override in reversed(overrides):
         if key_of(override).split("@")[0] == key:
             return override.partition("=")[2]
@@ -109,41 +109,41 @@ def _missing_config(
     path = error.missing_cfg_file or ""
     if "/" not in path and str(error).startswith("Cannot find primary config"):
         return InputError("--config-name", path, "a configuration on the search path, such as config")
-    group = _group_asked(path, composer, overrides) if composer is not None else ""
+    group = _group_of_path(path, composer, overrides) if composer is not None else ""
     if not group or composer is None:
         return CompositionError(first_line(error))
     choice = path[len(group) + 1 :]
     parent = _PARENT.match(str(error))
     if parent is not None and parent.group(1).startswith(f"{group}/"):
-        origin = composer.file_of(parent.group(1))  # one choice of the group is made of another
-    elif _value_given(group, overrides) is not None or parent is None:
+        origin = composer.file_of(parent.group(1))  # a choice of the group is based on another choice
+    elif _override_value(group, overrides) is not None or parent is None:
         origin = composer.origin_of_overrides
     else:
         origin = composer.file_choosing(group, choice) or composer.file_of(parent.group(1))
     known = composer.choices(group)
-    if is_own_file(choice):
+    if is_user_file(choice):
         return InputError(group, choice, f"a file that exists, or {one_of(known)}", origin)
-    advice = advice_on_choice(choice, known) or _of_other_group(choice)
+    advice = advice_on_choice(choice, known) or _groups_with_choice(choice)
     return InputError(group, choice, f"{one_of(known)}, or a file such as mine.yaml{advice}", origin)
 
 
-def _of_other_group(choice: str) -> str:
-    """Say which groups have a choice that the one it was given to lacks; ""."""
+def _groups_with_choice(choice: str) -> str:
+    """Return "; did you mean GROUP=CHOICE?" for a choice that other groups have, or ""."""
     having = [f"{group}={choice}" for group in groups() if choice in choices(group)]
     return f"; did you mean {' or '.join(having)}?" if having else ""
 
 
-def _group_asked(path: str, composer: HydraComposer, overrides: Sequence[str]) -> str:
+def _group_of_path(path: str, composer: HydraComposer, overrides: Sequence[str]) -> str:
     """Return the group of "GROUP/CHOICE", each of which may hold slashes; "" if it has none."""
     names = path.split("/")
     prefixes = ("/".join(names[:depth]) for depth in range(1, len(names)))
     groups = [prefix for prefix in prefixes if composer.is_group(prefix)]
-    given = (group for group in groups if _value_given(group, overrides) == path[len(group) + 1 :])
-    return next(given, groups[-1] if groups else "")
+    overridden = (group for group in groups if _override_value(group, overrides) == path[len(group) + 1 :])
+    return next(overridden, groups[-1] if groups else "")
 
 
 def _not_a_choice(error: Exception, composer: HydraComposer, overrides: Sequence[str]) -> InputError:
-    """Name the group that was given something else than a name, where one was."""
+    """Return the error for a group whose override is no name, if there is such a group."""
     try:
         parsed = composer.read(overrides)
     except COMPOSITION_ERRORS:
@@ -159,43 +159,53 @@ def _not_a_choice(error: Exception, composer: HydraComposer, overrides: Sequence
 
 
 def _not_its_value(key: str, composer: HydraComposer, overrides: Sequence[str]) -> InputError:
-    """Refuse to remove a key of another value than it has."""
+    """Return the error for `~key=value` where the key has another value."""
     allowed = f"~{key}, which removes it whatever its value"
-    return InputError(f"~{key}", _value_given(key, overrides), allowed, composer.origin_of_overrides)
+    return InputError(f"~{key}", _override_value(key, overrides), allowed, composer.origin_of_overrides)
 
 
 def _unknown_key(
     key: str, composer: HydraComposer, overrides: Sequence[str], file: re.Match[str] | None
 ) -> InputError:
-    """Name the keys beside one that does not exist; file: the configuration that Hydra names, if it does."""
-    value = _value_given(key, overrides)
+    """Return the error for an unknown key, with its sibling keys; file: the one that Hydra names."""
+    value = _override_value(key, overrides)
     known = known_keys(composer, overrides, but=key)
     parent = key
     while parent and not any(name.startswith(parent + ".") for name in known):
         parent = parent.rpartition(".")[0]
     depth = len(parent) + 1 if parent else 0
-    within = [name[depth:] for name in known if not parent or name.startswith(parent + ".")]
-    beside = sorted({name.split(".")[0] for name in within})
-    of = f"a key of {parent} ({', '.join(beside)})" if parent else f"a group or section ({', '.join(beside)})"
+    below_parent = [name[depth:] for name in known if not parent or name.startswith(parent + ".")]
+    siblings = sorted({name.split(".")[0] for name in below_parent})
+    expected = (
+        f"a key of {parent} ({', '.join(siblings)})"
+        if parent
+        else f"a group or section ({', '.join(siblings)})"
+    )
     others = {name: _choices_with(name) for name in _inputs() if name not in known}
-    like = known | {name.partition(".")[0] for name in known}
-    close = _OF_REPORT.get(key) or advice_on_key(key, like.difference(_FOLLOWED), others)
+    candidates = known | {name.partition(".")[0] for name in known}
+    close = _REPORT_KEYS.get(key) or advice_on_key(key, candidates.difference(_REFERENCED), others)
     if file is not None and value is None:
-        return InputError("defaults", f"override {key}", f"{of}{close}", composer.file_of(file.group(1)))
+        return InputError(
+            "defaults", f"override {key}", f"{expected}{close}", composer.file_of(file.group(1))
+        )
     if f"~{key}" in overrides:
-        return InputError(f"~{key}", "nothing", f"{of} that has a value{close}", composer.origin_of_overrides)
-    add = (_of_other_choices(key) or f"; to add it, write +{key}={value}") if _is_input(key) else ""
-    return InputError(key, "" if value is None else value, of + (add or close), composer.origin_of_overrides)
+        return InputError(
+            f"~{key}", "nothing", f"{expected} that has a value{close}", composer.origin_of_overrides
+        )
+    add = (_choices_note(key) or f"; to add it, write +{key}={value}") if _is_input(key) else ""
+    return InputError(
+        key, "" if value is None else value, expected + (add or close), composer.origin_of_overrides
+    )
 
 
-def _of_other_choices(key: str) -> str:
-    """Say which choices of `serve` have a key of it, which one that is not chosen does not take; or ""."""
+def _choices_note(key: str) -> str:
+    """Return a note on the choices of `serve` that have a key, where the chosen one lacks it; or ""."""
     having = _choices_with(key)
     return f"; {having} {'have' if ',' in having else 'has'} it" if having else ""
 
 
 def _choices_with(key: str) -> str:
-    """Return the choices of `serve` that have a key of it, such as "serve=decode, prefill"; ""."""
+    """Return the choices of `serve` that have a key, such as "serve=decode, prefill"; ""."""
     group = key.partition(".")[0]
     having = [choice for choice in choices(group) if key in keys(group, choice)] if group == _SERVE else []
     return f"{group}={', '.join(having)}" if having else ""
@@ -203,7 +213,7 @@ def _choices_with(key: str) -> str:
 
 def _inputs() -> list[str]:
     """Return the keys of all inputs that have one name."""
-    return [column.name for column in INPUTS if "*" not in column.name and column.name not in _FOLLOWED]
+    return [column.name for column in INPUTS if "*" not in column.name and column.name not in _REFERENCED]
 
 
 def _is_input(key: str) -> bool:
@@ -212,7 +222,7 @@ def _is_input(key: str) -> bool:
 
 
 def known_keys(composer: HydraComposer, overrides: Sequence[str], but: str) -> set[str]:
-    """Return the leaves of the configuration without the overrides of one key; the bare one if that fails."""
+    """Return the leaves of the configuration without the overrides of a key, or without all overrides."""
     rest = [text for text in overrides if key_of(text).split("@")[0] != but]
     groups = [text for text in rest if composer.is_group(key_of(text))]
     for attempt in (groups, []):

@@ -1,4 +1,4 @@
-"""What a Python call was given, checked before anything is made of it."""
+"""Keyword arguments of a Python call, checked and turned into overrides."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _BARE = re.compile(r"[\w /+.%*@?|-]*", re.ASCII)  # what an element of an overri
 _ENDING = re.compile(r"(\\*)('|$)")
 
 
-def asked_for(
+def as_overrides(
     overrides: Sequence[Any], choices: Mapping[str, Any], output: Any = None, config_dir: Any = None
 ) -> tuple[str, ...]:
-    """Return what a call asks for as the texts of a command line; raises InputError.
+    """Return the arguments of a call as overrides of a command line; raises InputError.
 
     choices: keywords, such as `tech=["n7", "n5"]`. Two underscores stand for a dot: `chip__tdp="300 W"`; so
     does a mapping, `model={"batch": 512}`. A list, a range or an array is an axis of a grid.
@@ -40,25 +40,25 @@ def _overrides_of(choices: Mapping[Any, Any], prefix: str) -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from _overrides_of(value, f"{key}.")
             continue
-        several = value.tolist() if isinstance(value, np.ndarray) else value
-        if isinstance(several, str):
-            text = several
-        elif isinstance(several, Iterable) and not isinstance(several, bytes):
-            text = ",".join(_element(key, one) for one in several)
+        values = value.tolist() if isinstance(value, np.ndarray) else value
+        if isinstance(values, str):
+            text = values
+        elif isinstance(values, Iterable) and not isinstance(values, bytes):
+            text = ",".join(_element(key, element) for element in values)
             if not text:
                 raise InputError(key, repr(value)[:_LONG], "at least one value")
         else:
-            text = _written(key, several)
+            text = _written(key, values)
         yield f"{'+' if key == _STUDIES else ''}{key}={text}"
 
 
 def _element(key: str, value: Any) -> str:
-    """Write one value of an axis, in quotes where it would end too early without."""
+    """Write a value of an axis, quoted where the grammar needs it."""
     text = value if isinstance(value, str) else _written(key, value)
     if _BARE.fullmatch(text):
         return text
-    # of Hydra's backslashes only those before a quote, or at the end, stand for another one
-    escaped = _ENDING.sub(lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text)
+    # Hydra unescapes backslashes only before a quote, or at the end
+    escaped = _ENDING.sub(lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
 
 
@@ -71,7 +71,7 @@ def _written(key: str, value: Any) -> str:
 
 
 def check_call(overrides: Sequence[Any], output: Any = None, config_dir: Any = None) -> None:
-    """Refuse overrides that are no texts, and paths that are none; raises InputError."""
+    """Refuse overrides that are no strings, and invalid paths; raises InputError."""
     for override in overrides:
         if not isinstance(override, str):
             raise InputError("override", repr(override)[:_LONG], 'a text, as "tech=n7"', "the overrides")
@@ -90,10 +90,10 @@ def text_of(key: str, value: Any) -> str:
     return value
 
 
-def numbers_of(given: dict[str, Any]) -> dict[str, NDArray[Any]]:
+def numbers_of(arguments: dict[str, Any]) -> dict[str, NDArray[Any]]:
     """Return numbers, and arrays of them, as arrays of one shape; raises InputError for anything else."""
     columns: dict[str, NDArray[Any]] = {}
-    for key, value in given.items():
+    for key, value in arguments.items():
         try:
             columns[key] = np.asarray(value)
         except (ValueError, TypeError) as error:
@@ -101,8 +101,8 @@ def numbers_of(given: dict[str, Any]) -> dict[str, NDArray[Any]]:
         if columns[key].dtype.kind not in "iuf" and columns[key].size:
             raise InputError(key, repr(value)[:_LONG], "a number, or an array of numbers")
     try:
-        shaped = np.broadcast_arrays(*columns.values())
+        arrays = np.broadcast_arrays(*columns.values())
     except ValueError:
         shapes = " and ".join(str(column.shape) for column in columns.values())
-        raise InputError(" and ".join(given), shapes, "numbers, or arrays of one shape") from None
-    return dict(zip(given, shaped, strict=True))
+        raise InputError(" and ".join(arguments), shapes, "numbers, or arrays of one shape") from None
+    return dict(zip(arguments, arrays, strict=True))

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-OWN_FILES = "file-of-the-user"
-"""The scheme of a user's own files among the places that Hydra takes configurations from."""
+USER_FILES = "file-of-the-user"
+"""The scheme of a user's files on Hydra's search path."""
 
 
 def library_root() -> Path:
@@ -18,7 +18,7 @@ def library_root() -> Path:
     return packaged if packaged.is_dir() else PACKAGE.parent
 
 
-def is_own_file(choice: str) -> bool:
+def is_user_file(choice: str) -> bool:
     """Say whether a choice in a group is written as the name of a file, `path/to/mine.yaml`."""
     return choice.endswith(".yaml")
 
@@ -35,9 +35,14 @@ def use_plugins() -> None:
     from hydra.core.plugins import Plugins
 
     plugins = Plugins.instance()
-    from hydra_plugins import fastflow_sweeper as ours
+    from hydra_plugins import fastflow_sweeper as fastflow_plugins
 
-    for plugin in (ours.FastflowSweeper, ours.StudiesSource, ours.OwnFilesSource, ours.LibrarySearchPath):
+    for plugin in (
+        fastflow_plugins.FastflowSweeper,
+        fastflow_plugins.StudiesSource,
+        fastflow_plugins.UserFilesSource,
+        fastflow_plugins.LibrarySearchPath,
+    ):
         plugins.register(plugin)
 
 

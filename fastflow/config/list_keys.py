@@ -1,4 +1,4 @@
-"""Keys whose comma is no axis: `columns=train_s,mfu` is one list of names."""
+"""Keys whose comma is no axis: `columns=train_s,mfu` is a list of names."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def as_lists(overrides: Iterable[str], keys: Collection[str]) -> list[str]:
     texts = []
     for text in overrides:
         key, _, value = text.partition("=")
-        several = key in keys and "," in value and value[:1] not in ("[", "'", '"')
-        texts.append(f"{key}=[{value}]" if several else text)
+        is_list = key in keys and "," in value and value[:1] not in ("[", "'", '"')
+        texts.append(f"{key}=[{value}]" if is_list else text)
     return texts
 
 

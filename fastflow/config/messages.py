@@ -1,4 +1,4 @@
-"""Words to and from a user: keys of overrides, lists of choices, similar names, paths as users write them."""
+"""Messages: keys of overrides, lists of choices, similar names, paths as users write them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fastflow.core.errors import InputError
 _NUMBER, _SEPARATOR = re.compile(r"\d+"), re.compile(r"[-. ]")
 COMMAND_LINE = "the command line"
 PROGRAM = "the overrides"
-"""The origins of what a user and what a program asks for."""
+"""Origins of overrides: a user, and a program."""
 
 
-def counted(count: int, what: str) -> str:
-    """Write how many of something there are: "1 point", "2,000 points"."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun: "1 point", "2,000 points"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def written(value: object) -> str:
@@ -43,9 +43,9 @@ def one_of(names: Iterable[str]) -> str:
 
 
 def _same_numbers(name: str, other: str) -> bool:
-    """Say whether another name has the same numbers, or goes on where a name ends."""
-    begun = _plain(other).startswith(f"{_plain(name)}_")
-    return begun or _NUMBER.findall(name) == _NUMBER.findall(other)
+    """Say whether another name has the same numbers, or has the name as a prefix."""
+    is_prefix = _plain(other).startswith(f"{_plain(name)}_")
+    return is_prefix or _NUMBER.findall(name) == _NUMBER.findall(other)
 
 
 def _plain(name: str) -> str:
@@ -55,18 +55,22 @@ def _plain(name: str) -> str:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean X?" where a known name is close to the given one, else nothing.
 
-    Dotted keys are compared by their last name where they lie in one section, else as a whole. A name with
-    other numbers is another thing: mxfp4 is not what mxfp8 should have been.
+    Dotted keys of the same section are compared by their last name, others as a whole. Names with
+    different numbers do not match: mxfp4 is no suggestion for mxfp8.
     """
     names = [key for key in known if key != name and _same_numbers(name, key)]
-    alike = [key for key in names if _plain(key) == _plain(name)]
-    if alike:
-        return f"; did you mean {alike[0]}?"
+    same = [key for key in names if _plain(key) == _plain(name)]
+    if same:
+        return f"; did you mean {same[0]}?"
     section, _, last = name.rpartition(".")
-    beside = {key.rpartition(".")[2]: key for key in names if key.rpartition(".")[0] == section}
-    close = difflib.get_close_matches(last, beside, n=1, cutoff=0.6)
-    whole = [beside[close[0]]] if close else difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-    return f"; did you mean {whole[0]}?" if whole else ""
+    siblings = {key.rpartition(".")[2]: key for key in names if key.rpartition(".")[0] == section}
+    close_siblings = difflib.get_close_matches(last, siblings, n=1, cutoff=0.6)
+    match = (
+        [siblings[close_siblings[0]]]
+        if close_siblings
+        else difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    )
+    return f"; did you mean {match[0]}?" if match else ""
 
 
 def first_line(error: BaseException) -> str:
@@ -77,11 +81,11 @@ def first_line(error: BaseException) -> str:
 
 
 def path_of(path: Path) -> str:
-    """Write a path relative to the working folder where it lies inside."""
+    """Write a path relative to the working folder if it is inside."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def unwritable(folder: str, error: OSError) -> InputError:
-    """Return the refusal of an output folder."""
+    """Return the error for an unwritable output folder."""
     reason = error.strerror or error
     return InputError("output", folder, f"a folder that can be written to ({reason})")

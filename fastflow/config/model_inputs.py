@@ -68,11 +68,11 @@ NOT_OF_THE_MODEL = (
 FILES = ("model.file", "parallel.layout", LENGTHS)
 """Inputs that name a file: results follow from what is in it."""
 ALTERNATIVE = "alternative"
-"""What a block is called that says where published figures differ from a file's own."""
+"""The name of a block of published figures that differ from those of its file."""
 MACHINE = "chip.machine"
 """The system that a chip comes in, which is chosen where a user chooses none."""
 SETS_OTHERS = (CONFIG, SIZE, *PUBLISHED)
-"""Leaves that are no inputs themselves, and from which others follow."""
+"""Leaves that are no inputs, but set other leaves."""
 INT64_MAX = 2**63 - 1
 
 
@@ -95,52 +95,52 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
     """
     leaves = with_types(with_size(with_config(leaves)))
     read = {
-        key: (_kept if isinstance(value, _MAY_BE_KEPT) and key not in FILES else _input)(key, value)
+        key: (_cached_input if isinstance(value, _CACHEABLE) and key not in FILES else _input)(key, value)
         for key, value in leaves.items()
     }
     return {key: value for key, value in read.items() if value is not None}
 
 
 def _input(key: str, value: Any) -> Scalar | None:
-    """Return the value of an input in its unit, None for a leaf that is none; raises InputError."""
+    """Return the value of an input in its unit, None for a leaf that is no input; raises InputError."""
     if not is_of_model(key) or is_documentation(key) or _is_absent(key, value):
         return None
     return convert(key, value)
 
 
 # every call has the same figures but for a few; a file's content may change under its name
-_kept = lru_cache(maxsize=10_000, typed=True)(_input)
-_MAY_BE_KEPT = (str, float, int)
+_cached_input = lru_cache(maxsize=10_000, typed=True)(_input)
+_CACHEABLE = (str, float, int)
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Say whether a leaf stands for nothing: an empty mapping, a pin, layers or a file that are not given."""
+    """Say whether a leaf is unset: an empty mapping, or null for a pin, layers or a file."""
     unset = ("chip.pinned", "serve.prefill.chip", LAYERS, RENT, *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
 def _keys_within(section: str) -> list[str]:
-    """Return the keys that inputs have below one of two names or more; none where it is no section."""
+    """Return the keys below a section of two names or more; [] where it is no section."""
     depth = section.count(".") + 1
     parts = [column.name.split(".") for column in INPUTS]
-    found = [
+    keys = [
         names[depth] for names in parts if fnmatchcase(section, ".".join(names[:depth])) and names[depth:]
     ]
-    return list(dict.fromkeys(found)) if depth > 1 else []
+    return list(dict.fromkeys(keys)) if depth > 1 else []
 
 
 def convert(key: str, value: Any) -> Scalar:
     """Return the value of an input in its unit; raises InputError."""
     column = find_input(key)
     if column is None:
-        within = _keys_within(key)
-        if within:
-            allowed = f"a section with keys such as {', '.join(within)}"
+        keys = _keys_within(key)
+        if keys:
+            allowed = f"a section with keys such as {', '.join(keys)}"
             raise InputError(key, "null" if value is None else value, allowed)
-        close = suggestion(key, [known.name for known in INPUTS])
+        hint = suggestion(key, [known.name for known in INPUTS])
         section = key.partition(".")[0]
-        where = "" if section in SECTIONS else f", whose keys begin with {one_of(SECTIONS)}"
-        raise InputError(key, value, f"an input of the model{close or where}")
+        sections = "" if section in SECTIONS else f", whose keys begin with {one_of(SECTIONS)}"
+        raise InputError(key, value, f"an input of the model{hint or sections}")
     return convert_to(column, key, value)
 
 
@@ -156,8 +156,8 @@ def convert_to(column: Column, key: str, value: Any) -> Scalar:
         raise InputError(key, value, column.allowed()) from None
     except ValueError as error:
         reason = f" ({error})" if str(error) else ""
-        written = "null" if value is None else value
-        raise InputError(key, written, column.allowed() + reason) from None
+        text = "null" if value is None else value
+        raise InputError(key, text, column.allowed() + reason) from None
 
 
 def _read(column: Column, value: Any) -> Scalar:
@@ -183,20 +183,20 @@ def _read(column: Column, value: Any) -> Scalar:
     return int(value)
 
 
-def _of_choices(column: Column, value: str) -> str:
+def _resolve_choice(column: Column, value: str) -> str:
     """Return the choice that another name of a data type stands for; raises ValueError where it is none."""
     takes_types = "bf16" in column.choices
-    found = data_type(value, column.choices) if takes_types else value
-    if found not in column.choices:
-        near = nearest(value, column.choices) if takes_types else ""
-        raise ValueError(near or suggestion(value, column.choices).removeprefix("; "))
-    return found
+    choice = data_type(value, column.choices) if takes_types else value
+    if choice not in column.choices:
+        hint = nearest(value, column.choices) if takes_types else ""
+        raise ValueError(hint or suggestion(value, column.choices).removeprefix("; "))
+    return choice
 
 
 def _check(column: Column, value: Scalar) -> Scalar:
     if isinstance(value, str):
         if column.choices and value not in column.choices:
-            value = _of_choices(column, value)
+            value = _resolve_choice(column, value)
         _check_text(column.name, value)  # a grid is refused before it starts
         return value
     above = column.low < value if column.above_low else column.low <= value
@@ -206,7 +206,7 @@ def _check(column: Column, value: Scalar) -> Scalar:
 
 
 def _check_text(key: str, value: str) -> None:
-    """Refuse a text that is written in a notation of its own and does not keep to it; raises InputError."""
+    """Check a text in the notation of its key; raises InputError."""
     if key == "parallel.strategy" and value != AUTO:
         parse_strategy(value)
     elif key == "serve.prefill.strategy" and value not in (AUTO, "same"):

@@ -18,29 +18,31 @@ KEY = f"{OF_PREFILL}chip"
 def with_prefill_chip(
     composer: Composer, composition: Composition, overrides: Sequence[str], inputs: Mapping[str, Scalar]
 ) -> dict[str, Scalar]:
-    """Return inputs, with those of the chip that they name for prefill, which have a prefix.
+    """Return inputs with those of the prefill chip added, whose keys have the prefix `serve.prefill.`.
 
-    Raises InputError where there is none of that name. It is the chip as the library has it, with what is
-    chosen beside it: overrides of the keys of a chip, its node, its memory or its network are of the devices
-    that decode. It has the links of its own machine where those that decode have; else the system is theirs.
+    Raises InputError where the library has no such chip. The chip is unmodified: overrides of a chip, its
+    node, its memory or its network apply to the decode devices alone. It has the links of its machine where
+    the decode chip has; else both have the same system.
     """
     name = inputs.get(KEY)
     if name is None:
         return dict(inputs)
-    kept = [
+    prefill_overrides = [
         text
         for text, read in zip(overrides, composer.read(overrides), strict=True)
         if read.key_or_group != "chip" and not _is_of_chip(read.key_or_group)
     ]
-    if not composition.machine and not any(text.startswith(f"{SYSTEM}=") for text in kept):
-        kept.append(f"{SYSTEM}={composition.choices[SYSTEM]}")
+    if not composition.machine and not any(text.startswith(f"{SYSTEM}=") for text in prefill_overrides):
+        prefill_overrides.append(f"{SYSTEM}={composition.choices[SYSTEM]}")
     try:
-        other = composer.compose([*kept, f"chip={name}"])
+        other = composer.compose([*prefill_overrides, f"chip={name}"])
     except InputError as error:
         raise InputError(KEY, name, error.allowed) if error.key == "chip" else error from None
     with composer.naming_origins(other):
-        own = with_chiplets(composer, model_inputs(composer.resolved(other, is_of_model)))
-    return dict(inputs) | {OF_PREFILL + key: value for key, value in own.items() if _is_of_chip(key)}
+        prefill_inputs = with_chiplets(composer, model_inputs(composer.resolved(other, is_of_model)))
+    return dict(inputs) | {
+        OF_PREFILL + key: value for key, value in prefill_inputs.items() if _is_of_chip(key)
+    }
 
 
 def _is_of_chip(key: str) -> bool:
@@ -50,7 +52,7 @@ def _is_of_chip(key: str) -> bool:
 def point_inputs(composer: Composer, composition: Composition, overrides: Sequence[str]) -> dict[str, Scalar]:
     """Return all inputs of the point of a composition, those of chips within it too; raises InputError.
 
-    overrides: what it was composed of.
+    overrides: those of the composition.
     """
     inputs = model_inputs(composer.resolved(composition, is_of_model))
     return with_prefill_chip(composer, composition, overrides, with_chiplets(composer, inputs))

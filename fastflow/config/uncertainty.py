@@ -1,9 +1,9 @@
-"""What a configuration says of its own uncertainty: blocks beside figures, and the group `uncertainty`.
+"""The uncertainty of a configuration: blocks `uncertainty` in its files, and the group `uncertainty`.
 
-`uncertainty: {price: 20%}` beside a figure says that in 8 of 10 cases it lies within 20% of its value, up
-and down; `price: 12 USD/GB to 18 USD/GB` gives 10th and 90th percentile themselves. A file says it of values
-of its own and of the files in its `defaults`. A value that a later file or the command line sets is exact,
-unless they say something of it too.
+`uncertainty: {price: 20%}` next to `price` means that it is within 20% of its value, up and down, with a
+probability of 0.8; `price: 12 USD/GB to 18 USD/GB` gives the 10th and 90th percentile. A file has it for its
+values and those of the files in its `defaults`. A value that a later file or the command line sets is exact,
+unless they also set its uncertainty.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fastflow.physics.workload import OTHERS, WORK
 from fastflow.schema import find_input
 
 BLOCK = "uncertainty"
-"""What a block is called, and the group."""
-_WHOLE = 100.0  # percent: no figure is so far below its value
+"""The name of the blocks, and of the group."""
+_WHOLE = 100.0  # percent: an upper bound
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 _LEAST_SAMPLES, _MOST_SAMPLES = 2, 65_536
 _ALLOWED = (
@@ -35,16 +35,16 @@ _ALLOWED = (
 
 
 class Stated(NamedTuple):
-    """What is said of one figure."""
+    """The uncertainty of a figure."""
 
     key: str
-    draw: str  # the file that its value stands in, and the key
+    draw: str  # the file that sets its value, and the key
     low: float  # 10th percentile over the value
     high: float
 
 
 class Sampling(NamedTuple):
-    """What the group `uncertainty` says."""
+    """The group `uncertainty`: samples, seed, and the errors of the model."""
 
     samples: int
     seed: int
@@ -57,10 +57,10 @@ def is_stated(key: str) -> bool:
 
 
 def figure_of(key: str) -> str:
-    """Return the figure that a leaf of a block is of."""
+    """Return the key of the figure of a block's leaf."""
     names = key.split(".")
-    at = names.index(BLOCK, 1)
-    return ".".join((*names[:at], *names[at + 1 :]))
+    block = names.index(BLOCK, 1)
+    return ".".join((*names[:block], *names[block + 1 :]))
 
 
 def sampling(composer: Composer, composition: Composition) -> Sampling | None:
@@ -74,29 +74,29 @@ def sampling(composer: Composer, composition: Composition) -> Sampling | None:
         return Sampling(samples, seed, {work: _model_error(work, leaves) for work in WORK})
 
 
-def _whole(key: str, leaves: Mapping[str, Any], least: int, most: int) -> int:
+def _whole(key: str, leaves: Mapping[str, Any], low: int, high: int) -> int:
     value = leaves.get(key)
-    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
-    raise InputError(key, "null" if value is None else value, f"a whole number from {least} to {most:,}")
+    raise InputError(key, "null" if value is None else value, f"a whole number from {low} to {high:,}")
 
 
 def _model_error(work: str, leaves: Mapping[str, Any]) -> ModelError:
-    """Return the model's own error for a kind of work; raises InputError."""
-    found: list[float | None] = []
+    """Return the model's error for a kind of work; raises InputError."""
+    errors: list[float | None] = []
     for name in ModelError._fields:
         key = f"{BLOCK}.model.{work}.{name}"
         value = leaves.get(key)
         may_follow = name == "error" and work != OTHERS
         if may_follow and value == AUTO:
-            found.append(None)
+            errors.append(None)
             continue
         read = _PERCENT.fullmatch(str(value))
         if read is None or float(read[1]) > _WHOLE:
             also = ", or auto: that of the point's class of validation" if may_follow else ""
             raise InputError(key, "null" if value is None else value, f"a percentage from 0% to 100%{also}")
-        found.append(float(read[1]) / _WHOLE)
-    error, gain = found
+        errors.append(float(read[1]) / _WHOLE)
+    error, gain = errors
     assert gain is not None
     return ModelError(error, gain)
 
@@ -104,7 +104,7 @@ def _model_error(work: str, leaves: Mapping[str, Any]) -> ModelError:
 def stated(
     composer: Composer, composition: Composition, inputs: Mapping[str, Scalar], swept: set[str]
 ) -> list[Stated]:
-    """Return what is said of the figures of one configuration; raises InputError.
+    """Return the uncertainties of a configuration's figures; raises InputError.
 
     inputs: of the model, in SI units. swept: keys that vary as columns: they are exact.
     """
@@ -120,7 +120,7 @@ def _stated(
     inputs: Mapping[str, Scalar],
     swept: set[str],
 ) -> Iterator[Stated]:
-    set_there = list(
+    override_keys = list(
         fast_composer.flat(
             {
                 override.key_or_group: override.value()
@@ -131,47 +131,47 @@ def _stated(
     )
     files = [(default.config_path or "", composer.keys_of(default)) for default in composition.defaults]
 
-    def place(key: str) -> int:
-        """Return which of the files set a leaf last, one more for the command line, -1 for none."""
-        if any(related(key, name) for name in set_there):
+    def file_index(key: str) -> int:
+        """Return the index of the last file with a leaf; len(files) for the command line, -1 for none."""
+        if any(related(key, name) for name in override_keys):
             return len(files)
-        return max((place for place, (_, keys) in enumerate(files) if key in keys), default=-1)
+        return max((file_index for file_index, (_, keys) in enumerate(files) if key in keys), default=-1)
 
     for key, value in leaves.items():
         if ".source" in key or value == {}:
             continue
         figure = figure_of(key)
-        column, of = find_input(figure), inputs.get(figure)
-        if column is None or column.kind != "float" or not isinstance(of, float):
+        column, nominal = find_input(figure), inputs.get(figure)
+        if column is None or column.kind != "float" or not isinstance(nominal, float):
             raise InputError(key, value, "the uncertainty of a figure beside it that is a real number")
-        at = place(figure)
-        if place(key) < at:
-            continue  # said of a value that is no longer there
-        low, high = _read(key, value, figure, of)
+        setter = file_index(figure)
+        if file_index(key) < setter:
+            continue  # the uncertainty of a value that a later file replaces
+        low, high = _read(key, value, figure, nominal)
         if figure not in swept and low < high:
-            yield Stated(figure, f"{files[at][0] if at < len(files) else ''} {figure}", low, high)
+            yield Stated(figure, f"{files[setter][0] if setter < len(files) else ''} {figure}", low, high)
 
 
-def _read(key: str, value: Any, figure: str, of: float) -> tuple[float, float]:
+def _read(key: str, value: Any, figure: str, nominal: float) -> tuple[float, float]:
     """Return 10th and 90th percentile over the value; raises InputError."""
     percent = _PERCENT.fullmatch(str(value))
     if percent is not None and float(percent[1]) < _WHOLE:
-        above = 1.0 + float(percent[1]) / _WHOLE
-        return 1.0 / above, above
-    ends = str(value).split(" to ")
-    if len(ends) != len(("low", "high")):
+        ratio = 1.0 + float(percent[1]) / _WHOLE
+        return 1.0 / ratio, ratio
+    percentiles = str(value).split(" to ")
+    if len(percentiles) != len(("low", "high")):
         raise InputError(key, "null" if value is None else value, _ALLOWED)
     try:
-        low, high = (convert(figure, _number(end)) for end in ends)
+        low, high = (convert(figure, _number(end)) for end in percentiles)
     except InputError as error:
         raise InputError(key, value, f"{_ALLOWED}; of {figure} {error.allowed}") from None
-    if not (0.0 < float(low) <= of <= float(high)):
-        raise InputError(key, value, f"{_ALLOWED}; {figure} is {of:g} in SI units")
-    return float(low) / of, float(high) / of
+    if not (0.0 < float(low) <= nominal <= float(high)):
+        raise InputError(key, value, f"{_ALLOWED}; {figure} is {nominal:g} in SI units")
+    return float(low) / nominal, float(high) / nominal
 
 
 def _number(text: str) -> float | str:
-    """Return a bare number as one."""
+    """Return a bare number as a float."""
     try:
         return float(text)
     except ValueError:
@@ -181,22 +181,26 @@ def _number(text: str) -> float | str:
 def uncertainty_of(
     sampled: Sampling, of_points: list[list[Stated]], batch: np.ndarray, row: np.ndarray
 ) -> Uncertainty:
-    """Return what is uncertain of a grid's combinations, whose batch and row in it are given."""
-    draws = {one.draw: None for point in of_points for one in point}
-    number = {draw: place for place, draw in enumerate(draws)}
+    """Return the uncertainty of a grid; batch, row: those of each combination of the grid."""
+    draws = {figure.draw: None for point in of_points for figure in point}
+    draw_index = {draw: index for index, draw in enumerate(draws)}
     spreads = []
-    for this in range(int(batch.max()) + 1):
-        members = np.flatnonzero(batch == this)
-        found: dict[str, Spread] = {}
+    for number in range(int(batch.max()) + 1):
+        members = np.flatnonzero(batch == number)
+        by_key: dict[str, Spread] = {}
         for member in members.tolist():
-            for one in of_points[member]:
-                if one.key not in found:
+            for figure in of_points[member]:
+                if figure.key not in by_key:
                     size = members.size
-                    none, same = np.full(size, -1), np.ones(size)
-                    found[one.key] = Spread(one.key, none, same, same.copy())
-                spread, at = found[one.key], int(row[member])
-                spread.draw[at], spread.low[at], spread.high[at] = number[one.draw], one.low, one.high
-        spreads.append(tuple(found.values()))
+                    exact, ones = np.full(size, -1), np.ones(size)
+                    by_key[figure.key] = Spread(figure.key, exact, ones, ones.copy())
+                spread, i = by_key[figure.key], int(row[member])
+                spread.draw[i], spread.low[i], spread.high[i] = (
+                    draw_index[figure.draw],
+                    figure.low,
+                    figure.high,
+                )
+        spreads.append(tuple(by_key.values()))
     return Uncertainty(sampled.samples, sampled.seed, sampled.model, tuple(draws), tuple(spreads))
 
 

@@ -1,4 +1,4 @@
-"""Whether the chip of a configuration is one of the library as it is there, whose answers may be measured."""
+"""Whether the chip of a configuration is an unmodified chip of the library."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 from fastflow.config.composer import Composer
 from fastflow.config.hydra_composer import Composition
-from fastflow.config.library import is_own_file
+from fastflow.config.library import is_user_file
 
 _SECTIONS = ("chip", "mem", "tech")
 
 
 def is_of_chip(key: str) -> bool:
-    """Say whether a leaf is a figure of the chip, or of what it is made of."""
+    """Say whether a leaf is a figure of the chip, its memory or its node."""
     section, dot, _ = key.partition(".")
     return section in _SECTIONS and bool(dot)
 
@@ -20,7 +20,7 @@ def is_of_chip(key: str) -> bool:
 def is_stock(composer: Composer, composition: Composition) -> bool:
     """Say whether a chip is of the library, and no override changes a figure of it."""
     chip = composition.choices.get("chip", "")
-    if is_own_file(chip):
+    if is_user_file(chip):
         return False
     if any(is_of_chip(override.key_or_group) for override in composer.read(composition.overrides)):
         return False

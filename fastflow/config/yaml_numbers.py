@@ -22,7 +22,7 @@ _ODD = re.compile(
 def check_numbers(path: Path) -> None:
     """Refuse a file with a number that is not written in decimal digits; raises InputError.
 
-    What else is wrong with the file is left to those who read it.
+    Other mistakes are left to the reader of the file.
     """
     key = latest = ""
     try:
@@ -32,7 +32,7 @@ def check_numbers(path: Path) -> None:
             elif isinstance(token, yaml.ScalarToken):
                 latest = str(token.value)
                 if token.plain and _ODD.fullmatch(latest):
-                    where = f"{path_of(path)}, line {token.start_mark.line + 1}"
-                    raise InputError(key or "value", latest, "a number in decimal digits", where)
+                    line = f"{path_of(path)}, line {token.start_mark.line + 1}"
+                    raise InputError(key or "value", latest, "a number in decimal digits", line)
     except (yaml.YAMLError, OSError, UnicodeDecodeError):
         return

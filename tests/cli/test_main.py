@@ -39,9 +39,9 @@ def run(capsys, monkeypatch, tmp_path):
     return call
 
 
-@pytest.mark.parametrize("given", [(), ("--help",), ("-h",), ("help",)])
-def test_help_names_every_command(run, given):
-    code, out, _ = run(*given)
+@pytest.mark.parametrize("typed", [(), ("--help",), ("-h",), ("help",)])
+def test_help_names_every_command(run, typed):
+    code, out, _ = run(*typed)
     assert code == 0
     assert all(f"\n  {name} " in out for name in (*COMMANDS, "list", "show", "completion"))
 
@@ -52,9 +52,9 @@ def test_completion_explains_itself(run):
     assert 'eval "$(fastflow completion bash)"' in out
 
 
-@pytest.mark.parametrize("given", [("--version",), ("sweep", "--version"), ("report", "--version")])
-def test_the_version_is_fastflows(run, given):
-    assert run(*given)[:2] == (0, f"fastflow {version()}\n")
+@pytest.mark.parametrize("typed", [("--version",), ("sweep", "--version"), ("report", "--version")])
+def test_the_version_is_fastflows(run, typed):
+    assert run(*typed)[:2] == (0, f"fastflow {version()}\n")
 
 
 def test_a_command_does_what_its_module_does(run):
@@ -65,7 +65,7 @@ def test_a_command_does_what_its_module_does(run):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("typed", "message"),
     [
         ("sweeep tech=n7", "did you mean sweep?"),
         ("tech=n7", "tech=n7: a command comes first: fastflow sweep tech=n7"),
@@ -88,10 +88,10 @@ def test_a_command_does_what_its_module_does(run):
         ("completion", "completion=null"),
     ],
 )
-def test_a_mistake_is_one_line(run, given, said):
-    code, out, err = run(*given.split())
+def test_a_mistake_is_one_line(run, typed, message):
+    code, out, err = run(*typed.split())
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 
@@ -176,13 +176,13 @@ def test_every_figure_has_a_source(group):
 def completed(line):
     """Return how `fastflow` says that a line may go on, by argcomplete's protocol."""
     read, write = os.pipe()
-    given = {
+    typed = {
         "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_SHELL": "bash", "COMP_LINE": line,
         "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE_COMP_WORDBREAKS": " \t\n\"'><=;|&(:",
         "_ARGCOMPLETE_STDOUT_FILENAME": f"/dev/fd/{write}",
     }  # fmt: skip
     command = [sys.executable, "-m", "fastflow"]
-    done = subprocess.run(command, env=os.environ | given, pass_fds=[write], capture_output=True, text=True)
+    done = subprocess.run(command, env=os.environ | typed, pass_fds=[write], capture_output=True, text=True)
     os.close(write)
     with os.fdopen(read, encoding="utf-8") as answer:
         return done.returncode, done.stderr, [word.strip() for word in answer.read().split("\n")]
@@ -251,8 +251,8 @@ def test_a_figure_has_the_source_of_who_sets_it(run, tmp_path):
         "source: {default: our drawing, tdp: our rack}\n"
     )
 
-    def sources(*given):
-        code, out, _ = run("show", "chip=ours", "--config-dir", str(tmp_path), *given)
+    def sources(*typed):
+        code, out, _ = run("show", "chip=ours", "--config-dir", str(tmp_path), *typed)
         assert code == 0
         rows = (line.split() for line in out.splitlines() if line.startswith("chip."))
         return {key: " ".join(rest) for key, *rest in rows}

@@ -102,7 +102,7 @@ def test_the_screen_of_a_pipeline(cli):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("wrong", "allowed", "beside"),
+    ("wrong", "allowed", "fixed"),
     [
         ("placement=kp1-kp2", "auto, or kp1, kp2, dp and lp, or tp, dp and lp, or tp, cp, dp and lp", []),
         ("system.shape=3x5", "1d, 2d, 3d, or sides whose product is 16 packages; 3 x 5", ["system=torus"]),
@@ -121,8 +121,8 @@ def test_the_screen_of_a_pipeline(cli):
         ("parallel.softmax=RC-1-3", "a cut that uses the 16 devices of a layer", []),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, wrong, allowed, beside):
-    code, out, err = cli(*beside, *SMALL, "parallel.strategy=d16", wrong, "output=here")
+def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, wrong, allowed, fixed):
+    code, out, err = cli(*fixed, *SMALL, "parallel.strategy=d16", wrong, "output=here")
     assert (code, out) == (2, "")
     assert len(err) == 1
     assert err[0].startswith(f"{wrong} (from the command line) is invalid: expected {allowed}")

@@ -27,7 +27,7 @@ def composer():
     return Composer.of_library()
 
 
-def said(composer, *overrides, **options):
+def assumed(composer, *overrides, **options):
     return assumptions(composer, composer.compose(overrides), **options)
 
 
@@ -50,23 +50,31 @@ def test_every_chip_of_a_maker_says_which_machine_it_comes_in(composer):
 def test_several_devices_of_a_chip_are_those_of_its_machine_in_all_but_number(composer, chip):
     """The oracle is the same point with the machine typed."""
     machine = machine_in(composer, chip)
-    found = composer.compose([f"chip={chip}", *MODEL, "system.devices=16"])
+    composition = composer.compose([f"chip={chip}", *MODEL, "system.devices=16"])
     typed = [f"system={machine or 'cluster'}", f"chip={chip}", *MODEL, "system.devices=16"]
-    assert found.choices["system"] == (machine or "cluster")
-    there, expected = (composer.resolved(one, is_of_model) for one in (found, composer.compose(typed)))
+    assert composition.choices["system"] == (machine or "cluster")
+    there, expected = (
+        composer.resolved(each, is_of_model) for each in (composition, composer.compose(typed))
+    )
     assert there == expected
-    assert found.machine == (machine or "")
-    assert any(f"system={machine}" in one for one in said(composer, *found.overrides)) == bool(machine)
+    assert composition.machine == (machine or "")
+    assert any(f"system={machine}" in line for line in assumed(composer, *composition.overrides)) == bool(
+        machine
+    )
 
 
 @pytest.mark.parametrize("chip", ["b200_sxm", "l40s", "pathfinding"])
 def test_the_number_of_devices_of_a_model_is_kept(composer, chip):
-    found = composer.compose([f"chip={chip}", *MODEL])
-    assert composer.resolved(found)["system.devices"] == composer.resolved(found)["model.devices"] == 64
+    composition = composer.compose([f"chip={chip}", *MODEL])
+    assert (
+        composer.resolved(composition)["system.devices"]
+        == composer.resolved(composition)["model.devices"]
+        == 64
+    )
 
 
 @pytest.mark.parametrize(
-    "given",
+    "user_overrides",
     [
         ("system=cluster",),
         ("system=torus",),
@@ -78,21 +86,26 @@ def test_the_number_of_devices_of_a_model_is_kept(composer, chip):
         ("pins=none",),
     ],
 )
-def test_who_describes_the_network_gets_it_and_a_line_unless_a_system_is_typed(composer, given):
-    overrides = ("chip=h100_sxm", *MODEL, *given)
-    found = composer.compose(overrides)
-    assert found.machine == ""
-    assert found.choices["system"] == given[0].removeprefix("system=") if "system=" in given[0] else "cluster"
-    lines = [one for one in said(composer, *overrides) if "one switch" in one]
-    assert len(lines) == ("system=" not in given[0])
-    assert all("system=dgx_h100" in one for one in lines)
+def test_who_describes_the_network_gets_it_and_a_line_unless_a_system_is_typed(composer, user_overrides):
+    overrides = ("chip=h100_sxm", *MODEL, *user_overrides)
+    composition = composer.compose(overrides)
+    assert composition.machine == ""
+    assert (
+        composition.choices["system"] == user_overrides[0].removeprefix("system=")
+        if "system=" in user_overrides[0]
+        else "cluster"
+    )
+    lines = [line for line in assumed(composer, *overrides) if "one switch" in line]
+    assert len(lines) == ("system=" not in user_overrides[0])
+    assert all("system=dgx_h100" in line for line in lines)
 
 
 @pytest.mark.parametrize(
-    "given", ["system.collective=ring", "net.inter.cable_price='1 USD/(GB/s)'", "cost=market", "pins=kept"]
+    "user_overrides",
+    ["system.collective=ring", "net.inter.cable_price='1 USD/(GB/s)'", "cost=market", "pins=kept"],
 )
-def test_what_says_nothing_of_the_network_leaves_the_machine(composer, given):
-    assert composer.compose(["chip=h100_sxm", *MODEL, given]).machine == "dgx_h100"
+def test_what_says_nothing_of_the_network_leaves_the_machine(composer, user_overrides):
+    assert composer.compose(["chip=h100_sxm", *MODEL, user_overrides]).machine == "dgx_h100"
 
 
 def test_one_device_has_no_machine_alone_or_in_a_grid():
@@ -114,8 +127,8 @@ def test_one_device_has_no_machine_alone_or_in_a_grid():
 
 
 def test_a_study_that_chooses_a_system_has_it(composer):
-    found = composer.compose(["+sweeps=serving_front", "system=superpod_h100", "chip=h100_sxm", *MODEL])
-    assert (found.machine, found.choices["system"]) == ("", "superpod_h100")
+    composition = composer.compose(["+sweeps=serving_front", "system=superpod_h100", "chip=h100_sxm", *MODEL])
+    assert (composition.machine, composition.choices["system"]) == ("", "superpod_h100")
 
 
 def test_a_file_of_the_user_brings_a_machine_and_one_that_does_not_exist_is_refused(tmp_path, composer):
@@ -158,13 +171,13 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(
-    ("group", "choice", "block"), BLOCKS, ids=lambda one: one if isinstance(one, str) else ""
+    ("group", "choice", "block"), BLOCKS, ids=lambda part: part if isinstance(part, str) else ""
 )
 def test_what_is_published_is_of_inputs_and_differs_and_the_choice_instead_has_it(
     composer, group, choice, block
 ):
-    beside = ("tech=n3", "model=gemm")
-    leaves = composer.resolved(composer.compose([*beside, f"{group}={choice}"]))
+    fixed = ("tech=n3", "model=gemm")
+    leaves = composer.resolved(composer.compose([*fixed, f"{group}={choice}"]))
     assert block.keys() >= {OF}
     for key in block.keys() - {OF, INSTEAD, ORIGIN}:
         name = f"{group}.{key}"
@@ -172,23 +185,27 @@ def test_what_is_published_is_of_inputs_and_differs_and_the_choice_instead_has_i
         taken, published = convert(name, leaves[name]), convert(name, block[key])
         assert not 1 / 1.05 < published / taken < 1.05, "no material difference"
         if INSTEAD in block:
-            there = composer.resolved(composer.compose([*beside, block[INSTEAD]]))
+            there = composer.resolved(composer.compose([*fixed, block[INSTEAD]]))
             assert convert(name, there[name]) == pytest.approx(published, rel=1e-3)
     lines = [
-        one for one in said(composer, *beside, f"{group}={choice}") if one.startswith(f"{group}={choice},")
+        line
+        for line in assumed(composer, *fixed, f"{group}={choice}")
+        if line.startswith(f"{group}={choice},")
     ]
     assert len(lines) == 1
     assert BETWEEN not in lines[0]
     if INSTEAD in block:  # the advice, when it is followed, has no such line any more
         assert block[INSTEAD] in lines[0]
-        assert not any(one.startswith(f"{group}=") for one in said(composer, *beside, block[INSTEAD]))
+        assert not any(line.startswith(f"{group}=") for line in assumed(composer, *fixed, block[INSTEAD]))
 
 
 def test_a_figure_of_the_user_or_of_a_later_file_is_not_the_papers(composer, tmp_path):
-    beside = ("tech=n3", "model=gemm")
+    fixed = ("tech=n3", "model=gemm")
 
-    def of_memory(*given, **options):
-        return [one for one in said(composer, *beside, *given, **options) if one.startswith("mem=")]
+    def of_memory(*user_overrides, **options):
+        return [
+            line for line in assumed(composer, *fixed, *user_overrides, **options) if line.startswith("mem=")
+        ]
 
     assert of_memory("mem=hbm4")
     assert of_memory("mem=hbm4", "mem.price=1 USD/GB")
@@ -198,18 +215,20 @@ def test_a_figure_of_the_user_or_of_a_later_file_is_not_the_papers(composer, tmp
     assert not of_memory("chip=h100_sxm", "mem=hbm3")  # whose rate is known
     own = tmp_path / "mine.yaml"
     own.write_text("defaults: [pathfinding, _self_]\ndie_area: 800 mm2\n")
-    line = next(one for one in said(composer, *beside, f"chip={own}") if one.startswith("chip="))
+    line = next(line for line in assumed(composer, *fixed, f"chip={own}") if line.startswith("chip="))
     assert "(chip.launch_overhead='2.39 us')" in line
-    assert not any(one.startswith("chip=") for one in said(composer, *beside, "chip.launch_overhead=2.39 us"))
+    assert not any(
+        line.startswith("chip=") for line in assumed(composer, *fixed, "chip.launch_overhead=2.39 us")
+    )
 
 
 def test_the_papers_own_study_says_nothing_and_its_own_model_of_memory_alone(composer):
     asked = ("tech=n3", "mem=hbm4", "model=lstm_lm")
-    assert said(composer, *asked, of_study=True) == ()
-    assert [one.partition(",")[0] for one in said(composer, *asked)] == ["mem=hbm4"]
-    assert said(composer) == ()
-    others = said(composer, "tech=n3", "mem=hbm4", "model=llama3_8b", of_study=True)
-    assert {one.partition(",")[0] for one in others} == {"mem=hbm4", "scaling=paper", "chip=pathfinding"}
+    assert assumed(composer, *asked, of_study=True) == ()
+    assert [line.partition(",")[0] for line in assumed(composer, *asked)] == ["mem=hbm4"]
+    assert assumed(composer) == ()
+    others = assumed(composer, "tech=n3", "mem=hbm4", "model=llama3_8b", of_study=True)
+    assert {line.partition(",")[0] for line in others} == {"mem=hbm4", "scaling=paper", "chip=pathfinding"}
 
 
 def test_the_memories_of_the_standard_are_faster_than_those_before(composer):
@@ -233,7 +252,7 @@ def test_a_kernel_of_pathfinding_today_is_an_h100s_launch_shorter():
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("user_overrides", "expected"),
     [
         (("chip=b200_sxm", "system.devices=64", *MODEL), ("system=dgx_b200, the machine of chip=b200_sxm",)),
         (("tech=n3", "mem=hbm4", *MODEL, "serve=decode"), ("the paper's figure", "chip=pathfinding_today")),
@@ -244,9 +263,9 @@ def test_a_kernel_of_pathfinding_today_is_an_h100s_launch_shorter():
     ],
     ids=["trained", "served", "grid"],
 )
-def test_screens_and_reports_say_it(given, expected, tmp_path, monkeypatch, capsys):
+def test_screens_and_reports_say_it(user_overrides, expected, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["fastflow", *given, "output=there"])
+    monkeypatch.setattr("sys.argv", ["fastflow", *user_overrides, "output=there"])
     assert sweep() == 0
     out = capsys.readouterr().out
     assert "Assumed  " in out

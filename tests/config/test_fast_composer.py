@@ -266,7 +266,7 @@ def through_hydra(composer):
     return slow
 
 
-def own(config, resolve):
+def leaves_by_hydra(config, resolve):
     """The leaves of Hydra's configuration, without its own node."""
     leaves = {}
 
@@ -295,8 +295,8 @@ def same(got, expected):
 def check(composer, overrides):
     composition = composer.compose(overrides)
     full = composer.loader.load_configuration(composer.config_name, list(overrides), RunMode.RUN)
-    same(composition.leaves, own(full, resolve=False))
-    same(flatten(composition.config), own(full, resolve=False))
+    same(composition.leaves, leaves_by_hydra(full, resolve=False))
+    same(flatten(composition.config), leaves_by_hydra(full, resolve=False))
     full_choices = OmegaConf.to_container(full.hydra.runtime.choices)
     assert composition.choices == {
         key: str(value) for key, value in full_choices.items() if not key.startswith("hydra/")
@@ -307,7 +307,7 @@ def check(composer, overrides):
     assert [file.primary for file in composition.defaults] == [file.primary for file in by_hydra.defaults]
     assert composition.choices == by_hydra.choices
     try:
-        expected = own(full, resolve=True)
+        expected = leaves_by_hydra(full, resolve=True)
         missing = "???" in map(str, expected.values())
     except OmegaConfBaseException:
         missing = True
@@ -343,7 +343,7 @@ def test_the_public_way_into_hydra_says_the_same():
     with initialize_config_dir(str(library_root() / "conf"), version_base="1.3"):
         full = compose("config", overrides)
     composer = Composer.of_library()
-    same(composer.resolved(composer.compose(overrides)), own(full, resolve=True))
+    same(composer.resolved(composer.compose(overrides)), leaves_by_hydra(full, resolve=True))
 
 
 @pytest.mark.parametrize("overrides", WRONG, ids=" ".join)

@@ -40,17 +40,17 @@ def of(batch):
 
 def test_a_composer_is_kept(home):
     write(home / "model" / "mine.yaml", of(3))
-    one = Composer.of_library(home)
-    one.compose(["model=mine"])
-    assert Composer.of_library(home) is one
-    assert one.compositions == 0
-    assert Composer.of_library() is not one
-    assert Composer.of_library(home, "elsewhere") is not one
+    cached = Composer.of_library(home)
+    cached.compose(["model=mine"])
+    assert Composer.of_library(home) is cached
+    assert cached.compositions == 0
+    assert Composer.of_library() is not cached
+    assert Composer.of_library(home, "elsewhere") is not cached
     found = []
     thread = threading.Thread(target=lambda: found.append(Composer.of_library(home)))
     thread.start()
     thread.join()
-    assert found[0] is not one
+    assert found[0] is not cached
 
 
 def test_an_edit_is_noticed(home):
@@ -102,14 +102,14 @@ def test_what_one_call_asked_for_does_not_show_in_the_next(monkeypatch):
 
 
 def test_nothing_grows_without_end(home, monkeypatch):
-    monkeypatch.setattr("fastflow.config.hydra_composer._MOST_TEXTS", 5)
+    monkeypatch.setattr("fastflow.config.hydra_composer._MAX_PARSED", 5)
     for number in range(20):
         folder = home / str(number)
         folder.mkdir()
-        one = Composer.of_library(folder)
-        one.read([f"model.batch={number}", "model=gemm"])
-    assert len(composer._KEPT.__dict__) <= composer._MOST_KEPT
+        cached = Composer.of_library(folder)
+        cached.read([f"model.batch={number}", "model=gemm"])
+    assert len(composer._COMPOSERS.__dict__) <= composer._MAX_COMPOSERS
     for number in range(20):
-        one = Composer.of_library(home)
-        one.read([f"model.batch={number}"])
-    assert len(one._parsed) <= 7
+        cached = Composer.of_library(home)
+        cached.read([f"model.batch={number}"])
+    assert len(cached._parsed) <= 7

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.config.composer import Composer
-from fastflow.config.keyword_overrides import asked_for
+from fastflow.config.keyword_overrides import as_overrides
 from fastflow.config.library import hydra_rules
 from tests.support.checks import cases
 
@@ -35,7 +35,7 @@ from tests.support.checks import cases
     ],
 )
 def test_keywords_are_overrides(choices, texts):
-    assert asked_for(("net=gdr_x8",), choices) == ("net=gdr_x8", *texts)
+    assert as_overrides(("net=gdr_x8",), choices) == ("net=gdr_x8", *texts)
 
 
 @given(st.lists(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1), min_size=1))
@@ -43,17 +43,17 @@ def test_keywords_are_overrides(choices, texts):
 def test_any_texts_of_a_list_are_its_elements(texts):
     """As Hydra reads them, but for what it takes for another thing without quotes: numbers, null, blanks."""
     texts = [f"x{text}x" for text in texts]
-    (asked,) = asked_for((), {"model__file": texts})
+    (override,) = as_overrides((), {"model__file": texts})
     with hydra_rules():
-        (read,) = Composer.of_library().read([asked])
+        (read,) = Composer.of_library().read([override])
     values = read.value().list if len(texts) > 1 else [read._value]
     assert [getattr(value, "text", value) for value in values] == texts
 
 
 def test_a_grid_of_keywords_is_that_of_overrides():
-    asked = fastflow.evaluate(tech=["n7", "n5"], mem="hbm3", chip={"tdp": ["300 W", "350 W"]})
+    frame = fastflow.evaluate(tech=["n7", "n5"], mem="hbm3", chip={"tdp": ["300 W", "350 W"]})
     same = fastflow.evaluate("tech=n7,n5", "mem=hbm3", "chip.tdp=300 W,350 W")
-    pd.testing.assert_frame_equal(asked, same)
+    pd.testing.assert_frame_equal(frame, same)
     mixed = fastflow.evaluate("tech=n7,n5", mem="hbm3", chip__tdp=["300 W", "350 W"])
     pd.testing.assert_frame_equal(mixed, same)
 
@@ -69,7 +69,7 @@ def test_every_function_takes_keywords(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("choices", "said"),
+    ("choices", "message"),
     [
         ({"tehc": "n7"}, "tehc=n7"),
         ({"tech": object()}, "expected a text, a number, true, false, None, or a list of these"),
@@ -79,7 +79,7 @@ def test_every_function_takes_keywords(tmp_path):
         ({"chip__tdp": 1j}, "chip.tdp=1j is invalid"),
     ],
 )
-def test_a_wrong_keyword_is_named(choices, said):
+def test_a_wrong_keyword_is_named(choices, message):
     with pytest.raises(fastflow.InputError) as error:
         fastflow.evaluate(**choices)
-    assert said in str(error.value)
+    assert message in str(error.value)

@@ -17,7 +17,7 @@ from fastflow.physics.parallelism.strategy import parse
 from fastflow.schema import INPUTS
 from tests.support.checks import cases
 
-GROUPS = [*catalog.usual()]
+GROUPS = [*catalog.default_choices()]
 CHOICES = {group: catalog.choices(group) for group in GROUPS}
 LAST = {}
 for column in INPUTS:

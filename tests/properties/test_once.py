@@ -51,7 +51,7 @@ COUNTED = {
 def counts(monkeypatch):
     """How often each of COUNTED has been called, wherever it was imported to."""
     found = Counter()
-    monkeypatch.setattr(composer, "_KEPT", type("Kept", (), {})())  # what other tests have composed
+    monkeypatch.setattr(composer, "_COMPOSERS", type("Kept", (), {})())  # what other tests have composed
 
     def counted(name, function):
         @functools.wraps(function)

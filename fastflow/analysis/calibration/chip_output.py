@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastflow.config.composer import Composer
-from fastflow.config.library import is_own_file
+from fastflow.config.library import is_user_file
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.folder import is_url
 from fastflow.engine.grid.run import Run
@@ -16,7 +16,7 @@ FIRST_LINE = "# A calibration by python -m fastflow.calibrate."
 
 def default_output(chip: str) -> str:
     """Return the default output file of the calibration of a chip."""
-    stem = Path(chip).stem if is_own_file(chip) else chip
+    stem = Path(chip).stem if is_user_file(chip) else chip
     return f"{stem}-calibrated.yaml"
 
 
@@ -26,7 +26,7 @@ def check_chip_output(composer: Composer, run: Run, where: str) -> None:
     run: the plan of the chip's measurements. Raises InputError.
     """
     path = Path(where)
-    if is_url(where) or not is_own_file(where):
+    if is_url(where) or not is_user_file(where):
         raise InputError("output", where, "a file on this machine, NAME.yaml")
     sources = [composer.file_of(default.config_path or "") for default in run.first.defaults]
     if path.resolve() in [Path(name).resolve() for name in sources]:

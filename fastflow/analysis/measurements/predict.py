@@ -54,7 +54,7 @@ def predict_iterations(inputs: Columns) -> PredictedPoints:
 
 def _columns_of(points: Predicted) -> Columns:
     """Return result columns, without hints on the number of devices: it is as measured."""
-    return columns_of(points._replace(least=None))
+    return columns_of(points._replace(no_fit=None))
 
 
 def device_times(inputs: Columns) -> Floats:

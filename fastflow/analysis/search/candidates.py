@@ -49,7 +49,7 @@ class Candidates(NamedTuple):
 
         rows: which candidates, (designs,); designs: (designs, shares).
         """
-        for index, share in self.grid.among(self.point[rows]):
+        for index, share in self.grid.shares_of(self.point[rows]):
             candidate = rows[index]
             inputs = self.grid.inputs(share)
             inputs[_STRATEGY] = self.strategy[candidate]
@@ -113,7 +113,7 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
         key: np.array(column)[order] for key, column in zip(CHOSEN, zip(*chosen, strict=True), strict=True)
     }
     strategy = columns.pop(_STRATEGY)
-    extra_choices = columns if grid.stacked else {}
+    extra_choices = columns if grid.has_layer_runs else {}
     return Candidates(
         grid, point, strategy, extra_choices, group=group, templates=templates_of_points, space=space
     )

@@ -99,5 +99,5 @@ def _objective_of(inputs: Columns, objective: str) -> Floats:
     """Return an objective of the points of some input columns."""
     points = predict_points(inputs)
     if serves(inputs):
-        return measure_served(points.settled, cast("Served", points.prediction), objective)
+        return measure_served(points.resolved, cast("Served", points.prediction), objective)
     return measure(cast("Prediction", points.prediction), objective)

@@ -60,7 +60,9 @@ def _check_objectives(run: Run, options: SearchOptions) -> None:
 def _has_tokens(run: Run) -> bool:
     """Say whether all points are of models that have tokens."""
     shares = run.grid.shares(0, run.grid.points)
-    return run.grid.stacked and all(has_layer_runs(run.grid.inputs(share, "model.")) for share in shares)
+    return run.grid.has_layer_runs and all(
+        has_layer_runs(run.grid.inputs(share, "model.")) for share in shares
+    )
 
 
 def search_designs(

@@ -18,7 +18,7 @@ from fastflow.config.engine_settings import Settings
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.engine.dataset.schema import ResultTable, field_of, identity, kind_of
 from fastflow.engine.grid.grid import Grid
-from fastflow.engine.grid.run import naming_what_is_missing
+from fastflow.engine.grid.run import naming_missing_input
 from fastflow.engine.run.chunks import KINDS, bytes_of
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
 from fastflow.engine.run.workers import CancellationToken, ThreadPool
@@ -135,7 +135,7 @@ def score_designs(
         weight = weights[batch.start[index]]
         changed = np.zeros(index.size, np.bool_)  # no design is a chip of the library
         points = predict_points(inputs, kernels="" if serves(inputs) else SEARCH)
-        with naming_what_is_missing(inputs):
+        with naming_missing_input(inputs):
             columns: ResultTable = columns_of(points)
             if serves(inputs):
                 columns |= _served_scores(points, options, weight)
@@ -170,7 +170,7 @@ def _served_scores(points: Predicted, options: SearchOptions, weight: Floats) ->
     """Score designs that serve."""
     from fastflow.analysis.search.optimizers.serving_objective import measure_served, score_served
 
-    inputs, served = points.settled, cast("Served", points.prediction)
+    inputs, served = points.resolved, cast("Served", points.prediction)
     columns: ResultTable = {
         "score": score_served(inputs, served, options.objective, options.pareto, weight),
         "objective": measure_served(inputs, served, options.objective),
@@ -183,7 +183,7 @@ def _served_scores(points: Predicted, options: SearchOptions, weight: Floats) ->
 def _empty_columns(grid: Grid, columns: ResultTable, rows: int) -> ResultTable:
     """Return empty columns for the results of a grid that these designs lack."""
     added: ResultTable = {}
-    for name in result_order(grid.levels, grid.stacked, grid.served):
+    for name in result_order(grid.levels, grid.has_layer_runs, grid.served):
         if name not in columns and name not in grid.labels:
             kind = kind_of(name, grid)
             empty: Any = np.zeros(rows, KINDS[kind])
@@ -220,7 +220,7 @@ def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Sche
     if options.pareto is not None:
         kinds["second_objective"] = "float"
     left_out = {*kinds, "point", "placement_asked", *grid.labels}
-    for name in result_order(grid.levels, grid.stacked, grid.served):
+    for name in result_order(grid.levels, grid.has_layer_runs, grid.served):
         if name not in left_out:
             column = find_result(name)
             assert column is not None

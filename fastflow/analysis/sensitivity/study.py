@@ -27,7 +27,7 @@ from fastflow.engine.dataset.schema import field_of, identity, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
 from fastflow.engine.run.monte_carlo import varied
-from fastflow.engine.run.predict import results_of, settled_inputs
+from fastflow.engine.run.predict import resolved_inputs, results_of
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
@@ -219,7 +219,7 @@ def _inputs(options: SensitivityOptions) -> Columns:
     if options.strategy == FIXED:
         from fastflow.performance.auto.no_fit import LEAST
 
-        inputs = settled_inputs(inputs)
+        inputs = resolved_inputs(inputs)
         inputs.pop(LEAST, None)  # of this point alone, not of its changes
     return inputs
 

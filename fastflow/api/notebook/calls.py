@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastflow.config.composer import Composer
-from fastflow.config.keyword_overrides import asked_for
+from fastflow.config.keyword_overrides import as_overrides
 from fastflow.config.library import hydra_rules
 from fastflow.config.messages import counted, sets
 from fastflow.engine.grid import limits
@@ -72,7 +72,7 @@ def _open_call(
     config_name: str = "config",
 ) -> Iterator[_Call]:  # fmt: skip
     """Yield a call with checked arguments, keywords as overrides, and a composer; raises InputError."""
-    texts = asked_for(overrides, choices, output, config_dir)
+    texts = as_overrides(overrides, choices, output, config_dir)
     with _notebook_listener() as listener, hydra_rules():
         yield _Call(Composer.of_library(config_dir, config_name=config_name), texts, output, listener)
 

@@ -1,4 +1,4 @@
-"""`python -m fastflow.backtest`: tries the generator on chips that exist; prints, stores and draws it."""
+"""`python -m fastflow.backtest`: tests the generator on chips that exist; prints, stores and draws it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastflow.engine.dataset.folder import is_url
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
     """Try what Hydra composed; raises InputError."""
-    from fastflow.cli.run.report import save_beside, tell_backtest
+    from fastflow.cli.run.report import print_backtest, save_beside
     from fastflow.reporting.terminal.progress import Progress
 
     if sweeper is not None:
@@ -28,9 +28,12 @@ def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any]
     files = [] if question.measurements is None else files_in(question.measurements)
     with Progress(f"{len(question.chips)} chips", 2 + len(files), "tables") as progress:
         progress.begin(0)
-        found = run_backtest(composer, question, devices, lambda step: progress.advance(1))
-    tell_backtest(
-        found, question, lambda: write(output, found, question), partial(save_beside, output, "backtest")
+        backtest = run_backtest(composer, question, devices, lambda step: progress.advance(1))
+    print_backtest(
+        backtest,
+        question,
+        lambda: write(output, backtest, question),
+        partial(save_beside, output, "backtest"),
     )
     sys.stdout.flush()
 

@@ -29,16 +29,16 @@ def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
     return partial(calibrate_chip, composer, *plan_calibration(composer, arguments.overrides, None))
 
 
-def calibrate_chip(composer: Composer, task: CalibrationTask, where: str | None) -> None:
-    """Calibrate as planned: what is found is printed, and the chip file written; raises InputError."""
+def calibrate_chip(composer: Composer, task: CalibrationTask, output: str | None) -> None:
+    """Calibrate as planned: print the fit, and write the chip file; raises InputError."""
     from fastflow.reporting.terminal import calibration
     from fastflow.reporting.terminal.progress import Progress
 
-    if where is None:
-        where = default_output(task.chip)
-        check_chip_output(composer, task.planned[0].run, where)
+    if output is None:
+        output = default_output(task.chip)
+        check_chip_output(composer, task.planned[0].run, output)
     with Progress() as progress:
-        fitted, _ = fit_and_write(composer, task, where, progress)
+        fitted, _ = fit_and_write(composer, task, output, progress)
     calibration.show(fitted)
-    print(f"Chip: {where}")
+    print(f"Chip: {output}")
     sys.stdout.flush()

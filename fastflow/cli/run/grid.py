@@ -20,12 +20,12 @@ from fastflow.engine.grid.overrides import STUDIES, SWEEPER, first_of_groups, re
 from fastflow.engine.grid.run import Run, explaining
 
 Execute = Callable[[Composer, Sequence[str], Run, Mapping[str, Any] | None, str], None]
-"""What runs a planned grid: composer, overrides, the plan, what `hydra.sweeper` says, where results go."""
+"""A function that runs a planned grid: composer, overrides, plan, section `hydra.sweeper`, output."""
 _MULTIRUN = RunMode.MULTIRUN.name
 
 
 def check_single(composer: Composer, overrides: Sequence[str]) -> None:
-    """Refuse a study without -m that does not ask for it itself."""
+    """Refuse a study without -m that does not set `hydra.mode`."""
     spans, file = composer.sweeper(first_of_groups(read_terms(composer, overrides, COMMAND_LINE)))
     if any(spans.values()):
         raise CompositionError(
@@ -40,8 +40,8 @@ def run(
     folder: str,
     execute: Execute,
 ) -> None:
-    """Run what Hydra composed; sweeper: what `hydra.sweeper` says, None for one point. Raises InputError."""
-    planned = planner.plan(composer, overrides, sweeper or {}, _say)
+    """Run what Hydra composed; sweeper: the section `hydra.sweeper`, None for a point. Raises InputError."""
+    planned = planner.plan(composer, overrides, sweeper or {}, _print_status)
     output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
     _run(execute, composer, overrides, planned, sweeper, output)
 
@@ -51,7 +51,7 @@ def plan(composer: Composer, arguments: Namespace, execute: Execute) -> Callable
     sweeper = _study(composer, arguments.overrides) if arguments.multirun else None
     if sweeper is None and arguments.multirun:
         return None
-    planned = planner.plan(composer, arguments.overrides, sweeper or {}, _say)
+    planned = planner.plan(composer, arguments.overrides, sweeper or {}, _print_status)
     if planned.grid.keys and not arguments.multirun:
         return None
     output = planned.output if arguments.multirun else shown_output(planned.output)
@@ -59,12 +59,12 @@ def plan(composer: Composer, arguments: Namespace, execute: Execute) -> Callable
 
 
 def shown_output(output: str) -> str:
-    """Return where an output goes, as it is shown."""
+    """Return an output as messages show it."""
     return output if is_url(output) else path_of(Path(output).absolute())
 
 
 def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | None:
-    """Return what a study among the overrides says of the grid; None where it says more than that to Hydra.
+    """Return the section `hydra.sweeper` of a study among the overrides; None where it sets more of Hydra.
 
     Raises InputError.
     """
@@ -72,13 +72,13 @@ def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | 
     if not any(term.key == STUDIES for term in terms):
         return {}
     chosen = first_of_groups(terms)
-    usual, said = (dict(composer.says_to_hydra(texts)) for texts in ((), chosen))
-    sweeper = said.pop("sweeper", {})
-    is_grid = said.pop("mode", _MULTIRUN) == _MULTIRUN
-    return sweeper if is_grid and said == usual and sweeper.keys() <= set(SWEEPER) else None
+    defaults, hydra_section = (dict(composer.hydra_settings(texts)) for texts in ((), chosen))
+    sweeper = hydra_section.pop("sweeper", {})
+    is_grid = hydra_section.pop("mode", _MULTIRUN) == _MULTIRUN
+    return sweeper if is_grid and hydra_section == defaults and sweeper.keys() <= set(SWEEPER) else None
 
 
-def _say(line: str) -> None:
+def _print_status(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

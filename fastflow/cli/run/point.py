@@ -24,52 +24,52 @@ if TYPE_CHECKING:
 
 
 def run_point(run: Run, output: str) -> None:
-    """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
+    """Predict one point, store it, and print the breakdown of its time; raises InputError if it has none."""
     from fastflow.engine.dataset.schema import column_order, to_arrow
-    from fastflow.engine.dataset.selected_columns import chosen_columns
+    from fastflow.engine.dataset.selected_columns import select_columns
     from fastflow.engine.run.execute import opened
     from fastflow.reporting.terminal import grid
     from fastflow.reporting.terminal.tables import column_sheet, console
 
-    _check_files(run)
-    columns = chosen_columns(run.columns, column_order(run.grid))
+    _check_output_files(run)
+    columns = select_columns(run.columns, column_order(run.grid))
     if run.grid.served:
-        _refuse_files(run)
+        _refuse_files_of_servers(run)
     with ExitStack() as later:
         with opened(run, output) as (store, missing):
-            found = _predicted(run)
-            row = {name: values[0] for name, values in found.table.items()}
+            result = _predict(run)
+            row = {name: values[0] for name, values in result.table.items()}
             if not row["time_s"] == row["time_s"]:
                 raise _without_time(row["reason"])
-            ranking = found.ranking
+            ranking = result.ranking
             if ranking is not None:
-                ranked = later.enter_context(opened(ranking.run, output + RANKING))
-            _complete(run, to_arrow(found.table, store.schema), store, missing)
-        _tell(run, found, row)
+                ranking_store = later.enter_context(opened(ranking.run, output + RANKING))
+            _write_missing(run, to_arrow(result.table, store.schema), store, missing)
+        _print_breakdown(run, result, row)
         if columns:
             console().print(column_sheet(columns, row))
         if ranking is not None:
-            beside, lacking = ranked
-            rows = to_arrow(ranking.table, beside.schema)
-            _complete(ranking.run, rows, beside, lacking)
+            ranking_dataset, ranking_missing = ranking_store
+            rows = to_arrow(ranking.table, ranking_dataset.schema)
+            _write_missing(ranking.run, rows, ranking_dataset, ranking_missing)
             chances = partial(ranking.chances_of_best, run) if run.grid.uncertainty is not None else None
-            grid.show_ranking(rows, beside.folder.shown, ranking.search, chances)
-    for line in _draw(run, found):
+            grid.show_ranking(rows, ranking_dataset.folder.shown, ranking.search, chances)
+    for line in _draw(run, result):
         print(line)
     print(f"Dataset: {store.folder.shown}")
 
 
-def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
-    """Print how the results of a point come about."""
+def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> None:
+    """Print the breakdown of a point."""
     if run.grid.served:
         from fastflow.performance.serving.columns import prefill_chip_columns
         from fastflow.performance.serving.requests.lengths import with_lengths
         from fastflow.reporting.terminal.serving import show_served
 
-        asked = with_lengths(run.grid.first_inputs())
-        prefill = prefill_chip_columns(asked)
+        load_inputs = with_lengths(run.grid.first_inputs())
+        prefill = prefill_chip_columns(load_inputs)
         show_served(
-            row, {key: column[0] for key, column in asked.items()},
+            row, {key: column[0] for key, column in load_inputs.items()},
             None if prefill is None else {name: column[0] for name, column in prefill.items()},
         )  # fmt: skip
         return
@@ -78,54 +78,54 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
     from fastflow.reporting.terminal import point
     from fastflow.reporting.terminal.point import SHOWN_PREFIXES
 
-    prediction = cast("Prediction", found.prediction)
-    layouts = explain_layout(prediction, found.place)
+    prediction = cast("Prediction", result.prediction)
+    layouts = explain_layout(prediction, result.point)
     inputs = {
-        key: column[found.place].item()
+        key: column[result.point].item()
         for key, column in prediction.inputs.items()
         if key.startswith(SHOWN_PREFIXES)
     }
-    kernels = explain(prediction, found.place, of_stage=True)
-    advice = "" if found.ranking is not None else uneven_stages(prediction, found.place)
+    kernels = explain(prediction, result.point, of_stage=True)
+    advice = "" if result.ranking is not None else uneven_stages(prediction, result.point)
     point.breakdown(row | inputs, kernels, layouts, run.grid.levels, advice)
 
 
-def _refuse_files(run: Run) -> None:
-    """Refuse what points that serve do not have: a schedule, a placement; raises InputError."""
+def _refuse_files_of_servers(run: Run) -> None:
+    """Refuse a schedule or a placement of points that serve; raises InputError."""
     for key in ("trace", "picture"):
         if getattr(run, key):
             raise InputError(key, getattr(run, key), "null where a point serves: it is of one iteration")
 
 
-class _Found(NamedTuple):
-    """What is known of one point."""
+class _PointResult(NamedTuple):
+    """The results of one point."""
 
     table: ResultTable
     """Its row."""
     prediction: Prediction | Served
-    place: int
-    """The point of the prediction that it is."""
+    point: int
+    """Its index among the points of the prediction."""
     ranking: Ranking | None
-    """Where it was asked for its best strategy."""
+    """All its strategies, where the best one is selected."""
 
 
-def _predicted(run: Run) -> _Found:
+def _predict(run: Run) -> _PointResult:
     """Predict one point, or all of its strategies; raises InputError."""
     from fastflow.engine.run.chunks import tabulate
     from fastflow.engine.run.predict import predict_range
-    from fastflow.engine.run.ranking import asks_for_the_best, ranking_of
+    from fastflow.engine.run.ranking import ranking_of, ranks_strategies
     from fastflow.engine.run.workers import CancellationToken, interruptible
 
     with interruptible(CancellationToken()):
-        if asks_for_the_best(run):
+        if ranks_strategies(run):
             ranking = ranking_of(run)
-            return _Found(ranking.table_of_best(run), ranking.prediction, ranking.best, ranking)
+            return _PointResult(ranking.table_of_best(run), ranking.prediction, ranking.best, ranking)
         predicted = predict_range(run.grid, 0, 1)
-        return _Found(tabulate(run.grid, 0, 1, predicted), predicted[0].prediction, 0, None)
+        return _PointResult(tabulate(run.grid, 0, 1, predicted), predicted[0].prediction, 0, None)
 
 
-def _complete(run: Run, rows: pa.Table, store: Store, missing: list[int]) -> None:
-    """Write what an open dataset lacks of rows that are known, unless workers are asked for them."""
+def _write_missing(run: Run, rows: pa.Table, store: Store, missing: list[int]) -> None:
+    """Write the missing parts of an open dataset from known rows, or by workers where there is an address."""
     from fastflow.engine.run.execute import fill, fill_from
 
     if run.settings.address:
@@ -135,11 +135,11 @@ def _complete(run: Run, rows: pa.Table, store: Store, missing: list[int]) -> Non
 
 
 def _without_time(reason: str) -> InputError:
-    """Return the refusal of a single point, as one of a key and its value where the reason is one."""
+    """Return the error of a single point, with key and value where its reason names them."""
     return InputError.read(reason) or CompositionError(f"no time can be predicted: {reason}")
 
 
-def _check_files(run: Run) -> None:
+def _check_output_files(run: Run) -> None:
     """Refuse a file that cannot be written before anything is computed."""
     for key, name, endings in (
         ("trace", run.trace, (".json",)),
@@ -153,28 +153,28 @@ def _check_files(run: Run) -> None:
             raise InputError(key, name, "a file that can be written")
 
 
-def _draw(run: Run, found: _Found) -> list[str]:
-    """Write the files that the point was asked for; returns a line on each."""
+def _draw(run: Run, result: _PointResult) -> list[str]:
+    """Write the trace and the picture of a point; returns a line on each."""
     lines: list[str] = []
-    prediction = cast("Prediction", found.prediction)  # files are refused where a point serves
+    prediction = cast("Prediction", result.prediction)  # files are refused where a point serves
     if run.trace:
         from fastflow.reporting.trace import trace_point, write_trace
 
         with _writing("trace", run.trace):
-            write_trace(run.trace, trace_point(prediction, found.place))
+            write_trace(run.trace, trace_point(prediction, result.point))
         lines.append(f"Trace: {run.trace}; open it at https://ui.perfetto.dev")
     if run.picture:
         from fastflow.reporting.placement.drawing import draw_placement
 
         with _writing("picture", run.picture):
-            draw_placement(run.picture, prediction, found.place)
+            draw_placement(run.picture, prediction, result.point)
         lines.append(f"Picture: {run.picture}")
     return lines
 
 
 @contextmanager
 def _writing(key: str, name: str) -> Iterator[None]:
-    """Say of a file that cannot be written which one it is."""
+    """Raise InputError with the key and the name of a file that cannot be written."""
     try:
         yield
     except OSError as error:

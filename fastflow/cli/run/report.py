@@ -1,6 +1,6 @@
 """Reports on a dataset: the claims and the figure of a study, or tables and a figure of any grid.
 
-A figure lies beside its dataset, whose folder holds Parquet parts alone: `results/mine-fig09.svg`
+The file of a figure is beside its dataset, whose folder holds Parquet parts alone: `results/mine-fig09.svg`
 beside `results/mine`.
 """
 
@@ -17,7 +17,7 @@ from fastflow.core.errors import InputError
 from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_folder, is_url
 from fastflow.engine.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.engine.dataset.reader import Dataset, find
-from fastflow.engine.dataset.selected_columns import chosen_columns
+from fastflow.engine.dataset.selected_columns import select_columns
 from fastflow.engine.grid.run import Run
 from fastflow.reporting.studies import report_of
 from fastflow.schema import find_input, find_result
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
     from fastflow.analysis.sensitivity.study import Sensitivity
 
 _PAGES = (".html", ".htm")
-_MOST_LETTERS = 240  # of a file's name, where one is written beside it first
+_MAX_NAME_BYTES = 240  # of a file's name, where one is written beside it first
 
 
 def report(name: str, study: str = "", figures: str = "", kind: str = "svg", columns: str = "") -> None:
     """Report on the dataset at a path or URL; raises InputError.
 
-    study: the one to judge it as, by default the one that it names; if that is none, tables and a figure of
-    any grid. figures: the folder of the figure, by default beside the dataset. kind: of its file. columns: in
-    the place of the usual results, of a grid or a search: names and patterns.
+    study: to judge it as, by default the study in its metadata; without a study, tables and a figure of any
+    grid. figures: the folder of the figure, by default beside the dataset. kind: its format. columns: names
+    and patterns that replace the default results of a grid or a search.
     """
-    dataset = _judged(find(name))
+    dataset = _dataset_of_study(find(name))
     names = dataset.schema.names
     study = study or dataset.about("report")
     if columns and (study or dataset.about("measurements") or kind_of_table(dataset.schema)):
         raise InputError(COLUMNS, columns, f"nothing here: the tables of {name} are of one kind alone")
-    chosen = chosen_columns(columns, names)
+    chosen = select_columns(columns, names)
     if dataset.about("measurements"):
         show_validation(dataset, figures, kind)
         return
-    of_what = kind_of_table(dataset.schema)
-    if of_what == SENSITIVITY:
+    table_kind = kind_of_table(dataset.schema)
+    if table_kind == SENSITIVITY:
         show_sensitivity(dataset, figures, kind)
         return
-    if of_what:
+    if table_kind:
         show_backtest(dataset, figures, kind)
         return
     if study:
@@ -65,7 +65,7 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg", col
     elif "score" in names:
         from fastflow.reporting.terminal import ranking
 
-        dataset.read(names)  # all of it is whole, before a part of it is said
+        dataset.read(names)  # check every column before printing any
         ranking.report(dataset, chosen)
         if "rank" not in names:
             draw_search(dataset, figures, kind)
@@ -80,9 +80,9 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg", col
 
 
 def write_page(name: str, file: str, study: str = "", config_dir: str | None = None) -> None:
-    """Write a page of the dataset at a path or URL into a file, and say where it lies; raises InputError.
+    """Write a page of the dataset at a path or URL into a file, and print the path; raises InputError.
 
-    study: the one to judge it as; config_dir: the user's own library, which its points need.
+    study: to judge it as; config_dir: the user's library, which its points need.
     """
     from fastflow.reporting.html.document import document
     from fastflow.reporting.html.kinds import page_of
@@ -90,9 +90,9 @@ def write_page(name: str, file: str, study: str = "", config_dir: str | None = N
     folder, base = _split(file)
     if Path(base).suffix.lower() not in _PAGES:
         raise InputError("html", file, f"a file whose name ends in {' or '.join(_PAGES)}", COMMAND_LINE)
-    if len(base.encode()) > _MOST_LETTERS:
+    if len(base.encode()) > _MAX_NAME_BYTES:
         raise InputError(
-            "html", f"{base[:24]}...", f"a name of {_MOST_LETTERS} letters at most", COMMAND_LINE
+            "html", f"{base[:24]}...", f"a name of {_MAX_NAME_BYTES} letters at most", COMMAND_LINE
         )
     if config_dir is not None and not is_folder(config_dir):
         raise InputError("--config-dir", config_dir, "a folder that exists", COMMAND_LINE)
@@ -105,7 +105,7 @@ def write_page(name: str, file: str, study: str = "", config_dir: str | None = N
         raise InputError(
             "html", file, "a file outside of the dataset, which holds its parts alone", COMMAND_LINE
         )
-    page = page_of(_judged(dataset), study, config_dir)
+    page = page_of(_dataset_of_study(dataset), study, config_dir)
     content = document(page)
     _put(folder, base, "html", content)
     for line in filter(None, (page.sample_note, page.missing_note)):
@@ -119,21 +119,21 @@ def is_of_servers(names: list[str]) -> bool:
     return "tpot_s" in names and "bound_by" not in names
 
 
-def _judged(dataset: Dataset) -> Dataset:
-    """Return the ranking beside a history that is of a study, which is judged by it; else what was given."""
+def _dataset_of_study(dataset: Dataset) -> Dataset:
+    """Return the ranking of a search whose study judges the ranking; else the dataset itself."""
     from fastflow.analysis.search.ranges import ranking_of_search
 
-    beside = ranking_of_search(dataset) if "step" in dataset.schema.names else None
-    return beside if beside is not None and beside.about("report") else dataset
+    ranking = ranking_of_search(dataset) if "step" in dataset.schema.names else None
+    return ranking if ranking is not None and ranking.about("report") else dataset
 
 
 def check_study(run: Run) -> None:
     """Refuse a study whose claims need what the grid does not sweep, before it is run; raises InputError."""
     if run.grid.report:
         needed = [name for name in report_of(run.grid.report).columns if find_result(name) is None]
-        lacks = [name for name in needed if find_input(name) is not None and name not in run.grid.keys]
-        if lacks:
-            allowed = f"null, or a grid over {', '.join(lacks)}, which its claims compare"
+        missing = [name for name in needed if find_input(name) is not None and name not in run.grid.keys]
+        if missing:
+            allowed = f"null, or a grid over {', '.join(missing)}, which its claims compare"
             raise InputError("report", run.grid.report, allowed)
 
 
@@ -152,8 +152,8 @@ def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
         _save(dataset, "front", figures, kind, partial(draw_front, frame, labels, *axes))
 
 
-def _lacks(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
-    """Return what the tables of a validation lack that every one has; "" where nothing."""
+def _missing_content(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
+    """Return the content that the tables of a validation lack, "" for none."""
     from fastflow.analysis.validation.error_metrics import ALL
 
     is_predicted = rows["predicted_s"].notna()
@@ -165,36 +165,38 @@ def _lacks(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
 
 
 def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
-    """Print how far the predictions of a validation are from its measurements, and draw both."""
-    whole = find(f"{dataset.folder.shown.rstrip('/').removesuffix(ERRORS)}")
-    errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
-    rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
+    """Print the errors of a validation, and draw predictions over measurements."""
+    rows_dataset = find(f"{dataset.folder.shown.rstrip('/').removesuffix(ERRORS)}")
+    errors_dataset = find(f"{rows_dataset.folder.shown.rstrip('/')}{ERRORS}")
+    rows, error_rows = (part.read(part.schema.names) for part in (rows_dataset, errors_dataset))
     try:
-        lacks = _lacks(rows, of_errors)
-        if lacks:
-            raise InputError("dataset", whole.folder.shown, f"a validation of fastflow; it has no {lacks}")
-        tell_validation(whole, errors, rows, of_errors, figures, kind)
+        missing = _missing_content(rows, error_rows)
+        if missing:
+            raise InputError(
+                "dataset", rows_dataset.folder.shown, f"a validation of fastflow; it has no {missing}"
+            )
+        print_validation(rows_dataset, errors_dataset, rows, error_rows, figures, kind)
     except KeyError as error:
         allowed = f"a validation of fastflow; it has no column {error}"
-        raise InputError("dataset", whole.folder.shown, allowed) from None
+        raise InputError("dataset", rows_dataset.folder.shown, allowed) from None
 
 
-def tell_validation(
-    whole: Dataset,
-    errors: Dataset,
+def print_validation(
+    rows_dataset: Dataset,
+    errors_dataset: Dataset,
     rows: pd.DataFrame,
-    of_errors: pd.DataFrame,
+    error_rows: pd.DataFrame,
     figures: str = "",
     kind: str = "svg",
 ) -> None:
-    """Print and draw a validation; rows, of_errors: the frames of its two datasets."""
+    """Print and draw a validation; rows, error_rows: the frames of its two datasets."""
     from fastflow.reporting.charts.validation import draw
     from fastflow.reporting.terminal import validation as shown
 
-    shown.show(whole, rows, of_errors)
-    _save(whole, "validation", figures, kind, partial(draw, rows, shown.title(whole)))
-    print(f"Errors: {errors.folder.shown}")
-    print(f"Dataset: {whole.folder.shown}")
+    shown.show(rows_dataset, rows, error_rows)
+    _save(rows_dataset, "validation", figures, kind, partial(draw, rows, shown.title(rows_dataset)))
+    print(f"Errors: {errors_dataset.folder.shown}")
+    print(f"Dataset: {rows_dataset.folder.shown}")
 
 
 def show_sensitivity(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
@@ -202,104 +204,107 @@ def show_sensitivity(dataset: Dataset, figures: str = "", kind: str = "svg") -> 
     from fastflow.analysis.sensitivity.study import read
 
     save = partial(_save, dataset, "sensitivity", figures, kind)
-    tell_sensitivity(read(dataset), lambda: dataset.folder.shown, save)
+    print_sensitivity(read(dataset), lambda: dataset.folder.shown, save)
 
 
-def tell_sensitivity(
-    found: Sensitivity, lies: Callable[[], str], save: Callable[[Callable[[], Figure]], None]
+def print_sensitivity(
+    sensitivity: Sensitivity, write: Callable[[], str], save: Callable[[Callable[[], Figure]], None]
 ) -> None:
-    """Print and draw a sensitivity; lies: returns where its dataset is, written by then."""
+    """Print and draw a sensitivity; write: writes its dataset, and returns where."""
     from fastflow.reporting.charts.sensitivity import draw
     from fastflow.reporting.terminal.sensitivity import show
 
-    show(found)
-    print(f"Dataset: {lies()}")
-    if not found.figures["flat"].all():
-        save(partial(draw, found.figures, found.objective, found.value))
+    show(sensitivity)
+    print(f"Dataset: {write()}")
+    if not sensitivity.figures["flat"].all():
+        save(partial(draw, sensitivity.figures, sensitivity.objective, sensitivity.value))
 
 
 def show_backtest(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
-    """Print and draw the back-test that a dataset is of; raises InputError."""
+    """Print and draw the dataset of a back-test; raises InputError."""
     from fastflow.analysis.backtest.study import read
 
-    whole, found, question = read(dataset)
-    tell_backtest(
-        found, question, lambda: [whole.folder.shown], partial(_save, whole, "backtest", figures, kind)
+    dataset_of_chips, backtest, question = read(dataset)
+    print_backtest(
+        backtest,
+        question,
+        lambda: [dataset_of_chips.folder.shown],
+        partial(_save, dataset_of_chips, "backtest", figures, kind),
     )
 
 
-def tell_backtest(
-    found: Backtest,
+def print_backtest(
+    backtest: Backtest,
     question: BacktestOptions,
-    lie: Callable[[], list[str]],
+    write: Callable[[], list[str]],
     save: Callable[[Callable[[], Figure]], None],
 ) -> None:
-    """Print and draw a back-test; lie: returns where its datasets are, written by then."""
+    """Print and draw a back-test; write: writes its datasets, and returns where."""
     from fastflow.reporting.charts.backtest import draw
     from fastflow.reporting.terminal.backtest import show
 
-    show(found, question)
-    for where in lie():
-        print(f"Dataset: {where}")
-    save(partial(draw, found.gains, question.known))
+    show(backtest, question)
+    for path in write():
+        print(f"Dataset: {path}")
+    save(partial(draw, backtest.gains, question.known))
 
 
 def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") -> None:
     """Print the claims of a study, each on a line that ends in yes or no, and draw its figure."""
-    how = report_of(study)
-    frame = dataset.read(how.columns)
+    report = report_of(study)
+    frame = dataset.read(report.columns)
     print()
-    if dataset.asked > len(frame):
-        points = f"{counted(len(frame), 'point')} of {dataset.asked:,}"
+    if dataset.grid_points > len(frame):
+        points = f"{counted(len(frame), 'point')} of {dataset.grid_points:,}"
         print(f"{dataset.folder.shown}: {points}; the run was cut short")
-    for claim in how.claims(frame):
+    for claim in report.claims(frame):
         print(claim.line)
-    _save(dataset, study, figures, kind, partial(how.draw, frame))
+    _save(dataset, study, figures, kind, partial(report.draw, frame))
 
 
 def _save(dataset: Dataset, what: str, figures: str, kind: str, draw: Callable[[], Figure]) -> None:
     """Draw a figure into a file beside its dataset; raises InputError where it cannot be written."""
-    beside, name = _split(dataset.folder.shown)
-    for selection in (RANKING, FRONT):  # what a selection of designs shows is its search's
+    parent, name = _split(dataset.folder.shown)
+    for selection in (RANKING, FRONT):  # a selection of designs has the figure of its search
         name = name.removesuffix(selection)
-    _write(figures or beside, f"{name}-{what}.{kind}", kind, draw)
+    _write(figures or parent, f"{name}-{what}.{kind}", kind, draw)
 
 
 def save_beside(output: str, what: str, draw: Callable[[], Figure]) -> None:
-    """Draw a figure into a file beside the dataset at a path or URL, and print where it lies.
+    """Draw a figure into a file beside the dataset at a path or URL, and print its path.
 
     Raises InputError where it cannot be written.
     """
-    beside, name = _split(output)
-    _write(beside, f"{name}-{what}.svg", "svg", draw)
+    parent, name = _split(output)
+    _write(parent, f"{name}-{what}.svg", "svg", draw)
 
 
 def _write(folder: str, name: str, kind: str, draw: Callable[[], Figure]) -> None:
-    """Draw a figure into a file, and print where it lies; raises InputError where it cannot be written."""
+    """Draw a figure into a file, and print its path; raises InputError where it cannot be written."""
     from fastflow.reporting.charts.style import render
 
     print(f"Figure: {_put(folder, name, 'figure', render(draw, kind))}")
 
 
 def _put(folder: str, name: str, key: str, content: bytes) -> str:
-    """Write a file as a whole; returns where it lies. Raises InputError of a key where that fails."""
+    """Write a file as a whole; returns its path. Raises InputError with a key where that fails."""
     shown = f"{folder}/{name}" if is_url(folder) else str(Path(folder) / name)
 
     def into(file: IO[bytes]) -> None:
         file.write(content)
 
     try:
-        where = folder_at(folder)
-        shown = f"{where.shown}/{name}" if is_url(where.shown) else str(Path(where.shown) / name)
-        where.make()
-        where.write(name, into)
+        target = folder_at(folder)
+        shown = f"{target.shown}/{name}" if is_url(target.shown) else str(Path(target.shown) / name)
+        target.make()
+        target.write(name, into)
     except InputError as error:
         raise InputError(key, shown, error.allowed) from None
     return shown
 
 
 def _split(shown: str) -> tuple[str, str]:
-    """Return the folder that a dataset lies in, and its name there."""
+    """Return the parent folder of a dataset, and its name."""
     if is_url(shown):
         before, _, name = shown.rstrip("/").rpartition("/")
         return before, name

@@ -36,7 +36,7 @@ def _search(
     composer: Composer,
     overrides: Sequence[str],
     run: Run,
-    spans: Mapping[str, Any] | None,
+    sweeper: Mapping[str, Any] | None,
     output: str,
 ) -> None:
     """Search on the command line, with progress on standard error and files beside the history."""
@@ -46,15 +46,17 @@ def _search(
     options = prepare_search(composer, run, output)
     with Progress() as progress:
 
-        def begin(candidates: int, steps: int, there: int) -> None:
-            many = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"
-            progress.start(f"{many} of {options.rules.method}", steps, "steps")
-            if there:
-                print(f"{counted(there, 'design')} scored by an earlier run", file=sys.stderr, flush=True)
+        def begin(candidates: int, steps: int, num_scored: int) -> None:
+            what = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"
+            progress.start(f"{what} of {options.rules.method}", steps, "steps")
+            if num_scored:
+                print(
+                    f"{counted(num_scored, 'design')} scored by an earlier run", file=sys.stderr, flush=True
+                )
 
-        answer = search_designs(run, options, output, begin, progress.advance)
+        result = search_designs(run, options, output, begin, progress.advance)
     try:
-        _answer(answer, composer, overrides, spans, output, progress)
+        _print_results(result, composer, overrides, sweeper, output, progress)
         sys.stdout.flush()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
@@ -62,32 +64,32 @@ def _search(
         ) from None
 
 
-def _answer(
-    answer: SearchResult,
+def _print_results(
+    result: SearchResult,
     composer: Composer,
     overrides: Sequence[str],
-    spans: Mapping[str, Any] | None,
+    sweeper: Mapping[str, Any] | None,
     output: str,
     progress: Progress,
 ) -> None:
-    """Print what was found, and write it beside the history."""
+    """Print the results, and write them beside the history."""
     from fastflow.cli.run import report
     from fastflow.engine.dataset.reader import find
     from fastflow.reporting.terminal import search as shown
 
-    found = chips(answer, composer, overrides, spans)
-    table, edge = ranking(answer), front(answer) if answer.options.pareto else None
-    lines = write_results(output, table, edge, found)
-    shown.show(answer, table, edge)
+    best_chips = chips(result, composer, overrides, sweeper)
+    table, pareto = ranking(result), front(result) if result.options.pareto else None
+    lines = write_results(output, table, pareto, best_chips)
+    shown.show(result, table, pareto)
     for line in lines:
         print(line)
-    if answer.candidates.grid.report:
-        report.judge(find(output + RANKING), answer.candidates.grid.report)
+    if result.candidates.grid.report:
+        report.judge(find(output + RANKING), result.candidates.grid.report)
     else:
         report.draw_search(find(output))
-    shown.print_speed(answer, progress)
-    if len(found) == 1:
-        own = ("--config-dir", composer.config_dir) if composer.config_dir else ()
+    shown.print_speed(result, progress)
+    if len(best_chips) == 1:
+        switches = ("--config-dir", composer.config_dir) if composer.config_dir else ()
         chip = f"chip={chips_at(output)}.yaml"
-        print(f"python -m fastflow.sweep {shlex.join((*own, *found[0].overrides, chip))}")
+        print(f"python -m fastflow.sweep {shlex.join((*switches, *best_chips[0].overrides, chip))}")
     print(f"Dataset: {output}")

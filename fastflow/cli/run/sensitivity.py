@@ -29,18 +29,18 @@ def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
     """Plan a command line; returns what answers it, or None. Raises InputError."""
     if arguments.multirun:
         return None
-    question = read_options(composer, arguments.overrides)
-    return partial(answer, composer, question, shown_output(question.run.output))
+    options = read_options(composer, arguments.overrides)
+    return partial(answer, composer, options, shown_output(options.run.output))
 
 
-def answer(composer: Composer, question: SensitivityOptions, folder: str) -> None:
+def answer(composer: Composer, options: SensitivityOptions, folder: str) -> None:
     """Answer a question: print, store and draw it; raises InputError."""
-    from fastflow.cli.run.report import save_beside, tell_sensitivity
+    from fastflow.cli.run.report import print_sensitivity, save_beside
     from fastflow.reporting.terminal.progress import Progress
 
-    output = question.output if question.output is not None and is_url(question.output) else folder
+    output = options.output if options.output is not None and is_url(options.output) else folder
     check_table(output, SENSITIVITY)
-    with explaining(composer, question.run), Progress() as progress:
-        table, found = analyse(question, progress)
-    tell_sensitivity(found, lambda: write_table(output, table), partial(save_beside, output, "sensitivity"))
+    with explaining(composer, options.run), Progress() as progress:
+        table, sensitivity = analyse(options, progress)
+    print_sensitivity(sensitivity, lambda: write_table(output, table), partial(save_beside, output, "sensitivity"))
     sys.stdout.flush()

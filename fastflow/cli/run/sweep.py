@@ -1,8 +1,8 @@
 """`python -m fastflow.sweep`: one point, or a grid with progress and a short table at the end.
 
 Like every file of `run/` but `report`, it has two functions. `run(composer, overrides, sweeper, folder)` runs
-what Hydra composed; sweeper: what `hydra.sweeper` says, None without -m. `plan(composer, arguments)` plans a
-command line that Hydra need not see, and returns what runs it, or None. Both raise InputError.
+what Hydra composed; sweeper: the section `hydra.sweeper`, None without -m. `plan(composer, arguments)` plans
+a command line that Hydra need not read, and returns a function that runs it, or None. Both raise InputError.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def _predict(
 def run_grid(run: Run, output: str) -> None:
     """Evaluate a grid into a dataset, with progress on standard error and a short table at the end."""
     from fastflow.engine.dataset.schema import column_order
-    from fastflow.engine.dataset.selected_columns import chosen_columns
+    from fastflow.engine.dataset.selected_columns import select_columns
     from fastflow.engine.run import execute
     from fastflow.reporting.terminal import grid as shown
     from fastflow.reporting.terminal.progress import Progress
 
     refuse_others(run, shows=True)
-    columns = chosen_columns(run.columns, column_order(run.grid))
+    columns = select_columns(run.columns, column_order(run.grid))
     if run.grid.report:
         from fastflow.cli.run.report import check_study, judge
         from fastflow.engine.dataset.reader import find

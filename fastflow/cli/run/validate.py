@@ -35,7 +35,7 @@ def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
 
 
 def validate_file(composer: Composer, planned: PlannedFile, output: str) -> None:
-    """Validate as planned: store what is predicted, print and draw its errors; raises InputError."""
+    """Validate as planned: store the predictions, print and draw their errors; raises InputError."""
     from fastflow.cli.run import report
     from fastflow.engine.dataset.reader import written
     from fastflow.reporting.terminal.progress import Progress
@@ -46,7 +46,7 @@ def validate_file(composer: Composer, planned: PlannedFile, output: str) -> None
     with explaining(composer, planned.run), Progress(what, measurements.rows, "rows") as progress:
         progress.begin(0)
         tables = predicted_tables(planned, progress.advance)
-    whole, errors = map(written, write_tables(output, tables), tables)
-    rows, of_errors = (table.to_pandas(strings_to_categorical=True) for table in tables)
-    report.tell_validation(whole, errors, rows, of_errors)
+    rows_dataset, errors_dataset = map(written, write_tables(output, tables), tables)
+    rows, error_rows = (table.to_pandas(strings_to_categorical=True) for table in tables)
+    report.print_validation(rows_dataset, errors_dataset, rows, error_rows)
     sys.stdout.flush()

@@ -1,8 +1,8 @@
 """Folder of a dataset, on this machine or at any fsspec URL, with atomic writes.
 
-A file is written under a name that readers skip, which begins with "_", and gets its own name when every
-byte of it is there. On this machine both the file and its name are synced to the disk. An object store
-shows a file only when it is complete, so that a copy under the second name does as well.
+A file is written under a name that readers skip, which begins with "_", and renamed when every byte of it
+is written. On this machine both the file and its name are synced to the disk. An object store
+shows a file only when it is complete, so that a copy under the second name is as safe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fastflow.config.messages import unwritable
 from fastflow.core.errors import InputError
 
 RANKING, FRONT, ERRORS = "-ranking", "-front", "-errors"
-"""What the folder of a ranking, a front, or of errors is called after that of what it is of."""
+"""Suffixes of the folders of a ranking, a front, or errors, after the name of their dataset."""
 _SCHEME = re.compile(r"[A-Za-z][\w+.:-]*://")
 Writer = Callable[[IO[bytes]], None]
 
@@ -31,7 +31,7 @@ def is_url(output: str | os.PathLike[str]) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Say whether there is such a folder on this machine; a path that the system refuses is none."""
+    """Say whether a path is a folder of this machine; False for an invalid path."""
     try:
         return Path(path).is_dir()
     except OSError:
@@ -53,13 +53,13 @@ def folder_at(output: str | os.PathLike[str]) -> LocalFolder | UrlFolder:
     return UrlFolder(shown) if is_url(output) else LocalFolder(Path(output), shown)
 
 
-def _aside(name: str) -> str:
+def _temporary_name(name: str) -> str:
     return f"_{name}.{uuid4().hex[:8]}"
 
 
 @contextmanager
-def _refusing(shown: str) -> Iterator[None]:
-    """Raise InputError where the system refuses."""
+def _raising_input_error(shown: str) -> Iterator[None]:
+    """Raise InputError for errors of the file system."""
     try:
         yield
     except OSError as error:
@@ -70,31 +70,31 @@ class LocalFolder:
     """A folder of this machine, or of a file system mounted on it. Refusals are raised as InputError."""
 
     def __init__(self, path: Path, shown: str) -> None:
-        """Take its path, and how the user has written it."""
+        """Take the path, and the text of it that messages show."""
         self.path = path.absolute()
         self.shown = shown
 
     def make(self) -> list[Path]:
         """Make the folder; returns it and those around it that were not there, innermost first."""
-        with _refusing(self.shown):
+        with _raising_input_error(self.shown):
             missing = () if self.path.exists() else (self.path, *self.path.parents)
             made = [path for path in missing if not path.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
-            probe = self.path / _aside("probe")
+            probe = self.path / _temporary_name("probe")
             probe.touch()
             probe.unlink()
         return made
 
     def names(self) -> list[str]:
-        """Return the sorted names of all that lies here; nothing where there is no folder."""
-        with _refusing(self.shown):
+        """Return the sorted names of the files and folders here; [] where the folder does not exist."""
+        with _raising_input_error(self.shown):
             return sorted(path.name for path in self.path.iterdir()) if self.path.exists() else []
 
     def write(self, name: str, writer: Writer) -> None:
         """Write a file aside, sync it, and give it its name."""
-        path = self.path / _aside(name)
+        path = self.path / _temporary_name(name)
         try:
-            with _refusing(self.shown):
+            with _raising_input_error(self.shown):
                 with path.open("wb") as file:
                     writer(file)
                     file.flush()
@@ -111,16 +111,16 @@ class LocalFolder:
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading."""
-        with _refusing(self.shown):
+        with _raising_input_error(self.shown):
             return (self.path / name).open("rb")
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
-        with _refusing(self.shown):
+        with _raising_input_error(self.shown):
             (self.path / name).unlink(missing_ok=True)
 
     def _sync(self) -> None:
-        """Make the names of the files last a power cut."""
+        """Sync the folder, so that file names survive a power cut."""
         handle = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -141,28 +141,28 @@ class UrlFolder:
         try:
             self.files: Any
             self.files, self.path = fsspec.core.url_to_fs(url)
-        except Exception as error:  # of as many kinds as there are stores
+        except Exception as error:  # every store raises its own exceptions
             raise InputError("output", url, f"a path, or a URL that fsspec can reach ({error})") from None
 
     def make(self) -> list[Path]:
         """Make the folder, where the store has such a thing."""
-        with _refusing(self.shown):
+        with _raising_input_error(self.shown):
             self.files.makedirs(self.path, exist_ok=True)
         return []
 
     def names(self) -> list[str]:
-        """Return the sorted names of all that lies here; nothing where there is no folder."""
-        with _refusing(self.shown):
+        """Return the sorted names of the files and folders here; [] where the folder does not exist."""
+        with _raising_input_error(self.shown):
             self.files.invalidate_cache()
             if not self.files.exists(self.path):
                 return []
-            found = self.files.ls(self.path, detail=False)
-        return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
+            paths = self.files.ls(self.path, detail=False)
+        return sorted(str(path).rstrip("/").rpartition("/")[2] for path in paths)
 
     def write(self, name: str, writer: Writer) -> None:
         """Write a file aside, and give it its name."""
-        path = f"{self.path}/{_aside(name)}"
-        with _refusing(self.shown):
+        path = f"{self.path}/{_temporary_name(name)}"
+        with _raising_input_error(self.shown):
             try:
                 with self.files.open(path, "wb") as file:
                     writer(file)
@@ -174,13 +174,13 @@ class UrlFolder:
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading."""
-        with _refusing(self.shown):
+        with _raising_input_error(self.shown):
             opened: IO[bytes] = self.files.open(f"{self.path}/{name}", "rb")
         return opened
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
-        with _refusing(self.shown):
+        with _raising_input_error(self.shown):
             if self.files.exists(f"{self.path}/{name}"):
                 self.files.rm(f"{self.path}/{name}")
 

@@ -1,4 +1,4 @@
-"""Kinds of tables that are datasets of one part, told apart by their schema."""
+"""Kinds of tables that are datasets of one part, recognised by their schema."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _COLUMNS = {
     GAINS: {"workload", "before", "after", "real_gain"},
     FILES: {"file", "chip", "real_error"},
 }
-"""Columns that the tables of a kind have and no others do: no grid has any of these beside the others."""
+"""Columns that identify a kind of table: no grid has all columns of a kind."""
 
 
 def kind_of_table(schema: pa.Schema) -> str:
     """Return the kind of a table, "" for another dataset or none of fastflow's."""
-    held = schema.metadata or {}
-    if b"fastflow.measurements" in held:
+    metadata = schema.metadata or {}
+    if b"fastflow.measurements" in metadata:
         return VALIDATION
-    if b"fastflow.points" in held:
+    if b"fastflow.points" in metadata:
         return ""
     return next((kind for kind, names in _COLUMNS.items() if names <= set(schema.names)), "")

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 
 
 def read_part(file: IO[bytes], columns: Sequence[str] | None = None) -> pa.Table:
-    """Return some columns of a part in the order that they are asked in, or all; raises what Arrow raises.
+    """Return columns of a part in the order of the argument, or all columns; raises Arrow's exceptions.
 
-    All is read in the thread that asks. Arrow's own threads may hold a Python file for a moment after they
+    The calling thread reads. Arrow's own threads may hold a Python file for a moment after they
     have read from it: a process that ends just then is aborted.
     """
     with pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=False) as part:

@@ -33,57 +33,57 @@ _ALLOWED = "the folder or URL of a fastflow dataset"
 _NUMBERS = ("point", "design")
 """Columns that number the rows of a dataset, each row once."""
 _NEVER_NULL = (*_NUMBERS, "feasible", "candidate", "rank", "step")
-_NEVER_NULL_BESIDE = {"predicted_s": ("line", "measured_s"), "mean_error": ("by", "value", "rows")}
-"""And the columns of a validation, known by one of them."""
+_NEVER_NULL_WITH = {"predicted_s": ("line", "measured_s"), "mean_error": ("by", "value", "rows")}
+"""And the columns of a validation, recognised by one of its columns."""
 _SIGNED = (
     "score", "log_correlation", "difference", "elasticity", "left_elasticity", "right_elasticity",
     "sobol_first", "sobol_total",
 )  # fmt: skip
-"""Columns of fastflow's own that may be below 0."""
+"""Columns of fastflow that may be below 0."""
 
 
 class Dataset(NamedTuple):
-    """A dataset that was found."""
+    """A dataset at a path or URL."""
 
     folder: LocalFolder | UrlFolder
     parts: list[str]
     schema: pa.Schema
 
     def about(self, key: str) -> str:
-        """Return what its metadata hold under a key of fastflow's, "" for nothing; raises InputError."""
-        held = self.schema.metadata or {}
+        """Return the metadata under a key of fastflow, "" for none; raises InputError."""
+        metadata = self.schema.metadata or {}
         with self.whole(f"the metadata of {self.parts[0]}"):
-            return str(held.get(f"fastflow.{key}".encode(), b"").decode())
+            return str(metadata.get(f"fastflow.{key}".encode(), b"").decode())
 
     def texts(self, key: str) -> list[str]:
         """Return the list of texts that its metadata hold under a key; raises InputError."""
         with self.whole(f"the metadata of {self.parts[0]}"):
-            found = json.loads(self.about(key))
-            if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+            texts = json.loads(self.about(key))
+            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
                 raise ValueError(key)
-            return found
+            return texts
 
     @property
-    def given(self) -> list[str]:
-        """The overrides that plan its grid again, none where it names none; raises InputError."""
+    def user_overrides(self) -> list[str]:
+        """The overrides that plan the same grid; [] where the metadata have none; raises InputError."""
         return next((self.texts(key) for key in ("given", "overrides") if self.about(key)), [])
 
     def mapping(self, key: str) -> dict[str, Any]:
         """Return the mapping that its metadata hold under a key; raises InputError."""
         with self.whole(f"the metadata of {self.parts[0]}"):
-            found = json.loads(self.about(key))
-            if not isinstance(found, dict):
+            mapping = json.loads(self.about(key))
+            if not isinstance(mapping, dict):
                 raise ValueError(key)
-            return found
+            return mapping
 
     @property
-    def asked(self) -> int:
-        """How many points the whole grid has, 0 where it is not a grid's; raises InputError."""
+    def grid_points(self) -> int:
+        """The number of points of the whole grid, 0 for other datasets; raises InputError."""
         with self.whole(f"the metadata of {self.parts[0]}"):
             return int(self.about("points") or 0)
 
     def axis(self, name: str) -> str:
-        """Return what a column of a search's history measures, with its unit; raises InputError."""
+        """Return the meaning of a column of a search's history, with its unit; raises InputError."""
         with self.whole(f"the metadata of {self.parts[0]}"):
             about = self.schema.field(name).metadata
             return f"{about[b'meaning'].decode()} [{about[b'unit'].decode()}]"
@@ -93,16 +93,18 @@ class Dataset(NamedTuple):
 
         only: numbers of the points, or designs, that are read; None: all.
         """
-        lacks = [name for name in wanted if name not in self.schema.names]
-        if lacks:
+        missing = [name for name in wanted if name not in self.schema.names]
+        if missing:
             version = self.about("version") or "unknown"
-            allowed = f"a dataset with {', '.join(lacks)}; this one, of version {version}, has no such column"
+            allowed = (
+                f"a dataset with {', '.join(missing)}; this one, of version {version}, has no such column"
+            )
             raise InputError("dataset", self.folder.shown, allowed)
         number = next((name for name in _NUMBERS if name in self.schema.names), "")
         names = [name for name in self.schema.names if name in {number, *wanted}]
         for name in names:
             self._check_kind(name)
-        table = pa.concat_tables([_among(self._part(part, names), number, only) for part in self.parts])
+        table = pa.concat_tables([_filter_rows(self._part(part, names), number, only) for part in self.parts])
         with self.whole("one of its texts"):
             frame: pd.DataFrame = table.to_pandas(strings_to_categorical=True)
         self._check_rows(table, number, only is None)
@@ -112,68 +114,71 @@ class Dataset(NamedTuple):
 
     @contextmanager
     def whole(self, what: str) -> Iterator[None]:
-        """Say of whatever cannot be read inside that it is damaged: only the dataset's bytes decide it."""
+        """Raise InputError for any exception inside: the dataset is damaged."""
         try:
             yield
         except InputError:
             raise
-        except Exception as error:  # Arrow raises as many kinds as there are ways to be damaged
+        except Exception as error:  # Arrow raises many types
             raise self._refusal(f"{what} is damaged") from error
 
     def _refusal(self, reason: str) -> InputError:
         return InputError("dataset", self.folder.shown, f"{_ALLOWED}; {reason}")
 
     def _check_kind(self, name: str) -> None:
-        """Refuse a column of another type than what it holds has; an input may be a text that was chosen."""
+        """Refuse a column of the wrong type; the column of an input may hold names of choices."""
         field = self.schema.field(name)
-        is_own = b"own" in (field.metadata or {})  # of a file of measurements, which may leave cells empty
-        column = None if is_own else find_result(name) or find_input(name)
+        # a column of a file of measurements may have empty cells
+        is_user_column = b"own" in (field.metadata or {})
+        column = None if is_user_column else find_result(name) or find_input(name)
         is_number = bool((field.metadata or {}).get(b"unit"))
         expected = TYPES[column.kind] if column is not None else TYPES["float"] if is_number else field.type
-        chosen = find_result(name) is None and not is_number and field.type == TYPES["str"]
+        is_choice = find_result(name) is None and not is_number and field.type == TYPES["str"]
         text_of_input = find_result(name) is None and column is not None and field.type == TYPES["str"]
-        if not (field.type == expected or chosen or text_of_input):
+        if not (field.type == expected or is_choice or text_of_input):
             raise self._refusal(f"its column {name} holds {field.type} instead of {expected}")
         if field.type not in TYPES.values():  # a column of a user's own file
             raise self._refusal(f"its column {name} holds {field.type}, which fastflow never writes")
 
     def _is_result(self, name: str) -> bool:
-        """Say whether a column holds a number of fastflow's that is not below 0."""
-        own = b"own" in (self.schema.field(name).metadata or {})
-        found = None if own else find_result(name)
-        return found is not None and found.kind in ("int", "float") and name not in _SIGNED
+        """Say whether a column is a result of fastflow that is never below 0."""
+        is_user_column = b"own" in (self.schema.field(name).metadata or {})
+        column = None if is_user_column else find_result(name)
+        return column is not None and column.kind in ("int", "float") and name not in _SIGNED
 
     def _part(self, part: str, names: list[str]) -> pa.Table:
-        """Read a part; raises InputError where it is damaged, or one of another dataset."""
+        """Read a part; raises InputError where it is damaged, or belongs to another dataset."""
         with self.whole(f"its {part}"), self.folder.open(part) as file:
             table = read_part(file, names)
-        alike = table.schema.remove_metadata().equals(pa.schema([self.schema.field(name) for name in names]))
-        other = "columns" if not alike else differs_in(table.schema.metadata or {}, self.schema)
-        if other:
-            raise self._refusal(f"its {part} is of another one, with other {other}")
-        if "point" in names and self.asked and _lacks_rows(table["point"]):
+        same_columns = table.schema.remove_metadata().equals(
+            pa.schema([self.schema.field(name) for name in names])
+        )
+        difference = "columns" if not same_columns else differs_in(table.schema.metadata or {}, self.schema)
+        if difference:
+            raise self._refusal(f"its {part} is of another one, with other {difference}")
+        if "point" in names and self.grid_points and _lacks_rows(table["point"]):
             raise self._refusal(f"its {part} lacks some of its rows")
         return table
 
     def _check_rows(self, table: pa.Table, number: str, is_whole: bool) -> None:
-        """Refuse a dataset of no rows or with a row twice, and a gap, infinity or NaN where none can be."""
+        """Refuse a dataset without rows or with duplicates, and null, infinity or NaN where invalid."""
         is_front = "score" in self.schema.names and not {"rank", "step"} & set(self.schema.names)
-        if not table.num_rows and not is_front:  # a search may have found nothing
+        if not table.num_rows and not is_front:  # the front of a search may be empty
             raise self._refusal("it holds no rows")
-        beside = [names for key, names in _NEVER_NULL_BESIDE.items() if key in self.schema.names]
-        for name in (*_NEVER_NULL, *chain.from_iterable(beside)):
+        required = [names for key, names in _NEVER_NULL_WITH.items() if key in self.schema.names]
+        for name in (*_NEVER_NULL, *chain.from_iterable(required)):
             if name in table.column_names and table[name].null_count:
                 raise self._refusal(f"its column {name} has empty rows")
         for name in (field.name for field in table.schema if pa.types.is_floating(field.type)):
-            if pc.all(pc.is_finite(table[name])).as_py() is False:  # what is not known is null
+            if pc.all(pc.is_finite(table[name])).as_py() is False:  # unknown values are null
                 raise self._refusal(f"its column {name} holds what is no number")
         for name in filter(self._is_result, table.column_names):
-            least = pc.min(table[name]).as_py()
-            if least is not None and least < 0:
-                raise self._refusal(f"its column {name} holds {least:g}, below 0")
-        if len(self.parts) > 1 and not (self.asked or "step" in self.schema.names):
+            minimum = pc.min(table[name]).as_py()
+            if minimum is not None and minimum < 0:
+                raise self._refusal(f"its column {name} holds {minimum:g}, below 0")
+        if len(self.parts) > 1 and not (self.grid_points or "step" in self.schema.names):
             raise self._refusal(f"it has {len(self.parts):,} parts and is written as one")
-        if not number or not (self.asked or number == "design"):
+        if not number or not (self.grid_points or number == "design"):
             return
         values = table[number].to_numpy()
         if not values.size:
@@ -181,7 +186,7 @@ class Dataset(NamedTuple):
         if len(set(values.tolist())) < values.size:
             raise self._refusal(f"a {number} is there twice, as if a part had been copied")
         is_history = is_whole and "step" in self.schema.names
-        last = self.asked if number == "point" else values.size if is_history else 0
+        last = self.grid_points if number == "point" else values.size if is_history else 0
         if values.min() < 0 or (last and values.max() >= last):
             gap = (
                 f"a {number} is there that is none of its {last:,}"
@@ -192,13 +197,13 @@ class Dataset(NamedTuple):
 
 
 def _lacks_rows(points: pa.ChunkedArray) -> bool:
-    """Say whether a part has fewer points than there are from its first to its last one."""
+    """Say whether points are missing between the first and the last point of a part."""
     first, last = (pc.min_max(points)[end].as_py() for end in ("min", "max"))
     return first is not None and len(points) < last - first + 1
 
 
-def _among(table: pa.Table, number: str, only: NDArray[np.int64] | None) -> pa.Table:
-    """Return the rows of a part whose numbers are among some; all for None."""
+def _filter_rows(table: pa.Table, number: str, only: NDArray[np.int64] | None) -> pa.Table:
+    """Return the rows of a part with given numbers; all rows for None."""
     return table if only is None else table.filter(pc.is_in(table[number], pa.array(only)))
 
 
@@ -216,23 +221,23 @@ def find(name: str) -> Dataset:
         raise InputError("dataset", name.replace("\0", "\\0"), f"{_ALLOWED} ({error})") from None
     if not parts:
         raise InputError("dataset", name, f"{_ALLOWED}; this one holds no part of a dataset")
-    found = Dataset(folder, parts, pa.schema([]))
-    with found.whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
+    dataset = Dataset(folder, parts, pa.schema([]))
+    with dataset.whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
         schema = _schema(file)
     if b"fastflow.version" not in (schema.metadata or {}):
         kind = kind_of_table(schema)
         reason = f"this is {kind} of an older version: run it again" if kind else ""
         raise InputError("dataset", name, f"{_ALLOWED}; {reason or f'fastflow did not write {parts[0]}'}")
-    return found._replace(schema=schema)
+    return dataset._replace(schema=schema)
 
 
 def written(name: str, table: pa.Table) -> Dataset:
-    """Return the dataset at a path or URL that a table has just been written as: nothing is read."""
+    """Return the dataset of a table that was just written to a path or URL, without reading it."""
     return Dataset(folder_at(name), [PART], table.schema)
 
 
 def _schema(file: IO[bytes]) -> pa.Schema:
-    """Read the schema of a part, whose names are texts."""
+    """Read the schema of a part; raises ValueError for duplicate names."""
     schema = pq.read_schema(file)
     if len(set(schema.names)) < len(schema.names):
         raise ValueError("a column is there twice")

@@ -28,8 +28,8 @@ ResultTable = dict[str, NDArray[Any]]
 
 
 def column_order(grid: Grid) -> list[str]:
-    """Return the names of the dataset's columns, in order: what was chosen, what varies, what results."""
-    names = result_order(grid.levels, grid.stacked, grid.served, grid.uncertainty is not None)
+    """Return the names of the dataset's columns, in order: choices, swept inputs, results."""
+    names = result_order(grid.levels, grid.has_layer_runs, grid.served, grid.uncertainty is not None)
     swept = [key for key in grid.keys if key not in names]
     after = names.index("tiling") + 1
     return [*names[:after], *swept, *names[after:]]
@@ -39,19 +39,19 @@ def kind_of(name: str, grid: Grid) -> str:
     """Return the type of a column of the dataset: "float", "int", "bool" or "str"."""
     if name in grid.labels:
         return "str"
-    column = _described(name)
+    column = _column_of(name)
     assert column is not None, name
     return column.kind
 
 
-def _described(name: str) -> Column | None:
-    """Return what is known of a column of the dataset; None for a key that is no input."""
+def _column_of(name: str) -> Column | None:
+    """Return the registered column of a name; None for a key that is no input."""
     return find_result(name) or find_input(name)
 
 
-_FEW = 10_000  # rows: starting threads takes longer
-_DIRECTLY = 100  # rows at most that become a DataFrame without Arrow
-_TEXTS = "OU"  # kinds of NumPy's types
+_THREADS_FROM = 10_000  # rows; for fewer, starting threads takes longer
+_MAX_DIRECT = 100  # rows that become a DataFrame without Arrow
+_TEXTS = "OU"  # dtype kinds of texts
 TYPES = {"float": pa.float64(), "int": pa.int64(), "bool": pa.bool_(), "str": pa.string()}
 """The type of a column by its kind."""
 _STORED: dict[Any, Any] = {TYPES["float"]: np.float64, TYPES["int"]: np.int64, TYPES["bool"]: np.bool_}
@@ -78,7 +78,7 @@ def how_to_write(schema: pa.Schema) -> dict[str, Any]:
 @cache
 def field_of(name: str, kind: str) -> pa.Field:
     """Return the field of a column of a kind ("float", "int", "bool", "str"), with its unit and meaning."""
-    column = _described(name)
+    column = _column_of(name)
     about = {"unit": column.unit if column else "", "meaning": column.meaning if column else ""}
     return pa.field(name, TYPES[kind], metadata=about)
 
@@ -100,17 +100,17 @@ def schema_of(grid: Grid) -> pa.Schema:
     )
 
 
-def identity(grid: Grid, *beside: object) -> dict[str, str]:
-    """Return the metadata that say what results follow from: a grid, and whatever is beside it."""
+def identity(grid: Grid, *extra: object) -> dict[str, str]:
+    """Return the metadata that identify results: those of a grid, and extra inputs."""
     fingerprint = grid.fingerprint
-    if beside:
-        fingerprint = hashlib.sha256(json.dumps([fingerprint, *beside]).encode()).hexdigest()
-    given = {"fastflow.given": json.dumps(grid.given)} if grid.given else {}
-    return origin(fingerprint, grid.overrides) | given
+    if extra:
+        fingerprint = hashlib.sha256(json.dumps([fingerprint, *extra]).encode()).hexdigest()
+    given_overrides = {"fastflow.given": json.dumps(grid.user_overrides)} if grid.user_overrides else {}
+    return origin(fingerprint, grid.overrides) | given_overrides
 
 
 def origin(fingerprint: str, overrides: Sequence[str]) -> dict[str, str]:
-    """Return the metadata that say what results follow from: a fingerprint of all, and the overrides."""
+    """Return the metadata that identify results: versions, a fingerprint of all inputs, and the overrides."""
     return {
         "fastflow.version": version(),
         "fastflow.model": jit.MODEL_DIGEST,
@@ -126,7 +126,7 @@ def to_arrow(table: ResultTable, schema: pa.Schema) -> pa.Table:
 
 
 _LAST_OF_ASCII = 127
-_MANY = 2000  # rows that are worth an import of pandas
+_PANDAS_FROM = 2000  # rows from which importing pandas pays off
 
 
 def array_of(column: NDArray[Any], kind: pa.DataType) -> pa.Array:
@@ -134,8 +134,8 @@ def array_of(column: NDArray[Any], kind: pa.DataType) -> pa.Array:
 
     Raises TypeError for values of another kind.
     """
-    is_quicker = column.size >= _MANY or "pandas" in sys.modules
-    if not is_quicker or isinstance(column, np.ma.MaskedArray):  # of which Arrow keeps NaN
+    is_quicker = column.size >= _PANDAS_FROM or "pandas" in sys.modules
+    if not is_quicker or isinstance(column, np.ma.MaskedArray):  # Arrow would keep NaN in it
         return _array_of_buffers(column, kind)
     if is_broadcast(column):
         return pa.repeat(pa.array(column[:1], type=kind, from_pandas=True)[0], column.size)
@@ -156,45 +156,45 @@ def _array_of_column(column: Texts) -> pa.Array:
 def _array_of_buffers(column: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """Return the same array without `pa.array`, which imports pandas to see whether it was given a Series.
 
-    That takes a quarter of a second, and who writes a dataset has no other use for it.
+    The import takes a quarter of a second, and writing a dataset needs no pandas.
     """
     if kind == TYPES["str"]:
         return _array_of_texts(column.tolist())  # None where masked
     values = np.ma.getdata(column).astype(_STORED[kind], casting="same_kind", copy=False)
-    lacks = np.ma.getmaskarray(column)
+    is_null = np.ma.getmaskarray(column)
     if kind == TYPES["float"]:
-        lacks = lacks | np.isnan(values)
-    held = _bits(values) if kind == TYPES["bool"] else np.ascontiguousarray(values)
-    return pa.Array.from_buffers(kind, column.size, [_bits_of_others(lacks), pa.py_buffer(held)])
+        is_null = is_null | np.isnan(values)
+    buffer = _packed(values) if kind == TYPES["bool"] else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, column.size, [_validity(is_null), pa.py_buffer(buffer)])
 
 
 def _array_of_texts(texts: list[str | None]) -> pa.Array:
-    """Return texts as an Arrow array, None as null: one text after the other, and where each ends."""
-    lacks = np.array([text is None for text in texts], dtype=bool)
-    written = [text or "" for text in texts]
-    joined = "".join(written)
-    sizes = map(len, written if joined.isascii() else map(str.encode, written))
+    """Return texts as an Arrow array, None as null: joined bytes and offsets."""
+    is_null = np.array([text is None for text in texts], dtype=bool)
+    strings = [text or "" for text in texts]
+    joined = "".join(strings)
+    sizes = map(len, strings if joined.isascii() else map(str.encode, strings))
     ends = np.zeros(len(texts) + 1, dtype=np.int32)
     np.cumsum(np.fromiter(sizes, np.int32, len(texts)), out=ends[1:])
-    held = [_bits_of_others(lacks), pa.py_buffer(ends), pa.py_buffer(joined.encode())]
-    return pa.Array.from_buffers(TYPES["str"], len(texts), held)
+    buffers = [_validity(is_null), pa.py_buffer(ends), pa.py_buffer(joined.encode())]
+    return pa.Array.from_buffers(TYPES["str"], len(texts), buffers)
 
 
-def _bits(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def _packed(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return a bit for each flag, as Arrow has them."""
     return np.packbits(flags, bitorder="little")
 
 
-def _bits_of_others(lacks: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Return Arrow's bits of what is no null, None where nothing is."""
-    return pa.py_buffer(_bits(~lacks)) if lacks.any() else None
+def _validity(is_null: NDArray[np.bool_]) -> pa.Buffer | None:
+    """Return Arrow's validity bitmap, None where no value is null."""
+    return pa.py_buffer(_packed(~is_null)) if is_null.any() else None
 
 
-def differs_in(held: Mapping[bytes, bytes], schema: pa.Schema) -> str:
-    """Say in what the metadata of a part differ from a schema's; "" where they are of the same dataset."""
-    for key, what in _IDENTITY.items():
-        if held.get(key) != (schema.metadata or {}).get(key):
-            return f"{what} ({held.get(key, b'unknown').decode(errors='replace')[:16]})"
+def differs_in(metadata: Mapping[bytes, bytes], schema: pa.Schema) -> str:
+    """Return how the metadata of a part differ from those of a schema; "" for the same dataset."""
+    for key, name in _IDENTITY.items():
+        if metadata.get(key) != (schema.metadata or {}).get(key):
+            return f"{name} ({metadata.get(key, b'unknown').decode(errors='replace')[:16]})"
     return ""
 
 
@@ -207,7 +207,7 @@ def units_of(schema: pa.Schema) -> dict[str, str]:
 def to_frame(tables: list[pa.Table]) -> pd.DataFrame:
     """Return Arrow tables as one DataFrame whose `attrs` hold the units and the schema's metadata."""
     table = pa.concat_tables(tables)
-    frame: pd.DataFrame = table.to_pandas(use_threads=table.num_rows > _FEW)
+    frame: pd.DataFrame = table.to_pandas(use_threads=table.num_rows > _THREADS_FROM)
     frame.attrs = _about(table.schema, units_of(table.schema))
     return frame
 
@@ -215,9 +215,8 @@ def to_frame(tables: list[pa.Table]) -> pd.DataFrame:
 def frame_of(tables: list[ResultTable], schema: pa.Schema) -> pd.DataFrame:
     """Return result columns as the DataFrame that `to_frame` makes of them as Arrow tables.
 
-    A few rows without gaps, but in whole numbers, go there directly, in a quarter of the time: as blocks of
-    one type each, which pandas takes since version 3, rather than as so many columns that it looks at and
-    puts together.
+    A few rows, with gaps only in whole numbers, become blocks of one type each, which pandas takes since
+    version 3. That takes a quarter of the time of separate columns.
     """
     import pandas as pd
 
@@ -227,24 +226,24 @@ def frame_of(tables: list[ResultTable], schema: pa.Schema) -> pd.DataFrame:
     if (
         internals is None
         or len(tables) > 1
-        or rows > _DIRECTLY
+        or rows > _MAX_DIRECT
         or not all(map(_is_whole, columns, schema.types))
     ):
         return to_frame([to_arrow(table, schema) for table in tables])
-    columns = [_with_gaps(column) for column in columns]
-    places: dict[Any, list[int]] = {}
+    columns = [_as_pandas(column) for column in columns]
+    indices: dict[Any, list[int]] = {}
     for i, column in enumerate(columns):
-        places.setdefault("text" if column.dtype.kind in _TEXTS else column.dtype, []).append(i)
-    written = places.pop("text")
+        indices.setdefault("text" if column.dtype.kind in _TEXTS else column.dtype, []).append(i)
+    text_indices = indices.pop("text")
     blocks: list[tuple[Any, NDArray[np.int64]]] = [
-        (np.array([columns[i] for i in same]), np.array(same)) for same in places.values()
+        (np.array([columns[i] for i in group]), np.array(group)) for group in indices.values()
     ]
-    texts = pd.Series(np.concatenate([columns[i].astype(object) for i in written])).array
-    for number, i in enumerate(written):  # a slice of an array of texts takes less than making another
+    texts = pd.Series(np.concatenate([columns[i].astype(object) for i in text_indices])).array
+    for number, i in enumerate(text_indices):  # slicing an array of texts is faster than making one
         blocks.append((texts[number * rows : (number + 1) * rows], np.array([i])))
     frame: pd.DataFrame = internals.create_dataframe_from_blocks(blocks, pd.RangeIndex(rows), pd.Index(names))
-    known = ((name, _described(name)) for name in names)  # which the schema has from there
-    frame.attrs = _about(schema, {name: column.unit for name, column in known if column and column.unit})
+    registered = ((name, _column_of(name)) for name in names)  # the source of the schema's units
+    frame.attrs = _about(schema, {name: column.unit for name, column in registered if column and column.unit})
     return frame
 
 
@@ -258,7 +257,7 @@ def _is_whole(column: NDArray[Any], kind: pa.DataType) -> bool:
     return bool(_OF_STORED.get(column.dtype) == kind)
 
 
-def _with_gaps(column: NDArray[Any]) -> NDArray[Any]:
+def _as_pandas(column: NDArray[Any]) -> NDArray[Any]:
     """Return a column as pandas has it: whole numbers with gaps are floats."""
     if not isinstance(column, np.ma.MaskedArray):
         return column

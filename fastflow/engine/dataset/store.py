@@ -1,7 +1,7 @@
 """A dataset: a folder of Parquet parts that `pandas.read_parquet(folder)` reads in one call.
 
-A grid's points are cut into parts of one size, which the number of points alone decides. A part is
-there whole or not at all, so a run that is cut short leaves a smaller dataset, and the next run of the
+A grid's points are split into parts of one size, which the number of points alone decides. Parts are
+written atomically, so an interrupted run leaves a smaller dataset, and the next run of the
 same grid adds what is missing. Every part names the configuration and the version that it comes from.
 """
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PART = re.compile(r"part-\d{5,}\.parquet")
-_LEFT = re.compile(r"_part-\d{5,}\.parquet\.[0-9a-f]+")
+_TEMPORARY = re.compile(r"_part-\d{5,}\.parquet\.[0-9a-f]+")
 PART = "part-00000.parquet"
 """The only part of a small dataset."""
-_FEWEST, _MOST = 256, 8192  # points of a part
-_PARTS = 16  # of a grid that is neither small nor large: enough to share among jobs
+_MIN_POINTS, _MAX_POINTS = 256, 8192  # points of a part
+_TARGET_PARTS = 16  # of a medium grid: enough to share among jobs
 
 
 class Parts(NamedTuple):
-    """How a grid's points are cut into parts. It follows from their number alone."""
+    """The partition of a grid's points into parts. It follows from their number alone."""
 
     points: int
     size: int
@@ -54,22 +54,22 @@ class Parts(NamedTuple):
 
 
 def parts_of(points: int) -> Parts:
-    """Cut so many points into parts."""
-    return Parts(points, min(max(-(-points // _PARTS), _FEWEST), _MOST))
+    """Split points into parts."""
+    return Parts(points, min(max(-(-points // _TARGET_PARTS), _MIN_POINTS), _MAX_POINTS))
 
 
 class Store:
-    """A dataset being written, or read back. Plain values alone, so that a worker elsewhere can have it."""
+    """A dataset being written, or read back: plain values alone, so that it can be sent to a worker."""
 
     def __init__(self, output: str, grid: Grid) -> None:
-        """Take the folder or URL that the dataset goes to, and what it will hold."""
+        """Take the folder or URL of the dataset, and its grid."""
         self.schema = schema_of(grid)
         self.parts = parts_of(grid.points)
         self.folder = folder_at(output)
         self.made: list[Path] = []
 
     def open(self) -> list[int]:
-        """Make the folder and return the parts that are not there yet.
+        """Make the folder and return the numbers of the missing parts.
 
         Raises InputError where it cannot be written, or holds anything but parts of this dataset.
         """
@@ -86,17 +86,17 @@ class Store:
         """Remove the folders that `open` made, as far as they are empty."""
         remove_empty(self.made)
 
-    def there(self) -> list[str]:
-        """Return the names of the parts that are there."""
+    def existing(self) -> list[str]:
+        """Return the names of the existing parts."""
         return _parts_among(self.folder.names())
 
     def missing(self) -> list[int]:
-        """Return the parts that are not there."""
+        """Return the numbers of the missing parts."""
         return self._lacking(self.folder.names())
 
     def _lacking(self, names: Sequence[str]) -> list[int]:
-        there = set(_parts_among(names))
-        return [number for number in range(self.parts.total) if self.parts.name(number) not in there]
+        existing = set(_parts_among(names))
+        return [number for number in range(self.parts.total) if self.parts.name(number) not in existing]
 
     def _check_content(self, names: Sequence[str]) -> None:
         """Raise InputError where the folder holds anything but parts of this dataset."""
@@ -109,19 +109,19 @@ class Store:
                 raise InputError("output", self.folder.shown, f"{allowed}; this one holds {name}")
 
     def _check(self, name: str, number: int | None, allowed: str) -> None:
-        """Raise InputError for a part of something else, or one that is not what was written."""
+        """Raise InputError for a part of another dataset, or a damaged part."""
         try:
             with self.folder.open(name) as file:
-                about = pq.read_metadata(file)
-        except Exception as error:  # Arrow raises as many kinds as there are ways to be damaged
+                metadata = pq.read_metadata(file)
+        except Exception as error:  # Arrow raises many types
             reason = f"{allowed}; its {name} is damaged: remove it and run again"
             raise InputError("output", self.folder.shown, reason) from error
-        other = differs_in(about.metadata or {}, self.schema)
-        if other:
-            reason = f"{allowed}; this one holds a dataset of another {other}"
+        difference = differs_in(metadata.metadata or {}, self.schema)
+        if difference:
+            reason = f"{allowed}; this one holds a dataset of another {difference}"
             raise InputError("output", self.folder.shown, reason)
         start, stop = self.parts.range(number) if number is not None else (0, 0)
-        if _points_of(about) != (start, stop, stop - start):
+        if _points_of(metadata) != (start, stop, stop - start):
             reason = f"{allowed}; its {name} holds other points: remove it and run again"
             raise InputError("output", self.folder.shown, reason)
 
@@ -140,9 +140,9 @@ class Store:
             return read_part(file, columns)
 
     def tidy(self) -> None:
-        """Remove what runs that were killed have left beside the parts of a dataset that is whole."""
+        """Remove the temporary files of killed runs from a complete dataset."""
         for name in self.folder.names():
-            if _LEFT.fullmatch(name):
+            if _TEMPORARY.fullmatch(name):
                 self.folder.remove(name)
 
 
@@ -150,12 +150,12 @@ def _parts_among(names: Sequence[str]) -> list[str]:
     return [name for name in names if _PART.fullmatch(name)]
 
 
-def _points_of(about: pq.FileMetaData) -> tuple[int, int, int] | None:
-    """Return the first point of a part, the one after its last, and how many rows it has; None for none."""
-    points = about.row_group(0).column(0).statistics if about.num_row_groups else None
+def _points_of(metadata: pq.FileMetaData) -> tuple[int, int, int] | None:
+    """Return first point, end of points, and number of rows of a part; None without points."""
+    points = metadata.row_group(0).column(0).statistics if metadata.num_row_groups else None
     if points is None or not isinstance(points.min, int):
         return None
-    return points.min, points.max + 1, about.num_rows
+    return points.min, points.max + 1, metadata.num_rows
 
 
 def check_table(output: str, kind: str) -> None:
@@ -172,16 +172,16 @@ def check_table(output: str, kind: str) -> None:
             raise InputError("output", output, allowed)
         try:
             with folder.open(name) as file:
-                held = kind_of_table(pq.read_schema(file))
+                existing_kind = kind_of_table(pq.read_schema(file))
         except (pa.ArrowException, OSError, InputError):
-            held = ""
-        if held != kind:
+            existing_kind = ""
+        if existing_kind != kind:
             raise InputError("output", output, f"{allowed} from something else")
-    remove_empty(folder.make())  # what cannot be written is not computed first
+    remove_empty(folder.make())  # fail before anything is computed
 
 
 def write_table(output: str, table: pa.Table) -> str:
-    """Write a table as a dataset of one part, in place of one that is there; returns where it lies."""
+    """Write a table as a dataset of one part, replacing an existing one; returns its folder."""
     folder = folder_at(output)
     folder.make()
 

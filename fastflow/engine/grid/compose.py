@@ -1,4 +1,4 @@
-"""Compositions of a grid: one for each combination of the axes that no column can stand for."""
+"""Compositions of a grid: one for each combination of the axes that cannot be columns."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns
 from fastflow.engine.grid import limits
 from fastflow.engine.grid.grid import Unset
-from fastflow.engine.grid.overrides import STUDIES, Term, TermAxis, axes_of, combinations, twice
-from fastflow.engine.grid.unset import MOST_TRIED, unset, user_keys
+from fastflow.engine.grid.overrides import STUDIES, Term, TermAxis, axes_of, combinations, duplicate_value
+from fastflow.engine.grid.unset import MAX_TRIALS, unset, user_keys
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.workload.models.transformer.hf_config import is_filled
 from fastflow.physics.workload.models.transformer.model_size import decides_shape
@@ -37,29 +37,29 @@ from fastflow.physics.workload.models.transformer.published import decides_types
 from fastflow.schema.results import BETWEEN
 
 INTERPOLATED = re.compile(r"[\w.]+")
-_MANY = 1000  # compositions: more take seconds
+_STATUS_FROM = 1000  # compositions: more take seconds
 
 
 class Composed(NamedTuple):
-    """One block: all combinations of its composed axes, in written order."""
+    """The compositions of a block: all combinations of its composed axes, in written order."""
 
     axes: list[TermAxis]
     composed: set[str]
     """The first keys of the axes that had to be composed."""
     columns: Columns
-    """The others, with their values."""
+    """The column axes: key to values."""
     inputs: list[dict[str, Scalar]]
     choices: list[dict[str, str]]
     stated: list[list[Stated]]
-    """What is said of the uncertainty of each one's figures, where results are sampled."""
+    """The uncertainties of each combination's figures, where results are sampled."""
     unset: dict[int, Unset]
-    """Of some of them, what their inputs would be without the user's keys."""
+    """For some combinations, the inputs without each of the user's keys."""
     stock: list[bool]
-    """Whether each one's chip is of the library, with no figure changed."""
+    """Whether each combination's chip is an unmodified chip of the library."""
     assumptions: list[str]
-    """What each one takes that was not asked for, in words."""
+    """The assumptions of each combination, in words."""
     first: list[Composition]
-    """The first of them alone: they are large."""
+    """The first composition alone: they are large."""
 
     @property
     def composed_axes(self) -> list[TermAxis]:
@@ -75,8 +75,8 @@ def compose_all(
 ) -> Composed:
     """Compose every combination of the axes that must be composed.
 
-    Axes over leaves start as columns. One that some composition shows not to be free (something
-    else mentions it, or it is no scalar there) joins the composed axes, and the composition restarts. Keys in
+    Axes over leaves start as columns. Where a composition shows that another key depends on the leaf, or that
+    it is no scalar, the axis becomes a composed axis, and the composition restarts. Keys in
     `as_texts` are composed in any case.
     """
     axes = axes_of(terms)
@@ -89,77 +89,77 @@ def compose_all(
     of_user, of_study = user_keys(terms), any(term.key == STUDIES for term in terms)
     while True:
         composed = [axis for axis in axes if axis.terms[0].key in keys]
-        count = prod(axis.size for axis in composed)
+        num_combinations = prod(axis.size for axis in composed)
         _check_size(composed, limits.MOST_COMPOSED, "combinations to compose")
-        if count >= _MANY:
-            say(f"composing {count:,} configurations, one for each combination of choices")
-        free = [axis for axis in axes if axis.terms[0].key not in keys]
-        free_keys = {term.key for axis in free for term in axis.terms}
-        done = Composed(
+        if num_combinations >= _STATUS_FROM:
+            say(f"composing {num_combinations:,} configurations, one for each combination of choices")
+        column_axes = [axis for axis in axes if axis.terms[0].key not in keys]
+        free_keys = {term.key for axis in column_axes for term in axis.terms}
+        block = Composed(
             axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], unset={}, stock=[],
             assumptions=[], first=[],
         )  # fmt: skip
-        step = -(-count // MOST_TRIED)
-        bound: set[str] = set()
+        step = -(-num_combinations // MAX_TRIALS)
+        dependent: set[str] = set()
         for texts in combinations(terms, composed):
             with _naming_terms(terms, composer):
                 composition = composer.compose(texts)
-            bound = {axis.terms[0].key for axis in free if _is_bound(composer, composition, axis)}
-            if bound:
+            dependent = {axis.terms[0].key for axis in column_axes if _is_bound(composer, composition, axis)}
+            if dependent:
                 break
-            if not done.columns:
-                done.columns.update(_columns_of(free))
+            if not block.columns:
+                block.columns.update(_columns_of(column_axes))
             with _naming_terms(terms, composer), composer.naming_origins(composition):
                 inputs = point_inputs(composer, composition, texts)
-            if len(done.inputs) % step == 0 and any(of_user):
-                done.unset[len(done.inputs)] = unset(composer, of_user, texts, inputs)
-            if not done.first:
+            if len(block.inputs) % step == 0 and any(of_user):
+                block.unset[len(block.inputs)] = unset(composer, of_user, texts, inputs)
+            if not block.first:
                 sampled = sampling(composer, composition)
             if sampled is not None:
-                done.stated.append(stated(composer, composition, inputs, free_keys))
-            _add(done, composer, composition, inputs, free_keys, of_study)
-        if not bound:
-            return done
-        keys |= bound
+                block.stated.append(stated(composer, composition, inputs, free_keys))
+            _add(block, composer, composition, inputs, free_keys, of_study)
+        if not dependent:
+            return block
+        keys |= dependent
 
 
 def _add(
-    done: Composed,
+    block: Composed,
     composer: Composer,
     composition: Composition,
     inputs: dict[str, Scalar],
-    free: Collection[str],
+    column_keys: Collection[str],
     of_study: bool,
 ) -> None:
-    """Add what is known of a composition to its block; free: keys that vary as columns."""
-    done.first[:] = done.first or [composition]
-    done.assumptions.append(BETWEEN.join(assumptions(composer, composition, free, of_study)))
-    done.stock.append(is_stock(composer, composition) and not any(map(is_of_chip, free)))
-    done.inputs.append(inputs)
-    done.choices.append(composition.choices)
+    """Add a composition to its block; column_keys: keys that vary as columns."""
+    block.first[:] = block.first or [composition]
+    block.assumptions.append(BETWEEN.join(assumptions(composer, composition, column_keys, of_study)))
+    block.stock.append(is_stock(composer, composition) and not any(map(is_of_chip, column_keys)))
+    block.inputs.append(inputs)
+    block.choices.append(composition.choices)
 
 
-def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
-    """Refuse a product of axes that is too large, in the name of its longest one; raises InputError."""
+def _check_size(axes: Sequence[TermAxis], limit: int, unit: str) -> None:
+    """Refuse a product of axes that is too large, with the key of the longest axis; raises InputError."""
     if not axes:
         return
     term = max(axes, key=lambda axis: axis.size).terms[0]
     written = term.override.get_value_string()
-    limits.check(term.key, written, prod(axis.size for axis in axes), most, what, term.origin)
+    limits.check(term.key, written, prod(axis.size for axis in axes), limit, unit, term.origin)
 
 
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
-    """Say whether an axis is over a group, or a leaf that no column can stand for."""
-    beside = (other for other in terms if other is not term and not other.is_group)
-    chooses = term.key in (*SETS_OTHERS, PREFILL_CHIP, MACHINE) or is_choice(term.key)
-    chooses |= term.key == DTYPE and AUTO in term.values
-    bound = chooses or not term.is_plain
-    return term.is_group or bound or any(related(term.key, other.key) for other in beside)
+    """Say whether an axis is over a group, or a leaf that cannot be a column."""
+    others = (other for other in terms if other is not term and not other.is_group)
+    sets_others = term.key in (*SETS_OTHERS, PREFILL_CHIP, MACHINE) or is_choice(term.key)
+    sets_others |= term.key == DTYPE and AUTO in term.values
+    never_column = sets_others or not term.is_plain
+    return term.is_group or never_column or any(related(term.key, other.key) for other in others)
 
 
 @contextmanager
 def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
-    """Say of an InputError raised inside that a study's file set the key, where one did."""
+    """Add the study's file as the origin of an InputError raised inside, where it set the key."""
     try:
         yield
     except InputError as error:
@@ -170,9 +170,9 @@ def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
 
 
 def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> bool:
-    """Say whether a key of an axis is no scalar leaf here, or one that something else may follow from.
+    """Say whether a key of an axis is no scalar leaf here, or a leaf that other inputs may depend on.
 
-    That is an interpolation, the machine of a real chip, which follows from what is said of devices, or other
+    These inputs are interpolations, the machine of a real chip, which depends on keys of devices, or other
     leaves of a model.
     """
     may_bring = composition.machine or machine_of(composer, composition)
@@ -197,7 +197,7 @@ def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> b
 def _columns_of(axes: Sequence[TermAxis]) -> Columns:
     """Return the values of swept leaves: dotted key to array, in units; raises InputError.
 
-    Values that are written in two ways, as "0.2 kW" and "200 W", are the same.
+    Two notations of a value, such as "0.2 kW" and "200 W", are duplicates.
     """
     columns: Columns = {}
     for axis in axes:
@@ -206,7 +206,7 @@ def _columns_of(axes: Sequence[TermAxis]) -> Columns:
             term = axis.terms[0]
             first = np.unique(columns[term.key], return_index=True)[1]
             if first.size < axis.size and term.origin != PROGRAM:
-                raise twice(term, term.values[int(np.setdiff1d(np.arange(axis.size), first)[0])])
+                raise duplicate_value(term, term.values[int(np.setdiff1d(np.arange(axis.size), first)[0])])
     return columns
 
 
@@ -215,7 +215,7 @@ def _column(term: Term) -> NDArray[np.generic]:
     try:
         if isinstance(term.values, range):
             return whole_numbers(term.key, term.values)
-        given = [Override._convert_value(value) for value in term.values]
-        return to_column(term.key, [convert(term.key, value) for value in given])
+        values = [Override._convert_value(value) for value in term.values]
+        return to_column(term.key, [convert(term.key, value) for value in values])
     except InputError as error:
         raise InputError(error.key, error.value, error.allowed, term.origin) from None

@@ -4,8 +4,8 @@ A grid is one or more *blocks*, one after the other (a study may unite several).
 block are numbered in the written order of its axes, the last one fastest (as itertools.product).
 An axis over a config group, or over a leaf that something else in the configuration may depend on,
 is *composed*: Hydra composes once for each combination of those. Any other axis is a *column*: its
-values are read once, and NumPy spreads them over the points. Nothing is ever expanded but the
-points that are asked for.
+values are read once, and NumPy broadcasts them to the points. Only requested points are
+expanded.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from fastflow.core.tables import Columns, broadcast_column, is_broadcast
 from fastflow.core.uncertainty.sampling import Uncertainty
 
 Unset = Mapping[str, Mapping[str, Scalar | None]]
-"""A user's key or group, to the inputs that follow from it as they would be without it; None: none."""
+"""A user's key or group, to the inputs that depend on it, with their values without it; None: no input."""
 
 
 def together(keys: Sequence[str]) -> str:
-    """Name what varies together: one key, or several as "(mem, net)"."""
+    """Name the keys of an axis: "mem", or "(mem, net)" for several."""
     return keys[0] if len(keys) == 1 else f"({', '.join(keys)})"
 
 
 class Axis(NamedTuple):
-    """What varies together over the grid: one key, or several that a study zips."""
+    """An axis of the grid: a key, or several that a study zips."""
 
     keys: tuple[str, ...]
     """Config groups or dotted keys, without Hydra's `+`."""
@@ -62,11 +62,11 @@ class Block(NamedTuple):
         return prod(self.shape)
 
     def digits(self, points: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return the place of points on each axis, in written order; each of shape (points,)."""
+        """Return the index of points on each axis, in written order; each of shape (points,)."""
         digits, rest = [], points - self.first_point
         for count in reversed(self.shape):
             if rest.size > 1 and (rest == rest[0]).all():
-                rest = rest[:1]  # on the axes that are left, neighbours are at one place
+                rest = rest[:1]  # on the remaining axes, all points have the same index
             digit = rest % count
             digits.append(digit if rest.size == points.size else broadcast_column(digit, points.size))
             rest = rest // count
@@ -95,7 +95,7 @@ class InputBatch(NamedTuple):
     """Combinations of composed axes that have the same inputs, so that they can share a call of the model."""
 
     columns: Columns
-    """Dotted key to the value of each combination, (combinations of the batch,), or (1,) if all have one."""
+    """Dotted key to the value of each combination, (combinations of the batch,), or (1,) if all are equal."""
 
 
 class Share(NamedTuple):
@@ -107,7 +107,7 @@ class Share(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A planned grid. Plain arrays alone, so that a process or a cluster can be sent one."""
+    """A planned grid: plain arrays alone, so that it can be sent to a process or a cluster."""
 
     blocks: tuple[Block, ...]
     batches: tuple[InputBatch, ...]
@@ -121,24 +121,23 @@ class Grid(NamedTuple):
     overrides: tuple[str, ...]
     compositions: int
     levels: int
-    """On-chip memory levels of the chip that has most of them."""
-    stacked: bool = False
-    """Whether a model is made of layers that stand for several."""
+    """The largest number of on-chip memory levels of any chip."""
+    has_layer_runs: bool = False
+    """Whether a model has runs of equal layers."""
     served: str = ""
-    """Which of the points serve: schema.ALL, schema.SOME or none."""
+    """The points that serve: schema.ALL, schema.SOME or ""."""
     report: str = ""
-    """The study of the paper that it is drawn and judged as, if any."""
+    """The study of the paper that judges and draws it, if any."""
     uncertainty: Uncertainty | None = None
-    """What of it is not exact, None where results have no bands."""
+    """The uncertainty of its inputs, None where results have no bands."""
     unset: Mapping[int, Unset] = {}
-    """Combination to what its inputs would be without the user's keys, of some combinations."""
+    """For some combinations, the inputs without each of the user's keys."""
     no_effect: str | None = None
-    """Which of the user's keys have no effect in all of it; None: each point says so of itself."""
+    """The user's keys without effect in the whole grid; None: a column of each point says it."""
     stock: NDArray[np.bool_] = np.zeros(0, np.bool_)
-    """Whether the chip of each combination is one of the library, none of whose figures is changed; (0,):
-    no chip is."""
-    given: tuple[str, ...] = ()
-    """What the user gave of a study that pairs values or joins grids, of which `overrides` says neither."""
+    """Whether the chip of each combination is an unmodified chip of the library; (0,): none is."""
+    user_overrides: tuple[str, ...] = ()
+    """The user's overrides of a study that pairs values or joins grids, which `overrides` cannot express."""
 
     @property
     def points(self) -> int:
@@ -151,7 +150,7 @@ class Grid(NamedTuple):
         return list(dict.fromkeys(key for block in self.blocks for axis in block.axes for key in axis.keys))
 
     def describe(self) -> str:
-        """Say how many points there are, and what spans them."""
+        """Describe the number of points and the axes."""
         products = [
             " x ".join(f"{axis.size:,} {together(axis.keys)}" for axis in block.axes) or "1"
             for block in self.blocks
@@ -169,8 +168,8 @@ class Grid(NamedTuple):
                 for number in np.unique(batch).tolist():
                     yield Share(block, number, points[batch == number])
 
-    def among(self, points: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Share]]:
-        """Yield the places of points that are given in any order, by block and batch, and their share."""
+    def shares_of(self, points: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Share]]:
+        """Yield the shares of points in any order, by block and batch, and the positions of their points."""
         for block in self.blocks:
             inside = np.flatnonzero(
                 (points >= block.first_point) & (points < block.first_point + block.points)
@@ -178,28 +177,28 @@ class Grid(NamedTuple):
             if inside.size:
                 batch = self.batch[block.combinations(points[inside])]
                 for number in np.unique(batch).tolist():
-                    places = inside[batch == number]
-                    yield places, Share(block, number, points[places])
+                    positions = inside[batch == number]
+                    yield positions, Share(block, number, points[positions])
 
     def inputs(self, share: Share, section: str | tuple[str, ...] = "") -> Columns:
         """Return the model's inputs of some points, or sections of them: dotted key to array (points,)."""
         rows = self.row[share.block.combinations(share.points)]
-        first, place = unique_rows([rows], rows.size)
+        first, inverse = unique_rows([rows], rows.size)
         inputs = {
             key: broadcast_column(values, rows.size)
             if values.size == 1
-            else _spread(values[rows[first]], place)
+            else _gather(values[rows[first]], inverse)
             for key, values in self.batches[share.batch].columns.items()
             if key.startswith(section)
         }
         for axis, digit in zip(share.block.axes, share.block.digits(share.points), strict=True):
             if not axis.composed:
-                own = {key: share.block.columns[key] for key in axis.keys if key.startswith(section)}
+                swept = {key: share.block.columns[key] for key in axis.keys if key.startswith(section)}
                 inputs |= {
                     key: broadcast_column(values[digit[:1]], digit.size)
                     if is_broadcast(digit)
                     else values[digit]
-                    for key, values in own.items()
+                    for key, values in swept.items()
                 }
         return inputs
 
@@ -219,7 +218,7 @@ class Grid(NamedTuple):
     def first_points(self) -> NDArray[np.int64]:
         """Return the first point of every batch, in order, (batches,)."""
         first = (int(np.argmax(self.batch == batch)) for batch in range(len(self.batches)))
-        return np.array([self.first_point_of(one) for one in first], dtype=np.int64)
+        return np.array([self.first_point_of(combination) for combination in first], dtype=np.int64)
 
     def first_inputs(self) -> Columns:
         """Return the model's inputs of the first point: dotted key to array (1,)."""
@@ -227,9 +226,9 @@ class Grid(NamedTuple):
 
     def label(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Return a label of points start to stop as texts, shape (stop - start,)."""
-        return self.labelled([name], start, stop)[name]
+        return self.label_columns([name], start, stop)[name]
 
-    def labelled(self, names: Iterable[str], start: int, stop: int) -> Columns:
+    def label_columns(self, names: Iterable[str], start: int, stop: int) -> Columns:
         """Return several labels of points start to stop as texts, each of shape (stop - start,)."""
         combinations = [
             block.combinations(np.arange(low, high, dtype=np.int64))
@@ -237,20 +236,20 @@ class Grid(NamedTuple):
             if (low := max(start, block.first_point)) < (high := min(stop, block.first_point + block.points))
         ]
         rows = np.concatenate(combinations)
-        first, place = unique_rows([rows], rows.size)
-        return {name: _spread(self.labels[name][rows[first]].astype(object), place) for name in names}
+        first, inverse = unique_rows([rows], rows.size)
+        return {name: _gather(self.labels[name][rows[first]].astype(object), inverse) for name in names}
 
 
-def _is_one(values: NDArray[Any]) -> bool:
-    """Return whether a column has one value alone."""
+def _is_constant(values: NDArray[Any]) -> bool:
+    """Say whether all values of a column are equal."""
     return values.size == 1 or bool((values == values[0]).all())
 
 
-def _spread(values: NDArray[Any], place: NDArray[np.int64]) -> NDArray[Any]:
-    """Return a column of values at places, (points,): `broadcast_column` if there is but one."""
-    if place.size and _is_one(values):
-        return broadcast_column(values[:1], place.size)
-    return values[place]
+def _gather(values: NDArray[Any], inverse: NDArray[np.int64]) -> NDArray[Any]:
+    """Return values[inverse], (points,); a broadcast column if all values are equal."""
+    if inverse.size and _is_constant(values):
+        return broadcast_column(values[:1], inverse.size)
+    return values[inverse]
 
 
 def batches_of(
@@ -270,6 +269,6 @@ def batches_of(
         points = [combinations[i] for i in rows]
         columns = {key: to_column(key, [point[key] for point in points]) for key in points[0]}
         if len(points) > 1:
-            columns = {key: values[:1] if _is_one(values) else values for key, values in columns.items()}
+            columns = {key: values[:1] if _is_constant(values) else values for key, values in columns.items()}
         batches.append(InputBatch(columns))
     return tuple(batches), batch, row

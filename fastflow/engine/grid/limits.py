@@ -1,7 +1,7 @@
-"""How large a grid may be: counted before anything of it is expanded, and refused above.
+"""Limits of the size of a grid, checked before it is expanded.
 
-Points are decoded when they are wanted, and cost nothing until then. What takes memory and time before the
-first of them is evaluated is what this page limits.
+Points are decoded when they are wanted, and cost nothing until then. These limits are on what takes memory
+and time before the first point is evaluated.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fastflow.core.errors import InputError
 MOST_WHOLE = 20_000_000
 """Values of an axis that are whole numbers of a range: 8 bytes each."""
 MOST_WRITTEN = 1_000_000
-"""Values of any other axis, which are each read as the command line would: a microsecond or two."""
+"""Values of any other axis: parsing one takes 1 to 2 us."""
 MOST_COMPOSED = 100_000
-"""Combinations of groups, and of leaves that others depend on: each is composed, a millisecond or two."""
+"""Combinations of groups, and of leaves that other keys depend on: composing one takes 1 to 2 ms."""
 MOST_POINTS = 10_000_000_000
 """Points of a grid: half a million parts of a dataset have a name each."""
 MOST_COLLECTED = 10_000_000
@@ -37,7 +37,7 @@ def values_of(sweep: RangeSweep) -> int:
     return max(0, ceil((stop - start) / step))
 
 
-def check(key: str, written: object, count: int, most: int, what: str, origin: str = "") -> None:
-    """Refuse more than there may be; raises InputError."""
-    if count > most:
-        raise InputError(key, written, f"at most {most:,} {what}; these are {count:,}", origin)
+def check(key: str, written: object, count: int, limit: int, unit: str, origin: str = "") -> None:
+    """Refuse a count above a limit; raises InputError."""
+    if count > limit:
+        raise InputError(key, written, f"at most {limit:,} {unit}; these are {count:,}", origin)

@@ -1,10 +1,10 @@
-"""Reader of the overrides of a grid, in Hydra's grammar, and of the sweeper section of a study.
+"""Overrides of a grid, in Hydra's grammar, and the section `hydra.sweeper` of a study.
 
 A study (`sweeps/NAME.yaml`) says under `hydra.sweeper`:
     params  overrides whose lists and ranges multiply, as for Hydra's own sweeper
     zip     mappings of overrides whose lists are paired
-    union   grids, each with `params` and `zip` of its own, one after the other
-What stands on the command line comes after all of that, in every grid of the union.
+    union   grids, each with its `params` and `zip`, one after the other
+Overrides of the command line come last, in every grid of the union.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import OmegaConf
 
 from fastflow.config.composer import Composer
-from fastflow.config.hydra_composer import shuffling_alike
+from fastflow.config.hydra_composer import seeded_shuffle
 from fastflow.config.messages import COMMAND_LINE, PROGRAM, one_of
 from fastflow.config.model_inputs import NOT_OF_THE_MODEL, is_documentation
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.engine.grid import limits
 
 SWEEPER = ("params", "zip", "union")
-"""What a study says under `hydra.sweeper`."""
+"""Keys of the section `hydra.sweeper` of a study."""
 _NO_INPUT = (*NOT_OF_THE_MODEL, "hydra")
 STUDIES = "sweeps"
 """The group of studies."""
@@ -33,7 +33,7 @@ _LISTS = "a list, range(), choice() or glob()"
 
 
 class Term(NamedTuple):
-    """One override as written: a fixed one has one text, a swept one a text and a value for each point."""
+    """An override as written; a swept override has a value for each point of its axis."""
 
     key: str
     override: Override
@@ -41,7 +41,7 @@ class Term(NamedTuple):
     is_group: bool
     origin: str
     zipped: int = -1
-    """Terms with the same number are paired; -1: an axis of its own."""
+    """Terms with the same number are paired; -1: a separate axis."""
 
     @property
     def swept(self) -> bool:
@@ -55,14 +55,14 @@ class Term(NamedTuple):
 
     @property
     def written(self) -> str:
-        """The override as it was given."""
+        """The override as written."""
         return self.override.input_line or ""
 
-    def text(self, place: int) -> str:
+    def text(self, index: int) -> str:
         """Return the override for one of its values."""
         if not self.swept:
             return self.written
-        value = Override._get_value_element_as_str(self.values[place])
+        value = Override._get_value_element_as_str(self.values[index])
         return f"{self.override.get_key_element()}={value}"
 
     @property
@@ -89,7 +89,7 @@ class TermAxis(NamedTuple):
 
     def texts(self) -> list[tuple[str, ...]]:
         """Return the overrides of each value."""
-        return [tuple(term.text(place) for term in self.terms) for place in range(self.size)]
+        return [tuple(term.text(index) for term in self.terms) for index in range(self.size)]
 
 
 def read_terms(composer: Composer, overrides: Sequence[str], origin: str, zipped: int = -1) -> list[Term]:
@@ -129,36 +129,36 @@ def _values(key: str, override: Override, origin: str) -> Sequence[Any]:
             raise InputError(key, written, str(error) or "a range of numbers", origin) from None
         numbers = value.range()
         is_whole = isinstance(numbers, range) and not value.shuffle
-        most = limits.MOST_WHOLE if is_whole else limits.MOST_WRITTEN
-        limits.check(key, written, count, most, "values", origin)
+        limit = limits.MOST_WHOLE if is_whole else limits.MOST_WRITTEN
+        limits.check(key, written, count, limit, "values", origin)
         if isinstance(numbers, range) and is_whole:
             return numbers
-    with shuffling_alike(written):
+    with seeded_shuffle(written):
         values = tuple(override.sweep_iterator())
     limits.check(key, written, len(values), limits.MOST_WRITTEN, "values", origin)
     return values
 
 
 def _check_choice(composer: Composer, term: Term) -> None:
-    """Refuse what is no name of a choice; a mapping sets keys of the group's section."""
+    """Refuse a choice that is no name; a mapping sets keys of the group's section."""
     values: Iterable[Any] = (
         map(Override._convert_value, term.values) if term.swept else (term.override.value(),)
     )
-    wrong = [value for value in values if not isinstance(value, str | dict)]
-    if wrong and not term.override.is_delete():
-        shown = Override._get_value_element_as_str(wrong[0])
+    invalid = [value for value in values if not isinstance(value, str | dict)]
+    if invalid and not term.override.is_delete():
+        shown = Override._get_value_element_as_str(invalid[0])
         raise InputError(term.key, shown, one_of(composer.choices(term.override.key_or_group)), term.origin)
 
 
 def _adds(term: Term) -> bool:
-    """Say whether a term adds to what others say of its key: it removes something, or sets several keys."""
+    """Say whether a term may repeat a key: it removes something, or sets several keys."""
     return term.override.is_delete() or isinstance(term.override.value(), dict)
 
 
 def _check_once(terms: Sequence[Term]) -> None:
     """Refuse two values for one key on the command line: which one is meant?
 
-    A program may set keys anew after a list of its own; the last one counts.
+    A program may set a key twice; the last value counts.
     """
     first: dict[str, Term] = {}
     for term in terms:
@@ -173,18 +173,18 @@ def _check_once(terms: Sequence[Term]) -> None:
 
 
 def last_of_each(terms: Sequence[Term]) -> list[Term]:
-    """Return the last of the terms of each key, at the place of the first.
+    """Return the last term of each key, in the order of the first.
 
-    A mapping adds to what stands before it, and `~key` removes it, so such terms all stay.
+    A mapping extends earlier terms, and `~key` removes them, so these terms all stay.
     """
-    kept: dict[tuple[str, int], Term] = {}
-    stays: dict[str, int] = {}
+    latest: dict[tuple[str, int], Term] = {}
+    generation: dict[str, int] = {}
     for term in terms:
         adds = _adds(term)
-        stays[term.key] = stays.get(term.key, 0) + adds
-        kept[term.key, stays[term.key]] = term
-        stays[term.key] += adds
-    return list(kept.values())
+        generation[term.key] = generation.get(term.key, 0) + adds
+        latest[term.key, generation[term.key]] = term
+        generation[term.key] += adds
+    return list(latest.values())
 
 
 def _check_axis(composer: Composer, term: Term) -> None:
@@ -215,58 +215,60 @@ def grids_of(
 ) -> list[list[Term]]:
     """Return the terms of every grid that overrides ask for; raises InputError.
 
-    sweeper: what `hydra.sweeper` says; by default what the configuration that the overrides compose holds.
+    sweeper: the section `hydra.sweeper`; by default that of the composed configuration.
     """
-    own = read_terms(composer, overrides, composer.origin_of_overrides)
-    held, origin = composer.sweeper(first_of_groups(own)) if sweeper is None or sweeper else ({}, "")
-    sweeper = held if sweeper is None else sweeper
+    user_terms = read_terms(composer, overrides, composer.origin_of_overrides)
+    configured, origin = (
+        composer.sweeper(first_of_groups(user_terms)) if sweeper is None or sweeper else ({}, "")
+    )
+    sweeper = configured if sweeper is None else sweeper
     for name in sweeper:
         if name not in (*SWEEPER, "_target_"):
             raise InputError(f"hydra.sweeper.{name}", sweeper[name], one_of(SWEEPER), origin)
     if not any(sweeper.values()):
-        return [own]
+        return [user_terms]
     return [
-        last_of_each([*_sweeper_terms(composer, member, origin), *own])
-        for member in _members(sweeper, origin)
+        last_of_each([*_sweeper_terms(composer, member, origin), *user_terms])
+        for member in _grids_of_study(sweeper, origin)
     ]
 
 
-class _Part(NamedTuple):
+class _StudyPart(NamedTuple):
     """Keys of a study with their lists, which multiply or are paired."""
 
     values: Mapping[str, Any]
     zipped: bool
 
 
-def _members(sweeper: Mapping[str, Any], origin: str) -> Iterator[list[_Part]]:
-    """Yield the parts of every grid of a study: what all grids share first, products before zips."""
-    for i, grid in enumerate(_list(sweeper, "union", origin) or [{}]):
+def _grids_of_study(sweeper: Mapping[str, Any], origin: str) -> Iterator[list[_StudyPart]]:
+    """Yield the parts of every grid of a study: shared parts first, products before zips."""
+    for i, grid in enumerate(_list_section(sweeper, "union", origin) or [{}]):
         for name in grid:
             if name not in ("params", "zip"):
                 raise InputError(f"hydra.sweeper.union[{i}].{name}", grid[name], "params or zip", origin)
         parts = []
         for holder in (sweeper, grid):
-            parts.append(_Part(_mapping(holder, "params", origin), False))
-            parts += [_Part(values, True) for values in _list(holder, "zip", origin)]
+            parts.append(_StudyPart(_mapping_section(holder, "params", origin), False))
+            parts += [_StudyPart(values, True) for values in _list_section(holder, "zip", origin)]
         yield parts
 
 
-def _mapping(holder: Mapping[str, Any], name: str, origin: str) -> Mapping[str, Any]:
-    found = holder.get(name) or {}
-    if not (isinstance(found, Mapping) or OmegaConf.is_dict(found)):
-        raise InputError(f"hydra.sweeper.{name}", found, "a mapping of key: values", origin)
-    return found
+def _mapping_section(holder: Mapping[str, Any], name: str, origin: str) -> Mapping[str, Any]:
+    mapping = holder.get(name) or {}
+    if not (isinstance(mapping, Mapping) or OmegaConf.is_dict(mapping)):
+        raise InputError(f"hydra.sweeper.{name}", mapping, "a mapping of key: values", origin)
+    return mapping
 
 
-def _list(holder: Mapping[str, Any], name: str, origin: str) -> list[Mapping[str, Any]]:
-    found = holder.get(name) or []
-    is_list = isinstance(found, list) or OmegaConf.is_list(found)
-    if not is_list or not all(isinstance(one, Mapping) or OmegaConf.is_dict(one) for one in found):
-        raise InputError(f"hydra.sweeper.{name}", found, "a list of mappings", origin)
-    return list(found)
+def _list_section(holder: Mapping[str, Any], name: str, origin: str) -> list[Mapping[str, Any]]:
+    entries = holder.get(name) or []
+    is_list = isinstance(entries, list) or OmegaConf.is_list(entries)
+    if not is_list or not all(isinstance(entry, Mapping) or OmegaConf.is_dict(entry) for entry in entries):
+        raise InputError(f"hydra.sweeper.{name}", entries, "a list of mappings", origin)
+    return list(entries)
 
 
-def _sweeper_terms(composer: Composer, parts: Sequence[_Part], origin: str) -> list[Term]:
+def _sweeper_terms(composer: Composer, parts: Sequence[_StudyPart], origin: str) -> list[Term]:
     """Read the terms of one grid of a study."""
     terms: list[Term] = []
     for number, part in enumerate(parts):
@@ -292,11 +294,11 @@ def _choices(value: Any) -> str:
 
 
 def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
-    """Return the axes that terms span, each at the place of its first term; raises InputError."""
+    """Return the axes that terms span, in the order of their first terms; raises InputError."""
     groups: dict[Any, list[Term]] = {}
-    for place, term in enumerate(terms):
+    for index, term in enumerate(terms):
         if term.swept:
-            groups.setdefault(term.zipped if term.zipped >= 0 else (place,), []).append(term)
+            groups.setdefault(term.zipped if term.zipped >= 0 else (index,), []).append(term)
     for group in groups.values():
         for term in group[1:]:
             if len(term.values) != len(group[0].values):
@@ -312,23 +314,23 @@ def _check_distinct(terms: Sequence[Term]) -> None:
     """Refuse an axis that has a value, or values walked together, twice; a program may want just that."""
     if any(isinstance(term.values, range) or term.origin == PROGRAM for term in terms):
         return
-    seen: set[tuple[Hashable, ...]] = set()
+    identities: set[tuple[Hashable, ...]] = set()
     for row in zip(*(term.values for term in terms), strict=True):
-        alike = tuple(map(_identity, row))
-        if alike in seen:
-            raise twice(terms[0], row[0])
-        seen.add(alike)
+        identity = tuple(map(_identity, row))
+        if identity in identities:
+            raise duplicate_value(terms[0], row[0])
+        identities.add(identity)
 
 
 def _identity(value: Any) -> Hashable:
-    """Return what tells a value from others: 1 and 1.0 are the same, 1 and true are not."""
+    """Return the identity of a value: 1 and 1.0 are the same, 1 and true are not."""
     value = Override._convert_value(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     return value if is_number else str(Override._get_value_element_as_str(value))
 
 
-def twice(term: Term, value: Any) -> InputError:
-    """Return the refusal of a value that an axis has twice."""
+def duplicate_value(term: Term, value: Any) -> InputError:
+    """Return the error for a duplicate value of an axis."""
     shown = Override._get_value_element_as_str(value)
     return InputError(term.key, shown, f"each value once; {term.written} has it twice", term.origin)
 

@@ -39,9 +39,9 @@ from fastflow.schema.serving import NO_SERVING
 from fastflow.schema.studies import STUDIES
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-_PLACES = ("output", "trace", "picture", COLUMNS)
-"""Where results are left, and which of them are shown."""
-_MODE, _OF_A_LOAD = "serve.mode", "serve.isl"
+_OUTPUT_KEYS = ("output", "trace", "picture", COLUMNS)
+"""Keys of output files, and of the columns that tables show."""
+_MODE, _LOAD_KEY = "serve.mode", "serve.isl"
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "tiling")
 """The groups whose choice is a result column of every dataset."""
 
@@ -67,24 +67,24 @@ def plan(
 ) -> Run:
     """Plan the grid that overrides span; raises InputError.
 
-    sweeper: what `hydra.sweeper` says (`params`, `zip`, `union`), which the overrides come
-    after; by default what the composed configuration holds. say: told what takes a while.
+    sweeper: the section `hydra.sweeper` (`params`, `zip`, `union`), which precede
+    the overrides; by default that of the composed configuration. say: prints the status of slow steps.
     """
     grids = grids_of(composer, overrides, sweeper)
     composed = [compose_all(composer, terms, say) for terms in grids]
     as_texts = _texts_among(composed)
     composed = [
-        compose_all(composer, terms, say, as_texts) if as_texts & one.columns.keys() else one
-        for terms, one in zip(grids, composed, strict=True)
+        compose_all(composer, terms, say, as_texts) if as_texts & block.columns.keys() else block
+        for terms, block in zip(grids, composed, strict=True)
     ]
     first = composed[0].first[0]
     _check_output(first, composed)
     with composer.naming_origins(first):
         options = settings(first.selected("engine"))
         served = _served(composed)
-    inputs = [point for one in composed for point in one.inputs]
+    inputs = [point for block in composed for point in block.inputs]
     batches, batch, row = batches_of(inputs)
-    uncertain = _uncertainty(composer, composed, batch, row)
+    uncertainty = _uncertainty(composer, composed, batch, row)
     labels = _labels(composed)
     blocks = _blocks(composed)
     written = [tuple(term.written for term in terms if term.is_input) for terms in grids]
@@ -94,47 +94,47 @@ def plan(
         batch=batch,
         row=row,
         labels=labels,
-        fingerprint=_fingerprint(inputs, labels, blocks, uncertain),
+        fingerprint=_fingerprint(inputs, labels, blocks, uncertainty),
         overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
-        stacked=any(map(point_has_layer_runs, inputs)),
+        has_layer_runs=any(map(point_has_layer_runs, inputs)),
         served=served,
         report=_report(composer, first),
-        uncertainty=uncertain,
+        uncertainty=uncertainty,
         unset=_unset(composed),
-        stock=np.array([stock for one in composed for stock in one.stock], dtype=np.bool_),
-        given=_given(composer, overrides) if _is_of_a_study(grids) else (),
+        stock=np.array([stock for block in composed for stock in block.stock], dtype=np.bool_),
+        user_overrides=_user_overrides(composer, overrides) if _is_of_a_study(grids) else (),
     )
-    places = composer.resolved(first, _PLACES.__contains__)
-    output, *others = (joined(places.get(key)) for key in _PLACES)
+    outputs = composer.resolved(first, _OUTPUT_KEYS.__contains__)
+    output, *others = (joined(outputs.get(key)) for key in _OUTPUT_KEYS)
     return Run(grid, options, output, first, *others)
 
 
 def _is_of_a_study(grids: Sequence[Sequence[Term]]) -> bool:
-    """Say whether values are paired, or grids joined, which only a study does."""
+    """Say whether a study pairs values or joins grids."""
     return len(grids) > 1 or any(term.zipped >= 0 for terms in grids for term in terms)
 
 
-def _given(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:
-    """Return the overrides as they were given, those alone that say what is predicted."""
-    own = read_terms(composer, overrides, composer.origin_of_overrides)
-    return tuple(term.written for term in own if term.is_input)
+def _user_overrides(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return the user's overrides of inputs, as written."""
+    terms = read_terms(composer, overrides, composer.origin_of_overrides)
+    return tuple(term.written for term in terms if term.is_input)
 
 
 def _uncertainty(
     composer: Composer, composed: Sequence[Composed], batch: Ints, row: Ints
 ) -> Uncertainty | None:
-    """Return what of a grid is not exact, None where results are not sampled; raises InputError."""
-    refuse_sweep([term.key for one in composed for axis in one.axes for term in axis.terms])
+    """Return the uncertainty of a grid's inputs, None where results are not sampled; raises InputError."""
+    refuse_sweep([term.key for block in composed for axis in block.axes for term in axis.terms])
     sampled = sampling(composer, composed[0].first[0])
     if sampled is None:
         return None
-    return uncertainty_of(sampled, [point for one in composed for point in one.stated], batch, row)
+    return uncertainty_of(sampled, [point for block in composed for point in block.stated], batch, row)
 
 
 def check_path(key: str, composition: Composition) -> None:
-    """Refuse a list or a mapping where a path is to be; raises InputError."""
+    """Refuse a list or a mapping in place of a path; raises InputError."""
     content = composition.content
     value: Any = content.get(key) if isinstance(content, dict) else content._get_node(key, False)
     is_node = OmegaConf.is_config(value) and not value._is_none() and not value._is_interpolation()
@@ -143,12 +143,14 @@ def check_path(key: str, composition: Composition) -> None:
 
 
 def _check_output(first: Composition, composed: Sequence[Composed]) -> None:
-    """Refuse an output folder that follows what is swept: a grid is one dataset."""
+    """Refuse an output folder that depends on a swept key: a grid is one dataset."""
     check_path("output", first)
     written = str(first.leaves.get("output"))
-    read = [name for reference in _REFERENCE.findall(written) for name in INTERPOLATED.findall(reference)]
-    for key in (term.key for one in composed for axis in one.axes for term in axis.terms):
-        if any(related(key, name) for name in read):
+    references = [
+        name for reference in _REFERENCE.findall(written) for name in INTERPOLATED.findall(reference)
+    ]
+    for key in (term.key for block in composed for axis in block.axes for term in axis.terms):
+        if any(related(key, name) for name in references):
             raise InputError("output", written, f"a folder that does not depend on {key}, which is swept")
 
 
@@ -161,19 +163,19 @@ def _report(composer: Composer, first: Composition) -> str:
 
 
 def _served(composed: Sequence[Composed]) -> str:
-    """Say which points serve, as `Grid.served` does.
+    """Return which points serve, as `Grid.served`.
 
     Raises InputError where `serve` is none and its mode is not, or the other way round: a mode has the keys
     of its choice.
     """
-    found = []
-    for one in composed:
-        for point in one.inputs:
-            found.append(_OF_A_LOAD in point)
-            for mode in map(str, one.columns.get(_MODE, [point.get(_MODE, NO_SERVING)])):
-                if (mode != NO_SERVING) != found[-1]:
+    serves = []
+    for block in composed:
+        for point in block.inputs:
+            serves.append(_LOAD_KEY in point)
+            for mode in map(str, block.columns.get(_MODE, [point.get(_MODE, NO_SERVING)])):
+                if (mode != NO_SERVING) != serves[-1]:
                     raise InputError(_MODE, mode, "none with serve=none, another mode with any other choice")
-    return ALL if all(found) else SOME if any(found) else ""
+    return ALL if all(serves) else SOME if any(serves) else ""
 
 
 def _levels(inputs: Iterable[str]) -> int:
@@ -182,65 +184,69 @@ def _levels(inputs: Iterable[str]) -> int:
 
 
 def _blocks(composed: Sequence[Composed]) -> tuple[Block, ...]:
-    """Lay the blocks out one after the other."""
+    """Return the blocks, with the first point and combination of each."""
     blocks: list[Block] = []
-    points = first = 0
-    for one in composed:
+    points = combinations = 0
+    for block in composed:
         axes = tuple(
-            Axis(tuple(term.key for term in axis.terms), axis.size, axis.terms[0].key in one.composed)
-            for axis in one.axes
+            Axis(tuple(term.key for term in axis.terms), axis.size, axis.terms[0].key in block.composed)
+            for axis in block.axes
         )
-        blocks.append(Block(axes=axes, columns=one.columns, first_point=points, first_combination=first))
-        points, first = points + blocks[-1].points, first + len(one.inputs)
+        blocks.append(
+            Block(axes=axes, columns=block.columns, first_point=points, first_combination=combinations)
+        )
+        points, combinations = points + blocks[-1].points, combinations + len(block.inputs)
     return tuple(blocks)
 
 
 def _unset(composed: Sequence[Composed]) -> dict[int, Unset]:
-    """Return what inputs would be without the user's keys, by combination of all blocks."""
-    first = np.cumsum([0, *(len(one.inputs) for one in composed)]).tolist()
+    """Return the inputs without each of the user's keys, by combination of all blocks."""
+    first = np.cumsum([0, *(len(block.inputs) for block in composed)]).tolist()
     return {
-        start + place: values
-        for start, one in zip(first, composed, strict=False)
-        for place, values in one.unset.items()
+        start + index: values
+        for start, block in zip(first, composed, strict=False)
+        for index, values in block.unset.items()
     }
 
 
 def _labels(composed: Sequence[Composed]) -> dict[str, NDArray[np.str_]]:
     """Name the choice of every combination: in the groups of every dataset, and of keys that are no input.
 
-    A key that is no input somewhere, as a pin that comes and goes, is a text everywhere.
+    A key that is no input somewhere, as a pin that only some combinations have, is a text everywhere.
     """
-    every = [choices for one in composed for choices in one.choices]
-    labels = {group: [choices.get(group, "") for choices in every] for group in CHOICES}
+    all_choices = [choices for block in composed for choices in block.choices]
+    labels = {group: [choices.get(group, "") for choices in all_choices] for group in CHOICES}
     for key in _texts_among(composed) - labels.keys():
-        labels[key] = [text for one in composed for text in _texts_of(key, one)]
-    labels[ASSUMPTIONS.name] = [text for one in composed for text in one.assumptions]
+        labels[key] = [text for block in composed for text in _texts_of(key, block)]
+    labels[ASSUMPTIONS.name] = [text for block in composed for text in block.assumptions]
     return {name: np.array(values, dtype=np.str_) for name, values in labels.items()}
 
 
 def _texts_among(composed: Sequence[Composed]) -> set[str]:
-    """Return the composed keys that are no input everywhere, or whose input is not what is asked for."""
-    terms = [term for one in composed for axis in one.composed_axes for term in axis.terms]
-    there = [{term.key for term in terms}.intersection(inputs) for one in composed for inputs in one.inputs]
-    stands = {term.key for term in terms if term.key == DTYPE and AUTO in term.values}
-    return stands | {term.key for term in terms if not all(term.key in keys for keys in there)}
+    """Return the composed keys that are no input everywhere, or whose value `auto` stands for another."""
+    terms = [term for block in composed for axis in block.composed_axes for term in axis.terms]
+    present = [
+        {term.key for term in terms}.intersection(inputs) for block in composed for inputs in block.inputs
+    ]
+    auto_keys = {term.key for term in terms if term.key == DTYPE and AUTO in term.values}
+    return auto_keys | {term.key for term in terms if not all(term.key in keys for keys in present)}
 
 
-def _texts_of(key: str, one: Composed) -> list[str]:
-    """Return what a key is set to in every combination of a block, as written."""
-    axes = one.composed_axes
-    for place, axis in enumerate(axes):
+def _texts_of(key: str, block: Composed) -> list[str]:
+    """Return the value of a key in every combination of a block, as written."""
+    axes = block.composed_axes
+    for index, axis in enumerate(axes):
         for term in axis.terms:
             if term.key == key:
                 written = [term.text(i).partition("=")[2] for i in range(axis.size)]
                 digits = itertools.product(*(range(other.size) for other in axes))
-                return [written[digit[place]] for digit in digits]
-    pairs = zip(one.inputs, one.choices, strict=True)
+                return [written[digit[index]] for digit in digits]
+    pairs = zip(block.inputs, block.choices, strict=True)
     return [str(inputs.get(key, choices.get(key, ""))) for inputs, choices in pairs]
 
 
 def _digests(inputs: Sequence[Mapping[str, Scalar]], blocks: Sequence[Block]) -> dict[str, str]:
-    """Return the SHA-256 of every file that an input names: its path alone does not say what is in it."""
+    """Return the SHA-256 of every file that an input names: its path does not identify its content."""
     names = {str(point[key]) for point in inputs for key in FILES if key in point}
     names |= {str(name) for block in blocks for key in FILES for name in block.columns.get(key, ())}
     return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sorted(names)}
@@ -250,9 +256,9 @@ def _fingerprint(
     inputs: Sequence[Mapping[str, Scalar]],
     labels: Mapping[str, NDArray[np.str_]],
     blocks: Sequence[Block],
-    uncertain: Uncertainty | None,
+    uncertainty: Uncertainty | None,
 ) -> str:
-    """Return the SHA-256 of everything that the results follow from."""
+    """Return the SHA-256 of all inputs of the results."""
     content: dict[str, object] = {
         "accuracy": accuracy_digest(),
         "axes": [[axis[:] for axis in block.axes] for block in blocks],
@@ -260,8 +266,8 @@ def _fingerprint(
         "inputs": inputs,
         "labels": {name: values.tolist() for name, values in labels.items()},
     }
-    if uncertain is not None:
-        content["uncertainty"] = uncertain.content()
+    if uncertainty is not None:
+        content["uncertainty"] = uncertainty.content()
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     for block in blocks:
         for key, values in sorted(block.columns.items()):

@@ -17,13 +17,13 @@ from fastflow.physics.parallelism.strategy import AUTO, parse
 from fastflow.schema import find_input
 from fastflow.schema.studies import SEARCHED
 
-_GIVEN = re.compile(r"([a-z_]+(?:\.\w+)+)=([^\s,;()]+)")
-"""A key and a value that a refusal speaks of."""
+_KEY_VALUE = re.compile(r"([a-z_]+(?:\.\w+)+)=([^\s,;()]+)")
+"""A key and a value in an error message."""
 _STRATEGY = "parallel.strategy"
 
 
 class Run(NamedTuple):
-    """What is to be run: a grid, and where and how."""
+    """A grid with its output and its settings."""
 
     grid: Grid
     settings: Settings
@@ -32,24 +32,24 @@ class Run(NamedTuple):
     first: Composition
     """The composition of the first point, for messages."""
     trace: str = ""
-    """The file that a single point's schedule goes to, if any."""
+    """The file of a single point's schedule, if any."""
     picture: str = ""
-    """The file that a single point's placement is drawn in, if any."""
+    """The file of a drawing of a single point's placement, if any."""
     columns: str = ""
-    """The result columns that tables show, as written; "": the usual ones."""
+    """The result columns that tables show, as written; "": the default columns."""
 
 
 def refuse_others(run: Run, command: str = "sweep", shows: bool = False) -> None:
-    """Refuse what only a single point of the command line leaves, and another command's study.
+    """Refuse files that only a single point of the command line writes, and another command's study.
 
     command: "sweep" or "search"; shows: whether tables of its points are printed. Raises InputError.
     """
     if run.columns and not shows:
         allowed = "null here; tables of fastflow.sweep and fastflow.report have columns to choose"
         raise InputError(COLUMNS, run.columns, allowed)
-    of = "search" if run.grid.report in SEARCHED else "sweep"
-    if run.grid.report and of != command:
-        raise InputError("report", run.grid.report, f"null here; python -m fastflow.{of} runs this study")
+    owner = "search" if run.grid.report in SEARCHED else "sweep"
+    if run.grid.report and owner != command:
+        raise InputError("report", run.grid.report, f"null here; python -m fastflow.{owner} runs this study")
     for key in ("trace", "picture"):
         if getattr(run, key):
             allowed = "null here; a file belongs to one point, predicted by a command without -m"
@@ -57,8 +57,8 @@ def refuse_others(run: Run, command: str = "sweep", shows: bool = False) -> None
 
 
 @contextmanager
-def naming_what_is_missing(inputs: Collection[str]) -> Iterator[None]:
-    """Say of an input that the model asks for, and that the configuration does not give, which one it is."""
+def naming_missing_input(inputs: Collection[str]) -> Iterator[None]:
+    """Raise InputError with the name of an input that the model needs and the configuration lacks."""
     try:
         yield
     except KeyError as error:
@@ -77,35 +77,37 @@ def naming_what_is_missing(inputs: Collection[str]) -> Iterator[None]:
 @contextmanager
 def explaining(composer: Composer, run: Run) -> Iterator[None]:
     """Add to an InputError of the model where its key's value came from."""
-    given = set.intersection(*(set(batch.columns) for batch in run.grid.batches))
+    common_keys = set.intersection(*(set(batch.columns) for batch in run.grid.batches))
     try:
-        with naming_what_is_missing(given.union(run.grid.keys)):
+        with naming_missing_input(common_keys.union(run.grid.keys)):
             yield
     except InputError as error:
         if error.origin or not error.key or error.key == "output":
             raise
         swept = error.key in run.grid.keys
         origin = composer.origin_of_overrides if swept else composer.origin(error.key, run.first)
-        found = InputError(error.key, error.value, error.allowed, origin)
-        raise (found if swept else _blaming_user(found, composer, run)) from None
+        located = InputError(error.key, error.value, error.allowed, origin)
+        raise (located if swept else _with_user_key(located, composer, run)) from None
 
 
-def _blaming_user(error: InputError, composer: Composer, run: Run) -> InputError:
-    """Return a refusal by the key that the user gave, where a file's value does not suit it."""
+def _with_user_key(error: InputError, composer: Composer, run: Run) -> InputError:
+    """Return an error with the user's key, where a file's value conflicts with it."""
     if error.origin == composer.origin_of_overrides:
         return error
-    given = {(one.key_or_group, str(one.value())) for one in composer.read(run.first.overrides)}
-    named = (pair for pair in _GIVEN.findall(error.allowed) if pair in given)
-    for key, value in named:
-        allowed = _suiting_the_default(error, key, value)
+    override_values = {
+        (override.key_or_group, str(override.value())) for override in composer.read(run.first.overrides)
+    }
+    pairs = (pair for pair in _KEY_VALUE.findall(error.allowed) if pair in override_values)
+    for key, value in pairs:
+        allowed = _default_strategy_note(error, key, value)
         if not allowed:
             allowed = f"one that suits {error.key}={error.value} (from {error.origin}): {error.allowed}"
         return InputError(key, value, allowed, composer.origin_of_overrides)
     return error
 
 
-def _suiting_the_default(error: InputError, key: str, value: str) -> str:
-    """Say what a user's key has to suit where the strategy is the default, and what to give beside it; ""."""
+def _default_strategy_note(error: InputError, key: str, value: str) -> str:
+    """Return the constraint of the default strategy on a user's key, and the remedy; or ""."""
     if error.key != _STRATEGY:
         return ""
     strategy = parse(str(error.value))

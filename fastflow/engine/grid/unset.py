@@ -1,7 +1,7 @@
-"""What inputs would be if nobody set them: so that a point can say which of the user's keys have no effect.
+"""Inputs without each of the user's keys, from which points find the keys without effect.
 
-The configuration is composed once more without a term: without all leaves at once, which say nothing of each
-other, and without each group whose choice no result column names.
+The configuration is composed once more without a term: without all leaves at once, which are independent,
+and without each group whose choice no result column names.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from fastflow.schema import find_input
 
 GROUPS = ("framework", "pins", "precision", "scaling", "server")
 """Groups whose choice may change nothing, and that no result column names."""
-MOST_TRIED = 256  # points of a grid of which each is tried, and combinations of composed axes
+MAX_TRIALS = 256  # points of a grid that are all tried; also combinations of composed axes
 SAMPLE = 64  # points of a larger one that are tried
-SERVED_SHARE = 8  # of points that serve so many times fewer: each trial may be another server
+SERVED_SHARE = 8  # of points that serve, a fraction 1 / SERVED_SHARE: a trial may simulate another server
 NEVER = ("parallel.strategy", "model.file")
-"""Keys that are never tried: a result column names what they come to, or nothing is predicted without."""
+"""Keys that are never tried: a result column has them, or predictions need them."""
 _SEPARATE = (*SETS_OTHERS, PREFILL_CHIP, *NEVER)
 _LABEL = ".name"
-_NAMES_FILES = (*FILES, CONFIG)
-_OUTSIDE = re.compile(r"\$\{(?!oc\.select:)[\w.]*:")  # resolvers that may say something else in another call
-_MOST_KNOWN = 64  # combinations whose inputs are kept: calls from Python repeat what the user leaves alone
+_FILE_KEYS = (*FILES, CONFIG)
+_EXTERNAL = re.compile(r"\$\{(?!oc\.select:)[\w.]*:")  # resolvers whose value may change between calls
+_MAX_KNOWN = 64  # cached combinations: calls from Python repeat them
 
 
 class UserKeys(NamedTuple):
@@ -43,13 +43,13 @@ class UserKeys(NamedTuple):
     groups: tuple[str, ...]
 
 
-def most_tried(grid: Grid) -> int:
-    """Return of how many points at most each is tried."""
-    return MOST_TRIED // (SERVED_SHARE if grid.served else 1)
+def max_trials(grid: Grid) -> int:
+    """Return the largest number of points of a grid that are all tried."""
+    return MAX_TRIALS // (SERVED_SHARE if grid.served else 1)
 
 
-def sampled(grid: Grid) -> int:
-    """Return how many points of a larger grid are tried."""
+def num_sampled(grid: Grid) -> int:
+    """Return the number of points of a larger grid that are tried."""
     return SAMPLE // (SERVED_SHARE if grid.served else 1)
 
 
@@ -68,61 +68,61 @@ def _is_plain_input(term: Term) -> bool:
 
 
 def unset(composer: Composer, keys: UserKeys, texts: Sequence[str], inputs: Mapping[str, Scalar]) -> Unset:
-    """Return what the inputs of one combination would be without each of the user's keys.
+    """Return the inputs of a combination without each of the user's keys.
 
-    texts: its overrides; inputs: what they come to. A key whose absence cannot be composed is left out.
+    texts: its overrides; inputs: their inputs. A key whose absence cannot be composed is left out.
     """
-    found: dict[str, Mapping[str, Scalar | None]] = {}
-    apart = [*keys.groups]
+    without: dict[str, Mapping[str, Scalar | None]] = {}
+    separate = [*keys.groups]
     if keys.leaves:
         others = _inputs_without(composer, keys.leaves, texts)
-        if others is not None and _differ(others, inputs).keys() <= {*keys.leaves}:
-            found = {key: {key: others.get(key)} for key in keys.leaves}
-        else:  # something else follows from one of them
-            apart += keys.leaves
-    for key in apart:
+        if others is not None and _differences(others, inputs).keys() <= {*keys.leaves}:
+            without = {key: {key: others.get(key)} for key in keys.leaves}
+        else:  # another input depends on one of the leaves
+            separate += keys.leaves
+    for key in separate:
         others = _inputs_without(composer, (key,), texts)
         if others is not None:
-            found[key] = _differ(others, inputs)
-    return found
+            without[key] = _differences(others, inputs)
+    return without
 
 
-def _differ(others: Mapping[str, Scalar], inputs: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
-    """Return those of some other inputs that are not the same, None where there is none."""
-    found: dict[str, Scalar | None] = {
+def _differences(others: Mapping[str, Scalar], inputs: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
+    """Return the inputs that differ, with the values of `others`; None for inputs that `others` lack."""
+    changed: dict[str, Scalar | None] = {
         key: value for key, value in others.items() if inputs.get(key) != value
     }
-    return found | dict.fromkeys(inputs.keys() - others.keys())
+    return changed | dict.fromkeys(inputs.keys() - others.keys())
 
 
 def _inputs_without(
     composer: Composer, keys: Collection[str], texts: Sequence[str]
 ) -> Mapping[str, Scalar] | None:
     """Return the inputs of a combination without some of its terms, None where it cannot be composed."""
-    left = tuple(
+    remaining = tuple(
         text
         for text, override in zip(texts, composer.read(texts), strict=True)
         if override.key_or_group not in keys
     )
-    if left in composer.known:
-        return composer.known[left]
+    if remaining in composer.known:
+        return composer.known[remaining]
     try:
         with composer.uncounted():
-            composition = composer.compose(left)
-            inputs = point_inputs(composer, composition, left)
+            composition = composer.compose(remaining)
+            inputs = point_inputs(composer, composition, remaining)
     except InputError:
         return None
-    if _may_be_kept(composition):
-        if len(composer.known) >= _MOST_KNOWN:
+    if _is_cacheable(composition):
+        if len(composer.known) >= _MAX_KNOWN:
             composer.known.clear()
-        composer.known[left] = inputs
+        composer.known[remaining] = inputs
     return inputs
 
 
-def _may_be_kept(composition: Composition) -> bool:
-    """Say whether inputs follow from what the composer reads alone: no environment, no other file."""
+def _is_cacheable(composition: Composition) -> bool:
+    """Say whether inputs depend only on files of the composer: on no environment, on no other file."""
     return not any(
-        isinstance(value, str) and (key in _NAMES_FILES or _OUTSIDE.search(value))
+        isinstance(value, str) and (key in _FILE_KEYS or _EXTERNAL.search(value))
         for key, value in composition.leaves.items()
         if is_of_model(key)
     )

@@ -1,4 +1,4 @@
-"""Points evaluated again and again with figures that differ as they may: bands, and chances."""
+"""Monte Carlo: points evaluated with sampled figures, for bands and probabilities."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from fastflow.schema import BANDED, OF_PREFILL, band_of, find_input
 
 _ROWS = 8192  # evaluated at once, about
 _DESIGN = ("tech", "mem", "net", "chip", "system")
-"""The choices that a design's own part of the model's error is of."""
-_OWN_ERROR = {"ttft_s": "first_token"}
-"""Results whose times err as another kind of work than their points."""
+"""The choices that identify a design: its part of the model's error is the same for all its points."""
+_ERROR_WORK = {"ttft_s": "first_token"}
+"""Results with the model error of another kind of work than their points."""
 _TIME, _FEASIBLE = "time_s", "feasible"
 BUDGETS = ("chip.area.", "chip.power.", "chip.perimeter.")
-"""Inputs that are shares of one whole each."""
+"""Prefixes of inputs whose shares sum to at most 1."""
 
 
-def band_columns(grid: Grid, one: Predicted, columns: Columns) -> Columns:
+def band_columns(grid: Grid, predicted: Predicted, columns: Columns) -> Columns:
     """Return the bands of points that shared a call of the model, each (points,).
 
-    columns: their results, which say what has bands. The same to the bit whichever points are evaluated with
-    them, since every draw has its own seed.
+    columns: their results; those in BANDED have bands. The bands do not depend on the other points of the
+    call, since every draw has its seed.
     """
     names = [name for name in BANDED if name in columns]
-    points = one.place.size
+    points = predicted.positions.size
     bands = {name: np.full((3, points), np.nan) for name in names}
     shares, failed = np.full(points, np.nan), np.zeros(points, dtype=np.int64)
-    samples = _samples(grid)
-    size = max(1, _ROWS // samples)
+    num_samples = _samples(grid)
+    size = max(1, _ROWS // num_samples)
     for first in range(0, points, size):
-        some = np.arange(first, min(first + size, points))
-        found = _sampled(grid, one, some)
+        rows = np.arange(first, min(first + size, points))
+        samples = _sample_results(grid, predicted, rows)
         for name in names:
-            if name in found:
-                bands[name][:, some] = percentiles(found[name])
-        failed[some] = samples - found[_FEASIBLE].sum(axis=1)
-        shares[some] = _model_share(found[_TIME], found["model"])
+            if name in samples:
+                bands[name][:, rows] = percentiles(samples[name])
+        failed[rows] = num_samples - samples[_FEASIBLE].sum(axis=1)
+        shares[rows] = _model_share(samples[_TIME], samples["model"])
     return {
-        **{band: bands[name][nth] for name in names for nth, band in enumerate(band_of(name))},
+        **{band: bands[name][i] for name in names for i, band in enumerate(band_of(name))},
         "model_share": shares,
         "samples_failed": failed,
     }
@@ -56,30 +56,30 @@ def band_columns(grid: Grid, one: Predicted, columns: Columns) -> Columns:
 
 def samples_of(grid: Grid, points: Sequence[int], names: Sequence[str]) -> list[dict[str, Floats]]:
     """Return samples of results of some points of a grid, (samples,) each; names: of result columns."""
-    found = []
+    sampled = []
     for point in points:
-        (one,) = predict_range(grid, point, point + 1)
-        sampled = _sampled(grid, one, np.zeros(1, dtype=np.int64))
-        nothing = np.full((1, _samples(grid)), np.nan)
-        found.append({name: sampled.get(name, nothing)[0] for name in names})
-    return found
+        (predicted,) = predict_range(grid, point, point + 1)
+        results = _sample_results(grid, predicted, np.zeros(1, dtype=np.int64))
+        nan = np.full((1, _samples(grid)), np.nan)
+        sampled.append({name: results.get(name, nan)[0] for name in names})
+    return sampled
 
 
 def samples_by(
-    grid: Grid, settled: Columns, share: Share, measure: Callable[[Columns], Floats], power: int
+    grid: Grid, resolved: Columns, share: Share, measure: Callable[[Columns], Floats], power: int
 ) -> Floats:
-    """Return samples of what a function makes of inputs, (points, samples).
+    """Return samples of a function of inputs, (points, samples).
 
-    settled: inputs of points, under a strategy; share: which points of the grid they are of. measure: input
-    columns to values, of which as many as `power` says are times.
+    resolved: inputs of points, under a strategy; share: their points of the grid. measure: input
+    columns to values, proportional to a time to the `power`.
     """
     assert grid.uncertainty is not None
-    inputs = _drawn(settled, *_rows(grid, share), grid.uncertainty)
-    work = _work(settled)
-    errors = _errors(work, settled, grid, share)
+    inputs = _sampled_inputs(resolved, *_batch_and_rows(grid, share), grid.uncertainty)
+    work = _work_of(resolved)
+    errors = _model_errors(work, resolved, grid, share)
     model = model_factors(work, _designs(grid, share), errors, grid.uncertainty)
-    found: Floats = measure(inputs).reshape(model.shape) * model**power
-    return found
+    samples: Floats = measure(inputs).reshape(model.shape) * model**power
+    return samples
 
 
 def _samples(grid: Grid) -> int:
@@ -87,71 +87,74 @@ def _samples(grid: Grid) -> int:
     return grid.uncertainty.samples
 
 
-def _sampled(grid: Grid, one: Predicted, some: Ints) -> dict[str, Floats]:
-    """Return samples of the results that have bands, (points, samples), of some points of a call.
+def _sample_results(grid: Grid, predicted: Predicted, rows: Ints) -> dict[str, Floats]:
+    """Return samples of the results that have bands, (points, samples), of rows of a call.
 
-    Beside them whether a sample is feasible, and "model": by what the model's own error multiplies times.
+    Also whether a sample is feasible, and "model": the factor of the model's error on times.
     """
     assert grid.uncertainty is not None
-    assert one.share is not None
-    share = one.share._replace(points=one.share.points[some])
-    settled = {
-        key: column[:1] if is_broadcast(column) else column[some] for key, column in one.settled.items()
+    assert predicted.share is not None
+    share = predicted.share._replace(points=predicted.share.points[rows])
+    resolved = {
+        key: column[:1] if is_broadcast(column) else column[rows]
+        for key, column in predicted.resolved.items()
     }
-    results = results_of(_drawn(settled, *_rows(grid, share), grid.uncertainty))
+    results = results_of(_sampled_inputs(resolved, *_batch_and_rows(grid, share), grid.uncertainty))
     designs = _designs(grid, share)
-    every = {
-        work: model_factors(work, designs, _errors(work, settled, grid, share), grid.uncertainty)
-        for work in (_work(settled), *_OWN_ERROR.values())
+    factors = {
+        work: model_factors(work, designs, _model_errors(work, resolved, grid, share), grid.uncertainty)
+        for work in (_work_of(resolved), *_ERROR_WORK.values())
     }
-    model = every[_work(settled)]
-    own = {name: every[work] for name, work in _OWN_ERROR.items()}
-    found: dict[str, Floats] = {"model": model}
+    model = factors[_work_of(resolved)]
+    factor_of = {name: factors[work] for name, work in _ERROR_WORK.items()}
+    samples: dict[str, Floats] = {"model": model}
     for name in (*BANDED, _FEASIBLE):
         if name in results:
             values = np.ma.filled(np.ma.asarray(results[name], dtype=np.float64), np.nan)
-            found[name] = values.reshape(model.shape) * own.get(name, model) ** BANDED.get(name, 0)
-    if serves(settled):
-        found[_FEASIBLE] = _within_limits(results, settled, {"ttft": own["ttft_s"], "tpot": model})
-    return found
+            samples[name] = values.reshape(model.shape) * factor_of.get(name, model) ** BANDED.get(name, 0)
+    if serves(resolved):
+        samples[_FEASIBLE] = _feasible_samples(
+            results, resolved, {"ttft": factor_of["ttft_s"], "tpot": model}
+        )
+    return samples
 
 
-def _within_limits(results: Columns, settled: Columns, errors: Mapping[str, Floats]) -> Floats:
+def _feasible_samples(results: Columns, resolved: Columns, errors: Mapping[str, Floats]) -> Floats:
     """Return 1 for samples that are feasible, 0 for others, (points, samples).
 
-    errors: by what the model's own error multiplies times that may have limits.
+    errors: factors of the model's error on times that may have limits.
     """
     late = np.array([is_slo_violation(reason) for reason in results["reason"].tolist()])
     feasible: Bools = (np.asarray(results[_FEASIBLE]) | late).reshape(errors["ttft"].shape)
     for name, error in errors.items():
-        most = np.broadcast_to(settled[LIMITS[name]], error.shape[:1])[:, None]
-        feasible &= ~((most > 0.0) & (results[COMPARED[name]].reshape(error.shape) * error > most))
+        limit = np.broadcast_to(resolved[LIMITS[name]], error.shape[:1])[:, None]
+        feasible &= ~((limit > 0.0) & (results[COMPARED[name]].reshape(error.shape) * error > limit))
     return feasible.astype(np.float64)
 
 
-def _rows(grid: Grid, share: Share) -> tuple[int, Ints]:
+def _batch_and_rows(grid: Grid, share: Share) -> tuple[int, Ints]:
     """Return the batch of some points, and their rows in it."""
     return share.batch, grid.row[share.block.combinations(share.points)]
 
 
-def _work(inputs: Columns) -> str:
+def _work_of(inputs: Columns) -> str:
     """Return the kind of work of points that share a call."""
     return "serving" if serves(inputs) else family_of(inputs).work
 
 
-def _errors(work: str, inputs: Columns, grid: Grid, share: Share) -> Floats:
-    """Return the model's own error in the times of some points: as said, or of their class; (points,).
+def _model_errors(work: str, inputs: Columns, grid: Grid, share: Share) -> Floats:
+    """Return the model's error in the times of points: as configured, or of their class; (points,).
 
-    That of other work where they are in no class.
+    Points in no class have the error of other work.
     """
     assert grid.uncertainty is not None
-    said = grid.uncertainty.model[work].error
-    if said is not None:
-        return np.full(share.points.size, said)
+    stated = grid.uncertainty.model[work].error
+    if stated is not None:
+        return np.full(share.points.size, stated)
     other = grid.uncertainty.model[OTHERS].error
     assert other is not None
-    found = typical_errors(inputs, grid.is_stock(share), work == _OWN_ERROR["ttft_s"])
-    return np.where(np.isnan(found), other, found)
+    typical = typical_errors(inputs, grid.is_stock(share), work == _ERROR_WORK["ttft_s"])
+    return np.where(np.isnan(typical), other, typical)
 
 
 def _designs(grid: Grid, share: Share) -> list[str]:
@@ -161,11 +164,11 @@ def _designs(grid: Grid, share: Share) -> list[str]:
     return [" ".join(map(str, names)) for names in zip(*choices, strict=True)]
 
 
-def _drawn(inputs: Columns, batch: int, rows: Ints, uncertainty: Uncertainty) -> Columns:
-    """Return points as often as there are samples, with figures as they are drawn; as `varied`.
+def _sampled_inputs(inputs: Columns, batch: int, rows: Ints, uncertainty: Uncertainty) -> Columns:
+    """Return every point once per sample, with sampled figures, as `varied` does.
 
-    inputs: of some rows of a batch. The figure of devices that prefill alone goes with that of the others
-    where it is the same.
+    inputs: of some rows of a batch. The figure of a prefill chip is sampled with that of the
+    decode chip where both are equal.
     """
     values: dict[str, Floats] = {}
     for spread in uncertainty.spreads[batch]:
@@ -178,42 +181,43 @@ def _drawn(inputs: Columns, batch: int, rows: Ints, uncertainty: Uncertainty) ->
 
 
 def varied(inputs: Inputs, values: Mapping[str, Floats], points: int, samples: int) -> Columns:
-    """Return every point as often as there are samples, one point after the other, with other figures.
+    """Return every point once per sample, point by point, with sampled figures.
 
-    inputs: (points,) each, (1,) where all are alike; values: of figures, (points, samples) each. A figure
-    stays within its bounds, and shares of one budget within the whole: where they would sum to more, all of
-    them shrink alike.
+    inputs: (points,) each, (1,) where all are equal; values: of figures, (points, samples) each. A figure
+    stays within its bounds, and shares of a budget sum to at most 1: a larger sum is normalised to 1.
     """
-    many = {
+    repeated = {
         key: broadcast_column(column[:1], points * samples)
         if column.size == 1 or is_broadcast(column)
         else np.repeat(column, samples)
         for key, column in inputs.items()
     }
-    for key, each in values.items():
-        known = find_input(key)
-        assert known is not None
-        many[key] = each.clip(known.low, known.high).ravel()
-    for budget in (of + budget for budget in BUDGETS for of in ("", OF_PREFILL)):
+    for key, sampled in values.items():
+        column_of_key = find_input(key)
+        assert column_of_key is not None
+        repeated[key] = sampled.clip(column_of_key.low, column_of_key.high).ravel()
+    for budget in (prefix + budget for budget in BUDGETS for prefix in ("", OF_PREFILL)):
         if any(key.startswith(budget) for key in values):
-            shares = [key for key in many if key.startswith(budget)]
-            over = np.maximum(np.sum([many[key] for key in shares], axis=0), 1.0)
-            many |= {key: many[key] / over for key in shares}
-    return many
+            shares = [key for key in repeated if key.startswith(budget)]
+            total = np.maximum(np.sum([repeated[key] for key in shares], axis=0), 1.0)
+            repeated |= {key: repeated[key] / total for key in shares}
+    return repeated
 
 
 def _model_share(times: Floats, model: Floats) -> Floats:
-    """Return the share of the variance of log times that is the model's own error, (points,)."""
+    """Return the share of the model's error in the variance of log times, (points,)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(times)
-        known = np.isfinite(logs)
-        whole = np.where(known, logs, 0.0)
-        own = np.where(known, np.log(model), 0.0)
-        number = known.sum(axis=1, keepdims=True)
-        deviation = np.where(known, own - own.sum(axis=1, keepdims=True) / number, 0.0)
-        of_all = np.where(known, whole - whole.sum(axis=1, keepdims=True) / number, 0.0)
-        figures = of_all - deviation
+        is_known = np.isfinite(logs)
+        total = np.where(is_known, logs, 0.0)
+        model_logs = np.where(is_known, np.log(model), 0.0)
+        num_known = is_known.sum(axis=1, keepdims=True)
+        deviation = np.where(is_known, model_logs - model_logs.sum(axis=1, keepdims=True) / num_known, 0.0)
+        centred = np.where(is_known, total - total.sum(axis=1, keepdims=True) / num_known, 0.0)
+        figures = centred - deviation
         squares = (deviation**2).sum(axis=1)
-        shares = squares / (squares + (figures**2).sum(axis=1))
-    found: Floats = np.where(np.isfinite(shares), shares, np.where(number[:, 0] > 0, 0.0, np.nan))
-    return found
+        share_of_variance = squares / (squares + (figures**2).sum(axis=1))
+    result: Floats = np.where(
+        np.isfinite(share_of_variance), share_of_variance, np.where(num_known[:, 0] > 0, 0.0, np.nan)
+    )
+    return result

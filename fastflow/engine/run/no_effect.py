@@ -1,9 +1,9 @@
 """Which of the user's keys have no effect: points are predicted once more without each of them.
 
-These points come after the others in the same call of the model, which costs little more. A key has no effect
-where every result is the same to the bit. A value that says what the key's default stands for by itself has
-one: it is what is done. In a grid of more than `most_tried` points some are tried, and a key counts if it has
-no effect at any of them.
+These trials follow the points in the same call of the model, which adds little time. A key has no effect
+where every result is the same to the bit. A value that equals what the key's default stands for
+counts as having an effect. In a grid of more than `max_trials` points some are tried, and a key counts if it
+has no effect at any of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fastflow.config.model_inputs import Scalar
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Ints, broadcast_column, is_broadcast
 from fastflow.engine.grid.grid import Grid, Share, Unset
-from fastflow.engine.grid.unset import most_tried, sampled
+from fastflow.engine.grid.unset import max_trials, num_sampled
 from fastflow.performance.serving import serves
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED
 from fastflow.physics.hardware.packages import DEVICES
@@ -34,72 +34,78 @@ from fastflow.schema.results import BETWEEN, NO_EFFECT
 COLUMN = NO_EFFECT.name
 UNSET = "as without it"
 _OF_PREFILL = ("serve.prefill.strategy", "serve.prefill.devices")
-"""Keys that result columns name, where prefill has devices of its own."""
+"""Keys that result columns have, where prefill has separate devices."""
 _SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence")
 """Keys that every iteration of training depends on."""
 _LOADS = ("serve.isl", "serve.osl", "serve.concurrency", "serve.rate")
-"""Keys that all servers of requests depend on, unless a file says what is sent."""
+"""Keys that all servers of requests depend on, unless a file has the requests."""
 _OF_CHOICE = (*CHOSEN, WITHIN, "parallel.per_layer", "parallel.microbatches")
-"""Keys that direct the choice of a strategy in training: they have acted once it is made."""
+"""Keys that direct the choice of a strategy in training."""
 _MEANINGS = {
     RECOMPUTE: "recompute", "parallel.split": "split", "parallel.zero": "zero",
     "parallel.microbatch": "microbatch", "parallel.microbatches": "microbatches", "placement": "placement",
 }  # fmt: skip
-"""Key to the result column that says what it comes to, where its default stands for something."""
+"""Key to the result column of its resolved value, where its default stands for a value."""
 _ECHOES = (COLUMN, "placement_asked", "recompute", "schedule", "split", "zero")
-"""Result columns that repeat an input, as it was given or as it is meant."""
-_STANDS_FOR = (AUTO, OPERAND)
+"""Result columns that repeat an input, as written or resolved."""
+_PLACEHOLDERS = (AUTO, OPERAND)
 """Defaults that stand for another value."""
 
 
 class Trial(NamedTuple):
     """Points predicted once more with other values of some inputs."""
 
-    key: str  # of the user: that of an input, or a group
-    said: str  # with which value results are the same, if they are in all trials that say so
+    key: str  # the user's key: an input, or a group
+    same_as: str  # the value with the same results, if all trials with this text have them
     points: Ints  # of the share, (rows,)
     values: Mapping[str, list[Scalar | None]]  # of inputs, (rows,); None: the input is not there
-    stands: Bools  # whether the value stands for another one, (rows,)
+    is_placeholder: Bools  # whether the value stands for another value, (rows,)
 
     def fits(self, inputs: Columns) -> bool:
         """Say whether points have the same inputs with and without it."""
         return all(key in inputs and None not in column for key, column in self.values.items())
 
 
-# --- what is tried
+# --- trials
 
 
 def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
-    """Return what is tried of the points of a share; inputs: theirs, as the user has them."""
+    """Return the trials of the points of a share; inputs: of the points, as the user set them."""
     if not grid.unset or grid.no_effect is not None:
         return []
-    known = [grid.unset.get(one, {}) for one in share.block.combinations(share.points).tolist()]
-    chosen = (inputs[STRATEGY] == AUTO).tolist() if not serves(inputs) else [False] * len(known)
-    found: list[Trial] = []
+    unset_of_points = [
+        grid.unset.get(combination, {}) for combination in share.block.combinations(share.points).tolist()
+    ]
+    is_auto = (inputs[STRATEGY] == AUTO).tolist() if not serves(inputs) else [False] * len(unset_of_points)
+    trials: list[Trial] = []
     never: tuple[str, ...] = _SIZES
     if serves(inputs):
         mode = inputs["serve.mode"]
         is_loaded = np.isin(mode, (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs
         never = *(_LOADS if is_loaded else ()), *(_OF_PREFILL if (mode == DISAGGREGATED).any() else ())
-    for key in dict.fromkeys(key for one in known for key in one if key not in never):
-        tried: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}
-        for point, one in enumerate(known):
-            if key in one and not (chosen[point] and key in _OF_CHOICE):
-                for said, others, stands in _others(key, point, one, inputs):
-                    tried.setdefault(said, []).append((point, others, stands))
-        found += [trial for said, rows in tried.items() for trial in _trials(key, said, rows)]
-    return found
+    for key in dict.fromkeys(key for unset in unset_of_points for key in unset if key not in never):
+        rows_of: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}
+        for point, unset in enumerate(unset_of_points):
+            if key in unset and not (is_auto[point] and key in _OF_CHOICE):
+                for same_as, values, is_placeholder in _trial_values(key, point, unset, inputs):
+                    rows_of.setdefault(same_as, []).append((point, values, is_placeholder))
+        trials += [
+            trial
+            for same_as, tried_rows in rows_of.items()
+            for trial in _make_trials(key, same_as, tried_rows)
+        ]
+    return trials
 
 
-def _others(
-    key: str, point: int, known: Unset, inputs: Columns
+def _trial_values(
+    key: str, point: int, unset: Unset, inputs: Columns
 ) -> Iterator[tuple[str, Sequence[Mapping[str, Scalar | None]], bool]]:
-    """Yield what results of a point may be as with: in words, and by other values, all of them.
+    """Yield the alternatives of a key at a point: their text, and all their values.
 
-    And whether these are of a default that stands for another value.
+    Also whether the default stands for another value.
     """
-    without = known[key]
-    if {*without} != {key}:  # several inputs follow from it, as from a group
+    without = unset[key]
+    if {*without} != {key}:  # several inputs depend on it, as on a group
         if without:
             yield UNSET, [without], False
         return
@@ -115,36 +121,40 @@ def _others(
         or (key == DEVICES and _devices_of(inputs[STRATEGY][point]) == value)
     ):
         return
-    others: list[Scalar | None] = [default]
-    stands = default in _STANDS_FOR or (column.auto is not None and default == column.auto)
-    if stands and column.choices and key not in _MEANINGS:
-        others = [choice for choice in column.choices if choice not in (value, default)]
-    elif column.kind == "int" and default == 0 and not stands:  # which may stand for what others give
-        others += [2 * int(value)]
-    yield UNSET, [{key: other} for other in others], stands
+    values: list[Scalar | None] = [default]
+    is_placeholder = default in _PLACEHOLDERS or (column.auto is not None and default == column.auto)
+    if is_placeholder and column.choices and key not in _MEANINGS:
+        values = [choice for choice in column.choices if choice not in (value, default)]
+    elif column.kind == "int" and default == 0 and not is_placeholder:  # 0 may stand for a derived value
+        values += [2 * int(value)]
+    yield UNSET, [{key: other} for other in values], is_placeholder
 
 
 def _devices_of(strategy: str) -> int:
-    """Return the devices of a strategy, which are those of the system then; 0 of none."""
+    """Return the number of devices of a strategy; 0 for an invalid one or `auto`."""
     try:
         return 0 if strategy == AUTO else parse(str(strategy)).devices
     except InputError:
         return 0
 
 
-def _trials(
-    key: str, said: str, rows: Sequence[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]
+def _make_trials(
+    key: str, same_as: str, rows: Sequence[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]
 ) -> Iterator[Trial]:
     """Yield the trials of a key at points: the first values of each, then the second, and so on."""
-    for number in range(max(len(others) for _, others, _ in rows)):
-        some = [(point, others[number], stands) for point, others, stands in rows if number < len(others)]
-        names = dict.fromkeys(name for _, other, _ in some for name in other)
+    for number in range(max(len(values) for _, values, _ in rows)):
+        selected = [
+            (point, values[number], is_placeholder)
+            for point, values, is_placeholder in rows
+            if number < len(values)
+        ]
+        names = dict.fromkeys(name for _, other, _ in selected for name in other)
         yield Trial(
             key,
-            said,
-            points=np.array([point for point, _, _ in some]),
-            values={name: [other.get(name) for _, other, _ in some] for name in names},
-            stands=np.array([stands for _, _, stands in some]),
+            same_as,
+            points=np.array([point for point, _, _ in selected]),
+            values={name: [other.get(name) for _, other, _ in selected] for name in names},
+            is_placeholder=np.array([is_placeholder for _, _, is_placeholder in selected]),
         )
 
 
@@ -160,17 +170,17 @@ def with_trials(inputs: Columns, trials: Sequence[Trial]) -> Columns:
         else broadcast_column(column[:1], rows.size) if is_broadcast(column) else column[rows]
         for key, column in inputs.items()
     }  # fmt: skip
-    at = points
+    row = points
     for trial in fitting:
         for key, values in trial.values.items():
-            other = np.array(values)
-            tried[key] = tried[key].astype(np.result_type(tried[key], other))
-            tried[key][at : at + other.size] = other
-        at += trial.points.size
+            column_values = np.array(values)
+            tried[key] = tried[key].astype(np.result_type(tried[key], column_values))
+            tried[key][row : row + column_values.size] = column_values
+        row += trial.points.size
     return tried
 
 
-# --- what came of it
+# --- results of trials
 
 
 def without_effect(
@@ -181,120 +191,120 @@ def without_effect(
     results_of: Callable[[Columns], Columns],
     chosen_alike: Callable[[Trial, Ints], Bools],
 ) -> Columns:
-    """Return the result columns of points alone, with the one that names keys without effect.
+    """Return the result columns of the points, with the column of keys without effect.
 
     columns: of points, and after them of the trials that fit; inputs: of points, under their strategy;
-    results_of: predicts the other trials, which have other inputs. chosen_alike: says of some rows of a trial
-    whether what is chosen, as the strategy may be, is the same.
+    results_of: predicts the other trials, which have other inputs. chosen_alike: whether rows of a trial
+    have the same chosen strategy.
     """
     if not trials:
         return columns
-    time = columns.get("time_s", np.full(points, np.nan))  # points that serve have none without results
+    time = columns.get("time_s", np.full(points, np.nan))  # points that serve lack it without results
     has_time = ~np.isnan(np.ma.filled(np.ma.asarray(time, np.float64), np.nan))
-    same: dict[tuple[str, str], dict[int, bool]] = {}
-    at = points
+    same_at: dict[tuple[str, str], dict[int, bool]] = {}
+    row = points
     for trial in trials:
         if trial.fits(inputs):
-            others, first = columns, at
-            at += trial.points.size
+            trial_columns, first = columns, row
+            row += trial.points.size
         else:
             try:
-                others, first = results_of(changed(inputs, trial)), 0
-            except InputError:  # what is missing is needed
+                trial_columns, first = results_of(inputs_of_trial(inputs, trial)), 0
+            except InputError:  # a missing input is required
                 continue
-        alike = _same(columns, others, trial, first) & has_time[trial.points]
-        known = same.setdefault((trial.key, trial.said), {})
-        alike &= [known.get(point, True) for point in trial.points.tolist()]
-        alike[alike] = chosen_alike(trial, np.flatnonzero(alike))
-        for point, is_alike in zip(trial.points.tolist(), alike.tolist(), strict=True):
-            known[point] = is_alike
+        same_results = _same(columns, trial_columns, trial, first) & has_time[trial.points]
+        same_at_point = same_at.setdefault((trial.key, trial.same_as), {})
+        same_results &= [same_at_point.get(point, True) for point in trial.points.tolist()]
+        same_results[same_results] = chosen_alike(trial, np.flatnonzero(same_results))
+        for point, is_same in zip(trial.points.tolist(), same_results.tolist(), strict=True):
+            same_at_point[point] = is_same
     texts = [
         BETWEEN.join(
-            f"{key}: {said}"
-            for (key, said), known in same.items()
-            if known.get(point) and (said == UNSET or not same.get((key, UNSET), {}).get(point))
+            f"{key}: {same_as}"
+            for (key, same_as), same_at_point in same_at.items()
+            if same_at_point.get(point) and (same_as == UNSET or not same_at.get((key, UNSET), {}).get(point))
         )
         for point in range(points)
     ]
-    own = {name: column[:points] for name, column in columns.items()} if at > points else columns
-    return own | {COLUMN: np.array(texts, dtype=np.str_)}
+    points_only = {name: column[:points] for name, column in columns.items()} if row > points else columns
+    return points_only | {COLUMN: np.array(texts, dtype=np.str_)}
 
 
-def changed(inputs: Columns, trial: Trial) -> Columns:
-    """Return the inputs of a trial's points, which lack some of the points' or have others beside."""
-    found = {key: column[trial.points] for key, column in inputs.items()}
+def inputs_of_trial(inputs: Columns, trial: Trial) -> Columns:
+    """Return the inputs of a trial's points, which may lack inputs of the points or have more."""
+    changed_inputs = {key: column[trial.points] for key, column in inputs.items()}
     for key, values in trial.values.items():
         if None in values:
-            found.pop(key, None)
+            changed_inputs.pop(key, None)
         else:
-            found[key] = np.array(values)
-    return found
+            changed_inputs[key] = np.array(values)
+    return changed_inputs
 
 
-def _same(columns: Columns, others: Columns, trial: Trial, first: int) -> Bools:
-    """Say at which of a trial's points all results are the same; others: results, its own from `first` on."""
+def _same(columns: Columns, trial_columns: Columns, trial: Trial, first: int) -> Bools:
+    """Return where a trial's points have the same results; trial_columns: theirs from row `first` on."""
     same = np.zeros(trial.points.size, dtype=np.bool_)
-    if {*columns} - {COLUMN} != {*others} - {COLUMN}:
+    if {*columns} - {COLUMN} != {*trial_columns} - {COLUMN}:
         return same
     rows = np.arange(same.size)
     points, tried = trial.points, first + rows
     for name in (name for name in columns if name not in _ECHOES):
-        alike = _equal(columns[name][points], others[name][tried])
-        if not alike.all():
-            rows, points, tried = rows[alike], points[alike], tried[alike]
+        equal = _equal(columns[name][points], trial_columns[name][tried])
+        if not equal.all():
+            rows, points, tried = rows[equal], points[equal], tried[equal]
             if not rows.size:
                 return same
     same[rows] = True
     meaning = _MEANINGS.get(trial.key, "")
     if meaning in columns:
-        meant = columns[meaning][trial.points] == others[meaning][first : first + same.size]
-        same &= ~(trial.stands & np.ma.filled(meant, False))
+        same_meaning = columns[meaning][trial.points] == trial_columns[meaning][first : first + same.size]
+        same &= ~(trial.is_placeholder & np.ma.filled(same_meaning, False))
     return same
 
 
 def _equal(left: NDArray[np.generic], right: NDArray[np.generic]) -> Bools:
-    """Compare values of two columns; what is missing in both is the same."""
+    """Compare values of two columns; nulls are equal."""
     if not isinstance(left, np.ma.MaskedArray) and not isinstance(right, np.ma.MaskedArray):
-        alike: Bools = left == right
-        if left.dtype.kind == "f" and not alike.all():
-            alike |= np.isnan(left) & np.isnan(right)
-        return alike
-    lacks = [np.ma.getmaskarray(left), np.ma.getmaskarray(right)]
+        equal: Bools = left == right
+        if left.dtype.kind == "f" and not equal.all():
+            equal |= np.isnan(left) & np.isnan(right)
+        return equal
+    is_null = [np.ma.getmaskarray(left), np.ma.getmaskarray(right)]
     values = [np.ma.getdata(left), np.ma.getdata(right)]
     if values[0].dtype.kind == "f":
-        lacks = [missing | np.isnan(column) for missing, column in zip(lacks, values, strict=True)]
-    same: Bools = (lacks[0] & lacks[1]) | (~lacks[0] & ~lacks[1] & (values[0] == values[1]))
-    return same
+        is_null = [missing | np.isnan(column) for missing, column in zip(is_null, values, strict=True)]
+    both_equal: Bools = (is_null[0] & is_null[1]) | (~is_null[0] & ~is_null[1] & (values[0] == values[1]))
+    return both_equal
 
 
 # --- grids of many points
 
 
-def tried_of_large(grid: Grid, predict: Callable[[Columns, Sequence[Trial]], Columns]) -> Grid:
-    """Return a grid of many points with what of the user's keys has no effect in all of it.
+def with_no_effect_of_sample(grid: Grid, predict: Callable[[Columns, Sequence[Trial]], Columns]) -> Grid:
+    """Return a grid of many points with the user's keys that have no effect at any sampled point.
 
     predict: returns the result columns of points and their trials.
     """
-    if grid.points <= most_tried(grid):
+    if grid.points <= max_trials(grid):
         return grid
-    said: set[str] | None = None
-    for _, share in grid.among(_some_points(grid)) if grid.unset else ():
+    no_effect: set[str] | None = None
+    for _, share in grid.shares_of(_sample_points(grid)) if grid.unset else ():
         inputs = grid.inputs(share)
         for text in predict(inputs, trials_of(grid, share, inputs))[COLUMN].tolist():
-            here = {*text.split(BETWEEN)}
-            said = here if said is None else said & here
-    return grid._replace(no_effect=BETWEEN.join(sorted(said or ())))
+            of_point = {*text.split(BETWEEN)}
+            no_effect = of_point if no_effect is None else no_effect & of_point
+    return grid._replace(no_effect=BETWEEN.join(sorted(no_effect or ())))
 
 
-def _some_points(grid: Grid) -> Ints:
-    """Return points of a large grid of which it is known what they would be without the user's keys.
+def _sample_points(grid: Grid) -> Ints:
+    """Return sampled points of a large grid whose inputs without the user's keys are known.
 
-    Some of every batch are among them.
+    They include points of every batch.
     """
     combinations = sorted(grid.unset)
     if len(combinations) == grid.batch.size:
-        points = np.linspace(0, grid.points - 1, sampled(grid)).astype(np.int64)
+        points = np.linspace(0, grid.points - 1, num_sampled(grid)).astype(np.int64)
     else:
-        some = combinations[:: -(-len(combinations) // sampled(grid))]
-        points = np.array([grid.first_point_of(one) for one in some], dtype=np.int64)
+        sampled = combinations[:: -(-len(combinations) // num_sampled(grid))]
+        points = np.array([grid.first_point_of(combination) for combination in sampled], dtype=np.int64)
     return np.unique(np.concatenate([points, grid.first_points()]))

@@ -1,4 +1,4 @@
-"""Points of a grid, or of any input columns, predicted together: the strategy settled, then the model."""
+"""Points of a grid, or of any input columns, predicted together: the strategy resolved, then the model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Ints, Texts, take
 from fastflow.engine.grid.grid import Grid, Share
-from fastflow.engine.grid.run import naming_what_is_missing
-from fastflow.engine.run.no_effect import Trial, changed, trials_of, with_trials, without_effect
+from fastflow.engine.grid.run import naming_missing_input
+from fastflow.engine.run.no_effect import Trial, inputs_of_trial, trials_of, with_trials, without_effect
 from fastflow.performance.serving import serves
 from fastflow.physics.parallelism.strategy import AUTO
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from fastflow.performance.serving.predict import Served
 
 STRATEGIES = ("parallel.strategy", "serve.prefill.strategy")
-"""Keys whose value may be the best there is."""
+"""Keys whose value may be `auto`."""
 
 
 class Predicted(NamedTuple):
-    """Some points of a chunk that shared a call of the model."""
+    """Points of a chunk that shared a call of the model."""
 
-    place: NDArray[np.int64]
-    """Where in the chunk they are."""
+    positions: NDArray[np.int64]
+    """Their indices in the chunk."""
     inputs: Columns
     prediction: Prediction | Served
-    settled: Columns
+    resolved: Columns
     """The inputs under the strategy that they were predicted with."""
     share: Share | None = None
     trials: Sequence[Trial] = ()
-    """What the prediction has after the points: some of them again, without keys of the user."""
-    least: Texts | None = None
-    """Why nothing fits where the best strategy was asked for, of every point; or ""."""
-    rehearsed: bool = False
-    """Whether any strategy was taken where the best one is asked for."""
+    """Trials after the points in the prediction: points without keys of the user."""
+    no_fit: Texts | None = None
+    """Of every point, why no strategy fits where `auto` selects it; or ""."""
+    any_strategy: bool = False
+    """Whether any strategy was used in place of the best one."""
 
 
 def predict_range(grid: Grid, start: int, stop: int) -> list[Predicted]:
@@ -49,47 +49,47 @@ def predict_range(grid: Grid, start: int, stop: int) -> list[Predicted]:
     for share in grid.shares(start, stop):
         inputs = grid.inputs(share)
         points = predict_points(inputs, trials=trials_of(grid, share, inputs))
-        predicted.append(points._replace(place=share.points - start, share=share))
+        predicted.append(points._replace(positions=share.points - start, share=share))
     return predicted
 
 
 def predict_points(
-    inputs: Columns, rehearsed: bool = False, trials: Sequence[Trial] = (), kernels: str = ""
+    inputs: Columns, any_strategy: bool = False, trials: Sequence[Trial] = (), kernels: str = ""
 ) -> Predicted:
-    """Compile what is not compiled, settle the strategy, and run the model, of training or of serving.
+    """Compile missing kernels, resolve the strategy, and run the model of training or of serving.
 
-    inputs: (points,) each. rehearsed: the result does not count, so any strategy does where the best one is
-    asked for. trials: of some of the points, which are predicted after them. kernels: which list of them is
-    compiled, as of `compile_ahead`. `columns_of` makes the result columns. Raises InputError, also where the
-    model asks for an input that is not there.
+    inputs: (points,) each. any_strategy: use any strategy in place of the best one, for a warm-up. trials:
+    of some of the points, predicted after them. kernels: the list of kernels to compile, as of
+    `compile_ahead`. `columns_of` makes the result columns. Raises InputError, also for a
+    missing input.
     """
     from fastflow.performance.auto.no_fit import LEAST
     from fastflow.performance.precompile import compile_ahead
 
-    with naming_what_is_missing(inputs):
+    with naming_missing_input(inputs):
         compile_ahead(inputs, kernels)
-    settled = settled_inputs(inputs, rehearsed)
-    least = settled.pop(LEAST, None)
-    prediction, trials = _with_trials(settled, trials)
+    resolved = resolved_inputs(inputs, any_strategy)
+    no_fit = resolved.pop(LEAST, None)
+    prediction, trials = _with_trials(resolved, trials)
     points = next(iter(inputs.values())).size
-    return Predicted(np.arange(points), inputs, prediction, settled, None, trials, least, rehearsed)
+    return Predicted(np.arange(points), inputs, prediction, resolved, None, trials, no_fit, any_strategy)
 
 
-def settled_inputs(inputs: Columns, rehearsed: bool = False) -> Columns:
-    """Return inputs with the best strategy where it is asked for, and why none fits; raises InputError."""
-    with naming_what_is_missing(inputs):
+def resolved_inputs(inputs: Columns, any_strategy: bool = False) -> Columns:
+    """Return inputs with the best strategy for `auto`, and why no strategy fits; raises InputError."""
+    with naming_missing_input(inputs):
         if serves(inputs):
             from fastflow.performance.auto.serving import resolve_servers
 
-            return dict(resolve_servers(inputs, rehearsed))
+            return dict(resolve_servers(inputs, any_strategy))
         from fastflow.performance.auto.resolve import resolve_any_strategy, resolve_strategy
 
-        return dict(resolve_any_strategy(inputs) if rehearsed else resolve_strategy(inputs))
+        return dict(resolve_any_strategy(inputs) if any_strategy else resolve_strategy(inputs))
 
 
 def _model(inputs: Columns) -> Prediction | Served:
-    """Run the model on points whose strategies are settled; raises InputError."""
-    with naming_what_is_missing(inputs):
+    """Run the model on points with resolved strategies; raises InputError."""
+    with naming_missing_input(inputs):
         if serves(inputs):
             from fastflow.performance.serving.predict import serve
 
@@ -99,20 +99,24 @@ def _model(inputs: Columns) -> Prediction | Served:
         return crossflow.predict(inputs)
 
 
-def _with_trials(settled: Columns, trials: Sequence[Trial]) -> tuple[Prediction | Served, Sequence[Trial]]:
-    """Run the model on points and their trials, but for those that it refuses; and return these trials."""
+def _with_trials(resolved: Columns, trials: Sequence[Trial]) -> tuple[Prediction | Served, Sequence[Trial]]:
+    """Run the model on points and their trials; returns the prediction, and the trials that it accepts."""
     try:
-        return _model(with_trials(settled, trials)), trials
+        return _model(with_trials(resolved, trials)), trials
     except InputError:
         if not trials:
             raise
-    alone = _model(settled)
-    kept = [trial for trial in trials if not trial.fits(settled) or _is_taken(changed(settled, trial))]
-    return (_model(with_trials(settled, kept)) if kept else alone), kept
+    alone = _model(resolved)
+    kept = [
+        trial
+        for trial in trials
+        if not trial.fits(resolved) or _is_accepted(inputs_of_trial(resolved, trial))
+    ]
+    return (_model(with_trials(resolved, kept)) if kept else alone), kept
 
 
-def _is_taken(inputs: Columns) -> bool:
-    """Say whether the model takes inputs."""
+def _is_accepted(inputs: Columns) -> bool:
+    """Say whether the model accepts inputs."""
     try:
         _model(inputs)
     except InputError:
@@ -133,50 +137,50 @@ def columns_of(predicted: Predicted) -> Columns:
         columns = summary(cast("Prediction", predicted.prediction))
     columns = without_effect(
         columns,
-        predicted.place.size,
+        predicted.positions.size,
         predicted.trials,
-        predicted.settled,
+        predicted.resolved,
         results_of,
-        partial(_chosen_alike, predicted),
+        partial(_same_strategy, predicted),
     )
-    if predicted.least is not None and (predicted.least != "").any():
-        columns["reason"] = np.where(predicted.least != "", predicted.least, columns["reason"])
+    if predicted.no_fit is not None and (predicted.no_fit != "").any():
+        columns["reason"] = np.where(predicted.no_fit != "", predicted.no_fit, columns["reason"])
     return columns
 
 
-def _chosen_alike(predicted: Predicted, trial: Trial, rows: Ints) -> Bools:
-    """Say of some of a trial's points whether the same strategy is the best without the key.
+def _same_strategy(predicted: Predicted, trial: Trial, rows: Ints) -> Bools:
+    """Return whether rows of a trial have the same best strategy without the key, (rows,).
 
-    Where none is asked for, it is.
+    True where the strategy is not `auto`.
     """
     from fastflow.performance.auto.no_fit import LEAST
 
     points = trial.points[rows]
-    alike = np.ones(rows.size, dtype=np.bool_)
-    asked = np.zeros(rows.size, dtype=np.bool_)
+    same = np.ones(rows.size, dtype=np.bool_)
+    is_auto = np.zeros(rows.size, dtype=np.bool_)
     for key in (key for key in STRATEGIES if key in predicted.inputs):
-        asked |= (predicted.inputs[key][points] == AUTO) & (key not in trial.values)
-    some = np.flatnonzero(asked)
-    if not some.size:
-        return alike
+        is_auto |= (predicted.inputs[key][points] == AUTO) & (key not in trial.values)
+    selected = np.flatnonzero(is_auto)
+    if not selected.size:
+        return same
     try:
-        others = settled_inputs(take(changed(predicted.inputs, trial), rows[some]))
-    except InputError:  # none is found
-        alike[some] = False
-        return alike
-    here = take(predicted.settled, points[some])
-    if predicted.rehearsed:
-        here = settled_inputs(take(predicted.inputs, points[some]))
-    elif predicted.least is not None:
-        here[LEAST] = predicted.least[points[some]]
-    for key in here.keys() & others.keys() - trial.values.keys():
-        alike[some] &= here[key] == others[key]
-    return alike
+        of_trial = resolved_inputs(take(inputs_of_trial(predicted.inputs, trial), rows[selected]))
+    except InputError:  # no strategy fits
+        same[selected] = False
+        return same
+    of_points = take(predicted.resolved, points[selected])
+    if predicted.any_strategy:
+        of_points = resolved_inputs(take(predicted.inputs, points[selected]))
+    elif predicted.no_fit is not None:
+        of_points[LEAST] = predicted.no_fit[points[selected]]
+    for key in of_points.keys() & of_trial.keys() - trial.values.keys():
+        same[selected] &= of_points[key] == of_trial[key]
+    return same
 
 
 def results_of(inputs: Columns, trials: Sequence[Trial] = ()) -> Columns:
     """Return the result columns of points that are given as input columns; raises InputError.
 
-    trials: of some of the points, which say which of the user's keys have no effect.
+    trials: of some of the points, to find the user's keys without effect.
     """
     return columns_of(predict_points(inputs, trials=trials))

@@ -1,19 +1,19 @@
-"""Who hears how far a call is; calls of Python have somebody to tell in a notebook alone."""
+"""Listeners to the progress of a call; Python calls have one in a notebook only."""
 
 from __future__ import annotations
 
 
 class Listener:
-    """Hears how far a call is, and says nothing; who shows it does these two otherwise."""
+    """A silent listener to progress; subclasses that show it override both methods."""
 
     def start(self, what: str, of: int, unit: str = "points", there: int = 0) -> None:
-        """Hear what is to come in words, how much of it, what it is counted in, and how much is there.
+        """Receive the description of the work, its amount, its unit, and the amount already done.
 
-        of: 0 where that is not known.
+        of: 0 where the amount is unknown.
         """
 
     def advance(self, done: int) -> None:
-        """Hear, from any thread, that more is done."""
+        """Receive further amounts of finished work, from any thread."""
 
 
 SILENT = Listener()

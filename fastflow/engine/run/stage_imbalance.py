@@ -1,4 +1,4 @@
-"""Pipeline stages that take unequal times, and what another cut would gain: predicted, not guessed."""
+"""Pipeline stages with unequal times, and the predicted gain of a balanced split."""
 
 from __future__ import annotations
 
@@ -11,41 +11,43 @@ from fastflow.performance.prediction import Prediction
 from fastflow.physics.parallelism.virtual_stages import BALANCED
 
 SPLIT = "parallel.split"
-_UNEVEN = 1.1  # times as long as the mean of the others: less than that is as even as layers come
-_WORTH = 0.03  # of an iteration, which is worth a line
+_MIN_RATIO = 1.1  # of the mean of the others: whole layers allow no smaller ratio
+_MIN_GAIN = 0.03  # of an iteration: smaller gains are not reported
 
 
 def uneven_stages(prediction: Prediction, point: int) -> str:
-    """Return what to do where one stage of a point takes much longer than the others, in two lines.
+    """Return advice where a stage of a point takes much longer than the others, in two lines.
 
-    "" where nothing helps. The other cut is predicted with all else as it is, and named where it is faster
-    and fits as well.
+    "" where nothing helps. The balanced split is predicted with all other inputs unchanged; the advice names
+    it where it is faster and fits into memory as well.
     """
-    place = int(np.flatnonzero(prediction.timed == point)[0])
-    stacks, total = prediction.stacks, float(prediction.timeline.total[place])
-    if stacks is None or stacks.plan.stages[place] == 1:
+    index = int(np.flatnonzero(prediction.timed == point)[0])
+    stacks, total = prediction.stacks, float(prediction.timeline.total[index])
+    if stacks is None or stacks.plan.stages[index] == 1:
         return ""
-    slowest, work = int(prediction.bottleneck.stage[place]), _work(prediction, place)
-    ratio = work[slowest] / np.delete(work, slowest).mean()
+    slowest, times = int(prediction.bottleneck.stage[index]), _stage_times(prediction, index)
+    ratio = times[slowest] / np.delete(times, slowest).mean()
     inputs = dict(take(dict(prediction.inputs), np.array([point])))
-    if ratio < _UNEVEN or inputs[SPLIT][0] == BALANCED:
+    if ratio < _MIN_RATIO or inputs[SPLIT][0] == BALANCED:
         return ""
-    other = crossflow.predict(inputs | {SPLIT: np.array([BALANCED])})
-    if not other.timed.size:
+    balanced = crossflow.predict(inputs | {SPLIT: np.array([BALANCED])})
+    if not balanced.timed.size:
         return ""
-    took = float(other.timeline.total[0])
-    fits = prediction.footprint.total[place] <= prediction.chip.dram.capacity[point]
-    if took > (1.0 - _WORTH) * total or (fits and other.footprint.total[0] > other.chip.dram.capacity[0]):
+    balanced_s = float(balanced.timeline.total[0])
+    fits = prediction.footprint.total[index] <= prediction.chip.dram.capacity[point]
+    if balanced_s > (1.0 - _MIN_GAIN) * total or (
+        fits and balanced.footprint.total[0] > balanced.chip.dram.capacity[0]
+    ):
         return ""
-    less = f"{SPLIT}={BALANCED} takes {units.show(took, 's')}, {1.0 - took / total:.0%} less"
-    return f"stage {slowest} takes {ratio:.1f} times as long as the mean of the others;\n{less}"
+    gain = f"{SPLIT}={BALANCED} takes {units.show(balanced_s, 's')}, {1.0 - balanced_s / total:.0%} less"
+    return f"stage {slowest} takes {ratio:.1f} times as long as the mean of the others;\n{gain}"
 
 
-def _work(prediction: Prediction, place: int) -> Floats:
-    """Return what a micro-batch takes on each stage of a timed point [s], (stages,)."""
+def _stage_times(prediction: Prediction, index: int) -> Floats:
+    """Return the time of a micro-batch on each stage of a timed point [s], (stages,)."""
     assert prediction.stacks is not None
-    blocks, stages = prediction.stacks.blocks, int(prediction.stacks.plan.stages[place])
-    rows = slice(blocks.offset[place], blocks.offset[place + 1])
-    each = blocks.forward_s[rows] + blocks.input_s[rows] + blocks.weight_s[rows]
-    work: Floats = each.reshape(-1, stages).sum(axis=0)
-    return work
+    blocks, stages = prediction.stacks.blocks, int(prediction.stacks.plan.stages[index])
+    rows = slice(blocks.offset[index], blocks.offset[index + 1])
+    per_block = blocks.forward_s[rows] + blocks.input_s[rows] + blocks.weight_s[rows]
+    times: Floats = per_block.reshape(-1, stages).sum(axis=0)
+    return times

@@ -21,49 +21,49 @@ from fastflow.core.version import version
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")
 Done = TypeVar("Done")
-_PATIENCE = 30  # seconds for a scheduler to answer, and for its first worker to come
+_TIMEOUT_S = 30  # seconds for a scheduler to answer, and for its first worker to come
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
-    """Work was given up between two chunks."""
+class Stopped(Exception):  # noqa: N818 - no error: a user's request
+    """The work was cancelled between two chunks."""
 
 
 class CancellationToken:
-    """Hears how far those are who share this process's memory, asks them to stop, waits until they have.
+    """Progress and cancellation of the threads of this process.
 
-    Sent to another process it becomes one of its own, which nobody listens to or asks.
+    Pickled to another process, it becomes a fresh token without a listener.
     """
 
     def __init__(self, advance: Callable[[int], None] | None = None) -> None:
-        """Take what is called, from any thread, with the number of points that have been evaluated."""
-        self.hears = advance is not None
+        """Take a function that is called, from any thread, with the number of newly evaluated points."""
+        self.has_listener = advance is not None
         self.advance: Callable[[int], None] = advance or (lambda points: None)
-        self._asked = threading.Event()
+        self._cancelled = threading.Event()
         self._working = 0
         self._changed = threading.Condition()
 
     def __reduce__(self) -> tuple[type[CancellationToken], tuple[()]]:
-        """Become a fresh one elsewhere."""
+        """Return a fresh token for another process."""
         return CancellationToken, ()
 
-    def ask(self) -> None:
-        """Ask everybody to stop."""
-        self._asked.set()
+    def cancel(self) -> None:
+        """Ask all threads to stop."""
+        self._cancelled.set()
 
     @property
-    def asked(self) -> bool:
-        """Whether somebody has asked to stop."""
-        return self._asked.is_set()
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled.is_set()
 
     def check(self) -> None:
-        """Raise Stopped if somebody has asked to stop."""
-        if self.asked:
+        """Raise Stopped if `cancel` was called."""
+        if self.is_cancelled:
             raise Stopped
 
-    def until_asked(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield items until somebody asks to stop."""
+    def until_cancelled(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items until `cancel` is called."""
         for item in items:
-            if self.asked:
+            if self.is_cancelled:
                 return
             yield item
 
@@ -77,49 +77,49 @@ class CancellationToken:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Say that the work is done."""
+        """Note the end of the work."""
         with self._changed:
             self._working -= 1
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Wait until nobody works."""
+        """Wait until no thread works."""
         with self._changed:
             self._changed.wait_for(lambda: self._working == 0)
 
 
 @contextmanager
-def interruptible(watch: CancellationToken) -> Iterator[None]:
-    """Turn Ctrl-C into a request to stop, and raise KeyboardInterrupt when everybody has.
+def interruptible(token: CancellationToken) -> Iterator[None]:
+    """Turn Ctrl-C into a cancellation, and raise KeyboardInterrupt when all threads have stopped.
 
     Numba runs Python code, unchecked, where a kernel hands over its results: an interrupt raised just
     there is lost, or ends the process. A second Ctrl-C stops at once.
     """
-    came = 0
+    num_interrupts = 0
 
     def interrupt(number: int, frame: Any) -> None:
-        nonlocal came
-        came += 1
-        if came > 1:
+        nonlocal num_interrupts
+        num_interrupts += 1
+        if num_interrupts > 1:
             raise KeyboardInterrupt
         sys.stderr.write("\nstopping after the current chunks; Ctrl-C again stops at once\n")
-        watch.ask()
+        token.cancel()
 
     before = signal.getsignal(signal.SIGINT)
-    # nobody but the main thread may; and who has had interrupts ignored wants them ignored
-    ours = threading.current_thread() is threading.main_thread() and before not in (None, signal.SIG_IGN)
-    if ours:
+    # only the main thread may set a handler; ignored interrupts stay ignored
+    is_main = threading.current_thread() is threading.main_thread() and before not in (None, signal.SIG_IGN)
+    if is_main:
         signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     except Stopped:
         pass
     finally:
-        watch.ask()  # after an error others may be at work
-        watch.wait()
-        if ours:
+        token.cancel()  # after an error, other threads may still work
+        token.wait()
+        if is_main:
             signal.signal(signal.SIGINT, before)
-    if came:
+    if num_interrupts:
         raise KeyboardInterrupt
 
 
@@ -130,12 +130,12 @@ def distribute(
     settings: Settings,
     in_order: bool = False,
 ) -> Iterator[Done]:
-    """Yield what the work gives for every item, as it comes or in order; raises what the work raises.
+    """Yield the result of the work for every item, as it comes or in order; raises the work's exceptions.
 
     Raises Lost where workers at an address leave in the middle of the work.
 
-    shared: what every call needs. Which backend joblib uses can be overridden from outside, by
-    `joblib.parallel_config`; `connected` does so.
+    shared: the first argument of every call. `joblib.parallel_config` may select another backend;
+    `connected` does so.
     """
     if settings.jobs == 1 and not settings.address:
         yield from (work(shared, item) for item in items)
@@ -150,13 +150,13 @@ def distribute(
         return_as="generator" if in_order else "generator_unordered",
     )
     done = parallel(joblib.delayed(work)(shared, item) for item in items)
-    with _noticing_loss() if settings.address else nullcontext():
+    with _raising_lost() if settings.address else nullcontext():
         yield from done
 
 
 @contextmanager
-def _noticing_loss() -> Iterator[None]:
-    """Raise Lost where Dask says, in one way or another, that its workers or scheduler went away."""
+def _raising_lost() -> Iterator[None]:
+    """Raise Lost for any exception of Dask on lost workers or a lost scheduler."""
     from concurrent.futures import CancelledError
 
     from distributed.client import FutureCancelledError
@@ -169,17 +169,17 @@ def _noticing_loss() -> Iterator[None]:
 
 
 def check_model(digest: str, address: str) -> None:
-    """Refuse to work, as one at an address, for somebody with another model; raises InputError."""
+    """Refuse to work for a process with another version of the model; raises InputError."""
     if digest != jit.MODEL_DIGEST:
         allowed = f"the address of workers with the same fastflow ({version()}) and Numba as this machine"
         raise InputError("engine.address", address, allowed)
 
 
 class ThreadPool:
-    """Threads of this machine, ready for one small piece of work after the other."""
+    """Threads of this machine for many small pieces of work."""
 
     def __init__(self, settings: Settings) -> None:
-        """Take how many there are to be."""
+        """Take the number of threads."""
         import joblib
 
         self.size = joblib.effective_n_jobs(settings.jobs)
@@ -187,32 +187,32 @@ class ThreadPool:
         self._delayed = joblib.delayed
 
     def __enter__(self) -> ThreadPool:
-        """Call them together."""
+        """Start the threads."""
         if self.size > 1:
             self._parallel.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let them go."""
+        """Stop the threads."""
         if self.size > 1:
             self._parallel.__exit__(*error)
 
     def map(self, work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
-        """Return what the work gives for every item, in order; raises what the work raises."""
+        """Return the result of the work for every item, in order; raises the work's exceptions."""
         if self.size == 1 or len(items) == 1:
             return [work(item) for item in items]
         return list(self._parallel(self._delayed(work)(item) for item in items))
 
 
-class Lost(Exception):  # noqa: N818 - becomes an InputError where nothing more can be tried
-    """The scheduler, or all who had what they share, went away."""
+class Lost(Exception):  # noqa: N818 - becomes an InputError after the last retry
+    """The scheduler, or all workers with the shared context, were lost."""
 
 
 @contextmanager
 def connected(settings: Settings, shared: Any) -> Iterator[None]:
-    """Have joblib hand its work to the workers of a Dask scheduler, if there is an address.
+    """Make joblib use the workers of a Dask scheduler, if there is an address.
 
-    shared: what workers are sent once. Raises InputError where nobody answers.
+    shared: sent to the workers once. Raises InputError where no scheduler answers.
     """
     if not settings.address:
         yield
@@ -228,24 +228,24 @@ def connected(settings: Settings, shared: Any) -> Iterator[None]:
     from joblib._dask import DaskDistributedBackend
 
     class Workers(DaskDistributedBackend):  # type: ignore[misc]
-        """joblib's back end; but a scheduler with a single thread is no reason to work here instead."""
+        """joblib's back end, which also uses a scheduler with a single thread."""
 
         def effective_n_jobs(self, n_jobs: int) -> int:
             try:
                 return max(2, int(super().effective_n_jobs(n_jobs)))
-            except OSError as error:  # nobody answers, or nobody is left
+            except OSError as error:  # no scheduler, or no worker
                 raise Lost(str(error)) from error
 
-    _reach(address)
+    _check_reachable(address)
     try:
         client = Client(  # type: ignore[no-untyped-call]
-            address, timeout=_PATIENCE, set_as_default=False
+            address, timeout=_TIMEOUT_S, set_as_default=False
         )
     except (OSError, ValueError, TypeError) as error:
-        raise _unanswered(address, error) from None
+        raise _no_scheduler(address, error) from None
     with client:
         try:
-            client.wait_for_workers(1, timeout=_PATIENCE)
+            client.wait_for_workers(1, timeout=_TIMEOUT_S)
         except TimeoutError:
             allowed = "the address of a scheduler with workers (dask worker ADDRESS); this one has none"
             raise InputError("engine.address", address, allowed) from None
@@ -254,7 +254,7 @@ def connected(settings: Settings, shared: Any) -> Iterator[None]:
 
 
 class SharedContext(NamedTuple):
-    """What the workers of a cluster are told once."""
+    """The context that is sent to the workers of a cluster once."""
 
     shared: Any
     address: str
@@ -262,17 +262,17 @@ class SharedContext(NamedTuple):
 
 
 class Cluster:
-    """Workers of a Dask scheduler who share something, ready for one list of items after the other."""
+    """Workers of a Dask scheduler with a shared context, for many lists of items."""
 
     def __init__(self, settings: Settings, shared: Any) -> None:
-        """Take where they are, and what all of their work needs."""
+        """Take the address of the scheduler, and the context of the work."""
         self.settings = settings
-        self._told = SharedContext(shared, settings.address, jit.MODEL_DIGEST)
+        self._context = SharedContext(shared, settings.address, jit.MODEL_DIGEST)
         self._connection = ExitStack()
 
     def __enter__(self) -> Cluster:
-        """Connect; raises InputError where nobody answers."""
-        self._connection.enter_context(connected(self.settings, self._told))
+        """Connect; raises InputError where no scheduler answers."""
+        self._connection.enter_context(connected(self.settings, self._context))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -281,47 +281,50 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """How many work at once now."""
+        """The number of workers now."""
         import joblib
 
         try:
             return int(joblib.effective_n_jobs(-1))
-        except Lost:  # `map` will see to it
+        except Lost:  # `map` handles it
             return 1
 
     def map(
         self,
         work: Callable[[Shared, Item], Done],
         items: Sequence[Item],
-        watch: CancellationToken,
-        hear: Callable[[Done], None] = lambda done: None,
+        token: CancellationToken,
+        on_result: Callable[[Done], None] = lambda done: None,
     ) -> list[Done]:
-        """Return what the work gives for what is shared and every item, in order; raises what it raises.
+        """Return the result of the work for every item, in order; raises the work's exceptions.
 
-        hear is told each result as it comes. Where all workers are lost, others are waited for to do what is
-        left. Raises Lost, with what address would do, where none come or they leave too before anything is
-        done, and Stopped where somebody asks to stop.
+        on_result is called with each result as it comes. After a loss of all workers, the remaining
+        items wait for new workers. Raises Lost where none come, or where they are lost without a result, and
+        Stopped after a cancellation.
         """
         done: dict[int, Done] = {}
         losses = 0
         while len(done) < len(items):
             before = len(done)
-            left = [(number, item) for number, item in enumerate(items) if number not in done]
+            remaining = [(number, item) for number, item in enumerate(items) if number not in done]
             try:
-                for number, one in distribute(
-                    partial(_numbered, work), self._told, watch.until_asked(left), self.settings
+                for number, result in distribute(
+                    partial(_run_numbered, work),
+                    self._context,
+                    token.until_cancelled(remaining),
+                    self.settings,
                 ):
-                    done[number] = one
-                    hear(one)
+                    done[number] = result
+                    on_result(result)
             except Lost as error:
                 losses = losses + 1 if len(done) == before else 0
                 if losses > 1:
                     raise Lost(f"the address of a scheduler that keeps its workers ({error})") from error
-                self._connect_again()
-            watch.check()
+                self._reconnect()
+            token.check()
         return [done[number] for number in range(len(items))]
 
-    def _connect_again(self) -> None:
+    def _reconnect(self) -> None:
         """Connect after a loss."""
         self._connection.close()
         try:
@@ -330,26 +333,26 @@ class Cluster:
             raise Lost(error.allowed) from error
 
 
-def _numbered(
-    work: Callable[[Shared, Item], Done], told: SharedContext, task: tuple[int, Item]
+def _run_numbered(
+    work: Callable[[Shared, Item], Done], context: SharedContext, task: tuple[int, Item]
 ) -> tuple[int, Done]:
-    """Do a task of a cluster at a worker; returns its number too."""
-    check_model(told.model, told.address)
+    """Run a task of a cluster on a worker; returns its number and result."""
+    check_model(context.model, context.address)
     number, item = task
-    return number, work(told.shared, item)
+    return number, work(context.shared, item)
 
 
-def _reach(address: str) -> None:
-    """Raise InputError where nothing listens at an address: Dask would try for long, and complain twice."""
-    where = urlsplit(address)
+def _check_reachable(address: str) -> None:
+    """Raise InputError where nothing listens at an address: Dask would retry for long, and log twice."""
+    url = urlsplit(address)
     try:
-        with socket.create_connection((where.hostname or "", where.port or 0), timeout=_PATIENCE):
+        with socket.create_connection((url.hostname or "", url.port or 0), timeout=_TIMEOUT_S):
             pass
     except (OSError, OverflowError) as error:
-        raise _unanswered(address, error) from None
+        raise _no_scheduler(address, error) from None
 
 
-def _unanswered(address: str, error: Exception) -> InputError:
-    """Return the refusal of an address where no scheduler is."""
+def _no_scheduler(address: str, error: Exception) -> InputError:
+    """Return the error for an address without a scheduler."""
     allowed = f"the address of a Dask scheduler that answers ({str(error) or type(error).__name__})"
     return InputError("engine.address", address, allowed)

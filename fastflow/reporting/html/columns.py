@@ -99,8 +99,15 @@ def provenance_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
     has_costs = any("_usd" in name for name in dataset.schema.names)
     return [
         ("dataset", dataset.folder.shown),
-        ("to make it again", " ".join([f"python -m fastflow.{command}", shlex.join(dataset.given)]).strip()),
-        *([("US dollars", cost_title({"cost.name": price_list_name(dataset.given)}))] if has_costs else []),
+        (
+            "to make it again",
+            " ".join([f"python -m fastflow.{command}", shlex.join(dataset.user_overrides)]).strip(),
+        ),
+        *(
+            [("US dollars", cost_title({"cost.name": price_list_name(dataset.user_overrides)}))]
+            if has_costs
+            else []
+        ),
         ("fastflow", dataset.about("version")),
         ("model", dataset.about("model")),
         ("fingerprint", dataset.about("fingerprint")),

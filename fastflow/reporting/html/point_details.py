@@ -53,7 +53,7 @@ def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) ->
     builder = _DetailsBuilder(frame)
     try:
         with hydra_rules():
-            grid = plan(Composer.of_library(config_dir), dataset.given).grid
+            grid = plan(Composer.of_library(config_dir), dataset.user_overrides).grid
             for rows, inputs in _inputs(dataset, grid, frame):
                 builder.add_areas(rows, inputs)
                 if serves(inputs):
@@ -103,9 +103,9 @@ def _inputs(dataset: Dataset, grid: Grid, frame: pd.DataFrame) -> Iterator[tuple
     if points.size and points.max() >= grid.points:
         raise InputError("point", int(points.max()), f"one of {grid.points:,}")
     strategy = np.array(frame["strategy"].astype(str).to_list(), dtype=np.str_)
-    for rows_of, share in grid.among(points):
+    for rows_of, share in grid.shares_of(points):
         inputs = grid.inputs(share)
-        if not grid.stacked:  # `auto` selects only the strategy, unless layers have separate strategies
+        if not grid.has_layer_runs:  # `auto` selects only the strategy, unless layers have separate strategies
             inputs[_STRATEGY] = np.where(inputs[_PER_LAYER], inputs[_STRATEGY], strategy[rows_of])
         yield rows_of, inputs
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastflow.config.messages import counted
 from fastflow.core.uncertainty.percentiles import DISTINGUISHABLE, chance
 from fastflow.engine.grid.grid import Grid
-from fastflow.engine.grid.unset import most_tried, sampled
+from fastflow.engine.grid.unset import max_trials, num_sampled
 from fastflow.performance.serving.slo import COMPARED
 from fastflow.physics.cost.rent import RENT
 from fastflow.physics.parallelism.sharding.layout import LAYERS
@@ -126,7 +126,7 @@ def show(grid: Grid, store: Store, progress: Progress, selected: Sequence[str] =
     columns = grid.keys
     serves = grid.served == ALL
     digest = Digest(serves)
-    results = list(selected) or shown_results(grid.served, grid.stacked)
+    results = list(selected) or shown_results(grid.served, grid.has_layer_runs)
     results = with_bands(results) if grid.uncertainty is not None and not selected else results
     cuts = [] if serves else ["cuts"]
     wanted = list(
@@ -246,7 +246,7 @@ def _no_effect_lines(grid: Grid, parts: int, part: Callable[[int], pa.Table]) ->
     if not grid.unset:
         return
     name = NO_EFFECT.name
-    numbers = range(parts if grid.points <= most_tried(grid) else 1)
+    numbers = range(parts if grid.points <= max_trials(grid) else 1)
     texts = [text for number in numbers for text in part(number)[name].to_pylist()]
     for (key, equality), num_points in Counter(
         pair for text in texts for pair in ineffective_keys(text)
@@ -256,7 +256,7 @@ def _no_effect_lines(grid: Grid, parts: int, part: Callable[[int], pa.Table]) ->
             if num_points == len(texts)
             else f"at {num_points:,} of {counted(len(texts), 'point')}"
         )
-        sampled_note = f" ({sampled(grid)} of them were tried)" if grid.points > most_tried(grid) else ""
+        sampled_note = f" ({num_sampled(grid)} of them were tried)" if grid.points > max_trials(grid) else ""
         yield f"No effect: {key} {where}{sampled_note}: every result is {equality} (column `{name}`)"
 
 

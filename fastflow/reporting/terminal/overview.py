@@ -60,7 +60,7 @@ def report(
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> list[str]:
     """Return lines on the number of points, the axes, and the number of feasible points."""
-    total = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
+    total = f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
     varies = ", ".join(f"{axis.key} ({len(axis.choices):,})" for axis in axes)
     lines = [f"{dataset.folder.shown}: {counted(len(frame), 'point')}{total}; {varies}"]
     timed = frame["time_s"].notna()

@@ -61,7 +61,7 @@ def report(
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:
     """Return lines on the number of points, the feasible points, and the first infeasible point of a kind."""
-    total = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
+    total = f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
     report_lines = [
         f"{dataset.folder.shown}: {counted(len(frame), 'point')}{total}, {counted(len(lines.names), 'line')}"
     ]

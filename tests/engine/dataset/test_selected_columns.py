@@ -8,7 +8,7 @@ from fastflow.cli.commands.search import main as search
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.config.list_keys import as_one_value
 from fastflow.core.errors import InputError
-from fastflow.engine.dataset.selected_columns import chosen_columns
+from fastflow.engine.dataset.selected_columns import select_columns
 
 NAMES = ["point", "model", "time_s", "iteration_usd", "parameters", "train_s", "train_usd"]
 GRID = ("-m", "system=dgx_h100", "model=llama3_8b", "parallel.strategy=TP-8", "parallel.zero=0,1")
@@ -21,7 +21,7 @@ def heads(out):
 
 
 @pytest.mark.parametrize(
-    ("written", "found"),
+    ("written", "expected"),
     [
         ("", []),
         ("train_s", ["train_s"]),
@@ -30,8 +30,8 @@ def heads(out):
         ("*_s,time_s", ["time_s", "train_s"]),
     ],
 )
-def test_names_and_patterns(written, found):
-    assert chosen_columns(written, NAMES) == found
+def test_names_and_patterns(written, expected):
+    assert select_columns(written, NAMES) == expected
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_names_and_patterns(written, found):
 )
 def test_a_name_of_no_column_is_refused(wrong, says):
     with pytest.raises(InputError) as refused:
-        chosen_columns(wrong, NAMES)
+        select_columns(wrong, NAMES)
     assert refused.value.key == "columns"
     assert says in str(refused.value)
 
 
 def test_a_comma_of_columns_is_no_axis():
-    given = ["columns=a,*_b", "columns='a,b'", "columns=[a,b]", "tech=n7,n5", "columns=null", "-m"]
-    assert as_one_value(given) == ["columns='a,*_b'", *given[1:]]
+    overrides = ["columns=a,*_b", "columns='a,b'", "columns=[a,b]", "tech=n7,n5", "columns=null", "-m"]
+    assert as_one_value(overrides) == ["columns='a,*_b'", *overrides[1:]]
 
 
 def test_a_grid_shows_them_and_its_dataset_is_the_same(cli):
@@ -93,12 +93,12 @@ def test_a_report_shows_them_of_every_kind_of_grid(cli):
         "serve=prefill", "model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-8", "serve.batch=1,8",
         output="p",
     )  # fmt: skip
-    for asked, shown in (
+    for argument, shown in (
         (("g", "columns=energy_J,*_usd"), {"energy_J", "iteration_usd"}),
         (("s", "columns=usd_per_million_tokens"), {"usd_per_million_tokens"}),
         (("p", "columns=usd_per_million_tokens"), {"usd_per_million_tokens"}),  # which has no front
     ):
-        code, out, _ = cli(lambda asked=asked: report(asked))
+        code, out, _ = cli(lambda argument=argument: report(argument))
         assert code == 0
         assert shown <= set(heads(out))
     for wrong, says in (

@@ -81,9 +81,9 @@ def test_a_section_and_a_leaf_of_it_count_in_written_order(composer):
 
 @pytest.mark.long
 def test_many_compositions_are_said(composer):
-    said = []
-    plan(composer, ["model=gemm", "model.devices=range(1,1101)"], None, said.append)
-    assert said == ["composing 1,100 configurations, one for each combination of choices"]
+    status = []
+    plan(composer, ["model=gemm", "model.devices=range(1,1101)"], None, status.append)
+    assert status == ["composing 1,100 configurations, one for each combination of choices"]
 
 
 def test_pins_come_and_go():

@@ -67,7 +67,7 @@ zip: [{model.hidden: '1024,2048,4096', model.batch: [8, 16, 32]}]
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "by_rows"),
+    ("text", "expected", "by_rows"),
     [
         ("params: {tech: 'n12,n7', mem: 'hbm2,hbm3,hbm4'}", "2 tech x 3 mem", "2 tech x 3 mem"),
         ("params: {tech: n7, model.batch: 'range(512,2049,512)'}", "4 model.batch", "4 model.batch"),
@@ -96,14 +96,14 @@ zip: [{model.hidden: '1024,2048,4096', model.batch: [8, 16, 32]}]
         ("union: [{params: {tech: 'n12,n7'}}, {params: {tech: 'n12,n7'}}]", "2 tech + 2 tech", "tech"),
     ],
 )  # fmt: skip
-def test_products_come_out(study, text, said, by_rows):
+def test_products_come_out(study, text, expected, by_rows):
     """What is said before a run, and on a page by the rows alone, is as many points as there are."""
     grid = study(text)
     shown = re.fullmatch(r"([\d,]+) points?: (.*); \d+ compositions?", grid.describe())
-    assert shown[2] == said
+    assert shown[2] == expected
     frame = pd.DataFrame(points_of(grid, *grid.keys), columns=list(grid.keys))
     assert describe_span(frame, grid.keys) == by_rows
-    for product in {said, by_rows} - {"tech"}:
+    for product in {expected, by_rows} - {"tech"}:
         factors = [re.findall(r"(?:^| x )(\d+)(?= |$)", part) for part in product.split(" + ")]
         assert sum(math.prod(map(int, part)) for part in factors) == grid.points == len(frame)
 

@@ -16,9 +16,9 @@ class _Cluster(Cluster):
     """A cluster without a scheduler, which counts how often it connects again."""
 
     def __init__(self, settings):
-        self.settings, self._told, self.connected = settings, "told", 0
+        self.settings, self._context, self.connected = settings, "told", 0
 
-    def _connect_again(self):
+    def _reconnect(self):
         self.connected += 1
 
 
@@ -26,22 +26,24 @@ def losing(monkeypatch, *done):
     """A cluster whose workers do so many tasks before they are lost, one after the other; at last all."""
     left = [*done]
 
-    def distribute(work, told, items, settings, in_order=False):
+    def distribute(work, context, items, settings, in_order=False):
         count = left.pop(0) if left else None
         for number, item in enumerate(items):
             if number == count:
                 raise Lost("gone")
-            yield work(told, item)
+            yield work(context, item)
         if count is not None:
             raise Lost("gone")  # as many as there are, and then
 
     monkeypatch.setattr(workers, "distribute", distribute)
-    monkeypatch.setattr(workers, "_numbered", lambda work, told, task: (task[0], work(told, task[1])))
+    monkeypatch.setattr(
+        workers, "_run_numbered", lambda work, context, task: (task[0], work(context, task[1]))
+    )
     return _Cluster(None)
 
 
-def upper(told, item):
-    assert told == "told"
+def upper(context, item):
+    assert context == "told"
     return item.upper()
 
 
@@ -65,17 +67,17 @@ def test_work_goes_on_as_long_as_losses_leave_something_done(monkeypatch, done, 
 
 @pytest.mark.parametrize(("done", "heard"), [((0, 0), 0), ((3, 0, 0), 3), ((2, 0, 2, 0, 0), 4)])
 def test_two_losses_in_a_row_that_leave_nothing_done_are_told(monkeypatch, done, heard):
-    cluster, told = losing(monkeypatch, *done), []
+    cluster, results = losing(monkeypatch, *done), []
     with pytest.raises(Lost, match=r"a scheduler that keeps its workers \(gone\)"):
-        cluster.map(upper, ITEMS, CancellationToken(), told.append)
-    assert len(told) == heard
+        cluster.map(upper, ITEMS, CancellationToken(), results.append)
+    assert len(results) == heard
     assert cluster.connected == len(done) - 1
 
 
 def test_who_asks_to_stop_is_heard_after_a_loss(monkeypatch):
-    cluster, watch = losing(monkeypatch, 3), CancellationToken()
+    cluster, token = losing(monkeypatch, 3), CancellationToken()
     with pytest.raises(Stopped):
-        cluster.map(upper, ITEMS, watch, lambda done: watch.ask() if done == "C" else None)
+        cluster.map(upper, ITEMS, token, lambda done: token.cancel() if done == "C" else None)
 
 
 GRID = ("model=gemm", "chip=a100", "model.m=range(64,1089,64)", "model.n=range(64,4097,64)")  # 1088 points
@@ -86,18 +88,18 @@ def lossy(monkeypatch, tmp_path):
     """A function that evaluates five parts, whose workers are lost after so many of those that are left."""
     with hydra_rules():
         run = plan(Composer.of_library(), GRID)
-    spread, begun = execute._spread, []
+    distribute_parts, begun = execute._distribute_parts, []
 
     def sweep(*done):
         left = [*done]
 
-        def losing(run, job, numbers, watch):
+        def losing(run, job, numbers, token):
             count = left.pop(0) if left else None
-            yield from spread(run, job, list(numbers)[:count], watch)
+            yield from distribute_parts(run, job, list(numbers)[:count], token)
             if count is not None:
                 raise Lost("gone")
 
-        monkeypatch.setattr(execute, "_spread", losing)
+        monkeypatch.setattr(execute, "_distribute_parts", losing)
         return execute.store(run, tmp_path, begun.append), begun
 
     return sweep

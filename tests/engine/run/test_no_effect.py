@@ -81,10 +81,10 @@ def _other_values(key: str, value: Any) -> Iterator[str]:
 CASES = [
     (work, f"{key}={value}")
     for work in WORK
-    for key, own in sorted(_inputs(work).items())
+    for key, fixed in sorted(_inputs(work).items())
     if not any(text.startswith(f"{key}=") for text in WORK[work])
     if key not in NEVER_TRIED and not key.endswith(".name") and key not in NAMES_FILES
-    for value in _other_values(key, own)
+    for value in _other_values(key, fixed)
 ]
 
 
@@ -107,20 +107,20 @@ def check(work: str, text: str) -> None:
     """Ask for a point with and without a key: it says so if both are the same, and only then."""
     key = text.partition("=")[0]
     try:
-        found = fastflow.evaluate(*WORK[work], text)
+        frame = fastflow.evaluate(*WORK[work], text)
     except InputError:
         return
-    said = [part for part in found[COLUMN][0].split("; ") if part == f"{key}: as without it"]
-    if pd.isna(found["time_s"][0]):
-        assert not said, text
+    expected_text = [part for part in frame[COLUMN][0].split("; ") if part == f"{key}: as without it"]
+    if pd.isna(frame["time_s"][0]):
+        assert not expected_text, text
         return
-    same = _same(found, _without(work))
-    if said:
-        assert same, (work, text, _differ(found, _without(work)))
+    same = _same(frame, _without(work))
+    if expected_text:
+        assert same, (work, text, _differ(frame, _without(work)))
     elif same:  # it is what is done without it, by a default that stands for something
         default, column = _inputs(work)[key], find_input(key)
         assert column is not None
-        stands = default in no_effect._STANDS_FOR or default == column.auto or default == 0
+        stands = default in no_effect._PLACEHOLDERS or default == column.auto or default == 0
         stands |= key == "system.devices"  # as many as the strategy takes
         assert stands, (work, text)
 
@@ -150,7 +150,7 @@ def test_cases_cover_the_registry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "expected_text"),
     [
         (("parallel.offload=activations", "parallel.recompute=full"), ""),
         (("parallel.overlap.context=false",), "parallel.overlap.context: as without it"),
@@ -163,21 +163,23 @@ def test_cases_cover_the_registry() -> None:
         (("parallel.strategy=auto", "parallel.within='tp<=4'", "parallel.recompute=full"), ""),
     ],
 )
-def test_of_training(texts: tuple[str, ...], said: str) -> None:
+def test_of_training(texts: tuple[str, ...], expected_text: str) -> None:
     keys = {text.partition("=")[0] for text in texts}
-    own = [text for text in TRAINED if text.partition("=")[0] not in keys]
-    assert fastflow.evaluate(*own, *texts)[COLUMN].tolist() == [said]
+    fixed = [text for text in TRAINED if text.partition("=")[0] not in keys]
+    assert fastflow.evaluate(*fixed, *texts)[COLUMN].tolist() == [expected_text]
 
 
-@pytest.mark.parametrize(("devices", "said"), [(16, ""), (32, "system.devices: as without it"), (8, None)])
-def test_devices_that_the_strategy_takes(devices: int, said: str | None) -> None:
+@pytest.mark.parametrize(
+    ("devices", "expected_text"), [(16, ""), (32, "system.devices: as without it"), (8, None)]
+)
+def test_devices_that_the_strategy_takes(devices: int, expected_text: str | None) -> None:
     """A system of as many devices as the strategy takes is what is done; of more, some are idle."""
     texts = ("model=llama3_8b", "system=superpod_h100", "model.batch=64", "parallel.strategy=TP-2-d8")
-    found = fastflow.evaluate(*texts, f"system.devices={devices}")
-    if said is None:
-        assert "system.devices=8" in found["reason"][0]
+    frame = fastflow.evaluate(*texts, f"system.devices={devices}")
+    if expected_text is None:
+        assert "system.devices=8" in frame["reason"][0]
     else:
-        assert found[COLUMN].tolist() == [said]
+        assert frame[COLUMN].tolist() == [expected_text]
 
 
 SERVED = ("model=llama3_8b", "system=dgx_h100", "serve=continuous")
@@ -194,9 +196,9 @@ SERVED = ("model=llama3_8b", "system=dgx_h100", "serve=continuous")
 )  # fmt: skip
 def test_what_only_training_chooses(strategy: str, text: str) -> None:
     key = text.lstrip("+").partition("=")[0]
-    found = fastflow.evaluate(*SERVED, f"parallel.strategy={strategy}", text)
-    assert found[COLUMN].tolist() == [f"{key}: as without it"]
-    assert _same(found, fastflow.evaluate(*SERVED, f"parallel.strategy={strategy}"))
+    frame = fastflow.evaluate(*SERVED, f"parallel.strategy={strategy}", text)
+    assert frame[COLUMN].tolist() == [f"{key}: as without it"]
+    assert _same(frame, fastflow.evaluate(*SERVED, f"parallel.strategy={strategy}"))
 
 
 @pytest.mark.parametrize(
@@ -214,13 +216,13 @@ def test_what_only_training_chooses(strategy: str, text: str) -> None:
 )  # fmt: skip
 def test_the_choice_of_a_strategy_counts(texts: tuple[str, ...]) -> None:
     """A key has an effect where another strategy is the best without it."""
-    found, last = fastflow.evaluate(*texts), texts[-1].partition("=")[0]
+    frame, last = fastflow.evaluate(*texts), texts[-1].partition("=")[0]
     without = fastflow.evaluate(*texts[:-1])
-    said = f"{last}: as without it" in found[COLUMN][0].split("; ")
-    assert said == (
-        _same(found, without)
-        and found["zero" if "zero" in found else "strategy"].equals(
-            without["zero" if "zero" in found else "strategy"]
+    expected_text = f"{last}: as without it" in frame[COLUMN][0].split("; ")
+    assert expected_text == (
+        _same(frame, without)
+        and frame["zero" if "zero" in frame else "strategy"].equals(
+            without["zero" if "zero" in frame else "strategy"]
         )
     )
 
@@ -230,29 +232,29 @@ def test_the_choice_of_a_strategy_counts(texts: tuple[str, ...]) -> None:
 def test_values_that_a_chip_lacks_are_no_fault_of_a_point(chip: str, dtype: str) -> None:
     """A key is tried with other values, of which a chip may not know some."""
     work = ("model=attention", f"chip={chip}", f"model.dtype={dtype}", f"precision.attention={dtype}")
-    found = fastflow.evaluate(*work)
-    assert found["time_s"][0] == fastflow.evaluate(*work[:-1])["time_s"][0]
+    frame = fastflow.evaluate(*work)
+    assert frame["time_s"][0] == fastflow.evaluate(*work[:-1])["time_s"][0]
 
 
 def test_rows_of_a_grid() -> None:
-    own = [text for text in TRAINED if not text.startswith("parallel.strategy")]
-    found = fastflow.evaluate(
-        *own, "parallel.strategy=TP-2-d4,TP-2-c2-d2", "parallel.overlap.context=true,false"
+    fixed = [text for text in TRAINED if not text.startswith("parallel.strategy")]
+    frame = fastflow.evaluate(
+        *fixed, "parallel.strategy=TP-2-d4,TP-2-c2-d2", "parallel.overlap.context=true,false"
     )
-    assert found[COLUMN].tolist() == ["", "parallel.overlap.context: as without it", "", ""]
+    assert frame[COLUMN].tolist() == ["", "parallel.overlap.context: as without it", "", ""]
 
 
 def test_many_points() -> None:
     texts = ("parallel.strategy=d512", "parallel.within='tp<=4'", "model.batch=range(1024,11264,32)")
-    found = fastflow.evaluate(*texts, "parallel.overlap.data=true,false")
-    assert len(found) > SAMPLE
-    assert set(found[COLUMN]) == {"parallel.within: as without it"}
+    frame = fastflow.evaluate(*texts, "parallel.overlap.data=true,false")
+    assert len(frame) > SAMPLE
+    assert set(frame[COLUMN]) == {"parallel.within: as without it"}
 
 
 def test_without_a_time() -> None:
-    found = fastflow.evaluate(*TRAINED, "model.dtype=int8", "parallel.offload=activations")
-    assert found["time_s"].isna().all()
-    assert found[COLUMN].tolist() == [""]
+    frame = fastflow.evaluate(*TRAINED, "model.dtype=int8", "parallel.offload=activations")
+    assert frame["time_s"].isna().all()
+    assert frame[COLUMN].tolist() == [""]
 
 
 def test_the_same_results_beside_trials() -> None:
@@ -284,9 +286,9 @@ def test_what_is_left_is_kept_for_further_calls_unless_it_follows_from_elsewhere
         composer = Composer.of_library()
         first = _inputs_without(composer, ("parallel.offload",), given)
         assert first is _inputs_without(composer, ("parallel.offload",), given)
-        found = []
+        frame = []
         for dtype in ("bf16", "fp16"):
             monkeypatch.setenv("DTYPE_OF_A_TEST", dtype)
             texts = (*given, "model.dtype=${oc.env:DTYPE_OF_A_TEST}")
-            found.append(_inputs_without(composer, ("parallel.offload",), texts)["model.dtype"])
-    assert found == ["bf16", "fp16"]
+            frame.append(_inputs_without(composer, ("parallel.offload",), texts)["model.dtype"])
+    assert frame == ["bf16", "fp16"]

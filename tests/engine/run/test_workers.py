@@ -184,7 +184,7 @@ def test_what_a_task_carries_is_small():
 
 
 def test_an_address_that_nobody_answers_is_one_line(monkeypatch, tmp_path):
-    monkeypatch.setattr("fastflow.engine.run.workers._PATIENCE", 0.5)
+    monkeypatch.setattr("fastflow.engine.run.workers._TIMEOUT_S", 0.5)
     with pytest.raises(
         InputError, match=r"^engine\.address=tcp://127\.0\.0\.1:9 .*a Dask scheduler that answers"
     ):
@@ -196,7 +196,7 @@ def test_an_address_that_nobody_answers_is_one_line(monkeypatch, tmp_path):
 
 
 def test_a_scheduler_without_workers_is_one_line(scheduler, monkeypatch, tmp_path):
-    monkeypatch.setattr("fastflow.engine.run.workers._PATIENCE", 2)
+    monkeypatch.setattr("fastflow.engine.run.workers._TIMEOUT_S", 2)
     with pytest.raises(InputError, match=r"a scheduler with workers"):
         fastflow.sweep("engine=dask", f"engine.address={scheduler}", output=tmp_path / "none")
 

@@ -1,4 +1,4 @@
-"""fastflow's plugins for Hydra: a grid as one table, what can be chosen, no empty folders.
+"""fastflow's plugins for Hydra: a grid as one table, sources of configurations, no empty folders.
 
 Hydra finds plugins under the namespace package `hydra_plugins` alone; `config.library.use_plugins`
 puts this folder on `sys.path`. Hydra imports this module whenever it starts, so it imports little.
@@ -21,7 +21,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from fastflow.config.library import OWN_FILES, is_own_file, library_root
+from fastflow.config.library import USER_FILES, is_user_file, library_root
 
 # `params` are overrides, as for Hydra's own sweeper; `zip` and `union` are ours
 ConfigStore.instance().store(
@@ -36,11 +36,11 @@ class FastflowSweeper(Sweeper):
     """Runs a grid as one table: no Hydra job, and one composition for each combination of groups."""
 
     def __init__(self, **section: Any) -> None:
-        """Take what `hydra.sweeper` says: `params`, `zip`, `union`; see `fastflow.engine.grid.overrides`."""
+        """Take the section `hydra.sweeper`, as `fastflow.engine.grid.overrides` describes it."""
         self.section = section
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Keep what Hydra knows: how to load configurations, and the configuration of the sweep."""
+        """Keep Hydra's loader of configurations, and the configuration of the sweep."""
         self.hydra_context, self.config = hydra_context, config
 
     def sweep(self, arguments: list[str]) -> None:
@@ -53,7 +53,7 @@ class FastflowSweeper(Sweeper):
 
 
 class StudiesSource(FileConfigSource):
-    """The library's root seen as the home of the group `sweeps` alone."""
+    """The library's root as the source of the group `sweeps` alone."""
 
     @staticmethod
     def scheme() -> str:
@@ -73,8 +73,8 @@ def _is_study(config_path: str) -> bool:
     return config_path.strip("/").partition("/")[0] in ("", "sweeps")
 
 
-class OwnFilesSource(FileConfigSource):
-    """Makes a file of the user's a choice in any group: `chip=path/to/mine.yaml`.
+class UserFilesSource(FileConfigSource):
+    """Makes a user's file a choice in any group: `chip=path/to/mine.yaml`.
 
     Hydra asks for a choice by the path "GROUP/CHOICE", and takes what a defaults list in the file names
     from the group, wherever the file lies.
@@ -83,27 +83,27 @@ class OwnFilesSource(FileConfigSource):
     @staticmethod
     def scheme() -> str:
         """Return the scheme that a search path names it by."""
-        return OWN_FILES
+        return USER_FILES
 
     def available(self) -> bool:
         """Say that there is always a working folder."""
         return True
 
     def is_group(self, config_path: str) -> bool:
-        """Say that it has no groups of its own: those of the library are meant."""
+        """Say that it has no groups: those of the library apply."""
         return False
 
     def is_config(self, config_path: str) -> bool:
         """Say whether a choice is written as a file's name, and there is such a file."""
-        return is_own_file(config_path) and super().is_config(_chosen(config_path))
+        return is_user_file(config_path) and super().is_config(_choice_of(config_path))
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """Return no choices: there are as many as files."""
         return []
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """Read the file; its path stands in the result, and not that of a folder."""
-        name = _chosen(config_path)
+        """Read the file; the result has its path, and not that of a folder."""
+        name = _choice_of(config_path)
         try:
             loaded = super().load_config(name)
         except UnicodeDecodeError as error:
@@ -117,15 +117,15 @@ class OwnFilesSource(FileConfigSource):
         return loaded
 
 
-def _chosen(config_path: str) -> str:
+def _choice_of(config_path: str) -> str:
     """Return the choice of "GROUP/CHOICE"."""
     return config_path.partition("/")[2]
 
 
 class LibrarySearchPath(SearchPathPlugin):
-    """Adds what an application over fastflow's own `conf/` can choose, and no other: files, and studies.
+    """Adds user files and studies as choices of an application over fastflow's `conf/`, and of no other.
 
-    `+sweeps=NAME` is a study of `sweeps/`; a user's own file comes before any name of the library.
+    `+sweeps=NAME` is a study of `sweeps/`; a user's file overrides any name of the library.
     """
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
@@ -133,7 +133,7 @@ class LibrarySearchPath(SearchPathPlugin):
         root = library_root()
         for entry in search_path.get_path():
             if entry.provider == "main" and entry.path.removeprefix("file://") == str(root / "conf"):
-                search_path.prepend("fastflow", f"{OWN_FILES}://")
+                search_path.prepend("fastflow", f"{USER_FILES}://")
                 search_path.append("fastflow", f"studies://{root}")
                 return
 
@@ -146,19 +146,19 @@ class RemoveEmptyFolder(Callback):
         self.made: list[Path] = []
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        """Note which folders do not exist yet."""
-        self._note(config, "run")
+        """Record which folders do not exist yet."""
+        self._record(config, "run")
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Note which folders do not exist yet."""
-        self._note(config, "sweep")
+        self._record(config, "sweep")
 
-    def _note(self, config: DictConfig, section: str) -> None:
+    def _record(self, config: DictConfig, section: str) -> None:
         try:
             folder = Path(config.hydra[section].dir).absolute()
             missing = () if folder.exists() else (folder, *folder.parents)
             self.made = [path for path in missing if not path.exists()]
-        except (OSError, OmegaConfBaseException):  # Hydra comes upon it next, and says so
+        except (OSError, OmegaConfBaseException):  # Hydra raises it next
             self.made = []
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
