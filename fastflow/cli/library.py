@@ -163,4 +163,6 @@ def _chip_lines(
 
     dtypes = [figure.key.removeprefix(_RATE) for figure in all_figures if figure.key.startswith(_RATE)]
     of_products = ("model=gemm", "system.devices=1", "uncertainty=off")
-    return chip_lines(evaluate(*overrides, *of_products, f"model.dtype={','.join(dtypes)}", config_dir=user_folder))
+    return chip_lines(
+        evaluate(*overrides, *of_products, f"model.dtype={','.join(dtypes)}", config_dir=user_folder)
+    )

@@ -172,7 +172,9 @@ def _operands(cuts: tuple[str, ...], kernel: KernelSignature) -> tuple[tuple[str
     input_layout, gradient_layout = operand_placement(cuts, form), output_gradient_placement(cuts, form)
     weight_layouts = (weights,) if form.type.gradient != NO_GRADIENT else ()
     if kernel.phase == FORWARD:
-        inputs = (operand_placement(cuts, form._replace(operand=operand)) for operand in range(len(form.type.reads)))
+        inputs = (
+            operand_placement(cuts, form._replace(operand=operand)) for operand in range(len(form.type.reads))
+        )
         return tuple(inputs), weight_layouts, (output_placement(cuts, form),)
     if kernel.gradient != NO_GRADIENT:
         return (input_layout, gradient_layout), (), (gradient_placement(axis_side, weights),)

@@ -20,7 +20,11 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
 
     kernel_s: all launches of every kernel on the bottleneck stage [s], (kernels,).
     """
-    stacks, pipe, recomputed = prediction.stacks, prediction.pipeline, prediction.bottleneck.recompute_launches
+    stacks, pipe, recomputed = (
+        prediction.stacks,
+        prediction.pipeline,
+        prediction.bottleneck.recompute_launches,
+    )
     assert stacks is not None
     assert recomputed is not None
     graph, timing, total = prediction.graph, prediction.timing, prediction.timeline.total

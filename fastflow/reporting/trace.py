@@ -153,7 +153,9 @@ class _GradientSum(NamedTuple):
     next_delay: float  # of the blocks after it
 
 
-def _gradient_sums(stacks: PipelineBlocks, point: int, last_block: dict[int, Span]) -> dict[int, _GradientSum]:
+def _gradient_sums(
+    stacks: PipelineBlocks, point: int, last_block: dict[int, Span]
+) -> dict[int, _GradientSum]:
     """Return the sums of all virtual stages of a point, in the order of their last blocks."""
     blocks, plan, sums = stacks.blocks, stacks.plan, {}
     stages, overlaps = int(plan.stages[point]), bool(plan.overlaps_gradients[point])

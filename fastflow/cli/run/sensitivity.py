@@ -42,5 +42,7 @@ def answer(composer: Composer, options: SensitivityOptions, folder: str) -> None
     check_table(output, SENSITIVITY)
     with explaining(composer, options.run), Progress() as progress:
         table, sensitivity = analyse(options, progress)
-    print_sensitivity(sensitivity, lambda: write_table(output, table), partial(save_beside, output, "sensitivity"))
+    print_sensitivity(
+        sensitivity, lambda: write_table(output, table), partial(save_beside, output, "sensitivity")
+    )
     sys.stdout.flush()

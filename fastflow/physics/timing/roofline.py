@@ -237,52 +237,14 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     return launched, inverse
 
 
-<<<<<<< ours
-def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out: Timing) -> None:
-    """Write how the kernels in `rows` run, `place` among those launched, as `_lay_gemms` does."""
-    out.times[rows] = launched.times[place]
-    out.limiter[rows] = launched.times.argmax(axis=1)[place]
-    out.bytes[rows] = launched.bytes[place]
-    for name in ("time", "lift", "parts", "waves", "busy", "candidates"):
-        getattr(out, name)[rows] = getattr(launched, name)[place]
-    out.tiling[rows] = np.where(place < len(launched.tile), before + place, 0)
-||||||| base
-@kernel
-def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out: Timing) -> None:
-    """Write how the kernels in `rows` run, `place` among those launched, as `_lay_gemms` does."""
-    tilings, columns = len(launched.tile), out.times.shape[1]
-    for i in range(rows.size):
-        row, g = rows[i], place[i]
-        out.time[row], out.lift[row] = launched.time[g], launched.lift[g]
-        limiter = 0
-        for column in range(columns):
-            out.times[row, column] = launched.times[g, column]
-            if launched.times[g, column] > launched.times[g, limiter]:
-                limiter = column
-        for level in range(columns - 2):
-            out.bytes[row, level] = launched.bytes[g, level]
-        out.parts[row], out.waves[row], out.busy[row] = launched.parts[g], launched.waves[g], launched.busy[g]
-        out.candidates[row], out.limiter[row] = launched.candidates[g], limiter
-        out.tiling[row] = before + g if g < tilings else 0
-=======
-@kernel
-def _lay_launched(rows: Ints, launched: Launched, inverse: Ints, before: int, out: Timing) -> None:
+def _copy_launched(rows: Ints, launched: Launched, inverse: Ints, before: int, out: Timing) -> None:
     """Write the launches of the kernels in `rows`; inverse, before: as in `_lay_gemms`."""
-    tilings, columns = len(launched.tile), out.times.shape[1]
-    for i in range(rows.size):
-        row, g = rows[i], inverse[i]
-        out.time[row], out.energy_ratio[row] = launched.time[g], launched.energy_ratio[g]
-        limiter = 0
-        for column in range(columns):
-            out.times[row, column] = launched.times[g, column]
-            if launched.times[g, column] > launched.times[g, limiter]:
-                limiter = column
-        for level in range(columns - 2):
-            out.bytes[row, level] = launched.bytes[g, level]
-        out.parts[row], out.waves[row], out.busy[row] = launched.parts[g], launched.waves[g], launched.busy[g]
-        out.candidates[row], out.limiter[row] = launched.candidates[g], limiter
-        out.tiling[row] = before + g if g < tilings else 0
->>>>>>> theirs
+    out.times[rows] = launched.times[inverse]
+    out.limiter[rows] = launched.times.argmax(axis=1)[inverse]
+    out.bytes[rows] = launched.bytes[inverse]
+    for name in ("time", "energy_ratio", "parts", "waves", "busy", "candidates"):
+        getattr(out, name)[rows] = getattr(launched, name)[inverse]
+    out.tiling[rows] = np.where(inverse < len(launched.tile), before + inverse, 0)
 
 
 def _flags_of_kernels(flags: Bools, point: Ints) -> Bools:
@@ -356,11 +318,11 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
     rows = np.flatnonzero(by_blocks)
     if rows.size:
         launched, inverse = _run_blocks(device, work, rows)
-        _lay_launched(rows, launched, inverse, tilings.add(launched.tile), out)
+        _copy_launched(rows, launched, inverse, tilings.add(launched.tile), out)
         out.flop[rows] = 2.0 * work.m[rows] * work.k[rows] * work.n[rows] * work.batch[rows]
     for group in fused:
         launched, flop = group.time(group.device, group.share)
-        _lay_launched(group.rows, launched, np.arange(group.rows.size), tilings.add(launched.tile), out)
+        _copy_launched(group.rows, launched, np.arange(group.rows.size), tilings.add(launched.tile), out)
         out.flop[group.rows], by_blocks[group.rows] = flop, True
     _limit(
         work.point, by_blocks, *rates_of(device), device.launch, device.threshold, device.headroom, idle, out

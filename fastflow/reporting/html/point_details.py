@@ -105,7 +105,9 @@ def _inputs(dataset: Dataset, grid: Grid, frame: pd.DataFrame) -> Iterator[tuple
     strategy = np.array(frame["strategy"].astype(str).to_list(), dtype=np.str_)
     for rows_of, share in grid.shares_of(points):
         inputs = grid.inputs(share)
-        if not grid.has_layer_runs:  # `auto` selects only the strategy, unless layers have separate strategies
+        if (
+            not grid.has_layer_runs
+        ):  # `auto` selects only the strategy, unless layers have separate strategies
             inputs[_STRATEGY] = np.where(inputs[_PER_LAYER], inputs[_STRATEGY], strategy[rows_of])
         yield rows_of, inputs
 

@@ -48,7 +48,9 @@ def _lines(kernel: Explained) -> Iterator[tuple[str, ...]]:
         axes_by_layout.setdefault(sharding._replace(axis=""), []).append(sharding.axis)
     is_update = kernel.phase == PHASES[UPDATE]  # the norm of a gradient is a few bytes
     exchanges = [
-        exchange for exchange in kernel.exchanges if not (is_update and exchange.what.endswith(STATISTICS_SUFFIX))
+        exchange
+        for exchange in kernel.exchanges
+        if not (is_update and exchange.what.endswith(STATISTICS_SUFFIX))
     ]
     for layouts, axes in axes_by_layout.items():
         along = tuple(axes)

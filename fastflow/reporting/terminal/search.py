@@ -68,7 +68,9 @@ def show(answer: SearchResult, ranking: pa.Table, front: pa.Table | None) -> Non
         baseline = history.slice(row["candidate"], 1).to_pylist()[0]
         options = answer.options
         out.print(title(row, int(answer.num_scored.sum()), options.rules.method))
-        print_parts(best_parts(baseline, row, (options.objective, options.pareto), answer.candidates.space.keys))
+        print_parts(
+            best_parts(baseline, row, (options.objective, options.pareto), answer.candidates.space.keys)
+        )
         print_parts(range_parts(row, answer.ranges))
         out.print(cost_note(answer.candidates.grid))
     if answer.candidates.point.size > 1:
@@ -192,7 +194,9 @@ def print_speed(answer: SearchResult, progress: Progress) -> None:
         num_neighbours = answer.ranges.tried
         rate = (scored + num_neighbours) / max(progress.seconds, 1e-9)
         others = f", and {num_neighbours:,} around the best," if num_neighbours else ""
-        print(f"{counted(scored, 'design')} scored{others} in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
+        print(
+            f"{counted(scored, 'design')} scored{others} in {progress.seconds:.2f} s: {rate:,.0f} designs/s"
+        )
     else:
         num_known = answer.history.num_consumed
         print(f"{counted(num_known, 'design')} {'was' if num_known == 1 else 'were'} scored before")

@@ -149,7 +149,9 @@ def sample_note_of(sample: Sample, rows: int, best: str) -> str:
 
 def _summary(dataset: Dataset, frame: pd.DataFrame, labels: list[str], study: str) -> str:
     """Return a summary of the dataset, and whether it is complete."""
-    truncation_note = f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
+    truncation_note = (
+        f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
+    )
     axes = describe_span(frame, labels) if labels else ""
     prefix = f"Study {study}: " if study else ""
     return f"{prefix}{counted(len(frame), 'point')}{truncation_note}{f': {axes}' if axes else ''}"
