@@ -27,7 +27,7 @@ def plan_of(*overrides: str) -> Run:
 
 
 def searched(planned: Run) -> SearchResult:
-    cache.forget()
+    cache._caches.clear()
     return search_designs(planned, read_options(planned.first.leaves), None)
 
 
@@ -39,7 +39,7 @@ def all_at_once(answer: SearchResult) -> float:
     """Return the seconds that the model takes for the designs of a search in large batches."""
     table, space = answer.history.table(), answer.candidates.space
     designs = np.column_stack([table[key].to_numpy() for key in space.keys])
-    cache.forget()
+    cache._caches.clear()
     begin = perf_counter()
     for first in range(0, len(designs), AT_ONCE):
         some = designs[first : first + AT_ONCE]

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fastflow.analysis.measurements.aliases import named
+from fastflow.analysis.measurements.aliases import match_name
 from fastflow.analysis.measurements.kind import KINDS
 from fastflow.analysis.measurements.plan import PlannedFile, plan_file
 from fastflow.analysis.validation.error_metrics import accuracy
@@ -115,7 +115,7 @@ def tasks(folder: Path) -> Iterator[Task]:
             yield Task(path, tuple(f"chip.pinned.{name}=null" for name in PINS))
             continue
         for device in pd.read_csv(path, usecols=["device"])["device"].dropna().astype(str).unique():
-            chosen = named(device, CHIPS)
+            chosen = match_name(device, CHIPS)
             if kind.name == COLLECTIVES:
                 machine = MACHINES.get(device)
                 yield Task(path, (f"system={machine}",) if machine else ())

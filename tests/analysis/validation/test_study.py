@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import fastflow
 from fastflow.analysis.measurements.kind import KINDS
 from fastflow.analysis.validation.error_metrics import accuracy, categories_of, errors
-from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.cli.commands.validate import main
 from tests.naive import accuracy as naive
 from tests.support.checks import cases, near
+from tests.support.commands import report
 
 GEMMS = """\
 device,dtype,m,k,n,batch,app,time_s

@@ -3,12 +3,12 @@
 import pytest
 
 import fastflow
-from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.search import main as search
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.config.list_keys import as_one_value
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.selected_columns import select_columns
+from tests.support.commands import report
 
 NAMES = ["point", "model", "time_s", "iteration_usd", "parameters", "train_s", "train_usd"]
 GRID = ("-m", "system=dgx_h100", "model=llama3_8b", "parallel.strategy=TP-8", "parallel.zero=0,1")

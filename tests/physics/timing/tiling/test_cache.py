@@ -176,7 +176,7 @@ def test_the_room_is_bounded_and_holds_what_was_kept_last():
     rng = np.random.default_rng(3)
     room = 24 * 16 * 50  # of 800 GEMMs at three levels
     small, large = TilingCache(3, room), TilingCache(3, 100 * room)
-    assert small._tag.nbytes + small._found.nbytes == room
+    assert small._tag.nbytes + small._words.nbytes == room
     known, recalled = {}, 0
     for _ in range(100):
         tag = rng.choice(4000, 100, replace=False).astype(np.uint64) + np.uint64(1)
