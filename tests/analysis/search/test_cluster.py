@@ -101,7 +101,7 @@ def test_a_cluster_finds_what_one_process_finds(office, monkeypatch, how):
     assert far.chips == local.chips
     works = [work for work, _ in office]
     assert works.count("run_step_batch") >= 4
-    assert ("score_piece" in works) == ("parallel.strategy=auto" in how)  # where many are screened
+    assert ("score_task" in works) == ("parallel.strategy=auto" in how)  # where many are screened
     assert max(size for _, size in office) < 25_000  # a start of CMA-ES, and not what it has found
 
 
