@@ -176,11 +176,14 @@ def test_the_models_refusal_names_the_command_line_or_the_file(tmp_path):
         fastflow.evaluate("parallel=mine", config_dir=tmp_path)
 
 
-def test_sweep_is_the_function_before_and_after_its_module_is_imported():
-    before = fastflow.sweep
+def test_sweep_is_the_function_before_and_after_its_module_is_imported(stand_in, tmp_path):
+    assert callable(fastflow.sweep)
     module = importlib.import_module("fastflow.sweep")
+    assert fastflow.sweep("model=gemm", output=tmp_path / "a") == tmp_path / "a"
     assert callable(module.main)
-    assert fastflow.sweep is before
+    from fastflow import sweep
+
+    assert sweep("model=gemm", output=tmp_path / "b") == tmp_path / "b"
 
 
 def test_importing_fastflow_is_cheap():

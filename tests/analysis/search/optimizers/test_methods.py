@@ -231,6 +231,7 @@ def test_evaluations_of_a_step(name):
 
 def test_the_default_takes_a_tenth_of_the_papers_evaluations():
     default = yaml.safe_load((ROOT / "conf" / "search.yaml").read_text())["method"]
+    assert default == "mirror"
     _, _, evaluations = search(default, WHOLE, shared)
     assert evaluations < 1800
 
