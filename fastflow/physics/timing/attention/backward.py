@@ -89,17 +89,15 @@ def _make_pairs(
 
 
 @kernel
-def run_attentions_backward(work: Attentions, bundles: Bundles, library: Library) -> Launched:
-    """Return the launch of the backward pass of each attention by a library."""
-    kernels, levels = work.q_len.size, bundles.capacity.shape[1]
-    out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
-    for g in range(kernels):
+def run_attentions_backward(work: Attentions, bundles: Bundles, library: Library, out: Launched) -> None:
+    """Write the launch of the backward pass of each attention by a library."""
+    limits = np.empty(out.times.shape[1])
+    for g in range(work.q_len.size):
         p = work.point[g]
         shared, rate = instruction_rate(library.shared[p], work.flash[g])
         pairs = _make_pairs(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
         sides = (work.kv_len[g], work.head_dim[g], work.q_len[g])
         run_pairs(pairs, bundles, library, p, sides, limits, out, g)
-    return out
 
 
 def time_attention_backward(device: Device, work: Attentions) -> Launched:
@@ -110,4 +108,6 @@ def time_attention_backward(device: Device, work: Attentions) -> Launched:
     (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask), without the memory-bound kernels
     before and after it.
     """
-    return run_attentions_backward(work, bundles_of(device), device.library)
+    out = empty_launched(work.point.size, device.levels)
+    run_attentions_backward(work, bundles_of(device), device.library, out)
+    return out

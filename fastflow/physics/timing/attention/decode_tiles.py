@@ -16,7 +16,7 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.timing.attention.tile_pairs import TRIPS
-from fastflow.physics.timing.device import Library
+from fastflow.physics.timing.device import Boost, Library, Memories
 from fastflow.physics.timing.library.thread_blocks import STAGES, STEP_BYTES
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
@@ -62,18 +62,14 @@ class Decodes(NamedTuple):
 
 
 class DecodeBundles(NamedTuple):
-    """The bundles that blocks run on; shape (points,) unless given."""
+    """The bundles that blocks run on; shape (points,)."""
 
     flops: Floats  # achievable by matrix units, all bundles [flop/s]
     exponentials: Floats  # [1/s]
     vector: Floats  # achievable by vector lanes [flop/s]
-    bandwidth: Floats  # achievable, main memory last (points, levels + 1)
-    capacity: Floats  # of one instance of each level (points, levels)
-    private: Ints
+    memories: Memories
     number: Floats
-    threshold: Floats  # as `Device` has them
-    headroom: Floats
-    boosts: Bools
+    boost: Boost
 
 
 class Split(NamedTuple):
@@ -219,7 +215,8 @@ def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> 
 def _resident_blocks(work: Decodes, g: int, bundles: DecodeBundles, specialised: bool, step: float) -> float:
     """Return how many blocks on matrix units are resident on a bundle; step: keys and values [B]."""
     p, wide = work.point[g], work.head_dim[g] > WIDEST
-    room, rows = bundles.capacity[p, max(bundles.private[p], 0)], ROWS * work.head_dim[g] * work.size[g]
+    room = bundles.memories.capacity[p, max(bundles.memories.private[p], 0)]
+    rows = ROWS * work.head_dim[g] * work.size[g]
     if specialised and not wide:
         return float(max(1.0, min(MOST_BLOCKS, np.floor(room / (rows + STAGES * step)))))
     return float(max(1.0, np.floor(room / rows))) if wide and not specialised else 1.0

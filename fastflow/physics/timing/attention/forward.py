@@ -160,19 +160,19 @@ def _make_pairs(
 
 
 @kernel
-def run_attentions(work: Attentions, bundles: Bundles, library: Library) -> Launched:
-    """Return the launch of each attention by a library."""
-    kernels, levels = work.q_len.size, bundles.capacity.shape[1]
-    out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
-    for g in range(kernels):
+def run_attentions(work: Attentions, bundles: Bundles, library: Library, out: Launched) -> None:
+    """Write the launch of each attention by a library."""
+    limits = np.empty(out.times.shape[1])
+    for g in range(work.q_len.size):
         p = work.point[g]
         shared, rate = instruction_rate(library.shared[p], work.flash[g])
         pairs = _make_pairs(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
         sides = (work.q_len[g], work.head_dim[g], work.kv_len[g])
         run_pairs(pairs, bundles, library, p, sides, limits, out, g)
-    return out
 
 
 def time_attention(device: Device, work: Attentions) -> Launched:
     """Time one launch of every attention [s]; tiles are queries, head and keys."""
-    return run_attentions(work, bundles_of(device), device.library)
+    out = empty_launched(work.point.size, device.levels)
+    run_attentions(work, bundles_of(device), device.library, out)
+    return out

@@ -11,10 +11,10 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.timing.device import Device, Library, has_power_reserve, rates_of
+from fastflow.physics.timing.device import Boost, Device, Library, Memories, has_power_reserve
 from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, soft_maximum
 from fastflow.physics.timing.tiling.boost import boost_of
-from fastflow.physics.timing.tiling.dataflow import make_unit, register_accesses_per_flop
+from fastflow.physics.timing.tiling.dataflow import Units, make_unit, register_accesses_per_flop
 
 # Rate of A100's instructions (mma.sync), over that of units that read L1 (arXiv:2402.13499)
 OLD_INSTRUCTIONS = 0.629
@@ -50,18 +50,14 @@ class Attentions(NamedTuple):
 
 
 class Bundles(NamedTuple):
-    """The bundles that blocks run on; shape (points,) unless given."""
+    """The bundles that blocks run on; shape (points,)."""
 
     flops: Floats  # achievable, all bundles [flop/s]
     exponentials: Floats  # [1/s]
     lanes: Floats  # operations of vector lanes [1/s]
-    bandwidth: Floats  # achievable, main memory last (points, levels + 1)
-    capacity: Floats  # of one instance of each level (points, levels)
-    private: Ints
+    memories: Memories
     number: Floats
-    driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
-    threshold: Floats  # as `Device` has them
-    headroom: Floats
+    boost: Boost
     has_power_reserve: Bools  # whether active bundles can use the power of idle ones
     accesses: Floats  # of registers by a matrix unit [1/flop]
 
@@ -143,13 +139,13 @@ def _time_inside(
 
     idle: bundles over active bundles; limits: workspace, (levels + 3,).
     """
-    private, bandwidth = max(bundles.private[p], 0), bundles.bandwidth[p]
-    pace, _ = boost_of(idle, bundles.threshold[p], bundles.headroom[p])
+    private, bandwidth = max(bundles.memories.private[p], 0), bundles.memories.bandwidth[p]
+    pace, _ = boost_of(idle, bundles.boost.threshold[p], bundles.boost.headroom[p])
     number = bundles.number[p]
     slow = number * pace  # bundles at full power with the same rate as one boosted bundle
     limits[0] = pairs.flop * slow / (bundles.flops[p] * pairs.rate)
     for level in range(private + 1):
-        shared = number * slowdown(idle, bundles.driven[p, level])
+        shared = number * slowdown(idle, bundles.memories.driven[p, level])
         limits[level + 1] = (pairs.registers if level == 0 else pairs.inner) * shared / bandwidth[level]
     lanes = slow / bundles.lanes[p]
     softmax = pairs.rows * pairs.columns * slow / bundles.exponentials[p] + pairs.operations * lanes
@@ -171,7 +167,7 @@ def _time_inside(
 @lean_kernel
 def _resident_blocks(pairs: Pairs, bundles: Bundles, library: Library, p: int) -> float:
     """Return how many blocks are resident on a bundle."""
-    room = bundles.capacity[p, max(bundles.private[p], 0)]
+    room = bundles.memories.capacity[p, max(bundles.memories.private[p], 0)]
     fit = min(np.floor(SHARE_OF_SUMS * library.registers[p] / pairs.sums), np.floor(room / pairs.tiles))
     return float(max(1.0, min(fit, np.ceil(pairs.blocks / bundles.number[p]))))
 
@@ -179,7 +175,7 @@ def _resident_blocks(pairs: Pairs, bundles: Bundles, library: Library, p: int) -
 @lean_kernel
 def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Floats) -> None:
     """Write the bytes that each level serves into `moved`, (levels + 1,)."""
-    private = max(bundles.private[p], 0)
+    private = max(bundles.memories.private[p], 0)
     for level in range(private + 1):
         moved[level] = pairs.pairs * (pairs.registers if level == 0 else pairs.inner)
     moved[private + 1] = pairs.block_bytes + pairs.pairs * (pairs.outer + pairs.added)
@@ -190,7 +186,7 @@ def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Float
     heads = np.ceil(running / pairs.blocks_per_head)
     working_set = pairs.streamed * heads * pairs.blocks_per_head / pairs.blocks
     for level in range(private + 2, len(moved)):
-        fits = working_set <= bundles.capacity[p, level - 1]
+        fits = working_set <= bundles.memories.capacity[p, level - 1]
         moved[level] = pairs.block_bytes + (pairs.streamed if fits else max(pairs.streamed, reread))
 
 
@@ -202,7 +198,7 @@ def _time_pairs(
 
     Writes `times` and `moved`, columns of `Launched`. limits: workspace, (levels + 3,).
     """
-    private, last = max(bundles.private[p], 0), len(moved) - 1
+    private, last = max(bundles.memories.private[p], 0), len(moved) - 1
     inside, work, compute = _time_inside(pairs, bundles, library, p, 1.0, limits)
     idle, power_share = inside / work if work > 0.0 else 1.0, 1.0
     if bundles.has_power_reserve[p] and idle > 1.0:
@@ -212,8 +208,8 @@ def _time_pairs(
     _move(pairs, bundles, library, p, moved)
     times[0] = compute * idle
     for level in range(last + 1):
-        slower = slowdown(power_share, bundles.driven[p, level]) * idle if level <= private else 1.0
-        times[level + 1] = moved[level] / bundles.bandwidth[p, level] * slower
+        slower = slowdown(power_share, bundles.memories.driven[p, level]) * idle if level <= private else 1.0
+        times[level + 1] = moved[level] / bundles.memories.bandwidth[p, level] * slower
     times[last + 2] = pairs.launches * library.launch[p]
     limits[0], outside = inside, last - private
     for i in range(outside):
@@ -227,7 +223,7 @@ def _time_pairs(
         for i in range(outside):  # which is the last of these
             limits[i] *= slower
         total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
-    _, energy_ratio = boost_of(power_share, bundles.threshold[p], bundles.headroom[p])
+    _, energy_ratio = boost_of(power_share, bundles.boost.threshold[p], bundles.boost.headroom[p])
     return float(total), float(1.0 / idle), float(energy_ratio)
 
 
@@ -246,7 +242,7 @@ def run_pairs(
     out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
     out.parts[g], out.candidates[g] = 1, 1
     for level in range(out.tile.shape[1]):
-        is_shared = level > bundles.private[p]
+        is_shared = level > bundles.memories.private[p]
         out.tile[g, level, 0] = sides[0] if is_shared else min(sides[0], int(pairs.rows))
         out.tile[g, level, 1] = sides[1]
         out.tile[g, level, 2] = sides[2] if is_shared else min(sides[2], int(pairs.columns))
@@ -265,28 +261,22 @@ def instruction_rate(shared: bool, flash: int) -> tuple[bool, float]:
 
 def bundles_of(device: Device) -> Bundles:
     """Return the bundles of every point."""
-    bandwidth, driven = rates_of(device)
     return Bundles(
         flops=device.matrix_flops,
         exponentials=device.special_functions,
         lanes=device.vector_peak / 2.0,
-        bandwidth=bandwidth,
-        capacity=np.stack(device.capacity, axis=1),
-        private=device.private_level,
+        memories=device.memories,
         number=device.instances,
-        driven=driven,
-        threshold=device.threshold,
-        headroom=device.headroom,
+        boost=device.boost,
         has_power_reserve=has_power_reserve(device),
-        accesses=_accesses(device.unit_m, device.unit_k, device.unit_n, device.dataflow),
+        accesses=_accesses(device.units),
     )
 
 
 @kernel
-def _accesses(unit_m: Ints, unit_k: Ints, unit_n: Ints, dataflow: Ints) -> Floats:
+def _accesses(units: Units) -> Floats:
     """Return the register accesses per operation of every point's matrix unit, with infinite reuse."""
-    accesses = np.empty(unit_m.size)
-    for p in range(unit_m.size):
-        unit = make_unit(dataflow[p], float(unit_m[p]), float(unit_k[p]), float(unit_n[p]))
-        accesses[p] = register_accesses_per_flop(unit, 0.0, 0.0, 0.0)
+    accesses = np.empty(units.m.size)
+    for p in range(units.m.size):
+        accesses[p] = register_accesses_per_flop(make_unit(units, p), 0.0, 0.0, 0.0)
     return accesses

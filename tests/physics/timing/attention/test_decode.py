@@ -200,7 +200,7 @@ def beside(at, of):
             to_fp8 = task.heads * task.head_dim * (task.size + task.cache)
             queries = to_fp8 if task.cache < task.size else 2 * task.heads * 64 * task.size
         moved.append(task.sequences * task.q_len * (queries + new))
-    time = column(moved) / at.dram_bandwidth[0] + at.launch[0]
+    time = column(moved) / at.memories.bandwidth[0, -1] + at.launch[0]
     return np.where(fuses_rotary(at, work(of, [0] * len(of))), 0.0, time)
 
 

@@ -194,7 +194,7 @@ def beside(rows, of, at):
         moved = tokens * (2 * 64 * heads * 3 + 576 * (2 + cache))
         quantised = np.where(size == 1, tokens * heads * (192 + 192 + 128) * (2 + 1), 0.0)
     launched = 3 + (quantised > 0.0)
-    return (moved + quantised) / at.dram_bandwidth[0] + launched * at.launch[0]
+    return (moved + quantised) / at.memories.bandwidth[0, -1] + launched * at.launch[0]
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
