@@ -75,11 +75,11 @@ def _time_round(
     work: time of a step on a bundle's units [s]; port: bandwidth of a bundle [B/s]; carry, beyond: times of a
     block's queries and outputs, and of its keys and values, in main memory [s].
     """
-    blocks_per_bundle = np.ceil(blocks / number)  # on the fullest bundle
-    read, work_time = max(blocks_per_bundle * split.read / port, split.least), blocks_per_bundle * work
-    step = _soft(read, work_time, ORDER_INSIDE) if split.overlapped else read + work_time
+    steps, blocks_per_bundle = split.steps, np.ceil(blocks / number)  # on the fullest bundle
+    read, work_time = max(blocks_per_bundle * steps.read / port, steps.least), blocks_per_bundle * work
+    step = _soft(read, work_time, ORDER_INSIDE) if steps.overlapped else read + work_time
     ends = split.begin + blocks_per_bundle * split.carried / port + blocks * carry
-    return _soft(ends + split.steps * step, blocks * beyond, ORDER)
+    return _soft(ends + steps.number * step, blocks * beyond, ORDER)
 
 
 @kernel
@@ -91,7 +91,7 @@ def _time_even(
     All of `bandwidth` serves the active blocks. carry, beyond: as in `_time_round`.
     """
     number, at_once = bundles.number[p], bundles.number[p] * split.resident
-    if split.overlapped:
+    if split.steps.overlapped:
         rounds = max(1.0, split.blocks / at_once)
         blocks, waves = min(split.blocks, at_once), max(1.0, split.blocks / number)
     else:
@@ -100,7 +100,7 @@ def _time_even(
         waves = rounds * np.ceil(blocks / number)
     pace, _ = boost_of(waves * number / split.blocks, bundles.boost.threshold[p], bundles.boost.headroom[p])
     port = np.ceil(blocks / number) * bandwidth / blocks
-    round_time = _time_round(split, split.work * pace, blocks, number, port, carry, beyond)
+    round_time = _time_round(split, split.steps.work * pace, blocks, number, port, carry, beyond)
     return rounds * round_time, rounds, waves
 
 
@@ -115,10 +115,10 @@ def _time_rounds(
     rest = split.blocks - rounds * at_once
     total, begins = 0.0, rounds
     if rounds > 0.0:
-        whole = rounds + (rest / at_once if split.overlapped else 0.0)
-        total += whole * _time_round(split, split.work, at_once, number, port, carry, beyond)
-    if rest > 0.0 and not (split.overlapped and rounds > 0.0):
-        total += _time_round(split, split.work, rest, number, port, carry, beyond)
+        whole = rounds + (rest / at_once if split.steps.overlapped else 0.0)
+        total += whole * _time_round(split, split.steps.work, at_once, number, port, carry, beyond)
+    if rest > 0.0 and not (split.steps.overlapped and rounds > 0.0):
+        total += _time_round(split, split.steps.work, rest, number, port, carry, beyond)
         begins += 1.0
     return total, begins, np.ceil(split.blocks / number)
 
@@ -141,11 +141,12 @@ def _time_split(
     cached = memories.capacity[p, last - 1] if last - 1 > private else 0.0
     if work.shared[g] and split.rereads > cached:
         streamed *= 2.0
-    merge, reads = 0.0, split.blocks * (split.steps * split.read + split.carried)
-    if split.parts > 1.0:  # written, and read
-        merge = split.sums / port if boosts else split.merged / (port / number)
-        merge += split.merging
-        reads += 2.0 * split.sums
+    steps, merge = split.steps, split.merge
+    merge_time, reads = 0.0, split.blocks * (steps.number * steps.read + split.carried)
+    if merge.parts > 1.0:  # written, and read
+        merge_time = merge.sums / port if boosts else merge.read / (port / number)
+        merge_time += merge.time
+        reads += 2.0 * merge.sums
     for level in range(last + 1):
         moved[level] = reads if level <= private + 1 else streamed + split.blocks * split.fresh
         times[level + 1] = moved[level] / bandwidth[level]
@@ -161,9 +162,9 @@ def _time_split(
     else:
         total, begins, waves = _time_rounds(split, port, carry, beyond, p, bundles)
     pace, _ = boost_of(waves * number / split.blocks, bundles.boost.threshold[p], bundles.boost.headroom[p])
-    times[0] = split.blocks * split.steps * split.work * pace / number
-    times[last + 2] = split.launches * launch + merge + begins * split.begin
-    return float(merge + total + split.launches * launch), waves
+    times[0] = split.blocks * steps.number * steps.work * pace / number
+    times[last + 2] = split.launches * launch + merge_time + begins * split.begin
+    return float(merge_time + total + split.launches * launch), waves
 
 
 @kernel
@@ -210,12 +211,12 @@ def _write_split(
     slots, boost = waves * bundles.number[p], bundles.boost
     _, out.energy_ratio[g] = boost_of(slots / split.blocks, boost.threshold[p], boost.headroom[p])
     out.time[g], out.busy[g] = time, split.blocks / slots
-    out.parts[g], out.waves[g] = int(split.parts), int(min(np.ceil(waves), 2.0**62))
+    out.parts[g], out.waves[g] = int(split.merge.parts), int(min(np.ceil(waves), 2.0**62))
     for level in range(out.tile.shape[1]):
         is_shared = level > bundles.memories.private[p]
         out.tile[g, level, 0] = work.q_len[g] * work.heads[g] if is_shared else int(split.rows)
         out.tile[g, level, 1] = work.head_dim[g]
-        out.tile[g, level, 2] = work.kv_len[g] if is_shared else int(split.tokens)
+        out.tile[g, level, 2] = work.kv_len[g] if is_shared else int(split.steps.tokens)
 
 
 @kernel

@@ -305,13 +305,13 @@ def run_blocks(
         gemm = make_gemm(products, machines, g)
         cores, rows = gemm.cores, batched[p] if products.batch[g] > 1 else single[p]
         memory = Memory(memories.capacity[p], memories.bandwidth[p], memories.driven[p])
-        slab, room = np.ceil(SLAB_BYTES / gemm.size), memory.capacity[gemm.private]
+        slab = np.ceil(SLAB_BYTES / gemm.size)
         out.time[g], out.candidates[g] = np.inf, 0
         for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
             a, b = catalogue.m[row], catalogue.n[row]
             if (a == 1.0 and gemm.m > 1.0) or (b == 1.0 and gemm.n > 1.0):
                 continue  # a tile for vectors, and this operand is no vector
-            if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
+            if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > cores.room:
                 continue  # L1 holds a slab in use and a slab in flight
             resident = resident_blocks(gemm, a, b)
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.physics.timing.attention.backward import time_attention_backward
-from fastflow.physics.timing.attention.forward import time_attention
+from fastflow.physics.timing.attention.fused import time_attention, time_attention_backward
 from fastflow.physics.timing.attention.tile_pairs import Attentions
 from tests.naive import attention
 from tests.support.checks import cases, near
