@@ -147,7 +147,7 @@ def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[
 
 
 @kernel
-def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timing) -> None:
+def _write_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timing) -> None:
     """Write the operations and bytes of memory-bound passes: every level serves all bytes."""
     for row in range(work.m.size):
         if work.m[row] > 0:
@@ -160,7 +160,7 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
 
 
 @kernel
-def _lay_gemms(
+def _write_gemms(
     work: KernelWork, rows: Ints, tilings: Tilings, inverse: Ints, before: int, idle: Floats, out: Timing
 ) -> None:
     """Write the operations and bytes of the GEMMs in `rows` under their tilings.
@@ -237,7 +237,7 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
 
 
 def _copy_launched(rows: Ints, launched: Launched, inverse: Ints, before: int, out: Timing) -> None:
-    """Write the launches of the kernels in `rows`; inverse, before: as in `_lay_gemms`."""
+    """Write the launches of the kernels in `rows`; inverse, before: as in `_write_gemms`."""
     out.times[rows] = launched.times[inverse]
     out.limiter[rows] = launched.times.argmax(axis=1)[inverse]
     out.bytes[rows] = launched.bytes[inverse]
@@ -303,7 +303,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         candidates=np.empty(count, dtype=np.int64),
     )
     idle = np.empty(count)  # bundles over active bundles
-    _lay_passes(work, device.vector_flops, idle, out)
+    _write_passes(work, device.vector_flops, idle, out)
     tilings = _TilingList(levels)
     gemms = work.m > 0
     for group in fused:
@@ -313,7 +313,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         rows = np.flatnonzero(_flags_of_kernels(selected, work.point) & gemms & ~by_blocks)
         if rows.size:
             solved, inverse = _search(device, work, rows, brute)
-            _lay_gemms(work, rows, solved, inverse, tilings.add(solved.tile, solved.stationary), idle, out)
+            _write_gemms(work, rows, solved, inverse, tilings.add(solved.tile, solved.stationary), idle, out)
     rows = np.flatnonzero(by_blocks)
     if rows.size:
         launched, inverse = _run_blocks(device, work, rows)

@@ -1,4 +1,4 @@
-"""Fused attention as pairs of tiles of queries and keys, and the time of a kernel of such pairs (6.1).
+"""Fused attention as pairs of tiles of queries and keys, and the time of a kernel of these pairs (6.1).
 
 `forward.py` makes the pairs of the forward pass, `backward.py` those of the backward pass.
 """

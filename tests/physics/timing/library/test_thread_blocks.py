@@ -239,7 +239,7 @@ def test_what_units_of_blackwell_do_themselves_makes_them_faster():
 
 
 def test_partitions_of_l2_hold_the_same_operands_each():
-    """Operands of 60 MB lie in H200's cache of 50 MiB no more than in a half of it; those of 40 MB would."""
+    """Operands of 60 MB fit H200's cache of 50 MiB no more than a half of it; those of 40 MB would."""
     sides = {30: (2048, 8192), 40: (4096, 8192), 60: (8192, 8192)}
     for size, (m, n) in sides.items():
         k = size * 500_000 // (m + n)

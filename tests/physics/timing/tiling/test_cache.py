@@ -1,4 +1,4 @@
-"""GEMMs that were solved before are recalled to the bit, whatever they stood beside, in a bounded room."""
+"""GEMMs that were solved before are recalled to the bit, in whatever batch, in a bounded room."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -131,11 +131,11 @@ def test_a_gemm_that_was_solved_is_recalled_to_the_bit(levels, searched):
         found = [every_tile(design, row) for row, design in enumerate(found)]
         rows = list(dict.fromkeys(rows))
         expected = solve_all(found, rows)
-        for again in range(2):
+        for is_repeated in (False, True):
             searched.clear()
             check_same(solve_all(found, rows, how=recalling(name)), expected)
             timed = int(np.isfinite(expected.time).sum())
-            assert searched == [0 if again else timed]
+            assert searched == [0 if is_repeated else timed]
         assert timed > 0.9 * len(rows)
 
 
@@ -175,7 +175,7 @@ def test_another_hierarchy_is_not_the_same():
 
 
 def test_the_room_is_bounded_and_holds_what_was_kept_last():
-    """Beside a dictionary: what is recalled is right, and nothing is lost but where there is no room."""
+    """As a dictionary: what is recalled is right, and nothing is lost but where there is no room."""
     rng = np.random.default_rng(3)
     room = 24 * 16 * 50  # of 800 GEMMs at three levels
     small, large = TilingCache(3, room), TilingCache(3, 100 * room)
