@@ -184,7 +184,7 @@ def _fill_axis(axis: int, side: int, unit: float, sides: Floats) -> int:
 def make_problem(
     gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, g: int, layout: Layout
 ) -> Problem:
-    """Fill the tables of GEMM g's sides, start both paths at the whole GEMM, and return it as plain numbers."""
+    """Fill the tables of GEMM g's sides, start both paths at the whole GEMM, and return its numbers."""
     h = gemms.hierarchy[g]
     m, k, n, batch = float(gemms.m[g]), float(gemms.k[g]), float(gemms.n[g]), float(gemms.batch[g])
     unit = make_unit(hierarchies.units, h)

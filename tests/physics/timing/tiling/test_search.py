@@ -187,7 +187,7 @@ def test_gemms_that_share_lists_of_tiles_are_searched_as_if_alone(samples):
 
 
 @kernel
-def lay_first(gemms, hierarchies, sets, levels, layout):
+def list_first(gemms, hierarchies, sets, levels, layout):
     """List the first GEMM's tiles as the search does."""
     problem = make_problem(gemms, hierarchies, sets, levels, 0, layout)
     for level in range(levels):
@@ -201,7 +201,7 @@ def test_tiles_that_another_one_contains_are_not_tried(gemm, design):
 
     def list_tiles(gemms, hierarchies, sets, levels):
         layout = new_layout(gemms, hierarchies, sets, levels)
-        lay_first(gemms, hierarchies, sets, levels, layout)
+        list_first(gemms, hierarchies, sets, levels, layout)
         exponent, count = layout.candidates.exponent, layout.candidates.counts
         return [2 ** exponent[level, :3, : count[level]].T for level in range(levels)]
 
