@@ -14,7 +14,7 @@ from fastflow.core.jit import kernel
 from fastflow.core.tables import Inputs, take
 from fastflow.physics.hardware.chip import generate
 from fastflow.physics.timing.device import device
-from fastflow.physics.timing.roofline import KernelWork, unique_hierarchies
+from fastflow.physics.timing.roofline import TilingOptions, unique_hierarchies
 from fastflow.physics.timing.tiling import brute_force
 from fastflow.physics.timing.tiling.candidates import list_candidates
 from fastflow.physics.timing.tiling.search_space import (
@@ -42,13 +42,17 @@ def shapes_64() -> Gemms:
 def hierarchy(inputs: Inputs, samples: int, thinned: bool) -> tuple[Hierarchies, TileSets]:
     """Return the hierarchy of one point's chip with random tile sets, or all powers of two for 0."""
     one = take(dict(inputs), np.zeros(1, np.int64))
-    none = np.zeros(0, np.int64)
-    work = KernelWork(
-        none, none, none, none, none, none != none, np.zeros(0), np.zeros(0),
-        np.array([2.0]), np.array([2.0]), np.array([samples]), np.array([0]), np.array([False]),
-        np.array([False]), np.array([0.0]), np.array([1]),
-    )  # fmt: skip
-    hierarchies, sets, *_ = unique_hierarchies(device(one, generate(one), lasts=False), work, thinned)
+    options = TilingOptions(
+        element_bytes=np.array([2.0]),
+        output_bytes=np.array([2.0]),
+        samples=np.array([samples]),
+        seed=np.array([0]),
+        brute=np.array([False]),
+        blocks=np.array([False]),
+        overlap=np.array([0.0]),
+        parts=np.array([1]),
+    )
+    hierarchies, sets, *_ = unique_hierarchies(device(one, generate(one), lasts=False), options, thinned)
     return hierarchies, sets
 
 

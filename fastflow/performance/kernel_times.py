@@ -11,7 +11,7 @@ from fastflow.core.tables import Floats, Inputs, Ints, take, where_read
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares, Supergraph
 from fastflow.physics.timing.device import Device, device
-from fastflow.physics.timing.roofline import Fused, KernelWork, Timing, time_kernels
+from fastflow.physics.timing.roofline import Fused, KernelWork, TilingOptions, Timing, time_kernels
 from fastflow.physics.workload import is_iteration, transposed
 from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Graph
 from fastflow.physics.workload.precision import OPERAND_BYTES, OUTPUT_BYTES, Precision, wide_type
@@ -48,14 +48,16 @@ def time_on_devices(
         strided=strided[graph.point] if strided.any() else np.zeros(graph.point.size, dtype=np.bool_),
         pass_bytes=shards.elements * graph.bytes_per_element,
         pass_flop=shards.elements * graph.flop_per_element,
-        element_bytes=map_values(OPERAND_BYTES, device_inputs["model.dtype"]),
-        output_bytes=device_inputs["output"],
-        samples=where_read(tiles, device_inputs, "tiling.samples", 0),
-        seed=where_read(tiles, device_inputs, "tiling.seed", 0),
-        brute=device_inputs["tiling.search"] == "brute",
-        blocks=overlaps,
-        overlap=where_read(overlaps, device_inputs, "tiling.overlap", 0.0),
-        parts=where_read(overlaps, device_inputs, "tiling.parts", 1),
+        options=TilingOptions(
+            element_bytes=map_values(OPERAND_BYTES, device_inputs["model.dtype"]),
+            output_bytes=device_inputs["output"],
+            samples=where_read(tiles, device_inputs, "tiling.samples", 0),
+            seed=where_read(tiles, device_inputs, "tiling.seed", 0),
+            brute=device_inputs["tiling.search"] == "brute",
+            blocks=overlaps,
+            overlap=where_read(overlaps, device_inputs, "tiling.overlap", 0.0),
+            parts=where_read(overlaps, device_inputs, "tiling.parts", 1),
+        ),
     )
     is_sustained = is_iteration(inputs)
     devices = device(device_inputs, chips, is_sustained)

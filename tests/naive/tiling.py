@@ -60,7 +60,7 @@ def no_larger(tile, outer):
 # --- the tiles that are tried
 
 
-def spread(level, sample, seed):
+def direction_and_size(level, sample, seed):
     """Return a point of the R3 sequence in the unit cube."""
     index = 1 + sample + 1000 * level + 7919 * seed
     points = []
@@ -72,13 +72,13 @@ def spread(level, sample, seed):
 
 def direction(level, sample, seed):
     """Return shares of m, k, n that sum to 1: two coordinates cut [0, 1] into three."""
-    low, high = sorted(spread(level, sample, seed)[:2])
+    low, high = sorted(direction_and_size(level, sample, seed)[:2])
     return low, high - low, 1 - high
 
 
 def room(capacity, level, sample, seed, private):
     """Return the bytes that a tile may fill: at the private level all, a half, ... or a 32nd."""
-    return capacity / 2 ** floor(6 * spread(level, sample, seed)[2]) if private else capacity
+    return capacity / 2 ** floor(6 * direction_and_size(level, sample, seed)[2]) if private else capacity
 
 
 def footprint(tile, element):

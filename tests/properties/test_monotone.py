@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from fastflow.engine.run.predict import results_of
 from fastflow.physics.hardware.chip import generate
-from fastflow.physics.timing.attention.backward import time_attention_backward
 from fastflow.physics.timing.attention.decode import time_decoding
 from fastflow.physics.timing.attention.decode_tiles import Decodes
-from fastflow.physics.timing.attention.forward import time_attention
+from fastflow.physics.timing.attention.fused import time_attention, time_attention_backward
 from fastflow.physics.timing.attention.tile_pairs import Attentions
 from fastflow.physics.timing.device import device
 from fastflow.physics.timing.moe.expert_load import Routings

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from fastflow.api.functions import _single_point
 from fastflow.performance.admission import generate_chip
-from fastflow.physics.timing.device import Device, Library, device
-from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
+from fastflow.physics.timing.device import Boost, Device, Library, Memories, device
+from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES, Units
 from tests.naive import attention
 from tests.naive.voltage import power
 from tests.support.tilings import SPARE, SUPPLIES
@@ -30,7 +30,7 @@ def _supply(design):
 
 
 def _driven(design, level):
-    """Return `Device.driven` of a level."""
+    """Return `Memories.driven` of a level."""
     spare = getattr(design, "spare", ())
     return (1.0 / spare[level] if spare else 1.0) if level <= design.private else 0.0
 
@@ -50,20 +50,25 @@ def devices(designs, blocks=None, batched_blocks=None):
         vector_flops=each("vector"),
         vector_peak=each("vector_peak"),
         special_functions=each("exponentials"),
-        capacity=tuple(column([d.capacities[level] for d in designs]) for level in range(levels)),
-        bandwidth=tuple(column([d.bandwidths[level] for d in designs]) for level in range(levels)),
-        driven=tuple(column([_driven(d, level) for d in designs]) for level in range(levels)),
-        dram_bandwidth=column([d.bandwidths[-1] for d in designs]),
+        memories=Memories(
+            capacity=column([d.capacities for d in designs]),
+            bandwidth=column([d.bandwidths for d in designs]),
+            driven=column([[*(_driven(d, level) for level in range(levels)), 0.0] for d in designs]),
+            private=each("private", np.int64),
+        ),
         launch=each("launch"),
-        unit_m=column([d.unit[0] for d in designs], np.int64),
-        unit_k=column([d.unit[1] for d in designs], np.int64),
-        unit_n=column([d.unit[2] for d in designs], np.int64),
-        dataflow=column([DATAFLOW_CODES[d.dataflow] for d in designs], np.int64),
-        private_level=each("private", np.int64),
+        units=Units(
+            m=column([d.unit[0] for d in designs], np.int64),
+            k=column([d.unit[1] for d in designs], np.int64),
+            n=column([d.unit[2] for d in designs], np.int64),
+            dataflow=column([DATAFLOW_CODES[d.dataflow] for d in designs], np.int64),
+        ),
         instances=each("bundles"),
-        threshold=column([_supply(d)[1] / _supply(d)[0] for d in designs]),
-        headroom=column([power(_supply(d)[2], *_supply(d)[:2]) for d in designs]),
-        boosts=each("boosts", np.bool_),
+        boost=Boost(
+            threshold=column([_supply(d)[1] / _supply(d)[0] for d in designs]),
+            headroom=column([power(_supply(d)[2], *_supply(d)[:2]) for d in designs]),
+            enabled=each("boosts", np.bool_),
+        ),
         library=Library(
             each("peak"),
             each("registers"),

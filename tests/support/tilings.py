@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
+from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES, Units
 from fastflow.physics.timing.tiling.search import search_tilings
 from fastflow.physics.timing.tiling.search_space import Gemms, Hierarchies
 from fastflow.physics.timing.tiling.tile_sets import make_tile_sets
@@ -44,7 +44,7 @@ class Design(NamedTuple):
         )  # fmt: skip
 
     def driven(self):
-        """Return `Device.driven`, and 0 for main memory."""
+        """Return `Memories.driven`."""
         spare = self.spare or (1.0,) * len(self.capacities)
         return [1.0 / more if level <= self.private else 0.0 for level, more in enumerate(spare)] + [0.0]
 
@@ -81,10 +81,12 @@ def solve_all(designs, rows, thinned=True, how=search_tilings):
     hierarchies = Hierarchies(
         element_bytes=column([design.element for design in designs]),
         compute_flops=column([design.flops for design in designs]),
-        unit_m=column([design.unit[0] for design in designs], np.int64),
-        unit_k=column([design.unit[1] for design in designs], np.int64),
-        unit_n=column([design.unit[2] for design in designs], np.int64),
-        dataflow=column([DATAFLOW_CODES[design.flow] for design in designs], np.int64),
+        units=Units(
+            m=column([design.unit[0] for design in designs], np.int64),
+            k=column([design.unit[1] for design in designs], np.int64),
+            n=column([design.unit[2] for design in designs], np.int64),
+            dataflow=column([DATAFLOW_CODES[design.flow] for design in designs], np.int64),
+        ),
         private_level=column([design.private for design in designs], np.int64),
         instances=column([design.instances for design in designs]),
         threshold=column([design.threshold() for design in designs]),

@@ -11,7 +11,7 @@ from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.sram import SramDesign
 from fastflow.physics.timing.tile_catalogue import read_catalogue
-from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
+from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES, Units
 
 SCALED, SCALED_AT_ONCE = "fp8_block", 128
 """Type whose sums over so many of the inner dimension are scaled in fp32 (DeepSeek-V3, arXiv:2412.19437)."""
@@ -24,7 +24,10 @@ VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their ope
 
 
 class Library(NamedTuple):
-    """Properties of each point's chip and library that its kernels depend on; shape (points,)."""
+    """Properties of each point's chip and library that its kernels depend on; shape (points,).
+
+    A flat row, since most columns are keys of a chip's file.
+    """
 
     peak_flops: Floats  # of the units that multiply [flop/s]
     registers: Floats  # of one bundle [B]
@@ -46,43 +49,49 @@ class Library(NamedTuple):
     miss: Floats  # extra time where all accesses are beyond `reach`, as a share of compute
 
 
+class Memories(NamedTuple):
+    """The on-chip memories of each point from the registers outwards, then main memory."""
+
+    capacity: Floats  # of one instance, for data that all bundles read, on chip only [B] (points, levels)
+    bandwidth: Floats  # achievable, all instances [B/s] (points, levels + 1)
+    driven: Floats  # share of the banks' rate that the power allows, 0 if shared (points, levels + 1)
+    private: Ints  # outermost level that the chip does not share, -1 for none (points,)
+
+
+class Boost(NamedTuple):
+    """How active cores use the power of idle ones (`tiling/boost.py`); shape (points,)."""
+
+    threshold: Floats  # voltage of the cores, over their supply; 0 without boost
+    headroom: Floats  # power of a core at its highest supply, over that with all active; 1: no boost
+    enabled: Bools  # whether active bundles use the power and bandwidth of idle ones
+
+
 class Device(NamedTuple):
-    """One device a point; shape (points,), lists from the registers outwards."""
+    """One device a point; shape (points,)."""
 
     matrix_flops: Floats  # achievable by GEMMs in the operands' type [flop/s]
     vector_flops: Floats  # achievable by memory-bound passes [flop/s]
     vector_peak: Floats  # of vector lanes, in fp32 [flop/s]; the peak of GEMMs is `Library.peak_flops`
     special_functions: Floats  # exponentials and the like [1/s]
-    capacity: tuple[Floats, ...]  # of one instance of each level, for data that all bundles read [B]
-    bandwidth: tuple[Floats, ...]  # achievable, all instances of each level [B/s]
-    driven: tuple[Floats, ...]  # share of the banks' rate that the power allows; 0 for shared levels
-    dram_bandwidth: Floats  # achievable [B/s]
+    memories: Memories
     launch: Floats  # overhead and first access through all levels [s]
-    unit_m: Ints
-    unit_k: Ints
-    unit_n: Ints
-    dataflow: Ints
-    private_level: Ints  # outermost level that the chip does not share, -1 for none
+    units: Units
     instances: Floats  # of the private level: bundles
-    threshold: Floats  # voltage of the cores, over their supply; 0 without boost
-    headroom: Floats  # power of a core at its highest supply, over that with all active; 1: no boost
-    boosts: Bools  # whether active bundles use the power and bandwidth of idle ones
+    boost: Boost
     library: Library
     blocks: Texts  # block tiles of the library for single GEMMs
     batched_blocks: Texts  # and for batched GEMMs
 
-
-def rates_of(device: Device) -> tuple[Floats, Floats]:
-    """Return the bandwidth of every level and of main memory, and `Device.driven`, (points, levels + 1)."""
-    bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
-    return bandwidth, np.stack([*device.driven, np.zeros_like(device.dram_bandwidth)], axis=1)
+    @property
+    def levels(self) -> int:
+        """Number of on-chip levels."""
+        return int(self.memories.capacity.shape[1])
 
 
 def has_power_reserve(device: Device) -> Bools:
     """Return where active bundles can use the power of idle ones, (points,)."""
-    has_spare: Bools = device.headroom > 1.0
-    for driven in device.driven:
-        has_spare = has_spare | ((driven > 0.0) & (driven < 1.0))
+    driven = device.memories.driven
+    has_spare: Bools = (device.boost.headroom > 1.0) | ((driven > 0.0) & (driven < 1.0)).any(axis=1)
     return has_spare
 
 
@@ -93,75 +102,38 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     later memory, links and the leakage of a hot die have their share of it.
     """
     dtype = inputs["model.dtype"]
-    vector = np.full(dtype.size, VECTOR_DTYPE)
     by_matrix = _select_dtype(inputs, "chip.matrix", dtype)
     utilization = np.where(by_matrix, inputs["chip.utilization"], inputs["chip.vector_utilization"])
-    peak, vector_peak = peak_flops(inputs, chip, dtype), peak_flops(inputs, chip, vector)
-    private, instances = np.full(dtype.size, -1, dtype=np.int64), np.ones(dtype.size)
-    for number, level in enumerate(chip.levels):
-        is_private = inputs[f"chip.memory.l{number}.scope"] != "global"
-        private, instances = (
-            np.where(is_private, number, private),
-            np.where(is_private, level.instances, instances),
-        )
-    latency = sum((level.latency for level in chip.levels), chip.dram_latency)
+    peak = peak_flops(inputs, chip, dtype)
+    vector_peak = peak_flops(inputs, chip, np.full(dtype.size, VECTOR_DTYPE))
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
-    budget = inputs["chip.tdp"] * (inputs["chip.sustained"] if lasts else 1.0)
-    boost = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
-    ones = np.ones(dtype.size)
-    partitions = [inputs.get(f"chip.memory.l{number}.partitions", ones) for number in range(len(chip.levels))]
-    registers = chip.levels[0].design.capacity / np.maximum(instances, 1.0)
-    shared = by_matrix & (inputs["chip.blocks.operands"] == "l1")
-    # The library of products with scales of blocks, DeepGEMM, splits no inner dimension. Where lanes scale
-    # their sums, its warps wait for each other, and its blocks share no loads
-    promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
-    warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
-    boosts = _boosts(inputs)
-    headroom = _headroom(inputs, boosts, chip.cores.voltage)
+    boost = _boost(inputs, chip.cores.voltage)
+    memories, instances = _memories(inputs, chip, boost.enabled)
+    latency = sum((level.latency for level in chip.levels), chip.dram_latency)
     return Device(
         matrix_flops=utilization * peak,
         vector_flops=inputs["chip.vector_utilization"] * vector_peak,
         vector_peak=vector_peak,
         special_functions=inputs["chip.special_functions"] * instances * chip.cores.frequency,
-        capacity=tuple(
-            level.design.capacity / (level.instances * parts)
-            for level, parts in zip(chip.levels, partitions, strict=True)
-        ),
-        bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
-        driven=tuple(
-            _driven(level.design, number <= private, boosts) for number, level in enumerate(chip.levels)
-        ),
-        dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,
+        memories=memories,
         launch=inputs["chip.launch_overhead"] + latency,
-        unit_m=inputs["chip.mcu.m"],
-        unit_k=inputs["chip.mcu.k"],
-        unit_n=inputs["chip.mcu.n"],
-        dataflow=map_values(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
-        private_level=private,
+        units=Units(
+            m=inputs["chip.mcu.m"],
+            k=inputs["chip.mcu.k"],
+            n=inputs["chip.mcu.n"],
+            dataflow=map_values(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
+        ),
         instances=instances,
-        threshold=np.where(headroom > 1.0, inputs["tech.core.threshold_voltage"] / chip.cores.voltage, 0.0),
-        headroom=headroom,
-        boosts=boosts,
-        library=Library(
-            peak_flops=peak,
-            registers=registers,
-            warp_m=warp_m,
-            warp_n=warp_n,
+        boost=boost,
+        library=_library(
+            inputs,
+            by_matrix,
+            peak=peak,
+            vector_peak=vector_peak,
+            registers=chip.levels[0].design.capacity / np.maximum(instances, 1.0),
             latency=latency,
-            step=np.where(by_matrix, inputs["chip.step_latency"], 0.0),
-            shared=shared,
-            cluster=np.where(by_matrix & ~promoted, inputs["chip.blocks.cluster"], 1.0),
-            pair=np.where(by_matrix, inputs["chip.blocks.pair"], 1.0),
-            persistent=by_matrix & inputs["chip.blocks.persistent"],
-            overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
-            splits=dtype != SCALED,
-            promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
-            launch=inputs["chip.launch_overhead"],
-            drive=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * boost / budget,
-            strided=inputs["chip.strided.cost"],
-            reach=inputs["chip.strided.reach"],
-            miss=inputs["chip.strided.miss"],
+            budget=inputs["chip.tdp"] * (inputs["chip.sustained"] if lasts else 1.0),
         ),
         blocks=np.where(by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.vector"]),
         batched_blocks=np.where(
@@ -170,27 +142,91 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     )
 
 
-def _boosts(inputs: Inputs) -> Bools:
-    """Return which chips boost: a chip with a pinned clock or voltage does not."""
-    known = any(f"chip.pinned.{name}" in inputs for name in ("core_Hz", "core_V"))
-    boosts: Bools = inputs["chip.boost"] & (not known)
-    return boosts
-
-
-def _headroom(inputs: Inputs, boosts: Bools, voltage: Floats) -> Floats:
-    """Return `Device.headroom`; boosts: which chips boost."""
-    if not boosts.any():
-        return np.ones(voltage.size)
-    threshold, most = inputs["tech.core.threshold_voltage"], inputs["tech.core.maximum_voltage"]
-    powers = ((most - threshold) / (voltage - threshold)) ** 2 * most / voltage
-    return np.where(boosts & (voltage > threshold), np.clip(powers, 1.0, MOST_HEADROOM), 1.0)
+def _memories(inputs: Inputs, chip: Chip, boosts: Bools) -> tuple[Memories, Floats]:
+    """Return the memories of each chip, and the instances of its private level; boosts: which chips boost."""
+    points, ones = boosts.size, np.ones(boosts.size)
+    private, instances = np.full(points, -1, dtype=np.int64), ones
+    for number, level in enumerate(chip.levels):
+        is_private = inputs[f"chip.memory.l{number}.scope"] != "global"
+        private = np.where(is_private, number, private)
+        instances = np.where(is_private, level.instances, instances)
+    partitions = [inputs.get(f"chip.memory.l{number}.partitions", ones) for number in range(len(chip.levels))]
+    capacity = [
+        level.design.capacity / (level.instances * parts)
+        for level, parts in zip(chip.levels, partitions, strict=True)
+    ]
+    bandwidth = [level.design.bandwidth * level.utilization for level in chip.levels]
+    driven = [_driven(level.design, number <= private, boosts) for number, level in enumerate(chip.levels)]
+    memories = Memories(
+        capacity=np.stack(capacity, axis=1),
+        bandwidth=np.stack([*bandwidth, inputs["chip.dram_utilization"] * chip.dram.bandwidth], axis=1),
+        driven=np.stack([*driven, np.zeros(points)], axis=1),
+        private=private,
+    )
+    return memories, instances
 
 
 def _driven(level: SramDesign, is_private: Bools, boosts: Bools) -> Floats:
-    """Return `Device.driven` of a level; is_private: whether the level is private to bundles."""
+    """Return `Memories.driven` of a level; is_private: whether the level is private to bundles."""
     share = np.ones(is_private.size)
     np.divide(level.bandwidth, level.ceiling, out=share, where=boosts & (level.ceiling > level.bandwidth))
     return np.where(is_private, share, 0.0)
+
+
+def _boost(inputs: Inputs, voltage: Floats) -> Boost:
+    """Return the boost of each chip; a chip with a pinned clock or voltage has none.
+
+    voltage: of the cores' supply with all active [V].
+    """
+    known = any(f"chip.pinned.{name}" in inputs for name in ("core_Hz", "core_V"))
+    enabled: Bools = inputs["chip.boost"] & (not known)
+    headroom = np.ones(voltage.size)
+    if not enabled.any():
+        return Boost(threshold=np.zeros(voltage.size), headroom=headroom, enabled=enabled)
+    threshold, most = inputs["tech.core.threshold_voltage"], inputs["tech.core.maximum_voltage"]
+    powers = ((most - threshold) / (voltage - threshold)) ** 2 * most / voltage
+    headroom = np.where(enabled & (voltage > threshold), np.clip(powers, 1.0, MOST_HEADROOM), 1.0)
+    return Boost(
+        threshold=np.where(headroom > 1.0, threshold / voltage, 0.0), headroom=headroom, enabled=enabled
+    )
+
+
+def _library(
+    inputs: Inputs, by_matrix: Bools, *, peak: Floats, vector_peak: Floats, registers: Floats,
+    latency: Floats, budget: Floats,
+) -> Library:  # fmt: skip
+    """Return the properties of each chip and its library.
+
+    by_matrix: whether matrix units multiply the data type; peak: `Library.peak_flops`; budget: of power [W];
+    the others as in `Library` and `Device`.
+    """
+    dtype = inputs["model.dtype"]
+    shared = by_matrix & (inputs["chip.blocks.operands"] == "l1")
+    # The library of products with scales of blocks, DeepGEMM, splits no inner dimension. Where lanes scale
+    # their sums, its warps wait for each other, and its blocks share no loads
+    promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
+    warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
+    boost_power = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
+    return Library(
+        peak_flops=peak,
+        registers=registers,
+        warp_m=warp_m,
+        warp_n=warp_n,
+        latency=latency,
+        step=np.where(by_matrix, inputs["chip.step_latency"], 0.0),
+        shared=shared,
+        cluster=np.where(by_matrix & ~promoted, inputs["chip.blocks.cluster"], 1.0),
+        pair=np.where(by_matrix, inputs["chip.blocks.pair"], 1.0),
+        persistent=by_matrix & inputs["chip.blocks.persistent"],
+        overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
+        splits=dtype != SCALED,
+        promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
+        launch=inputs["chip.launch_overhead"],
+        drive=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * boost_power / budget,
+        strided=inputs["chip.strided.cost"],
+        reach=inputs["chip.strided.reach"],
+        miss=inputs["chip.strided.miss"],
+    )
 
 
 def _warp(texts: Texts) -> tuple[Floats, Floats]:

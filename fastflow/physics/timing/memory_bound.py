@@ -18,10 +18,10 @@ def run_passes(
     vector lanes, plus dependent trips through all memories, plus the overhead of its launches. A pass of 0
     launches has no work.
     """
-    count, levels = point.size, len(device.capacity)
+    count, levels = point.size, device.levels
     parts = [column.reshape(count, -1) for column in (moved, launches, operations, trips)]
     dram_time, vector_time = (
-        parts[0] / device.dram_bandwidth[point, None],
+        parts[0] / device.memories.bandwidth[point, -1:],
         parts[2] / device.vector_flops[point, None],
     )
     served, times = np.zeros((count, levels + 1)), np.zeros((count, levels + 3))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fastflow.core.dedupe import Words, hashes, unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints, take
-from fastflow.physics.timing.device import Device, rates_of
-from fastflow.physics.timing.library.gemm_table import Products, machines_of
-from fastflow.physics.timing.library.thread_blocks import Launched, run_blocks
+from fastflow.physics.timing.device import Boost, Device, Memories
+from fastflow.physics.timing.library.gemm_table import Products, columns_of, machines_of
+from fastflow.physics.timing.library.thread_blocks import Launched, empty_launched, run_blocks
 from fastflow.physics.timing.tile_catalogue import read_catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.brute_force import search_all
@@ -23,8 +23,21 @@ from fastflow.physics.timing.tiling.tile_sets import TileSets, make_tile_sets
 from fastflow.physics.timing.tiling.traffic import C_STATIONARY
 
 
+class TilingOptions(NamedTuple):
+    """How the GEMMs of each point are timed; shape (points,)."""
+
+    element_bytes: Floats  # of operands
+    output_bytes: Floats
+    samples: Ints  # tiles that the search tries at each level, 0 for all powers of two
+    seed: Ints
+    brute: Bools  # search by brute force
+    blocks: Bools  # by a kernel library's blocks instead of a search
+    overlap: Floats  # order of the soft maximum of a kernel's times; 0: the maximum
+    parts: Ints  # of the inner dimension, at most
+
+
 class KernelWork(NamedTuple):
-    """Kernels to time, m = 0 for a memory-bound pass; (kernels,), from `element_bytes` on (points,)."""
+    """Kernels to time, m = 0 for a memory-bound pass; shape (kernels,)."""
 
     point: Ints
     m: Ints
@@ -34,14 +47,7 @@ class KernelWork(NamedTuple):
     strided: Bools  # both operands are stored along the inner dimension
     pass_bytes: Floats
     pass_flop: Floats
-    element_bytes: Floats  # of operands
-    output_bytes: Floats
-    samples: Ints  # tiles that the search tries at each level, 0 for all powers of two
-    seed: Ints
-    brute: Bools  # search by brute force
-    blocks: Bools  # by a kernel library's blocks instead of a search
-    overlap: Floats  # order of the soft maximum of a kernel's times; 0: the maximum
-    parts: Ints  # of the inner dimension, at most
+    options: TilingOptions  # of the points
 
 
 class Fused(NamedTuple):
@@ -77,25 +83,24 @@ def limiter_names(levels: int) -> list[str]:
 
 
 def unique_hierarchies(
-    device: Device, work: KernelWork, thinned: bool
+    device: Device, options: TilingOptions, thinned: bool
 ) -> tuple[Hierarchies, TileSets, Words, Ints]:
     """Return the unique memory hierarchies, their tile sets, two hashes of their inputs, and the inverse."""
-    levels, points = len(device.capacity), work.samples.size
+    levels, memories, boost = device.levels, device.memories, device.boost
     columns = (
-        work.element_bytes, device.matrix_flops, device.unit_m, device.unit_k, device.unit_n,
-        device.dataflow, device.private_level, device.instances, work.samples, work.seed,
-        *device.bandwidth, device.dram_bandwidth, *device.capacity, *device.driven,
-        device.threshold, device.headroom,
+        options.element_bytes, device.matrix_flops, *device.units, memories.private, device.instances,
+        options.samples, options.seed, *memories.bandwidth.T, *memories.capacity.T, *memories.driven.T,
+        boost.threshold, boost.headroom,
     )  # fmt: skip
-    first, inverse = unique_rows(columns, points)
+    first, inverse = unique_rows(columns, options.samples.size)
     level = np.tile(np.arange(levels), first.size)
 
     def per_level(column: NDArray[Any]) -> NDArray[Any]:
         return np.repeat(column[first], levels)
 
-    capacity = np.stack([column[first] for column in device.capacity], axis=1).reshape(-1)
-    size, private = per_level(work.element_bytes), per_level(device.private_level)
-    samples, seed = per_level(work.samples), per_level(work.seed)
+    capacity = memories.capacity[first].reshape(-1)
+    size, private = per_level(options.element_bytes), per_level(memories.private)
+    samples, seed = per_level(options.samples), per_level(options.seed)
     set_rows, tiles = unique_rows([capacity, size, level, private, samples, seed], level.size)
     sets = make_tile_sets(
         capacity[set_rows],
@@ -106,21 +111,17 @@ def unique_hierarchies(
         seed[set_rows],
         thinned,
     )
-    bandwidth, driven = rates_of(device)
     return (
         Hierarchies(
-            element_bytes=work.element_bytes[first],
+            element_bytes=options.element_bytes[first],
             compute_flops=device.matrix_flops[first],
-            unit_m=device.unit_m[first],
-            unit_k=device.unit_k[first],
-            unit_n=device.unit_n[first],
-            dataflow=device.dataflow[first],
-            private_level=device.private_level[first],
+            units=take(device.units, first),
+            private_level=memories.private[first],
             instances=device.instances[first],
-            threshold=device.threshold[first],
-            headroom=device.headroom[first],
-            bandwidth=bandwidth[first].reshape(-1),
-            driven=driven[first].reshape(-1),
+            threshold=boost.threshold[first],
+            headroom=boost.headroom[first],
+            bandwidth=memories.bandwidth[first].reshape(-1),
+            driven=memories.driven[first].reshape(-1),
             tiles=tiles,
         ),
         sets,
@@ -134,9 +135,9 @@ def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[
 
     Brute force keeps random sets whole; of all powers of two it leaves out tiles that another contains.
     """
-    levels = len(device.capacity)
-    thinned = not brute or bool((work.samples == 0).all())
-    hierarchies, sets, key, hierarchy = unique_hierarchies(device, work, thinned)
+    levels = device.levels
+    thinned = not brute or bool((work.options.samples == 0).all())
+    hierarchies, sets, key, hierarchy = unique_hierarchies(device, work.options, thinned)
     gemms = Gemms(hierarchy[work.point[rows]], *take((work.m, work.k, work.n, work.batch), rows))
     first, inverse = unique_rows(gemms, rows.size)
     distinct = take(gemms, first)
@@ -146,7 +147,7 @@ def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[
 
 
 @kernel
-def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timing) -> None:
+def _write_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timing) -> None:
     """Write the operations and bytes of memory-bound passes: every level serves all bytes."""
     for row in range(work.m.size):
         if work.m[row] > 0:
@@ -159,7 +160,7 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
 
 
 @kernel
-def _lay_gemms(
+def _write_gemms(
     work: KernelWork, rows: Ints, tilings: Tilings, inverse: Ints, before: int, idle: Floats, out: Timing
 ) -> None:
     """Write the operations and bytes of the GEMMs in `rows` under their tilings.
@@ -179,15 +180,15 @@ def _lay_gemms(
 
 @kernel
 def _limit(
-    point: Ints, timed: Bools, bandwidth: Floats, driven: Floats, launch: Floats, threshold: Floats,
-    headroom: Floats, idle: Floats, out: Timing,
-) -> None:  # fmt: skip
+    point: Ints, timed: Bools, memories: Memories, launch: Floats, boost: Boost, idle: Floats, out: Timing
+) -> None:
     """Write every level's time, a kernel's limiter and its time; skips kernels with a time.
 
-    bandwidth, driven: (points, levels + 1); launch, threshold, headroom: (points,). Private levels of idle
-    bundles are unused, active bundles use their power; shared levels serve the active bundles. The supply of
-    cores is raised only as far as the kernel gains by it.
+    launch: (points,). Private levels of idle bundles are unused, active bundles use their power; shared
+    levels serve the active bundles. The supply of cores is raised only as far as the kernel gains by it.
     """
+    bandwidth, driven = memories.bandwidth, memories.driven
+    threshold, headroom = boost.threshold, boost.headroom
     last = out.times.shape[1] - 1
     for row in range(point.size):
         if timed[row]:
@@ -213,15 +214,13 @@ def _limit(
 
 def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched, Ints]:
     """Return the launches of the unique GEMMs among `rows` by libraries, and the inverse."""
-    machine_columns = (
-        device.matrix_flops, work.element_bytes, work.output_bytes, *device.bandwidth, device.dram_bandwidth,
-        *device.driven, device.threshold, device.headroom, *device.capacity, device.private_level,
-        device.instances, device.unit_m, device.unit_k, device.unit_n, device.dataflow, work.overlap,
-        work.parts, *device.library,
-    )  # fmt: skip
+    options = work.options
     catalogue, tile_rows = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
     single, batched = np.split(tile_rows, 2)
-    machine_rows, machine = unique_rows((*machine_columns, single, batched), work.samples.size)
+    machines = machines_of(
+        device, options.element_bytes, options.output_bytes, options.overlap, options.parts
+    )
+    machine_rows, machine = unique_rows((*columns_of(machines), single, batched), single.size)
     products = take(
         Products(
             point=machine[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch, strided=work.strided
@@ -229,16 +228,16 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
         rows,
     )
     first, inverse = unique_rows(products, rows.size)
-    machines = machines_of(device, work.element_bytes, work.output_bytes, work.overlap, work.parts)
-    launched = run_blocks(
-        take(products, first), take(machines, machine_rows), take(device.library, machine_rows),
-        single[machine_rows], batched[machine_rows], catalogue,
+    launched = empty_launched(first.size, device.levels)
+    run_blocks(
+        take(products, first), take(machines, machine_rows), single[machine_rows], batched[machine_rows],
+        catalogue, launched,
     )  # fmt: skip
     return launched, inverse
 
 
 def _copy_launched(rows: Ints, launched: Launched, inverse: Ints, before: int, out: Timing) -> None:
-    """Write the launches of the kernels in `rows`; inverse, before: as in `_lay_gemms`."""
+    """Write the launches of the kernels in `rows`; inverse, before: as in `_write_gemms`."""
     out.times[rows] = launched.times[inverse]
     out.limiter[rows] = launched.times.argmax(axis=1)[inverse]
     out.bytes[rows] = launched.bytes[inverse]
@@ -287,7 +286,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
     memory-bound pass the largest of its operations and its bytes over every level's bandwidth. Both include
     the launch. fused: kernels of types with a timing function.
     """
-    levels, count = len(device.capacity), work.point.size
+    levels, count = device.levels, work.point.size
     out = Timing(
         time=np.empty(count),
         flop=np.empty(count),
@@ -304,17 +303,17 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         candidates=np.empty(count, dtype=np.int64),
     )
     idle = np.empty(count)  # bundles over active bundles
-    _lay_passes(work, device.vector_flops, idle, out)
+    _write_passes(work, device.vector_flops, idle, out)
     tilings = _TilingList(levels)
     gemms = work.m > 0
     for group in fused:
         gemms[group.rows] = False
-    by_blocks = _flags_of_kernels(work.blocks, work.point) & gemms
-    for brute, selected in ((False, ~work.brute), (True, work.brute)):
+    by_blocks = _flags_of_kernels(work.options.blocks, work.point) & gemms
+    for brute, selected in ((False, ~work.options.brute), (True, work.options.brute)):
         rows = np.flatnonzero(_flags_of_kernels(selected, work.point) & gemms & ~by_blocks)
         if rows.size:
             solved, inverse = _search(device, work, rows, brute)
-            _lay_gemms(work, rows, solved, inverse, tilings.add(solved.tile, solved.stationary), idle, out)
+            _write_gemms(work, rows, solved, inverse, tilings.add(solved.tile, solved.stationary), idle, out)
     rows = np.flatnonzero(by_blocks)
     if rows.size:
         launched, inverse = _run_blocks(device, work, rows)
@@ -324,7 +323,5 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         launched, flop = group.time(group.device, group.share)
         _copy_launched(group.rows, launched, np.arange(group.rows.size), tilings.add(launched.tile), out)
         out.flop[group.rows], by_blocks[group.rows] = flop, True
-    _limit(
-        work.point, by_blocks, *rates_of(device), device.launch, device.threshold, device.headroom, idle, out
-    )
+    _limit(work.point, by_blocks, device.memories, device.launch, device.boost, idle, out)
     return out._replace(tile=tilings.tile, stationary=tilings.stationary)

@@ -6,9 +6,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastflow.physics.hardware.chip import generate, peak_flops
-from fastflow.physics.timing.device import Device, Library, device
-from fastflow.physics.timing.roofline import KernelWork, limiter_names, time_kernels
-from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES, make_unit, register_accesses_per_flop
+from fastflow.physics.timing.device import Boost, Device, Library, Memories, device
+from fastflow.physics.timing.roofline import KernelWork, TilingOptions, limiter_names, time_kernels
+from fastflow.physics.timing.tiling.dataflow import (
+    DATAFLOW_CODES,
+    Units,
+    make_unit,
+    register_accesses_per_flop,
+)
 from tests.conftest import columns_of
 from tests.naive import dataflow, roofline, tiling
 from tests.support.checks import cases, near
@@ -18,7 +23,8 @@ dataflows = st.sampled_from(sorted(DATAFLOW_CODES))
 
 
 def accesses_per_flop(flow, unit, tile):
-    made = make_unit(DATAFLOW_CODES[flow], *(float(side) for side in unit))
+    units = Units(*(np.array([number]) for number in (*unit, DATAFLOW_CODES[flow])))
+    made = make_unit(units, 0)
     return register_accesses_per_flop(made, *(1.0 / side for side in tile))
 
 
@@ -59,7 +65,7 @@ def test_a_device_reaches_shares_of_its_chip(compose):
     assert found.matrix_flops == 0.5 * peaks["fp16"]
     assert found.vector_flops == 0.25 * peaks["fp32"]
     assert (found.library.peak_flops, found.vector_peak) == (peaks["fp16"], peaks["fp32"])
-    assert found.dram_bandwidth == 0.75 * chip.dram.bandwidth
+    assert found.memories.bandwidth[:, -1] == 0.75 * chip.dram.bandwidth
 
 
 @pytest.mark.parametrize(
@@ -70,7 +76,7 @@ def test_tiles_are_dealt_out_to_the_outermost_level_that_is_not_shared(compose, 
     scope = {f"chip.memory.l{number}.scope": name for number, name in enumerate(scopes)}
     found, chip, _ = device_of(compose("model=gemm") | scope)
     instances = {1: chip.bundles, 0: chip.cores.mcus, -1: 1.0}
-    assert found.private_level == level
+    assert found.memories.private == level
     assert found.instances == instances[level]
 
 
@@ -89,20 +95,25 @@ def test_kernels_on_their_devices(points, data):
         vector_flops=column([vector for _ in points]),
         vector_peak=column([vector for _ in points]),
         special_functions=column([vector for _ in points]),
-        capacity=tuple(column([p.capacities[level] for p in points]) for level in range(levels)),
-        bandwidth=tuple(column([p.bandwidths[level] for p in points]) for level in range(levels)),
-        driven=tuple(column([p.driven()[level] for p in points]) for level in range(levels)),
-        dram_bandwidth=column([p.bandwidths[-1] for p in points]),
-        private_level=column([p.private for p in points], np.int64),
-        instances=column([p.instances for p in points]),
-        threshold=column([p.threshold() for p in points]),
-        headroom=column([p.headroom() for p in points]),
-        boosts=column([p.headroom() > 1.0 for p in points], np.bool_),
+        memories=Memories(
+            capacity=column([p.capacities for p in points]),
+            bandwidth=column([p.bandwidths for p in points]),
+            driven=column([p.driven() for p in points]),
+            private=column([p.private for p in points], np.int64),
+        ),
         launch=column(launch),
-        unit_m=column([p.unit[0] for p in points], np.int64),
-        unit_k=column([p.unit[1] for p in points], np.int64),
-        unit_n=column([p.unit[2] for p in points], np.int64),
-        dataflow=column([DATAFLOW_CODES[p.flow] for p in points], np.int64),
+        units=Units(
+            m=column([p.unit[0] for p in points], np.int64),
+            k=column([p.unit[1] for p in points], np.int64),
+            n=column([p.unit[2] for p in points], np.int64),
+            dataflow=column([DATAFLOW_CODES[p.flow] for p in points], np.int64),
+        ),
+        instances=column([p.instances for p in points]),
+        boost=Boost(
+            threshold=column([p.threshold() for p in points]),
+            headroom=column([p.headroom() for p in points]),
+            enabled=column([p.headroom() > 1.0 for p in points], np.bool_),
+        ),
         library=Library(*[column([0.0 for _ in points])] * len(Library._fields)),
         blocks=column(["1x1" for _ in points], np.str_),
         batched_blocks=column(["1x1" for _ in points], np.str_),
@@ -121,14 +132,16 @@ def test_kernels_on_their_devices(points, data):
     work = KernelWork(
         **dict(zip(names, table, strict=True)),
         strided=column([False for _ in kernels], np.bool_),
-        element_bytes=column([p.element for p in points]),
-        output_bytes=column([p.element for p in points]),
-        samples=column([p.samples for p in points], np.int64),
-        seed=column([p.seed for p in points], np.int64),
-        brute=column([data.draw(st.booleans()) for _ in points], np.bool_),
-        blocks=column([False for _ in points], np.bool_),
-        overlap=column([0.0 for _ in points]),
-        parts=column([1 for _ in points], np.int64),
+        options=TilingOptions(
+            element_bytes=column([p.element for p in points]),
+            output_bytes=column([p.element for p in points]),
+            samples=column([p.samples for p in points], np.int64),
+            seed=column([p.seed for p in points], np.int64),
+            brute=column([data.draw(st.booleans()) for _ in points], np.bool_),
+            blocks=column([False for _ in points], np.bool_),
+            overlap=column([0.0 for _ in points]),
+            parts=column([1 for _ in points], np.int64),
+        ),
     )
     got = time_kernels(machines, work)
     assert got.times.shape == (len(kernels), len(limiter_names(levels)))

@@ -1,4 +1,4 @@
-"""Time of the backward pass of fused attention of many queries (6.1).
+"""The backward pass of fused attention of many queries (6.1).
 
 It has five products instead of two: a block has a tile of keys, recomputes scores for one tile of queries
 after the other, accumulates the gradients of its keys and values in registers, and those of queries in L2.
@@ -6,25 +6,26 @@ The rest is as in `forward.py`.
 
 The kernels before and after this kernel are memory-bound: row sums of dO x O, with the clearing of the fp32
 sums of dQ, and the conversion of these sums.
+
+The model has no calibrated constant for this pass: 55% of an A100's peak, where FlashAttention-2 reaches
+50 to 63% (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
+(arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask), without the memory-bound kernels
+before and after it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.jit import lean_kernel
 from fastflow.physics.timing.attention.tile_pairs import (
     Attentions,
-    Bundles,
+    Blocks,
     Pairs,
-    bundles_of,
+    PairWork,
     count_tiles,
-    instruction_rate,
-    run_pairs,
     visible_keys,
 )
-from fastflow.physics.timing.device import Device, Library
-from fastflow.physics.timing.library.thread_blocks import Launched, empty_launched
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
 KEYS = 128.0  # of a block of the backward pass (Dao-AILab/flash-attention, heads of up to 128)
@@ -38,7 +39,7 @@ OPERATIONS = 7.0
 
 
 @lean_kernel
-def _make_pairs(
+def make_backward_pairs(
     work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float
 ) -> Pairs:  # fmt: skip
     """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
@@ -65,49 +66,28 @@ def _make_pairs(
         if work.flash[g] == 1:  # each warp has a part of the keys: sums of dQ are added up in L1
             inner += 2.0 * FIRST_WARPS * PARTIAL_SUM_BYTES * b * d
     return Pairs(
-        rows=a,
-        columns=b,
-        blocks=heads * np.ceil(kv / a),
-        blocks_per_head=np.ceil(kv / a),
-        pairs=heads * tiles,
-        longest=longest,
-        masked=0.0,
-        sums=PARTIAL_SUM_BYTES * a * (b + dims),
-        tiles=(a + b) * dims * size,
-        flop=flop,
+        blocks=Blocks(
+            rows=a,
+            columns=b,
+            number=heads * np.ceil(kv / a),
+            per_head=np.ceil(kv / a),
+            pairs=heads * tiles,
+            longest=longest,
+            masked=0.0,
+            sums=PARTIAL_SUM_BYTES * a * (b + dims),
+            tiles=(a + b) * dims * size,
+        ),
+        per_pair=PairWork(
+            flop=flop,
+            registers=registers,
+            inner=inner + 2.0 * scores * size + b * dims * size,
+            operations=OPERATIONS * scores,
+            mask_operations=0.0,
+            outer=b * dims * size,
+            added=2.0 * PARTIAL_SUM_BYTES * b * d,  # read and written back
+        ),
         rate=rate,
-        registers=registers,
-        inner=inner + 2.0 * scores * size + b * dims * size,
-        operations=OPERATIONS * scores,
-        mask_operations=0.0,
-        outer=b * dims * size,
-        added=2.0 * PARTIAL_SUM_BYTES * b * d,  # read and written back
         block_bytes=2.0 * heads * kv * dims * size,
         streamed=heads * q * (dims * size + PARTIAL_SUM_BYTES * d),
         launches=1.0,
     )
-
-
-@kernel
-def run_attentions_backward(work: Attentions, bundles: Bundles, library: Library) -> Launched:
-    """Return the launch of the backward pass of each attention by a library."""
-    kernels, levels = work.q_len.size, bundles.capacity.shape[1]
-    out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
-    for g in range(kernels):
-        p = work.point[g]
-        shared, rate = instruction_rate(library.shared[p], work.flash[g])
-        pairs = _make_pairs(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
-        sides = (work.kv_len[g], work.head_dim[g], work.q_len[g])
-        run_pairs(pairs, bundles, library, p, sides, limits, out, g)
-    return out
-
-
-def time_attention_backward(device: Device, work: Attentions) -> Launched:
-    """Time the backward pass of every attention [s]; tiles are keys, head and queries.
-
-    The model has no calibrated constant for this pass: 55% of an A100's peak, where FlashAttention-2 reaches
-    50 to 63% (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
-    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask), without the memory-bound kernels
-    before and after it.
-    """
-    return run_attentions_backward(work, bundles_of(device), device.library)

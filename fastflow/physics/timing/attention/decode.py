@@ -14,7 +14,7 @@ Blocks run in rounds that fill all bundles. Parts are merged by the last block, 
 units are far from busy, so that the clock is not lowered.
 
 The numbers of parts and threads of these libraries, and their use of tiles, depend on the number of bundles
-of existing chips. Where active bundles use the resources of idle ones (`Device.boosts`), the fastest option
+of existing chips. Where active bundles use the resources of idle ones (`Boost.enabled`), the fastest option
 is taken instead: tiles wherever heads share keys, one of several numbers of parts and threads up to the
 library's, and rounds of equal length. Active blocks have all of L2's bandwidth there, as those of GEMMs do.
 So more bundles slow no kernel.
@@ -75,11 +75,11 @@ def _time_round(
     work: time of a step on a bundle's units [s]; port: bandwidth of a bundle [B/s]; carry, beyond: times of a
     block's queries and outputs, and of its keys and values, in main memory [s].
     """
-    blocks_per_bundle = np.ceil(blocks / number)  # on the fullest bundle
-    read, work_time = max(blocks_per_bundle * split.read / port, split.least), blocks_per_bundle * work
-    step = _soft(read, work_time, ORDER_INSIDE) if split.overlapped else read + work_time
+    steps, blocks_per_bundle = split.steps, np.ceil(blocks / number)  # on the fullest bundle
+    read, work_time = max(blocks_per_bundle * steps.read / port, steps.least), blocks_per_bundle * work
+    step = _soft(read, work_time, ORDER_INSIDE) if steps.overlapped else read + work_time
     ends = split.begin + blocks_per_bundle * split.carried / port + blocks * carry
-    return _soft(ends + split.steps * step, blocks * beyond, ORDER)
+    return _soft(ends + steps.number * step, blocks * beyond, ORDER)
 
 
 @kernel
@@ -91,16 +91,16 @@ def _time_even(
     All of `bandwidth` serves the active blocks. carry, beyond: as in `_time_round`.
     """
     number, at_once = bundles.number[p], bundles.number[p] * split.resident
-    if split.overlapped:
+    if split.steps.overlapped:
         rounds = max(1.0, split.blocks / at_once)
         blocks, waves = min(split.blocks, at_once), max(1.0, split.blocks / number)
     else:
         rounds = np.ceil(split.blocks / at_once)
         blocks = split.blocks / rounds
         waves = rounds * np.ceil(blocks / number)
-    pace, _ = boost_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    pace, _ = boost_of(waves * number / split.blocks, bundles.boost.threshold[p], bundles.boost.headroom[p])
     port = np.ceil(blocks / number) * bandwidth / blocks
-    round_time = _time_round(split, split.work * pace, blocks, number, port, carry, beyond)
+    round_time = _time_round(split, split.steps.work * pace, blocks, number, port, carry, beyond)
     return rounds * round_time, rounds, waves
 
 
@@ -115,10 +115,10 @@ def _time_rounds(
     rest = split.blocks - rounds * at_once
     total, begins = 0.0, rounds
     if rounds > 0.0:
-        whole = rounds + (rest / at_once if split.overlapped else 0.0)
-        total += whole * _time_round(split, split.work, at_once, number, port, carry, beyond)
-    if rest > 0.0 and not (split.overlapped and rounds > 0.0):
-        total += _time_round(split, split.work, rest, number, port, carry, beyond)
+        whole = rounds + (rest / at_once if split.steps.overlapped else 0.0)
+        total += whole * _time_round(split, split.steps.work, at_once, number, port, carry, beyond)
+    if rest > 0.0 and not (split.steps.overlapped and rounds > 0.0):
+        total += _time_round(split, split.steps.work, rest, number, port, carry, beyond)
         begins += 1.0
     return total, begins, np.ceil(split.blocks / number)
 
@@ -132,19 +132,21 @@ def _time_split(
     Writes `times` and `moved`, columns of `Launched`.
     """
     p, last = work.point[g], len(moved) - 1
-    number, bandwidth, private = bundles.number[p], bundles.bandwidth[p], max(bundles.private[p], 0)
+    number, memories, boosts = bundles.number[p], bundles.memories, bundles.boost.enabled[p]
+    bandwidth, private = memories.bandwidth[p], max(memories.private[p], 0)
     sequences = float(work.sequences[g] * work.kv_heads[g]) * count_visible(work, g)
     keys = sequences * work.head_dim[g] * work.cache[g]
     streamed = keys if work.shared[g] else keys + sequences * work.value_dim[g] * work.cache[g]
     port = bandwidth[private + 1]
-    cached = bundles.capacity[p, last - 1] if last - 1 > private else 0.0
+    cached = memories.capacity[p, last - 1] if last - 1 > private else 0.0
     if work.shared[g] and split.rereads > cached:
         streamed *= 2.0
-    merge, reads = 0.0, split.blocks * (split.steps * split.read + split.carried)
-    if split.parts > 1.0:  # written, and read
-        merge = split.sums / port if bundles.boosts[p] else split.merged / (port / number)
-        merge += split.merging
-        reads += 2.0 * split.sums
+    steps, merge = split.steps, split.merge
+    merge_time, reads = 0.0, split.blocks * (steps.number * steps.read + split.carried)
+    if merge.parts > 1.0:  # written, and read
+        merge_time = merge.sums / port if boosts else merge.read / (port / number)
+        merge_time += merge.time
+        reads += 2.0 * merge.sums
     for level in range(last + 1):
         moved[level] = reads if level <= private + 1 else streamed + split.blocks * split.fresh
         times[level + 1] = moved[level] / bandwidth[level]
@@ -155,25 +157,24 @@ def _time_split(
     carry = split.fresh / outer if has_cache else 0.0
     beyond = streamed / split.blocks / outer if has_cache else 0.0
 
-    if bundles.boosts[p]:
+    if boosts:
         total, begins, waves = _time_even(split, port, carry, beyond, p, bundles)
     else:
         total, begins, waves = _time_rounds(split, port, carry, beyond, p, bundles)
-    pace, _ = boost_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
-    times[0] = split.blocks * split.steps * split.work * pace / number
-    times[last + 2] = split.launches * launch + merge + begins * split.begin
-    return float(merge + total + split.launches * launch), waves
+    pace, _ = boost_of(waves * number / split.blocks, bundles.boost.threshold[p], bundles.boost.headroom[p])
+    times[0] = split.blocks * steps.number * steps.work * pace / number
+    times[last + 2] = split.launches * launch + merge_time + begins * split.begin
+    return float(merge_time + total + split.launches * launch), waves
 
 
 @kernel
-def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library) -> Launched:
-    """Return how a library runs each kernel."""
-    kernels, levels = work.kv_len.size, bundles.capacity.shape[1]
-    out = empty_launched(kernels, levels)
+def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library, out: Launched) -> None:
+    """Write how a library runs each kernel."""
+    levels = out.tile.shape[1]
     times, moved = np.empty(levels + 3), np.empty(levels + 1)
-    for g in range(kernels):
+    for g in range(work.kv_len.size):
         p = work.point[g]
-        number, boosts = bundles.number[p], bundles.boosts[p]
+        number, boosts = bundles.number[p], bundles.boost.enabled[p]
         on_tiles = uses_tiles(work, g, number, boosts, library.shared[p])
         most_threads = THREADS if on_tiles else count_threads(work, g, number)
         threads = THREADS if boosts else most_threads
@@ -199,7 +200,6 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library) -> Laun
                     break
                 parts = min(parts + max(1.0, np.floor(parts * FINENESS)), most_parts)
             threads *= 2.0
-    return out
 
 
 @kernel
@@ -208,15 +208,15 @@ def _write_split(
 ) -> None:
     """Write the row of kernel g that runs as these blocks."""
     p = work.point[g]
-    slots = waves * bundles.number[p]
-    _, out.energy_ratio[g] = boost_of(slots / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    slots, boost = waves * bundles.number[p], bundles.boost
+    _, out.energy_ratio[g] = boost_of(slots / split.blocks, boost.threshold[p], boost.headroom[p])
     out.time[g], out.busy[g] = time, split.blocks / slots
-    out.parts[g], out.waves[g] = int(split.parts), int(min(np.ceil(waves), 2.0**62))
+    out.parts[g], out.waves[g] = int(split.merge.parts), int(min(np.ceil(waves), 2.0**62))
     for level in range(out.tile.shape[1]):
-        is_shared = level > bundles.private[p]
+        is_shared = level > bundles.memories.private[p]
         out.tile[g, level, 0] = work.q_len[g] * work.heads[g] if is_shared else int(split.rows)
         out.tile[g, level, 1] = work.head_dim[g]
-        out.tile[g, level, 2] = work.kv_len[g] if is_shared else int(split.tokens)
+        out.tile[g, level, 2] = work.kv_len[g] if is_shared else int(split.steps.tokens)
 
 
 @kernel
@@ -236,7 +236,7 @@ def fuses_rotary(device: Device, work: Decodes) -> Bools:
 
     TensorRT-LLM's kernels do on vector lanes, and on Hopper over caches of fp8.
     """
-    return _rotate(work, device.instances, device.boosts, device.library.shared)
+    return _rotate(work, device.instances, device.boost.enabled, device.library.shared)
 
 
 def time_decoding(device: Device, work: Decodes) -> Launched:
@@ -248,12 +248,10 @@ def time_decoding(device: Device, work: Decodes) -> Launched:
         flops=device.matrix_flops,
         exponentials=device.special_functions,
         vector=device.vector_flops,
-        bandwidth=np.stack([*device.bandwidth, device.dram_bandwidth], axis=1),
-        capacity=np.stack(device.capacity, axis=1),
-        private=device.private_level,
+        memories=device.memories,
         number=device.instances,
-        threshold=device.threshold,
-        headroom=device.headroom,
-        boosts=device.boosts,
+        boost=device.boost,
     )
-    return run_decodes(work, bundles, device.library)
+    out = empty_launched(work.point.size, device.levels)
+    run_decodes(work, bundles, device.library, out)
+    return out

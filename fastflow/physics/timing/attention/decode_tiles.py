@@ -16,7 +16,7 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.timing.attention.tile_pairs import TRIPS
-from fastflow.physics.timing.device import Library
+from fastflow.physics.timing.device import Boost, Library, Memories
 from fastflow.physics.timing.library.thread_blocks import STAGES, STEP_BYTES
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
@@ -62,41 +62,49 @@ class Decodes(NamedTuple):
 
 
 class DecodeBundles(NamedTuple):
-    """The bundles that blocks run on; shape (points,) unless given."""
+    """The bundles that blocks run on; shape (points,)."""
 
     flops: Floats  # achievable by matrix units, all bundles [flop/s]
     exponentials: Floats  # [1/s]
     vector: Floats  # achievable by vector lanes [flop/s]
-    bandwidth: Floats  # achievable, main memory last (points, levels + 1)
-    capacity: Floats  # of one instance of each level (points, levels)
-    private: Ints
+    memories: Memories
     number: Floats
-    threshold: Floats  # as `Device` has them
-    headroom: Floats
-    boosts: Bools
+    boost: Boost
 
 
-class Split(NamedTuple):
-    """The thread blocks of one kernel, and the work of a block in a step."""
+class Steps(NamedTuple):
+    """The steps of a block, each over the same number of tokens."""
 
-    blocks: float
-    resident: float  # blocks on a bundle
-    rows: float  # of a tile
+    number: float
     tokens: float  # of a step
-    steps: float
     read: float  # keys and values of a step [B]
     least: float  # least time of a step at any bandwidth [s]
     work: float  # time of a step, all of a bundle's units [s]
     overlapped: bool  # steps are evenly distributed over bundles; loading and multiplying overlap
+
+
+class Merge(NamedTuple):
+    """The merge of the parts of the keys."""
+
+    parts: float
+    time: float  # without its reads [s]
+    read: float  # parts that one block reads [B]
+    sums: float  # all parts [B]
+
+
+class Split(NamedTuple):
+    """The thread blocks of one kernel."""
+
+    blocks: float
+    resident: float  # blocks on a bundle
+    rows: float  # of a tile
+    steps: Steps
     carried: float  # queries and outputs [B]
     fresh: float  # the block's share of queries and outputs read and written once [B]
     begin: float  # [s]
-    parts: float
-    merging: float  # time of the merge without its reads [s]
-    merged: float  # parts that one block reads [B]
-    sums: float  # all parts [B]
+    merge: Merge
     launches: float
-    rereads: float  # bytes of keys in flight that are read again as values; 0 for none
+    rereads: float  # bytes of keys in flight that are read a second time as values; 0 for none
 
 
 @kernel
@@ -170,19 +178,23 @@ def split_on_lanes(
         blocks=blocks,
         resident=resident,
         rows=1.0,
-        tokens=1.0,
-        steps=tokens,
-        read=dims * work.cache[g],
-        least=0.0,
-        work=operations * number / bundles.vector[p],
-        overlapped=False,
+        steps=Steps(
+            number=tokens,
+            tokens=1.0,
+            read=dims * work.cache[g],
+            least=0.0,
+            work=operations * number / bundles.vector[p],
+            overlapped=False,
+        ),
         carried=carried,
         fresh=carried / parts,
         begin=TRIPS_OF_LANES * library.latency[p],
-        parts=parts,
-        merging=MERGING_OF_LANES * library.latency[p],
-        merged=parts * PARTIAL_SUM_BYTES * dv,
-        sums=_partial_sum_bytes(work, g, parts),
+        merge=Merge(
+            parts=parts,
+            time=MERGING_OF_LANES * library.latency[p],
+            read=parts * PARTIAL_SUM_BYTES * dv,
+            sums=_partial_sum_bytes(work, g, parts),
+        ),
         launches=1.0,
         rereads=running * tokens * d * work.cache[g],
     )
@@ -219,7 +231,8 @@ def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> 
 def _resident_blocks(work: Decodes, g: int, bundles: DecodeBundles, specialised: bool, step: float) -> float:
     """Return how many blocks on matrix units are resident on a bundle; step: keys and values [B]."""
     p, wide = work.point[g], work.head_dim[g] > WIDEST
-    room, rows = bundles.capacity[p, max(bundles.private[p], 0)], ROWS * work.head_dim[g] * work.size[g]
+    room = bundles.memories.capacity[p, max(bundles.memories.private[p], 0)]
+    rows = ROWS * work.head_dim[g] * work.size[g]
     if specialised and not wide:
         return float(max(1.0, min(MOST_BLOCKS, np.floor(room / (rows + STAGES * step)))))
     return float(max(1.0, np.floor(room / rows))) if wide and not specialised else 1.0
@@ -246,8 +259,6 @@ def split_on_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Libra
     if specialised:
         parts = visible_parts
     latent = specialised and wide
-    # Numba takes this many keywords only where none of their values is a condition
-    launches = 2.0 if latent else 1.0
     trips = TRIPS if wide and not specialised else TRIPS_OF_TILES  # prefill's tile loop, or decoding's
     merged = np.ceil(work.sequences[g] * work.kv_heads[g] * packed / number) if latent else packed / tiles
     width = (d if latent and work.shared[g] else d + dv / columns) * work.cache[g]
@@ -260,19 +271,23 @@ def split_on_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Libra
         blocks=np.round(units * parts),
         resident=_resident_blocks(work, g, bundles, specialised, tokens * width),
         rows=rows,
-        tokens=tokens,
-        steps=steps,
-        read=tokens * width,
-        least=library.step[p] * width / STEP_BYTES,
-        work=work_time * number,
-        overlapped=latent,
+        steps=Steps(
+            number=steps,
+            tokens=tokens,
+            read=tokens * width,
+            least=library.step[p] * width / STEP_BYTES,
+            work=work_time * number,
+            overlapped=latent,
+        ),
         carried=queries + outputs,
         fresh=(queries / columns + outputs) / parts,
         begin=trips * library.latency[p],
-        parts=parts,
-        merging=MERGING_OF_TILES * library.latency[p],
-        merged=parts * PARTIAL_SUM_BYTES * merged * dv / columns,
-        sums=_partial_sum_bytes(work, g, parts),
-        launches=launches,
+        merge=Merge(
+            parts=parts,
+            time=MERGING_OF_TILES * library.latency[p],
+            read=parts * PARTIAL_SUM_BYTES * merged * dv / columns,
+            sums=_partial_sum_bytes(work, g, parts),
+        ),
+        launches=2.0 if latent else 1.0,
         rereads=0.0,
     )

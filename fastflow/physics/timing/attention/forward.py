@@ -1,4 +1,4 @@
-"""Time of fused attention of many queries: prefill, chunks over a cache, training (6.1).
+"""The forward pass of fused attention of many queries: prefill, chunks over a cache, training (6.1).
 
 A block has a tile of queries of one head and iterates over tiles of keys; fully masked tiles are skipped,
 partly masked tiles are computed whole (Dao, FlashAttention-2, arXiv:2307.08691). A pair of tiles takes
@@ -29,20 +29,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.jit import lean_kernel
 from fastflow.physics.timing.attention.tile_pairs import (
     Attentions,
-    Bundles,
+    Blocks,
     Pairs,
-    bundles_of,
+    PairWork,
     count_tiles,
-    instruction_rate,
     power_of_two,
-    run_pairs,
     visible_keys,
 )
-from fastflow.physics.timing.device import Device, Library
-from fastflow.physics.timing.library.thread_blocks import Launched, empty_launched
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
 # Of a tile of keys, in L1 twice on Hopper with one of values: TensorRT-LLM's kernels have 256 keys of 64 bf16
@@ -85,23 +81,27 @@ def _make_flash1_pairs(work: Attentions, g: int, rate: float, accesses: float) -
     parts = PARTIAL_SUM_BYTES * a * dv
     rescaled = parts if kv > b else 0.0
     return Pairs(
-        rows=a,
-        columns=b,
-        blocks=heads * np.ceil(q / a),
-        blocks_per_head=np.ceil(q / a),
-        pairs=heads * tiles,
-        longest=longest,
-        masked=heads * masked,
-        sums=PARTIAL_SUM_BYTES * a * (b + dv),
-        tiles=(a * d + b * dims) * size,
-        flop=flop,
+        blocks=Blocks(
+            rows=a,
+            columns=b,
+            number=heads * np.ceil(q / a),
+            per_head=np.ceil(q / a),
+            pairs=heads * tiles,
+            longest=longest,
+            masked=heads * masked,
+            sums=PARTIAL_SUM_BYTES * a * (b + dv),
+            tiles=(a * d + b * dims) * size,
+        ),
+        per_pair=PairWork(
+            flop=flop,
+            registers=flop * size * accesses,
+            inner=WARPS * a * d * size + b * dims * size + 2.0 * WARPS * parts,
+            operations=OPERATIONS * scores + RESCALING * a * dv,
+            mask_operations=CUT * scores,
+            outer=b * dims * size,
+            added=2.0 * rescaled,
+        ),
         rate=rate,
-        registers=flop * size * accesses,
-        inner=WARPS * a * d * size + b * dims * size + 2.0 * WARPS * parts,
-        operations=OPERATIONS * scores + RESCALING * a * dv,
-        mask_operations=CUT * scores,
-        outer=b * dims * size,
-        added=2.0 * rescaled,
         block_bytes=heads * q * (d * size + dv * work.output[g]),
         streamed=heads * kv * dims * size,
         launches=1.0,
@@ -109,7 +109,7 @@ def _make_flash1_pairs(work: Attentions, g: int, rate: float, accesses: float) -
 
 
 @lean_kernel
-def _make_pairs(
+def make_forward_pairs(
     work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float
 ) -> Pairs:  # fmt: skip
     """Return the pairs of tiles of attention g."""
@@ -129,50 +129,31 @@ def _make_pairs(
     scores = a * b
     rows = min(warp, a) if shared else a / WARPS
     flop = 2.0 * scores * dims
-    # Numba takes this many keywords only where none of their values is a condition
-    registers = PARTIAL_SUM_BYTES * scores if shared else flop * size * accesses
     converted = b * dims if cache < size else 0.0
-    mask_operations = (CUT if size > 1.0 else CUT_OF_BYTES) * scores
-    launches = LAUNCHES_OF_TILES if shared else 1.0
     buffers = 2.0 if shared else 1.0
     return Pairs(
-        rows=a,
-        columns=b,
-        blocks=heads * np.ceil(q / a),
-        blocks_per_head=heads / kv_heads * np.ceil(q / a),
-        pairs=heads * tiles,
-        longest=longest,
-        masked=heads * masked,
-        sums=PARTIAL_SUM_BYTES * a * (b + dv),
-        tiles=(a * d + buffers * b * dims) * size,
-        flop=flop,
+        blocks=Blocks(
+            rows=a,
+            columns=b,
+            number=heads * np.ceil(q / a),
+            per_head=heads / kv_heads * np.ceil(q / a),
+            pairs=heads * tiles,
+            longest=longest,
+            masked=heads * masked,
+            sums=PARTIAL_SUM_BYTES * a * (b + dv),
+            tiles=(a * d + buffers * b * dims) * size,
+        ),
+        per_pair=PairWork(
+            flop=flop,
+            registers=PARTIAL_SUM_BYTES * scores if shared else flop * size * accesses,
+            inner=b * dims * (a / rows * size + cache),
+            operations=OPERATIONS * scores + converted,
+            mask_operations=(CUT if size > 1.0 else CUT_OF_BYTES) * scores,
+            outer=b * dims * cache,
+            added=0.0,
+        ),
         rate=rate,
-        registers=registers,
-        inner=b * dims * (a / rows * size + cache),
-        operations=OPERATIONS * scores + converted,
-        mask_operations=mask_operations,
-        outer=b * dims * cache,
-        added=0.0,
         block_bytes=heads * q * (d * size + dv * work.output[g]),
         streamed=kv_heads * kv * dims * cache,
-        launches=launches,
+        launches=LAUNCHES_OF_TILES if shared else 1.0,
     )
-
-
-@kernel
-def run_attentions(work: Attentions, bundles: Bundles, library: Library) -> Launched:
-    """Return the launch of each attention by a library."""
-    kernels, levels = work.q_len.size, bundles.capacity.shape[1]
-    out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
-    for g in range(kernels):
-        p = work.point[g]
-        shared, rate = instruction_rate(library.shared[p], work.flash[g])
-        pairs = _make_pairs(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
-        sides = (work.q_len[g], work.head_dim[g], work.kv_len[g])
-        run_pairs(pairs, bundles, library, p, sides, limits, out, g)
-    return out
-
-
-def time_attention(device: Device, work: Attentions) -> Launched:
-    """Time one launch of every attention [s]; tiles are queries, head and keys."""
-    return run_attentions(work, bundles_of(device), device.library)

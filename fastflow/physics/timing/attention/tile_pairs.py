@@ -1,4 +1,4 @@
-"""Fused attention as pairs of tiles of queries and keys, and the time of a kernel of such pairs (6.1).
+"""Fused attention as pairs of tiles of queries and keys, and the time of a kernel of these pairs (6.1).
 
 `forward.py` makes the pairs of the forward pass, `backward.py` those of the backward pass.
 """
@@ -11,10 +11,10 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.timing.device import Device, Library, has_power_reserve, rates_of
+from fastflow.physics.timing.device import Boost, Device, Library, Memories, has_power_reserve
 from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, soft_maximum
 from fastflow.physics.timing.tiling.boost import boost_of
-from fastflow.physics.timing.tiling.dataflow import make_unit, register_accesses_per_flop
+from fastflow.physics.timing.tiling.dataflow import Units, make_unit, register_accesses_per_flop
 
 # Rate of A100's instructions (mma.sync), over that of units that read L1 (arXiv:2402.13499)
 OLD_INSTRUCTIONS = 0.629
@@ -50,42 +50,50 @@ class Attentions(NamedTuple):
 
 
 class Bundles(NamedTuple):
-    """The bundles that blocks run on; shape (points,) unless given."""
+    """The bundles that blocks run on; shape (points,)."""
 
     flops: Floats  # achievable, all bundles [flop/s]
     exponentials: Floats  # [1/s]
     lanes: Floats  # operations of vector lanes [1/s]
-    bandwidth: Floats  # achievable, main memory last (points, levels + 1)
-    capacity: Floats  # of one instance of each level (points, levels)
-    private: Ints
+    memories: Memories
     number: Floats
-    driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
-    threshold: Floats  # as `Device` has them
-    headroom: Floats
+    boost: Boost
     has_power_reserve: Bools  # whether active bundles can use the power of idle ones
     accesses: Floats  # of registers by a matrix unit [1/flop]
 
 
-class Pairs(NamedTuple):
-    """One kernel: its blocks, and the work of a pair of tiles."""
+class Blocks(NamedTuple):
+    """The blocks of one kernel, and the tiles that they iterate over."""
 
     rows: float  # of a block
     columns: float  # of the tiles that a block iterates over
-    blocks: float
-    blocks_per_head: float  # blocks that read the same keys and values, or queries
-    pairs: float
+    number: float
+    per_head: float  # blocks that read the same keys and values, or queries
+    pairs: float  # of all blocks
     longest: float  # most pairs of a block
     masked: float  # pairs that a window masks at their left
     sums: float  # in registers, a block [B]
     tiles: float  # in L1, a block [B]
+
+
+class PairWork(NamedTuple):
+    """The work of a pair of tiles."""
+
     flop: float
-    rate: float  # share of the units' rate that its instructions reach
     registers: float  # [B]
     inner: float  # through L1 [B]
-    operations: float
-    mask_operations: float  # of such a pair
+    operations: float  # of vector lanes
+    mask_operations: float  # further ones of a pair that a window masks
     outer: float  # from L2 [B]
     added: float  # to sums in L2 [B]
+
+
+class Pairs(NamedTuple):
+    """One kernel as pairs of tiles."""
+
+    blocks: Blocks
+    per_pair: PairWork
+    rate: float  # share of the units' rate that its instructions reach
     block_bytes: float  # all that blocks read and write once [B]
     streamed: float  # tiles that blocks iterate over, read once [B]
     launches: float
@@ -143,54 +151,57 @@ def _time_inside(
 
     idle: bundles over active bundles; limits: workspace, (levels + 3,).
     """
-    private, bandwidth = max(bundles.private[p], 0), bundles.bandwidth[p]
-    pace, _ = boost_of(idle, bundles.threshold[p], bundles.headroom[p])
+    blocks, per_pair, memories = pairs.blocks, pairs.per_pair, bundles.memories
+    private, bandwidth = max(memories.private[p], 0), memories.bandwidth[p]
+    pace, _ = boost_of(idle, bundles.boost.threshold[p], bundles.boost.headroom[p])
     number = bundles.number[p]
     slow = number * pace  # bundles at full power with the same rate as one boosted bundle
-    limits[0] = pairs.flop * slow / (bundles.flops[p] * pairs.rate)
+    limits[0] = per_pair.flop * slow / (bundles.flops[p] * pairs.rate)
     for level in range(private + 1):
-        shared = number * slowdown(idle, bundles.driven[p, level])
-        limits[level + 1] = (pairs.registers if level == 0 else pairs.inner) * shared / bandwidth[level]
+        shared = number * slowdown(idle, memories.driven[p, level])
+        limits[level + 1] = (per_pair.registers if level == 0 else per_pair.inner) * shared / bandwidth[level]
     lanes = slow / bundles.lanes[p]
-    softmax = pairs.rows * pairs.columns * slow / bundles.exponentials[p] + pairs.operations * lanes
-    compute = pairs.pairs * (limits[0] + softmax) / number
+    softmax = blocks.rows * blocks.columns * slow / bundles.exponentials[p] + per_pair.operations * lanes
+    compute = blocks.pairs * (limits[0] + softmax) / number
     if library.persistent[p]:
         limits[private + 2] = softmax
         pair = soft_maximum(limits, private + 3, ORDER)
     else:
         pair = soft_maximum(limits, private + 2, ORDER) + softmax
     begin = (TRIPS_OF_TILES if library.shared[p] else TRIPS) * library.latency[p]
-    mask_time = pairs.mask_operations * lanes
-    work = (pairs.pairs * pair + pairs.masked * mask_time + pairs.blocks * begin) / number
-    longest = pairs.longest * pair + min(pairs.masked, 1.0) * mask_time + begin
-    if pairs.longest * pairs.blocks == pairs.pairs:
-        return max(work, np.ceil(pairs.blocks / number) * longest), work, compute
+    mask_time = per_pair.mask_operations * lanes
+    work = (blocks.pairs * pair + blocks.masked * mask_time + blocks.number * begin) / number
+    longest = blocks.longest * pair + min(blocks.masked, 1.0) * mask_time + begin
+    if blocks.longest * blocks.number == blocks.pairs:
+        return max(work, np.ceil(blocks.number / number) * longest), work, compute
     return max(longest, work + TAIL * _resident_blocks(pairs, bundles, library, p) * longest), work, compute
 
 
 @lean_kernel
 def _resident_blocks(pairs: Pairs, bundles: Bundles, library: Library, p: int) -> float:
     """Return how many blocks are resident on a bundle."""
-    room = bundles.capacity[p, max(bundles.private[p], 0)]
-    fit = min(np.floor(SHARE_OF_SUMS * library.registers[p] / pairs.sums), np.floor(room / pairs.tiles))
-    return float(max(1.0, min(fit, np.ceil(pairs.blocks / bundles.number[p]))))
+    blocks, memories = pairs.blocks, bundles.memories
+    room = memories.capacity[p, max(memories.private[p], 0)]
+    fit = min(np.floor(SHARE_OF_SUMS * library.registers[p] / blocks.sums), np.floor(room / blocks.tiles))
+    return float(max(1.0, min(fit, np.ceil(blocks.number / bundles.number[p]))))
 
 
 @lean_kernel
 def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Floats) -> None:
     """Write the bytes that each level serves into `moved`, (levels + 1,)."""
-    private = max(bundles.private[p], 0)
+    blocks, per_pair = pairs.blocks, pairs.per_pair
+    private = max(bundles.memories.private[p], 0)
     for level in range(private + 1):
-        moved[level] = pairs.pairs * (pairs.registers if level == 0 else pairs.inner)
-    moved[private + 1] = pairs.block_bytes + pairs.pairs * (pairs.outer + pairs.added)
-    running = min(pairs.blocks, bundles.number[p] * _resident_blocks(pairs, bundles, library, p))
+        moved[level] = blocks.pairs * (per_pair.registers if level == 0 else per_pair.inner)
+    moved[private + 1] = pairs.block_bytes + blocks.pairs * (per_pair.outer + per_pair.added)
+    running = min(blocks.number, bundles.number[p] * _resident_blocks(pairs, bundles, library, p))
     # Of a partly filled tile, only existing keys are read
-    all_reads = min(pairs.pairs * pairs.outer, pairs.streamed * pairs.blocks_per_head)
-    reread = all_reads / min(pairs.blocks_per_head, running)
-    heads = np.ceil(running / pairs.blocks_per_head)
-    working_set = pairs.streamed * heads * pairs.blocks_per_head / pairs.blocks
+    all_reads = min(blocks.pairs * per_pair.outer, pairs.streamed * blocks.per_head)
+    reread = all_reads / min(blocks.per_head, running)
+    heads = np.ceil(running / blocks.per_head)
+    working_set = pairs.streamed * heads * blocks.per_head / blocks.number
     for level in range(private + 2, len(moved)):
-        fits = working_set <= bundles.capacity[p, level - 1]
+        fits = working_set <= bundles.memories.capacity[p, level - 1]
         moved[level] = pairs.block_bytes + (pairs.streamed if fits else max(pairs.streamed, reread))
 
 
@@ -202,7 +213,8 @@ def _time_pairs(
 
     Writes `times` and `moved`, columns of `Launched`. limits: workspace, (levels + 3,).
     """
-    private, last = max(bundles.private[p], 0), len(moved) - 1
+    memories, boost = bundles.memories, bundles.boost
+    private, last = max(memories.private[p], 0), len(moved) - 1
     inside, work, compute = _time_inside(pairs, bundles, library, p, 1.0, limits)
     idle, power_share = inside / work if work > 0.0 else 1.0, 1.0
     if bundles.has_power_reserve[p] and idle > 1.0:
@@ -212,14 +224,14 @@ def _time_pairs(
     _move(pairs, bundles, library, p, moved)
     times[0] = compute * idle
     for level in range(last + 1):
-        slower = slowdown(power_share, bundles.driven[p, level]) * idle if level <= private else 1.0
-        times[level + 1] = moved[level] / bundles.bandwidth[p, level] * slower
+        slower = slowdown(power_share, memories.driven[p, level]) * idle if level <= private else 1.0
+        times[level + 1] = moved[level] / memories.bandwidth[p, level] * slower
     times[last + 2] = pairs.launches * library.launch[p]
     limits[0], outside = inside, last - private
     for i in range(outside):
         limits[1 + i] = times[private + 2 + i]
     total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
-    power = library.drive[p] * pairs.flop * pairs.pairs / (library.peak_flops[p] * total)
+    power = library.drive[p] * pairs.per_pair.flop * pairs.blocks.pairs / (library.peak_flops[p] * total)
     if power > 1.0:
         slower = power ** (1.0 / 3.0)
         for i in range(last + 1):  # all but main memory
@@ -227,7 +239,7 @@ def _time_pairs(
         for i in range(outside):  # which is the last of these
             limits[i] *= slower
         total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
-    _, energy_ratio = boost_of(power_share, bundles.threshold[p], bundles.headroom[p])
+    _, energy_ratio = boost_of(power_share, boost.threshold[p], boost.headroom[p])
     return float(total), float(1.0 / idle), float(energy_ratio)
 
 
@@ -243,13 +255,13 @@ def run_pairs(
     out.time[g], out.busy[g], out.energy_ratio[g] = _time_pairs(
         pairs, bundles, library, p, out.times[g], out.bytes[g], limits
     )
-    out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
+    out.waves[g] = int(min(np.ceil(pairs.blocks.number / bundles.number[p]), 2.0**62))
     out.parts[g], out.candidates[g] = 1, 1
     for level in range(out.tile.shape[1]):
-        is_shared = level > bundles.private[p]
-        out.tile[g, level, 0] = sides[0] if is_shared else min(sides[0], int(pairs.rows))
+        is_shared = level > bundles.memories.private[p]
+        out.tile[g, level, 0] = sides[0] if is_shared else min(sides[0], int(pairs.blocks.rows))
         out.tile[g, level, 1] = sides[1]
-        out.tile[g, level, 2] = sides[2] if is_shared else min(sides[2], int(pairs.columns))
+        out.tile[g, level, 2] = sides[2] if is_shared else min(sides[2], int(pairs.blocks.columns))
 
 
 @lean_kernel
@@ -265,28 +277,22 @@ def instruction_rate(shared: bool, flash: int) -> tuple[bool, float]:
 
 def bundles_of(device: Device) -> Bundles:
     """Return the bundles of every point."""
-    bandwidth, driven = rates_of(device)
     return Bundles(
         flops=device.matrix_flops,
         exponentials=device.special_functions,
         lanes=device.vector_peak / 2.0,
-        bandwidth=bandwidth,
-        capacity=np.stack(device.capacity, axis=1),
-        private=device.private_level,
+        memories=device.memories,
         number=device.instances,
-        driven=driven,
-        threshold=device.threshold,
-        headroom=device.headroom,
+        boost=device.boost,
         has_power_reserve=has_power_reserve(device),
-        accesses=_accesses(device.unit_m, device.unit_k, device.unit_n, device.dataflow),
+        accesses=_accesses(device.units),
     )
 
 
 @kernel
-def _accesses(unit_m: Ints, unit_k: Ints, unit_n: Ints, dataflow: Ints) -> Floats:
+def _accesses(units: Units) -> Floats:
     """Return the register accesses per operation of every point's matrix unit, with infinite reuse."""
-    accesses = np.empty(unit_m.size)
-    for p in range(unit_m.size):
-        unit = make_unit(dataflow[p], float(unit_m[p]), float(unit_k[p]), float(unit_n[p]))
-        accesses[p] = register_accesses_per_flop(unit, 0.0, 0.0, 0.0)
+    accesses = np.empty(units.m.size)
+    for p in range(units.m.size):
+        accesses[p] = register_accesses_per_flop(make_unit(units, p), 0.0, 0.0, 0.0)
     return accesses

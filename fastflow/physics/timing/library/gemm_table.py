@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.timing.device import Device, Library, rates_of
-from fastflow.physics.timing.tiling.dataflow import Unit, make_unit
+from fastflow.physics.timing.device import Boost, Device, Library, Memories
+from fastflow.physics.timing.tiling.dataflow import Unit, Units, make_unit
 
 
 class Products(NamedTuple):
@@ -24,33 +25,18 @@ class Products(NamedTuple):
 
 
 class Machines(NamedTuple):
-    """The machines that blocks run on; shape (points,) unless given."""
+    """The machines that blocks run on; shape (points,)."""
 
     flops: Floats  # achievable [flop/s]
     size: Floats  # of an element of A and B [B]
     output: Floats  # of an element of C [B]
-    bandwidth: Floats  # achievable, from the registers outwards, main memory last (points, levels + 1)
-    driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
-    capacity: Floats  # of one instance of each level (points, levels)
-    private: Ints  # the outermost level that is private to a bundle
+    memories: Memories
     bundles: Floats
-    threshold: Floats  # as `Device` has them
-    headroom: Floats
-    boosts: Bools
-    unit_m: Ints
-    unit_k: Ints
-    unit_n: Ints
-    dataflow: Ints
+    boost: Boost
+    units: Units
+    library: Library
     order: Floats  # of the soft maximum; 0: the maximum
     parts: Ints  # of the inner dimension, at most (split-K)
-
-
-class Memories(NamedTuple):
-    """The memories of one machine, from the registers outwards; columns of `Machines`."""
-
-    capacity: Floats  # (levels,)
-    bandwidth: Floats  # (levels + 1,)
-    driven: Floats
 
 
 def machines_of(device: Device, size: Floats, output: Floats, order: Floats, parts: Ints) -> Machines:
@@ -58,78 +44,94 @@ def machines_of(device: Device, size: Floats, output: Floats, order: Floats, par
 
     parts: used where the library splits the inner dimension.
     """
-    bandwidth, driven = rates_of(device)
     return Machines(
         flops=device.matrix_flops,
         size=size,
         output=output,
-        bandwidth=bandwidth,
-        driven=driven,
-        capacity=np.stack(device.capacity, axis=1),
-        private=device.private_level,
+        memories=device.memories,
         bundles=device.instances,
-        threshold=device.threshold,
-        headroom=device.headroom,
-        boosts=device.boosts,
-        unit_m=device.unit_m,
-        unit_k=device.unit_k,
-        unit_n=device.unit_n,
-        dataflow=device.dataflow,
+        boost=device.boost,
+        units=device.units,
+        library=device.library,
         order=order,
         parts=np.where(device.library.splits, parts, 1),
     )
 
 
+def columns_of(machines: Machines) -> list[NDArray[Any]]:
+    """Return all columns of machines, with those of their tables and of every level, each (points,)."""
+    tables = [table if isinstance(table, tuple) else (table,) for table in machines]
+    return [column for table in tables for values in table for column in np.atleast_2d(values.T)]
+
+
+class Memory(NamedTuple):
+    """The memories of one machine, rows of `Memories`."""
+
+    capacity: Floats  # (levels,)
+    bandwidth: Floats  # (levels + 1,)
+    driven: Floats  # (levels + 1,)
+
+
+class Cores(NamedTuple):
+    """The bundles of one machine and their units; see `Device` and `Library`."""
+
+    bundles: float
+    flops: float  # achievable [flop/s]
+    peak: float  # [flop/s]
+    drive: float
+    threshold: float
+    headroom: float
+    registers: float  # of one bundle [B]
+    room: float  # in a bundle's L1 [B]
+    unit: Unit
+
+
+class OperandReads(NamedTuple):
+    """How the units of one machine read their operands; see `Library`."""
+
+    shared: bool
+    warp_m: float
+    warp_n: float
+    cluster: float
+    pair: float
+
+
+class Overheads(NamedTuple):
+    """What delays the kernels of one machine besides operations and bytes; see `Library`."""
+
+    latency: float  # [s]
+    step: float  # [s]
+    launch: float  # [s]
+    persistent: bool
+    promotion: float
+    strided: float  # 0 unless both operands are strided
+    reach: float  # [B]
+    miss: float  # 0 unless both operands are strided
+
+
 class Gemm(NamedTuple):
-    """One GEMM and its machine as plain numbers; see `Products`, `Machines`, `Library`."""
+    """One GEMM and its machine as plain numbers; see `Products` and `Machines`."""
 
     m: float
     k: float
     n: float
     batch: float
-    size: float
-    output: float
-    flops: float
-    peak: float
-    bundles: float
-    threshold: float
-    headroom: float
-    registers: float
-    room: float
-    warp_m: float
-    warp_n: float
-    latency: float
-    step: float
-    shared: bool
-    cluster: float
-    pair: float
-    persistent: bool
-    launch: float
-    drive: float
+    size: float  # [B]
+    output: float  # [B]
+    cores: Cores
+    reads: OperandReads
+    overheads: Overheads
     order: float
-    promotion: float
-    strided: float
-    reach: float
-    miss: float
     levels: int
-    private: int
-    unit: Unit
+    private: int  # level that blocks are in
 
 
 @kernel
-def make_gemm(products: Products, machines: Machines, library: Library, levels: int, g: int) -> Gemm:
-    """Return GEMM g and its machine as plain numbers; levels: of the machine."""
-    p = products.point[g]
-    unit = make_unit(
-        machines.dataflow[p],
-        float(machines.unit_m[p]),
-        float(machines.unit_k[p]),
-        float(machines.unit_n[p]),
-    )
-    strided = products.strided[g]
-    # Numba takes this many keywords only where none of their values is a condition
-    cost = library.strided[p] if strided else 0.0
-    miss = library.miss[p] if strided else 0.0
+def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
+    """Return GEMM g and its machine as plain numbers."""
+    p, strided = products.point[g], products.strided[g]
+    memories, library = machines.memories, machines.library
+    private = max(memories.private[p], 0)
     return Gemm(
         m=float(products.m[g]),
         k=float(products.k[g]),
@@ -137,29 +139,35 @@ def make_gemm(products: Products, machines: Machines, library: Library, levels: 
         batch=float(products.batch[g]),
         size=machines.size[p],
         output=machines.output[p],
-        flops=machines.flops[p],
-        peak=library.peak_flops[p],
-        bundles=machines.bundles[p],
-        threshold=machines.threshold[p],
-        headroom=machines.headroom[p],
-        registers=library.registers[p],
-        room=machines.capacity[p, max(machines.private[p], 0)],
-        warp_m=library.warp_m[p],
-        warp_n=library.warp_n[p],
-        latency=library.latency[p],
-        step=library.step[p],
-        shared=library.shared[p],
-        cluster=library.cluster[p],
-        pair=library.pair[p],
-        persistent=library.persistent[p],
-        launch=library.launch[p],
-        drive=library.drive[p],
+        cores=Cores(
+            bundles=machines.bundles[p],
+            flops=machines.flops[p],
+            peak=library.peak_flops[p],
+            drive=library.drive[p],
+            threshold=machines.boost.threshold[p],
+            headroom=machines.boost.headroom[p],
+            registers=library.registers[p],
+            room=memories.capacity[p, private],
+            unit=make_unit(machines.units, p),
+        ),
+        reads=OperandReads(
+            shared=library.shared[p],
+            warp_m=library.warp_m[p],
+            warp_n=library.warp_n[p],
+            cluster=library.cluster[p],
+            pair=library.pair[p],
+        ),
+        overheads=Overheads(
+            latency=library.latency[p],
+            step=library.step[p],
+            launch=library.launch[p],
+            persistent=library.persistent[p],
+            promotion=library.promotion[p],
+            strided=library.strided[p] if strided else 0.0,
+            reach=library.reach[p],
+            miss=library.miss[p] if strided else 0.0,
+        ),
         order=machines.order[p] * library.overlap[p],
-        promotion=library.promotion[p],
-        strided=cost,
-        reach=library.reach[p],
-        miss=miss,
-        levels=levels,
-        private=max(machines.private[p], 0),
-        unit=unit,
+        levels=memories.capacity.shape[1],
+        private=private,
     )

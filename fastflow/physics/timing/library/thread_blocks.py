@@ -38,8 +38,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.physics.timing.device import Library
-from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Memories, Products, make_gemm
+from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Memory, Products, make_gemm
 from fastflow.physics.timing.tile_catalogue import Catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
@@ -92,7 +91,6 @@ class Costs(NamedTuple):
     moved: Floats  # bytes, (levels + 1,)
 
 
-@kernel
 def empty_launched(rows: int, levels: int) -> Launched:
     """Return a table of `rows` launches to write to."""
     return Launched(
@@ -131,9 +129,9 @@ def resident_blocks(gemm: Gemm, a: float, b: float) -> float:
     At least one, and as many as registers hold the sums of; where copies are asynchronous, L1 must hold their
     slabs too.
     """
-    fit = np.floor(SHARE_OF_SUMS * gemm.registers / (PARTIAL_SUM_BYTES * a * b))
-    if gemm.step > 0.0:
-        fit = min(fit, np.floor(gemm.room / (STAGES * (a + b / gemm.pair) * STEP_BYTES)))
+    fit = np.floor(SHARE_OF_SUMS * gemm.cores.registers / (PARTIAL_SUM_BYTES * a * b))
+    if gemm.overheads.step > 0.0:
+        fit = min(fit, np.floor(gemm.cores.room / (STAGES * (a + b / gemm.reads.pair) * STEP_BYTES)))
     return float(max(1.0, fit))
 
 
@@ -146,8 +144,9 @@ def warp_side(side: float, most: float) -> float:
 @lean_kernel
 def sides_from_l1(gemm: Gemm, a: float, b: float, blocks: float) -> float:
     """Return the rows and columns of slabs that the units of a block read from L1, with repeated reads."""
-    read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
-    return float(read_once + a * b / (min(gemm.warp_m, read_once) * min(gemm.pair, blocks)))
+    warp_m, pair = gemm.reads.warp_m, gemm.reads.pair
+    read_once = min(a, b) if min(a, b) >= warp_m else max(a, b)
+    return float(read_once + a * b / (min(warp_m, read_once) * min(pair, blocks)))
 
 
 @lean_kernel
@@ -158,7 +157,7 @@ def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
     """
     levels = gemm.levels
     total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
-    power = gemm.drive * flop / (gemm.peak * total)
+    power = gemm.cores.drive * flop / (gemm.cores.peak * total)
     if power > 1.0:
         for i in range(levels + 1):  # all but main memory
             times[i] *= power ** (1.0 / 3.0)
@@ -175,13 +174,14 @@ def _time_compute(
     rounds: of blocks; side: of the square of C that concurrent blocks cover; serving: bandwidth of writes of
     C.
     """
-    extra = gemm.strided + gemm.promotion
-    if gemm.miss > 0.0:
+    overheads = gemm.overheads
+    extra = overheads.strided + overheads.promotion
+    if overheads.miss > 0.0:
         spanned = min(2.0 * side, gemm.m + gemm.n) * gemm.k * gemm.size
-        extra += gemm.miss * max(0.0, 1.0 - gemm.reach / spanned)
-    trips = 1.0 if gemm.persistent else rounds
-    time = alone * (1.0 + extra) + trips * 2.0 * gemm.latency
-    if gemm.step > 0.0 and not gemm.persistent:
+        extra += overheads.miss * max(0.0, 1.0 - overheads.reach / spanned)
+    trips = 1.0 if overheads.persistent else rounds
+    time = alone * (1.0 + extra) + trips * 2.0 * overheads.latency
+    if overheads.step > 0.0 and not overheads.persistent:
         time += gemm.batch * gemm.m * gemm.n * gemm.output * parts / serving
     return time
 
@@ -195,12 +195,13 @@ def _move_inside(
     padded, flop: operations with and without padding; slabs: of A and B, of all blocks [B].
     """
     a, b, depth, size = block.a, block.b, block.depth, gemm.size
-    warp_m, warp_n = warp_side(a, gemm.warp_m), warp_side(b, gemm.warp_n)
-    moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
-    if gemm.shared and gemm.private > 0:
+    warp_m, warp_n = warp_side(a, gemm.reads.warp_m), warp_side(b, gemm.reads.warp_n)
+    accesses = register_accesses_per_flop(gemm.cores.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
+    moved[0] = flop * size * accesses
+    if gemm.reads.shared and gemm.private > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
     for level in range(1, gemm.private + 1):
-        if gemm.shared:
+        if gemm.reads.shared:
             moved[level] = blocks * depth * size * sides_from_l1(gemm, a, b, blocks)
         else:
             moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
@@ -216,7 +217,7 @@ def _move_outside(
     """
     a, b, private = block.a, block.b, gemm.private
     c = gemm.batch * gemm.m * gemm.n * gemm.output
-    moved[private + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
+    moved[private + 1] = slabs * (a + b / min(gemm.reads.cluster, blocks)) / (a + b) + c
     if block.parts > 1.0:
         moved[private + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * block.parts
     rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.size
@@ -227,7 +228,7 @@ def _move_outside(
 
 
 @lean_kernel
-def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, best: float) -> float:
+def _time_blocks(gemm: Gemm, block: Block, memory: Memory, costs: Costs, best: float) -> float:
     """Return the time of a candidate for a GEMM [s], and write its costs.
 
     Returns infinity early where the time exceeds `best`: the soft maximum and a lower clock only add to the
@@ -235,31 +236,31 @@ def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, bes
     """
     a, b, levels, private, times = block.a, block.b, gemm.levels, gemm.private, costs.times
     blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * block.parts
-    waves = np.ceil(blocks / gemm.bundles)
-    rounds, launch = np.ceil(waves / block.resident), gemm.launch * (2.0 if block.parts > 1.0 else 1.0)
+    cores, overheads = gemm.cores, gemm.overheads
+    waves = np.ceil(blocks / cores.bundles)
+    rounds, launch = np.ceil(waves / block.resident), overheads.launch * (2.0 if block.parts > 1.0 else 1.0)
     at_once = STEP_BYTES * (STEPS_OF_A_VECTOR if min(a, b) == 1.0 else 1.0)
-    steps = rounds * np.ceil(block.depth * gemm.size / at_once) * gemm.step
+    steps = rounds * np.ceil(block.depth * gemm.size / at_once) * overheads.step
     if steps + launch > best:
         return np.inf
-    idle = waves * gemm.bundles / blocks
+    idle = waves * cores.bundles / blocks
     padded, flop = 2.0 * a * b * block.depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
     slower = idle
-    if gemm.headroom > 1.0:
-        pace, _ = boost_of(idle, gemm.threshold, gemm.headroom)
+    if cores.headroom > 1.0:
+        pace, _ = boost_of(idle, cores.threshold, cores.headroom)
         slower *= pace
-    alone = padded * slower / gemm.flops
+    alone = padded * slower / cores.flops
     if alone + launch > best:
         return np.inf
-    side = np.sqrt(
-        min(blocks, gemm.bundles * block.resident) * a * b
-    )  # of the square of C of concurrent blocks
-    serving = memories.bandwidth[private + 1]
+    # of the square of C of concurrent blocks
+    side = np.sqrt(min(blocks, cores.bundles * block.resident) * a * b)
+    serving = memory.bandwidth[private + 1]
     times[0] = _time_compute(gemm, alone, rounds, side, block.parts, serving)
     slabs = blocks * (a + b) * block.depth * gemm.size
     _move_inside(gemm, block, blocks, padded, flop, slabs, costs.moved)
-    _move_outside(gemm, block, blocks, side, slabs, memories.capacity, costs.moved)
+    _move_outside(gemm, block, blocks, side, slabs, memory.capacity, costs.moved)
     for level in range(levels + 1):
-        served, driven = memories.bandwidth[level], memories.driven[level]
+        served, driven = memory.bandwidth[level], memory.driven[level]
         times[1 + level] = level_time(costs.moved[level], served, driven, idle)
     times[private + 2] = max(times[private + 2], steps)
     times[levels + 2] = launch
@@ -276,11 +277,11 @@ def write_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> Non
     depth: of the inner dimension that a block has; tile: (levels, 3).
     """
     slab = min(depth, np.ceil(SLAB_BYTES / gemm.size))
-    side = np.sqrt(gemm.bundles * resident_blocks(gemm, a, b) * a * b)
+    side = np.sqrt(gemm.cores.bundles * resident_blocks(gemm, a, b) * a * b)
     for level in range(gemm.levels):
         m, n, k = a, b, slab
         if level < gemm.private:
-            m, n = warp_side(a, gemm.warp_m), warp_side(b, gemm.warp_n)
+            m, n = warp_side(a, gemm.reads.warp_m), warp_side(b, gemm.reads.warp_n)
         elif level > gemm.private:
             m, n, k = side, side, depth
         tile[level, 0] = int(np.ceil(min(m, gemm.m)))
@@ -290,52 +291,49 @@ def write_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> Non
 
 @kernel
 def run_blocks(
-    products: Products, machines: Machines, library: Library, single: Ints, batched: Ints,
-    catalogue: Catalogue,
-) -> Launched:  # fmt: skip
-    """Return the launch of each GEMM with the block and the number of parts of least time.
+    products: Products, machines: Machines, single: Ints, batched: Ints, catalogue: Catalogue, out: Launched
+) -> None:
+    """Write the launch of each GEMM with the block and the number of parts of least time.
 
     single, batched: index of each point's library in the catalogue for single and for batched GEMMs,
     (points,). Of equal times the first block and the fewest parts win.
     """
-    gemms, levels = products.m.size, machines.capacity.shape[1]
-    out = empty_launched(gemms, levels)
+    memories, levels = machines.memories, out.tile.shape[1]
     costs = Costs(np.empty(levels + 3), np.empty(levels + 1))
-    for g in range(gemms):
+    for g in range(products.m.size):
         p = products.point[g]
-        gemm = make_gemm(products, machines, library, levels, g)
-        rows = batched[p] if products.batch[g] > 1 else single[p]
-        memories = Memories(machines.capacity[p], machines.bandwidth[p], machines.driven[p])
-        slab, room = np.ceil(SLAB_BYTES / gemm.size), memories.capacity[gemm.private]
+        gemm = make_gemm(products, machines, g)
+        cores, rows = gemm.cores, batched[p] if products.batch[g] > 1 else single[p]
+        memory = Memory(memories.capacity[p], memories.bandwidth[p], memories.driven[p])
+        slab = np.ceil(SLAB_BYTES / gemm.size)
         out.time[g], out.candidates[g] = np.inf, 0
         for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
             a, b = catalogue.m[row], catalogue.n[row]
             if (a == 1.0 and gemm.m > 1.0) or (b == 1.0 and gemm.n > 1.0):
                 continue  # a tile for vectors, and this operand is no vector
-            if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
+            if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > cores.room:
                 continue  # L1 holds a slab in use and a slab in flight
             resident = resident_blocks(gemm, a, b)
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
             parts = 0
             while True:
                 parts += 1 if parts < FEW_PARTS else parts // 2
-                if parts > machines.parts[p] or (parts > 1 and unsplit >= 2.0 * gemm.bundles):
+                if parts > machines.parts[p] or (parts > 1 and unsplit >= 2.0 * cores.bundles):
                     break
                 depth = np.ceil(gemm.k / parts / slab) * slab
                 is_short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
                 if parts > 1 and is_short:
                     continue
                 block = Block(a, b, depth, float(parts), resident)
-                total = _time_blocks(gemm, block, memories, costs, out.time[g])
+                total = _time_blocks(gemm, block, memory, costs, out.time[g])
                 is_first = out.candidates[g] == 0
                 out.candidates[g] += is_first or total < np.inf
                 if is_first or total < out.time[g]:
                     out.time[g], out.parts[g] = total, parts
                     out.times[g], out.bytes[g] = costs.times, costs.moved
                     blocks = unsplit * parts
-                    waves = np.ceil(blocks / gemm.bundles)
-                    out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)
+                    waves = np.ceil(blocks / cores.bundles)
+                    out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * cores.bundles)
                     write_tiles(gemm, a, b, depth, out.tile[g])
-        if gemm.headroom > 1.0:
-            _, out.energy_ratio[g] = boost_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
-    return out
+        if cores.headroom > 1.0:
+            _, out.energy_ratio[g] = boost_of(1.0 / out.busy[g], cores.threshold, cores.headroom)

@@ -177,7 +177,7 @@ def _pad_experts(least: int, local: int, tokens: Floats, count: Floats, first: i
 
 
 @kernel
-def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats]:
+def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats]:
     """Return the columns of the routings' loads."""
     group = np.zeros(routings.tokens.size + 1, dtype=np.int64)
     tokens, counts, groups = np.empty(1024), np.empty(1024), 0
@@ -235,7 +235,7 @@ def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
     new_rows = first[cached.tokens.size :]
     if new_rows.size:
         cached, new_routings = take(combined, first), take(combined, new_rows)
-        group, tokens, experts = _deal(new_routings, _shuffles(new_routings.experts))
+        group, tokens, experts = _compute_loads(new_routings, _shuffles(new_routings.experts))
         loads = Loads(
             group=np.concatenate([loads.group, loads.group[-1] + group[1:]]),
             tokens=np.concatenate([loads.tokens, tokens]),

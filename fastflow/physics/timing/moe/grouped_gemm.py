@@ -25,11 +25,11 @@ import numpy as np
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints, take
-from fastflow.physics.timing.device import Device, Library
+from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.gemm_table import (
     Gemm,
     Machines,
-    Memories,
+    Memory,
     Products,
     machines_of,
     make_gemm,
@@ -122,7 +122,7 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
         deepest = max(deepest, k)
         flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
         c += m * gemm.n * count[i] * groups.stored * gemm.output
-    at_once = min(blocks, gemm.bundles * resident_blocks(gemm, a, b))
+    at_once = min(blocks, gemm.cores.bundles * resident_blocks(gemm, a, b))
     running = at_once * a * b  # elements of C
     beyond = 0.0
     for i in range(tokens.size):
@@ -138,7 +138,7 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
 
 @lean_kernel
 def _time_groups(
-    gemm: Gemm, a: float, b: float, groups: _Groups, visited: float, least: float, memories: Memories,
+    gemm: Gemm, a: float, b: float, groups: _Groups, visited: float, least: float, memory: Memory,
     costs: Costs,
 ) -> tuple[float, float, float]:  # fmt: skip
     """Return the time of a grouped GEMM as blocks of a x b [s], the number of blocks, and the energy ratio.
@@ -147,39 +147,38 @@ def _time_groups(
     infinity.
     """
     levels, private, size, times, moved = gemm.levels, gemm.private, gemm.size, costs.times, costs.moved
-    sums = _sum_groups(gemm, a, b, groups, memories.capacity[levels - 1])
+    sums = _sum_groups(gemm, a, b, groups, memory.capacity[levels - 1])
     blocks, resident = max(1.0, sums.blocks), resident_blocks(gemm, a, b)
-    waves = np.ceil(blocks / gemm.bundles)
-    idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / resident)
-    rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
-    longest = max(sums.padded * idle, 2.0 * a * b * sums.deepest * gemm.bundles)
-    pace, energy_ratio = boost_of(
-        longest / sums.padded, gemm.threshold, gemm.headroom
-    )  # all wait for the longest block
-    times[0] = longest * pace / rate * (1.0 + gemm.promotion)
-    times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
-    if gemm.step > 0.0 and not gemm.persistent:
-        times[0] += sums.c / memories.bandwidth[private + 1]
-    warp_m, warp_n = warp_side(a, gemm.warp_m), warp_side(b, gemm.warp_n)
+    cores, reads, overheads = gemm.cores, gemm.reads, gemm.overheads
+    waves = np.ceil(blocks / cores.bundles)
+    idle, rounds = waves * cores.bundles / blocks, np.ceil(waves / resident)
+    rate = cores.flops if reads.shared or overheads.step == 0.0 else OF_SINGLE * cores.flops
+    longest = max(sums.padded * idle, 2.0 * a * b * sums.deepest * cores.bundles)
+    # all wait for the longest block
+    pace, energy_ratio = boost_of(longest / sums.padded, cores.threshold, cores.headroom)
+    times[0] = longest * pace / rate * (1.0 + overheads.promotion)
+    times[0] += (1.0 if overheads.persistent else waves) * 2.0 * overheads.latency
+    if overheads.step > 0.0 and not overheads.persistent:
+        times[0] += sums.c / memory.bandwidth[private + 1]
+    warp_m, warp_n = warp_side(a, reads.warp_m), warp_side(b, reads.warp_n)
     depth = sums.padded / (2.0 * a * b * blocks)
-    moved[0] = (
-        sums.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
-    )
-    if gemm.shared and private > 0:
+    accesses = register_accesses_per_flop(cores.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
+    moved[0] = sums.flop * size * accesses
+    if reads.shared and private > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
     for level in range(1, private + 1):
-        if gemm.shared:
+        if reads.shared:
             moved[level] = sums.slabs * sides_from_l1(gemm, a, b, blocks) / (a + b)
         else:
             moved[level] = sums.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + sums.slabs
-    moved[private + 1] = sums.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + sums.c
+    moved[private + 1] = sums.slabs * (a + b / min(reads.cluster, blocks)) / (a + b) + sums.c
     for level in range(private + 2, levels + 1):
         moved[level] = sums.beyond + sums.c
     for level in range(levels + 1):
-        served, driven = memories.bandwidth[level], memories.driven[level]
+        served, driven = memory.bandwidth[level], memory.driven[level]
         times[1 + level] = level_time(moved[level], served, driven, idle)
-    times[private + 2] = max(times[private + 2], rounds * np.ceil(depth * size / STEP_BYTES) * gemm.step)
-    times[levels + 2] = gemm.launch + visited * VISIT
+    times[private + 2] = max(times[private + 2], rounds * np.ceil(depth * size / STEP_BYTES) * overheads.step)
+    times[levels + 2] = overheads.launch + visited * VISIT
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
         return np.inf, blocks, energy_ratio
@@ -189,14 +188,14 @@ def _time_groups(
 @lean_kernel
 def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
     """Return whether libraries have grouped GEMMs of blocks of a x b."""
-    if gemm.shared:
+    if gemm.reads.shared:
         return bool(b >= LEAST_COLUMNS and a >= LEAST_ROWS)
     return bool(b == LEAST_COLUMNS and ROWS_BEFORE_HOPPER[0] <= a <= ROWS_BEFORE_HOPPER[1])
 
 
 @lean_kernel
 def _choose(
-    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, memories: Memories,
+    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, memory: Memory,
     costs: Costs,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the tile of least time for groups of experts, and how many tiles were compared.
@@ -212,7 +211,7 @@ def _choose(
         a, b = catalogue.m[row], catalogue.n[row]
         if a == 1.0 or b == 1.0 or (any_grouped and not _is_grouped(gemm, a, b)):
             continue
-        total, _, _ = _time_groups(gemm, a, b, groups, 0.0, least, memories, costs)
+        total, _, _ = _time_groups(gemm, a, b, groups, 0.0, least, memory, costs)
         compared += 1
         if total < least:
             best, least = row, total
@@ -222,23 +221,22 @@ def _choose(
 @kernel
 def _run_groups(
     grouped: GroupedProducts, products: Products, routing: Ints, loads: Loads, machines: Machines,
-    library: Library, catalogue: Catalogue, single: Ints,
-) -> Launched:  # fmt: skip
-    """Return the launch of each grouped GEMM, with the mean of its routing's draws.
+    catalogue: Catalogue, single: Ints, out: Launched,
+) -> None:  # fmt: skip
+    """Write the launch of each grouped GEMM, with the mean of its routing's draws.
 
     products: the same as GEMMs on `machines`, with the rows of C where these are no tokens. routing: index of
     the loads of each. single: index of each machine's library in the catalogue.
     """
-    rows, levels = grouped.inner.size, machines.capacity.shape[1]
-    out = empty_launched(rows, levels)
+    memories, levels = machines.memories, out.tile.shape[1]
     out.parts[:] = 1
     costs = Costs(np.empty(levels + 3), np.empty(levels + 1))
     mean, total = np.empty(1), np.empty(1)
-    for g in range(rows):
+    for g in range(grouped.inner.size):
         p, of_weights = products.point[g], grouped.of_weights[g]
-        gemm = make_gemm(products, machines, library, levels, g)
+        gemm = make_gemm(products, machines, g)
         stored = grouped.stored[g] / gemm.n
-        memories = Memories(machines.capacity[p], machines.bandwidth[p], machines.driven[p])
+        memory = Memory(memories.capacity[p], memories.bandwidth[p], memories.driven[p])
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
         tokens, count = loads.tokens[first:last], loads.experts[first:last]
         mean[0], total[0] = 0.0, 0.0
@@ -249,18 +247,17 @@ def _run_groups(
         tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
         groups, even = _Groups(tokens, count, of_weights, stored), _Groups(mean, total, of_weights, stored)
         row, out.candidates[g] = _choose(
-            gemm, catalogue, tile_rows, groups if machines.boosts[p] else even, memories, costs
+            gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] else even, memory, costs
         )
         a, b = catalogue.m[row], catalogue.n[row]
-        visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])
+        visited = 0.0 if machines.library.splits[p] else float(grouped.routing.local[g])
         out.time[g], blocks, out.energy_ratio[g] = _time_groups(
-            gemm, a, b, groups, visited, np.inf, memories, costs
+            gemm, a, b, groups, visited, np.inf, memory, costs
         )
         out.times[g], out.bytes[g] = costs.times, costs.moved
-        waves = np.ceil(blocks / gemm.bundles)
-        out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
+        waves = np.ceil(blocks / gemm.cores.bundles)
+        out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.cores.bundles)
         write_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
-    return out
 
 
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
@@ -286,9 +283,8 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
         strided=np.zeros(routing_rows.size, dtype=np.bool_),
     )
     catalogue, single = read_catalogue(machine_device.blocks)
-    launched = _run_groups(
-        distinct, products, routing_rows, loads, machines, machine_device.library, catalogue, single
-    )
+    launched = empty_launched(routing_rows.size, device.levels)
+    _run_groups(distinct, products, routing_rows, loads, machines, catalogue, single, launched)
     return launched if first.size == inverse.size else take(launched, inverse)
 
 

@@ -76,7 +76,7 @@ class _Layers(NamedTuple):
     device: Device
     layers: ExpertLayers
     direct: Bools  # units read operands from L1
-    scaled: Bools  # operands are scaled in blocks: such libraries have no split-K
+    scaled: Bools  # operands are scaled in blocks, by libraries without split-K
     quantised: Bools  # operands are smaller than activations
 
     @property

@@ -1,1 +1,1 @@
-"""The tiling search: which tiles of a GEMM stay at each level of memory (6.1, 6.2)."""
+"""The tiling search: the tiles of a GEMM at each level of memory (6.1, 6.2)."""

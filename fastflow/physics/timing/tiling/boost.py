@@ -15,7 +15,7 @@ from fastflow.core.jit import lean_kernel
 def level_time(moved: float, bandwidth: float, driven: float, idle: float) -> float:
     """Return the time [s] of a level that serves its bytes with some of its instances idle.
 
-    driven: see `Device`; idle: instances over active instances.
+    driven: see `Memories`; idle: instances over active instances.
     """
     return moved / bandwidth * max(1.0, driven * idle)
 
@@ -24,7 +24,7 @@ def level_time(moved: float, bandwidth: float, driven: float, idle: float) -> fl
 def boost_of(idle: float, threshold: float, headroom: float) -> tuple[float, float]:
     """Return time and energy of a core's operation where cores are idle, over those with all active.
 
-    idle: cores over active cores; threshold, headroom: see `Device`. More power raises a core's supply V:
+    idle: cores over active cores; threshold, headroom: see `Boost`. More power raises a core's supply V:
     P = (V - Vt)^2 V, f = P / V^2 (`hardware.voltage`), both over those with all active. So an operation takes
     V^2 / P of the time and V^2 of the energy. V is accurate to 1e-9 for up to 50 times the power.
     """

@@ -4,7 +4,7 @@ A chunk solves each of its GEMMs once. Where an axis that no GEMM depends on var
 the same GEMMs. So the results of the search are cached, in 24 bytes per GEMM at three levels: the exponents
 of the tiles' sides, and the number of tiles that were evaluated. A cached GEMM is searched among its best
 tiles alone, which takes a tenth of the time and gives the same tiling to the bit. The search may split the
-inner dimension of these tiles otherwise, but no such split can win: the first search had it with tiles that
+inner dimension of these tiles otherwise, but that split cannot win: the first search had it with tiles that
 are as large or larger.
 
 The key of a GEMM is 80 bits of two hashes of all inputs of its tiling, so that collisions do not occur in

@@ -149,7 +149,7 @@ def _split_tiles(problem: Problem, unsplit: int, sides: Floats, exponent: Ints, 
 def list_candidates(
     problem: Problem, sets: TileSets, tile_set: int, mark: int, level: int, is_listed: bool, layout: Layout
 ) -> None:
-    """Lay out a set's tiles as a level's candidates.
+    """List a set's tiles as a level's candidates.
 
     Tiles are clipped to the GEMM. At the private level, each is listed once for every allowed split of the
     inner dimension. mark: 0 keeps all tiles; any other number, unique for each call, drops duplicates after

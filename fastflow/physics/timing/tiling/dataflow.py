@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import kernel
+from fastflow.core.tables import Ints
 
 WEIGHT_STATIONARY, ACTIVATION_STATIONARY, OUTPUT_STATIONARY, BEST = 0, 1, 2, 3
 DATAFLOW_CODES = {
@@ -15,6 +16,15 @@ DATAFLOW_CODES = {
     "output": OUTPUT_STATIONARY,
     "best": BEST,
 }
+
+
+class Units(NamedTuple):
+    """The matrix unit of each point: m x k x n multiply-adds; shape (points,)."""
+
+    m: Ints
+    k: Ints
+    n: Ints
+    dataflow: Ints  # of `DATAFLOW_CODES`
 
 
 class Unit(NamedTuple):
@@ -29,28 +39,23 @@ class Unit(NamedTuple):
 
 
 @kernel
-def make_unit(dataflow: int, m: float, k: float, n: float) -> Unit:
-    """Return a matrix unit with one dataflow, or with all dataflows (BEST)."""
+def make_unit(units: Units, p: int) -> Unit:
+    """Return the matrix unit of point p, with its dataflow or with all of them (BEST).
+
+    Equation 5, (Nx Ny + K Nx + K Ny) / (2 K Nx Ny), is half the sum of 1 / K, 1 / Ny and 1 / Nx, where Nx and
+    Ny are the sides of the stationary operand in the unit. With infinite reuse K the last two are left, of
+    the streamed operands.
+    """
+    m, k, n, dataflow = float(units.m[p]), float(units.k[p]), float(units.n[p]), units.dataflow[p]
     every = dataflow == BEST
     return Unit(
         m=m,
         k=k,
         n=n,
-        weight=streamed_accesses(k, n) if every or dataflow == WEIGHT_STATIONARY else np.inf,
-        activation=streamed_accesses(m, k) if every or dataflow == ACTIVATION_STATIONARY else np.inf,
-        output=streamed_accesses(m, n) if every or dataflow == OUTPUT_STATIONARY else np.inf,
+        weight=0.5 * (1.0 / n + 1.0 / k) if every or dataflow == WEIGHT_STATIONARY else np.inf,
+        activation=0.5 * (1.0 / k + 1.0 / m) if every or dataflow == ACTIVATION_STATIONARY else np.inf,
+        output=0.5 * (1.0 / n + 1.0 / m) if every or dataflow == OUTPUT_STATIONARY else np.inf,
     )
-
-
-@kernel
-def streamed_accesses(across: float, down: float) -> float:
-    """Return the register accesses per operation of the two streamed operands.
-
-    across, down: Nx and Ny, the sides of the stationary operand in the unit. Equation 5,
-    (Nx Ny + K Nx + K Ny) / (2 K Nx Ny), is half the sum of 1 / K, 1 / Ny and 1 / Nx; these are the
-    last two.
-    """
-    return 0.5 * (1.0 / down + 1.0 / across)
 
 
 @kernel

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.physics.timing.tiling.dataflow import Unit, make_unit
+from fastflow.physics.timing.tiling.dataflow import Unit, Units, make_unit
 from fastflow.physics.timing.tiling.tile_sets import TileSets
 from fastflow.physics.timing.tiling.traffic import Operands, filled, operands, stationary_of
 
@@ -37,16 +37,13 @@ class Hierarchies(NamedTuple):
 
     element_bytes: Floats
     compute_flops: Floats  # achievable [flop/s]
-    unit_m: Ints  # shape of the matrix unit
-    unit_k: Ints
-    unit_n: Ints
-    dataflow: Ints
+    units: Units
     private_level: Ints  # the level whose tiles are distributed over its instances, -1 for none
     instances: Floats  # of that level
-    threshold: Floats  # as in `Device`
+    threshold: Floats  # as in `Boost`
     headroom: Floats
     bandwidth: Floats  # achievable, all instances [B/s]
-    driven: Floats  # as in `Device`, in the layout of `bandwidth`
+    driven: Floats  # as in `Memories`, in the layout of `bandwidth`
     tiles: Ints
 
 
@@ -187,15 +184,10 @@ def _fill_axis(axis: int, side: int, unit: float, sides: Floats) -> int:
 def make_problem(
     gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, g: int, layout: Layout
 ) -> Problem:
-    """Lay out GEMM g's sides, start both paths at the whole of it, and return it as plain numbers."""
+    """Fill the tables of GEMM g's sides, start both paths at the whole GEMM, and return its numbers."""
     h = gemms.hierarchy[g]
     m, k, n, batch = float(gemms.m[g]), float(gemms.k[g]), float(gemms.n[g]), float(gemms.batch[g])
-    unit = make_unit(
-        hierarchies.dataflow[h],
-        float(hierarchies.unit_m[h]),
-        float(hierarchies.unit_k[h]),
-        float(hierarchies.unit_n[h]),
-    )
+    unit = make_unit(hierarchies.units, h)
     sides = layout.sides
     top_m = _fill_axis(M, gemms.m[g], unit.m, sides)
     top_k = _fill_axis(K, gemms.k[g], unit.k, sides)

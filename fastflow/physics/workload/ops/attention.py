@@ -18,10 +18,9 @@ import numpy as np
 from fastflow.core.dedupe import compute_unique_rows
 from fastflow.core.tables import Bools, Floats, Ints, take
 from fastflow.core.yaml_file import MOST, listed, wrong
-from fastflow.physics.timing.attention.backward import time_attention_backward
 from fastflow.physics.timing.attention.decode import time_decoding
 from fastflow.physics.timing.attention.decode_tiles import Decodes
-from fastflow.physics.timing.attention.forward import time_attention
+from fastflow.physics.timing.attention.fused import time_attention, time_attention_backward
 from fastflow.physics.timing.attention.tile_pairs import Attentions
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched

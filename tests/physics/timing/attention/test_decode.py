@@ -186,7 +186,7 @@ def task_of(row):
     return decoding.Task(*lengths, *of_heads, True, 2, 1 if in_fp8 else 2, 2)
 
 
-def beside(at, of):
+def time_of_passes(at, of):
     """Time what runs before attention in a layer of TensorRT-LLM [s]: one memory-bound kernel, or none.
 
     It rotates queries and keys and writes the cache; of latent attention 64 columns of a head, but it
@@ -200,7 +200,7 @@ def beside(at, of):
             to_fp8 = task.heads * task.head_dim * (task.size + task.cache)
             queries = to_fp8 if task.cache < task.size else 2 * task.heads * 64 * task.size
         moved.append(task.sequences * task.q_len * (queries + new))
-    time = column(moved) / at.dram_bandwidth[0] + at.launch[0]
+    time = column(moved) / at.memories.bandwidth[0, -1] + at.launch[0]
     return np.where(fuses_rotary(at, work(of, [0] * len(of))), 0.0, time)
 
 
@@ -220,6 +220,6 @@ def test_decodes_of_a_layer(name, sample, every, is_whole):
         rows = [row for row in csv.DictReader(file) if row["phase"] == "decode"]
     of = [task_of(row) for row in rows]
     at = device_of("a100_sxm_80" if name.endswith("a100") else "h100_sxm")
-    time = time_decoding(at, work(of, [0] * len(of))).time + beside(at, of)
+    time = time_decoding(at, work(of, [0] * len(of))).time + time_of_passes(at, of)
     errors = abs(time / column([float(row["time_s"]) for row in rows]) - 1.0)
     assert np.mean(errors) <= (every if is_whole else sample)

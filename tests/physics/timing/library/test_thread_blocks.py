@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fastflow import evaluate, predict_gemm
 from fastflow.core.errors import InputError
 from fastflow.physics.timing.library.thread_blocks import ORDER
-from fastflow.physics.timing.roofline import KernelWork, time_kernels
+from fastflow.physics.timing.roofline import KernelWork, TilingOptions, time_kernels
 from fastflow.physics.timing.tile_catalogue import read_catalogue
 from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
 from tests.naive import blocks
@@ -68,14 +68,16 @@ def launched(designs, catalogues, gemms):
         strided=column([g[3] for g in gemms], np.bool_),
         pass_bytes=column([0 for _ in gemms]),
         pass_flop=column([0 for _ in gemms]),
-        element_bytes=column([d.size for d in designs]),
-        output_bytes=column([d.output for d in designs]),
-        samples=none,
-        seed=none,
-        brute=column([False for _ in designs], np.bool_),
-        blocks=column([True for _ in designs], np.bool_),
-        overlap=column([d.order for d in designs]),
-        parts=column([d.parts for d in designs], np.int64),
+        options=TilingOptions(
+            element_bytes=column([d.size for d in designs]),
+            output_bytes=column([d.output for d in designs]),
+            samples=none,
+            seed=none,
+            brute=column([False for _ in designs], np.bool_),
+            blocks=column([True for _ in designs], np.bool_),
+            overlap=column([d.order for d in designs]),
+            parts=column([d.parts for d in designs], np.int64),
+        ),
     )
     return time_kernels(devices(designs, texts, texts[::-1]), work)
 
@@ -237,7 +239,7 @@ def test_what_units_of_blackwell_do_themselves_makes_them_faster():
 
 
 def test_partitions_of_l2_hold_the_same_operands_each():
-    """Operands of 60 MB lie in H200's cache of 50 MiB no more than in a half of it; those of 40 MB would."""
+    """Operands of 60 MB fit H200's cache of 50 MiB no more than a half of it; those of 40 MB would."""
     sides = {30: (2048, 8192), 40: (4096, 8192), 60: (8192, 8192)}
     for size, (m, n) in sides.items():
         k = size * 500_000 // (m + n)

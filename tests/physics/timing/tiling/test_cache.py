@@ -1,4 +1,4 @@
-"""GEMMs that were solved before are recalled to the bit, whatever they stood beside, in a bounded room."""
+"""GEMMs that were solved before are recalled to the bit, in whatever batch, in a bounded room."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,11 +11,11 @@ from fastflow.core.dedupe import hashes
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.run.chunks import rows as rows_of
 from fastflow.physics.timing import roofline
-from fastflow.physics.timing.device import Device, Library
-from fastflow.physics.timing.roofline import KernelWork
+from fastflow.physics.timing.device import Boost, Device, Library, Memories
+from fastflow.physics.timing.roofline import KernelWork, TilingOptions
 from fastflow.physics.timing.tiling import cache
 from fastflow.physics.timing.tiling.cache import TilingCache, search_cached
-from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
+from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES, Units
 from fastflow.physics.timing.tiling.search_space import Tilings
 from tests.support.tilings import UNITS, Design, random_batch, solve_all
 
@@ -79,38 +79,41 @@ def device_and_work(design):
     def same(value, dtype=np.int64):
         return np.full(len(GEMMS), value, dtype=dtype)
 
-    def one(value, dtype=np.float64):
+    def first(value, dtype=np.float64):
         return np.array([value], dtype=dtype)
 
     device = Device(
-        matrix_flops=one(design.flops),
-        vector_flops=one(3e12),
-        vector_peak=one(3e12),
-        special_functions=one(3e12),
-        capacity=tuple(map(one, design.capacities)),
-        bandwidth=tuple(map(one, design.bandwidths[:-1])),
-        driven=tuple(map(one, design.driven()[:-1])),
-        dram_bandwidth=one(design.bandwidths[-1]),
-        launch=one(1e-6),
-        unit_m=one(design.unit[0], np.int64),
-        unit_k=one(design.unit[1], np.int64),
-        unit_n=one(design.unit[2], np.int64),
-        dataflow=one(DATAFLOW_CODES[design.flow], np.int64),
-        private_level=one(design.private, np.int64),
-        instances=one(design.instances),
-        threshold=one(design.threshold()),
-        headroom=one(design.headroom()),
-        boosts=one(design.headroom() > 1.0, np.bool_),
-        library=Library(*[one(0.0)] * len(Library._fields)),
-        blocks=one("1x1", np.str_),
-        batched_blocks=one("1x1", np.str_),
+        matrix_flops=first(design.flops),
+        vector_flops=first(3e12),
+        vector_peak=first(3e12),
+        special_functions=first(3e12),
+        memories=Memories(
+            capacity=first(design.capacities),
+            bandwidth=first(design.bandwidths),
+            driven=first(design.driven()),
+            private=first(design.private, np.int64),
+        ),
+        launch=first(1e-6),
+        units=Units(
+            *(first(side, np.int64) for side in design.unit), first(DATAFLOW_CODES[design.flow], np.int64)
+        ),
+        instances=first(design.instances),
+        boost=Boost(
+            first(design.threshold()), first(design.headroom()), first(design.headroom() > 1.0, np.bool_)
+        ),
+        library=Library(*[first(0.0)] * len(Library._fields)),
+        blocks=first("1x1", np.str_),
+        batched_blocks=first("1x1", np.str_),
     )
     work = KernelWork(
         point=same(0), m=m, k=k, n=n, batch=same(2), strided=same(False, np.bool_),
-        pass_bytes=same(0.0, float), pass_flop=same(0.0, float), element_bytes=one(design.element),
-        output_bytes=one(design.element),
-        samples=one(design.samples, np.int64), seed=one(design.seed, np.int64),
-        brute=one(False, np.bool_), blocks=one(False, np.bool_), overlap=one(0.0), parts=one(1, np.int64),
+        pass_bytes=same(0.0, float), pass_flop=same(0.0, float),
+        options=TilingOptions(
+            element_bytes=first(design.element), output_bytes=first(design.element),
+            samples=first(design.samples, np.int64), seed=first(design.seed, np.int64),
+            brute=first(False, np.bool_), blocks=first(False, np.bool_), overlap=first(0.0),
+            parts=first(1, np.int64),
+        ),
     )  # fmt: skip
     return device, work
 
@@ -128,11 +131,11 @@ def test_a_gemm_that_was_solved_is_recalled_to_the_bit(levels, searched):
         found = [every_tile(design, row) for row, design in enumerate(found)]
         rows = list(dict.fromkeys(rows))
         expected = solve_all(found, rows)
-        for again in range(2):
+        for is_repeated in (False, True):
             searched.clear()
             check_same(solve_all(found, rows, how=recalling(name)), expected)
             timed = int(np.isfinite(expected.time).sum())
-            assert searched == [0 if again else timed]
+            assert searched == [0 if is_repeated else timed]
         assert timed > 0.9 * len(rows)
 
 
@@ -172,7 +175,7 @@ def test_another_hierarchy_is_not_the_same():
 
 
 def test_the_room_is_bounded_and_holds_what_was_kept_last():
-    """Beside a dictionary: what is recalled is right, and nothing is lost but where there is no room."""
+    """As a dictionary: what is recalled is right, and nothing is lost but where there is no room."""
     rng = np.random.default_rng(3)
     room = 24 * 16 * 50  # of 800 GEMMs at three levels
     small, large = TilingCache(3, room), TilingCache(3, 100 * room)

@@ -187,8 +187,8 @@ def test_gemms_that_share_lists_of_tiles_are_searched_as_if_alone(samples):
 
 
 @kernel
-def lay_first(gemms, hierarchies, sets, levels, layout):
-    """Lay out the first GEMM's tiles as the search does."""
+def list_first(gemms, hierarchies, sets, levels, layout):
+    """List the first GEMM's tiles as the search does."""
     problem = make_problem(gemms, hierarchies, sets, levels, 0, layout)
     for level in range(levels):
         list_candidates(problem, sets, hierarchies.tiles[level], 1 + level, level, False, layout)
@@ -199,14 +199,14 @@ def lay_first(gemms, hierarchies, sets, levels, layout):
 def test_tiles_that_another_one_contains_are_not_tried(gemm, design):
     """At a level whose tiles are not distributed; both kinds of levels among all powers of two."""
 
-    def lay(gemms, hierarchies, sets, levels):
+    def list_tiles(gemms, hierarchies, sets, levels):
         layout = new_layout(gemms, hierarchies, sets, levels)
-        lay_first(gemms, hierarchies, sets, levels, layout)
+        list_first(gemms, hierarchies, sets, levels, layout)
         exponent, count = layout.candidates.exponent, layout.candidates.counts
         return [2 ** exponent[level, :3, : count[level]].T for level in range(levels)]
 
     design = design._replace(private=max(design.private, 0))
-    listed = solve_all([design], [(0, gemm, 1)], how=lay)
+    listed = solve_all([design], [(0, gemm, 1)], how=list_tiles)
     tops = [1 << (side - 1).bit_length() for side in gemm]
     for level, capacity in enumerate(design.capacities):
         every = tiling.power_of_two_tiles(capacity, design.element, 11)
@@ -250,7 +250,7 @@ def test_bytes_are_those_of_walking_the_loops(gemm, design):
     for level, operand in enumerate(found.stationary):
         loops = gemm, found.tiles, level, operand, design.element, design.private, found.parts
         assert tiling.walk(*loops) == found.moved[level + 1]
-        # what a partial tile lets stay besides is not counted on
+        # what else a partial tile keeps in the memory is not counted on
         assert tiling.walk(*loops, keeps=True) <= found.moved[level + 1]
 
 
@@ -283,7 +283,7 @@ def test_waves_by_hand(gemm, batch, instances, waves, parts, depth):
 
 @pytest.mark.parametrize(("instances", "lengths"), [(63, 1), (64, 1), (65, 2), (128, 2), (129, 3), (9999, 6)])
 def test_k_is_split_while_instances_are_idle(instances, lengths):
-    """The brute force tries every length of the parts, and each operand that stays."""
+    """The brute force tries every length of the parts, and each stationary operand."""
     design = Design((0.0,), (1e30, 1e30), private=0, instances=instances, samples=1)
     assert solve_all([design], [(0, (8, 32, 8), 1)], how=search_all).candidates == 3 * lengths
 

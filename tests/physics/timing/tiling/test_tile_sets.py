@@ -48,7 +48,7 @@ def test_directions_are_shares(level, sample, seed):
     assert near(shares.sum(), 1.0)
     assert (shares >= 0.0).all()
     assert 0.0 <= size < 1.0
-    assert near(size, tiling.spread(level, sample, seed)[2], 1e-9)
+    assert near(size, tiling.direction_and_size(level, sample, seed)[2], 1e-9)
 
 
 @given(random_rows, st.floats(1.0, 100.0))

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.physics.timing.attention.backward import time_attention_backward
-from fastflow.physics.timing.attention.forward import time_attention
+from fastflow.physics.timing.attention.fused import time_attention, time_attention_backward
 from fastflow.physics.timing.attention.tile_pairs import Attentions
 from tests.naive import attention
 from tests.support.checks import cases, near
@@ -180,8 +179,8 @@ def task_of(row):
     return attention.Task(*lengths, heads, *of_heads, True, size, size, 1 if row["dtype"] == "fp8" else 2)
 
 
-def beside(rows, of, at):
-    """Time what runs beside attention in a layer of TensorRT-LLM [s]: memory-bound kernels, launches."""
+def time_of_passes(rows, of, at):
+    """Time the other kernels of attention in a layer of TensorRT-LLM [s]: memory-bound ones, launches."""
     tokens = column([task.sequences * task.q_len for task in of])
     heads, kv_heads = column([task.heads for task in of]), column([task.kv_heads for task in of])
     dim, size = column([task.head_dim for task in of]), column([task.size for task in of])
@@ -194,7 +193,7 @@ def beside(rows, of, at):
         moved = tokens * (2 * 64 * heads * 3 + 576 * (2 + cache))
         quantised = np.where(size == 1, tokens * heads * (192 + 192 + 128) * (2 + 1), 0.0)
     launched = 3 + (quantised > 0.0)
-    return (moved + quantised) / at.dram_bandwidth[0] + launched * at.launch[0]
+    return (moved + quantised) / at.memories.bandwidth[0, -1] + launched * at.launch[0]
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
@@ -208,14 +207,14 @@ def beside(rows, of, at):
     ],
 )
 def test_prefills_of_a_layer(name, sample, every, is_whole):
-    """TensorRT-LLM's layer: a launch for offsets of sequences and one of the graph, beside what is moved."""
+    """TensorRT-LLM's layer: a launch for offsets of sequences, one of the graph, and memory-bound kernels."""
     rows, of = read(whole(name) if is_whole else SAMPLE / f"{name}.csv")
     chip = "a100_sxm_80" if name.endswith("a100") else "h100_sxm"
     errors = []
     for is_fp8 in {in_fp8(row) for row in rows}:
         at = device_of(chip, "fp8" if is_fp8 else "bf16")
         chosen = [i for i, row in enumerate(rows) if in_fp8(row) == is_fp8]
-        own, tasked = [rows[i] for i in chosen], [of[i] for i in chosen]
-        time = time_attention(at, work(tasked, [0 for _ in own])).time + beside(own, tasked, at)
-        errors.extend(abs(time / column([float(row["time_s"]) for row in own]) - 1.0))
+        kept, tasks = [rows[i] for i in chosen], [of[i] for i in chosen]
+        time = time_attention(at, work(tasks, [0 for _ in kept])).time + time_of_passes(kept, tasks, at)
+        errors.extend(abs(time / column([float(row["time_s"]) for row in kept]) - 1.0))
     assert np.mean(errors) <= (every if is_whole else sample)
