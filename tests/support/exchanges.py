@@ -12,7 +12,7 @@ def exchanges(graph, cut):
         splits = splits_of(graph.structures[place], assignment_of(cut))
         for row, split in enumerate(splits, graph.offset[point]):
             assert len(split.exchanges) < 2
-            more = {SUMMED: graph.summed_cols[row], READ: graph.read_cols[row]}
+            more = {SUMMED: graph.comm.summed_cols[row], READ: graph.comm.read_cols[row]}
             one = [(COLLECTIVES[one.collective], one.cols + more.get(one.of, 0)) for one in split.exchanges]
             found.append(one[0] if one else ("", 0))
     return found

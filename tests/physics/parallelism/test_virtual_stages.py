@@ -129,12 +129,16 @@ def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatche
     crossing = crossings(graph.numbers, got)
     for row in range(graph.point.size):
         if graph.phase[row] == FORWARD:
-            assert crossing[row] == (ends[:-1].count(graph.layer[row]) if graph.sends_cols[row] else 0)
+            assert crossing[row] == (
+                ends[:-1].count(graph.layer.number[row]) if graph.comm.sent_cols[row] else 0
+            )
         else:
-            assert crossing[row] == (begins[1:].count(graph.layer[row]) if graph.sends_cols[row] else 0)
+            assert crossing[row] == (
+                begins[1:].count(graph.layer.number[row]) if graph.comm.sent_cols[row] else 0
+            )
     launched = launched_again(graph.numbers, got, np.array([microbatches]))
     forward = graph.phase == FORWARD
-    assert launched[forward].tolist() == (microbatches * again[graph.layer[forward]]).tolist()
+    assert launched[forward].tolist() == (microbatches * again[graph.layer.number[forward]]).tolist()
     assert not launched[~forward].any()
 
 
@@ -326,7 +330,7 @@ def of_parts(prediction):
     """Return what the stage that sets the pace takes for each part, and to update its weights; of a point."""
     graph, rows = prediction.graph, slice(*prediction.graph.offset[:2])
     own = prediction.bottleneck.launches[rows] * prediction.timing.time[rows]
-    part = np.where(graph.phase == UPDATE, len(PARTS), graph.part)[rows]
+    part = np.where(graph.phase == UPDATE, len(PARTS), graph.layer.part)[rows]
     return np.bincount(part, own, len(PARTS) + 1)
 
 

@@ -92,7 +92,9 @@ def kernels(network: Network, points: Inputs, precision: Precision) -> list[Kern
         return launches
     # the layer's weights and their gradients are in memory, though their forward product is not run
     return [
-        kernel._replace(weights=1) if kernel.kind in (INPUT_GRADIENT, WEIGHT_GRADIENT) else kernel
+        kernel._replace(memory=kernel.memory._replace(weights=1))
+        if kernel.kind in (INPUT_GRADIENT, WEIGHT_GRADIENT)
+        else kernel
         for kernel in launches
         if part_of(kernel) == part
     ]

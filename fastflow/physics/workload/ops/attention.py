@@ -26,7 +26,7 @@ from fastflow.physics.timing.attention.tile_pairs import Attentions
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.workload.autodiff import cols_of
-from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel
+from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel, PerElement
 from fastflow.physics.workload.network import Amount, KernelType, Network, Node, Side, Size
 from fastflow.physics.workload.ops.batched_gemm import TYPE as BATCH
 from fastflow.physics.workload.precision import Precision, attention_type, wide_type
@@ -107,9 +107,8 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
     node = network.nodes[i].node
     return kernel._replace(
         rows=node.batch * node.rows,
-        batch=1,
-        products=node.batch,
-        flop_per_element=node.flop,
+        launches=kernel.launches._replace(batch=1, products=node.batch),
+        per_element=PerElement(bytes=0.0, flop=node.flop),
         attributes=node.attributes,
     )
 
@@ -124,21 +123,21 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
     wanted = [
         _shared_elements(node, form.operand) for read, form in keys_and_values if network.needs_gradient(read)
     ]
-    base_pass = main._replace(kind=ON_ACTIVATIONS, products=1, attributes={})
+    base_pass = main._replace(kind=ON_ACTIVATIONS, launches=main.launches._replace(products=1), attributes={})
+    # clears the query gradient
+    sums_bytes = 2.0 * precision.activation + _FP32 * (node.inner + 1.0) / node.cols
     return [
-        base_pass._replace(
-            label=f"{node.name} row sums", flop_per_element=2.0,
-            # clears the query gradient
-            bytes_per_element=2.0 * precision.activation + _FP32 * (node.inner + 1.0) / node.cols,
-        ),
+        base_pass._replace(label=f"{node.name} row sums", per_element=PerElement(sums_bytes, flop=2.0)),
         main._replace(
-            attributes={**node.attributes, "backward": 1.0}, flop_per_element=2.0 * node.flop,
-            sums=network.sums(keys_and_values), summed_cols=cols_of(sum(wanted, 0.0), main),
+            attributes={**node.attributes, "backward": 1.0},
+            per_element=PerElement(bytes=0.0, flop=2.0 * node.flop),
+            sums=network.sums(keys_and_values),
+            comm=main.comm._replace(summed_cols=cols_of(sum(wanted, 0.0), main)),
         ),
         base_pass._replace(
-            label=f"{node.name} query gradient", cols=node.inner, flop_per_element=1.0,
-            bytes_per_element=_FP32 + precision.activation, sums=network.sums([queries]),
-            summed_cols=node.inner,
+            label=f"{node.name} query gradient", cols=node.inner,
+            per_element=PerElement(_FP32 + precision.activation, flop=1.0),
+            sums=network.sums([queries]), comm=main.comm._replace(summed_cols=node.inner),
         ),
     ]  # fmt: skip
 

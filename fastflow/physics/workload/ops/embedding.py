@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.physics.workload.graph import ON_ACTIVATIONS, SPARSE, Kernel
+from fastflow.physics.workload.graph import ON_ACTIVATIONS, SPARSE, Kernel, PerElement
 from fastflow.physics.workload.network import AMOUNTS, KernelType, Network
 from fastflow.physics.workload.precision import Precision
 from fastflow.physics.workload.sharding_rules import COLS, INNER, PARTIAL, REPLICATE, ROWS
@@ -15,7 +15,7 @@ LOOKUP_MOVES, SCATTER_MOVES, SCATTER_FLOP = 2.0, 3.0, 1.0
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
     moves = LOOKUP_MOVES if node.moves is None else node.moves
-    return kernel._replace(bytes_per_element=moves * precision.activation, flop_per_element=node.flop)
+    return kernel._replace(per_element=PerElement(moves * precision.activation, node.flop))
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
@@ -24,10 +24,9 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
     flop = SCATTER_FLOP if node.backward_flop is None else node.backward_flop
     return [
         kernel._replace(
-            bytes_per_element=moves * precision.activation,
-            flop_per_element=flop,
+            per_element=PerElement(moves * precision.activation, flop),
             gradient=node.type.gradient,
-            side=1,
+            comm=kernel.comm._replace(side=1),
         )
     ]
 

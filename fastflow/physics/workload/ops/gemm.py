@@ -23,6 +23,7 @@ from fastflow.physics.workload.graph import (
     Dims,
     Form,
     Kernel,
+    PerElement,
     RegatheredOperand,
     Sum,
 )
@@ -49,8 +50,7 @@ def _quantize_pass(kernel: Kernel, precision: Precision) -> Kernel:
     """
     return kernel._replace(
         label=f"{kernel.label} quantise", kind=ON_ACTIVATIONS, inner=1,
-        bytes_per_element=precision.activation + precision.quantised,
-        flop_per_element=MAXIMUM_FLOP + QUANTISE_FLOP,
+        per_element=PerElement(precision.activation + precision.quantised, MAXIMUM_FLOP + QUANTISE_FLOP),
     )  # fmt: skip
 
 
@@ -58,12 +58,12 @@ def _gradient_add_pass(product: Kernel, precision: Precision) -> Kernel:
     """Return the pass that adds a weight gradient to the sum over micro-batches."""
     return product._replace(
         label=f"{product.label} sum", kind=ON_WEIGHTS, rows=1, gradient=NO_GRADIENT,
-        bytes_per_element=precision.output + 2.0 * precision.gradient, flop_per_element=1.0,
+        per_element=PerElement(bytes=precision.output + 2.0 * precision.gradient, flop=1.0),
     )  # fmt: skip
 
 
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
-    return kernel._replace(products=network.nodes[i].node.groups)
+    return kernel._replace(launches=kernel.launches._replace(products=network.nodes[i].node.groups))
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
@@ -89,16 +89,17 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
 def _bias_gradient(node: Node, kernel: Kernel, precision: Precision) -> Kernel:
     """Return the pass that sums the gradient of the output over all rows."""
     return kernel._replace(
-        label=f"{node.name} bias gradient", kind=ON_ACTIVATIONS, inner=1, side=1, flop_per_element=1.0,
-        bytes_per_element=precision.activation,
+        label=f"{node.name} bias gradient", kind=ON_ACTIVATIONS, inner=1,
+        per_element=PerElement(bytes=precision.activation, flop=1.0), comm=kernel.comm._replace(side=1),
     )  # fmt: skip
 
 
 def _weight_gradient(node: Node, kernel: Kernel) -> Kernel:
     """Return the product for the gradient of the weights, of all steps at once."""
     return kernel._replace(
-        label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps, repeat=1,
-        products=node.groups, gradient=DENSE, side=1,
+        label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps,
+        launches=kernel.launches._replace(repeat=1, products=node.groups), gradient=DENSE,
+        comm=kernel.comm._replace(side=1),
     )  # fmt: skip
 
 
@@ -109,13 +110,16 @@ def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[i
     # the step before needs the result of this kernel's collective
     recurs = any(read >= i for read in instance.reads)
     sums = _input_sums(network, i, wanted)
-    product = kernel._replace(
-        label=f"{node.name} input gradient", kind=INPUT_GRADIENT, products=node.groups,
-        inner=node.inner if len(wanted) == len(instance.reads) else _cols_of(network, wanted),
+    comm = kernel.comm._replace(
         wait=1 if recurs else 2,
         peer_kind=network.neighbour(i, (read for read in wanted if read != OUTSIDE)),
-        sums=tuple(total for _, total in sums),
         summed_cols=sum((_read_cols(network, i, read) for read, _ in sums), 0),
+    )
+    product = kernel._replace(
+        label=f"{node.name} input gradient", kind=INPUT_GRADIENT,
+        inner=node.inner if len(wanted) == len(instance.reads) else _cols_of(network, wanted),
+        launches=kernel.launches._replace(products=node.groups),
+        sums=tuple(total for _, total in sums), comm=comm,
     )  # fmt: skip
     if not node.regathers_input:
         return product
@@ -123,7 +127,7 @@ def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[i
     regathered = tuple(
         RegatheredOperand(network.form(read), node.form, even_unshared=True) for read in instance.reads
     )
-    return product._replace(regathered=regathered, shared_cols=node.inner)
+    return product._replace(regathered=regathered, comm=comm._replace(shared_cols=node.inner))
 
 
 def _input_sums(network: Network, i: int, wanted: Sequence[int]) -> list[tuple[int, Sum]]:

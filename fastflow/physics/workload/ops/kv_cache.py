@@ -18,7 +18,7 @@ from fastflow.physics.timing.attention.decode import fuses_rotary
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
-from fastflow.physics.workload.graph import Kernel
+from fastflow.physics.workload.graph import Kernel, PerElement
 from fastflow.physics.workload.network import KernelType, Network, Node, Side, Size
 from fastflow.physics.workload.ops.attention import decodes_of
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
@@ -66,9 +66,9 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
     moved = moved + narrow * columns["rounded"] * (precision.activation + precision.attention)
     launches = 1 + (narrow * (np.asarray(columns["rounded"]) > 0)).astype(np.int64)
     return kernel._replace(
-        repeat=launches, bytes_per_element=moved / (launches * node.cols),
-        flop_per_element=OPERATORS["rotary"].flop,
-    )  # fmt: skip
+        launches=kernel.launches._replace(repeat=launches),
+        per_element=PerElement(moved / (launches * node.cols), OPERATORS["rotary"].flop),
+    )
 
 
 def _copy_attributes(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:

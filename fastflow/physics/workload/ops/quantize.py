@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastflow.core.yaml_file import choice_of
-from fastflow.physics.workload.graph import Kernel
+from fastflow.physics.workload.graph import Kernel, PerElement
 from fastflow.physics.workload.network import KernelType, Network, Node, Side
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, QUANTIZED_BYTES, Precision
@@ -17,7 +17,7 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
     """Return a pass that reads activations once, and writes elements of `moves` bytes."""
     node = network.nodes[i].node
     assert node.moves is not None
-    return kernel._replace(bytes_per_element=precision.activation + node.moves, flop_per_element=node.flop)
+    return kernel._replace(per_element=PerElement(precision.activation + node.moves, node.flop))
 
 
 def _from_file(

@@ -42,15 +42,17 @@ def rows_of(graph):
         update = PHASES[graph.phase[i]] == "update"
         rows.append({
             "label": str(graph.names[graph.label[i]]), "phase": PHASES[graph.phase[i]],
-            "kind": KINDS[graph.kind[i]], "repeat": graph.repeat[i], "products": graph.products[i],
+            "kind": KINDS[graph.kind[i]], "repeat": graph.launches.repeat[i],
+            "products": graph.launches.products[i],
             "rows": graph.rows[i], "inner": graph.inner[i], "cols": graph.cols[i],
-            "moved": 0.0 if update else graph.bytes_per_element[i] / 2,
-            "flop": 0.0 if update else graph.flop_per_element[i],
+            "moved": 0.0 if update else graph.per_element.bytes[i] / 2,
+            "flop": 0.0 if update else graph.per_element.flop[i],
             "rc": rc[i], "cr": cr[i],
-            "weights": graph.weights[i], "gradient": graph.gradient[i],
-            "kept": graph.saved_cols[i], "whole": graph.saved_whole_cols[i],
-            "layer": graph.layer[i], "layer_kind": graph.layer_kind[i], "peer_kind": graph.peer_kind[i],
-            "wait": graph.wait[i], "side": graph.side[i], "sends": graph.sends_cols[i],
+            "weights": graph.memory.weights[i], "gradient": graph.gradient[i],
+            "kept": graph.memory.saved_cols[i], "whole": graph.memory.saved_whole_cols[i],
+            "layer": graph.layer.number[i], "layer_kind": graph.layer.kind[i],
+            "peer_kind": graph.comm.peer_kind[i],
+            "wait": graph.comm.wait[i], "side": graph.comm.side[i], "sends": graph.comm.sent_cols[i],
         })  # fmt: skip
     return rows
 

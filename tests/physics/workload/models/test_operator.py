@@ -85,14 +85,14 @@ def test_kernels_of_every_point(points):
         assert [str(graph.names[graph.label[row]]) for row in rows] == [name for name, _ in expected]
         for row, (_, tensors) in zip(rows, expected, strict=True):
             assert (graph.rows[row], graph.cols[row]) == (point["rows"], point["cols"])
-            assert near(graph.bytes_per_element[row], tensors * size)
-            assert graph.flop_per_element[row] == known.flop
+            assert near(graph.per_element.bytes[row], tensors * size)
+            assert graph.per_element.flop[row] == known.flop
             assert graph.kind[row] == ON_ACTIVATIONS
-            assert graph.repeat[row] == 1
-            assert graph.weights[row] == 0
+            assert graph.launches.repeat[row] == 1
+            assert graph.memory.weights[row] == 0
             # columns that other devices hold only matter for a row's statistics
             assert (rc[row] != ("", 0)) == (point["op"] in ROWWISE and graph.phase[row] == FORWARD)
-        assert graph.saved_cols[rows[0]] == moved * point["cols"]
+        assert graph.memory.saved_cols[rows[0]] == moved * point["cols"]
 
 
 @pytest.mark.parametrize("op", OPERATORS)
