@@ -40,7 +40,9 @@ from fastflow.physics.workload.graph import (
     EMBEDDING,
     FORWARD,
     HIDDEN,
+    NO_COMM,
     ON_ACTIVATIONS,
+    OTHER,
     PARTS,
     PRODUCT,
     REDUCE_SCATTER,
@@ -48,6 +50,8 @@ from fastflow.physics.workload.graph import (
     UPDATE,
     Form,
     Kernel,
+    Launches,
+    LayerOfKernel,
     stack,
 )
 from fastflow.physics.workload.network import connect
@@ -59,7 +63,7 @@ from tests.support.checks import cases, near
 FORM = Form(TYPES["gemm"])
 
 
-def kernel(layer, kind=HIDDEN, phase=FORWARD, **more):
+def kernel(layer, kind=HIDDEN, phase=FORWARD, times=1, sent=1, wait=1):
     """Return a kernel of a layer, which sends what it makes."""
     return Kernel(
         label="k",
@@ -67,10 +71,9 @@ def kernel(layer, kind=HIDDEN, phase=FORWARD, **more):
         phase=phase,
         kind=PRODUCT,
         rows=4,
-        layer=layer,
-        layer_kind=kind,
-        sends_cols=1,
-        **more,
+        launches=Launches(repeat=1, times=times, batch=1, products=1),
+        layer=LayerOfKernel(layer, kind, OTHER),
+        comm=NO_COMM._replace(sent_cols=sent, wait=wait),
     )
 
 
@@ -80,8 +83,11 @@ def model(pattern):
     count = {letter: pattern.count(letter) for letter in kinds}
     every = [kernel(0, EMBEDDING)]
     every += [kernel(1 + i, times=count[letter]) for i, letter in enumerate(kinds)]
-    every += [kernel(1 + len(kinds), SOFTMAX)._replace(sends_cols=0)]
-    every += [one._replace(phase=BACKWARD, sends_cols=int(one.layer > 0)) for one in reversed(every)]
+    every += [kernel(1 + len(kinds), SOFTMAX, sent=0)]
+    every += [
+        forward._replace(phase=BACKWARD, comm=NO_COMM._replace(sent_cols=int(forward.layer.number > 0)))
+        for forward in reversed(every)
+    ]
     order = np.array([0, *(1 + kinds.index(letter) for letter in pattern), 1 + len(kinds)])
     return stack(every, 1), Order(np.array([0, order.size]), order)
 

@@ -112,8 +112,8 @@ def test_types_of_a_file_do_and_move_as_much(op, tmp_path):
     work = {str(result.names[result.label[row]]): row for row in range(result.point.size)}
     for row in range(known.point.size):
         mine = work[str(known.names[known.label[row]])]
-        assert near(result.bytes_per_element[mine], known.bytes_per_element[row])
-        assert result.flop_per_element[mine] == known.flop_per_element[row]
+        assert near(result.per_element.bytes[mine], known.per_element.bytes[row])
+        assert result.per_element.flop[mine] == known.per_element.flop[row]
 
 
 def test_devices_share_the_rows():

@@ -1,6 +1,7 @@
 """The transformer: parameters, operations, what is kept and exchanged, against published and naive counts."""
 
 from collections import Counter
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -397,10 +398,14 @@ def test_models_built_together_are_as_models_built_alone():
         point = points(**{key: values[i] for key, values in varied.items()})
         alone = workload.build_graph(point, precision(1))
         rows = slice(together.offset[i], together.offset[i + 1])
-        for field in ("rows", "inner", "cols", "times", "batch", "repeat", "saved_cols", "summed_cols"):
-            assert getattr(alone, field).tolist() == getattr(together, field)[rows].tolist(), field
-        assert alone.bytes_per_element == pytest.approx(together.bytes_per_element[rows])
-        assert alone.flop_per_element == pytest.approx(together.flop_per_element[rows])
+        for field in (
+            "rows", "inner", "cols", "launches.times", "launches.batch", "launches.repeat",
+            "memory.saved_cols", "comm.summed_cols",
+        ):  # fmt: skip
+            column = attrgetter(field)
+            assert column(alone).tolist() == column(together)[rows].tolist(), field
+        assert alone.per_element.bytes == pytest.approx(together.per_element.bytes[rows])
+        assert alone.per_element.flop == pytest.approx(together.per_element.flop[rows])
         if i < 2:
             assert [column[0] for column in parameters(point)] == [column[i] for column in counted]
 
