@@ -21,7 +21,7 @@ from fastflow.core.tables import Inputs
 from fastflow.physics.workload.autodiff import backward, forward
 from fastflow.physics.workload.family import Family, independent_rows
 from fastflow.physics.workload.graph import FORWARD, HIDDEN, INPUT_GRADIENT, WEIGHT_GRADIENT, Kernel
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.network import AMOUNTS, INPUT, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import elementwise, gemm
 from fastflow.physics.workload.precision import Precision
 
@@ -69,8 +69,8 @@ def network(points: Inputs) -> Network:
     )  # fmt: skip
     pointwise = Node(
         name="gates", type=elementwise.TYPE, rows=batch, cols=h, steps=steps,
-        reads=("recurrent product", INPUT), moves=costs_of["moves"], flop=costs_of["flop"],
-        backward_moves=costs_of["backward_moves"], backward_flop=costs_of["backward_flop"], keeps=kept * h,
+        reads=("recurrent product", INPUT), keeps=kept * h,
+        cost=PassCost(*(costs_of[name] for name in AMOUNTS)),
     )  # fmt: skip
     return connect([Layer("rnn", HIDDEN, (recurrent, pointwise))], needs_input_gradient=True)
 

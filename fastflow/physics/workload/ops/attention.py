@@ -27,7 +27,7 @@ from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.workload.autodiff import cols_of
 from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel, PerElement
-from fastflow.physics.workload.network import Amount, KernelType, Network, Node, Side, Size
+from fastflow.physics.workload.network import Amount, KernelType, Network, Node, PassCost, Side, Size
 from fastflow.physics.workload.ops.batched_gemm import TYPE as BATCH
 from fastflow.physics.workload.precision import Precision, attention_type, wide_type
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, REPLICATE, ROWS, Share
@@ -81,7 +81,7 @@ def attention(
     return Node(
         name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sizes.sequences * sizes.heads,
         rows=sizes.q_len, inner=head_dim, cols=value_dim, width=sizes.heads * value_dim,
-        flop=flop if flop.ndim else float(flop),
+        cost=PassCost(flop=flop if flop.ndim else float(flop)),
         attributes={**dict(zip(_SIZES, sizes[1:], strict=True)), **flags}, **fields,
     )  # fmt: skip
 
@@ -108,7 +108,7 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
     return kernel._replace(
         rows=node.batch * node.rows,
         launches=kernel.launches._replace(batch=1, products=node.batch),
-        per_element=PerElement(bytes=0.0, flop=node.flop),
+        per_element=PerElement(bytes=0.0, flop=node.cost.flop),
         attributes=node.attributes,
     )
 
@@ -130,7 +130,7 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
         base_pass._replace(label=f"{node.name} row sums", per_element=PerElement(sums_bytes, flop=2.0)),
         main._replace(
             attributes={**node.attributes, "backward": 1.0},
-            per_element=PerElement(bytes=0.0, flop=2.0 * node.flop),
+            per_element=PerElement(bytes=0.0, flop=2.0 * node.cost.flop),
             sums=network.sums(keys_and_values),
             comm=main.comm._replace(summed_cols=cols_of(sum(wanted, 0.0), main)),
         ),

@@ -20,8 +20,8 @@ def _tensors(network: Network, i: int, passes: int) -> Amount:
 
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
-    moves = _tensors(network, i, 1) if node.moves is None else node.moves
-    return kernel._replace(per_element=PerElement(moves * precision.activation, node.flop))
+    moves = _tensors(network, i, 1) if node.cost.moves is None else node.cost.moves
+    return kernel._replace(per_element=PerElement(moves * precision.activation, node.cost.flop))
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
@@ -29,8 +29,8 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
     wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
     if not wanted:
         return []
-    moves = _tensors(network, i, 2) if node.backward_moves is None else node.backward_moves
-    flop = node.flop if node.backward_flop is None else node.backward_flop
+    moves = _tensors(network, i, 2) if node.cost.backward_moves is None else node.cost.backward_moves
+    flop = node.cost.flop if node.cost.backward_flop is None else node.cost.backward_flop
     summed_cols = sum((network.share(i, read) for read in wanted), 0)
     return [
         kernel._replace(

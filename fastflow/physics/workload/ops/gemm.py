@@ -36,7 +36,7 @@ from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIA
 def _prologue(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     """Return the pass that quantises its input, where the product has a separate pass."""
     node = network.nodes[i].node
-    if not node.quantises_input:
+    if not node.passes.quantises_input:
         return []
     form = Form(PASS, Dims(node.dims.rows, (), node.dims.inner))
     return [_quantize_pass(kernel._replace(form=form, cols=node.inner), precision)]
@@ -72,7 +72,7 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
     A pass for the gradient of biases comes first: it sums the output's gradient over all rows.
     """
     node = network.nodes[i].node
-    kernels = [_quantize_pass(kernel, precision)] if node.quantises_gradient else []
+    kernels = [_quantize_pass(kernel, precision)] if node.passes.quantises_gradient else []
     if np.any(node.vectors):
         kernels.append(_bias_gradient(node, kernel, precision))
     wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
@@ -81,7 +81,7 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
     weights = _weight_gradient(node, kernel)
     return (
         [*kernels, weights, _gradient_add_pass(weights, precision)]
-        if node.adds_gradient_separately
+        if node.passes.adds_gradient
         else [*kernels, weights]
     )
 
@@ -121,7 +121,7 @@ def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[i
         launches=kernel.launches._replace(products=node.groups),
         sums=tuple(total for _, total in sums), comm=comm,
     )  # fmt: skip
-    if not node.regathers_input:
+    if not node.passes.regathers_input:
         return product
     # overlapped, as the sum of the input's gradient is
     regathered = tuple(

@@ -99,7 +99,7 @@ def _from_file(
     if kept > cols:
         raise wrong(f"{where}.kept", f"at most its {cols} columns", kept)
     columns = {"read": cols, "made": cols - kept, "kept": kept, "rounded": 0}
-    return node._replace(attributes=columns, backward_moves=2.0)
+    return node._replace(attributes=columns, cost=node.cost._replace(backward_moves=2.0))
 
 
 TYPE: KernelType = replace(

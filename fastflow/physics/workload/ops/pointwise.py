@@ -65,12 +65,13 @@ def _from_file(
     fields: Mapping[str, Any],
 ) -> Node:
     """Return an operator of a graph file, with defaults for the fields that the file omits."""
-    defaults: dict[str, Any] = {
-        "flop": operator.flop, "moves": float(operator.reads + operator.writes),
+    defaults = {
+        "flop": operator.flop,
+        "moves": float(operator.reads + operator.writes),
         "backward_moves": float(operator.backward),
-        "width": None if operator.writes else 1,
-    }  # fmt: skip
-    return node._replace(**{key: value for key, value in defaults.items() if key not in fields})
+    }
+    cost = node.cost._replace(**{key: value for key, value in defaults.items() if key not in fields})
+    return node._replace(cost=cost, width=None if operator.writes else 1)
 
 
 TYPES = {

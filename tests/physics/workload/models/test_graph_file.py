@@ -383,7 +383,8 @@ def test_numbers_are_read_as_they_look(file, odd):
 def test_plain_numbers_stay_what_they_are(file):
     text = network("name: g, type: elementwise, cols: 100, flop: 1.50, moves: 07.5", rows="+64", repeat="1.0")
     (placed,) = read_network(file(text)).nodes
-    assert (placed.node.rows, placed.node.cols, placed.node.flop, placed.node.moves) == (64, 100, 1.5, 7.5)
+    node = placed.node
+    assert (node.rows, node.cols, node.cost.flop, node.cost.moves) == (64, 100, 1.5, 7.5)
 
 
 def bomb(deep, open_, close):

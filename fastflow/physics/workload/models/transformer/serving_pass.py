@@ -38,7 +38,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
 )
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, WINDOW, times
 from fastflow.physics.workload.models.transformer.network import LOGIT_BYTES, TIED_PRODUCT, block, embedding
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, Size, connect
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, Size, connect
 from fastflow.physics.workload.ops import batched_gemm, grouped_gemm, pointwise, rowwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
@@ -112,10 +112,10 @@ def _fuse_norms(nodes: Sequence[Node], starts_with_norm: bool) -> tuple[Node, ..
             continue
         reads = tuple(normed.get(read, read) for read in node.reads)
         makes_norm = node.name in normed.values() or (starts_with_norm and node.name == last)
-        moves = node.moves
+        cost = node.cost
         if node.type is ADD and makes_norm:  # sums have explicit moves
-            moves = (0.0 if moves is None else moves) + 1.0
-        fused.append(node._replace(reads=reads, moves=moves))
+            cost = cost._replace(moves=(0.0 if cost.moves is None else cost.moves) + 1.0)
+        fused.append(node._replace(reads=reads, cost=cost))
     return tuple(fused)
 
 
@@ -131,7 +131,7 @@ def _quantised(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
     if not by_blocks(str(points["model.dtype"][0])):
         return tuple(nodes)
     return tuple(
-        node._replace(quantises_input=True)
+        node._replace(passes=node.passes._replace(quantises_input=True))
         if node.type.kind == PRODUCT and not node.wide and node.type.time is None
         else node
         for node in nodes
@@ -155,7 +155,7 @@ def _head(points: Inputs, size: Sizes) -> tuple[Node, ...]:
         logits = logits._replace(type=TIED_PRODUCT)
     sampling = Node(
         name="sampling", type=rowwise.TYPE, rows=size.tokens, cols=size.vocabulary, reads=("logits",),
-        moves=SAMPLING_READS * LOGIT_BYTES / size.activation_bytes, flop=SAMPLING_FLOP,
+        cost=PassCost(SAMPLING_READS * LOGIT_BYTES / size.activation_bytes, SAMPLING_FLOP),
         dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
     return tuple(node._replace(part=HEAD) for node in (logits, sampling))
