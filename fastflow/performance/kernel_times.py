@@ -108,5 +108,6 @@ def _fused(
         dtype = kernels.type.dtype(inputs)
         devices = device({**inputs, "model.dtype": dtype}, chip, is_sustained)
         stored = dtype if kernels.type.stored is None else kernels.type.stored(inputs)
-        share = share._replace(operand=map_values(OPERAND_BYTES, stored)[share.device])
+        operand = map_values(OPERAND_BYTES, stored)[share.device]
+        share = share._replace(bytes=share.bytes._replace(operand=operand))
     return Fused(kernels.rows, share, kernels.type.time, devices)

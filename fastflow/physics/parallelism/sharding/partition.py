@@ -48,7 +48,7 @@ from fastflow.physics.workload.graph import (
     Graph,
 )
 from fastflow.physics.workload.precision import Precision
-from fastflow.physics.workload.sharding_rules import ShardingRule, Share
+from fastflow.physics.workload.sharding_rules import ElementBytes, ShardingRule, Share
 
 
 @lean_kernel
@@ -276,13 +276,15 @@ def _share(
         group_shards=shares.num_shards[shares.sets * offset + cuts.products[k]],
         elements=local.elements[rows],
         num_microbatches=shares.options.microbatches[point],
-        operand=precision.operand[point],
-        output=np.where(
-            graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]
+        bytes=ElementBytes(
+            operand=precision.operand[point],
+            output=np.where(
+                graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]
+            ),
+            activation=precision.activation[point],
+            attention=precision.attention[point],
+            cache=precision.cache[point],
         ),
-        activation=precision.activation[point],
-        attention=precision.attention[point],
-        cache=precision.cache[point],
         attributes={name: column[rows] for name, column in graph.attributes.items()},
     )
 

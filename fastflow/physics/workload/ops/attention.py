@@ -172,9 +172,9 @@ def _local_attention(share: Share) -> Attentions:
         window=size["window"],
         causal=causal,
         flash=attributes["flash"].astype(np.int64),
-        size=share.operand,
-        cache=np.where(attributes["expanded"] > 0.0, share.operand, share.cache),
-        output=np.where(attributes["output"] > 0.0, attributes["output"], share.output),
+        size=share.bytes.operand,
+        cache=np.where(attributes["expanded"] > 0.0, share.bytes.operand, share.bytes.cache),
+        output=np.where(attributes["output"] > 0.0, attributes["output"], share.bytes.output),
     )
 
 
@@ -182,7 +182,7 @@ def decodes_of(share: Share) -> Decodes:
     """Return a device's shards of decode kernels; a latent cache has at least attention's data type."""
     work, latent = _local_attention(share), share.attributes["latent"] > 0.0
     common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
-    cache = np.where(latent, np.maximum(share.cache, share.attention), share.cache)
+    cache = np.where(latent, np.maximum(share.bytes.cache, share.bytes.attention), share.bytes.cache)
     return Decodes(**common, shared=latent | (share.attributes["shared"] > 0.0))._replace(cache=cache)
 
 

@@ -78,11 +78,13 @@ def _copy_attributes(network: Network, i: int, kernel: Kernel, precision: Precis
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time the pass where the attention kernel does not include it."""
     work, columns = decodes_of(share), share.attributes
-    narrow = (columns["latent"] > 0.0) & (work.cache < share.activation)
+    narrow = (columns["latent"] > 0.0) & (work.cache < share.bytes.activation)
     tokens, shards = work.sequences * work.q_len, share.col_shards
-    queries = (columns["read"] + columns["made"]) * share.activation
-    rounded = columns["rounded"] * (share.activation + work.cache)
-    moved = np.where(narrow, rounded, queries) / shards + columns["kept"] * (share.activation + work.cache)
+    queries = (columns["read"] + columns["made"]) * share.bytes.activation
+    rounded = columns["rounded"] * (share.bytes.activation + work.cache)
+    moved = np.where(narrow, rounded, queries) / shards + columns["kept"] * (
+        share.bytes.activation + work.cache
+    )
     launches: Floats = np.where(fuses_rotary(device, work), 0.0, 1.0)
     launched = run_passes(
         device, share.device, moved=launches * tokens * moved, launches=launches,

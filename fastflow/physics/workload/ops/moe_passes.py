@@ -35,8 +35,8 @@ _KERNELS = {
 
 def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launched, Floats]:
     layers = ExpertLayers(
-        point=share.device, routing=routings(share), hidden=share.n, ffn=share.n, size=share.operand,
-        activation=share.output,
+        point=share.device, routing=routings(share), hidden=share.n, ffn=share.n,
+        size=share.bytes.operand, activation=share.bytes.output,
     )  # fmt: skip
     return time_passes(device, layers, kernels)
 
