@@ -338,7 +338,7 @@ def _take_rows(table: NDArray[Any], index: Ints) -> NDArray[Any]:
 
 @lru_cache(maxsize=32)
 def _tile_row(dtype: str, row: bytes, times: int) -> NDArray[Any]:
-    """Return a row repeated `times` times, cached across chunks: columns of a graph are read-only."""
+    """Return a row tiled `times` times, cached across chunks: columns of a graph are read-only."""
     return np.tile(np.frombuffer(row, dtype), times)
 
 

@@ -86,6 +86,7 @@ class Node(NamedTuple):
 
     Its output is rows x cols; a product contracts `inner`, a table has `inner` rows. Each of `steps`
     sequential launches has `rows` rows, which `groups` share: each group has a product with separate weights.
+    Other fields than `cost` and `passes` are flat: almost every family sets them.
     """
 
     name: str
@@ -105,7 +106,7 @@ class Node(NamedTuple):
     passes: ProductPasses = ProductPasses()
     wide: bool = False  # of a product: computes in the data type of activations
     part: int = 0  # of graph.PARTS
-    # 1: selective recomputation keeps only the inputs of products, and launches it again
+    # 1: selective recomputation keeps only the inputs of products, and launches it once more
     selective: int = 0
     dims: Dims = Dims()
     attributes: Attributes = NO_ATTRIBUTES

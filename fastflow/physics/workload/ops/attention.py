@@ -120,7 +120,7 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
         return []
     queries, *keys_and_values = network.operands(i)
     main = _forward(network, i, kernel, precision)
-    wanted = [
+    elements = [
         _shared_elements(node, form.operand) for read, form in keys_and_values if network.needs_gradient(read)
     ]
     base_pass = main._replace(kind=ON_ACTIVATIONS, launches=main.launches._replace(products=1), attributes={})
@@ -132,7 +132,7 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
             attributes={**node.attributes, "backward": 1.0},
             per_element=PerElement(bytes=0.0, flop=2.0 * node.cost.flop),
             sums=network.sums(keys_and_values),
-            comm=main.comm._replace(summed_cols=cols_of(sum(wanted, 0.0), main)),
+            comm=main.comm._replace(summed_cols=cols_of(sum(elements, 0.0), main)),
         ),
         base_pass._replace(
             label=f"{node.name} query gradient", cols=node.inner,
@@ -223,8 +223,8 @@ def _from_file(
 ) -> Node:
     """Return the attention of a graph file, whose queries are the model's rows."""
 
-    def size(key: str, otherwise: str) -> int:
-        return sides[key if key in sides else otherwise].size
+    def size(key: str, default: str) -> int:
+        return sides[key if key in sides else default].size
 
     sequences, heads, q_len = sides["batch"].size, sides["heads"].size, sides["rows"].size
     if sequences * q_len != model.size:

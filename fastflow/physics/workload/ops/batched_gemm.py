@@ -66,7 +66,7 @@ def _from_file(
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that its input has enough elements; it may read a part, so the input's columns stay unknown."""
+    """Check that its input has enough elements; it may read a part of them: columns are unknown."""
     if len(cols) > 2:
         raise wrong(f"{at}.reads", "one or two kernels", listed(node.reads))
     elements = int(node.batch) * int(node.rows) * int(node.inner)

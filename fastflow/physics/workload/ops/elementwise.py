@@ -26,12 +26,12 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
-    wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
-    if not wanted:
+    trained_reads = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
+    if not trained_reads:
         return []
     moves = _tensors(network, i, 2) if node.cost.backward_moves is None else node.cost.backward_moves
     flop = node.cost.flop if node.cost.backward_flop is None else node.cost.backward_flop
-    summed_cols = sum((network.share(i, read) for read in wanted), 0)
+    summed_cols = sum((network.share(i, read) for read in trained_reads), 0)
     return [
         kernel._replace(
             per_element=PerElement(moves * precision.activation, flop),

@@ -75,9 +75,9 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
     kernels = [_quantize_pass(kernel, precision)] if node.passes.quantises_gradient else []
     if np.any(node.vectors):
         kernels.append(_bias_gradient(node, kernel, precision))
-    wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
-    if wanted:
-        kernels.append(_input_gradient(network, i, kernel, wanted))
+    trained_reads = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
+    if trained_reads:
+        kernels.append(_input_gradient(network, i, kernel, trained_reads))
     weights = _weight_gradient(node, kernel)
     return (
         [*kernels, weights, _gradient_add_pass(weights, precision)]
@@ -103,21 +103,21 @@ def _weight_gradient(node: Node, kernel: Kernel) -> Kernel:
     )  # fmt: skip
 
 
-def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[int]) -> Kernel:
-    """Return the product for the gradient of its inputs; wanted: the inputs that need a gradient."""
+def _input_gradient(network: Network, i: int, kernel: Kernel, trained_reads: Sequence[int]) -> Kernel:
+    """Return the product for the gradient of its inputs; trained_reads: those that need one."""
     instance = network.nodes[i]
     node = instance.node
     # the step before needs the result of this kernel's collective
     recurs = any(read >= i for read in instance.reads)
-    sums = _input_sums(network, i, wanted)
+    sums = _input_sums(network, i, trained_reads)
     comm = kernel.comm._replace(
         wait=1 if recurs else 2,
-        peer_kind=network.neighbour(i, (read for read in wanted if read != OUTSIDE)),
+        peer_kind=network.neighbour(i, (read for read in trained_reads if read != OUTSIDE)),
         summed_cols=sum((_read_cols(network, i, read) for read, _ in sums), 0),
     )
     product = kernel._replace(
         label=f"{node.name} input gradient", kind=INPUT_GRADIENT,
-        inner=node.inner if len(wanted) == len(instance.reads) else _cols_of(network, wanted),
+        inner=node.inner if len(trained_reads) == len(instance.reads) else _cols_of(network, trained_reads),
         launches=kernel.launches._replace(products=node.groups),
         sums=tuple(total for _, total in sums), comm=comm,
     )  # fmt: skip
@@ -130,9 +130,11 @@ def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[i
     return product._replace(regathered=regathered, comm=comm._replace(shared_cols=node.inner))
 
 
-def _input_sums(network: Network, i: int, wanted: Sequence[int]) -> list[tuple[int, Sum]]:
+def _input_sums(network: Network, i: int, trained_reads: Sequence[int]) -> list[tuple[int, Sum]]:
     """Return the inputs whose gradient sum this product completes, each with the sum."""
-    contributors = [(read, [i] if read == OUTSIDE else _contributors(network, i, read)) for read in wanted]
+    contributors = [
+        (read, [i] if read == OUTSIDE else _contributors(network, i, read)) for read in trained_reads
+    ]
     return [
         (read, Sum(network.form(read), tuple(network.nodes[product].node.form for product in products)))
         for read, products in contributors
