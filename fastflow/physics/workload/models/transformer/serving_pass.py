@@ -23,7 +23,8 @@ from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import ATTENTION, EMBEDDING, HEAD, HIDDEN, PRODUCT, SOFTMAX, Dims
 from fastflow.physics.workload.models import transformer
-from fastflow.physics.workload.models.attention import CACHED, setup_kernels
+from fastflow.physics.workload.models.attention import CACHED, prefill_cache, setup_kernels
+from fastflow.physics.workload.models.latent_attention import latent_prefill_cache
 from fastflow.physics.workload.models.transformer import layer_pattern
 from fastflow.physics.workload.models.transformer.attention import PROJECTION
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, TOKENS, VOCABULARY, gemm
@@ -41,7 +42,7 @@ from fastflow.physics.workload.models.transformer.network import LOGIT_BYTES, TI
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, Size, connect
 from fastflow.physics.workload.ops import batched_gemm, grouped_gemm, pointwise, rowwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
-from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
+from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
 TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
@@ -185,14 +186,7 @@ def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Nod
             CACHED, size.tokens, core, read=queries, made=queries, kept=keys_and_values
         )
         return [in_decode._replace(dims=_ALL_HEADS), core]
-    in_prefill = kv_cache(
-        CACHED,
-        size.tokens,
-        queries + keys_and_values,
-        read=queries + keys_and_values,
-        made=queries,
-        kept=keys_and_values,
-    )
+    in_prefill = prefill_cache(size.tokens, queries, keys_and_values)
     return [*setup_kernels(), in_prefill._replace(dims=_ALL_HEADS), core]
 
 
@@ -221,9 +215,7 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
         size.head_dim + size.rotary, size.value_dim, 0,
     )  # fmt: skip
     core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=_CORE_DIMS)
-    in_prefill = kv_cache(
-        CACHED, size.tokens, all_heads, read=3 * size.heads * size.rotary + kept, kept=kept, rounded=all_heads
-    )
+    in_prefill = latent_prefill_cache(size.tokens, all_heads, size.heads * size.rotary, kept)
     return [*setup_kernels(), up, in_prefill._replace(dims=_ALL_HEADS, reads=("key up",)), core]
 
 
