@@ -46,8 +46,8 @@ def time_on_devices(
         n=shards.n,
         batch=shards.batch,
         strided=strided[graph.point] if strided.any() else np.zeros(graph.point.size, dtype=np.bool_),
-        pass_bytes=shards.elements * graph.bytes_per_element,
-        pass_flop=shards.elements * graph.flop_per_element,
+        pass_bytes=shards.elements * graph.per_element.bytes,
+        pass_flop=shards.elements * graph.per_element.flop,
         options=TilingOptions(
             element_bytes=map_values(OPERAND_BYTES, device_inputs["model.dtype"]),
             output_bytes=device_inputs["output"],
@@ -110,5 +110,6 @@ def _fused(
         dtype = kernels.type.dtype(inputs)
         devices = device({**inputs, "model.dtype": dtype}, chip, is_sustained)
         stored = dtype if kernels.type.stored is None else kernels.type.stored(inputs)
-        share = share._replace(operand=map_values(OPERAND_BYTES, stored)[share.device])
+        operand = map_values(OPERAND_BYTES, stored)[share.device]
+        share = share._replace(bytes=share.bytes._replace(operand=operand))
     return Fused(kernels.rows, share, kernels.type.time, devices)

@@ -339,7 +339,7 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
     columns: Columns = {
         "kernel": graph.names[graph.label[rows]],
         "phase": np.array(PHASES)[graph.phase[rows]],
-        "layer": graph.layer[rows],
+        "layer": graph.layer.number[rows],
         "stage": prediction.pipeline.stage[rows],
         "repeat": launches,
         "m": shards.m,

@@ -102,14 +102,14 @@ def explain(
     explained = []
     for i, op in enumerate(structure):
         row = int(graph.offset[point]) + i
-        kind, other = int(graph.layer_kind[row]), int(graph.peer_kind[row])
+        kind, other = int(graph.layer.kind[row]), int(graph.comm.peer_kind[row])
         peer = names[other] if other != kind else ""
         exchanges = _exchanged(shards, row, splits[kind][i], several, peer)
         explained.append(
             Explained(
                 kernel=str(graph.names[graph.label[row]]),
                 phase=PHASES[op.phase],
-                layer=int(graph.layer[row]),
+                layer=int(graph.layer.number[row]),
                 stage=int(pipe.stage[row]),
                 repeat=int(launches[row]),
                 type="update" if op.kind == ON_WEIGHTS else op.form.type.title,

@@ -98,7 +98,7 @@ def _block_schedule(
         layers=layers,
         plan=plan,
         streamed=streamed(memory, offload_of(inputs), numbers, zero_stage(inputs)),
-        send_s=graph.repeat * exchange_times.send_s,
+        send_s=graph.launches.repeat * exchange_times.send_s,
         reduce_s=np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, exchange_times.gradient_s),
         copies=copies_embedding(inputs),
     )
@@ -109,16 +109,16 @@ def _timed_kernels(
     graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication
 ) -> TimedKernels:
     """Return every kernel of a micro-batch, as the schedule takes it."""
-    repeat, exchange_times = graph.repeat, communication.exchanges
+    repeat, exchange_times = graph.launches.repeat, communication.exchanges
     return TimedKernels(
         offset=graph.offset,
         phase=graph.phase,
         stage=pipe.stage,
-        side=graph.side > 0,
+        side=graph.comm.side > 0,
         kernel_s=repeat * timing.time,
         sync_s=repeat * exchange_times.sync_s,
         sync_level=exchange_times.sync_level,
-        wait=graph.wait,
+        wait=graph.comm.wait,
         gradient_s=exchange_times.gradient_s,
         gradient_level=exchange_times.gradient_level,
         send_s=repeat * exchange_times.send_s,

@@ -51,7 +51,7 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "model_flops_per_device": model_flop(graph) / total / devices,
         "hardware_flops_per_device": device_flop / total,
     }
-    part = np.where(graph.phase == UPDATE, len(PARTS), graph.part)
+    part = np.where(graph.phase == UPDATE, len(PARTS), graph.layer.part)
     by_part = sum_by_kind(graph.offset, part, kernel_s, len(PARTS) + 1)
     columns |= {f"{name}_s": by_part[:, i] for i, name in enumerate((*PARTS, "optimizer"))}
     columns["again_s"] = sum_by_point(graph, recomputed * timing.time)

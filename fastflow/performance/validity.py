@@ -77,8 +77,8 @@ def too_large_to_schedule(inputs: Inputs, graph: Graph, strategies: Strategies, 
     inputs: `parallel.concurrent_kernels`, and a workload; strategies, microbatches: (points,).
     """
     stages = strategies.lp
-    launches = max_by_point(graph, graph.repeat.astype(np.float64)) * microbatches
-    layers = max_by_point(graph, graph.layer.astype(np.float64)) + 1.0
+    launches = max_by_point(graph, graph.launches.repeat.astype(np.float64)) * microbatches
+    layers = max_by_point(graph, graph.layer.number.astype(np.float64)) + 1.0
     if has_layer_runs(inputs):
         scheduled, scheduled_limit = "blocks of a micro-batch and a virtual stage", MAX_BLOCKS
         tasks = 2.0 * strategies.chunks * stages * microbatches

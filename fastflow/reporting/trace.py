@@ -66,10 +66,10 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
     details = Details(
         kernel=graph.names[graph.label],
         sync=names[shards.waited],
-        sync_bytes=graph.repeat * np.sum([edges.bytes for edges in shards.syncs], axis=0),
+        sync_bytes=graph.launches.repeat * np.sum([edges.bytes for edges in shards.syncs], axis=0),
         gradient=names[shards.gradient.collective],
         gradient_bytes=shards.gradient.bytes,
-        send_bytes=graph.repeat * shards.send.bytes,
+        send_bytes=graph.launches.repeat * shards.send.bytes,
     )
     return trace(prediction.kernels, prediction.plan, details, int(index[0]))
 

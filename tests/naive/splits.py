@@ -227,7 +227,7 @@ class Machine:
         expected = set()
         for place, kernel in enumerate(backward):
             if kernel.label.endswith("left gradient"):
-                before = [i for i in range(place) if not backward[i].side] or list(range(place))[-1:]
+                before = [i for i in range(place) if not backward[i].comm.side] or list(range(place))[-1:]
                 expected.add(backward[before[-1] if before else place].label)
         if bool(kernels[number].regathered) != (kernels[number].label in expected):
             raise PlanError(f"{kernels[number].label}: operands that are fetched again")
@@ -387,7 +387,9 @@ class Machine:
         def ways(mask):
             return prod(self.mesh.degrees[axis] for axis in names(mask))
 
-        cols = {SUMMED: kernel.summed_cols, SHARED: kernel.shared_cols}.get(one.of, kernel.read_cols)
+        cols = {SUMMED: kernel.comm.summed_cols, SHARED: kernel.comm.shared_cols}.get(
+            one.of, kernel.comm.read_cols
+        )
         said = kernel.rows / ways(one.rows_by) * cols / ways(one.cols_by)
         if said < elements or (said > elements and not others):
             raise PlanError(f"{kernel.label}: {one} of {said} elements, which are {elements}")

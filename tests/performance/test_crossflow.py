@@ -204,7 +204,7 @@ def test_energy(points, predict, model):
         rows = range(graph.offset[i], graph.offset[i + 1])
         kernels = [
             (
-                int(graph.repeat[row]),
+                int(graph.launches.repeat[row]),
                 prediction.timing.flop[row],
                 energy.lift(made, point, prediction.timing.busy[row], prediction.timing.times[row])
                 * made["_flop_J" if prediction.shards.m[row] else "_pass_flop_J"],
@@ -241,8 +241,10 @@ def test_only_gradients_hide_behind_kernels(compose, predict, summary, strategy)
     point = compose(f"parallel.strategy={strategy}")
     prediction = predict([point])
     exchanges, graph = prediction.communication.exchanges, prediction.graph
-    waited = (graph.repeat * exchanges.sync_s)[graph.wait == 1].sum()
-    gradients = exchanges.gradient_s.sum() + (graph.repeat * exchanges.sync_s)[graph.wait > 1].sum()
+    waited = (graph.launches.repeat * exchanges.sync_s)[graph.comm.wait == 1].sum()
+    gradients = (
+        exchanges.gradient_s.sum() + (graph.launches.repeat * exchanges.sync_s)[graph.comm.wait > 1].sum()
+    )
     assert gradients > 0.0
     got = summary([point])
     assert waited * (1 - 1e-9) <= got["exposed_comm_s"][0] <= (waited + gradients) * (1 + 1e-9)

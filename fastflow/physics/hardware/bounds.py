@@ -1,7 +1,7 @@
 """Limits of generated chips: areas of at least an atom, counts that an integer holds, finite quantities.
 
 Inputs within their bounds can still make a chip that nobody could build or store: a bit cell smaller than an
-atom after many generations, or more units than an integer holds. Such a point gets a reason. Quantities
+atom after many generations, or more units than an integer holds. The point gets a reason. Quantities
 within these limits are far from overflow, here and in all later stages.
 """
 

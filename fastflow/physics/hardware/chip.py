@@ -24,7 +24,14 @@ from fastflow.physics.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.physics.hardware.dram import Dram, DramDesign, generate_dram
 from fastflow.physics.hardware.link import Link, LinkDesign, generate_links
 from fastflow.physics.hardware.scaling import node_scaling
-from fastflow.physics.hardware.sram import Sram, SramDesign, generate_sram, max_instances, moved_energy
+from fastflow.physics.hardware.sram import (
+    Sram,
+    SramComponent,
+    SramDesign,
+    generate_sram,
+    max_instances,
+    moved_energy,
+)
 from fastflow.physics.hardware.voltage import Supply, voltage_at
 
 
@@ -183,13 +190,14 @@ def sram_parameters(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[S
         budgets = _budgets(inputs, f"l{number}")
         rows_of = ((name, names == name) for name in library)
         rows_by_name = {name: None if rows.all() else rows for name, rows in rows_of if rows.any()}
-        attributes = {
-            field: _component(inputs, rows_by_name, field) / scales.get(field, 1.0)
-            for field in Sram._fields
-            if field not in ("area", "power", "instances", "target_capacity")
-        }
+        component = SramComponent(
+            *(
+                _component(inputs, rows_by_name, field) / scales.get(field, 1.0)
+                for field in SramComponent._fields
+            )
+        )
         capacity = inputs.get(f"{where}.capacity", np.full(instances.size, np.inf))
-        yield Sram(**budgets, instances=instances, target_capacity=capacity, **attributes)
+        yield Sram(**budgets, instances=instances, target_capacity=capacity, component=component)
 
 
 def _levels(inputs: Inputs, mcus: Floats, bundles: Floats, crossing: Sequence[Crossing]) -> Iterator[Level]:
@@ -207,8 +215,8 @@ def _levels(inputs: Inputs, mcus: Floats, bundles: Floats, crossing: Sequence[Cr
             design=design,
             instances=sram.instances,
             utilization=utilization,
-            latency=sram.latency + crossing[number].latency,
-            dynamic_energy=moved_energy(sram) + crossing[number].energy,
+            latency=sram.component.latency + crossing[number].latency,
+            dynamic_energy=moved_energy(sram.component) + crossing[number].energy,
         )
 
 

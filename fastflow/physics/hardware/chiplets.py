@@ -20,7 +20,7 @@ _AREA = "chip.area."
 LINK = "link"
 """The links between dies, as a part of a chip's budgets."""
 HOLDABLE = ("l2", "l3", "l4", "dram", "intra", "inter")
-"""The parts that a kind of die may hold; cores and their private levels stay together."""
+"""The parts that a kind of die may hold; cores and their private levels are on the same die."""
 OF_NODE = {
     "generation": "tech.generation",
     "logic_area": "tech.half_node.logic_area",
@@ -109,14 +109,14 @@ def _is_held_by(inputs: Inputs, kind: str, part: str) -> Bools:
 def areas(inputs: Inputs) -> Iterator[tuple[str, Floats, Floats]]:
     """Yield the kinds of dies: name, "" for that of the cores, number, and area of a die [m^2], (points,).
 
-    A kind has the area of its parts and of its dies' share of the links, unless `die_area` is given; the
+    A kind has the area of its parts and of its dies' share of the links, unless `die_area` is set; the
     cores' dies have the rest.
     """
     remaining = np.asarray(inputs["chip.die_area"])
     for kind in die_kinds(inputs):
         number = inputs[f"{CHIPLETS}{kind}.dies"]
-        given_area = inputs.get(f"{CHIPLETS}{kind}.die_area")
-        area = needed_area(inputs, kind) / number if given_area is None else given_area
+        set_area = inputs.get(f"{CHIPLETS}{kind}.die_area")
+        area = needed_area(inputs, kind) / number if set_area is None else set_area
         remaining = remaining - number * area
         yield kind, number, area
     yield "", inputs["chip.dies"], remaining / inputs["chip.dies"]

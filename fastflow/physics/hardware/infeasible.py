@@ -1,6 +1,6 @@
 """The reasons why a point has no chip: inconsistent budgets, voltages and levels, in words.
 
-Such a point is no error of the program: it becomes a row with its reason (4.3).
+An infeasible point is no error of the program: it becomes a row with its reason (4.3).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _check_sums(inputs: Inputs, reason: Reasons) -> None:
 
 
 def _check_dies(inputs: Inputs, reason: Reasons) -> None:
-    """Add a reason for given die areas that are too small, or leave too little for the cores' dies."""
+    """Add a reason for set die areas that are too small, or leave too little for the cores' dies."""
     sized = [kind for kind in die_kinds(inputs) if f"{CHIPLETS}{kind}.die_area" in inputs]
     if not sized:
         return

@@ -14,13 +14,9 @@ from fastflow.core.tables import Floats
 LEAKAGE_POWER = 0.01
 
 
-class Sram(NamedTuple):
-    """The generator's inputs for an on-chip memory level; shape (points,)."""
+class SramComponent(NamedTuple):
+    """An on-chip memory of the technology library, scaled to the chip's node; shape (points,)."""
 
-    area: Floats  # budget of all instances [m^2]
-    power: Floats  # budget of all instances [W]
-    instances: Floats  # one per die, bundle or MCU, by the level's scope
-    target_capacity: Floats  # capacity of one instance; infinite: all that its budgets allow [B]
     latency: Floats  # [s]
     dynamic_energy: Floats  # [J/bit]
     static_power: Floats  # [W/bit]
@@ -35,6 +31,16 @@ class Sram(NamedTuple):
     link_area: Floats  # [m^2] a bank and port: a crosspoint of the crossbar
 
 
+class Sram(NamedTuple):
+    """The generator's inputs for an on-chip memory level; shape (points,)."""
+
+    area: Floats  # budget of all instances [m^2]
+    power: Floats  # budget of all instances [W]
+    instances: Floats  # one per die, bundle or MCU, by the level's scope
+    target_capacity: Floats  # capacity of one instance; infinite: all that its budgets allow [B]
+    component: SramComponent
+
+
 class SramDesign(NamedTuple):
     """A generated on-chip level, all instances together; shape (points,)."""
 
@@ -45,17 +51,17 @@ class SramDesign(NamedTuple):
     static_power: Floats  # leakage [W]
 
 
-def _bank_cost(level: Sram) -> tuple[Floats, Floats]:
+def _bank_cost(sram: SramComponent) -> tuple[Floats, Floats]:
     """Return the area of a bank with its part of the crossbar [m^2], and its leakage [W] (Equation 2)."""
-    bits = 8.0 * level.bank_capacity
-    area = bits * level.cell_area / (1.0 - level.overhead)
-    area += level.controller_area + level.ports * level.link_area
-    return area, bits * level.static_power
+    bits = 8.0 * sram.bank_capacity
+    area = bits * sram.cell_area / (1.0 - sram.overhead)
+    area += sram.controller_area + sram.ports * sram.link_area
+    return area, bits * sram.static_power
 
 
-def moved_energy(level: Sram) -> Floats:
+def moved_energy(sram: SramComponent) -> Floats:
     """Return the energy of moving a bit, in cells and in the controller of a bank [J/bit], (points,)."""
-    return level.dynamic_energy + level.controller_power / (8.0 * level.bank_width * level.bank_frequency)
+    return sram.dynamic_energy + sram.controller_power / (8.0 * sram.bank_width * sram.bank_frequency)
 
 
 def banks_by_budget(level: Sram) -> tuple[Floats, Floats]:
@@ -63,7 +69,7 @@ def banks_by_budget(level: Sram) -> tuple[Floats, Floats]:
 
     Without power no bank fits, even if banks do not leak.
     """
-    bank_area, leakage = _bank_cost(level)
+    bank_area, leakage = _bank_cost(level.component)
     by_power = np.where(level.power > 0.0, np.inf, 0.0)
     np.divide(LEAKAGE_POWER * level.power, leakage, out=by_power, where=leakage > 0.0)
     return level.area / bank_area, by_power
@@ -72,7 +78,8 @@ def banks_by_budget(level: Sram) -> tuple[Floats, Floats]:
 def max_instances(level: Sram) -> Floats:
     """Return how many whole instances of the required capacity fit the budgets; (points,)."""
     by_area, by_power = banks_by_budget(level)
-    return np.floor(np.floor(np.minimum(by_area, by_power)) * level.bank_capacity / level.target_capacity)
+    banks = np.floor(np.minimum(by_area, by_power))
+    return np.floor(banks * level.component.bank_capacity / level.target_capacity)
 
 
 def generate_sram(level: Sram) -> SramDesign:
@@ -85,13 +92,13 @@ def generate_sram(level: Sram) -> SramDesign:
     cache with much power would be far too fast. So neither more area nor more power makes a level smaller or
     slower.
     """
-    return _fit(level, *_bank_cost(level), moved_energy(level))
+    return _fit(level, *_bank_cost(level.component), moved_energy(level.component))
 
 
 @kernel
 def _fit(level: Sram, bank_area: Floats, leakage: Floats, energy: Floats) -> SramDesign:
     """Fit banks as `generate_sram` says; of a bank [m^2] and [W], of a bit [J], shape (points,)."""
-    rows = level.area.size
+    rows, sram = level.area.size, level.component
     out = SramDesign(
         banks=np.empty(rows),
         capacity=np.empty(rows),
@@ -105,13 +112,11 @@ def _fit(level: Sram, bank_area: Floats, leakage: Floats, energy: Floats) -> Sra
             banks = np.floor(level.area[i] / bank_area[i])
             if banks * leakage[i] > LEAKAGE_POWER * level.power[i]:
                 banks = np.floor(LEAKAGE_POWER * level.power[i] / leakage[i])
-            banks = min(
-                banks, np.ceil(level.instances[i] * level.target_capacity[i] / level.bank_capacity[i])
-            )
+            banks = min(banks, np.ceil(level.instances[i] * level.target_capacity[i] / sram.bank_capacity[i]))
         by_power = (1.0 - LEAKAGE_POWER) * level.power[i] / (8.0 * energy[i])
-        by_banks = banks * level.bank_width[i] * level.bank_frequency[i]
+        by_banks = banks * sram.bank_width[i] * sram.bank_frequency[i]
         out.banks[i] = banks
-        out.capacity[i] = min(banks * level.bank_capacity[i], level.instances[i] * level.target_capacity[i])
+        out.capacity[i] = min(banks * sram.bank_capacity[i], level.instances[i] * level.target_capacity[i])
         out.bandwidth[i], out.ceiling[i] = min(by_power, by_banks), by_banks
         out.static_power[i] = banks * leakage[i]
     return out

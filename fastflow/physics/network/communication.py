@@ -210,7 +210,7 @@ def communicate(
     columns = layouts.assignment.shape[1]
     prices = prices_of(routes, of_point, wires, libraries, columns * len(shards.groups.sets))
     per_microbatch = sums_each_microbatch(inputs, strategies.lp)
-    sums = graph.times
+    sums = graph.launches.times
     if per_microbatch.any():
         sums = sums * np.where(per_microbatch, pipe.microbatches, 1)[graph.point]
     network = _Network(
@@ -246,7 +246,7 @@ def _sends(graph: Graph, shards: Supergraph, pipe: Pipeline) -> tuple[Ints, Ints
     collective = shards.send.collective
     if not collective.any():
         return collective, collective
-    times = graph.repeat * pipe.microbatches[graph.point] * pipe.crosses
+    times = graph.launches.repeat * pipe.microbatches[graph.point] * pipe.crosses
     return np.where(pipe.crosses > 0, collective, NO_EXCHANGE), times
 
 

@@ -31,7 +31,8 @@ def waits_of(
         if edges is shards.fetch:
             kind[:] = WEIGHTS
         elif edges is not shards.relayout:
-            is_dispatch = (edges.collective == ALL_TO_ALL) & ((kind != CONTEXT) | (graph.part == EXPERTS))
+            of_experts = (kind != CONTEXT) | (graph.layer.part == EXPERTS)
+            is_dispatch = (edges.collective == ALL_TO_ALL) & of_experts
             kind[is_dispatch] = EXPERT
         time[kind, np.arange(count)] += edge_s
         longer = edge_s > longest

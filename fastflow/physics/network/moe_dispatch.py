@@ -125,7 +125,7 @@ def dispatch_of(
     nccl_topology = np.array([recipe.nccl_topology for route in routes for recipe in route.recipes])
     if not deduplicates.any() or not (nccl_topology.size and (nccl_topology[:, MACHINES] > 1.0).any()):
         return None
-    rows = np.flatnonzero(deduplicates[graph.point] & (graph.part == EXPERTS))
+    rows = np.flatnonzero(deduplicates[graph.point] & (graph.layer.part == EXPERTS))
     first = np.cumsum([0, *(len(route.recipes) for route in routes)])[of_point]
     routing, shares = _shares(inputs, deduplicates, nccl_topology)
     fixed = _latency(wires, libraries)

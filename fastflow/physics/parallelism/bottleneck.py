@@ -76,12 +76,12 @@ def _launched(
                 recompute_counts[layer] += chunks.recompute_counts[chunks.first_count[p] + j * layers + layer]
         has_copy = copies[p] and stages[p] > 1 and stage[p] == stages[p] - 1
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            layer, turns = graph.layer[row], graph.repeat[row] * microbatches[p]
+            layer, turns = graph.layer.number[row], graph.launches.repeat[row] * microbatches[p]
             if graph.phase[row] == UPDATE:
-                launches[row] = graph.repeat[row] * (layer_counts[layer] + (has_copy and layer == 0))
+                launches[row] = graph.launches.repeat[row] * (layer_counts[layer] + (has_copy and layer == 0))
                 continue
             if graph.phase[row] == FORWARD:
-                recomputes_core = chunks.recomputes_core[p] and graph.selective[row] > 0
+                recomputes_core = chunks.recomputes_core[p] and graph.memory.selective[row] > 0
                 count = layer_counts[layer] if recomputes_core else recompute_counts[layer]
                 recompute_launches[row] = turns * count
             launches[row] = turns * layer_counts[layer] + recompute_launches[row]

@@ -59,7 +59,7 @@ def offload_of(inputs: Inputs) -> Offload:
 @lean_kernel
 def owned_weights(graph: Graph, shards: Supergraph, row: int) -> float:
     """Return one device's share of a kernel's weights [elements]."""
-    weights = 1.0 * graph.weights[row] * shards.batch[row]
+    weights = 1.0 * graph.memory.weights[row] * shards.batch[row]
     return float(weights * shards.inner[row] * shards.cols[row])
 
 
@@ -69,13 +69,13 @@ def kept_activations(graph: Graph, shards: Supergraph, row: int, with_activation
 
     with_activations: those sharded like the layer's activations too, not only those that products read.
     """
-    cols = graph.cols[row]
-    elements = shards.read_rows[row] * (graph.saved_whole_cols[row] * (shards.read_cols[row] / cols))
+    cols, memory = graph.cols[row], graph.memory
+    elements = shards.read_rows[row] * (memory.saved_whole_cols[row] * (shards.read_cols[row] / cols))
     if with_activations:
         elements += (
-            1.0 * shards.activation_rows[row] * graph.saved_cols[row] * (shards.activation_cols[row] / cols)
+            1.0 * shards.activation_rows[row] * memory.saved_cols[row] * (shards.activation_cols[row] / cols)
         )
-    return float(1.0 * graph.repeat[row] * graph.batch[row] * elements)
+    return float(1.0 * graph.launches.repeat[row] * graph.launches.batch[row] * elements)
 
 
 def layer_memory(
@@ -114,18 +114,19 @@ def _layer_memory(
             out.copied_weights[p] = owned_weights(graph, shards, embedding)
             out.copied_sharded_weights[p] = np.ceil(out.copied_weights[p] / shards.owners[embedding])
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            index, owned = first[p] + graph.layer[row], owned_weights(graph, shards, row)
+            index, owned = first[p] + graph.layer.number[row], owned_weights(graph, shards, row)
             out.weights[index] += owned
-            out.hidden[index] |= graph.layer_kind[row] == HIDDEN
+            out.hidden[index] |= graph.layer.kind[row] == HIDDEN
             out.sharded_weights[index] += np.ceil(owned / shards.owners[row])
             if graph.phase[row] != FORWARD:
                 continue
             activations = kept_activations(graph, shards, row, True)
             out.activations_without_recompute[index] += activations
-            if chunks.recomputes_core[p] and graph.selective[row] > 0:  # the output of the core is kept
+            # the output of the core is kept
+            if chunks.recomputes_core[p] and graph.memory.selective[row] > 0:
                 activations = kept_activations(graph, shards, row, False)
             out.activations[index] += activations
-            if graph.sends_cols[row] > 0:  # a layer's output is as large as its input
+            if graph.comm.sent_cols[row] > 0:  # a layer's output is as large as its input
                 share = shards.activation_cols[row] / graph.cols[row]
-                out.checkpoint[index] = shards.activation_rows[row] * graph.sends_cols[row] * share
+                out.checkpoint[index] = shards.activation_rows[row] * graph.comm.sent_cols[row] * share
     return out

@@ -239,6 +239,6 @@ def _buffers(graph: Graph, shards: Supergraph, zero: Ints) -> Floats:
         return np.zeros(zero.size)
     kernel_zero, is_scattered = zero[graph.point], shards.gradient.collective == REDUCE_SCATTER
     is_gathered = (kernel_zero == 3) & (graph.phase != UPDATE)
-    gathered = np.where(is_gathered, shards.fetch.bytes * graph.repeat, 0.0)
+    gathered = np.where(is_gathered, shards.fetch.bytes * graph.launches.repeat, 0.0)
     scattered = np.where((kernel_zero > 1) & is_scattered, shards.gradient.bytes, 0.0)
     return max_by_point(graph, gathered) + max_by_point(graph, scattered)

@@ -209,6 +209,8 @@ def pipeline(
             stages, num_microbatches, order, zeros, crosses, launches, busiest, chunks, recompute_launches
         )
     kernel_total_s = launches * kernel_s
-    stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, kernel_total_s)
+    stage, crosses = _split(
+        graph.offset, graph.phase, graph.layer.number, graph.comm.sent_cols, stages, kernel_total_s
+    )
     busiest = most_of_a_stage(graph.offset, stage, stages, kernel_total_s)
     return Pipeline(stages, num_microbatches, order, stage, crosses, launches, busiest)

@@ -125,11 +125,11 @@ def _sum_kernels(graph: Graph, sources: BlockSources, p: int) -> _LayerSums:
         embedding=np.zeros(layers, dtype=np.bool_),
     )
     for row in range(graph.offset[p], graph.offset[p + 1]):
-        layer = graph.layer[row]
+        layer = graph.layer.number[row]
         out.reduce_s[layer] += sources.reduce_s[row]
-        out.hidden[layer] |= graph.layer_kind[row] == HIDDEN
-        out.embedding[layer] |= graph.layer_kind[row] == EMBEDDING
-        if graph.sends_cols[row] > 0 and graph.phase[row] == FORWARD:
+        out.hidden[layer] |= graph.layer.kind[row] == HIDDEN
+        out.embedding[layer] |= graph.layer.kind[row] == EMBEDDING
+        if graph.comm.sent_cols[row] > 0 and graph.phase[row] == FORWARD:
             out.send_s[layer] = sources.send_s[row]
     return out
 

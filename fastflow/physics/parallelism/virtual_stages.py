@@ -70,10 +70,10 @@ def recompute_of(inputs: Inputs) -> Texts:
 
 def layer_kinds(graph: Graph) -> tuple[Ints, Ints]:
     """Return the kind of every layer of the points' graphs, and where each point's begin, (points + 1,)."""
-    layers = _count_layers(graph.offset, graph.layer)
+    layers = _count_layers(graph.offset, graph.layer.number)
     first = np.concatenate([[0], np.cumsum(layers)])
     kind = np.zeros(first[-1], dtype=np.int64)
-    kind[first[graph.point] + graph.layer] = graph.layer_kind
+    kind[first[graph.point] + graph.layer.number] = graph.layer.kind
     return kind, first
 
 
@@ -150,7 +150,7 @@ def partition_layers(
     first_layer, last_layer = np.zeros((2, offset[-1]), dtype=np.int64)
     max_recompute, recomputes_core = recomputed(recompute)
     layer_s = np.zeros(first[-1])
-    np.add.at(layer_s, first[graph.point] + graph.layer, kernel_s / graph.times)
+    np.add.at(layer_s, first[graph.point] + graph.layer.number, kernel_s / graph.launches.times)
     chunks = Chunks(
         offset, layers, first_count, layer_counts, recompute_counts, recomputes_core, first_layer, last_layer
     )
@@ -205,11 +205,11 @@ def crossings(graph: Graph, chunks: Chunks) -> Ints:
     counts = np.zeros(graph.point.size, dtype=np.int64)
     for p in range(graph.offset.size - 1):
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            if graph.sends_cols[row] == 0 or graph.phase[row] > BACKWARD:
+            if graph.comm.sent_cols[row] == 0 or graph.phase[row] > BACKWARD:
                 continue
             for j in range(chunks.offset[p], chunks.offset[p + 1] - 1):
                 at_border = chunks.last_layer[j] if graph.phase[row] == FORWARD else chunks.first_layer[j + 1]
-                counts[row] += at_border == graph.layer[row]
+                counts[row] += at_border == graph.layer.number[row]
     return counts
 
 
@@ -223,7 +223,7 @@ def most_of_chunks(graph: Graph, chunks: Chunks, stages: Ints, values: Floats) -
     for p in range(stages.size):
         layer_sums, layers = np.zeros(chunks.layers[p]), chunks.layers[p]
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            layer_sums[graph.layer[row]] += values[row] / graph.times[row]
+            layer_sums[graph.layer.number[row]] += values[row] / graph.launches.times[row]
         stage_sums = np.zeros(stages[p])
         for j in range(chunks.offset[p + 1] - chunks.offset[p]):
             for layer in range(layers):
@@ -247,7 +247,8 @@ def launched_again(graph: Graph, chunks: Chunks, microbatches: Ints) -> Ints:
                 recompute_counts[layer] += chunks.recompute_counts[chunks.first_count[p] + j * layers + layer]
         for row in range(graph.offset[p], graph.offset[p + 1]):
             if graph.phase[row] == FORWARD:
-                recomputes_core = chunks.recomputes_core[p] and graph.selective[row] > 0
-                times = graph.times[row] if recomputes_core else recompute_counts[graph.layer[row]]
-                launches[row] = graph.repeat[row] * microbatches[p] * times
+                recomputes_core = chunks.recomputes_core[p] and graph.memory.selective[row] > 0
+                of_layer = recompute_counts[graph.layer.number[row]]
+                times = graph.launches.times[row] if recomputes_core else of_layer
+                launches[row] = graph.launches.repeat[row] * microbatches[p] * times
     return launches

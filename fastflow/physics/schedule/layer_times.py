@@ -186,11 +186,11 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
 
     kernel_s: one launch of every kernel [s], (kernels,).
     """
-    out, launched, max_rows = _empty_layers(first), kernel_s * graph.repeat, 0
+    out, launched, max_rows = _empty_layers(first), kernel_s * graph.launches.repeat, 0
     for p in range(first.size - 1):
         max_rows = max(max_rows, graph.offset[p + 1] - graph.offset[p])
     due, waiting, wait_sums = np.empty(max_rows), np.empty((_KINDS, max_rows)), np.empty(_KINDS)
-    phases, layer_of, wait, level = graph.phase, graph.layer, graph.wait, waits.level
+    phases, layer_of, wait, level = graph.phase, graph.layer.number, graph.comm.wait, waits.level
     for p in range(first.size - 1):
         row, last = graph.offset[p], graph.offset[p + 1]
         while row < last:
@@ -201,10 +201,10 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
             index, busy, side, core = first[p] + layer, 0.0, 0.0, 0.0
             for i in range(begin, row):
                 busy += launched[i]
-                side += launched[i] * graph.side[i]
-                core += launched[i] * (graph.selective[i] > 0)
+                side += launched[i] * graph.comm.side[i]
+                core += launched[i] * (graph.memory.selective[i] > 0)
                 for kind in range(_KINDS):
-                    waiting[kind, i - begin] = graph.repeat[i] * waits.time[kind, i]
+                    waiting[kind, i - begin] = graph.launches.repeat[i] * waits.time[kind, i]
             for kind, hides in ((TENSOR, overlap.tensor[p]), (CONTEXT, overlap.context[p])):
                 if hides:
                     _hide_behind_products(graph.kind, rows, kind, waits, overlap.taken[p])

@@ -19,11 +19,15 @@ from fastflow.physics.workload.graph import (
     DENSE,
     FORWARD,
     INPUT_GRADIENT,
+    NO_COMM,
     ON_WEIGHTS,
     PRODUCT,
     UPDATE,
     Form,
     Kernel,
+    Launches,
+    LayerOfKernel,
+    PerElement,
     RegatheredOperand,
 )
 from fastflow.physics.workload.network import Network, Node, Size
@@ -51,14 +55,15 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
         if instance.node.type.prologue is not None:
             base = _kernel(network, i, FORWARD, instance.node.name)
             launches += instance.node.type.prologue(network, i, base, precision)
-        kernel = _forward(network, i, precision)._replace(selective=instance.node.selective)
+        kernel = _forward(network, i, precision)
         if training:
             kernel = _save_for_backward(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > instance.layer:
-            kernel = kernel._replace(sends_cols=cols_of(crossing[instance.layer], kernel))
+            comm = kernel.comm._replace(sent_cols=cols_of(crossing[instance.layer], kernel))
             # only memory-bound passes read it, or nothing
             if all(form.type.kind != PRODUCT for form in kernel.readers):
-                kernel = kernel._replace(peer_kind=network.neighbour(i, network.readers[i]))
+                comm = comm._replace(peer_kind=network.neighbour(i, network.readers[i]))
+            kernel = kernel._replace(comm=comm)
         launches.append(kernel)
     return launches
 
@@ -69,9 +74,10 @@ def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
     node = instance.node
     return Kernel(
         label=label, form=node.form, phase=phase, kind=node.type.kind,
-        rows=node.rows, inner=node.inner, cols=node.cols, repeat=node.steps, batch=node.batch,
-        times=instance.times, part=node.part, wide=int(node.wide),
-        layer=instance.layer, layer_kind=instance.kind, peer_kind=instance.kind,
+        rows=node.rows, inner=node.inner, cols=node.cols, wide=int(node.wide),
+        launches=Launches(repeat=node.steps, times=instance.times, batch=node.batch, products=1),
+        layer=LayerOfKernel(instance.layer, instance.kind, node.part),
+        comm=NO_COMM._replace(peer_kind=instance.kind),
     )  # fmt: skip
 
 
@@ -90,12 +96,14 @@ def _forward(network: Network, i: int, precision: Precision) -> Kernel:
         shared = shared + _shared(reader, uses)
     if node.type.kind == PRODUCT and not readers:
         readers.append(node.form)  # the reader of the network's output reads it as a further product would
-    kernel = _kernel(network, i, FORWARD, node.name)._replace(
-        readers=tuple(readers), read_cols=node.cols, summed_cols=node.cols, weights=int(node.has_weights),
-        peer_kind=network.neighbour(i, products),
-    )  # fmt: skip
+    kernel = _kernel(network, i, FORWARD, node.name)
+    comm = kernel.comm._replace(
+        read_cols=node.cols, summed_cols=node.cols, peer_kind=network.neighbour(i, products)
+    )
     if isinstance(shared, np.ndarray) or shared:
-        kernel = kernel._replace(shared_cols=np.minimum(cols_of(shared, kernel), node.output))
+        comm = comm._replace(shared_cols=np.minimum(cols_of(shared, kernel), node.output))
+    memory = kernel.memory._replace(weights=int(node.has_weights), selective=node.selective)
+    kernel = kernel._replace(readers=tuple(readers), comm=comm, memory=memory)
     return node.type.forward(network, i, kernel, precision)
 
 
@@ -111,15 +119,16 @@ def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
     kinds = {network.nodes[reader].node.type.kind for reader in network.readers[i]}
     whole = node.cols if PRODUCT in kinds else 0
     sharded = node.cols if kinds and PRODUCT not in kinds else 0
-    return kernel._replace(
+    memory = kernel.memory._replace(
         saved_cols=sharded if node.keeps is None else node.keeps,
         saved_whole_cols=whole if node.keeps_whole is None else node.keeps_whole,
     )
+    return kernel._replace(memory=memory)
 
 
 def cols_of(elements: Elements, kernel: Kernel) -> Ints:
     """Return the columns of a number of elements, laid out in the rows of a kernel's launches."""
-    return np.rint(elements / (1.0 * kernel.rows * kernel.repeat)).astype(np.int64)
+    return np.rint(elements / (1.0 * kernel.rows * kernel.launches.repeat)).astype(np.int64)
 
 
 def backward(network: Network, precision: Precision) -> list[Kernel]:
@@ -141,11 +150,11 @@ def backward(network: Network, precision: Precision) -> list[Kernel]:
         launches += gradients
         if instance.layer > 0 and network.nodes[i - 1].layer < instance.layer and len(launches) > start:
             last = start + _last(launches[start:])
-            launches[last] = launches[last]._replace(
-                sends_cols=cols_of(crossing[instance.layer - 1], launches[last])
-            )
+            sent_cols = cols_of(crossing[instance.layer - 1], launches[last])
+            comm = launches[last].comm._replace(sent_cols=sent_cols)
             if launches[last].kind != INPUT_GRADIENT:
-                launches[last] = launches[last]._replace(peer_kind=network.nodes[i - 1].kind)
+                comm = comm._replace(peer_kind=network.nodes[i - 1].kind)
+            launches[last] = launches[last]._replace(comm=comm)
             start = len(launches)
     return launches
 
@@ -155,12 +164,13 @@ def _regather_operand(network: Network, i: int, kernel: Kernel) -> Kernel:
     operands = network.operands(i)
     regathered = tuple(RegatheredOperand(network.form(read), form) for read, form in operands if form.operand)
     shared = _shared(network.nodes[i].node, (form for _, form in operands))
-    return kernel._replace(regathered=regathered, shared_cols=cols_of(shared, kernel))
+    comm = kernel.comm._replace(shared_cols=cols_of(shared, kernel))
+    return kernel._replace(regathered=regathered, comm=comm)
 
 
 def _last(kernels: Sequence[Kernel]) -> int:
     """Return the last kernel whose result more than the update reads, or else the last kernel."""
-    return max((i for i, kernel in enumerate(kernels) if not kernel.side), default=len(kernels) - 1)
+    return max((i for i, kernel in enumerate(kernels) if not kernel.comm.side), default=len(kernels) - 1)
 
 
 def _gathers(network: Network) -> dict[int, list[int]]:
@@ -180,34 +190,32 @@ def _gather(network: Network, i: int, products: Sequence[int], kernel: Kernel) -
     """Let a node's kernel produce the output gradients of the products, which it completes."""
     outputs = [network.nodes[product].node for product in products]
     elements: Elements = sum((_rows(node) * node.cols for node in outputs), 0.0)
-    if kernel.kind != INPUT_GRADIENT:
-        kernel = kernel._replace(peer_kind=network.neighbour(i, products))
-    return kernel._replace(
-        readers=tuple(node.form for node in outputs),
-        read_cols=cols_of(elements, kernel),
-        wait=1 if i in products else kernel.wait,
+    comm = kernel.comm._replace(
+        read_cols=cols_of(elements, kernel), wait=1 if i in products else kernel.comm.wait
     )
+    if kernel.kind != INPUT_GRADIENT:
+        comm = comm._replace(peer_kind=network.neighbour(i, products))
+    return kernel._replace(readers=tuple(node.form for node in outputs), comm=comm)
 
 
 def update(network: Network, precision: Precision) -> list[Kernel]:
     """Return the kernels of the weight update: the norm of every gradient, then every update."""
     change = Kernel(
         label="update", form=network.nodes[0].node.form, phase=UPDATE, kind=ON_WEIGHTS, rows=1,
-        bytes_per_element=precision.update_traffic, flop_per_element=precision.update_flop,
+        per_element=PerElement(precision.update_traffic, precision.update_flop),
     )  # fmt: skip
     norm = change._replace(
-        label="gradient norm", statistics=True,
-        bytes_per_element=precision.gradient, flop_per_element=NORM_FLOP,
-    )  # fmt: skip
+        label="gradient norm", statistics=True, per_element=PerElement(precision.gradient, NORM_FLOP)
+    )
     owners = [instance for instance in network.nodes if instance.node.has_weights]
     until_updates = range(len(owners), 0, -1)  # the first update needs the statistics of the norms
     return [
         pass_._replace(
             label=f"{instance.node.name} {pass_.label}", form=instance.node.form,
             inner=_updated_rows(instance.node), cols=instance.node.cols,
-            batch=instance.node.batch, products=instance.node.groups, times=instance.times,
-            part=instance.node.part, layer=instance.layer, layer_kind=instance.kind,
-            peer_kind=instance.kind, wait=wait,
+            launches=Launches(1, instance.times, instance.node.batch, instance.node.groups),
+            layer=LayerOfKernel(instance.layer, instance.kind, instance.node.part),
+            comm=NO_COMM._replace(peer_kind=instance.kind, wait=wait),
         )
         for pass_, waits in ((norm, until_updates), (change, [1] * len(owners)))
         for instance, wait in zip(owners, waits, strict=True)

@@ -54,6 +54,7 @@ class Family(NamedTuple):
     """A kind of model. Its functions take the columns of `model`, of points of this family.
 
     `network`, `kernels` and `quick_count` take points that agree in `model.training` and in the structure.
+    Fields are flat, since a family sets some by name, and the others have defaults.
     """
 
     name: str  # as `model.name` has it

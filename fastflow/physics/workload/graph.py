@@ -7,17 +7,17 @@ The graph is of the whole, unsharded model. Each kernel holds the dimensions of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Floats, Ints, Texts
+from fastflow.core.tables import Floats, Ints, Texts, stacked, take
 from fastflow.physics.workload.sharding_rules import ShardingRule
 
 # phases
@@ -101,8 +101,62 @@ Attributes = Mapping[str, Floats | Ints | float]
 NO_ATTRIBUTES: Attributes = MappingProxyType({})
 
 
+Count = Ints | int
+Number = TypeVar("Number")
+"""In a kernel: a number, or a column of shape (points,); in a graph: a column of shape (kernels,)."""
+
+
+class Launches(NamedTuple, Generic[Number]):
+    """Launches of a kernel, and the GEMMs of a launch."""
+
+    repeat: Number  # sequential launches
+    times: Number  # layers that have this kernel, which the graph holds once
+    batch: Number  # independent GEMMs in a launch, each sharded
+    products: Number  # GEMMs that share its rows in a launch, each on a single shard
+
+
+class PerElement(NamedTuple, Generic[Number]):
+    """Cost of an element of a memory-bound pass."""
+
+    bytes: Number  # moved
+    flop: Number  # of a product too; 0: 2 inner
+
+
+class Comm(NamedTuple, Generic[Number]):
+    """Columns of the tensors that a kernel's communication moves, and which kernel waits for it."""
+
+    read_cols: Number  # columns that its readers read, or differentiate
+    shared_cols: Number  # of these, columns that every row needs, or that are in `regathered`
+    summed_cols: Number  # columns of the gradients that it completes
+    sent_cols: Number  # columns that a pipeline split at the layer's border sends after this kernel
+    peer_kind: Number  # layer kind at the other end
+    wait: Number  # rows until the kernel that needs the result of the collective
+    side: Number  # 1 where only the update reads the result: weight gradients
+
+
+NO_COMM: Comm[Count] = Comm(0, 0, 0, 0, peer_kind=HIDDEN, wait=1, side=0)
+"""Of a kernel whose output no other kernel reads."""
+
+
+class Memory(NamedTuple, Generic[Number]):
+    """Weights and saved activations of a kernel."""
+
+    weights: Number  # 1 on the kernel that owns the weights, inner x cols for each of its products
+    saved_cols: Number  # columns saved for the backward pass, sharded with the layer
+    saved_whole_cols: Number  # saved whole under Row-Column, since the product reads them whole
+    selective: Number  # 1: selective recomputation launches the forward kernel once more
+
+
+class LayerOfKernel(NamedTuple, Generic[Number]):
+    """The layer of a kernel."""
+
+    number: Number  # in the model, repeated layers counted
+    kind: Number  # of LAYER_KINDS, or index of the described layer: a column of layouts
+    part: Number  # of PARTS
+
+
 class Kernel(NamedTuple):
-    """A kernel of a compute graph, or with columns for values a kernel of every point: see `Graph`.
+    """A kernel of a compute graph; values are scalars, or columns of shape (points,).
 
     Dimensions are those of the whole, unsharded model.
     """
@@ -111,43 +165,26 @@ class Kernel(NamedTuple):
     form: Form
     phase: int
     kind: int
-    rows: Ints | int
-    inner: Ints | int = 1
-    cols: Ints | int = 1
-    repeat: Ints | int = 1  # sequential launches
-    times: Ints | int = 1  # layers that have this kernel, which the graph holds once
-    batch: Ints | int = 1  # independent GEMMs in a launch, each sharded
-    products: Ints | int = 1  # GEMMs that share its rows in a launch, each on a single shard
-    bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
-    flop_per_element: Floats | float = 0.0  # 0 of a product: 2 inner
+    rows: Count
+    inner: Count = 1
+    cols: Count = 1
+    launches: Launches[Count] = Launches(1, 1, 1, 1)
+    per_element: PerElement[Floats | float] = PerElement(0.0, 0.0)
     readers: tuple[Form, ...] = ()
     sums: tuple[Sum, ...] = ()
     regathered: tuple[RegatheredOperand, ...] = ()
     statistics: bool = False
-    read_cols: Ints | int = 0  # columns that its readers read, or differentiate
-    shared_cols: Ints | int = 0  # of these, columns that every row needs, or that are in `regathered`
-    summed_cols: Ints | int = 0  # columns of the gradients that it completes
-    weights: int = 0  # 1 on the kernel that owns the weights, inner x cols for each of its products
     gradient: int = NO_GRADIENT
-    saved_cols: Ints | int = 0  # columns saved for the backward pass, sharded with the layer
-    saved_whole_cols: Ints | int = 0  # saved whole under Row-Column, since the product reads them whole
-    layer: int = 0  # layer of the model, repeated layers counted
-    layer_kind: int = HIDDEN  # or index of the described layer: a column of layouts
-    peer_kind: int = HIDDEN  # layer kind at the other end of the communication
-    wait: int = 1  # rows until the kernel that needs the result of the collective
-    side: int = 0  # 1 where only the update reads the result: weight gradients
-    sends_cols: Ints | int = 0  # columns that a pipeline split at the layer's border sends after this kernel
-    part: int = OTHER  # of PARTS
+    comm: Comm[Count] = NO_COMM
+    memory: Memory[Count] = Memory(0, 0, 0, 0)
+    layer: LayerOfKernel[Count] = LayerOfKernel(0, HIDDEN, OTHER)
     wide: int = 0  # 1: the product computes in the data type of activations
-    selective: int = 0  # 1: selective recomputation launches the forward kernel once more
     attributes: Attributes = NO_ATTRIBUTES
 
 
 Structure = tuple[KernelSignature, ...]
 """The kernels of a point, without their sizes."""
 _signature_of = attrgetter(*KernelSignature._fields)
-_SYMBOLS = ("label", "form", "readers", "sums", "regathered", "statistics", "attributes")
-_OF_POINTS = ("offset", "names", "structures", "structure", "point")
 _NO_NAMES: Any = np.zeros(0, dtype=np.int64)
 _NO_ATTRIBUTE_COLUMNS: Any = ()
 
@@ -155,13 +192,14 @@ _NO_ATTRIBUTE_COLUMNS: Any = ()
 class Graph(NamedTuple):
     """Kernels of all points as flat columns: those of point p are rows offset[p] to offset[p+1].
 
-    Every array but `offset` (points + 1,), `names` (labels) and `structure` (points,) has an entry a kernel.
+    The columns from `phase` on are the fields of `Kernel` with these names. Each array but `offset`, `names`
+    and `structure` has an entry a kernel.
     """
 
-    offset: Ints
-    names: Texts
+    offset: Ints  # (points + 1,)
+    names: Texts  # the labels
     structures: tuple[Structure, ...]
-    structure: Ints  # index into structures, of every point
+    structure: Ints  # index into structures, (points,)
     point: Ints
     label: Ints  # index into names
     phase: Ints
@@ -169,29 +207,14 @@ class Graph(NamedTuple):
     rows: Ints
     inner: Ints
     cols: Ints
-    repeat: Ints
-    times: Ints
-    batch: Ints
-    products: Ints
-    bytes_per_element: Floats
-    flop_per_element: Floats
-    read_cols: Ints
-    shared_cols: Ints
-    summed_cols: Ints
-    weights: Ints
+    launches: Launches[Ints]
+    per_element: PerElement[Floats]
     gradient: Ints
-    saved_cols: Ints
-    saved_whole_cols: Ints
-    layer: Ints
-    layer_kind: Ints
-    peer_kind: Ints
-    wait: Ints
-    side: Ints
-    sends_cols: Ints
-    part: Ints
+    comm: Comm[Ints]
+    memory: Memory[Ints]
+    layer: LayerOfKernel[Ints]
     wide: Ints
-    selective: Ints
-    attributes: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel lacks it
+    attributes: Mapping[str, Floats]  # by name; 0 where a kernel lacks it
 
     @property
     def numbers(self) -> Graph:
@@ -199,30 +222,48 @@ class Graph(NamedTuple):
         return self._replace(names=_NO_NAMES, structures=(), attributes=_NO_ATTRIBUTE_COLUMNS)
 
 
+_COLUMNS = tuple(field for field in Graph._fields[Graph._fields.index("phase") :] if field != "attributes")
+"""Columns, and records of columns, that are fields of `Kernel` too."""
+
+
+def _map_columns(function: Callable[..., Any], *fields: Any) -> Any:
+    """Return a function's result for a field of several kernels; for a record, of each of its fields."""
+    if isinstance(fields[0], dict):
+        return {name: _map_columns(function, column) for name, column in fields[0].items()}
+    if isinstance(fields[0], tuple):
+        return type(fields[0])(*(_map_columns(function, *column) for column in zip(*fields, strict=True)))
+    return function(*fields)
+
+
 def stack(kernels: list[Kernel], points: int) -> Graph:
     """Return a list of kernels, whose values are scalars or columns of shape (points,), as a graph."""
+
+    def flatten(*values: Any, dtype: Any) -> NDArray[Any]:
+        if np.ndarray not in map(type, values):
+            return _tile_row(np.dtype(dtype).str, np.array(values, dtype=dtype).tobytes(), points)
+        table = np.empty((points, len(values)), dtype=dtype)
+        for position, value in enumerate(values):
+            table[:, position] = value
+        return table.reshape(-1)
+
     names, label = np.unique([kernel.label for kernel in kernels], return_inverse=True)
     count = len(kernels)
-    flat: dict[str, NDArray[Any]] = {"label": np.tile(label.astype(np.int64), points)}
-    for field, values in zip(Kernel._fields, zip(*kernels, strict=True), strict=True):
-        if field in _SYMBOLS:
-            continue
-        dtype: Any = np.float64 if field.endswith("_per_element") else np.int64
-        if np.ndarray not in map(type, values):
-            flat[field] = _tile_row(np.dtype(dtype).str, np.array(values, dtype=dtype).tobytes(), points)
-            continue
-        columns = np.empty((points, count), dtype=dtype)
-        for position, value in enumerate(values):
-            columns[:, position] = value
-        flat[field] = columns.reshape(-1)
+    columns = {
+        field: _map_columns(
+            partial(flatten, dtype=np.float64 if field == "per_element" else np.int64),
+            *(getattr(kernel, field) for kernel in kernels),
+        )
+        for field in _COLUMNS
+    }
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
         names=names,
         structures=(tuple(KernelSignature._make(_signature_of(kernel)) for kernel in kernels),),
         structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
+        label=np.tile(label.astype(np.int64), points),
         attributes=_stack_attributes(kernels, points),
-        **flat,
+        **columns,
     )
 
 
@@ -245,15 +286,9 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     names = np.unique(np.concatenate([graph.names for graph in graphs]))
     point = np.concatenate([rows[graph.point] for graph, rows in zip(graphs, members, strict=True)])
     order = np.argsort(point, kind="stable")
-    columns = {
-        field: np.concatenate([getattr(graph, field) for graph in graphs])[order]
-        for field in Graph._fields
-        if field not in (*_OF_POINTS, "label", "attributes")
-    }
+    columns = stacked([{field: getattr(graph, field) for field in _COLUMNS} for graph in graphs])
     attributes = {
-        name: np.concatenate([graph.attributes.get(name, np.zeros(graph.point.size)) for graph in graphs])[
-            order
-        ]
+        name: np.concatenate([graph.attributes.get(name, np.zeros(graph.point.size)) for graph in graphs])
         for name in dict.fromkeys(name for graph in graphs for name in graph.attributes)
     }
     label = np.concatenate([np.searchsorted(names, graph.names)[graph.label] for graph in graphs])
@@ -270,33 +305,27 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
         structure=structure,
         point=point[order],
         label=label[order],
-        attributes=attributes,
-        **columns,
+        attributes=take(attributes, order),
+        **take(columns, order),
     )
 
 
 def take_points(graph: Graph, index: Ints) -> Graph:
     """Return the graph of the points `index`, which may repeat, of a graph; index: (points,)."""
-    columns_of_graph = {
-        field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "attributes")
-    }
-    columns_of_graph |= {f"attributes.{name}": column for name, column in graph.attributes.items()}
+    columns: dict[str, Any] = {field: getattr(graph, field) for field in ("label", *_COLUMNS, "attributes")}
     kernels = np.diff(graph.offset)
     count = kernels[index]
     offset = np.concatenate([[0], np.cumsum(count)])
     point = np.repeat(np.arange(index.size), count)
     if kernels.size and (kernels == kernels[0]).all():  # whole rows of a table are copied faster
-        columns = {
-            field: _take_rows(column.reshape(kernels.size, -1), index)
-            for field, column in columns_of_graph.items()
-        }
+
+        def copy(column: NDArray[Any]) -> NDArray[Any]:
+            return _take_rows(column.reshape(kernels.size, -1), index)
+
+        columns = _map_columns(copy, columns)
     else:
-        rows = np.arange(point.size) + np.repeat(graph.offset[index] - offset[:-1], count)
-        columns = {field: column[rows] for field, column in columns_of_graph.items()}
-    attributes = {name: columns.pop(f"attributes.{name}") for name in graph.attributes}
-    return Graph(
-        offset, graph.names, graph.structures, graph.structure[index], point, attributes=attributes, **columns
-    )
+        columns = take(columns, np.arange(point.size) + np.repeat(graph.offset[index] - offset[:-1], count))
+    return Graph(offset, graph.names, graph.structures, graph.structure[index], point, **columns)
 
 
 def _take_rows(table: NDArray[Any], index: Ints) -> NDArray[Any]:
@@ -309,7 +338,7 @@ def _take_rows(table: NDArray[Any], index: Ints) -> NDArray[Any]:
 
 @lru_cache(maxsize=32)
 def _tile_row(dtype: str, row: bytes, times: int) -> NDArray[Any]:
-    """Return a row repeated `times` times, cached across chunks: columns of a graph are read-only."""
+    """Return a row tiled `times` times, cached across chunks: columns of a graph are read-only."""
     return np.tile(np.frombuffer(row, dtype), times)
 
 
@@ -356,13 +385,14 @@ def _model_flop(graph: Graph) -> Floats:
     total = np.zeros(graph.offset.size - 1)
     for row in range(graph.point.size):
         is_product = graph.kind[row] <= WEIGHT_GRADIENT or graph.kind[row] == BATCHED
-        if is_product and graph.flop_per_element[row] == 0.0:
+        if is_product and graph.per_element.flop[row] == 0.0:
             flop = 2.0 * graph.rows[row] * graph.inner[row] * graph.cols[row]
         else:
             # `inner` of a lookup is of its table, which the kernel does not pass over
             passed = graph.rows[row]
             if graph.kind[row] == ON_WEIGHTS:
-                passed = graph.inner[row] * graph.products[row]
-            flop = graph.flop_per_element[row] * (passed * 1.0 * graph.cols[row])
-        total[graph.point[row]] += graph.times[row] * graph.repeat[row] * graph.batch[row] * flop
+                passed = graph.inner[row] * graph.launches.products[row]
+            flop = graph.per_element.flop[row] * (passed * 1.0 * graph.cols[row])
+        launches = graph.launches.times[row] * graph.launches.repeat[row] * graph.launches.batch[row]
+        total[graph.point[row]] += launches * flop
     return total

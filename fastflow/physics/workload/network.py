@@ -25,7 +25,27 @@ Amount = Floats | float
 
 INPUT = "input"  # the input of a layer: the output of the layer below
 OUTSIDE = -1  # index of the source of the network's input
-AMOUNTS = ("moves", "flop", "backward_moves", "backward_flop")
+
+
+class PassCost(NamedTuple):
+    """Cost of a memory-bound pass, per element of its output. The fields are keys of graph files."""
+
+    moves: Amount | None = None  # elements read and written; None: those of its inputs and output
+    flop: Amount = 0.0  # operations
+    backward_moves: Amount | None = None
+    backward_flop: Amount | None = None  # None: as forward
+
+
+AMOUNTS = PassCost._fields
+
+
+class ProductPasses(NamedTuple):
+    """What a product does by separate kernels, or once more in the backward pass."""
+
+    regathers_input: bool = False  # its input is saved sharded, and gathered once more
+    quantises_input: bool = False  # rather than the input's producer
+    quantises_gradient: bool = False  # of its output, when training
+    adds_gradient: bool = False  # accumulates its weight gradient over micro-batches
 
 
 class Side(NamedTuple):
@@ -66,6 +86,7 @@ class Node(NamedTuple):
 
     Its output is rows x cols; a product contracts `inner`, a table has `inner` rows. Each of `steps`
     sequential launches has `rows` rows, which `groups` share: each group has a product with separate weights.
+    Other fields than `cost` and `passes` are flat: almost every family sets them.
     """
 
     name: str
@@ -78,21 +99,14 @@ class Node(NamedTuple):
     groups: Size = 1
     reads: tuple[str, ...] = (INPUT,)  # a node of this layer, "layer.node" of a layer below, or INPUT
     width: Size | None = None  # columns of the output as its readers see it, where not `cols`
-    moves: Amount | None = None  # elements read and written, per element of a pass's output
-    flop: Amount = 0.0  # operations, per element of it
-    backward_moves: Amount | None = None
-    backward_flop: Amount | None = None
+    cost: PassCost = PassCost()
     keeps: Size | None = None  # columns saved for the backward pass, sharded with the layer
     keeps_whole: Size | None = None  # columns saved as a product reads them
     vectors: Size = 0  # further weights: gains, biases; only their gradients take time
-    regathers_input: bool = False  # of a product: its input is saved sharded, and gathered again backward
+    passes: ProductPasses = ProductPasses()
     wide: bool = False  # of a product: computes in the data type of activations
-    quantises_input: bool = False  # of a product: by a separate pass, rather than by the input's producer
-    quantises_gradient: bool = False  # of its output, when training
-    # of a product: a pass accumulates its weight gradient over micro-batches
-    adds_gradient_separately: bool = False
     part: int = 0  # of graph.PARTS
-    # 1: selective recomputation keeps only the inputs of products, and launches it again
+    # 1: selective recomputation keeps only the inputs of products, and launches it once more
     selective: int = 0
     dims: Dims = Dims()
     attributes: Attributes = NO_ATTRIBUTES

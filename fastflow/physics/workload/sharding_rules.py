@@ -20,6 +20,16 @@ OUTPUT = {ROWS: ROWS, COLS: COLS, GROUPS: GROUPS}
 """Of a kernel that is sharded as its output is."""
 
 
+class ElementBytes(NamedTuple):
+    """Bytes of an element of a kernel's tensors, by role, as in `precision.Precision`; shape (kernels,)."""
+
+    operand: Floats
+    output: Floats  # of a weight gradient: all that is moved to sum it
+    activation: Floats
+    attention: Floats
+    cache: Floats
+
+
 class Share(NamedTuple):
     """A device's shards of kernels of a single type; shape (kernels,)."""
 
@@ -35,12 +45,8 @@ class Share(NamedTuple):
     col_shards: Ints
     group_shards: Ints
     elements: Floats  # of a pass
-    num_microbatches: Ints  # micro-batches
-    operand: Floats  # [B] of an element, in the data type of the operands
-    output: Floats
-    activation: Floats
-    attention: Floats
-    cache: Floats
+    num_microbatches: Ints
+    bytes: ElementBytes
     attributes: Mapping[str, Floats]  # as graph.Kernel.attributes, unsharded
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fastflow.physics.hardware.core import Core, generate_cores
 from fastflow.physics.hardware.dram import Dram, generate_dram
 from fastflow.physics.hardware.link import Link, generate_links
-from fastflow.physics.hardware.sram import Sram, generate_sram, moved_energy
+from fastflow.physics.hardware.sram import Sram, SramComponent, generate_sram, moved_energy
 from fastflow.physics.hardware.voltage import (
     Supply,
     highest_voltage,
@@ -174,13 +174,20 @@ def naive_sram(level, hair=1.0, **changed):
     )  # fmt: skip
 
 
+def sram_row(level):
+    """Return the generator's inputs for a level of one point."""
+    component = row(SramComponent, **{name: level[name] for name in SramComponent._fields})
+    budgets = {name: level[name] for name in ("area", "power", "instances", "target_capacity")}
+    return Sram(**{name: np.array([value]) for name, value in budgets.items()}, component=component)
+
+
 def test_sram():
     deciding = Deciding(None, ("banks", "capacity", "bandwidth"), every=4)
 
     @given(srams())
     @cases(400)
     def check(level):
-        got = generate_sram(row(Sram, **level))
+        got = generate_sram(sram_row(level))
         fewest, most = (naive_sram(level, hair=h) for h in hair(1.0))
         assert fewest[0] <= got.banks[0] <= most[0]
         if fewest[0] == most[0]:
@@ -188,7 +195,7 @@ def test_sram():
                 assert near(getattr(got, name)[0], most[place]), name
             assert fewest[2] * (1 - 1e-12) <= got.bandwidth[0] <= most[2] * (1 + 1e-12)
         # the level lives within its power
-        moving = got.bandwidth[0] * 8 * moved_energy(row(Sram, **level))[0]
+        moving = got.bandwidth[0] * 8 * moved_energy(sram_row(level).component)[0]
         assert moving + got.static_power[0] <= level["power"] * (1 + 1e-9) or got.bandwidth[0] == 0.0
         deciding.oracle = lambda **budgets: naive_sram(level, **budgets)
         budgets = ("area", "power", "target_capacity", "bank_frequency")
@@ -212,7 +219,7 @@ def test_sram_without_power_has_no_banks():
         "bank_capacity": 1024.0, "bank_width": 32.0, "bank_frequency": 1e9, "controller_power": 0.0,
         "controller_area": 0.0, "link_area": 0.0,
     }  # fmt: skip
-    got = generate_sram(row(Sram, **level))
+    got = generate_sram(sram_row(level))
     assert (got.banks[0], got.capacity[0], got.bandwidth[0], got.static_power[0]) == (0.0, 0.0, 0.0, 0.0)
 
 

@@ -66,13 +66,14 @@ def walked(prediction):
     rows = []
     for i in range(graph.point.size):
         rows.append({
-            "time": float(prediction.timing.time[i]), "repeat": int(graph.repeat[i]),
-            "part": PARTS[graph.part[i]], "side": bool(graph.side[i]),
-            "waits": waits.time[:, i].tolist(), "level": int(waits.level[i]), "reader": int(graph.wait[i]),
+            "time": float(prediction.timing.time[i]), "repeat": int(graph.launches.repeat[i]),
+            "part": PARTS[graph.layer.part[i]], "side": bool(graph.comm.side[i]),
+            "waits": waits.time[:, i].tolist(), "level": int(waits.level[i]),
+            "reader": int(graph.comm.wait[i]),
             "collective": COLLECTIVES[waits.collective[i]], "ranks": int(waits.ranks[i]),
-            "product": graph.kind[i] in PRODUCTS, "selective": bool(graph.selective[i]),
+            "product": graph.kind[i] in PRODUCTS, "selective": bool(graph.memory.selective[i]),
             "sum": 0.0 if waits.time[GRADIENTS, i] > 0.0 else float(took.gradient_s[i]),
-            "sends": graph.sends_cols[i] > 0, "send": float(took.send_s[i]),
+            "sends": graph.comm.sent_cols[i] > 0, "send": float(took.send_s[i]),
         })  # fmt: skip
     kind, _ = layer_kinds(graph)
     layers = [
@@ -82,7 +83,7 @@ def walked(prediction):
     before = None
     for i, row in enumerate(rows):
         row["nexts"] = rows[i:]
-        here = int(graph.layer[i]), int(graph.phase[i])
+        here = int(graph.layer.number[i]), int(graph.phase[i])
         runs = layers[here[0]][here[1]]
         if here != before:
             runs.append([])

@@ -68,7 +68,7 @@ def kernels_of(prediction, place):
 def first_layers(prediction, place):
     """Return the first layer of every stage of a point."""
     rows = kernels_of(prediction, place)
-    layer, stage = prediction.graph.layer[rows], prediction.pipeline.stage[rows]
+    layer, stage = prediction.graph.layer.number[rows], prediction.pipeline.stage[rows]
     of_layer = [set(stage[layer == number].tolist()) for number in range(LAYERS)]
     assert all(len(stages) == 1 for stages in of_layer)  # a layer is on one stage, with its update
     order = [stage for (stage,) in of_layer]
@@ -85,7 +85,7 @@ def test_stages_are_the_best_cut(prediction, got, cases):
         assert len(first) == stages
         rows = kernels_of(prediction, place)
         seconds = prediction.launches[rows] * prediction.timing.time[rows]
-        layer_s = [seconds[prediction.graph.layer[rows] == number].sum() for number in range(LAYERS)]
+        layer_s = [seconds[prediction.graph.layer.number[rows] == number].sum() for number in range(LAYERS)]
         least = naive.best_cut(layer_s, stages)
         assert near(got["compute_s"][place], least, 1e-12)
         of_stage = [sum(layer_s[a:b]) for a, b in zip(first, [*first[1:], LAYERS], strict=True)]
@@ -179,7 +179,7 @@ def test_the_fullest_stage_is_another_one_from_some_batch_on(base, predict, opti
     fullest = set()
     for place, count in enumerate(rows):
         of_point = slice(*offset[place : place + 2])
-        layer, stage = prediction.graph.layer[of_point], prediction.pipeline.stage[of_point]
+        layer, stage = prediction.graph.layer.number[of_point], prediction.pipeline.stage[of_point]
         lm = LM | {"vocabulary": 8192, "layers": 1, "batch": 8 * 4 * count}
         first = [0, int(layer[stage == 1].min())]
         expected = naive.footprint(lm, ("", 8, 1), first, 4, "1f1b", optimizer)
@@ -216,13 +216,13 @@ def test_what_crosses_a_border_of_stages(prediction, got, cases):
         first, rows = first_layers(prediction, place), kernels_of(prediction, place)
         sends = rows[work.send_s[rows] > 0.0]
         borders = set(first[1:])
-        forward = [(int(graph.layer[row]) + 1) for row in sends if graph.phase[row] == 0]
-        backward = [int(graph.layer[row]) for row in sends if graph.phase[row] == 1]
+        forward = [(int(graph.layer.number[row]) + 1) for row in sends if graph.phase[row] == 0]
+        backward = [int(graph.layer.number[row]) for row in sends if graph.phase[row] == 1]
         assert sorted(forward) == sorted(borders)
         assert sorted(backward) == sorted(borders)
         assert len(sends) == 2 * (stages - 1)
         for row in sends:
-            sent = graph.repeat[row] * shards.send.bytes[row]
+            sent = graph.launches.repeat[row] * shards.send.bytes[row]
             assert sent == naive.sent_over_a_border(lm, cut, int(got["microbatches"][place]))
 
 
@@ -262,7 +262,9 @@ def sent_by_hand(prediction, place):
     count = int(prediction.pipeline.microbatches[place])
     total = 0.0
     for row in rows:
-        turns = int(prediction.graph.repeat[row]) * (1 if prediction.graph.phase[row] == 2 else count)
+        turns = int(prediction.graph.launches.repeat[row]) * (
+            1 if prediction.graph.phase[row] == 2 else count
+        )
         for edges, often in ((shards.sync, turns), (shards.gradient, 1)):
             n = int(edges.ranks[row])
             share = {0: 0.0, 1: 1.0, 2: 1.0, 3: 2.0}[int(edges.collective[row])] * (n - 1) / n

@@ -69,7 +69,8 @@ def exchanges(network, way, phase):
     said = {}
     for kernel, split in zip(found, splits_of(structure, way), strict=True):
         for one in split.exchanges if kernel.phase == phase else ():
-            more = {SUMMED: kernel.summed_cols, READ: kernel.read_cols, SHARED: kernel.shared_cols}
+            comm = kernel.comm
+            more = {SUMMED: comm.summed_cols, READ: comm.read_cols, SHARED: comm.shared_cols}
             cols = (one.cols + more.get(one.of, 0)) * kernel.rows / found[0].rows
             along = "+".join(name for name, _ in way if one.axes & axes(name))
             said.setdefault(kernel.label, []).append((COLLECTIVES[one.collective], along, int(cols)))

@@ -40,7 +40,9 @@ from fastflow.physics.workload.graph import (
     EMBEDDING,
     FORWARD,
     HIDDEN,
+    NO_COMM,
     ON_ACTIVATIONS,
+    OTHER,
     PARTS,
     PRODUCT,
     REDUCE_SCATTER,
@@ -48,6 +50,8 @@ from fastflow.physics.workload.graph import (
     UPDATE,
     Form,
     Kernel,
+    Launches,
+    LayerOfKernel,
     stack,
 )
 from fastflow.physics.workload.network import connect
@@ -59,7 +63,7 @@ from tests.support.checks import cases, near
 FORM = Form(TYPES["gemm"])
 
 
-def kernel(layer, kind=HIDDEN, phase=FORWARD, **more):
+def kernel(layer, kind=HIDDEN, phase=FORWARD, times=1, sent=1, wait=1):
     """Return a kernel of a layer, which sends what it makes."""
     return Kernel(
         label="k",
@@ -67,10 +71,9 @@ def kernel(layer, kind=HIDDEN, phase=FORWARD, **more):
         phase=phase,
         kind=PRODUCT,
         rows=4,
-        layer=layer,
-        layer_kind=kind,
-        sends_cols=1,
-        **more,
+        launches=Launches(repeat=1, times=times, batch=1, products=1),
+        layer=LayerOfKernel(layer, kind, OTHER),
+        comm=NO_COMM._replace(sent_cols=sent, wait=wait),
     )
 
 
@@ -80,8 +83,11 @@ def model(pattern):
     count = {letter: pattern.count(letter) for letter in kinds}
     every = [kernel(0, EMBEDDING)]
     every += [kernel(1 + i, times=count[letter]) for i, letter in enumerate(kinds)]
-    every += [kernel(1 + len(kinds), SOFTMAX)._replace(sends_cols=0)]
-    every += [one._replace(phase=BACKWARD, sends_cols=int(one.layer > 0)) for one in reversed(every)]
+    every += [kernel(1 + len(kinds), SOFTMAX, sent=0)]
+    every += [
+        forward._replace(phase=BACKWARD, comm=NO_COMM._replace(sent_cols=int(forward.layer.number > 0)))
+        for forward in reversed(every)
+    ]
     order = np.array([0, *(1 + kinds.index(letter) for letter in pattern), 1 + len(kinds)])
     return stack(every, 1), Order(np.array([0, order.size]), order)
 
@@ -129,12 +135,16 @@ def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatche
     crossing = crossings(graph.numbers, got)
     for row in range(graph.point.size):
         if graph.phase[row] == FORWARD:
-            assert crossing[row] == (ends[:-1].count(graph.layer[row]) if graph.sends_cols[row] else 0)
+            assert crossing[row] == (
+                ends[:-1].count(graph.layer.number[row]) if graph.comm.sent_cols[row] else 0
+            )
         else:
-            assert crossing[row] == (begins[1:].count(graph.layer[row]) if graph.sends_cols[row] else 0)
+            assert crossing[row] == (
+                begins[1:].count(graph.layer.number[row]) if graph.comm.sent_cols[row] else 0
+            )
     launched = launched_again(graph.numbers, got, np.array([microbatches]))
     forward = graph.phase == FORWARD
-    assert launched[forward].tolist() == (microbatches * again[graph.layer[forward]]).tolist()
+    assert launched[forward].tolist() == (microbatches * again[graph.layer.number[forward]]).tolist()
     assert not launched[~forward].any()
 
 
@@ -326,7 +336,7 @@ def of_parts(prediction):
     """Return what the stage that sets the pace takes for each part, and to update its weights; of a point."""
     graph, rows = prediction.graph, slice(*prediction.graph.offset[:2])
     own = prediction.bottleneck.launches[rows] * prediction.timing.time[rows]
-    part = np.where(graph.phase == UPDATE, len(PARTS), graph.part)[rows]
+    part = np.where(graph.phase == UPDATE, len(PARTS), graph.layer.part)[rows]
     return np.bincount(part, own, len(PARTS) + 1)
 
 

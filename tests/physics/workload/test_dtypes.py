@@ -56,13 +56,13 @@ def test_what_quantising_moves():
     assert (count_kernels(inputs) == np.diff(graph.offset)).all()
     for p, dtype in enumerate(BLOCKS):
         rows = range(graph.offset[p], graph.offset[p + 1])
-        assert graph.batch[rows[-1]] == SIZES["batch"]
+        assert graph.launches.batch[rows[-1]] == SIZES["batch"]
         passes = [
             (
                 str(graph.names[graph.label[row]]),
                 graph.rows[row],
                 graph.cols[row],
-                graph.bytes_per_element[row],
+                graph.per_element.bytes[row],
             )
             for row in rows[:-1]
         ]
@@ -79,7 +79,7 @@ def test_what_quantising_moves():
 
 def test_activations_in_fp32_are_read_as_such():
     _, graph = built(["fp8"], activation="fp32")
-    assert graph.bytes_per_element.tolist() == [4, 4, 8, 5, 0]
+    assert graph.per_element.bytes.tolist() == [4, 4, 8, 5, 0]
 
 
 def test_nothing_is_quantised_twice():

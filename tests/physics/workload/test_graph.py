@@ -8,7 +8,7 @@ from fastflow.physics.workload.graph import LAYER_KINDS, PHASES, model_flop
 from fastflow.physics.workload.precision import UPDATE_FLOP, precision
 from tests.naive import optimizers
 from tests.support.checks import mixed, near
-from tests.support.exchanges import exchanges
+from tests.support.exchanges import columns_of, exchanges
 
 
 def inputs(**given):
@@ -27,7 +27,7 @@ def graph_of(roles=(), **given):
 def rows_of(graph, point=0):
     """Return the rows of a point's graph as tuples of what tests look at."""
     return [
-        (str(graph.names[graph.label[row]]), PHASES[graph.phase[row]], int(graph.layer[row]))
+        (str(graph.names[graph.label[row]]), PHASES[graph.phase[row]], int(graph.layer.number[row]))
         for row in range(graph.offset[point], graph.offset[point + 1])
     ]
 
@@ -63,7 +63,7 @@ def test_what_the_language_model_exchanges():
     result = {
         (name, layer): (
             *rc[row], *cr[row],
-            LAYER_KINDS[graph.layer_kind[row]], LAYER_KINDS[graph.peer_kind[row]], graph.wait[row],
+            LAYER_KINDS[graph.layer.kind[row]], LAYER_KINDS[graph.comm.peer_kind[row]], graph.comm.wait[row],
         )
         for row, (name, phase, layer) in enumerate(rows_of(graph))
         if phase != "update"
@@ -95,9 +95,9 @@ def test_what_crosses_the_borders_of_the_language_model():
     """h of every token between any two layers, and its gradient; nothing beyond the ends."""
     graph = graph_of(**LSTM)
     sent = {
-        (name, layer): graph.rows[row] * graph.repeat[row] * graph.sends_cols[row]
+        (name, layer): graph.rows[row] * graph.launches.repeat[row] * graph.comm.sent_cols[row]
         for row, (name, _, layer) in enumerate(rows_of(graph))
-        if graph.sends_cols[row]
+        if graph.comm.sent_cols[row]
     }
     places = [
         ("embedding", 0), ("lstm gates", 1), ("lstm gates", 2),
@@ -108,7 +108,7 @@ def test_what_crosses_the_borders_of_the_language_model():
 
 def test_only_the_update_reads_weight_gradients():
     graph = graph_of(**LSTM)
-    side = {name for row, (name, *_) in enumerate(rows_of(graph)) if graph.side[row]}
+    side = {name for row, (name, *_) in enumerate(rows_of(graph)) if graph.comm.side[row]}
     assert side == {"softmax weight gradient", "lstm cell weight gradient", "embedding gradient"}
 
 
@@ -143,9 +143,9 @@ def check_update(graph, optimizer, bytes_of):
         for end in (" update", " gradient norm")
     )
     assert len(update) == len(norm) == 4
-    assert (graph.flop_per_element[update] == optimizers.operations(optimizer)).all()
-    assert (graph.bytes_per_element[update] == optimizers.moved(optimizer, **bytes_of)).all()
-    assert (graph.bytes_per_element[norm] == bytes_of["gradient"]).all()
+    assert (graph.per_element.flop[update] == optimizers.operations(optimizer)).all()
+    assert (graph.per_element.bytes[update] == optimizers.moved(optimizer, **bytes_of)).all()
+    assert (graph.per_element.bytes[norm] == bytes_of["gradient"]).all()
 
 
 def test_passes_move_activations():
@@ -153,7 +153,7 @@ def test_passes_move_activations():
     columns = inputs(**LSTM | {"batch": np.full(2, 6)})
     wide = mixed(2) | {"precision.activation": np.array(["operand", "fp32"])}
     graph = build_graph(columns, precision(columns | wide))
-    fp16, fp32 = graph.bytes_per_element.reshape(2, -1)
+    fp16, fp32 = graph.per_element.bytes.reshape(2, -1)
     passes = (fp16 > 0) & (graph.phase.reshape(2, -1)[0] != PHASES.index("update"))
     assert passes.sum() > 4
     assert (fp32[passes] == 2 * fp16[passes]).all()
@@ -167,15 +167,15 @@ def test_a_product_alone(training):
     assert [name for name, *_ in rows_of(graph)] == ["gemm", "gemm input gradient", "gemm weight gradient"][
         : 3 if training else 1
     ]
-    assert graph.saved_cols[0] == 7
-    assert graph.saved_whole_cols[0] == 5
-    assert (graph.batch == 2).all()
-    assert not graph.sends_cols.any()
+    assert graph.memory.saved_cols[0] == 7
+    assert graph.memory.saved_whole_cols[0] == 5
+    assert (graph.launches.batch == 2).all()
+    assert not graph.comm.sent_cols.any()
     if training:
         assert exchanges(graph, "RC") == [("all-gather", 7), ("all-reduce", 5), ("", 0)]
         assert exchanges(graph, "CR") == [("reduce-scatter", 7), ("all-gather", 7), ("", 0)]
-        assert graph.wait.tolist() == [1, 1, 1]
-        assert graph.side.tolist() == [0, 0, 1]
+        assert graph.comm.wait.tolist() == [1, 1, 1]
+        assert graph.comm.side.tolist() == [0, 0, 1]
 
 
 def test_points_built_together_are_as_points_built_alone():
@@ -194,6 +194,7 @@ def test_points_built_together_are_as_points_built_alone():
         assert alone.structures == (together.structures[together.structure[point]],)
         of_points = {"offset", "names", "point", "label", "structures", "structure"}
         assert alone.attributes == together.attributes == {}
-        for field in set(alone._fields) - of_points - {"attributes"}:
-            assert getattr(alone, field).tolist() == getattr(together, field)[rows].tolist(), field
+        columns, expected = columns_of(alone), columns_of(together)
+        for field in columns.keys() - of_points - {"attributes"}:
+            assert columns[field].tolist() == expected[field][rows].tolist(), field
         assert near(model_flop(alone)[0], model_flop(together)[point])

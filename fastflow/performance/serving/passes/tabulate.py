@@ -286,7 +286,7 @@ def _parts_of_model(graph: Graph, inputs: Inputs) -> Ints:
         for j, part in enumerate(parts):
             indices = {TOKENS_PART: [EMBEDDING_TIME, *layers], HEAD_PART: [HEAD_TIME]}.get(part, layers)
             table[i, j, : len(indices)] = indices
-    of_kernels: Ints = table[name_index[graph.point], part_index[graph.point], graph.layer]
+    of_kernels: Ints = table[name_index[graph.point], part_index[graph.point], graph.layer.number]
     return of_kernels
 
 
@@ -346,7 +346,7 @@ def _weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
     for fused in shards.fused:
         if fused.type is grouped_gemm.TYPE:
             size[fused.rows] = map_values(OPERAND_BYTES, stored_experts(inputs))[graph.point[fused.rows]]
-    elements = 1.0 * graph.weights * shards.batch * shards.inner * shards.cols * graph.times
+    elements = 1.0 * graph.memory.weights * shards.batch * shards.inner * shards.cols * graph.launches.times
     weight_bytes: Floats = elements * size
     return weight_bytes
 

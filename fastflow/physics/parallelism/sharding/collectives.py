@@ -74,7 +74,7 @@ def _same_layout(shares: Shares, p: int, layer: int, other: int) -> bool:
 def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> None:
     """Write the collectives among the devices of one layer."""
     for row in range(graph.point.size):
-        p, layer = graph.point[row], graph.layer_kind[row]
+        p, layer = graph.point[row], graph.layer.kind[row]
         offset = shares.columns * p + layer
         k, offset = shares.first[offset] + row, shares.sets * offset
         out.collective[row], out.bytes[row] = NO_EXCHANGE, 0.0
@@ -84,25 +84,25 @@ def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> Non
             continue
         if shares.differ[p] and collective == ALL_GATHER:
             # a recurrent layer's next step reads it
-            is_recurrent = graph.phase[row] == FORWARD and graph.repeat[row] > 1
-            if not is_recurrent and not _same_layout(shares, p, layer, graph.peer_kind[row]):
+            is_recurrent = graph.phase[row] == FORWARD and graph.launches.repeat[row] > 1
+            if not is_recurrent and not _same_layout(shares, p, layer, graph.comm.peer_kind[row]):
                 continue  # `write_relayout` moves it to the other layer's layout
         ranks = shares.num_shards[offset + slot.axes[k]]
         if ranks == 1:
             continue
         cols = slot.cols[k]
         if slot.of[k] == SUMMED:
-            cols += graph.summed_cols[row]
+            cols += graph.comm.summed_cols[row]
         elif slot.of[k] == READ:
-            cols += graph.read_cols[row]
+            cols += graph.comm.read_cols[row]
         elif slot.of[k] == SHARED:
-            cols += graph.shared_cols[row]
+            cols += graph.comm.shared_cols[row]
         rows = ceil_div(
             graph.rows[row], shares.num_shards[offset + slot.rows_by[k]] * shares.options.microbatches[p]
         )
         cols = ceil_div(cols, shares.num_shards[offset + slot.cols_by[k]])
         out.collective[row], out.ranks[row] = collective, ranks
-        out.bytes[row] = shares.activation[p] * graph.batch[row] * rows * cols
+        out.bytes[row] = shares.activation[p] * graph.launches.batch[row] * rows * cols
         out.group[row] = shares.columns * slot.axes[k] + layer
 
 
@@ -146,12 +146,13 @@ class _Move(NamedTuple):
 def _move_activation(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Move:
     """Return the transfer of an activation, from its producer's layer to its reader's."""
     is_read = cuts.reads[border.cut] > 0
-    if not is_read and graph.sends_cols[row] == 0:
+    if not is_read and graph.comm.sent_cols[row] == 0:
         return _Move(0, 0.0, False)
-    cols = graph.read_cols[row] + cuts.statistics_cols[border.cut] if is_read else graph.sends_cols[row]
+    comm = graph.comm
+    cols = comm.read_cols[row] + cuts.statistics_cols[border.cut] if is_read else comm.sent_cols[row]
     all_cols = cuts.reads_all_cols[border.peer_cut] > 0
     # a recurrent layer's next step reads it
-    gathered = cuts.reads_all_cols[border.cut] > 0 and border.ranks > 1 and graph.repeat[row] > 1
+    gathered = cuts.reads_all_cols[border.cut] > 0 and border.ranks > 1 and graph.launches.repeat[row] > 1
     missing = _missing_share(border.ranks, border.peer_ranks, all_cols, gathered)
     return _Move(cols, missing, all_cols and not gathered and border.ranks <= border.peer_ranks)
 
@@ -159,7 +160,7 @@ def _move_activation(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Mo
 @lean_kernel
 def _move_gradient(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Move:
     """Return the transfer of an activation's gradient, back to the layer of the activation's producer."""
-    cols = graph.sends_cols[row]
+    cols = graph.comm.sent_cols[row]
     if cols == 0:
         return _Move(0, 0.0, False)
     all_cols = cuts.reads_all_cols[border.peer_cut] > 0  # the producer needs all of its gradient
@@ -178,7 +179,7 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
     An all-gather where each device gets its group's shards, else an all-to-all within the larger group.
     """
     for row in range(graph.point.size):
-        p, layer, peer = graph.point[row], graph.layer_kind[row], graph.peer_kind[row]
+        p, layer, peer = graph.point[row], graph.layer.kind[row], graph.comm.peer_kind[row]
         if graph.phase[row] > BACKWARD or not shares.differ[p] or _same_layout(shares, p, layer, peer):
             continue
         first = shares.columns * p
@@ -194,7 +195,8 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
             continue
         larger = peer if move.gathers or border.peer_ranks > border.ranks else layer
         ranks = shares.ranks[p, larger]
-        part = shares.activation[p] * graph.batch[row] * local.rows[row] * ceil_div(move.cols, border.ranks)
+        cols = ceil_div(move.cols, border.ranks)
+        part = shares.activation[p] * graph.launches.batch[row] * local.rows[row] * cols
         out.collective[row], out.ranks[row] = ALL_GATHER if move.gathers else ALL_TO_ALL, ranks
         out.bytes[row] = part * move.missing * ranks / (ranks - 1.0)  # of which a rank keeps its share
         out.group[row] = shares.columns * cuts.activation_cols[shares.first[first + larger] + row] + larger
@@ -208,7 +210,7 @@ def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
     bytes than summing the whole table.
     """
     for row in range(graph.point.size):
-        p, layer = graph.point[row], graph.layer_kind[row]
+        p, layer = graph.point[row], graph.layer.kind[row]
         out.collective[row], out.bytes[row] = NO_EXCHANGE, 0.0
         out.ranks[row], out.group[row] = 1, 0
         if graph.gradient[row] == NO_GRADIENT:
@@ -237,15 +239,17 @@ def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out
     Once after their update; in stage 3, where no device keeps all weights, for each pass that uses them, and
     always exposed. Not a kernel: few points have any.
     """
-    zero, offset = shares.options.zero[graph.point], shares.columns * graph.point + graph.layer_kind
+    zero, offset = shares.options.zero[graph.point], shares.columns * graph.point + graph.layer.kind
     k = shares.first[offset] + np.arange(offset.size)
     updates = (graph.phase == UPDATE) & (cuts.statistics_cols[k] == 0)  # norms have statistics
-    uses = (graph.weights > 0) | ((graph.kind == INPUT_GRADIENT) & shares.options.reshards[graph.point])
+    reshards = (graph.kind == INPUT_GRADIENT) & shares.options.reshards[graph.point]
+    uses = (graph.memory.weights > 0) | reshards
     rows = np.flatnonzero((local.owners > 1) & np.where(zero == 3, uses, (zero > 0) & updates))
     out.collective[rows], out.ranks[rows] = ALL_GATHER, local.owners[rows]
-    out.group[rows] = (shares.columns * cuts.owners[k] + graph.layer_kind)[rows]
+    out.group[rows] = (shares.columns * cuts.owners[k] + graph.layer.kind)[rows]
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
-    out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.repeat[rows]  # once for all steps
+    # once for all steps
+    out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.launches.repeat[rows]
 
 
 def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], local: Supergraph) -> None:
@@ -286,7 +290,7 @@ def replicates_kv_heads(graph: Graph, cuts: Cuts, shares: Shares) -> Bools:
 
 def _head_shards(graph: Graph, cuts: Cuts, shares: Shares, rows: Ints) -> tuple[Ints, Ints]:
     """Return the devices that share the heads of some kernels, and the numbers of these sets of axes."""
-    offset = shares.columns * graph.point[rows] + graph.layer_kind[rows]
+    offset = shares.columns * graph.point[rows] + graph.layer.kind[rows]
     sets = cuts.activation_cols[shares.first[offset] + rows]
     return shares.num_shards[shares.sets * offset + sets], sets
 
@@ -307,10 +311,9 @@ def write_heads(
     p = graph.point[rows]
     out.collective[edge] = np.where(is_backward, REDUCE_SCATTER, ALL_GATHER)
     out.ranks[edge] = num_shards
-    out.group[edge] = shares.columns * sets + graph.layer_kind[rows]
-    out.bytes[edge] = (
-        shares.activation[p] * graph.batch[edge] * local.activation_rows[kv_product] * graph.cols[kv_product]
-    )
+    out.group[edge] = shares.columns * sets + graph.layer.kind[rows]
+    rows_of_batch = shares.activation[p] * graph.launches.batch[edge] * local.activation_rows[kv_product]
+    out.bytes[edge] = rows_of_batch * graph.cols[kv_product]
 
 
 def write_copies(graph: Graph, shares: Shares, local: Supergraph, pipeline: int, out: CrossEdges) -> None:
@@ -324,7 +327,7 @@ def write_copies(graph: Graph, shares: Shares, local: Supergraph, pipeline: int,
     p = graph.point[rows]
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
     out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.options.stages[p]
-    out.group[rows] = shares.columns * pipeline + graph.layer_kind[rows]
+    out.group[rows] = shares.columns * pipeline + graph.layer.kind[rows]
     out.bytes[rows] = shares.gradient[p] * weights
 
 
@@ -336,11 +339,11 @@ def write_send(
     pipeline: the number of its set of axes. Not a kernel: few rows have any, and it would take a second to
     compile.
     """
-    rows = np.flatnonzero((shares.options.stages[graph.point] > 1) & (graph.sends_cols > 0))
-    p, layer = graph.point[rows], graph.layer_kind[rows]
+    rows = np.flatnonzero((shares.options.stages[graph.point] > 1) & (graph.comm.sent_cols > 0))
+    p, layer = graph.point[rows], graph.layer.kind[rows]
     offset = shares.columns * p + layer
     num_shards = shares.num_shards[shares.sets * offset + cuts.activation_cols[shares.first[offset] + rows]]
-    cols = -(-graph.sends_cols[rows] // num_shards)
+    cols = -(-graph.comm.sent_cols[rows] // num_shards)
     out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.options.stages[p]
     out.group[rows] = shares.columns * pipeline + layer
-    out.bytes[rows] = shares.activation[p] * graph.batch[rows] * local.activation_rows[rows] * cols
+    out.bytes[rows] = shares.activation[p] * graph.launches.batch[rows] * local.activation_rows[rows] * cols

@@ -48,7 +48,7 @@ from fastflow.physics.workload.graph import (
     Graph,
 )
 from fastflow.physics.workload.precision import Precision
-from fastflow.physics.workload.sharding_rules import ShardingRule, Share
+from fastflow.physics.workload.sharding_rules import ElementBytes, ShardingRule, Share
 
 
 @lean_kernel
@@ -67,7 +67,8 @@ def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, 
 def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> None:
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
-        p, kind, layer, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
+        p, kind = graph.point[row], graph.kind[row]
+        layer, peer = graph.layer.kind[row], graph.comm.peer_kind[row]
         rows, microbatches, num_shards = graph.rows[row], shares.options.microbatches[p], shares.num_shards
         offset, peer_offset = shares.columns * p + layer, shares.columns * p + peer
         k, peer_cut = shares.first[offset] + row, shares.first[peer_offset] + row
@@ -82,7 +83,7 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
         out.activation_rows[row] = ceil_div(
             graph.rows[row], num_shards[offset + cuts.activation_rows[k]] * microbatches
         )
-        products, product_rows = graph.products[row], rows
+        products, product_rows = graph.launches.products[row], rows
         if products > 1 or kind == BATCHED:  # each product has its share of the rows
             product_rows = ceil_div(graph.rows[row], products)
             products = ceil_div(
@@ -92,7 +93,7 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
                 product_rows, num_shards[offset + cuts.rows[k]] * (1 if kind == BATCHED else microbatches)
             )
         out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, product_rows, inner, cols)
-        out.batch[row] = graph.batch[row] * products
+        out.batch[row] = graph.launches.batch[row] * products
         if kind == BATCHED:
             out.m[row], out.k[row], out.n[row] = product_rows, inner, graph.cols[row]
             rows = out.activation_rows[row]
@@ -258,7 +259,7 @@ def _share(
 ) -> Share:
     """Return one device's shares of some kernels."""
     point = graph.point[rows]
-    offset = shares.columns * point + graph.layer_kind[rows]
+    offset = shares.columns * point + graph.layer.kind[rows]
     k = shares.first[offset] + rows
     is_pass = local.m[rows] == 0
     return Share(
@@ -269,19 +270,21 @@ def _share(
         n=np.where(is_pass, local.activation_cols[rows], local.n[rows]),
         batch=local.batch[rows],
         rows=graph.rows[rows],
-        products=graph.products[rows],
+        products=graph.launches.products[rows],
         row_shards=shares.num_shards[shares.sets * offset + cuts.rows[k]],
         col_shards=shares.num_shards[shares.sets * offset + cuts.cols[k]],
         group_shards=shares.num_shards[shares.sets * offset + cuts.products[k]],
         elements=local.elements[rows],
         num_microbatches=shares.options.microbatches[point],
-        operand=precision.operand[point],
-        output=np.where(
-            graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]
+        bytes=ElementBytes(
+            operand=precision.operand[point],
+            output=np.where(
+                graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]
+            ),
+            activation=precision.activation[point],
+            attention=precision.attention[point],
+            cache=precision.cache[point],
         ),
-        activation=precision.activation[point],
-        attention=precision.attention[point],
-        cache=precision.cache[point],
         attributes={name: column[rows] for name, column in graph.attributes.items()},
     )
 
@@ -291,7 +294,8 @@ def all_launches(graph: Graph, microbatches: Ints) -> Ints:
 
     microbatches: shape (points,).
     """
-    launches = graph.repeat if (graph.times == 1).all() else graph.repeat * graph.times
+    repeat, times = graph.launches.repeat, graph.launches.times
+    launches = repeat if (times == 1).all() else repeat * times
     if (microbatches == 1).all():
         return launches
     return launches * np.where(graph.phase == UPDATE, 1, microbatches[graph.point])

@@ -12,7 +12,7 @@ from fastflow.core.field import Column, count, text
 from fastflow.core.tables import Bools, Inputs, Ints
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN, Dims
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, Size, connect
 from fastflow.physics.workload.ops import elementwise
 from fastflow.physics.workload.ops.attention import MOST_QUERIES, AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
@@ -69,16 +69,15 @@ def network(points: Inputs) -> Network:
         "attention", attention_reads(points), sizes, points["model.causal"], decodes=decodes(points),
         shared=points["model.shared"], output=1.0 * (points["model.dtype"] == "fp8"), dims=DIMS,
     )  # fmt: skip
-    in_prefill = kv_cache(
-        CACHED,
-        rows,
-        queries + keys_and_values,
-        read=queries + keys_and_values,
-        made=queries,
-        kept=keys_and_values,
-    )
+    in_prefill = prefill_cache(rows, queries, keys_and_values)
     in_decode = kv_cache_in_decode(CACHED, rows, core, read=queries, made=queries, kept=keys_and_values)
     return with_setup_kernels(points, core, in_prefill, in_decode)
+
+
+def prefill_cache(rows: Size, queries: Size, keys_and_values: Size) -> Node:
+    """Return the pass before attention in prefill; queries, keys_and_values: columns of a row."""
+    cols = queries + keys_and_values
+    return kv_cache(CACHED, rows, cols, read=cols, made=queries, kept=keys_and_values)
 
 
 def with_setup_kernels(points: Inputs, core: Node, in_prefill: Node, in_decode: Node) -> Network:

@@ -12,7 +12,7 @@ from fastflow.core.field import Column, count
 from fastflow.core.tables import Floats, Inputs
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import elementwise, gemm, quantize, rowwise
 from fastflow.physics.workload.precision import MAXIMUM_FLOP, OUTPUT_BYTES, QUANTISE_FLOP, QUANTIZED_BYTES
 
@@ -46,22 +46,27 @@ def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
     """
     rows, k = points["model.m"] * points["model.batch"], points["model.k"]
     quantize_pass = Node(
-        name="quantise", type=quantize.TYPE, rows=rows, cols=k, moves=written,
-        flop=MAXIMUM_FLOP + QUANTISE_FLOP, keeps=0, keeps_whole=0,
+        name="quantise", type=quantize.TYPE, rows=rows, cols=k,
+        cost=PassCost(written, MAXIMUM_FLOP + QUANTISE_FLOP), keeps=0, keeps_whole=0,
     )  # fmt: skip
     if points["model.dtype"][0] != "fp8":
         return [quantize_pass]
     scale = Node(
-        name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",), moves=2.0, flop=1.0,
-        keeps=0, keeps_whole=0,
+        name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",),
+        cost=PassCost(moves=2.0, flop=1.0), keeps=0, keeps_whole=0,
     )  # fmt: skip
     return [
-        scale._replace(name="clear", type=elementwise.TYPE, reads=(INPUT,), moves=1.0, flop=0.0),
+        scale._replace(
+            name="clear", type=elementwise.TYPE, reads=(INPUT,), cost=PassCost(moves=1.0, flop=0.0)
+        ),
         quantize_pass._replace(
-            name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=MAXIMUM_FLOP
+            name="maximum",
+            type=elementwise.TYPE,
+            reads=("clear",),
+            cost=PassCost(moves=1.0, flop=MAXIMUM_FLOP),
         ),
         scale,
-        quantize_pass._replace(reads=("scale",), flop=QUANTISE_FLOP),
+        quantize_pass._replace(reads=("scale",), cost=quantize_pass.cost._replace(flop=QUANTISE_FLOP)),
     ]
 
 

@@ -28,7 +28,7 @@ from fastflow.core.yaml_file import (
 from fastflow.physics.workload.autodiff import kernels
 from fastflow.physics.workload.family import Family
 from fastflow.physics.workload.graph import LAYER_KINDS, Dims
-from fastflow.physics.workload.network import AMOUNTS, INPUT, Layer, Network, Node, Side, connect
+from fastflow.physics.workload.network import AMOUNTS, INPUT, Layer, Network, Node, PassCost, Side, connect
 from fastflow.physics.workload.ops import TYPES
 from fastflow.physics.workload.precision import UNSIZED
 
@@ -183,7 +183,7 @@ def _node(where: str, entry: Mapping[str, Any], context: _Context, before: str) 
     side_keys = [key for key in fields if key in side_names]
     sides = {key: _side(f"{where}.{key}", fields[key], context.dimensions) for key in side_keys}
     options: Any = {key: whole(f"{where}.{key}", fields[key], least=0) for key in _KEEPS if key in fields}
-    options |= {key: amount_of(f"{where}.{key}", fields[key]) for key in AMOUNTS if key in fields}
+    amounts = {key: amount_of(f"{where}.{key}", fields[key]) for key in AMOUNTS if key in fields}
     rows, unit = sides.get("rows", context.rows), Side(1)
     inner, cols = sides.get("vocabulary", sides.get("inner", unit)), sides.get("cols", unit)
     groups = sides.get("groups", unit)
@@ -204,6 +204,7 @@ def _node(where: str, entry: Mapping[str, Any], context: _Context, before: str) 
         groups=groups.size,
         reads=_reads(f"{where}.reads", fields.get("reads", before)) if "reads" in kind.optional else (),
         dims=Dims(rows.names, inner.names, cols.names, groups.names),
+        cost=PassCost(**amounts),
         **options,
     )
     return kind.from_file(where, node, sides, context.rows, fields) if kind.from_file else node

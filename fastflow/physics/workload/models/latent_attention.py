@@ -20,7 +20,7 @@ from fastflow.physics.workload.models.attention import (
     kv_len_of,
     with_setup_kernels,
 )
-from fastflow.physics.workload.network import Network
+from fastflow.physics.workload.network import Network, Node, Size
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
 
@@ -43,12 +43,18 @@ def network(points: Inputs) -> Network:
         "attention", attention_reads(points), sizes, True, decodes=not expands, latent=not expands,
         expanded=expands, dims=DIMS,
     )  # fmt: skip
-    # the rotated part of each head's query in and out, and of its key out; the latent vector in
-    in_prefill = kv_cache(
-        CACHED, rows, all_heads, read=3 * heads * rotary + kept, kept=kept, rounded=all_heads
-    )
+    in_prefill = latent_prefill_cache(rows, all_heads, heads * rotary, kept)
     in_decode = kv_cache_in_decode(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
     return with_setup_kernels(points, core, in_prefill, in_decode)
+
+
+def latent_prefill_cache(rows: Size, all_heads: Size, rotated: Size, kept: Size) -> Node:
+    """Return the pass before latent attention in prefill, whose arguments are columns of a row.
+
+    all_heads: of queries, keys and values; rotated: of all heads' queries; kept: of the cache. It moves the
+    rotated part of each head's query in and out, that of its key out, and the latent vector in.
+    """
+    return kv_cache(CACHED, rows, all_heads, read=3 * rotated + kept, kept=kept, rounded=all_heads)
 
 
 FAMILY = Family(

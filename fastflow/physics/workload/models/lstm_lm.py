@@ -19,7 +19,7 @@ from fastflow.core.field import Column, count
 from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.family import Family, independent_rows
 from fastflow.physics.workload.graph import EMBEDDING, HIDDEN, SOFTMAX, Dims
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import elementwise, gemm, rowwise
 from fastflow.physics.workload.ops import embedding as lookup
 
@@ -55,8 +55,8 @@ def network(points: Inputs) -> Network:
     )  # fmt: skip
     gates = Node(
         name="lstm gates", type=elementwise.TYPE, rows=batch, cols=h, steps=steps, reads=("lstm cell",),
-        moves=CELL_MOVES, flop=CELL_FLOP,
-        backward_moves=CELL_BACKWARD_MOVES, backward_flop=CELL_BACKWARD_FLOP, keeps=SAVED_PER_CELL * h,
+        cost=PassCost(CELL_MOVES, CELL_FLOP, CELL_BACKWARD_MOVES, CELL_BACKWARD_FLOP),
+        keeps=SAVED_PER_CELL * h,
         dims=Dims(("batch",), (), ("gates", "hidden")),  # a device has all gates of its units
     )  # fmt: skip
     softmax = Node(
@@ -65,8 +65,7 @@ def network(points: Inputs) -> Network:
     )  # fmt: skip
     loss = Node(
         name="loss", type=rowwise.TYPE, rows=tokens, cols=vocabulary, reads=("softmax",),
-        moves=LOSS_MOVES, flop=LOSS_FLOP,
-        backward_moves=LOSS_BACKWARD_MOVES, backward_flop=LOSS_BACKWARD_FLOP,
+        cost=PassCost(LOSS_MOVES, LOSS_FLOP, LOSS_BACKWARD_MOVES, LOSS_BACKWARD_FLOP),
         dims=Dims(_TOKENS, (), ("vocabulary",)),
     )  # fmt: skip
     return connect(

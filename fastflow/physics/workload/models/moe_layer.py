@@ -11,7 +11,7 @@ from fastflow.core.field import Column, count
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN, Dims
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import TYPES, grouped_gemm
 from fastflow.physics.workload.ops.moe_passes import TYPES as PASSES
 from fastflow.physics.workload.ops.pointwise import OPERATORS
@@ -31,7 +31,7 @@ def network(points: Inputs) -> Network:
     def a_pass(name: str, kind: str, rows: Ints, cols: Ints, read: str, moves: Floats | None = None) -> Node:
         return Node(
             name=name, type=PASSES[kind], rows=rows, cols=cols, reads=(read,), attributes=attributes,
-            dims=_TOKENS, moves=moves, backward_moves=moves, keeps=0, keeps_whole=0,
+            dims=_TOKENS, cost=PassCost(moves=moves, backward_moves=moves), keeps=0, keeps_whole=0,
         )  # fmt: skip
 
     def product(name: str, inner: Ints, cols: Ints, read: str, gated: bool) -> Node:
@@ -66,12 +66,12 @@ def _shared(tokens: Ints, hidden: Ints, ffn: Ints, routed: str) -> tuple[Node, .
         product("shared gate and up", hidden, 2 * ffn, INPUT),
         Node(
             name="shared gate", type=swiglu.base, rows=tokens, cols=ffn, reads=("shared gate and up",),
-            moves=3.0, flop=swiglu.flop, dims=_TOKENS,
+            cost=PassCost(moves=3.0, flop=swiglu.flop), dims=_TOKENS,
         ),
         product("shared down", ffn, hidden, "shared gate"),
         Node(
             name="add shared", type=add.base, rows=tokens, cols=hidden, reads=("shared down", routed),
-            flop=add.flop, backward_moves=0.0, dims=_TOKENS,
+            cost=PassCost(flop=add.flop, backward_moves=0.0), dims=_TOKENS,
         ),
     )  # fmt: skip
 

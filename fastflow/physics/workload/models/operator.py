@@ -12,7 +12,7 @@ from fastflow.core.field import count, text
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 
 
@@ -28,8 +28,10 @@ def network(points: Inputs) -> Network:
     moved = np.where(has_count, tensors, operator.reads + operator.writes)
     node = Node(
         name=op, type=operator.base, rows=points["model.rows"], cols=cols, reads=(INPUT,), keeps=moved * cols,
-        moves=1.0 * moved, flop=operator.flop,
-        backward_moves=np.where(has_count, 2.0 * tensors - 1.0, operator.backward),
+        cost=PassCost(
+            moves=1.0 * moved, flop=operator.flop,
+            backward_moves=np.where(has_count, 2.0 * tensors - 1.0, operator.backward),
+        ),
     )  # fmt: skip
     return connect([Layer("operator", HIDDEN, (node,))], needs_input_gradient=operator.backward > 0)
 

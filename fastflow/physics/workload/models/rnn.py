@@ -21,7 +21,7 @@ from fastflow.core.tables import Inputs
 from fastflow.physics.workload.autodiff import backward, forward
 from fastflow.physics.workload.family import Family, independent_rows
 from fastflow.physics.workload.graph import FORWARD, HIDDEN, INPUT_GRADIENT, WEIGHT_GRADIENT, Kernel
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.network import AMOUNTS, INPUT, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import elementwise, gemm
 from fastflow.physics.workload.precision import Precision
 
@@ -69,8 +69,8 @@ def network(points: Inputs) -> Network:
     )  # fmt: skip
     pointwise = Node(
         name="gates", type=elementwise.TYPE, rows=batch, cols=h, steps=steps,
-        reads=("recurrent product", INPUT), moves=costs_of["moves"], flop=costs_of["flop"],
-        backward_moves=costs_of["backward_moves"], backward_flop=costs_of["backward_flop"], keeps=kept * h,
+        reads=("recurrent product", INPUT), keeps=kept * h,
+        cost=PassCost(*(costs_of[name] for name in AMOUNTS)),
     )  # fmt: skip
     return connect([Layer("rnn", HIDDEN, (recurrent, pointwise))], needs_input_gradient=True)
 
@@ -92,7 +92,9 @@ def kernels(network: Network, points: Inputs, precision: Precision) -> list[Kern
         return launches
     # the layer's weights and their gradients are in memory, though their forward product is not run
     return [
-        kernel._replace(weights=1) if kernel.kind in (INPUT_GRADIENT, WEIGHT_GRADIENT) else kernel
+        kernel._replace(memory=kernel.memory._replace(weights=1))
+        if kernel.kind in (INPUT_GRADIENT, WEIGHT_GRADIENT)
+        else kernel
         for kernel in launches
         if part_of(kernel) == part
     ]

@@ -25,8 +25,8 @@ from fastflow.physics.timing.attention.tile_pairs import Attentions
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.workload.autodiff import cols_of
-from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel
-from fastflow.physics.workload.network import Amount, KernelType, Network, Node, Side, Size
+from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel, PerElement
+from fastflow.physics.workload.network import Amount, KernelType, Network, Node, PassCost, Side, Size
 from fastflow.physics.workload.ops.batched_gemm import TYPE as BATCH
 from fastflow.physics.workload.precision import Precision, attention_type, wide_type
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, REPLICATE, ROWS, Share
@@ -80,7 +80,7 @@ def attention(
     return Node(
         name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sizes.sequences * sizes.heads,
         rows=sizes.q_len, inner=head_dim, cols=value_dim, width=sizes.heads * value_dim,
-        flop=flop if flop.ndim else float(flop),
+        cost=PassCost(flop=flop if flop.ndim else float(flop)),
         attributes={**dict(zip(_SIZES, sizes[1:], strict=True)), **flags}, **fields,
     )  # fmt: skip
 
@@ -106,9 +106,8 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
     node = network.nodes[i].node
     return kernel._replace(
         rows=node.batch * node.rows,
-        batch=1,
-        products=node.batch,
-        flop_per_element=node.flop,
+        launches=kernel.launches._replace(batch=1, products=node.batch),
+        per_element=PerElement(bytes=0.0, flop=node.cost.flop),
         attributes=node.attributes,
     )
 
@@ -120,24 +119,24 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
         return []
     queries, *keys_and_values = network.operands(i)
     main = _forward(network, i, kernel, precision)
-    wanted = [
+    elements = [
         _shared_elements(node, form.operand) for read, form in keys_and_values if network.needs_gradient(read)
     ]
-    base_pass = main._replace(kind=ON_ACTIVATIONS, products=1, attributes={})
+    base_pass = main._replace(kind=ON_ACTIVATIONS, launches=main.launches._replace(products=1), attributes={})
+    # clears the query gradient
+    sums_bytes = 2.0 * precision.activation + _FP32 * (node.inner + 1.0) / node.cols
     return [
-        base_pass._replace(
-            label=f"{node.name} row sums", flop_per_element=2.0,
-            # clears the query gradient
-            bytes_per_element=2.0 * precision.activation + _FP32 * (node.inner + 1.0) / node.cols,
-        ),
+        base_pass._replace(label=f"{node.name} row sums", per_element=PerElement(sums_bytes, flop=2.0)),
         main._replace(
-            attributes={**node.attributes, "backward": 1.0}, flop_per_element=2.0 * node.flop,
-            sums=network.sums(keys_and_values), summed_cols=cols_of(sum(wanted, 0.0), main),
+            attributes={**node.attributes, "backward": 1.0},
+            per_element=PerElement(bytes=0.0, flop=2.0 * node.cost.flop),
+            sums=network.sums(keys_and_values),
+            comm=main.comm._replace(summed_cols=cols_of(sum(elements, 0.0), main)),
         ),
         base_pass._replace(
-            label=f"{node.name} query gradient", cols=node.inner, flop_per_element=1.0,
-            bytes_per_element=_FP32 + precision.activation, sums=network.sums([queries]),
-            summed_cols=node.inner,
+            label=f"{node.name} query gradient", cols=node.inner,
+            per_element=PerElement(_FP32 + precision.activation, flop=1.0),
+            sums=network.sums([queries]), comm=main.comm._replace(summed_cols=node.inner),
         ),
     ]  # fmt: skip
 
@@ -172,9 +171,9 @@ def _local_attention(share: Share) -> Attentions:
         window=size["window"],
         causal=causal,
         flash=attributes["flash"].astype(np.int64),
-        size=share.operand,
-        cache=np.where(attributes["expanded"] > 0.0, share.operand, share.cache),
-        output=np.where(attributes["output"] > 0.0, attributes["output"], share.output),
+        size=share.bytes.operand,
+        cache=np.where(attributes["expanded"] > 0.0, share.bytes.operand, share.bytes.cache),
+        output=np.where(attributes["output"] > 0.0, attributes["output"], share.bytes.output),
     )
 
 
@@ -182,7 +181,7 @@ def decodes_of(share: Share) -> Decodes:
     """Return a device's shards of decode kernels; a latent cache has at least attention's data type."""
     work, latent = _local_attention(share), share.attributes["latent"] > 0.0
     common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
-    cache = np.where(latent, np.maximum(share.cache, share.attention), share.cache)
+    cache = np.where(latent, np.maximum(share.bytes.cache, share.bytes.attention), share.bytes.cache)
     return Decodes(**common, shared=latent | (share.attributes["shared"] > 0.0))._replace(cache=cache)
 
 
@@ -223,8 +222,8 @@ def _from_file(
 ) -> Node:
     """Return the attention of a graph file, whose queries are the model's rows."""
 
-    def size(key: str, otherwise: str) -> int:
-        return sides[key if key in sides else otherwise].size
+    def size(key: str, default: str) -> int:
+        return sides[key if key in sides else default].size
 
     sequences, heads, q_len = sides["batch"].size, sides["heads"].size, sides["rows"].size
     if sequences * q_len != model.size:

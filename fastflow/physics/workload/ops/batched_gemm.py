@@ -17,7 +17,8 @@ from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, REPLIC
 
 
 def _resized(kernel: Kernel, node: Node, rows: Size, inner: Size, cols: Size) -> Kernel:
-    return kernel._replace(rows=node.batch * rows, inner=inner, cols=cols, batch=1, products=node.batch)
+    launches = kernel.launches._replace(batch=1, products=node.batch)
+    return kernel._replace(rows=node.batch * rows, inner=inner, cols=cols, launches=launches)
 
 
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
@@ -35,7 +36,7 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
         gradients.append(
             _resized(kernel, node, *sides)._replace(
                 label=f"{node.name} {name} gradient", form=form, sums=network.sums([(read, form)]),
-                summed_cols=sides[-1],
+                comm=kernel.comm._replace(summed_cols=sides[-1]),
             )
         )  # fmt: skip
     return gradients
@@ -65,7 +66,7 @@ def _from_file(
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
-    """Check that its input has enough elements; it may read a part, so the input's columns stay unknown."""
+    """Check that its input has enough elements; it may read a part of them: columns are unknown."""
     if len(cols) > 2:
         raise wrong(f"{at}.reads", "one or two kernels", listed(node.reads))
     elements = int(node.batch) * int(node.rows) * int(node.inner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastflow.core.yaml_file import wrong
-from fastflow.physics.workload.graph import NO_GRADIENT, ON_ACTIVATIONS, Kernel
+from fastflow.physics.workload.graph import NO_GRADIENT, ON_ACTIVATIONS, Kernel, PerElement
 from fastflow.physics.workload.network import AMOUNTS, Amount, KernelType, Network, Node
 from fastflow.physics.workload.precision import Precision
 from fastflow.physics.workload.sharding_rules import COLS, OUTPUT, ROWS
@@ -20,23 +20,23 @@ def _tensors(network: Network, i: int, passes: int) -> Amount:
 
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
-    moves = _tensors(network, i, 1) if node.moves is None else node.moves
-    return kernel._replace(bytes_per_element=moves * precision.activation, flop_per_element=node.flop)
+    moves = _tensors(network, i, 1) if node.cost.moves is None else node.cost.moves
+    return kernel._replace(per_element=PerElement(moves * precision.activation, node.cost.flop))
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
-    wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
-    if not wanted:
+    trained_reads = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
+    if not trained_reads:
         return []
-    moves = _tensors(network, i, 2) if node.backward_moves is None else node.backward_moves
-    flop = node.flop if node.backward_flop is None else node.backward_flop
+    moves = _tensors(network, i, 2) if node.cost.backward_moves is None else node.cost.backward_moves
+    flop = node.cost.flop if node.cost.backward_flop is None else node.cost.backward_flop
+    summed_cols = sum((network.share(i, read) for read in trained_reads), 0)
     return [
         kernel._replace(
-            bytes_per_element=moves * precision.activation,
-            flop_per_element=flop,
+            per_element=PerElement(moves * precision.activation, flop),
             sums=network.sums(network.operands(i)),
-            summed_cols=sum((network.share(i, read) for read in wanted), 0),
+            comm=kernel.comm._replace(summed_cols=summed_cols),
         )
     ]
 

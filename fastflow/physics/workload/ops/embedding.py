@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.physics.workload.graph import ON_ACTIVATIONS, SPARSE, Kernel
+from fastflow.physics.workload.graph import ON_ACTIVATIONS, SPARSE, Kernel, PerElement
 from fastflow.physics.workload.network import AMOUNTS, KernelType, Network
 from fastflow.physics.workload.precision import Precision
 from fastflow.physics.workload.sharding_rules import COLS, INNER, PARTIAL, REPLICATE, ROWS
@@ -14,20 +14,19 @@ LOOKUP_MOVES, SCATTER_MOVES, SCATTER_FLOP = 2.0, 3.0, 1.0
 
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     node = network.nodes[i].node
-    moves = LOOKUP_MOVES if node.moves is None else node.moves
-    return kernel._replace(bytes_per_element=moves * precision.activation, flop_per_element=node.flop)
+    moves = LOOKUP_MOVES if node.cost.moves is None else node.cost.moves
+    return kernel._replace(per_element=PerElement(moves * precision.activation, node.cost.flop))
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
-    moves = SCATTER_MOVES if node.backward_moves is None else node.backward_moves
-    flop = SCATTER_FLOP if node.backward_flop is None else node.backward_flop
+    moves = SCATTER_MOVES if node.cost.backward_moves is None else node.cost.backward_moves
+    flop = SCATTER_FLOP if node.cost.backward_flop is None else node.cost.backward_flop
     return [
         kernel._replace(
-            bytes_per_element=moves * precision.activation,
-            flop_per_element=flop,
+            per_element=PerElement(moves * precision.activation, flop),
             gradient=node.type.gradient,
-            side=1,
+            comm=kernel.comm._replace(side=1),
         )
     ]
 

@@ -23,6 +23,7 @@ from fastflow.physics.workload.graph import (
     Dims,
     Form,
     Kernel,
+    PerElement,
     RegatheredOperand,
     Sum,
 )
@@ -35,7 +36,7 @@ from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIA
 def _prologue(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     """Return the pass that quantises its input, where the product has a separate pass."""
     node = network.nodes[i].node
-    if not node.quantises_input:
+    if not node.passes.quantises_input:
         return []
     form = Form(PASS, Dims(node.dims.rows, (), node.dims.inner))
     return [_quantize_pass(kernel._replace(form=form, cols=node.inner), precision)]
@@ -49,8 +50,7 @@ def _quantize_pass(kernel: Kernel, precision: Precision) -> Kernel:
     """
     return kernel._replace(
         label=f"{kernel.label} quantise", kind=ON_ACTIVATIONS, inner=1,
-        bytes_per_element=precision.activation + precision.quantised,
-        flop_per_element=MAXIMUM_FLOP + QUANTISE_FLOP,
+        per_element=PerElement(precision.activation + precision.quantised, MAXIMUM_FLOP + QUANTISE_FLOP),
     )  # fmt: skip
 
 
@@ -58,12 +58,12 @@ def _gradient_add_pass(product: Kernel, precision: Precision) -> Kernel:
     """Return the pass that adds a weight gradient to the sum over micro-batches."""
     return product._replace(
         label=f"{product.label} sum", kind=ON_WEIGHTS, rows=1, gradient=NO_GRADIENT,
-        bytes_per_element=precision.output + 2.0 * precision.gradient, flop_per_element=1.0,
+        per_element=PerElement(bytes=precision.output + 2.0 * precision.gradient, flop=1.0),
     )  # fmt: skip
 
 
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
-    return kernel._replace(products=network.nodes[i].node.groups)
+    return kernel._replace(launches=kernel.launches._replace(products=network.nodes[i].node.groups))
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
@@ -72,16 +72,16 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
     A pass for the gradient of biases comes first: it sums the output's gradient over all rows.
     """
     node = network.nodes[i].node
-    kernels = [_quantize_pass(kernel, precision)] if node.quantises_gradient else []
+    kernels = [_quantize_pass(kernel, precision)] if node.passes.quantises_gradient else []
     if np.any(node.vectors):
         kernels.append(_bias_gradient(node, kernel, precision))
-    wanted = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
-    if wanted:
-        kernels.append(_input_gradient(network, i, kernel, wanted))
+    trained_reads = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
+    if trained_reads:
+        kernels.append(_input_gradient(network, i, kernel, trained_reads))
     weights = _weight_gradient(node, kernel)
     return (
         [*kernels, weights, _gradient_add_pass(weights, precision)]
-        if node.adds_gradient_separately
+        if node.passes.adds_gradient
         else [*kernels, weights]
     )
 
@@ -89,46 +89,52 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
 def _bias_gradient(node: Node, kernel: Kernel, precision: Precision) -> Kernel:
     """Return the pass that sums the gradient of the output over all rows."""
     return kernel._replace(
-        label=f"{node.name} bias gradient", kind=ON_ACTIVATIONS, inner=1, side=1, flop_per_element=1.0,
-        bytes_per_element=precision.activation,
+        label=f"{node.name} bias gradient", kind=ON_ACTIVATIONS, inner=1,
+        per_element=PerElement(bytes=precision.activation, flop=1.0), comm=kernel.comm._replace(side=1),
     )  # fmt: skip
 
 
 def _weight_gradient(node: Node, kernel: Kernel) -> Kernel:
     """Return the product for the gradient of the weights, of all steps at once."""
     return kernel._replace(
-        label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps, repeat=1,
-        products=node.groups, gradient=DENSE, side=1,
+        label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps,
+        launches=kernel.launches._replace(repeat=1, products=node.groups), gradient=DENSE,
+        comm=kernel.comm._replace(side=1),
     )  # fmt: skip
 
 
-def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[int]) -> Kernel:
-    """Return the product for the gradient of its inputs; wanted: the inputs that need a gradient."""
+def _input_gradient(network: Network, i: int, kernel: Kernel, trained_reads: Sequence[int]) -> Kernel:
+    """Return the product for the gradient of its inputs; trained_reads: those that need one."""
     instance = network.nodes[i]
     node = instance.node
     # the step before needs the result of this kernel's collective
     recurs = any(read >= i for read in instance.reads)
-    sums = _input_sums(network, i, wanted)
-    product = kernel._replace(
-        label=f"{node.name} input gradient", kind=INPUT_GRADIENT, products=node.groups,
-        inner=node.inner if len(wanted) == len(instance.reads) else _cols_of(network, wanted),
+    sums = _input_sums(network, i, trained_reads)
+    comm = kernel.comm._replace(
         wait=1 if recurs else 2,
-        peer_kind=network.neighbour(i, (read for read in wanted if read != OUTSIDE)),
-        sums=tuple(total for _, total in sums),
+        peer_kind=network.neighbour(i, (read for read in trained_reads if read != OUTSIDE)),
         summed_cols=sum((_read_cols(network, i, read) for read, _ in sums), 0),
+    )
+    product = kernel._replace(
+        label=f"{node.name} input gradient", kind=INPUT_GRADIENT,
+        inner=node.inner if len(trained_reads) == len(instance.reads) else _cols_of(network, trained_reads),
+        launches=kernel.launches._replace(products=node.groups),
+        sums=tuple(total for _, total in sums), comm=comm,
     )  # fmt: skip
-    if not node.regathers_input:
+    if not node.passes.regathers_input:
         return product
     # overlapped, as the sum of the input's gradient is
     regathered = tuple(
         RegatheredOperand(network.form(read), node.form, even_unshared=True) for read in instance.reads
     )
-    return product._replace(regathered=regathered, shared_cols=node.inner)
+    return product._replace(regathered=regathered, comm=comm._replace(shared_cols=node.inner))
 
 
-def _input_sums(network: Network, i: int, wanted: Sequence[int]) -> list[tuple[int, Sum]]:
+def _input_sums(network: Network, i: int, trained_reads: Sequence[int]) -> list[tuple[int, Sum]]:
     """Return the inputs whose gradient sum this product completes, each with the sum."""
-    contributors = [(read, [i] if read == OUTSIDE else _contributors(network, i, read)) for read in wanted]
+    contributors = [
+        (read, [i] if read == OUTSIDE else _contributors(network, i, read)) for read in trained_reads
+    ]
     return [
         (read, Sum(network.form(read), tuple(network.nodes[product].node.form for product in products)))
         for read, products in contributors

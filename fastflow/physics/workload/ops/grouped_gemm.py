@@ -62,7 +62,7 @@ def routings(share: Share) -> Routings:
 
 def is_fused(device: Device, share: Share) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return whether gates are fused into the products (TensorRT-LLM: on Ampere, in 16 bits)."""
-    return ~device.library.shared[share.device] & (share.operand >= share.output)
+    return ~device.library.shared[share.device] & (share.bytes.operand >= share.bytes.output)
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
@@ -75,8 +75,8 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         cols=share.n,
         stored=np.where(gated, share.n // 2, share.n),
         of_weights=of_weights,
-        size=share.operand,
-        output=share.output,
+        size=share.bytes.operand,
+        output=share.bytes.output,
     )
     # with fewer rows than experts, some experts are idle
     busy = np.minimum(1.0, share.rows / np.maximum(1, share.products))

@@ -18,7 +18,7 @@ from fastflow.physics.timing.attention.decode import fuses_rotary
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
-from fastflow.physics.workload.graph import Kernel
+from fastflow.physics.workload.graph import Kernel, PerElement
 from fastflow.physics.workload.network import KernelType, Network, Node, Side, Size
 from fastflow.physics.workload.ops.attention import decodes_of
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
@@ -66,9 +66,9 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
     moved = moved + narrow * columns["rounded"] * (precision.activation + precision.attention)
     launches = 1 + (narrow * (np.asarray(columns["rounded"]) > 0)).astype(np.int64)
     return kernel._replace(
-        repeat=launches, bytes_per_element=moved / (launches * node.cols),
-        flop_per_element=OPERATORS["rotary"].flop,
-    )  # fmt: skip
+        launches=kernel.launches._replace(repeat=launches),
+        per_element=PerElement(moved / (launches * node.cols), OPERATORS["rotary"].flop),
+    )
 
 
 def _copy_attributes(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
@@ -78,11 +78,13 @@ def _copy_attributes(network: Network, i: int, kernel: Kernel, precision: Precis
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time the pass where the attention kernel does not include it."""
     work, columns = decodes_of(share), share.attributes
-    narrow = (columns["latent"] > 0.0) & (work.cache < share.activation)
+    narrow = (columns["latent"] > 0.0) & (work.cache < share.bytes.activation)
     tokens, shards = work.sequences * work.q_len, share.col_shards
-    queries = (columns["read"] + columns["made"]) * share.activation
-    rounded = columns["rounded"] * (share.activation + work.cache)
-    moved = np.where(narrow, rounded, queries) / shards + columns["kept"] * (share.activation + work.cache)
+    queries = (columns["read"] + columns["made"]) * share.bytes.activation
+    rounded = columns["rounded"] * (share.bytes.activation + work.cache)
+    moved = np.where(narrow, rounded, queries) / shards + columns["kept"] * (
+        share.bytes.activation + work.cache
+    )
     launches: Floats = np.where(fuses_rotary(device, work), 0.0, 1.0)
     launched = run_passes(
         device, share.device, moved=launches * tokens * moved, launches=launches,
@@ -99,7 +101,7 @@ def _from_file(
     if kept > cols:
         raise wrong(f"{where}.kept", f"at most its {cols} columns", kept)
     columns = {"read": cols, "made": cols - kept, "kept": kept, "rounded": 0}
-    return node._replace(attributes=columns, backward_moves=2.0)
+    return node._replace(attributes=columns, cost=node.cost._replace(backward_moves=2.0))
 
 
 TYPE: KernelType = replace(

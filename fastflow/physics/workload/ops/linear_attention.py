@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fastflow.core.yaml_file import MOST, listed, wrong
-from fastflow.physics.workload.graph import ON_ACTIVATIONS, Dims, Kernel
+from fastflow.physics.workload.graph import ON_ACTIVATIONS, Dims, Kernel, PerElement
 from fastflow.physics.workload.network import KernelType, Network, Node, Side
 from fastflow.physics.workload.ops.batched_gemm import TYPE as PRODUCT
 from fastflow.physics.workload.precision import Precision
@@ -107,13 +107,14 @@ def _kernel(node: Node, step: Step, kernel: Kernel, precision: Precision) -> Ker
     label = f"{kernel.label} {step.name}"
     if isinstance(step, Product):
         return kernel._replace(
-            label=label, rows=step.products * step.m, inner=step.k, cols=step.n, batch=1,
-            products=step.products,
+            label=label, rows=step.products * step.m, inner=step.k, cols=step.n,
+            launches=kernel.launches._replace(batch=1, products=step.products),
         )  # fmt: skip
     sizes = _sizes(node)
     return kernel._replace(
         label=label, kind=ON_ACTIVATIONS, rows=sizes.chunks * sizes.heads, cols=step.elements, inner=1,
-        batch=1, bytes_per_element=step.moves * precision.activation, flop_per_element=step.flop,
+        launches=kernel.launches._replace(batch=1),
+        per_element=PerElement(step.moves * precision.activation, step.flop),
     )  # fmt: skip
 
 
@@ -137,9 +138,10 @@ def _backward(name: str, network: Network, i: int, kernel: Kernel, precision: Pr
     gradients = [gradient for step in reversed(steps) for gradient in _gradients(step)]
     kernels = [_kernel(instance.node, step, kernel, precision) for step in (*recomputed, *gradients)]
     width = sum(network.read_cols(i, read) for read in instance.reads)
-    last = kernels[-1]._replace(
-        sums=network.sums(network.operands(i)),
-        summed_cols=width * int(instance.node.batch) * int(instance.node.rows) // int(kernels[-1].rows),
+    last = kernels[-1]
+    summed_cols = width * int(instance.node.batch) * int(instance.node.rows) // int(last.rows)
+    last = last._replace(
+        sums=network.sums(network.operands(i)), comm=last.comm._replace(summed_cols=summed_cols)
     )
     return [*kernels[:-1], last]
 

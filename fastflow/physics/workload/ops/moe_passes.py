@@ -35,8 +35,8 @@ _KERNELS = {
 
 def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launched, Floats]:
     layers = ExpertLayers(
-        point=share.device, routing=routings(share), hidden=share.n, ffn=share.n, size=share.operand,
-        activation=share.output,
+        point=share.device, routing=routings(share), hidden=share.n, ffn=share.n,
+        size=share.bytes.operand, activation=share.bytes.output,
     )  # fmt: skip
     return time_passes(device, layers, kernels)
 
@@ -57,7 +57,8 @@ def _from_file(
     # dispatch writes, and combine reads, a row for each choice
     moves = {"dispatch": 1.0 + 1.0 / topk, "combine": 1.0 + topk}.get(name)
     dims = node.dims._replace(inner=sides["experts"].names) if moves else node.dims
-    return node._replace(attributes=attributes, moves=moves, backward_moves=moves, dims=dims)
+    cost = node.cost._replace(moves=moves, backward_moves=moves)
+    return node._replace(attributes=attributes, cost=cost, dims=dims)
 
 
 def _type(name: str, base: KernelType, *required: str, reads: str = REPLICATE, makes: str = "") -> KernelType:

@@ -25,7 +25,7 @@ class Operator(NamedTuple):
 # derivatives need. The operations are those of the definitions: GELU with the error function (Hendrycks and
 # Gimpel, arXiv:1606.08415), SiLU x / (1 + exp(-x)), softmax against the row's maximum (Milakov and
 # Gimelshein, arXiv:1805.02867), layer norm with gain and bias (Ba et al., arXiv:1607.06450), RMS norm with a
-# gain (Zhang and Sennrich, NeurIPS 2019). A row's statistics and weights are small beside the row. Gated
+# gain (Zhang and Sennrich, NeurIPS 2019). A row's statistics and weights are small against the row. Gated
 # units take gate and values (Shazeer, arXiv:2002.05202), rotary embedding turns pairs of columns by an angle
 # that the position gives (Su et al., arXiv:2104.09864), a norm with residual writes the sum too, and sampling
 # draws a column by the softmax of a row over a temperature.
@@ -65,12 +65,13 @@ def _from_file(
     fields: Mapping[str, Any],
 ) -> Node:
     """Return an operator of a graph file, with defaults for the fields that the file omits."""
-    defaults: dict[str, Any] = {
-        "flop": operator.flop, "moves": float(operator.reads + operator.writes),
+    defaults = {
+        "flop": operator.flop,
+        "moves": float(operator.reads + operator.writes),
         "backward_moves": float(operator.backward),
-        "width": None if operator.writes else 1,
-    }  # fmt: skip
-    return node._replace(**{key: value for key, value in defaults.items() if key not in fields})
+    }
+    cost = node.cost._replace(**{key: value for key, value in defaults.items() if key not in fields})
+    return node._replace(cost=cost, width=None if operator.writes else 1)
 
 
 TYPES = {

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from fastflow.core.yaml_file import choice_of
-from fastflow.physics.workload.graph import Kernel
-from fastflow.physics.workload.network import KernelType, Network, Node, Side
+from fastflow.physics.workload.graph import Kernel, PerElement
+from fastflow.physics.workload.network import KernelType, Network, Node, PassCost, Side
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, QUANTIZED_BYTES, Precision
 
@@ -16,8 +16,8 @@ from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, QUA
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     """Return a pass that reads activations once, and writes elements of `moves` bytes."""
     node = network.nodes[i].node
-    assert node.moves is not None
-    return kernel._replace(bytes_per_element=precision.activation + node.moves, flop_per_element=node.flop)
+    assert node.cost.moves is not None
+    return kernel._replace(per_element=PerElement(precision.activation + node.cost.moves, node.cost.flop))
 
 
 def _from_file(
@@ -26,7 +26,8 @@ def _from_file(
     """Return a pass that computes the scales of rows or blocks as it quantises."""
     narrow_types = tuple(name for name, size in QUANTIZED_BYTES.items() if size > 0.0)
     dtype = choice_of(f"{where}.to", fields["to"], narrow_types)
-    return node._replace(moves=QUANTIZED_BYTES[dtype], flop=MAXIMUM_FLOP + QUANTISE_FLOP, backward_moves=0.0)
+    flop = MAXIMUM_FLOP + QUANTISE_FLOP
+    return node._replace(cost=PassCost(moves=QUANTIZED_BYTES[dtype], flop=flop, backward_moves=0.0))
 
 
 TYPE: KernelType = replace(

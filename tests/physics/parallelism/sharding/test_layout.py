@@ -136,7 +136,7 @@ def exchanges(tmp_path_factory, compose, predict):
 
     def check_group(place, row):
         """A relayout takes place among the devices of the end that has more of them."""
-        kinds = graph.layer_kind[row], graph.peer_kind[row]
+        kinds = graph.layer.kind[row], graph.comm.peer_kind[row]
         ranks = {kind: naive.degrees(*cuts_of(*pairs[place])[kind])[1] for kind in kinds}
         most = max(ranks.values())
         if shards.relayout.collective[row]:

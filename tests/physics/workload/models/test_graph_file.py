@@ -17,7 +17,7 @@ from fastflow.physics.workload.models.graph_file import outline, read_network
 from fastflow.physics.workload.precision import precision
 from tests.naive import graph as naive
 from tests.support.checks import cases, mixed, near
-from tests.support.exchanges import exchanges
+from tests.support.exchanges import columns_of, exchanges
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs" / "graphs.md"
@@ -42,15 +42,17 @@ def rows_of(graph):
         update = PHASES[graph.phase[i]] == "update"
         rows.append({
             "label": str(graph.names[graph.label[i]]), "phase": PHASES[graph.phase[i]],
-            "kind": KINDS[graph.kind[i]], "repeat": graph.repeat[i], "products": graph.products[i],
+            "kind": KINDS[graph.kind[i]], "repeat": graph.launches.repeat[i],
+            "products": graph.launches.products[i],
             "rows": graph.rows[i], "inner": graph.inner[i], "cols": graph.cols[i],
-            "moved": 0.0 if update else graph.bytes_per_element[i] / 2,
-            "flop": 0.0 if update else graph.flop_per_element[i],
+            "moved": 0.0 if update else graph.per_element.bytes[i] / 2,
+            "flop": 0.0 if update else graph.per_element.flop[i],
             "rc": rc[i], "cr": cr[i],
-            "weights": graph.weights[i], "gradient": graph.gradient[i],
-            "kept": graph.saved_cols[i], "whole": graph.saved_whole_cols[i],
-            "layer": graph.layer[i], "layer_kind": graph.layer_kind[i], "peer_kind": graph.peer_kind[i],
-            "wait": graph.wait[i], "side": graph.side[i], "sends": graph.sends_cols[i],
+            "weights": graph.memory.weights[i], "gradient": graph.gradient[i],
+            "kept": graph.memory.saved_cols[i], "whole": graph.memory.saved_whole_cols[i],
+            "layer": graph.layer.number[i], "layer_kind": graph.layer.kind[i],
+            "peer_kind": graph.comm.peer_kind[i],
+            "wait": graph.comm.wait[i], "side": graph.comm.side[i], "sends": graph.comm.sent_cols[i],
         })  # fmt: skip
     return rows
 
@@ -78,18 +80,18 @@ def test_the_language_model_as_a_file(compose, file, training, dtype, optimizer)
     """The docs' example is `model=lstm_lm`, column for column."""
     path = file(examples_of_the_docs()["lstm_lm"])
     point = compose("model=lstm_lm", f"model.dtype={dtype}", f"model.optimizer={optimizer}")
-    columns = {key: np.array([value]) for key, value in point.items() if key.startswith(OF_GRAPHS)}
-    columns["model.training"][:] = training
-    known = build_graph(columns, precision(columns))
+    inputs = {key: np.array([value]) for key, value in point.items() if key.startswith(OF_GRAPHS)}
+    inputs["model.training"][:] = training
+    known = build_graph(inputs, precision(inputs))
     got = graph_of(path, training, dtype, optimizer)
-    assert got._fields == known._fields
+    columns, expected = columns_of(got), columns_of(known)
+    assert columns.keys() == expected.keys()
     for cut in ("RC", "CR"):  # the file gives its dimensions no names
         assert exchanges(got, cut) == exchanges(known, cut)
     assert got.attributes == known.attributes == {}
-    for field in set(known._fields) - {"structures", "attributes"}:
-        expected = getattr(known, field)
-        assert getattr(got, field).tolist() == expected.tolist(), field
-        assert getattr(got, field).dtype.kind == expected.dtype.kind, field
+    for field in expected.keys() - {"structures", "attributes"}:
+        assert columns[field].tolist() == expected[field].tolist(), field
+        assert columns[field].dtype.kind == expected[field].dtype.kind, field
 
 
 @pytest.mark.parametrize("name", ["mlp", "transformer", "lstm_lm"])
@@ -110,10 +112,10 @@ def test_a_transformer_block_by_hand(file):
     products += 2 * tokens * hidden * vocabulary
     kinds = np.array(KINDS)[got.kind]
     is_gemm = ~np.isin(kinds, ["pass", "weights"])
-    flop = 2.0 * got.rows * got.inner * got.cols * got.repeat
+    flop = 2.0 * got.rows * got.inner * got.cols * got.launches.repeat
     assert near(flop[is_gemm].sum(), 3.0 * products)
     assert model_flop(got)[0] > 3.0 * products
-    owned = got.weights * got.inner * got.cols
+    owned = got.memory.weights * got.inner * got.cols
     assert owned.sum() == 24 * 12 * hidden**2 + 2 * vocabulary * hidden
 
 
@@ -381,7 +383,8 @@ def test_numbers_are_read_as_they_look(file, odd):
 def test_plain_numbers_stay_what_they_are(file):
     text = network("name: g, type: elementwise, cols: 100, flop: 1.50, moves: 07.5", rows="+64", repeat="1.0")
     (placed,) = read_network(file(text)).nodes
-    assert (placed.node.rows, placed.node.cols, placed.node.flop, placed.node.moves) == (64, 100, 1.5, 7.5)
+    node = placed.node
+    assert (node.rows, node.cols, node.cost.flop, node.cost.moves) == (64, 100, 1.5, 7.5)
 
 
 def bomb(deep, open_, close):

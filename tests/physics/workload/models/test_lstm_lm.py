@@ -116,7 +116,7 @@ def test_kernels_of_the_graph(base, predict, layers):
     launches = {}
     for row in range(graph.offset[1]):
         name = str(graph.names[graph.label[row]])
-        launches[name] = launches.get(name, 0) + int(graph.repeat[row])
+        launches[name] = launches.get(name, 0) + int(graph.launches.repeat[row])
     steps = base["model.sequence"]
     assert launches["lstm cell"] == launches["lstm cell input gradient"] == layers * steps
     assert launches["lstm cell weight gradient"] == layers

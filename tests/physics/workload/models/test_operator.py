@@ -85,14 +85,14 @@ def test_kernels_of_every_point(points):
         assert [str(graph.names[graph.label[row]]) for row in rows] == [name for name, _ in expected]
         for row, (_, tensors) in zip(rows, expected, strict=True):
             assert (graph.rows[row], graph.cols[row]) == (point["rows"], point["cols"])
-            assert near(graph.bytes_per_element[row], tensors * size)
-            assert graph.flop_per_element[row] == known.flop
+            assert near(graph.per_element.bytes[row], tensors * size)
+            assert graph.per_element.flop[row] == known.flop
             assert graph.kind[row] == ON_ACTIVATIONS
-            assert graph.repeat[row] == 1
-            assert graph.weights[row] == 0
+            assert graph.launches.repeat[row] == 1
+            assert graph.memory.weights[row] == 0
             # columns that other devices hold only matter for a row's statistics
             assert (rc[row] != ("", 0)) == (point["op"] in ROWWISE and graph.phase[row] == FORWARD)
-        assert graph.saved_cols[rows[0]] == moved * point["cols"]
+        assert graph.memory.saved_cols[rows[0]] == moved * point["cols"]
 
 
 @pytest.mark.parametrize("op", OPERATORS)
@@ -112,8 +112,8 @@ def test_types_of_a_file_do_and_move_as_much(op, tmp_path):
     work = {str(result.names[result.label[row]]): row for row in range(result.point.size)}
     for row in range(known.point.size):
         mine = work[str(known.names[known.label[row]])]
-        assert near(result.bytes_per_element[mine], known.bytes_per_element[row])
-        assert result.flop_per_element[mine] == known.flop_per_element[row]
+        assert near(result.per_element.bytes[mine], known.per_element.bytes[row])
+        assert result.per_element.flop[mine] == known.per_element.flop[row]
 
 
 def test_devices_share_the_rows():

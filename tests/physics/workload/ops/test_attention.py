@@ -104,7 +104,7 @@ def test_the_backward_pass_does_five_products_and_counts_four(file):
     result = kernels(read_network(file(FILE.replace("ATTENTION", FUSED))), True, UNSIZED)
     work = {
         phase: sum(
-            float(kernel.flop_per_element) * int(kernel.rows) * int(kernel.cols)
+            float(kernel.per_element.flop) * int(kernel.rows) * int(kernel.cols)
             for kernel in result
             if kernel.phase == phase and kernel.attributes
         )

@@ -14,7 +14,15 @@ from fastflow.physics.parallelism.mesh import axes
 from fastflow.physics.parallelism.plans import PLANS, assignment_of
 from fastflow.physics.parallelism.sharding.propagation import READ, SUMMED, splits_of
 from fastflow.physics.workload.autodiff import kernels
-from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, NO_GRADIENT, ON_ACTIVATIONS, stack
+from fastflow.physics.workload.graph import (
+    BACKWARD,
+    COLLECTIVES,
+    FORWARD,
+    NO_GRADIENT,
+    ON_ACTIVATIONS,
+    PerElement,
+    stack,
+)
 from fastflow.physics.workload.models.graph_file import read_network
 from fastflow.physics.workload.network import KernelType
 from fastflow.physics.workload.ops import TYPES
@@ -41,14 +49,14 @@ PASS = "{name: fold, type: elementwise, cols: hidden, backward_moves: 5, flop: 3
 
 def forward_of_fold(network, i, kernel, numbers):
     node = network.nodes[i].node
-    return kernel._replace(
-        bytes_per_element=numbers.activation * (1 + node.inner / node.cols), flop_per_element=3.0
-    )
+    moved = numbers.activation * (1 + node.inner / node.cols)
+    return kernel._replace(per_element=PerElement(bytes=moved, flop=3.0))
 
 
 def backward_of_fold(network, i, kernel, numbers):
     kernel = forward_of_fold(network, i, kernel, numbers)
-    return [kernel._replace(sums=network.sums(network.operands(i)), summed_cols=network.nodes[i].node.inner)]
+    comm = kernel.comm._replace(summed_cols=network.nodes[i].node.inner)
+    return [kernel._replace(sums=network.sums(network.operands(i)), comm=comm)]
 
 
 def check_fold(at, node, cols, rows):
@@ -94,7 +102,7 @@ def exchanges(path, way, phase):
     exchanges_of = {}
     for kernel, split in zip(result, splits_of(structure, way), strict=True):
         for step in split.exchanges if kernel.phase == phase else ():
-            cols = {SUMMED: kernel.summed_cols, READ: kernel.read_cols}[step.of]
+            cols = {SUMMED: kernel.comm.summed_cols, READ: kernel.comm.read_cols}[step.of]
             along = "+".join(name for name, _ in way if step.axes & axes(name))
             exchanges_of.setdefault(kernel.label, []).append((COLLECTIVES[step.collective], along, int(cols)))
     return exchanges_of

@@ -28,7 +28,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     ROTARY,
     Sizes,
 )
-from fastflow.physics.workload.network import Node, Size
+from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import batched_gemm, pointwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 
@@ -84,8 +84,10 @@ def _queries_and_keys(points: Inputs, size: Sizes, read: str) -> list[Node]:
         nodes += [
             Node(
                 name="query and key norm", type=pointwise.OPERATORS["mul"].base, rows=size.tokens, cols=cols,
-                reads=("qkv",), moves=2.0 * rotated_cols / cols, flop=operator.flop,
-                backward_moves=operator.backward * rotated_cols / cols,
+                reads=("qkv",),
+                cost=PassCost(
+                    2.0 * rotated_cols / cols, operator.flop, operator.backward * rotated_cols / cols
+                ),
                 keeps=0 if rotated else cols, keeps_whole=0,
                 dims=Dims(TOKENS, (), HEADS), vectors=2 * size.head_dim,
             )
@@ -131,7 +133,7 @@ def _rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Nod
     operator = pointwise.OPERATORS["rotary"]
     return Node(
         name="rotary", type=pointwise.TYPES["rotary"], rows=size.tokens, cols=cols, reads=reads,
-        moves=moved / cols, backward_moves=moved / cols, flop=operator.flop, dims=Dims(TOKENS, (), HEADS),
+        cost=PassCost(moved / cols, operator.flop, moved / cols), dims=Dims(TOKENS, (), HEADS),
     )  # fmt: skip
 
 
@@ -156,7 +158,7 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
     nodes = [
         product(scores, head_dim, size.sequence, (read,), keeps=0),
         a_pass(
-            softmax, scores, moves=SOFTMAX_MOVES, flop=operator.flop, backward_moves=SOFTMAX_BACKWARD_MOVES,
+            softmax, scores, cost=PassCost(SOFTMAX_MOVES, operator.flop, SOFTMAX_BACKWARD_MOVES),
             keeps=cols,
         ),
     ]  # fmt: skip
@@ -164,7 +166,7 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
         mask_cols = 1.0 / size.activation_bytes
         nodes += [
             a_pass(
-                dropped, softmax, moves=2.0 + mask_cols, flop=DROPOUT_FLOP, backward_moves=2.0 + mask_cols,
+                dropped, softmax, cost=PassCost(2.0 + mask_cols, DROPOUT_FLOP, 2.0 + mask_cols),
                 keeps=cols + mask(size, cols),
             )
         ]  # fmt: skip

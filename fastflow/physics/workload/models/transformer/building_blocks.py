@@ -11,7 +11,7 @@ from typing import Any
 
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.transformer.dimensions import ACTIVATIONS, RMS, Sizes
-from fastflow.physics.workload.network import Node, Size
+from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import elementwise, pointwise
 from fastflow.physics.workload.ops import gemm as product
 
@@ -49,7 +49,7 @@ def norm(
     operator = pointwise.OPERATORS[title]
     return Node(
         name=name, type=pointwise.TYPES[title], rows=size.tokens, cols=cols, reads=(read,),
-        flop=operator.flop, moves=2.0, backward_moves=float(operator.backward), keeps=cols if keeps else 0,
+        cost=PassCost(2.0, operator.flop, float(operator.backward)), keeps=cols if keeps else 0,
         keeps_whole=0, dims=Dims(TOKENS, (), names), vectors=cols if kind == RMS else 2 * cols,
     )  # fmt: skip
 
@@ -62,10 +62,13 @@ def residual(name: str, size: Sizes, reads: tuple[str, ...], dropout: bool, bias
     add = pointwise.OPERATORS["add"]
     mask_cols, num_adds = 1.0 / size.activation_bytes if dropout else 0.0, len(reads) - 1.0
     gradient_moves = GRADIENT_SUM_MOVES + (1.0 if biases else 0.0)
+    cost = PassCost(
+        moves=1.0 + len(reads) + mask_cols, flop=num_adds * add.flop + (DROPOUT_FLOP if dropout else 0.0),
+        backward_moves=gradient_moves + (2.0 + mask_cols if dropout else 0.0),
+    )  # fmt: skip
     return Node(
         name=name, type=pointwise.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=reads,
-        flop=num_adds * add.flop + (DROPOUT_FLOP if dropout else 0.0), moves=1.0 + len(reads) + mask_cols,
-        backward_moves=gradient_moves + (2.0 + mask_cols if dropout else 0.0), vectors=biases * size.hidden,
+        cost=cost, vectors=biases * size.hidden,
         keeps=size.hidden + (mask(size, size.hidden) if dropout else 0), keeps_whole=0,
         dims=Dims(TOKENS, (), HIDDEN),
     )  # fmt: skip
@@ -75,10 +78,12 @@ def activation(
     name: str, size: Sizes, kind: str, gated: bool, read: str, cols: Size, **fields: Any
 ) -> Node:  # fmt: skip
     """Return the activation of columns; gated: multiplied by as many further columns."""
+    cost = PassCost(2.0, ACTIVATIONS[kind], backward_moves=3.0)
+    if gated:
+        cost = PassCost(3.0, ACTIVATIONS[kind] + 1.0, backward_moves=5.0)
     return Node(
         name=name, type=pointwise.TYPES.get(_title(kind, gated), elementwise.TYPE), cols=cols, reads=(read,),
-        flop=ACTIVATIONS[kind] + (1.0 if gated else 0.0), moves=3.0 if gated else 2.0,
-        backward_moves=5.0 if gated else 3.0,
+        cost=cost,
         **{"rows": size.tokens, "dims": Dims(TOKENS, (), FEED_FORWARD)} | fields,
     )  # fmt: skip
 

@@ -121,7 +121,10 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 class Sizes(NamedTuple):
-    """Sizes of models with the same structure: numbers of a single model, or columns of shape (points,)."""
+    """Sizes of models with the same structure: numbers of a single model, or columns of shape (points,).
+
+    Flat, as the inputs `model.*` are that give its fields their names.
+    """
 
     sequences: Size
     sequence: Size
@@ -146,9 +149,9 @@ class Sizes(NamedTuple):
     activation_bytes: Size  # of an element, for masks of a byte
 
 
-def _with_default(value: Any, otherwise: Any) -> Any:
+def _with_default(value: Any, default: Any) -> Any:
     """Return sizes, with a default where they are 0."""
-    return (value or otherwise) if isinstance(value, int) else np.where(value > 0, value, otherwise)
+    return (value or default) if isinstance(value, int) else np.where(value > 0, value, default)
 
 
 def ffn_of(hidden: Any, gated: bool) -> Any:

@@ -16,7 +16,7 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
     gemm,
 )
 from fastflow.physics.workload.models.transformer.dimensions import ALL, Sizes
-from fastflow.physics.workload.network import Node, Size
+from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import grouped_gemm, moe_passes
 
 _EXPERTS = ("experts",)
@@ -56,8 +56,8 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     ) -> Node:
         return Node(
             name=name, type=moe_passes.TYPES[name], rows=rows, cols=cols, reads=(read,),
-            attributes=attributes, dims=Dims(TOKENS, () if moves is None else _EXPERTS, names), moves=moves,
-            backward_moves=moves,
+            attributes=attributes, dims=Dims(TOKENS, () if moves is None else _EXPERTS, names),
+            cost=PassCost(moves=moves, backward_moves=moves),
         )  # fmt: skip
 
     def product(name: str, inner: Size, cols: Size, read: str, is_up: bool) -> Node:

@@ -53,7 +53,7 @@ _OTHER_MODELS = {
 def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the leaves of a configuration, with the model of a config.json; raises InputError.
 
-    Leaves that are null come from the file, or else from `dimensions.DEFAULTS`; all other leaves stay.
+    Leaves that are null come from the file, or else from `dimensions.DEFAULTS`. No other leaf changes.
     """
     if KEY not in leaves:
         return leaves

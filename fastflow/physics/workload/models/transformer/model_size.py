@@ -5,11 +5,12 @@ by some percent at most while that ratio changes by an order of magnitude (Kapla
 section 3.1 and figure 5), and model families keep a near-constant ratio: Llama 3 has 128, 102 and 130 hidden
 columns a layer at 8, 70 and 405 billion (arXiv:2407.21783, table 3), GPT-3 85 to 128 from 1.3 billion on
 (arXiv:2005.14165, table 2.1). Heads keep their columns; their number grows with the hidden columns, in steps
-of 8, which tensor parallelism of a machine divides. KV heads stay if they were fewer than query heads. The
-vocabulary and all other sizes stay. For each width, the number of layers follows from the parameters, at
-proportional feed-forward columns; the selected width has the ratio nearest to the base model's. The number of
-layers is rounded, to a multiple of 4 from 24 on, which stages of a pipeline divide, and feed-forward columns,
-a multiple of 128, compensate. A size within half a layer of the base model's is the base model.
+of 8, which tensor parallelism of a machine divides. KV heads, if they were fewer than query heads, vocabulary
+and all other sizes are those of the base model. For each width, the number of layers follows from the
+parameters, at proportional feed-forward columns; the selected width has the ratio nearest to the base
+model's. The number of layers is rounded, to a multiple of 4 from 24 on, which stages of a pipeline divide,
+and feed-forward columns, a multiple of 128, compensate. A size within half a layer of the base model's is the
+base model.
 """
 
 from __future__ import annotations
@@ -51,15 +52,15 @@ def with_size(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if not leaves.get(KEY):
         return leaves
-    wanted = _read(leaves[KEY])
-    sized = {**leaves, KEY: wanted}
+    target = _read(leaves[KEY])
+    sized = {**leaves, KEY: target}
     model = {key: sized[key] for key in DEFAULTS if key != KEY}
     if any(isinstance(value, bool) or not isinstance(value, int) for value in _shape(model).values()):
         return sized  # which is rejected where it is read
     if model["model.experts"]:
         allowed = "null of a mixture: how number, width and depth of experts grow together is not published"
         raise InputError(KEY, leaves[KEY], allowed)
-    return sized | _scaled(wanted, tuple(model.items()))
+    return sized | _scaled(target, tuple(model.items()))
 
 
 def decides_shape(leaves: Mapping[str, Any], key: str) -> bool:
@@ -82,8 +83,8 @@ def _shape(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _scaled(wanted: float, inputs: tuple[tuple[str, Any], ...]) -> dict[str, int]:
-    """Return the shape of a model scaled to `wanted` parameters, by its keys; raises InputError."""
+def _scaled(target: float, inputs: tuple[tuple[str, Any], ...]) -> dict[str, int]:
+    """Return the shape of a model scaled to `target` parameters, by its keys; raises InputError."""
     model = dict(inputs)
     base = _shape(model)
     base["ffn"] = base["ffn"] or int(ffn_of(base["hidden"], bool(model["model.gated"])))
@@ -92,30 +93,30 @@ def _scaled(wanted: float, inputs: tuple[tuple[str, Any], ...]) -> dict[str, int
         float(_count(model, _widths(base, np.array([base["heads"]])), layers)[0])
         for layers in (fewest, fewest + 1, base["layers"])
     )
-    if 2.0 * abs(wanted - base_size) < next_size - smallest:
+    if 2.0 * abs(target - base_size) < next_size - smallest:
         return {}  # it is the base model
     shape = _widths(base, np.arange(STEP, _MOST_HEADS + 1, STEP))
     first, second = (_count(model, shape, fewest + further) for further in range(2))
-    layers = fewest + (wanted - first) / (second - first)
+    layers = fewest + (target - first) / (second - first)
     allowed = (np.rint(layers) >= fewest) & (layers <= MOST_LAYERS)
     if not allowed.any():
         high = min(first[-1] + (MOST_LAYERS - fewest) * (second - first)[-1], _MOST)
         span = f"{first[0] / 1e9:.3g} to {high / 1e9:.3g} billion parameters"
-        raise InputError(KEY, f"{wanted / 1e9:g} billion", f"{span}, which this model can be scaled to")
+        raise InputError(KEY, f"{target / 1e9:g} billion", f"{span}, which this model can be scaled to")
     ratio = np.log(shape["hidden"] / np.maximum(layers, 1.0) * base["layers"] / base["hidden"])
     best = int(np.where(allowed, np.abs(ratio), np.inf).argmin())
     scaled = {name: int(column[best]) for name, column in shape.items()}
     step = _LAYERS if layers[best] >= _MANY_LAYERS else 1
     scaled["layers"] = max(step * int(np.rint(layers[best] / step)), fewest)
-    return {f"model.{name}": size for name, size in _filled(wanted, model, scaled).items()}
+    return {f"model.{name}": size for name, size in _filled(target, model, scaled).items()}
 
 
-def _filled(wanted: float, model: Mapping[str, Any], shape: dict[str, int]) -> dict[str, int]:
+def _filled(target: float, model: Mapping[str, Any], shape: dict[str, int]) -> dict[str, int]:
     """Return a shape with feed-forward columns that compensate for the rounding of layers."""
     ffn = np.array([_MULTIPLE, 2 * _MULTIPLE])
     columns = {name: np.full(ffn.size, size) for name, size in shape.items()} | {"ffn": ffn}
     first, second = _count(model, columns, shape["layers"])
-    steps = max(int(np.rint((wanted - first) / (second - first))), 0)
+    steps = max(int(np.rint((target - first) / (second - first))), 0)
     return shape | {"ffn": _MULTIPLE * (1 + steps)}
 
 

@@ -50,7 +50,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
 from fastflow.physics.workload.models.transformer.feed_forward import dense, mixture
 from fastflow.physics.workload.models.transformer.layer_pattern import EXPERTS, KEY, WINDOW, parse, times
 from fastflow.physics.workload.models.transformer.quantized import quantised
-from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, Size, connect
+from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, Size, connect
 from fastflow.physics.workload.ops import embedding as lookup
 from fastflow.physics.workload.ops import gemm as product
 from fastflow.physics.workload.ops import pointwise, rowwise
@@ -99,7 +99,9 @@ def network(points: Inputs) -> Network:
 
 def _add_gradient_separately(node: Node) -> Node:
     """Let a separate pass accumulate a product's weight gradient over micro-batches."""
-    return node._replace(adds_gradient_separately=True) if node.type.kind == PRODUCT else node
+    return (
+        node._replace(passes=node.passes._replace(adds_gradient=True)) if node.type.kind == PRODUCT else node
+    )
 
 
 def _regather_inputs(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -109,7 +111,9 @@ def _regather_inputs(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """
     parts = {INPUT, *(node.name for node in nodes if node.type in KEPT_SHARDED)}
     return tuple(
-        node._replace(regathers_input=True) if node.type.kind == PRODUCT and node.reads[0] in parts else node
+        node._replace(passes=node.passes._replace(regathers_input=True))
+        if node.type.kind == PRODUCT and node.reads[0] in parts
+        else node
         for node in nodes
     )
 
@@ -172,7 +176,7 @@ def _branch_output(
         add = pointwise.OPERATORS["add"]
         shared_sum = Node(
             name="add shared", type=pointwise.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=outputs,
-            flop=add.flop, backward_moves=0.0, dims=Dims(TOKENS, (), HIDDEN_COLUMNS),
+            cost=PassCost(flop=add.flop, backward_moves=0.0), dims=Dims(TOKENS, (), HIDDEN_COLUMNS),
         )  # fmt: skip
         nodes, outputs = [*_without_saved_outputs(nodes, outputs), shared_sum], (shared_sum.name,)
     last = _norm(points, size, norm_name, outputs[0], keeps=False)
@@ -220,8 +224,10 @@ def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...
     )  # fmt: skip
     loss = Node(
         name="loss", type=rowwise.TYPE, rows=size.tokens, cols=size.vocabulary, reads=("logits",),
-        moves=LOSS_BYTES / size.activation_bytes, flop=LOSS_FLOP,
-        backward_moves=LOSS_BACKWARD_BYTES / size.activation_bytes, backward_flop=LOSS_BACKWARD_FLOP,
+        cost=PassCost(
+            LOSS_BYTES / size.activation_bytes, LOSS_FLOP, LOSS_BACKWARD_BYTES / size.activation_bytes,
+            LOSS_BACKWARD_FLOP,
+        ),
         keeps=LOGIT_BYTES * mask(size, size.vocabulary), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
     return tuple(_with_part(HEAD, (last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss)))

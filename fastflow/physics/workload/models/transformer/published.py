@@ -35,12 +35,12 @@ def with_types(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     resolved = {key: value for key, value in leaves.items() if key not in PUBLISHED}
     if resolved.get(KEY) != AUTO:
         return resolved
-    wanted, resolved[KEY] = _wanted(leaves), _nearest(leaves)
+    dtype, resolved[KEY] = _type_of_products(leaves), _nearest(leaves)
     experts = leaves.get(OF_EXPERTS)
     if (
         experts is not None
         and not _trains(leaves)
-        and resolved[KEY] == wanted
+        and resolved[KEY] == dtype
         and resolved.get(EXPERTS) == OPERAND
     ):
         resolved[EXPERTS] = experts
@@ -51,8 +51,8 @@ def note_of_types(leaves: Mapping[str, Any]) -> str:
     """Return a note on the type of model.dtype=auto where the chip lacks the published type; "" elsewhere."""
     if leaves.get(KEY) != AUTO or not leaves.keys() & set(PUBLISHED):
         return ""
-    wanted, selected = _wanted(leaves), _nearest(leaves)
-    return "" if selected == wanted else f"{KEY}: {selected}, since {leaves.get('chip.name')} has no {wanted}"
+    dtype, selected = _type_of_products(leaves), _nearest(leaves)
+    return "" if selected == dtype else f"{KEY}: {selected}, since {leaves.get('chip.name')} has no {dtype}"
 
 
 def decides_types(leaves: Mapping[str, Any], key: str) -> bool:
@@ -66,7 +66,7 @@ def _trains(leaves: Mapping[str, Any]) -> bool:
     return leaves.get("model.training") is True and leaves.get("serve.mode", NONE) == NONE
 
 
-def _wanted(leaves: Mapping[str, Any]) -> str:
+def _type_of_products(leaves: Mapping[str, Any]) -> str:
     """Return the type of a model's products on a chip that has it; raises InputError."""
     published = str(leaves.get(DTYPE) or WIDE[0])
     if _trains(leaves):
@@ -78,9 +78,9 @@ def _wanted(leaves: Mapping[str, Any]) -> str:
 
 
 def _nearest(leaves: Mapping[str, Any]) -> str:
-    """Return the wanted type, or the nearest type that the chip multiplies in."""
-    wanted = _wanted(leaves)
-    return next((name for name in (wanted, *WIDE) if _has(leaves, name)), wanted)
+    """Return the type of a model's products, or the nearest type that the chip multiplies in."""
+    dtype = _type_of_products(leaves)
+    return next((name for name in (dtype, *WIDE) if _has(leaves, name)), dtype)
 
 
 def _has(leaves: Mapping[str, Any], dtype: str) -> bool:

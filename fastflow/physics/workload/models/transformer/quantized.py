@@ -39,7 +39,8 @@ def _with_passes(node: Node, by_name: dict[str, Node]) -> Node:
         return node
     producer = by_name.get(node.reads[0])
     has_pass = node.type.time is None and (producer is None or producer.type not in NORMS)
-    return node._replace(quantises_input=has_pass, quantises_gradient=True)
+    passes = node.passes._replace(quantises_input=has_pass, quantises_gradient=True)
+    return node._replace(passes=passes)
 
 
 def _keep_quantized(node: Node, quantised: Size) -> Node:

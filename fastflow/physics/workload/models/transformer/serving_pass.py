@@ -23,7 +23,8 @@ from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import ATTENTION, EMBEDDING, HEAD, HIDDEN, PRODUCT, SOFTMAX, Dims
 from fastflow.physics.workload.models import transformer
-from fastflow.physics.workload.models.attention import CACHED, setup_kernels
+from fastflow.physics.workload.models.attention import CACHED, prefill_cache, setup_kernels
+from fastflow.physics.workload.models.latent_attention import latent_prefill_cache
 from fastflow.physics.workload.models.transformer import layer_pattern
 from fastflow.physics.workload.models.transformer.attention import PROJECTION
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, TOKENS, VOCABULARY, gemm
@@ -38,10 +39,10 @@ from fastflow.physics.workload.models.transformer.dimensions import (
 )
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, WINDOW, times
 from fastflow.physics.workload.models.transformer.network import LOGIT_BYTES, TIED_PRODUCT, block, embedding
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, Size, connect
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, Size, connect
 from fastflow.physics.workload.ops import batched_gemm, grouped_gemm, pointwise, rowwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
-from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
+from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
 TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
@@ -112,10 +113,10 @@ def _fuse_norms(nodes: Sequence[Node], starts_with_norm: bool) -> tuple[Node, ..
             continue
         reads = tuple(normed.get(read, read) for read in node.reads)
         makes_norm = node.name in normed.values() or (starts_with_norm and node.name == last)
-        moves = node.moves
+        cost = node.cost
         if node.type is ADD and makes_norm:  # sums have explicit moves
-            moves = (0.0 if moves is None else moves) + 1.0
-        fused.append(node._replace(reads=reads, moves=moves))
+            cost = cost._replace(moves=(0.0 if cost.moves is None else cost.moves) + 1.0)
+        fused.append(node._replace(reads=reads, cost=cost))
     return tuple(fused)
 
 
@@ -131,7 +132,7 @@ def _quantised(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
     if not by_blocks(str(points["model.dtype"][0])):
         return tuple(nodes)
     return tuple(
-        node._replace(quantises_input=True)
+        node._replace(passes=node.passes._replace(quantises_input=True))
         if node.type.kind == PRODUCT and not node.wide and node.type.time is None
         else node
         for node in nodes
@@ -155,7 +156,7 @@ def _head(points: Inputs, size: Sizes) -> tuple[Node, ...]:
         logits = logits._replace(type=TIED_PRODUCT)
     sampling = Node(
         name="sampling", type=rowwise.TYPE, rows=size.tokens, cols=size.vocabulary, reads=("logits",),
-        moves=SAMPLING_READS * LOGIT_BYTES / size.activation_bytes, flop=SAMPLING_FLOP,
+        cost=PassCost(SAMPLING_READS * LOGIT_BYTES / size.activation_bytes, SAMPLING_FLOP),
         dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
     return tuple(node._replace(part=HEAD) for node in (logits, sampling))
@@ -185,14 +186,7 @@ def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Nod
             CACHED, size.tokens, core, read=queries, made=queries, kept=keys_and_values
         )
         return [in_decode._replace(dims=_ALL_HEADS), core]
-    in_prefill = kv_cache(
-        CACHED,
-        size.tokens,
-        queries + keys_and_values,
-        read=queries + keys_and_values,
-        made=queries,
-        kept=keys_and_values,
-    )
+    in_prefill = prefill_cache(size.tokens, queries, keys_and_values)
     return [*setup_kernels(), in_prefill._replace(dims=_ALL_HEADS), core]
 
 
@@ -221,9 +215,7 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
         size.head_dim + size.rotary, size.value_dim, 0,
     )  # fmt: skip
     core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=_CORE_DIMS)
-    in_prefill = kv_cache(
-        CACHED, size.tokens, all_heads, read=3 * size.heads * size.rotary + kept, kept=kept, rounded=all_heads
-    )
+    in_prefill = latent_prefill_cache(size.tokens, all_heads, size.heads * size.rotary, kept)
     return [*setup_kernels(), up, in_prefill._replace(dims=_ALL_HEADS, reads=("key up",)), core]
 
 

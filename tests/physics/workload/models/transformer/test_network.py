@@ -1,6 +1,7 @@
 """The transformer: parameters, operations, what is kept and exchanged, against published and naive counts."""
 
 from collections import Counter
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -136,9 +137,17 @@ def test_parameters_and_operations_are_megatrons(layers, hidden, heads):
         naive.megatron_parameters(layers, hidden, 51200, 2048), rel=1e-5
     )
     graph = workload.build_graph(result, precision(1))
-    flop = 2.0 * graph.rows * graph.inner * graph.cols * graph.batch * graph.repeat * graph.times
+    flop = (
+        2.0
+        * graph.rows
+        * graph.inner
+        * graph.cols
+        * graph.launches.batch
+        * graph.launches.repeat
+        * graph.launches.times
+    )
     flop *= np.isin(graph.kind, PRODUCTS)
-    again = (graph.phase == FORWARD) & (graph.times > 1)  # of layers; the head is not computed again
+    again = (graph.phase == FORWARD) & (graph.launches.times > 1)  # of layers; the head is not computed again
     expected = naive.megatron_flop(8, 2048, layers, hidden, 51200)
     assert flop.sum() + flop[again].sum() == pytest.approx(expected, rel=1e-6)
 
@@ -192,8 +201,12 @@ def test_biases_have_gradients_that_are_sums_over_tokens():
     named = [{str(name) for name in graph.names if name.endswith("bias gradient")} for graph in graphs]
     assert named == [set(), {"qkv bias gradient"}, {"qkv bias gradient", "gate and up bias gradient"}]
     row = int(np.flatnonzero(graphs[1].names[graphs[1].label] == "qkv bias gradient")[0])
-    assert [column[row] for column in (graphs[1].rows, graphs[1].cols, graphs[1].side)] == [16, 3 * 64, 1]
-    moved = [graph.bytes_per_element[graph.names[graph.label] == "add gradient"][0] for graph in graphs]
+    assert [column[row] for column in (graphs[1].rows, graphs[1].cols, graphs[1].comm.side)] == [
+        16,
+        3 * 64,
+        1,
+    ]
+    moved = [graph.per_element.bytes[graph.names[graph.label] == "add gradient"][0] for graph in graphs]
     assert moved == [3.0, 3.0, 4.0]
 
 
@@ -385,10 +398,14 @@ def test_models_built_together_are_as_models_built_alone():
         point = points(**{key: values[i] for key, values in varied.items()})
         alone = workload.build_graph(point, precision(1))
         rows = slice(together.offset[i], together.offset[i + 1])
-        for field in ("rows", "inner", "cols", "times", "batch", "repeat", "saved_cols", "summed_cols"):
-            assert getattr(alone, field).tolist() == getattr(together, field)[rows].tolist(), field
-        assert alone.bytes_per_element == pytest.approx(together.bytes_per_element[rows])
-        assert alone.flop_per_element == pytest.approx(together.flop_per_element[rows])
+        for field in (
+            "rows", "inner", "cols", "launches.times", "launches.batch", "launches.repeat",
+            "memory.saved_cols", "comm.summed_cols",
+        ):  # fmt: skip
+            column = attrgetter(field)
+            assert column(alone).tolist() == column(together)[rows].tolist(), field
+        assert alone.per_element.bytes == pytest.approx(together.per_element.bytes[rows])
+        assert alone.per_element.flop == pytest.approx(together.per_element.flop[rows])
         if i < 2:
             assert [column[0] for column in parameters(point)] == [column[i] for column in counted]
 

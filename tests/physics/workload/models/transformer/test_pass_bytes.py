@@ -63,9 +63,9 @@ def layer_of(given):
 
 def bytes_of_passes(graph):
     """Bytes of all passes over activations of the hidden layer, by label."""
-    chosen = (graph.layer_kind == HIDDEN) & (graph.kind == ON_ACTIVATIONS) & (graph.phase != UPDATE)
-    elements = 1.0 * graph.rows * graph.cols * graph.repeat * graph.batch
-    moved = elements * graph.bytes_per_element
+    chosen = (graph.layer.kind == HIDDEN) & (graph.kind == ON_ACTIVATIONS) & (graph.phase != UPDATE)
+    elements = 1.0 * graph.rows * graph.cols * graph.launches.repeat * graph.launches.batch
+    moved = elements * graph.per_element.bytes
     return {str(graph.names[graph.label[row]]): moved[row] for row in np.flatnonzero(chosen)}
 
 
@@ -108,6 +108,11 @@ def test_a_prefill_writes_the_cache_counted_by_hand(given, attention):
 def test_what_latent_attention_keeps_is_counted_by_hand(kind):
     given = {"layers": 1, "dtype": "bf16"} | KINDS[kind]
     graph = workload.build_graph(points(**given), precision(1))
-    kept = graph.rows * graph.batch * graph.repeat * (graph.saved_cols + graph.saved_whole_cols)
-    of_layer = kept[graph.layer_kind == HIDDEN].sum()
+    kept = (
+        graph.rows
+        * graph.launches.batch
+        * graph.launches.repeat
+        * (graph.memory.saved_cols + graph.memory.saved_whole_cols)
+    )
+    of_layer = kept[graph.layer.kind == HIDDEN].sum()
     assert 2 * of_layer == TOKENS * naive.kept_of_latent_attention(layer_of(given), 2)

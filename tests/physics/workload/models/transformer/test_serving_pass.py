@@ -84,7 +84,9 @@ def test_experts_without_tokens_are_read_where_a_library_pads_their_rows(inputs_
         result = predict(inputs_of(BASE | MIXTURE | {"expert_rows": rows}, "tokens", tokens, 1, 0))
         graph = result.graph
         labels = [str(graph.names[one]) for one in graph.label]
-        (up,) = [i for i, label in enumerate(labels) if "gate and up" in label and graph.products[i] > 1]
+        (up,) = [
+            i for i, label in enumerate(labels) if "gate and up" in label and graph.launches.products[i] > 1
+        ]
         return result.timing.bytes[up, -1]
 
     def of(experts, rows):
@@ -115,10 +117,10 @@ def test_the_cache_of_a_request_is_that_counted_by_hand(inputs_of, tokens, tp, m
 def test_sums_are_made_with_the_norms_behind_them(inputs_of):
     result = predict(inputs_of(BASE, "tokens", 24, 1, 0))
     graph = result.graph
-    passes = np.flatnonzero((graph.layer_kind == 1) & (graph.kind != PRODUCT))
+    passes = np.flatnonzero((graph.layer.kind == 1) & (graph.kind != PRODUCT))
     # a layer's two sums, and its activation
     assert passes.size == 3
-    moved = graph.bytes_per_element[passes]
+    moved = graph.per_element.bytes[passes]
     assert sorted(moved) == [6.0, 8.0, 8.0]
 
 
@@ -126,9 +128,9 @@ def test_sums_make_no_norm_where_layers_begin_with_none(inputs_of):
     """Norms after each branch are separate kernels, and so is each sum: two tensors in, one out."""
     inputs = inputs_of(BASE, "tokens", 24, 1, 0) | {"model.block": np.array(["post"])}
     graph = predict(inputs).graph
-    passes = np.flatnonzero((graph.layer_kind == 1) & (graph.kind != PRODUCT))
+    passes = np.flatnonzero((graph.layer.kind == 1) & (graph.kind != PRODUCT))
     # two norms, two sums, an activation
-    assert sorted(graph.bytes_per_element[passes]) == [4.0, 4.0, 6.0, 6.0, 6.0]
+    assert sorted(graph.per_element.bytes[passes]) == [4.0, 4.0, 6.0, 6.0, 6.0]
 
 
 @pytest.mark.parametrize(
