@@ -50,10 +50,7 @@ def schedule(kernels: TimedKernels, plan: PipelinePlan) -> Timeline:
     """Return the time of each phase of every point, as `pipeline` runs a plan."""
     out = np.zeros((5, plan.stages.size))
     alone = (plan.stages == 1) & (plan.microbatches == 1) & (plan.slots == 1)
-    _walk(
-        kernels.offset, kernels.phase, kernels.kernel_s, kernels.sync_s, kernels.sync_level, kernels.wait,
-        kernels.gradient_s, kernels.gradient_level, np.flatnonzero(alone), out,
-    )  # fmt: skip
+    _walk(kernels, np.flatnonzero(alone), out)
     if not alone.all():
         run_pipelines(kernels, plan, np.flatnonzero(~alone), out)
     return Timeline(
@@ -62,16 +59,14 @@ def schedule(kernels: TimedKernels, plan: PipelinePlan) -> Timeline:
 
 
 @kernel
-def _walk(
-    offset: Ints, phase: Ints, kernel_s: Floats, sync_s: Floats, sync_level: Ints, wait: Ints,
-    gradient_s: Floats, gradient_level: Ints, points: Ints, out: Floats,
-) -> None:  # fmt: skip
+def _walk(kernels: TimedKernels, points: Ints, out: Floats) -> None:
     """Walk through the rows of some points, each on one device, and write their phases; out: (5, points).
 
     A level is free of collectives from `free` on, and `queue` of gradient sums are left then: both are
     brought forward to the end of each kernel. A row starts when the row before it is done, and its
     collectives are: at `due`.
     """
+    offset, phase = kernels.offset, kernels.phase
     free, queue = np.empty(2), np.empty(2)
     max_rows = 0
     for p in points:
@@ -88,18 +83,18 @@ def _walk(
             if phase[row] == UPDATE and update < 0.0:
                 now = update = max(now, free[0] + queue[0], free[1] + queue[1])
                 queue[:] = 0.0
-            now += kernel_s[row]
-            busy += kernel_s[row]
+            now += kernels.kernel_s[row]
+            busy += kernels.kernel_s[row]
             for level in range(2):
                 if now > free[level]:
                     queue[level] = max(queue[level] - (now - free[level]), 0.0)
                     free[level] = now
-            if sync_s[row] > 0.0:
-                free[sync_level[row]] += sync_s[row]
-                if row + wait[row] < end:
-                    reader = row + wait[row] - begin
-                    due[reader] = max(due[reader], free[sync_level[row]])
-            queue[gradient_level[row]] += gradient_s[row]
+            if kernels.sync_s[row] > 0.0:
+                free[kernels.sync_level[row]] += kernels.sync_s[row]
+                reader = row + kernels.wait[row]
+                if reader < end:
+                    due[reader - begin] = max(due[reader - begin], free[kernels.sync_level[row]])
+            queue[kernels.gradient_level[row]] += kernels.gradient_s[row]
         total = max(now, free[0] + queue[0], free[1] + queue[1])
         update = update if update >= 0.0 else total
         forward = forward if forward >= 0.0 else update

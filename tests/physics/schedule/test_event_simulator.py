@@ -10,14 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastflow.physics.schedule.event_simulator import Tasks, background_segments, simulate
-from fastflow.physics.schedule.pipeline import (
-    KERNEL,
-    PipelinePlan,
-    TimedKernels,
-    build_task_graph,
-    run_pipelines,
-)
+from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels, build_task_graph, run_pipelines
 from fastflow.physics.schedule.pipeline_order import balance, block_at, in_flight
+from fastflow.physics.schedule.task_numbers import KERNEL
 from fastflow.physics.schedule.timeline import schedule
 from fastflow.physics.workload.graph import PHASES
 from fastflow.reporting.trace import Details, trace, write_trace
