@@ -66,7 +66,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
 
     # 6. Schedule kernels and edges (6.5); then memory, energy and the bottleneck stage are known
     copies = copies_embedding(columns)
-    layers = layer_memory(graph, shards, pipe.chunks, copies)
+    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies)
     iterations = schedule_iterations(columns, chip, graph, pipe, timing, communication, layers, precision)
     time = iterations.timeline.total
     prediction = Prediction(

@@ -65,7 +65,7 @@ def lower_bounds(inputs: Inputs, refused: Texts) -> LowerBounds:
     layer_partition = layer_partition_of(graph, layer_order(columns), strategies)
     admission.check_pipeline(points, layer_partition)
     pipe = pipeline(columns, graph, layer_partition, strategies, points.microbatches, timing.time)
-    layers = layer_memory(graph, shards, pipe.chunks, copies_embedding(columns))
+    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies_embedding(columns))
     time, memory = np.full((2, reason.size), np.nan)
     time[points.rows] = pipe.busiest
     memory[points.rows] = footprint(columns, graph, shards, pipe, layers, points.precision).total

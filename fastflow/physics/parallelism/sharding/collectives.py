@@ -15,7 +15,7 @@ from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.parallelism.defaults import ParallelOptions
 from fastflow.physics.parallelism.mesh import REPLICAS, SHARDS
-from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, Supergraph
+from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, LocalKernels, Supergraph
 from fastflow.physics.parallelism.sharding.propagation import READ, SHARED, SUMMED
 from fastflow.physics.parallelism.sharding.tables import Cuts, Slot
 from fastflow.physics.workload.graph import (
@@ -172,7 +172,7 @@ def _move_gradient(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Move
 
 
 @kernel
-def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
+def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: LocalKernels, out: CrossEdges) -> None:
     """Write the transfers of activations, or their gradients, between layers of different layouts.
 
     An all-gather where each device gets its group's shards, else an all-to-all within the larger group.
@@ -201,7 +201,7 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
 
 
 @lean_kernel
-def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
+def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: LocalKernels, out: CrossEdges) -> None:
     """Write the reduction of weight gradients over the devices with the same weights.
 
     An embedding's gradient has a row for each token: its rows are gathered where that moves fewer
@@ -231,7 +231,7 @@ def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         out.group[row] = shares.columns * axis_set + layer
 
 
-def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
+def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: LocalKernels, out: CrossEdges) -> None:
     """Write the all-gathers of sharded weights (ZeRO, arXiv:1910.02054).
 
     Once after their update; in stage 3, where no device keeps all weights, for each pass that uses them, and
@@ -248,7 +248,7 @@ def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out
     out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.repeat[rows]  # once for all steps
 
 
-def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], local: Supergraph) -> None:
+def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], out: Supergraph) -> None:
     """Restrict gathers and scatters to the devices of a replica, and write the sums over all replicas.
 
     Each device sums its shard with the devices of the same shard (PyTorch's HYBRID_SHARD, MiCS,
@@ -257,18 +257,18 @@ def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], local: S
     """
     number = {mask: index for index, mask in enumerate(sets)}
     shard_sets = np.array([number.get(mask | SHARDS, number[mask]) for mask in sets], dtype=np.int64)
-    replicas = shares.replicas[graph.point]
-    for edges, collective in ((local.fetch, ALL_GATHER), (local.gradient, REDUCE_SCATTER)):
+    replicas, owners = shares.replicas[graph.point], out.kernels.owners
+    for edges, collective in ((out.fetch, ALL_GATHER), (out.gradient, REDUCE_SCATTER)):
         rows = np.flatnonzero((replicas > 1) & (edges.collective == collective))
         axis_set, column = np.divmod(edges.group[rows], shares.columns)
         edges.group[rows] = shares.columns * shard_sets[axis_set] + column
-        edges.ranks[rows] = local.owners[rows]
+        edges.ranks[rows] = owners[rows]
     if not rows.size:
         return
-    local.replicas.collective[rows], local.replicas.ranks[rows] = ALL_REDUCE, replicas[rows]
-    local.replicas.bytes[rows] = local.gradient.bytes[rows] / local.owners[rows]
-    local.replicas.group[rows] = shares.columns * number[REPLICAS] + column
-    local.gradient.collective[rows[local.owners[rows] == 1]] = NO_EXCHANGE
+    out.replicas.collective[rows], out.replicas.ranks[rows] = ALL_REDUCE, replicas[rows]
+    out.replicas.bytes[rows] = out.gradient.bytes[rows] / owners[rows]
+    out.replicas.group[rows] = shares.columns * number[REPLICAS] + column
+    out.gradient.collective[rows[owners[rows] == 1]] = NO_EXCHANGE
 
 
 def replicates_kv_heads(graph: Graph, cuts: Cuts, shares: Shares) -> Bools:
@@ -292,7 +292,7 @@ def _head_shards(graph: Graph, cuts: Cuts, shares: Shares, rows: Ints) -> tuple[
 
 
 def write_heads(
-    graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, rows: Ints, out: CrossEdges
+    graph: Graph, cuts: Cuts, shares: Shares, local: LocalKernels, rows: Ints, out: CrossEdges
 ) -> None:
     """Write the collectives of devices that share fewer key heads than there are devices.
 
@@ -313,7 +313,7 @@ def write_heads(
     )
 
 
-def write_copies(graph: Graph, shares: Shares, local: Supergraph, pipeline: int, out: CrossEdges) -> None:
+def write_copies(graph: Graph, shares: Shares, local: LocalKernels, pipeline: int, out: CrossEdges) -> None:
     """Write the sum of an embedding's gradients with those of its copy on the last stage, once an iteration.
 
     An all-reduce of two ranks moves all of it in both directions at once, before the norm of the gradients:
@@ -329,7 +329,7 @@ def write_copies(graph: Graph, shares: Shares, local: Supergraph, pipeline: int,
 
 
 def write_send(
-    graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, pipeline: int, out: CrossEdges
+    graph: Graph, cuts: Cuts, shares: Shares, local: LocalKernels, pipeline: int, out: CrossEdges
 ) -> None:
     """Write the sends between pipeline stages: each device's share of the activation.
 

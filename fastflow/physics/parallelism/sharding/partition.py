@@ -33,7 +33,12 @@ from fastflow.physics.parallelism.sharding.collectives import (
     write_sync,
 )
 from fastflow.physics.parallelism.sharding.layout import Layouts
-from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, FusedShares, Supergraph
+from fastflow.physics.parallelism.sharding.local_graph import (
+    CrossEdges,
+    FusedShares,
+    LocalKernels,
+    Supergraph,
+)
 from fastflow.physics.parallelism.sharding.tables import STAGES, Cuts, Slot, Tables, tables_of
 from fastflow.physics.workload.graph import (
     BATCHED,
@@ -64,7 +69,7 @@ def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, 
 
 
 @lean_kernel
-def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> None:
+def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: LocalKernels) -> None:
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
         p, kind, layer, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
@@ -111,11 +116,14 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
 
 
 @kernel
-def _cut(graph: Graph, cuts: Cuts, slot: Slot, shares: Shares, out: Supergraph) -> None:
-    """Write one device's share of every kernel, and its first exchange."""
+def _cut(
+    graph: Graph, cuts: Cuts, slot: Slot, shares: Shares, out: LocalKernels, sync: CrossEdges,
+    gradient: CrossEdges,
+) -> None:  # fmt: skip
+    """Write one device's share of every kernel, its first exchange, and the sum of its weight gradients."""
     _cut_sizes(graph, cuts, shares, out)
-    write_sync(graph, slot, shares, out.sync)
-    write_gradient(graph, cuts, shares, out, out.gradient)
+    write_sync(graph, slot, shares, sync)
+    write_gradient(graph, cuts, shares, out, gradient)
 
 
 class _PresentExchanges(NamedTuple):
@@ -143,23 +151,23 @@ def cut(graph: Graph, layouts: Layouts, options: ParallelOptions, precision: Pre
         send=bool((options.stages > 1).any()),
     )
     out = _allocate(graph.point.size, tables, present)
-    kernels, local, sets = graph.numbers, out.numbers, tables.groups.sets
-    _cut(kernels, tables.cuts, tables.slots[0], shares, local)
+    kernels, local, sets = graph.numbers, out.kernels, tables.groups.sets
+    _cut(kernels, tables.cuts, tables.slots[0], shares, local, out.sync, out.gradient)
     for slot, further in zip(tables.slots[1:], out.further, strict=True):
         write_sync(kernels, slot, shares, further)
     if differ:
         write_relayout(kernels, tables.cuts, shares, local, out.relayout)
     if present.fetch:
-        write_fetch(graph, tables.cuts, shares, out, out.fetch)
+        write_fetch(graph, tables.cuts, shares, local, out.fetch)
     if present.replicas:
         write_replicas(graph, shares, sets, out)
     if replicated_heads.any():
-        write_heads(graph, tables.cuts, shares, out, np.flatnonzero(replicated_heads), out.relayout)
+        write_heads(graph, tables.cuts, shares, local, np.flatnonzero(replicated_heads), out.relayout)
     if has_copies:
-        write_copies(graph, shares, out, sets.index(STAGES), out.relayout)
+        write_copies(graph, shares, local, sets.index(STAGES), out.relayout)
     if present.send:
-        write_send(graph, tables.cuts, shares, out, sets.index(STAGES), out.send)
-    return out._replace(fused=_fused(graph, tables.cuts, shares, out, precision))
+        write_send(graph, tables.cuts, shares, local, sets.index(STAGES), out.send)
+    return out._replace(fused=_fused(graph, tables.cuts, shares, local, precision))
 
 
 def _shares(
@@ -206,7 +214,7 @@ def _allocate(kernels: int, tables: Tables, present: _PresentExchanges) -> Super
             return no_edges
         return CrossEdges(zeros.copy(), no_bytes.copy(), zeros.copy(), zeros.copy())
 
-    return Supergraph(
+    local = LocalKernels(
         m=column(),
         k=column(),
         n=column(),
@@ -217,15 +225,18 @@ def _allocate(kernels: int, tables: Tables, present: _PresentExchanges) -> Super
         cols=column(),
         activation_rows=column(),
         activation_cols=column(),
-        owners=column(),
-        fetch=optional_edges(present.fetch),
         read_rows=column(),
         read_cols=column(),
+        owners=column(),
+    )
+    return Supergraph(
+        kernels=local,
         sync=edges(),
+        further=tuple(edges() for _ in tables.slots[1:]),
         relayout=optional_edges(present.relayout),
+        fetch=optional_edges(present.fetch),
         gradient=edges(),
         replicas=optional_edges(present.replicas),
-        further=tuple(edges() for _ in tables.slots[1:]),
         send=optional_edges(present.send),
         groups=tables.groups,
         fused=(),
@@ -233,7 +244,7 @@ def _allocate(kernels: int, tables: Tables, present: _PresentExchanges) -> Super
 
 
 def _fused(
-    graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
+    graph: Graph, cuts: Cuts, shares: Shares, local: LocalKernels, precision: Precision
 ) -> tuple[FusedShares, ...]:
     """Return the kernels of types with a timing function, by type."""
     rows_of_type: dict[ShardingRule, list[Ints]] = {}
@@ -254,7 +265,7 @@ def _fused(
 
 
 def _share(
-    rows: Ints, graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
+    rows: Ints, graph: Graph, cuts: Cuts, shares: Shares, local: LocalKernels, precision: Precision
 ) -> Share:
     """Return one device's shares of some kernels."""
     point = graph.point[rows]

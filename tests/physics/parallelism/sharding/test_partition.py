@@ -188,7 +188,7 @@ def test_distributed_gemm(points):
         expected = sharding.cut(m, k, n, element, kernel, kp1, kp2, dp)
         for product, (size, (collective, bytes_, ranks)) in enumerate(expected):
             row = 3 * i + product
-            assert (shards.m[row], shards.k[row], shards.n[row]) == size
+            assert (shards.kernels.m[row], shards.kernels.k[row], shards.kernels.n[row]) == size
             waited = product < 2  # the weight gradient's sum may overlap what follows
             exchange, other = (shards.sync, shards.gradient) if waited else (shards.gradient, shards.sync)
             assert COLLECTIVES[exchange.collective[row]] == collective
