@@ -4,8 +4,8 @@ Offloaded tensors move over the link to the host, in both directions at once, du
 optimizer's states and masters in and out for the update (Rajbhandari et al., ZeRO-Infinity,
 arXiv:2104.07857), activations out after a layer's forward pass and in before its backward pass. Hidden
 layers move their activations, or their checkpoints where they are recomputed (DeepSpeed's cpu_checkpointing,
-deepspeed/runtime/activation_checkpointing/checkpointing.py). Activations of embedding and head stay on the
-device.
+deepspeed/runtime/activation_checkpointing/checkpointing.py). Activations of embedding and head are on the
+device alone.
 """
 
 from __future__ import annotations

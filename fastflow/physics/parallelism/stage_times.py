@@ -91,7 +91,7 @@ def schedule_pipeline_blocks(graph: Graph, sources: BlockSources) -> PipelineBlo
         gather_s=np.zeros(virtual),
         tail_s=np.zeros(virtual),
     )
-    busiest = _wait(sources, _hold(graph.numbers, sources, blocks))
+    busiest = _busiest_stages(sources, _write_blocks(graph.numbers, sources, blocks))
     times = schedule_blocks(blocks, sources.plan)
     return PipelineBlocks(blocks, sources.plan, times, *busiest)
 
@@ -106,7 +106,7 @@ class _LayerSums(NamedTuple):
 
 
 class _Stages(NamedTuple):
-    """Times of stages beside their blocks [s]; those of point p begin where its virtual stages do."""
+    """Times of stages outside of their blocks [s]; those of point p begin where its virtual stages do."""
 
     work: Floats  # of one micro-batch
     offload_delay: Floats  # by transfers of activations, in an iteration
@@ -178,7 +178,7 @@ def _write_block(
 
 
 @kernel
-def _hold(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stages:
+def _write_blocks(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stages:
     """Write the blocks of every virtual stage, and return the other times of its stage."""
     chunks, plan = sources.chunks, sources.plan
     virtual = blocks.forward_s.size
@@ -214,7 +214,7 @@ class _Busiest(NamedTuple):
 
 
 @kernel
-def _wait(sources: BlockSources, stages: _Stages) -> _Busiest:
+def _busiest_stages(sources: BlockSources, stages: _Stages) -> _Busiest:
     """Return the busiest stage of every point, and its exposed communication."""
     chunks, layers, plan = sources.chunks, sources.layers, sources.plan
     points, kinds = plan.stages.size, layers.waits.shape[1]
@@ -227,12 +227,12 @@ def _wait(sources: BlockSources, stages: _Stages) -> _Busiest:
     )
     for p in range(points):
         begin, virtual = chunks.offset[p], chunks.offset[p + 1] - chunks.offset[p]
-        most_work = -1.0
+        max_work = -1.0
         for stage in range(plan.stages[p]):
             row = begin + stage
             out.update[p] = max(out.update[p], stages.update[row], stages.optimizer_transfer[row])
-            if stages.work[row] > most_work:
-                most_work, out.stage[p] = stages.work[row], stage
+            if stages.work[row] > max_work:
+                max_work, out.stage[p] = stages.work[row], stage
         busiest = begin + out.stage[p]
         update, transfer = stages.update[busiest], stages.optimizer_transfer[busiest]
         out.idle[p] = out.update[p] - max(update, transfer)

@@ -34,8 +34,8 @@ from fastflow.physics.hardware.packages import DEVICES, MOST_DEVICES, PACKAGE, d
 LINE, RING, FULL, SWITCH, TREE = range(5)
 PACKAGE_TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch")
 TOPOLOGIES = (*PACKAGE_TOPOLOGIES, "fat_tree")
-MOST_CONNECTED = 1024  # in a full mesh, since routing lays out every link of a system
-MOST_TRIED = 1024  # device counts tried near an invalid one
+MAX_CONNECTED = 1024  # in a full mesh, since routing lays out every link of a system
+MAX_TRIED = 1024  # device counts tried near an invalid one
 _ONE_DIMENSION = {"ring": RING, "fully_connected": FULL, "switch": SWITCH, "fat_tree": TREE}
 _PER_SIDE = {"mesh": LINE, "torus": RING}
 
@@ -96,9 +96,9 @@ def _build(
     ):
         if name not in names:
             raise InputError(key, name, "one of " + ", ".join(names))
-        if name == "fully_connected" and count > MOST_CONNECTED:
+        if name == "fully_connected" and count > MAX_CONNECTED:
             raise InputError(
-                key, name, f"a topology for {count}; fully_connected takes at most {MOST_CONNECTED}"
+                key, name, f"a topology for {count}; fully_connected takes at most {MAX_CONNECTED}"
             )
     of_system = f"{DEVICES}={devices}"
     of_package = f"{PACKAGE}={package_devices}" + (f", {of_system}" if devices == package_devices else "")
@@ -155,8 +155,8 @@ def _advice(build: Callable[..., Topology], devices: int, package: int) -> str:
         except InputError:
             return False
 
-    below = range(devices - 1, max(devices - MOST_TRIED, 1) - 1, -1)
-    above = range(devices + 1, min(devices + MOST_TRIED, MOST_DEVICES) + 1)
+    below = range(devices - 1, max(devices - MAX_TRIED, 1) - 1, -1)
+    above = range(devices + 1, min(devices + MAX_TRIED, MOST_DEVICES) + 1)
     counts = [next((count for count in side if works(count, package)), 0) for side in (below, above)]
     each = [(count, devices_per_package(count, package)) for count in counts if count]
     options = [f"{DEVICES}={count} ({count // per_package} x {per_package})" for count, per_package in each]
