@@ -15,8 +15,8 @@ from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.stage_times import (
     BlockSources,
     PipelineBlocks,
+    host_transfers,
     schedule_pipeline_blocks,
-    streamed,
 )
 from fastflow.physics.schedule.layer_times import GRADIENTS, Overlap, walk_layers
 from fastflow.physics.schedule.overlap import MAX_TAKEN
@@ -97,7 +97,7 @@ def _block_schedule(
         chunks=pipe.chunks,
         layers=layers,
         plan=plan,
-        streamed=streamed(memory, offload_of(inputs), numbers, zero_stage(inputs)),
+        transfers=host_transfers(memory, offload_of(inputs), numbers, zero_stage(inputs)),
         send_s=graph.repeat * exchange_times.send_s,
         reduce_s=np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, exchange_times.gradient_s),
         copies=copies_embedding(inputs),

@@ -152,12 +152,12 @@ def _route(
 ) -> Route:
     """Return the route of one kind of points; base: degrees of the strategy; replicas: of all weights."""
     network, devices = _network(*system), prod(base)
-    candidates = [read_order(placement)] if placement != AUTO else _orders(network, layouts)
+    candidate_orders = [read_order(placement)] if placement != AUTO else _orders(network, layouts)
     is_switch = network.kind.size == 1 and network.kind[0] == SWITCH
     recipes: dict[Group, int] = {}
     distinct_layouts = list(dict.fromkeys(layouts))
-    slots = np.full((len(candidates), len(groups.sets), len(distinct_layouts)), -1, dtype=np.int64)
-    for row, order in enumerate(candidates):
+    slots = np.full((len(candidate_orders), len(groups.sets), len(distinct_layouts)), -1, dtype=np.int64)
+    for row, order in enumerate(candidate_orders):
         all_groups = [_groups(layout, order, groups.by_assignment, replicas) for layout in distinct_layouts]
         for number, axes in enumerate(groups.sets):
             for column, layout_groups in enumerate(all_groups):
@@ -166,19 +166,19 @@ def _route(
                     canonical = _canonical_group(system, devices, group)
                     slots[row, number, column] = recipes.setdefault(canonical, len(recipes))
     # the first of orders of equal cost
-    distinct, _ = unique_rows([slots.reshape(len(candidates), -1)], len(candidates))
-    candidates, slots = [candidates[row] for row in distinct.tolist()], slots[distinct]
+    distinct, _ = unique_rows([slots.reshape(len(candidate_orders), -1)], len(candidate_orders))
+    candidate_orders, slots = [candidate_orders[row] for row in distinct.tolist()], slots[distinct]
     if devices == 1 or is_switch:  # one hop away, over each device's links
-        load = hops = np.zeros((len(candidates), len(AXES), 2))
+        load = hops = np.zeros((len(candidate_orders), len(AXES), 2))
         load[:, np.array(base) > 1, network.level.max(initial=0)] = 1.0
     else:
-        load, hops = axis_costs(base, candidates, partial(_neighbour_cost, system, devices))
+        load, hops = axis_costs(base, candidate_orders, partial(_neighbour_cost, system, devices))
     built_recipes = tuple(_recipe(system, devices, group) for group in recipes)
     return Route(
-        tuple(map(order_name, candidates)),
+        tuple(map(order_name, candidate_orders)),
         recipes=built_recipes,
         slots=slots[:, :, [distinct_layouts.index(layout) for layout in layouts]].reshape(
-            len(candidates), -1
+            len(candidate_orders), -1
         ),
         load=load,
         hops=hops,

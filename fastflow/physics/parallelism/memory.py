@@ -13,9 +13,7 @@ from fastflow.physics.parallelism.layer_memory import LayerMemory, kept_activati
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supergraph
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.schedule.pipeline_order import in_flight
-from fastflow.physics.schedule.stage_order import in_flight as chunks_in_flight
-from fastflow.physics.schedule.stage_order import waiting
+from fastflow.physics.schedule.stage_order import in_flight, waiting
 from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import REDUCE_SCATTER, UPDATE, Graph, max_by_point
 from fastflow.physics.workload.precision import Precision
@@ -86,8 +84,8 @@ def _fullest_stage(
             stage_sums[1, stage] += kept_activations(graph, local, row, True)
         peak = -1.0
         for stage in range(stages):
-            flying = in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-            activations = stage_sums[1, stage] * flying
+            num_in_flight = in_flight(pipeline.order[p], stages, stage, 1, pipeline.microbatches[p])
+            activations = stage_sums[1, stage] * num_in_flight
             total = stage_sums[0, stage] * sizes.weight[p] + stage_sums[2, stage] * sizes.shard[p]
             total += activations * sizes.activation[p]
             if total > peak:
@@ -152,7 +150,7 @@ def _stage_memory(
             activations -= checkpoint
         if virtual + 1 == per_stage * stages > 1:
             activations += checkpoint
-    in_flight_chunks = chunks_in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
+    in_flight_chunks = in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
     in_flight_chunks += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
     activations *= in_flight_chunks / per_stage
     offloaded = 0.0

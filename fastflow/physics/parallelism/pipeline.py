@@ -153,7 +153,7 @@ def max_stage_sum(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> Fl
 
 
 @kernel
-def _split(
+def _balance_stages(
     offset: Ints, phase: Ints, layer: Ints, sends: Ints, stages: Ints, time: Floats
 ) -> tuple[Ints, Ints]:
     """Return every kernel's stage, and whether it sends to another stage.
@@ -209,6 +209,8 @@ def pipeline(
             stages, num_microbatches, order, zeros, crosses, launches, busiest, chunks, recompute_launches
         )
     kernel_total_s = launches * kernel_s
-    stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, kernel_total_s)
+    stage, crosses = _balance_stages(
+        graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, kernel_total_s
+    )
     busiest = max_stage_sum(graph.offset, stage, stages, kernel_total_s)
     return Pipeline(stages, num_microbatches, order, stage, crosses, launches, busiest)

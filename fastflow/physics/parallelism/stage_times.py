@@ -44,7 +44,7 @@ class PipelineBlocks(NamedTuple):
         return Timeline(times.backward_start, backward, self.update, exposed, bubble)
 
 
-class Streamed(NamedTuple):
+class HostTransfers(NamedTuple):
     """Transfer time of a layer's offloaded tensors, in one direction; (layers of all points,) [s]."""
 
     optimizer: Floats  # states, once an iteration
@@ -52,13 +52,13 @@ class Streamed(NamedTuple):
     checkpoint: Floats  # the same of a recomputed layer
 
 
-def streamed(memory: LayerMemory, offload: Offload, precision: Precision, zero: Ints) -> Streamed:
+def host_transfers(memory: LayerMemory, offload: Offload, precision: Precision, zero: Ints) -> HostTransfers:
     """Return the transfer times of layers; offload, zero (its stage), precision: (points,)."""
     point = np.repeat(np.arange(zero.size), np.diff(memory.first))
     optimizer_s = np.where(offload.optimizer, precision.master + precision.state, 0.0) / offload.bandwidth
     activation_s = np.where(offload.activations, precision.activation, 0.0) / offload.bandwidth
     weights = np.where(zero[point] > 0, memory.sharded_weights, memory.weights)
-    return Streamed(
+    return HostTransfers(
         optimizer_s[point] * weights,
         activation_s[point] * memory.activations,
         activation_s[point] * memory.checkpoint,
@@ -71,7 +71,7 @@ class BlockSources(NamedTuple):
     chunks: Chunks
     layers: LayerTimes
     plan: BlockPlan
-    streamed: Streamed
+    transfers: HostTransfers
     send_s: Floats  # of a kernel's output, to the next stage, of one layer [s], (kernels,)
     reduce_s: Floats  # of its weight gradients, once an iteration, of one layer [s], (kernels,)
     copies: Bools  # whether the last of several stages has a copy of the first layer's weights, (points,)
@@ -142,7 +142,7 @@ def _write_block(
 
     Returns its delay by activations that move to the host and back [s].
     """
-    chunks, layers, streamed = sources.chunks, sources.layers, sources.streamed
+    chunks, layers, transfers = sources.chunks, sources.layers, sources.transfers
     j, num_layers, transfer_s, hidden = v - chunks.offset[p], chunks.layers[p], 0.0, 0
     stage, begin = chunks.offset[p] + j % sources.plan.stages[p], chunks.first_count[p] + j * num_layers
     for layer in range(num_layers):
@@ -161,11 +161,11 @@ def _write_block(
             blocks.reduce_s[v] += count * layer_sums.reduce_s[layer]
         blocks.gather_s[v] += count * layers.gather[index]
         stages.update[stage] += count * layers.update[index]
-        stages.optimizer_transfer[stage] += count * streamed.optimizer[index]
+        stages.optimizer_transfer[stage] += count * transfers.optimizer[index]
         if layer_sums.hidden[layer]:
-            transfer_s += (count - recompute) * streamed.activations[index] + recompute * streamed.checkpoint[
+            transfer_s += (count - recompute) * transfers.activations[
                 index
-            ]
+            ] + recompute * transfers.checkpoint[index]
             hidden += count
     blocks.layers[v] = max(hidden, 1)
     blocks.send_s[v] = layer_sums.send_s[chunks.last_layer[v]]
@@ -199,7 +199,7 @@ def _write_blocks(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stage
             blocks.reduce_s[last] += layer_sums.reduce_s[0]
             blocks.gather_s[last] += sources.layers.gather[first]
             stages.update[stage] += sources.layers.update[first]
-            stages.optimizer_transfer[stage] += sources.streamed.optimizer[first]
+            stages.optimizer_transfer[stage] += sources.transfers.optimizer[first]
     return stages
 
 

@@ -23,14 +23,6 @@ INTERLEAVED, ZERO_BUBBLE = 2, 3
 
 
 @kernel
-def in_flight(order: int, stages: int, stage: int, microbatches: int) -> int:
-    """Return the largest number of micro-batches of a stage between forward and backward."""
-    if order == GPIPE:
-        return microbatches
-    return min(microbatches, stages - stage)
-
-
-@kernel
 def block_at(order: int, stages: int, stage: int, microbatches: int, index: int) -> tuple[int, int]:
     """Return the phase and the micro-batch of a stage's block; index: 0 to 2 micro-batches."""
     if order == GPIPE:

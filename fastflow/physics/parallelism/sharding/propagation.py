@@ -130,21 +130,37 @@ def _redistributions(
     kernel: KernelSignature, assignment: Assignment
 ) -> Iterator[tuple[int, Placements, Placements]]:
     """Yield every tensor complete after a kernel: its columns, its placements and the required ones."""
+    redistributions = _redistributed_outputs if kernel.phase == FORWARD else _redistributed_gradients
+    return redistributions(kernel, assignment)
+
+
+def _placements(assignment: Assignment, form: Form, placement: PlacementFunction) -> Placements:
+    """Return the placement of one tensor of a kernel along every axis."""
+    return tuple(placement(dimensions, form) for _, dimensions in assignment)
+
+
+def _redistributed_outputs(
+    kernel: KernelSignature, assignment: Assignment
+) -> Iterator[tuple[int, Placements, Placements]]:
+    """Yield the output of a forward kernel, and its copy for readers, as `_redistributions` does."""
+    stored = _placements(assignment, kernel.form, canonical_placement)
+    yield SUMMED, _placements(assignment, kernel.form, output_placement), stored
+    reads = {form: _placements(assignment, form, input_placement) for form in kernel.readers}
+    missing = {form: target for form, target in reads.items() if any(map(collective_for, stored, target))}
+    if missing:  # readers share one copy
+        columns = SHARED if all(form.operand for form in missing) else READ
+        by_axis = zip(*missing.values(), strict=True)
+        yield columns, stored, tuple(axis[0] if len({*axis}) == 1 else REPLICATE for axis in by_axis)
+
+
+def _redistributed_gradients(
+    kernel: KernelSignature, assignment: Assignment
+) -> Iterator[tuple[int, Placements, Placements]]:
+    """Yield the operands and gradients after a backward kernel, as `_redistributions` does."""
 
     def along(placement: PlacementFunction, form: Form) -> Placements:
-        return tuple(placement(dimensions, form) for _, dimensions in assignment)
+        return _placements(assignment, form, placement)
 
-    if kernel.phase == FORWARD:
-        stored = along(canonical_placement, kernel.form)
-        yield SUMMED, along(output_placement, kernel.form), stored
-        reads = dict.fromkeys(along(input_placement, form) for form in kernel.readers)
-        missing = [target for target in reads if any(map(collective_for, stored, target))]
-        if missing:  # readers share one copy
-            readers = [form for form in kernel.readers if along(input_placement, form) in missing]
-            columns = SHARED if all(form.operand for form in readers) else READ
-            by_axis = zip(*missing, strict=True)
-            yield columns, stored, tuple(axis[0] if len({*axis}) == 1 else REPLICATE for axis in by_axis)
-        return
     for producer, reader, keeps_placement in kernel.regathered:
         target = along(input_placement, reader)
         source = (
