@@ -90,16 +90,8 @@ def _build(
     """Return the network as `topology` does, of devices that suit the packages."""
     inside = devices_per_package(devices, package_devices)
     packages = devices // inside
-    for key, name, names, count in (
-        ("system.package.topology", package_topology, PACKAGE_TOPOLOGIES, inside),
-        ("system.topology", inter_topology, TOPOLOGIES, packages),
-    ):
-        if name not in names:
-            raise InputError(key, name, "one of " + ", ".join(names))
-        if name == "fully_connected" and count > MAX_CONNECTED:
-            raise InputError(
-                key, name, f"a topology for {count}; fully_connected takes at most {MAX_CONNECTED}"
-            )
+    _check_name("system.package.topology", package_topology, PACKAGE_TOPOLOGIES, inside)
+    _check_name("system.topology", inter_topology, TOPOLOGIES, packages)
     of_system = f"{DEVICES}={devices}"
     of_package = f"{PACKAGE}={package_devices}" + (f", {of_system}" if devices == package_devices else "")
     package_sides = _sides(
@@ -122,6 +114,14 @@ def _build(
         leaf=np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
         taper=np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
     )
+
+
+def _check_name(key: str, name: str, names: tuple[str, ...], count: int) -> None:
+    """Refuse a topology that is none of `names`, or not one for `count` devices or packages."""
+    if name not in names:
+        raise InputError(key, name, "one of " + ", ".join(names))
+    if name == "fully_connected" and count > MAX_CONNECTED:
+        raise InputError(key, name, f"a topology for {count}; fully_connected takes at most {MAX_CONNECTED}")
 
 
 def _part(name: str, sides: list[int], count: int) -> list[tuple[int, int]]:

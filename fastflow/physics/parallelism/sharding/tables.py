@@ -6,8 +6,9 @@ once for a network and an assignment. Sets of axes have numbers, which index a p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, reduce
+from itertools import chain
 from operator import or_
 from typing import NamedTuple
 
@@ -116,6 +117,35 @@ def unshardable_axes(graph: Graph, layouts: Layouts) -> Texts:
     return reason.texts()
 
 
+def _named_sets(shardings: Iterable[Sharding]) -> set[int]:
+    """Return all sets of axes that fields of shardings and of their exchanges name, and that of stages."""
+    sets = {0, STAGES}
+    for sharding in shardings:
+        sets |= {getattr(sharding, field) for field in _SETS}
+        sets |= {getattr(exchange, field) for exchange in sharding.exchanges for field in _SETS_OF_A_SLOT}
+    return sets
+
+
+def _collective_sets(shardings: Iterable[Sharding], replicated: bool) -> set[int]:
+    """Return the sets of axes along which kernels have collectives; replicated: as `tables_of` takes it."""
+    sets = {STAGES}
+    for sharding in shardings:
+        sets |= sharding.axis_sets
+        if replicated and sharding.owners >> DATA & 1:
+            sets |= {sharding.owners | SHARDS, REPLICAS}
+    return sets
+
+
+def _padded_exchanges(shardings: Sequence[Sharding]) -> Iterator[tuple[Exchange, ...]]:
+    """Yield the first exchange of every kernel, then the second, and so on; an empty one where it has none."""
+    count = max((len(sharding.exchanges) for sharding in shardings), default=0)
+    for index in range(max(count, 1) if shardings else 0):
+        yield tuple(
+            sharding.exchanges[index] if index < len(sharding.exchanges) else Exchange()
+            for sharding in shardings
+        )
+
+
 @lru_cache(maxsize=64)
 def tables_of(
     structures: tuple[Structure, ...], numbers: tuple[int, ...], replicated: bool = False
@@ -126,25 +156,13 @@ def tables_of(
     """
     known = assignments()
     by_network = [shardings_of(structure, known[number]) for structure in structures for number in numbers]
-    shardings = [sharding for network in by_network for sharding in network]
-    count = max((len(sharding.exchanges) for sharding in shardings), default=0)
-    padded = [
-        (*sharding.exchanges, *[Exchange()] * (max(count, 1) - len(sharding.exchanges)))
-        for sharding in shardings
-    ]
-    sets = {0, STAGES}
-    for sharding in shardings:
-        sets |= {getattr(sharding, field) for field in _SETS}
-        sets |= {getattr(slot, field) for slot in sharding.exchanges for field in _SETS_OF_A_SLOT}
+    shardings = list(chain.from_iterable(by_network))
+    sets = _named_sets(shardings)
     by_assignment: list[tuple[int, ...]] = [(STAGES,)] * len(known)
     for index, assignment in enumerate(numbers):
-        along = {STAGES}
-        for sharding in (sharding for network in by_network[index :: len(numbers)] for sharding in network):
-            along |= sharding.axis_sets
-            if replicated and sharding.owners >> DATA & 1:
-                along |= {sharding.owners | SHARDS, REPLICAS}
-        by_assignment[assignment] = tuple(sorted(along))
-        sets |= along
+        collective_sets = _collective_sets(chain(*by_network[index :: len(numbers)]), replicated)
+        by_assignment[assignment] = tuple(sorted(collective_sets))
+        sets |= collective_sets
     set_number = {mask: i for i, mask in enumerate(sorted(sets))}
 
     def column(rows: Sequence[NamedTuple], field: str, is_set: bool) -> Ints:
@@ -155,7 +173,7 @@ def tables_of(
         shardings=Shardings(*(column(shardings, field, field in _SETS) for field in Shardings._fields)),
         slots=tuple(
             Slot(*(column(exchanges, field, field in _SETS_OF_A_SLOT) for field in Slot._fields))
-            for exchanges in zip(*padded, strict=True)
+            for exchanges in _padded_exchanges(shardings)
         ),
         first=np.cumsum([0, *map(len, by_network)])[:-1].reshape(len(structures), len(numbers)),
         groups=Groups(tuple(sorted(sets)), tuple(by_assignment)),
