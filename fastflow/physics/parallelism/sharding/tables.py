@@ -137,7 +137,7 @@ def _collective_sets(shardings: Iterable[Sharding], replicated: bool) -> set[int
 
 
 def _padded_exchanges(shardings: Sequence[Sharding]) -> Iterator[tuple[Exchange, ...]]:
-    """Yield the first exchange of every kernel, then the second, and so on; an empty one where it has none."""
+    """Yield the first exchange of every kernel, then the second...; an empty one where there is none."""
     count = max((len(sharding.exchanges) for sharding in shardings), default=0)
     for index in range(max(count, 1) if shardings else 0):
         yield tuple(
