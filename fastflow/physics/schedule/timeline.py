@@ -66,7 +66,9 @@ def _walk(kernels: TimedKernels, points: Ints, out: Floats) -> None:
     brought forward to the end of each kernel. A row starts when the row before it is done, and its
     collectives are: at `due`.
     """
-    offset, phase = kernels.offset, kernels.phase
+    offset, phase, kernel_s, wait = kernels.offset, kernels.phase, kernels.kernel_s, kernels.wait
+    sync_s, sync_level = kernels.sync_s, kernels.sync_level
+    gradient_s, gradient_level = kernels.gradient_s, kernels.gradient_level
     free, queue = np.empty(2), np.empty(2)
     max_rows = 0
     for p in points:
@@ -83,18 +85,18 @@ def _walk(kernels: TimedKernels, points: Ints, out: Floats) -> None:
             if phase[row] == UPDATE and update < 0.0:
                 now = update = max(now, free[0] + queue[0], free[1] + queue[1])
                 queue[:] = 0.0
-            now += kernels.kernel_s[row]
-            busy += kernels.kernel_s[row]
+            now += kernel_s[row]
+            busy += kernel_s[row]
             for level in range(2):
                 if now > free[level]:
                     queue[level] = max(queue[level] - (now - free[level]), 0.0)
                     free[level] = now
-            if kernels.sync_s[row] > 0.0:
-                free[kernels.sync_level[row]] += kernels.sync_s[row]
-                reader = row + kernels.wait[row]
-                if reader < end:
-                    due[reader - begin] = max(due[reader - begin], free[kernels.sync_level[row]])
-            queue[kernels.gradient_level[row]] += kernels.gradient_s[row]
+            if sync_s[row] > 0.0:
+                free[sync_level[row]] += sync_s[row]
+                if row + wait[row] < end:
+                    reader = row + wait[row] - begin
+                    due[reader] = max(due[reader], free[sync_level[row]])
+            queue[gradient_level[row]] += gradient_s[row]
         total = max(now, free[0] + queue[0], free[1] + queue[1])
         update = update if update >= 0.0 else total
         forward = forward if forward >= 0.0 else update
