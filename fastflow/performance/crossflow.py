@@ -23,7 +23,7 @@ from fastflow.physics.parallelism.defaults import copies_embedding, parallel_opt
 from fastflow.physics.parallelism.layer_memory import layer_memory
 from fastflow.physics.parallelism.memory import footprint
 from fastflow.physics.parallelism.pipeline import pipeline
-from fastflow.physics.parallelism.sharding.partition import cut
+from fastflow.physics.parallelism.sharding.partition import shard_graph
 from fastflow.physics.parallelism.virtual_stages import layer_partition_of
 from fastflow.physics.schedule.energy import energy
 from fastflow.physics.workload import build_graph, layer_order
@@ -51,7 +51,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
 
     # 3. Shard the graph over the devices (3.3, 5.1)
     options = parallel_options(columns, strategies.lp, points.microbatches)
-    shards = cut(graph, layouts, options, precision)
+    shards = shard_graph(graph, layouts, options, precision)
 
     # 4. Time every kernel on its device (6.1 to 6.3); then partition layers into pipeline stages
     timing, rate, peak = time_on_devices(columns, chip, graph, shards, precision)
@@ -66,7 +66,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
 
     # 6. Schedule kernels and edges (6.5); then memory, energy and the bottleneck stage are known
     copies = copies_embedding(columns)
-    layers = layer_memory(graph, shards, pipe.chunks, copies)
+    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies)
     iterations = schedule_iterations(columns, chip, graph, pipe, timing, communication, layers, precision)
     time = iterations.timeline.total
     prediction = Prediction(

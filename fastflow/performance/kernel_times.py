@@ -41,13 +41,13 @@ def time_on_devices(
     tiles, overlaps = device_inputs["tiling.tiles"] == "random", device_inputs["tiling.tiles"] == "blocks"
     work = KernelWork(
         point=point,
-        m=shards.m,
-        k=shards.k,
-        n=shards.n,
-        batch=shards.batch,
+        m=shards.kernels.m,
+        k=shards.kernels.k,
+        n=shards.kernels.n,
+        batch=shards.kernels.batch,
         strided=strided[graph.point] if strided.any() else np.zeros(graph.point.size, dtype=np.bool_),
-        pass_bytes=shards.elements * graph.per_element.bytes,
-        pass_flop=shards.elements * graph.per_element.flop,
+        pass_bytes=shards.kernels.elements * graph.per_element.bytes,
+        pass_flop=shards.kernels.elements * graph.per_element.flop,
         options=TilingOptions(
             element_bytes=map_values(OPERAND_BYTES, device_inputs["model.dtype"]),
             output_bytes=device_inputs["output"],
@@ -62,7 +62,7 @@ def time_on_devices(
     is_sustained = is_iteration(inputs)
     devices = device(device_inputs, chips, is_sustained)
     peak, pass_peak = devices.library.peak_flops, devices.vector_peak
-    rate = np.where(shards.m > 0, peak[point], pass_peak[point])
+    rate = np.where(shards.kernels.m > 0, peak[point], pass_peak[point])
     fused = [
         _fused(kernels, device_inputs, chips, devices, inverse, is_sustained) for kernels in shards.fused
     ]

@@ -20,7 +20,7 @@ from fastflow.physics.parallelism.layer_memory import layer_memory
 from fastflow.physics.parallelism.memory import footprint
 from fastflow.physics.parallelism.pipeline import pipeline
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
-from fastflow.physics.parallelism.sharding.partition import all_launches, cut
+from fastflow.physics.parallelism.sharding.partition import all_launches, shard_graph
 from fastflow.physics.parallelism.virtual_stages import layer_partition_of
 from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload import build_graph, layer_order
@@ -65,7 +65,7 @@ def lower_bounds(inputs: Inputs, refused: Texts) -> LowerBounds:
     layer_partition = layer_partition_of(graph, layer_order(columns), strategies)
     admission.check_pipeline(points, layer_partition)
     pipe = pipeline(columns, graph, layer_partition, strategies, points.microbatches, timing.time)
-    layers = layer_memory(graph, shards, pipe.chunks, copies_embedding(columns))
+    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies_embedding(columns))
     time, memory = np.full((2, reason.size), np.nan)
     time[points.rows] = pipe.busiest
     memory[points.rows] = footprint(columns, graph, shards, pipe, layers, points.precision).total
@@ -78,7 +78,7 @@ def _time_kernels(points: admission.Points) -> tuple[Graph, Supergraph, Timing]:
     graph = build_graph(columns, precision, points.by_layer)
     admission.check_graph(points, graph)
     options = parallel_options(columns, strategies.lp, points.microbatches)
-    shards = cut(graph, layouts, options, precision)
+    shards = shard_graph(graph, layouts, options, precision)
     timing, rate, _ = time_on_devices(columns, points.chip, graph, shards, precision)
     admission.check_kernels(points, graph, shards, timing, rate)
     return graph, shards, timing

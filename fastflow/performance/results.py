@@ -270,7 +270,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
 def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
     """Return the columns of the longest GEMM; of the timed points. kernel_s: of all launches."""
     graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
-    rows = _longest(graph.offset, prediction.shards.m, kernel_s)
+    rows = _longest(graph.offset, prediction.shards.kernels.m, kernel_s)
     tiling = timing.tiling[rows]
     names = limiter_names(levels)
     # of a product the rate of its units; of a pass, as for mfu
@@ -330,27 +330,27 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
         rows = np.arange(*graph.offset[timed_row[0] : timed_row[0] + 2])
     all_launches = prediction.bottleneck.launches if of_stage else prediction.launches
     rows = rows[all_launches[rows] > 0]
-    shards, exchange_times = take((prediction.shards.numbers, prediction.communication.exchanges), rows)
+    local, exchange_times = take((prediction.shards.kernels, prediction.communication.exchanges), rows)
     launches, tiling = all_launches[rows], timing.tiling[rows]
     levels = len(prediction.chip.levels)
     names = limiter_names(levels)
-    gradient = shards.gradient.collective > 0
-    waited = prediction.shards.waited[rows]
+    waited, gradient = prediction.shards.waited[rows], prediction.shards.gradient.collective[rows]
+    has_gradient = gradient > 0
     columns: Columns = {
         "kernel": graph.names[graph.label[rows]],
         "phase": np.array(PHASES)[graph.phase[rows]],
         "layer": graph.layer.number[rows],
         "stage": prediction.pipeline.stage[rows],
         "repeat": launches,
-        "m": shards.m,
-        "k": shards.k,
-        "n": shards.n,
+        "m": local.m,
+        "k": local.k,
+        "n": local.n,
         "time_s": launches * timing.time[rows],
         "bound_by": np.array(names)[timing.limiter[rows]],
-        "comm": np.array(COLLECTIVES)[np.where(gradient, shards.gradient.collective, waited)],
+        "comm": np.array(COLLECTIVES)[np.where(has_gradient, gradient, waited)],
         "comm_s": launches * (exchange_times.sync_s + exchange_times.send_s) + exchange_times.gradient_s,
         "algorithm": np.array([*ALGORITHMS, *NCCL, *PEER])[
-            np.where(gradient, exchange_times.gradient_by, exchange_times.sync_by)
+            np.where(has_gradient, exchange_times.gradient_by, exchange_times.sync_by)
         ],
         "flop": timing.flop[rows],
     }

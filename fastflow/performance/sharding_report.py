@@ -18,14 +18,14 @@ from fastflow.physics.parallelism.plans import Assignment, assignments
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.sharding.placements import (
-    cut_at,
     gradient_placement,
     operand_placement,
     output_gradient_placement,
     output_placement,
+    sharded_dim,
     side,
 )
-from fastflow.physics.parallelism.sharding.propagation import STATISTICS, Split, splits_of
+from fastflow.physics.parallelism.sharding.propagation import STATISTICS, Sharding, shardings_of
 from fastflow.physics.workload.graph import (
     COLLECTIVES,
     FORWARD,
@@ -94,7 +94,7 @@ def explain(
     several = layouts.degrees[point] > 1
     all_assignments = assignments()
     by_kind = [all_assignments[index] for index in layouts.assignment[point].tolist()]
-    splits = [splits_of(structure, assignment) for assignment in by_kind]
+    splits = [shardings_of(structure, assignment) for assignment in by_kind]
     split_axes = [
         tuple(axis_split for axis_split in assignment if is_split[AXES.index(axis_split[0])])
         for assignment, is_split in zip(by_kind, several, strict=True)
@@ -122,7 +122,9 @@ def explain(
     return explained
 
 
-def _exchanged(shards: Supergraph, row: int, split: Split, several: Bools, peer: str) -> Iterator[Exchanged]:
+def _exchanged(
+    shards: Supergraph, row: int, split: Sharding, several: Bools, peer: str
+) -> Iterator[Exchanged]:
     """Yield the exchanges after a kernel, sends within a stage included.
 
     several: which axes have several devices, (columns of layouts, axes); peer: the tensor's other end,
@@ -186,7 +188,7 @@ def _format_layouts(cuts: tuple[str, ...], form: Form, layouts: tuple[str, ...])
 
     A split of a whole side is a split of its first dimension, the outermost.
     """
-    where, name = cut_at(cuts, form)
+    where, name = sharded_dim(cuts, form)
     if name in form.type.sides:
         name = (*getattr(form.dims, where), name)[0]
     texts = (placement if placement in (REPLICATE, PARTIAL) else f"S({name})" for placement in layouts)

@@ -15,11 +15,11 @@ from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.stage_times import (
     BlockSources,
     PipelineBlocks,
+    host_transfers,
     schedule_pipeline_blocks,
-    streamed,
 )
 from fastflow.physics.schedule.layer_times import GRADIENTS, Overlap, walk_layers
-from fastflow.physics.schedule.overlap import MOST_TAKEN
+from fastflow.physics.schedule.overlap import MAX_TAKEN
 from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels
 from fastflow.physics.schedule.stage_blocks import BlockPlan
 from fastflow.physics.schedule.timeline import Timeline, schedule
@@ -80,7 +80,7 @@ def _block_schedule(
     if pipe.chunks is None or communication.waits is None or memory is None:
         return None
     overlaps = {name: np.array(inputs[f"parallel.overlap.{name}"]) for name in OVERLAPS}
-    taken = np.minimum(inputs["parallel.overlap.bundles"] / chip.bundles, MOST_TAKEN)
+    taken = np.minimum(inputs["parallel.overlap.bundles"] / chip.bundles, MAX_TAKEN)
     overlap = Overlap(overlaps["tensor"], overlaps["context"], overlaps["expert"], overlaps["data"], taken)
     layers = walk_layers(graph.numbers, memory.first, timing.time, communication.waits, overlap)
     plan = BlockPlan(
@@ -97,7 +97,7 @@ def _block_schedule(
         chunks=pipe.chunks,
         layers=layers,
         plan=plan,
-        streamed=streamed(memory, offload_of(inputs), numbers, zero_stage(inputs)),
+        transfers=host_transfers(memory, offload_of(inputs), numbers, zero_stage(inputs)),
         send_s=graph.launches.repeat * exchange_times.send_s,
         reduce_s=np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, exchange_times.gradient_s),
         copies=copies_embedding(inputs),

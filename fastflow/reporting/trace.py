@@ -17,20 +17,10 @@ from fastflow.core.tables import Floats, Texts, take
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.parallelism.stage_times import PipelineBlocks
 from fastflow.physics.schedule.event_simulator import Segments, Tasks, background_segments, simulate
-from fastflow.physics.schedule.pipeline import (
-    BARRIER,
-    GRADIENT,
-    KERNEL,
-    RESOURCES,
-    SEND,
-    SYNC,
-    Labels,
-    PipelinePlan,
-    TimedKernels,
-    build_task_graph,
-)
+from fastflow.physics.schedule.pipeline import RESOURCES, PipelinePlan, TimedKernels, build_task_graph
 from fastflow.physics.schedule.stage_blocks import WEIGHT
 from fastflow.physics.schedule.stage_spans import block_spans
+from fastflow.physics.schedule.task_numbers import BARRIER, GRADIENT, KERNEL, SEND, SYNC, Labels
 from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, PHASES, UPDATE
 
 Event = dict[str, Any]

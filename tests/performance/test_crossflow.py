@@ -207,7 +207,7 @@ def test_energy(points, predict, model):
                 int(graph.launches.repeat[row]),
                 prediction.timing.flop[row],
                 energy.lift(made, point, prediction.timing.busy[row], prediction.timing.times[row])
-                * made["_flop_J" if prediction.shards.m[row] else "_pass_flop_J"],
+                * made["_flop_J" if prediction.shards.kernels.m[row] else "_pass_flop_J"],
                 prediction.timing.bytes[row],
             )
             for row in rows

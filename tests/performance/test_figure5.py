@@ -136,7 +136,11 @@ def test_stages(prediction, got, kernels):
     mine = [sum(kernel_s[kernels[name]] for name in stage if stage[name] == number) for number in (0, 1)]
     assert mine[1] > mine[0]
     assert near(got["compute_s"], mine[1], 1e-12)
-    rows, inner, cols = (prediction.shards.m, prediction.shards.k, prediction.shards.n)
+    rows, inner, cols = (
+        prediction.shards.kernels.m,
+        prediction.shards.kernels.k,
+        prediction.shards.kernels.n,
+    )
     for name, (k, n) in {"low": SIZES[:2], "middle": SIZES[1:3], "high": SIZES[2:]}.items():
         row = kernels[name]
         assert (rows[row], inner[row], cols[row]) == (LOCAL, k, n // KP2)

@@ -1,7 +1,7 @@
 """A graph's columns, and what its kernels exchange under a kernel cut, as tests read them."""
 
 from fastflow.physics.parallelism.plans import assignment_of
-from fastflow.physics.parallelism.sharding.propagation import READ, SUMMED, splits_of
+from fastflow.physics.parallelism.sharding.propagation import READ, SUMMED, shardings_of
 from fastflow.physics.workload.graph import COLLECTIVES
 
 
@@ -20,7 +20,7 @@ def exchanges(graph, cut):
     """Return (collective, columns) of every kernel of a graph, ("", 0) for none; cut: "RC" or "CR"."""
     found = []
     for point, place in enumerate(graph.structure):
-        splits = splits_of(graph.structures[place], assignment_of(cut))
+        splits = shardings_of(graph.structures[place], assignment_of(cut))
         for row, split in enumerate(splits, graph.offset[point]):
             assert len(split.exchanges) < 2
             more = {SUMMED: graph.comm.summed_cols[row], READ: graph.comm.read_cols[row]}

@@ -174,7 +174,7 @@ def _time_all(network: _Network, order_row: Ints) -> _Timed:
     send = _time_kind(network, order_row, shards.send, *network.send, sent)
     if send:
         total_s = total_s + network.send[1] * send.time
-    total = pipe.most_of_a_stage(graph, total_s)
+    total = pipe.max_stage_sum(graph, total_s)
     return _Timed(syncs=syncs, gradient=gradient, send=send or no_edges, total=total, sent=sent)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import unique_rows
-from fastflow.core.jit import kernel
+from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.collectives.algorithms import NUM_ALGORITHMS
@@ -91,6 +91,15 @@ def _concatenate(routes: list[Route]) -> _Recipes:
     )
 
 
+@lean_kernel
+def _links_of(wires: Wires, kind: int) -> DeviceLinks:
+    """Return a kind of link."""
+    return DeviceLinks(
+        wires.intra[kind], wires.inter[kind], wires.intra_latency[kind], wires.inter_latency[kind],
+        wires.memory[kind], wires.overhead[kind],
+    )  # fmt: skip
+
+
 @kernel
 def _price(
     recipes: _Recipes, route: Ints, wires: Wires, first: Ints, latency: Floats, per_byte: Floats
@@ -101,13 +110,11 @@ def _price(
     (prices, collectives, algorithms).
     """
     for kind in range(route.size):
-        links = DeviceLinks(
-            wires.intra[kind], wires.inter[kind], wires.intra_latency[kind], wires.inter_latency[kind],
-            wires.memory[kind], wires.overhead[kind],
-        )  # fmt: skip
+        links = _links_of(wires, kind)
         for index in range(first[kind + 1] - first[kind]):
-            at, row = recipes.first[route[kind]] + index, first[kind] + index
-            price(recipes.offered[at], recipes.offset[at], recipes.phases, links, latency[row], per_byte[row])
+            recipe, row = recipes.first[route[kind]] + index, first[kind] + index
+            offered, offset = recipes.offered[recipe], recipes.offset[recipe]
+            price(offered, offset, recipes.phases, links, latency[row], per_byte[row])
 
 
 @kernel
@@ -128,10 +135,7 @@ def _price_libraries(
         if wires.library[kind] < 0:
             continue
         library = libraries[wires.library[kind]]
-        links = DeviceLinks(
-            wires.intra[kind], wires.inter[kind], wires.intra_latency[kind], wires.inter_latency[kind],
-            wires.memory[kind], wires.overhead[kind],
-        )  # fmt: skip
+        links = _links_of(wires, kind)
         for index in range(first[kind + 1] - first[kind]):
             group, row = recipes.nccl_topology[recipes.first[route[kind]] + index], first[kind] + index
             price_library(group, library, links, latency[row], per_byte[row])

@@ -21,7 +21,7 @@ def waits_of(
     syncs: time [s] and network's level of each of shards.syncs, (kernels,); summed: time of the
     reduction of its weight gradients, where that is waited for too [s], (kernels,); columns: of the layouts.
     """
-    count = shards.m.size
+    count = shards.kernels.m.size
     time, longest = np.zeros((len(WAITS), count)), np.zeros(count)
     level, collective = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     ranks = np.ones(count, dtype=np.int64)

@@ -111,7 +111,7 @@ def _mesh(degrees: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def _has_stages_at_an_end(order: Order) -> bool:
-    """Say whether stages come first or last: then they have the same devices however layers are cut."""
+    """Say whether stages come first or last: then their devices do not depend on the layouts of layers."""
     return PIPELINE in (order[0], order[-1])
 
 
@@ -152,12 +152,12 @@ def _route(
 ) -> Route:
     """Return the route of one kind of points; base: degrees of the strategy; replicas: of all weights."""
     network, devices = _network(*system), prod(base)
-    placed = [read_order(placement)] if placement != AUTO else _orders(network, layouts)
+    candidate_orders = [read_order(placement)] if placement != AUTO else _orders(network, layouts)
     is_switch = network.kind.size == 1 and network.kind[0] == SWITCH
     recipes: dict[Group, int] = {}
     distinct_layouts = list(dict.fromkeys(layouts))
-    slots = np.full((len(placed), len(groups.sets), len(distinct_layouts)), -1, dtype=np.int64)
-    for row, order in enumerate(placed):
+    slots = np.full((len(candidate_orders), len(groups.sets), len(distinct_layouts)), -1, dtype=np.int64)
+    for row, order in enumerate(candidate_orders):
         all_groups = [_groups(layout, order, groups.by_assignment, replicas) for layout in distinct_layouts]
         for number, axes in enumerate(groups.sets):
             for column, layout_groups in enumerate(all_groups):
@@ -166,18 +166,20 @@ def _route(
                     canonical = _canonical_group(system, devices, group)
                     slots[row, number, column] = recipes.setdefault(canonical, len(recipes))
     # the first of orders of equal cost
-    distinct, _ = unique_rows([slots.reshape(len(placed), -1)], len(placed))
-    placed, slots = [placed[row] for row in distinct.tolist()], slots[distinct]
+    distinct, _ = unique_rows([slots.reshape(len(candidate_orders), -1)], len(candidate_orders))
+    candidate_orders, slots = [candidate_orders[row] for row in distinct.tolist()], slots[distinct]
     if devices == 1 or is_switch:  # one hop away, over each device's links
-        load = hops = np.zeros((len(placed), len(AXES), 2))
+        load = hops = np.zeros((len(candidate_orders), len(AXES), 2))
         load[:, np.array(base) > 1, network.level.max(initial=0)] = 1.0
     else:
-        load, hops = axis_costs(base, placed, partial(_neighbour_cost, system, devices))
+        load, hops = axis_costs(base, candidate_orders, partial(_neighbour_cost, system, devices))
     built_recipes = tuple(_recipe(system, devices, group) for group in recipes)
     return Route(
-        tuple(map(order_name, placed)),
+        tuple(map(order_name, candidate_orders)),
         recipes=built_recipes,
-        slots=slots[:, :, [distinct_layouts.index(layout) for layout in layouts]].reshape(len(placed), -1),
+        slots=slots[:, :, [distinct_layouts.index(layout) for layout in layouts]].reshape(
+            len(candidate_orders), -1
+        ),
         load=load,
         hops=hops,
     )
@@ -204,7 +206,7 @@ def routes_of(
 def invalid_network(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
     """Say for every point why its system, placement, collective or backend is invalid; or ""."""
     reason = Reasons(inputs["placement"].size)
-    stages_stay = layouts.differ & (stages > 1)
+    has_fixed_stages = layouts.differ & (stages > 1)
     names = (*SYSTEM, "system.library", "system.collective", "placement")
     columns = [*(inputs[key] for key in names), backend_of(inputs)]
     first, inverse = unique_rows(columns, inputs["placement"].size)
@@ -223,20 +225,21 @@ def invalid_network(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
         if order is None:
             continue
         for i in points:
-            if allowed := _allowed_orders(order, layouts.degrees[i].tolist(), bool(stages_stay[i])):
+            if allowed := _allowed_orders(order, layouts.degrees[i].tolist(), bool(has_fixed_stages[i])):
                 reason.add(i, str(InputError("placement", placement, allowed)))
     return reason.texts()
 
 
-def _allowed_orders(order: Order, degrees: Sequence[Sequence[int]], stages_stay: bool) -> str:
+def _allowed_orders(order: Order, degrees: Sequence[Sequence[int]], has_fixed_stages: bool) -> str:
     """Return the allowed placements where an order does not suit a point's layouts, "" where it does.
 
-    degrees: of every column of the layouts; stages_stay: whether stages have the same devices in all of them.
+    degrees: of every column of the layouts; has_fixed_stages: whether stages have the same devices in all of
+    them.
     """
     mesh = _mesh(degrees)
     if set(order) != set(mesh):
         axes = ", ".join(AXES[axis] for axis in mesh)
         return f"auto, or {axes} in any order: the strategy's axes"
-    if stages_stay and not _has_stages_at_an_end(order):
+    if has_fixed_stages and not _has_stages_at_an_end(order):
         return "an order with lp first or last, since layers have different cuts"
     return ""

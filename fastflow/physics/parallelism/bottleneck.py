@@ -47,7 +47,7 @@ def bottleneck(
         return Bottleneck(stage, np.where(pipe.stage == stage[graph.point], launches, 0), None)
     if not is_pipelined:
         return Bottleneck(blocks.stage, launches, pipe.recompute_launches)
-    stage_launches, recompute = _launched(
+    stage_launches, recompute = _stage_launches(
         graph.numbers, pipe.chunks, pipe.stages, pipe.microbatches, blocks.stage, copies
     )
     return Bottleneck(blocks.stage, stage_launches, recompute)
@@ -62,7 +62,7 @@ def _slowest_stage(graph: Graph, pipe: Pipeline, values: Floats) -> Ints:
 
 
 @kernel
-def _launched(
+def _stage_launches(
     graph: Graph, chunks: Chunks, stages: Ints, microbatches: Ints, stage: Ints, copies: Bools
 ) -> tuple[Ints, Ints]:
     """Return the launches of every kernel on a point's stage, and those of recomputation, (kernels,)."""

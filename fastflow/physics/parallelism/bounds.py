@@ -1,7 +1,7 @@
 """`parallel.within`: bounds of the layouts that `parallel.strategy=auto` of a transformer tries.
 
 A bound is `NAME<=N`, `NAME>=N` or `NAME=N`; N may be `machine`: the devices of a package. Commas separate
-bounds. Tensor parallelism stays inside a machine of several devices unless a bound names tp.
+bounds. Tensor parallelism is inside a machine of several devices unless a bound names tp.
 """
 
 from __future__ import annotations

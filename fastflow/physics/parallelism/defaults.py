@@ -12,7 +12,7 @@ from fastflow.physics.workload import has_layer_runs
 
 
 class ParallelOptions(NamedTuple):
-    """Parallel options of points beside their layouts; (points,)."""
+    """Parallel options of points other than their layouts; (points,)."""
 
     stages: Ints  # of the pipeline
     microbatches: Ints

@@ -4,8 +4,8 @@ Offloaded tensors move over the link to the host, in both directions at once, du
 optimizer's states and masters in and out for the update (Rajbhandari et al., ZeRO-Infinity,
 arXiv:2104.07857), activations out after a layer's forward pass and in before its backward pass. Hidden
 layers move their activations, or their checkpoints where they are recomputed (DeepSpeed's cpu_checkpointing,
-deepspeed/runtime/activation_checkpointing/checkpointing.py). Activations of embedding and head stay on the
-device.
+deepspeed/runtime/activation_checkpointing/checkpointing.py). Activations of embedding and head are on the
+device alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.options import OFFLOADS
-from fastflow.physics.parallelism.sharding.local_graph import Supergraph
+from fastflow.physics.parallelism.sharding.local_graph import LocalKernels
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.workload.graph import FORWARD, HIDDEN, Graph
 
@@ -57,29 +57,29 @@ def offload_of(inputs: Inputs) -> Offload:
 
 
 @lean_kernel
-def owned_weights(graph: Graph, shards: Supergraph, row: int) -> float:
+def owned_weights(graph: Graph, local: LocalKernels, row: int) -> float:
     """Return one device's share of a kernel's weights [elements]."""
-    weights = 1.0 * graph.memory.weights[row] * shards.batch[row]
-    return float(weights * shards.inner[row] * shards.cols[row])
+    weights = 1.0 * graph.memory.weights[row] * local.batch[row]
+    return float(weights * local.inner[row] * local.cols[row])
 
 
 @lean_kernel
-def kept_activations(graph: Graph, shards: Supergraph, row: int, with_activations: bool) -> float:
+def kept_activations(graph: Graph, local: LocalKernels, row: int, with_activations: bool) -> float:
     """Return the activations of a kernel kept for the backward pass of one micro-batch [elements].
 
     with_activations: those sharded like the layer's activations too, not only those that products read.
     """
     cols, memory = graph.cols[row], graph.memory
-    elements = shards.read_rows[row] * (memory.saved_whole_cols[row] * (shards.read_cols[row] / cols))
+    elements = local.read_rows[row] * (memory.saved_whole_cols[row] * (local.read_cols[row] / cols))
     if with_activations:
         elements += (
-            1.0 * shards.activation_rows[row] * memory.saved_cols[row] * (shards.activation_cols[row] / cols)
+            1.0 * local.activation_rows[row] * memory.saved_cols[row] * (local.activation_cols[row] / cols)
         )
     return float(1.0 * graph.launches.repeat[row] * graph.launches.batch[row] * elements)
 
 
 def layer_memory(
-    graph: Graph, shards: Supergraph, chunks: Chunks | None, copies: Bools
+    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools
 ) -> LayerMemory | None:
     """Return weights and activations of every layer of every point, None of graphs without layer runs.
 
@@ -88,12 +88,12 @@ def layer_memory(
     if chunks is None:
         return None
     first = np.concatenate([[0], np.cumsum(chunks.layers)])
-    return _layer_memory(graph.numbers, shards.numbers, chunks, first, copies)
+    return _layer_memory(graph.numbers, local, chunks, first, copies)
 
 
 @kernel
 def _layer_memory(
-    graph: Graph, shards: Supergraph, chunks: Chunks, first: Ints, copies: Bools
+    graph: Graph, local: LocalKernels, chunks: Chunks, first: Ints, copies: Bools
 ) -> LayerMemory:
     """Return `layer_memory`; first: where the layers of each point begin, (points + 1,)."""
     layers = first[-1]
@@ -111,22 +111,22 @@ def _layer_memory(
     for p in range(first.size - 1):
         embedding = graph.offset[p]  # the first kernel
         if copies[p]:
-            out.copied_weights[p] = owned_weights(graph, shards, embedding)
-            out.copied_sharded_weights[p] = np.ceil(out.copied_weights[p] / shards.owners[embedding])
+            out.copied_weights[p] = owned_weights(graph, local, embedding)
+            out.copied_sharded_weights[p] = np.ceil(out.copied_weights[p] / local.owners[embedding])
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            index, owned = first[p] + graph.layer.number[row], owned_weights(graph, shards, row)
+            index, owned = first[p] + graph.layer.number[row], owned_weights(graph, local, row)
             out.weights[index] += owned
             out.hidden[index] |= graph.layer.kind[row] == HIDDEN
-            out.sharded_weights[index] += np.ceil(owned / shards.owners[row])
+            out.sharded_weights[index] += np.ceil(owned / local.owners[row])
             if graph.phase[row] != FORWARD:
                 continue
-            activations = kept_activations(graph, shards, row, True)
+            activations = kept_activations(graph, local, row, True)
             out.activations_without_recompute[index] += activations
             # the output of the core is kept
             if chunks.recomputes_core[p] and graph.memory.selective[row] > 0:
-                activations = kept_activations(graph, shards, row, False)
+                activations = kept_activations(graph, local, row, False)
             out.activations[index] += activations
             if graph.comm.sent_cols[row] > 0:  # a layer's output is as large as its input
-                share = shards.activation_cols[row] / graph.cols[row]
-                out.checkpoint[index] = shards.activation_rows[row] * graph.comm.sent_cols[row] * share
+                share = local.activation_cols[row] / graph.cols[row]
+                out.checkpoint[index] = local.activation_rows[row] * graph.comm.sent_cols[row] * share
     return out

@@ -12,7 +12,7 @@ from fastflow.physics.parallelism.plans import Assignment, number_of
 from fastflow.physics.workload.graph import LAYER_KINDS
 
 KEY = "parallel.layout"
-_CUTTING = tuple(axis for axis in AXES if axis != AXES[PIPELINE])
+_SHARDING_AXES = tuple(axis for axis in AXES if axis != AXES[PIPELINE])
 
 
 class FileLayout(NamedTuple):
@@ -39,12 +39,14 @@ def _of_version(path: str, changed: int, size: int) -> FileLayout:
 
 
 def _axes(where: str, value: Any) -> dict[str, tuple[str, ...]]:
-    mapping = mapping_of(where, value, (), _CUTTING)
-    for axis, cuts in mapping.items():
-        if not isinstance(cuts, list) or not all(isinstance(name, str) for name in cuts):
-            raise wrong(f"{where}.{axis}", "a list of dimensions, the first that a kernel has is cut", cuts)
-    return {axis: tuple(cuts) for axis, cuts in mapping.items()}
+    mapping = mapping_of(where, value, (), _SHARDING_AXES)
+    for axis, dimensions in mapping.items():
+        if not isinstance(dimensions, list) or not all(isinstance(name, str) for name in dimensions):
+            raise wrong(
+                f"{where}.{axis}", "a list of dimensions, the first that a kernel has is cut", dimensions
+            )
+    return {axis: tuple(dimensions) for axis, dimensions in mapping.items()}
 
 
 def _assignment(axes: Mapping[str, tuple[str, ...]]) -> Assignment:
-    return tuple((axis, axes[axis]) for axis in _CUTTING if axis in axes)
+    return tuple((axis, axes[axis]) for axis in _SHARDING_AXES if axis in axes)

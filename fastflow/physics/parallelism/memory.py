@@ -11,11 +11,9 @@ from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_stage
 from fastflow.physics.parallelism.layer_memory import LayerMemory, kept_activations, offload_of, owned_weights
 from fastflow.physics.parallelism.pipeline import Pipeline
-from fastflow.physics.parallelism.sharding.local_graph import Supergraph
+from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supergraph
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.schedule.pipeline_order import in_flight
-from fastflow.physics.schedule.stage_order import in_flight as chunks_in_flight
-from fastflow.physics.schedule.stage_order import waiting
+from fastflow.physics.schedule.stage_order import in_flight, waiting
 from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import REDUCE_SCATTER, UPDATE, Graph, max_by_point
 from fastflow.physics.workload.precision import Precision
@@ -67,7 +65,9 @@ class _Fullest(NamedTuple):
 
 
 @kernel
-def _fullest_stage(graph: Graph, shards: Supergraph, pipeline: _Stages, sizes: _Sizes, out: _Fullest) -> None:
+def _fullest_stage(
+    graph: Graph, local: LocalKernels, pipeline: _Stages, sizes: _Sizes, out: _Fullest
+) -> None:
     """Write the stages with the largest memory, of graphs with all layers."""
     points = graph.offset.size - 1
     max_stages = 1
@@ -78,14 +78,14 @@ def _fullest_stage(graph: Graph, shards: Supergraph, pipeline: _Stages, sizes: _
         stages = pipeline.stages[p]
         stage_sums[:, :stages] = 0.0
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            stage, weights = pipeline.stage[row], owned_weights(graph, shards, row)
+            stage, weights = pipeline.stage[row], owned_weights(graph, local, row)
             stage_sums[0, stage] += weights
-            stage_sums[2, stage] += np.ceil(weights / shards.owners[row])
-            stage_sums[1, stage] += kept_activations(graph, shards, row, True)
+            stage_sums[2, stage] += np.ceil(weights / local.owners[row])
+            stage_sums[1, stage] += kept_activations(graph, local, row, True)
         peak = -1.0
         for stage in range(stages):
-            flying = in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-            activations = stage_sums[1, stage] * flying
+            num_in_flight = in_flight(pipeline.order[p], stages, stage, 1, pipeline.microbatches[p])
+            activations = stage_sums[1, stage] * num_in_flight
             total = stage_sums[0, stage] * sizes.weight[p] + stage_sums[2, stage] * sizes.shard[p]
             total += activations * sizes.activation[p]
             if total > peak:
@@ -150,7 +150,7 @@ def _stage_memory(
             activations -= checkpoint
         if virtual + 1 == per_stage * stages > 1:
             activations += checkpoint
-    in_flight_chunks = chunks_in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
+    in_flight_chunks = in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
     in_flight_chunks += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
     activations *= in_flight_chunks / per_stage
     offloaded = 0.0
@@ -214,7 +214,7 @@ def footprint(
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None or layers is None:
         sizes = _Sizes(full_bytes, shard_bytes, activation_size)
-        _fullest_stage(graph.numbers, shards.numbers, stages, sizes, fullest)
+        _fullest_stage(graph.numbers, shards.kernels, stages, sizes, fullest)
     else:
         # without training no backward pass reads the layers' activations
         activation_size = np.where(inputs["model.training"], activation_size, 0.0)

@@ -20,9 +20,9 @@ from fastflow.physics.parallelism.virtual_stages import (
     Chunks,
     LayerPartition,
     crossings,
-    launched_again,
-    most_of_chunks,
+    max_chunked_stage_sum,
     partition_layers,
+    recompute_launches_of,
     recompute_of,
 )
 from fastflow.physics.schedule.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
@@ -48,11 +48,11 @@ class Pipeline(NamedTuple):
     chunks: Chunks | None = None  # layers of the virtual stages
     recompute_launches: Ints | None = None  # launches for recomputation, (kernels,)
 
-    def most_of_a_stage(self, graph: Graph, values: Floats) -> Floats:
+    def max_stage_sum(self, graph: Graph, values: Floats) -> Floats:
         """Return the sum of a quantity of kernels over the stage that has most of it, (points,)."""
         if self.chunks is None:
-            return most_of_a_stage(graph.offset, self.stage, self.stages, values)
-        return most_of_chunks(graph.numbers, self.chunks, self.stages, values)
+            return max_stage_sum(graph.offset, self.stage, self.stages, values)
+        return max_chunked_stage_sum(graph.numbers, self.chunks, self.stages, values)
 
 
 def microbatches(
@@ -140,7 +140,7 @@ def invalid_schedule(
 
 
 @kernel
-def most_of_a_stage(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> Floats:
+def max_stage_sum(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> Floats:
     """Return the sum of a quantity over the stage that has most of it, (points,)."""
     largest = np.zeros(stages.size)
     for p in range(stages.size):
@@ -153,7 +153,7 @@ def most_of_a_stage(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> 
 
 
 @kernel
-def _split(
+def _balance_stages(
     offset: Ints, phase: Ints, layer: Ints, sends: Ints, stages: Ints, time: Floats
 ) -> tuple[Ints, Ints]:
     """Return every kernel's stage, and whether it sends to another stage.
@@ -200,17 +200,17 @@ def pipeline(
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
         even = inputs["parallel.split"] != BALANCED
         chunks = partition_layers(graph, layer_partition, even, recompute_of(inputs), launches * kernel_s)
-        recompute_launches = launched_again(graph.numbers, chunks, num_microbatches)
+        recompute_launches = recompute_launches_of(graph.numbers, chunks, num_microbatches)
         zeros = np.zeros(graph.point.size, dtype=np.int64)
         crosses = crossings(graph.numbers, chunks)
         launches = launches + recompute_launches
-        busiest = most_of_chunks(graph.numbers, chunks, stages, launches * kernel_s)
+        busiest = max_chunked_stage_sum(graph.numbers, chunks, stages, launches * kernel_s)
         return Pipeline(
             stages, num_microbatches, order, zeros, crosses, launches, busiest, chunks, recompute_launches
         )
     kernel_total_s = launches * kernel_s
-    stage, crosses = _split(
+    stage, crosses = _balance_stages(
         graph.offset, graph.phase, graph.layer.number, graph.comm.sent_cols, stages, kernel_total_s
     )
-    busiest = most_of_a_stage(graph.offset, stage, stages, kernel_total_s)
+    busiest = max_stage_sum(graph.offset, stage, stages, kernel_total_s)
     return Pipeline(stages, num_microbatches, order, stage, crosses, launches, busiest)

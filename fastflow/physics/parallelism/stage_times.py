@@ -44,7 +44,7 @@ class PipelineBlocks(NamedTuple):
         return Timeline(times.backward_start, backward, self.update, exposed, bubble)
 
 
-class Streamed(NamedTuple):
+class HostTransfers(NamedTuple):
     """Transfer time of a layer's offloaded tensors, in one direction; (layers of all points,) [s]."""
 
     optimizer: Floats  # states, once an iteration
@@ -52,13 +52,13 @@ class Streamed(NamedTuple):
     checkpoint: Floats  # the same of a recomputed layer
 
 
-def streamed(memory: LayerMemory, offload: Offload, precision: Precision, zero: Ints) -> Streamed:
+def host_transfers(memory: LayerMemory, offload: Offload, precision: Precision, zero: Ints) -> HostTransfers:
     """Return the transfer times of layers; offload, zero (its stage), precision: (points,)."""
     point = np.repeat(np.arange(zero.size), np.diff(memory.first))
     optimizer_s = np.where(offload.optimizer, precision.master + precision.state, 0.0) / offload.bandwidth
     activation_s = np.where(offload.activations, precision.activation, 0.0) / offload.bandwidth
     weights = np.where(zero[point] > 0, memory.sharded_weights, memory.weights)
-    return Streamed(
+    return HostTransfers(
         optimizer_s[point] * weights,
         activation_s[point] * memory.activations,
         activation_s[point] * memory.checkpoint,
@@ -71,7 +71,7 @@ class BlockSources(NamedTuple):
     chunks: Chunks
     layers: LayerTimes
     plan: BlockPlan
-    streamed: Streamed
+    transfers: HostTransfers
     send_s: Floats  # of a kernel's output, to the next stage, of one layer [s], (kernels,)
     reduce_s: Floats  # of its weight gradients, once an iteration, of one layer [s], (kernels,)
     copies: Bools  # whether the last of several stages has a copy of the first layer's weights, (points,)
@@ -91,7 +91,7 @@ def schedule_pipeline_blocks(graph: Graph, sources: BlockSources) -> PipelineBlo
         gather_s=np.zeros(virtual),
         tail_s=np.zeros(virtual),
     )
-    busiest = _wait(sources, _hold(graph.numbers, sources, blocks))
+    busiest = _busiest_stages(sources, _write_blocks(graph.numbers, sources, blocks))
     times = schedule_blocks(blocks, sources.plan)
     return PipelineBlocks(blocks, sources.plan, times, *busiest)
 
@@ -106,7 +106,7 @@ class _LayerSums(NamedTuple):
 
 
 class _Stages(NamedTuple):
-    """Times of stages beside their blocks [s]; those of point p begin where its virtual stages do."""
+    """Times of stages outside of their blocks [s]; those of point p begin where its virtual stages do."""
 
     work: Floats  # of one micro-batch
     offload_delay: Floats  # by transfers of activations, in an iteration
@@ -142,7 +142,7 @@ def _write_block(
 
     Returns its delay by activations that move to the host and back [s].
     """
-    chunks, layers, streamed = sources.chunks, sources.layers, sources.streamed
+    chunks, layers, transfers = sources.chunks, sources.layers, sources.transfers
     j, num_layers, transfer_s, hidden = v - chunks.offset[p], chunks.layers[p], 0.0, 0
     stage, begin = chunks.offset[p] + j % sources.plan.stages[p], chunks.first_count[p] + j * num_layers
     for layer in range(num_layers):
@@ -161,11 +161,11 @@ def _write_block(
             blocks.reduce_s[v] += count * layer_sums.reduce_s[layer]
         blocks.gather_s[v] += count * layers.gather[index]
         stages.update[stage] += count * layers.update[index]
-        stages.optimizer_transfer[stage] += count * streamed.optimizer[index]
+        stages.optimizer_transfer[stage] += count * transfers.optimizer[index]
         if layer_sums.hidden[layer]:
-            transfer_s += (count - recompute) * streamed.activations[index] + recompute * streamed.checkpoint[
+            transfer_s += (count - recompute) * transfers.activations[
                 index
-            ]
+            ] + recompute * transfers.checkpoint[index]
             hidden += count
     blocks.layers[v] = max(hidden, 1)
     blocks.send_s[v] = layer_sums.send_s[chunks.last_layer[v]]
@@ -178,7 +178,7 @@ def _write_block(
 
 
 @kernel
-def _hold(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stages:
+def _write_blocks(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stages:
     """Write the blocks of every virtual stage, and return the other times of its stage."""
     chunks, plan = sources.chunks, sources.plan
     virtual = blocks.forward_s.size
@@ -199,7 +199,7 @@ def _hold(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stages:
             blocks.reduce_s[last] += layer_sums.reduce_s[0]
             blocks.gather_s[last] += sources.layers.gather[first]
             stages.update[stage] += sources.layers.update[first]
-            stages.optimizer_transfer[stage] += sources.streamed.optimizer[first]
+            stages.optimizer_transfer[stage] += sources.transfers.optimizer[first]
     return stages
 
 
@@ -214,7 +214,7 @@ class _Busiest(NamedTuple):
 
 
 @kernel
-def _wait(sources: BlockSources, stages: _Stages) -> _Busiest:
+def _busiest_stages(sources: BlockSources, stages: _Stages) -> _Busiest:
     """Return the busiest stage of every point, and its exposed communication."""
     chunks, layers, plan = sources.chunks, sources.layers, sources.plan
     points, kinds = plan.stages.size, layers.waits.shape[1]
@@ -227,12 +227,12 @@ def _wait(sources: BlockSources, stages: _Stages) -> _Busiest:
     )
     for p in range(points):
         begin, virtual = chunks.offset[p], chunks.offset[p + 1] - chunks.offset[p]
-        most_work = -1.0
+        max_work = -1.0
         for stage in range(plan.stages[p]):
             row = begin + stage
             out.update[p] = max(out.update[p], stages.update[row], stages.optimizer_transfer[row])
-            if stages.work[row] > most_work:
-                most_work, out.stage[p] = stages.work[row], stage
+            if stages.work[row] > max_work:
+                max_work, out.stage[p] = stages.work[row], stage
         busiest = begin + out.stage[p]
         update, transfer = stages.update[busiest], stages.optimizer_transfer[busiest]
         out.idle[p] = out.update[p] - max(update, transfer)

@@ -21,19 +21,20 @@ NOTATION = (
     "pLP or pLPxCHUNKS, such as RC-4-2-d3-p2, CR-8-d4, TP-8-c2-d4-p4x2 or d512"
 )
 AUTO = "auto"  # stands for the best of `every_strategy`
-MOST_DEVICES = 10**15  # far below what 64-bit integers count
+MAX_DEVICES = 10**15  # far below what 64-bit integers count
 _LETTERS = {"cp": "c", "ep": "e", "dp": "d", "lp": "p"}
 """Axes whose degree follows a letter; it is 1 where there is none."""
 _LETTERED = "".join(rf"(?:(?:^|-){letter}(?P<{axis}>\d{{1,99}}))?" for axis, letter in _LETTERS.items())
 # of each plan, the axes whose degrees it lists
-_CUT_AXES = {
-    name: tuple(cut.axis for cut in plan if cut.axis not in _LETTERS) for name, plan in PLANS.items()
+_PLAN_AXES = {
+    name: tuple(sharding.axis for sharding in plan if sharding.axis not in _LETTERS)
+    for name, plan in PLANS.items()
 }
-_CUTS = "|".join(rf"{name}(?:-\d{{1,99}}){{{len(of)}}}" for name, of in _CUT_AXES.items() if of)
-_PATTERN = re.compile(rf"(?!-)(?P<cut>{_CUTS})?{_LETTERED}(?:x(?P<chunks>\d{{1,99}}))?", re.ASCII)
+_PLAN_PATTERN = "|".join(rf"{name}(?:-\d{{1,99}}){{{len(of)}}}" for name, of in _PLAN_AXES.items() if of)
+_PATTERN = re.compile(rf"(?!-)(?P<plan>{_PLAN_PATTERN})?{_LETTERED}(?:x(?P<chunks>\d{{1,99}}))?", re.ASCII)
 _MAX_ADVICE_LENGTH = 60  # characters of a text that gets a suggestion
 _LOOSE = re.compile(
-    rf"[-_ ]*(?:(?P<cut>{'|'.join(name.lower() for name, of in _CUT_AXES.items() if of)})"
+    rf"[-_ ]*(?:(?P<plan>{'|'.join(name.lower() for name, of in _PLAN_AXES.items() if of)})"
     r"[-_ ]*(?P<sizes>\d+(?:[-_ ]+\d+)*)|(?P<axis>[cedp])p?[-_ ]*(?P<degree>\d+(?:x\d+)?))",
     re.ASCII,
 )
@@ -55,7 +56,7 @@ class Strategy(NamedTuple):
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """Degrees in the order of mesh.AXES, where tensor parallelism cuts experts too."""
+        """Degrees in the order of mesh.AXES, where tensor parallelism shards each expert."""
         return self.on_mesh(whole_experts=False)[0]
 
     @property
@@ -64,10 +65,10 @@ class Strategy(NamedTuple):
         return prod(self._replace(ep=1)[1:-1])
 
     def on_mesh(self, whole_experts: bool) -> tuple[tuple[int, ...], int]:
-        """Return degrees in the order of mesh.AXES, and the axes beside ep that shard experts, as bits.
+        """Return degrees in the order of mesh.AXES, and the axes other than ep that shard experts, as bits.
 
-        Experts are sharded along tp, where it does not cut each expert (`whole_experts`), then along cp, then
-        along some devices of dp, which are the mesh's axis ep: neighbours first, as Megatron-core's
+        Experts are sharded along tp, where it does not divide each expert (`whole_experts`), then along cp,
+        then along some devices of dp, which are the mesh's axis ep: neighbours first, as Megatron-core's
         RankGenerator numbers them. All devices of tp and cp share experts, or none. Where no axes fit, ep is
         1 (see `invalid_strategy`).
         """
@@ -83,7 +84,7 @@ class Strategy(NamedTuple):
         """Write the strategy in the notation of `parse`, without degrees of 1."""
         name = NAMES[self.kernel]
         words = [name] if name else []
-        words += [str(getattr(self, axis)) for axis in _CUT_AXES[name]]
+        words += [str(getattr(self, axis)) for axis in _PLAN_AXES[name]]
         degrees = {axis: getattr(self, axis) for axis in _LETTERS}
         words += [
             f"{_LETTERS[axis]}{degree}"
@@ -100,7 +101,7 @@ class Strategies(NamedTuple):
     degrees: Ints  # of mesh.AXES, (points, axes)
     chunks: Ints  # of layers, a stage, (points,)
     experts: Ints  # expert parallelism, along ep and expert_axes, (points,)
-    expert_axes: Ints  # axes beside ep that shard experts, as bits, (points,)
+    expert_axes: Ints  # axes other than ep that shard experts, as bits, (points,)
 
     @property
     def lp(self) -> Ints:
@@ -121,33 +122,33 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     """
     match = _PATTERN.fullmatch(text)
     groups = match.groupdict() if match else {}
-    name, *sizes = (groups.pop("cut", None) or "").split("-")
+    name, *sizes = (groups.pop("plan", None) or "").split("-")
     degrees = {axis: int(degree) for axis, degree in groups.items() if degree is not None}
-    degrees |= zip(_CUT_AXES[name], map(int, sizes), strict=True)
-    unknown_axes = degrees.keys() - {"dp", "lp", "chunks"} - {cut.axis for cut in PLANS[name]}
+    degrees |= zip(_PLAN_AXES[name], map(int, sizes), strict=True)
+    unknown_axes = degrees.keys() - {"dp", "lp", "chunks"} - {sharding.axis for sharding in PLANS[name]}
     invalid_chunks = "chunks" in degrees and ("lp" not in degrees or degrees["chunks"] > 1 == degrees["lp"])
     if not degrees or 0 in degrees.values() or unknown_axes or invalid_chunks:
         raise InputError(key, text, NOTATION + _advice(text))
     strategy = Strategy(NAMES.index(name), **degrees)
-    if max(strategy.devices * strategy.chunks, strategy.ep) > MOST_DEVICES:
-        raise InputError(key, text, f"a strategy that uses at most {MOST_DEVICES:,} devices")
+    if max(strategy.devices * strategy.chunks, strategy.ep) > MAX_DEVICES:
+        raise InputError(key, text, f"a strategy that uses at most {MAX_DEVICES:,} devices")
     return strategy
 
 
 def _advice(text: str) -> str:
     """Return "; did you mean X?" for a strategy without hyphens or with other letters; else nothing."""
-    cut, degrees, at = "", {}, 0
-    while at < len(text) <= _MAX_ADVICE_LENGTH:
-        part = _LOOSE.match(text.lower(), at)
-        if part is None or (cut if part["cut"] else part["axis"] in degrees):
+    plan, degrees, begin = "", {}, 0
+    while begin < len(text) <= _MAX_ADVICE_LENGTH:
+        part = _LOOSE.match(text.lower(), begin)
+        if part is None or (plan if part["plan"] else part["axis"] in degrees):
             return ""
-        if part["cut"]:
-            cut = "-".join([part["cut"].upper(), *re.findall(r"\d+", part["sizes"])])
+        if part["plan"]:
+            plan = "-".join([part["plan"].upper(), *re.findall(r"\d+", part["sizes"])])
         else:
             degrees[part["axis"]] = part["degree"]
-        at = part.end()
+        begin = part.end()
     lettered = [f"{letter}{degrees[letter]}" for letter in _LETTERS.values() if letter in degrees]
-    meant = "-".join([*([cut] if cut else []), *lettered])
+    meant = "-".join([*([plan] if plan else []), *lettered])
     if meant in ("", text):
         return ""
     try:
@@ -159,7 +160,7 @@ def _advice(text: str) -> str:
 
 @lru_cache(maxsize=16384)
 def _mesh_forms(strategy: Strategy) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]:
-    """Return degrees and expert axes where TP cuts experts and where not, and the printed strategy."""
+    """Return degrees and expert axes where TP shards each expert and where not, and the printed strategy."""
     sharded, unsharded = strategy.on_mesh(False), strategy.on_mesh(True)
     return (sharded[0], unsharded[0]), (sharded[1], unsharded[1]), str(strategy)
 
@@ -167,7 +168,7 @@ def _mesh_forms(strategy: Strategy) -> tuple[tuple[tuple[int, ...], ...], tuple[
 def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Strategies, Texts]:
     """Read a column of strategies; return them, and each as it is printed, shape (points,).
 
-    whole_experts: whether tensor parallelism does not cut each expert, (points,).
+    whole_experts: whether tensor parallelism does not shard each expert, (points,).
     """
     distinct, inverse = factorize(texts)
     parsed = [parse(text) for text in distinct]
@@ -244,8 +245,8 @@ def every_strategy(devices: int, layers: int) -> list[Strategy]:
     A plan with degrees of 1 is left out, since it equals the strategy without a plan.
     """
     return [
-        Strategy(kernel, **dict(zip(_CUT_AXES[NAMES[kernel]], degrees, strict=True)), dp=dp, lp=lp)
+        Strategy(kernel, **dict(zip(_PLAN_AXES[NAMES[kernel]], degrees, strict=True)), dp=dp, lp=lp)
         for kernel in (NO_KERNEL, COLUMN_ROW, ROW_COLUMN)
-        for *degrees, dp, lp in _factorisations(devices, len(_CUT_AXES[NAMES[kernel]]) + 2)
+        for *degrees, dp, lp in _factorisations(devices, len(_PLAN_AXES[NAMES[kernel]]) + 2)
         if lp <= layers and (prod(degrees) > 1 or not degrees)
     ]

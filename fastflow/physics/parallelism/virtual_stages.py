@@ -154,12 +154,14 @@ def partition_layers(
     chunks = Chunks(
         offset, layers, first_count, layer_counts, recompute_counts, recomputes_core, first_layer, last_layer
     )
-    _deal(partition, even, max_recompute, layer_s, chunks)
+    _assign_layers(partition, even, max_recompute, layer_s, chunks)
     return chunks
 
 
 @kernel
-def _deal(partition: LayerPartition, even: Bools, max_recompute: Ints, layer_s: Floats, out: Chunks) -> None:
+def _assign_layers(
+    partition: LayerPartition, even: Bools, max_recompute: Ints, layer_s: Floats, out: Chunks
+) -> None:
     """Write the layers of virtual stages.
 
     max_recompute: layers of each that are recomputed, (points,); layer_s: time of each of the graph's layers
@@ -214,7 +216,7 @@ def crossings(graph: Graph, chunks: Chunks) -> Ints:
 
 
 @kernel
-def most_of_chunks(graph: Graph, chunks: Chunks, stages: Ints, values: Floats) -> Floats:
+def max_chunked_stage_sum(graph: Graph, chunks: Chunks, stages: Ints, values: Floats) -> Floats:
     """Return the sum of a quantity over the stage that has most of it, (points,).
 
     values: of all layers of a kernel's run, (kernels,).
@@ -236,7 +238,7 @@ def most_of_chunks(graph: Graph, chunks: Chunks, stages: Ints, values: Floats) -
 
 
 @kernel
-def launched_again(graph: Graph, chunks: Chunks, microbatches: Ints) -> Ints:
+def recompute_launches_of(graph: Graph, chunks: Chunks, microbatches: Ints) -> Ints:
     """Return the launches of every kernel for recomputation in an iteration, (kernels,)."""
     launches = np.zeros(graph.point.size, dtype=np.int64)
     for p in range(graph.offset.size - 1):

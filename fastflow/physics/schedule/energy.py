@@ -32,7 +32,7 @@ def energy(
     """
     dynamic = [level.dynamic_energy for level in chip.levels] + [chip.dram.energy]
     static = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
-    busy, moved = _spent(graph.offset, launches, rate, timing.flop * timing.energy_ratio, timing.bytes)
+    busy, moved = _sum_kernels(graph.offset, launches, rate, timing.flop * timing.energy_ratio, timing.bytes)
     total = chip.core_power * busy
     for level, per_bit in enumerate(dynamic):
         total = total + 8.0 * per_bit * moved[level]
@@ -42,7 +42,7 @@ def energy(
 
 
 @kernel
-def _spent(
+def _sum_kernels(
     offset: Ints, launches: Ints, rate: Floats, flop: Floats, level_bytes: Floats
 ) -> tuple[Floats, Floats]:
     """Return the time of a point's operations at the full rate [s], (points,), and the bytes moved.

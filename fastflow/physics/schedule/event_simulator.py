@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.jit import kernel
+from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 
 
@@ -39,8 +39,15 @@ class Segments(NamedTuple):
     end: Floats  # [s]
 
 
-class _Queues(NamedTuple):
-    """Workspace of a simulation: the ready tasks of each resource, and its running background tasks.
+class _Times(NamedTuple):
+    """When tasks start and end in a simulation [s], (tasks,)."""
+
+    start: Floats  # infinite until the task first runs
+    end: Floats  # infinite until the task runs, and while it is paused
+
+
+class _Workspace(NamedTuple):
+    """Arrays of a simulation: each resource's ready tasks, background tasks and slots, and the running tasks.
 
     Queue 2 r holds the tasks that are ready for resource r, queue 2 r + 1 its background tasks: binary
     heaps of task numbers, each from heap[heap_offset[q]] on.
@@ -48,16 +55,21 @@ class _Queues(NamedTuple):
 
     heap: Ints  # (tasks,)
     heap_offset: Ints  # (2 resources + 1,)
-    size: Ints  # (2 resources,)
+    num_ready: Ints  # tasks in each queue, (2 resources,)
     busy: Ints  # slots with a foreground task, (resources,)
     background: Ints  # background tasks that run, from background_offset[r] on, (all slots,)
     background_offset: Ints  # (resources + 1,)
     num_background: Ints  # how many background tasks run, (resources,)
     remaining: Floats  # time of a background task [s], (tasks,)
     resumed: Floats  # when it last started or resumed [s], (tasks,)
+    waits: Ints  # predecessors that have not ended, -1 once the task has ended, (tasks,)
+    running: Ints  # heap of running and paused tasks, soonest end first, (2 tasks,)
+    running_end: Floats  # their ends [s], (2 tasks,)
+    changed: Ints  # resources whose queue or slots have changed, (resources,)
+    is_changed: Bools  # whether a resource is among them, (resources,)
 
 
-@kernel
+@lean_kernel
 def _push(heap: Ints, base: int, size: int, task: int) -> None:
     """Add a task to the binary heap of `size` numbers from heap[base] on."""
     index = size
@@ -67,7 +79,7 @@ def _push(heap: Ints, base: int, size: int, task: int) -> None:
     heap[base + index] = task
 
 
-@kernel
+@lean_kernel
 def _pop(heap: Ints, base: int, size: int) -> int:
     """Take the lowest number out of the heap from heap[base] on, in which `size` remain."""
     lowest: int = heap[base]
@@ -83,8 +95,22 @@ def _pop(heap: Ints, base: int, size: int) -> int:
     return lowest
 
 
-@kernel
-def _push_end(ends: Floats, running: Ints, size: int, end: float, task: int) -> None:
+@lean_kernel
+def _push_ready(workspace: _Workspace, queue: int, task: int) -> None:
+    """Add a task to a queue."""
+    _push(workspace.heap, workspace.heap_offset[queue], workspace.num_ready[queue], task)
+    workspace.num_ready[queue] += 1
+
+
+@lean_kernel
+def _pop_ready(workspace: _Workspace, queue: int) -> int:
+    """Take the lowest task out of a queue."""
+    workspace.num_ready[queue] -= 1
+    return _pop(workspace.heap, workspace.heap_offset[queue], workspace.num_ready[queue])
+
+
+@lean_kernel
+def _push_running(ends: Floats, running: Ints, size: int, end: float, task: int) -> None:
     """Add a task to the heap of running tasks, soonest end first."""
     index = size
     while index > 0 and ends[(index - 1) >> 1] > end:
@@ -94,8 +120,8 @@ def _push_end(ends: Floats, running: Ints, size: int, end: float, task: int) -> 
     ends[index], running[index] = end, task
 
 
-@kernel
-def _pop_end(ends: Floats, running: Ints, size: int) -> int:
+@lean_kernel
+def _pop_running(ends: Floats, running: Ints, size: int) -> int:
     """Take the task that ends soonest out of the heap, in which `size` remain."""
     soonest: int = running[0]
     end, task, index, child = ends[size], running[size], 0, 1
@@ -110,7 +136,7 @@ def _pop_end(ends: Floats, running: Ints, size: int) -> int:
     return soonest
 
 
-@kernel
+@lean_kernel
 def _add_segment(segments: Segments, num_segments: int, task: int, start: float, end: float) -> int:
     """Record a segment, unless segments are not recorded; returns the number of segments."""
     if segments.task.size == 0 or start == end:
@@ -119,61 +145,60 @@ def _add_segment(segments: Segments, num_segments: int, task: int, start: float,
     return num_segments + 1
 
 
-@kernel
+@lean_kernel
 def _schedule_background(
-    resource: int, now: float, capacity: Ints, queues: _Queues, start: Floats, end: Floats,
-    ends: Floats, running: Ints, size: int, segments: Segments, num_segments: int,
+    resource: int, now: float, capacity: Ints, workspace: _Workspace, times: _Times, size: int,
+    segments: Segments, num_segments: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Run the lowest background tasks of a resource in its free slots, and pause the others.
 
-    A paused task stays in the heap of running tasks; its `end` is infinite then.
+    A paused task is not taken out of the running ones; its `end` is infinite then.
 
-    Returns the number of entries of that heap, and of segments.
+    Returns the number of running tasks, and of segments.
     """
-    queue, first = 2 * resource + 1, queues.background_offset[resource]
-    free = capacity[resource] - queues.busy[resource]
+    queue, first = 2 * resource + 1, workspace.background_offset[resource]
+    background, free = workspace.background, capacity[resource] - workspace.busy[resource]
     while True:
-        count, highest = queues.num_background[resource], first
+        count, highest = workspace.num_background[resource], first
         for i in range(first + 1, first + count):
-            highest = i if queues.background[i] > queues.background[highest] else highest
-        waiting = queues.size[queue] > 0
-        lower = waiting and count > 0 and queues.heap[queues.heap_offset[queue]] < queues.background[highest]
+            highest = i if background[i] > background[highest] else highest
+        is_ready = workspace.num_ready[queue] > 0
+        lower = is_ready and count > 0 and workspace.heap[workspace.heap_offset[queue]] < background[highest]
         if count > free or (count == free and lower):
-            task = queues.background[highest]
-            queues.background[highest] = queues.background[first + count - 1]
-            queues.num_background[resource] -= 1
-            queues.remaining[task] = max(queues.remaining[task] - (now - queues.resumed[task]), 0.0)
-            end[task] = np.inf
-            num_segments = _add_segment(segments, num_segments, task, queues.resumed[task], now)
-            _push(queues.heap, queues.heap_offset[queue], queues.size[queue], task)
-            queues.size[queue] += 1
-        elif waiting and count < free:
-            queues.size[queue] -= 1
-            task = _pop(queues.heap, queues.heap_offset[queue], queues.size[queue])
-            queues.background[first + count] = task
-            queues.num_background[resource] += 1
-            queues.resumed[task] = now
-            start[task] = min(start[task], now)
-            end[task] = now + queues.remaining[task]
-            _push_end(ends, running, size, end[task], task)
+            task = background[highest]
+            background[highest] = background[first + count - 1]
+            workspace.num_background[resource] -= 1
+            elapsed = now - workspace.resumed[task]
+            workspace.remaining[task] = max(workspace.remaining[task] - elapsed, 0.0)
+            times.end[task] = np.inf
+            num_segments = _add_segment(segments, num_segments, task, workspace.resumed[task], now)
+            _push_ready(workspace, queue, task)
+        elif is_ready and count < free:
+            task = _pop_ready(workspace, queue)
+            background[first + count] = task
+            workspace.num_background[resource] += 1
+            workspace.resumed[task] = now
+            times.start[task] = min(times.start[task], now)
+            times.end[task] = now + workspace.remaining[task]
+            _push_running(workspace.running_end, workspace.running, size, times.end[task], task)
             size += 1
         else:
             return size, num_segments
 
 
-@kernel
-def _end_background(resource: int, task: int, queues: _Queues) -> None:
+@lean_kernel
+def _end_background(resource: int, task: int, workspace: _Workspace) -> None:
     """Free the slot of a background task that has ended."""
-    first = queues.background_offset[resource]
-    queues.num_background[resource] -= 1
-    last = first + queues.num_background[resource]
+    first = workspace.background_offset[resource]
+    workspace.num_background[resource] -= 1
+    last = first + workspace.num_background[resource]
     for i in range(first, last):
-        if queues.background[i] == task:
-            queues.background[i] = queues.background[last]
+        if workspace.background[i] == task:
+            workspace.background[i] = workspace.background[last]
 
 
 @kernel
-def _new_queues(tasks: Tasks) -> _Queues:
+def _new_workspace(tasks: Tasks) -> _Workspace:
     """Return the workspace for simulations of a task graph."""
     count, resources = tasks.resource.size, tasks.capacity.size
     heap_offset = np.zeros(2 * resources + 1, dtype=np.int64)
@@ -184,102 +209,98 @@ def _new_queues(tasks: Tasks) -> _Queues:
         heap_offset[queue + 1] += heap_offset[queue]
     for resource in range(resources):
         background_offset[resource + 1] = background_offset[resource] + tasks.capacity[resource]
-    return _Queues(
+    return _Workspace(
         heap=np.empty(count, dtype=np.int64),
         heap_offset=heap_offset,
-        size=np.zeros(2 * resources, dtype=np.int64),
+        num_ready=np.zeros(2 * resources, dtype=np.int64),
         busy=np.zeros(resources, dtype=np.int64),
         background=np.empty(background_offset[resources], dtype=np.int64),
         background_offset=background_offset,
         num_background=np.zeros(resources, dtype=np.int64),
         remaining=np.empty(count),
         resumed=np.empty(count),
+        waits=np.empty(count, dtype=np.int64),
+        running=np.empty(2 * count, dtype=np.int64),
+        running_end=np.empty(2 * count),
+        changed=np.empty(resources, dtype=np.int64),
+        is_changed=np.zeros(resources, dtype=np.bool_),
     )
 
 
-@kernel
-def _mark_touched(resource: int, touched: Ints, is_touched: Bools, num_touched: int) -> int:
+@lean_kernel
+def _mark_changed(resource: int, workspace: _Workspace, num_changed: int) -> int:
     """Mark a resource whose queue or slots have changed; returns how many are marked."""
-    if not is_touched[resource]:
-        touched[num_touched], is_touched[resource] = resource, True
-        return num_touched + 1
-    return num_touched
+    if workspace.is_changed[resource]:
+        return num_changed
+    workspace.changed[num_changed], workspace.is_changed[resource] = resource, True
+    return num_changed + 1
 
 
-@kernel
-def _release_roots(
-    tasks: Tasks, duration: Floats, queues: _Queues, waits: Ints, start: Floats, end: Floats,
-    touched: Ints, is_touched: Bools,
-) -> int:  # fmt: skip
+@lean_kernel
+def _release(tasks: Tasks, task: int, workspace: _Workspace, num_changed: int) -> int:
+    """Queue a task whose predecessors have ended; returns how many resources are marked."""
+    _push_ready(workspace, 2 * tasks.resource[task] + tasks.background[task], task)
+    return _mark_changed(tasks.resource[task], workspace, num_changed)
+
+
+@lean_kernel
+def _release_roots(tasks: Tasks, duration: Floats, workspace: _Workspace, times: _Times) -> int:
     """Queue the tasks without predecessors; returns how many resources are marked."""
-    num_touched = 0 * duration.size  # for the literal 0 Numba would compile all that it is passed to twice
+    num_changed = 0 * duration.size  # for the literal 0 Numba would compile all that it is passed to twice
     for task in range(duration.size):
-        waits[task], queues.remaining[task] = tasks.needs[task], duration[task]
-        start[task], end[task] = np.inf, np.inf
-        if waits[task] == 0:
-            queue = 2 * tasks.resource[task] + tasks.background[task]
-            _push(queues.heap, queues.heap_offset[queue], queues.size[queue], task)
-            queues.size[queue] += 1
-            num_touched = _mark_touched(tasks.resource[task], touched, is_touched, num_touched)
-    return num_touched
+        workspace.waits[task], workspace.remaining[task] = tasks.needs[task], duration[task]
+        times.start[task], times.end[task] = np.inf, np.inf
+        if workspace.waits[task] == 0:
+            num_changed = _release(tasks, task, workspace, num_changed)
+    return num_changed
 
 
-@kernel
+@lean_kernel
 def simulate_once(
-    tasks: Tasks, duration: Floats, queues: _Queues, ends: Floats, running: Ints, waits: Ints,
-    start: Floats, end: Floats, segments: Segments,
-) -> int:  # fmt: skip
+    tasks: Tasks, duration: Floats, workspace: _Workspace, times: _Times, segments: Segments
+) -> int:
     """Simulate a task graph once, and write when every task starts and ends.
 
-    duration [s], waits, start and end [s]: (tasks,); ends, running: workspace for the heap
-    of running and paused tasks, (2 tasks,). Returns the number of segments.
+    duration [s]: (tasks,). Returns the number of segments.
     """
-    resource, background = tasks.resource, tasks.background
-    offset, successors = tasks.offset, tasks.successors
-    heap, heap_offset, waiting, busy = queues.heap, queues.heap_offset, queues.size, queues.busy
-    capacity, num_background = tasks.capacity, queues.num_background
-    touched, is_touched = np.empty_like(busy), np.zeros(busy.size, dtype=np.bool_)
+    waits, num_ready, busy, capacity = workspace.waits, workspace.num_ready, workspace.busy, tasks.capacity
     none = 0 * duration.size  # for the literal 0 Numba would compile all that it is passed to twice
     size, num_segments, now = none, none, 0.0
-    num_touched = _release_roots(tasks, duration, queues, waits, start, end, touched, is_touched)
+    num_changed = _release_roots(tasks, duration, workspace, times)
     while True:
-        for i in range(num_touched):
-            r = touched[i]
-            is_touched[r] = False
-            while busy[r] < capacity[r] and waiting[2 * r] > 0:
-                waiting[2 * r] -= 1
-                task = _pop(heap, heap_offset[2 * r], waiting[2 * r])
-                busy[r] += 1
-                start[task], end[task] = now, now + duration[task]
-                _push_end(ends, running, size, end[task], task)
+        for i in range(num_changed):
+            resource = workspace.changed[i]
+            workspace.is_changed[resource] = False
+            while busy[resource] < capacity[resource] and num_ready[2 * resource] > 0:
+                task = _pop_ready(workspace, 2 * resource)
+                busy[resource] += 1
+                times.start[task], times.end[task] = now, now + duration[task]
+                _push_running(workspace.running_end, workspace.running, size, times.end[task], task)
                 size += 1
-            if waiting[2 * r + 1] > 0 or num_background[r] > 0:
+            if num_ready[2 * resource + 1] > 0 or workspace.num_background[resource] > 0:
                 size, num_segments = _schedule_background(
-                    r, now, capacity, queues, start, end, ends, running, size, segments, num_segments
+                    resource, now, capacity, workspace, times, size, segments, num_segments
                 )
         if size == 0:
             return num_segments
-        num_touched, now = none, ends[0]
-        while size > 0 and ends[0] == now:
+        num_changed, now = none, workspace.running_end[0]
+        while size > 0 and workspace.running_end[0] == now:
             size -= 1
-            task = _pop_end(ends, running, size)
-            if waits[task] != 0 or end[task] != now:  # it was paused: this end is out of date
+            task = _pop_running(workspace.running_end, workspace.running, size)
+            if waits[task] != 0 or times.end[task] != now:  # it was paused: this end is out of date
                 continue
-            waits[task] = -1
-            num_touched = _mark_touched(resource[task], touched, is_touched, num_touched)
-            if background[task]:
-                _end_background(resource[task], task, queues)
-                num_segments = _add_segment(segments, num_segments, task, queues.resumed[task], now)
+            waits[task], resource = -1, tasks.resource[task]
+            num_changed = _mark_changed(resource, workspace, num_changed)
+            if tasks.background[task]:
+                _end_background(resource, task, workspace)
+                num_segments = _add_segment(segments, num_segments, task, workspace.resumed[task], now)
             else:
-                busy[resource[task]] -= 1
-            for edge in range(offset[task], offset[task + 1]):
-                released = successors[edge]
-                waits[released] -= 1
-                if waits[released] == 0:
-                    queue = 2 * resource[released] + background[released]
-                    _push(heap, heap_offset[queue], waiting[queue], released)
-                    waiting[queue] += 1
-                    num_touched = _mark_touched(resource[released], touched, is_touched, num_touched)
+                busy[resource] -= 1
+            for edge in range(tasks.offset[task], tasks.offset[task + 1]):
+                successor = tasks.successors[edge]
+                waits[successor] -= 1
+                if waits[successor] == 0:
+                    num_changed = _release(tasks, successor, workspace, num_changed)
 
 
 @kernel
@@ -295,10 +316,9 @@ def simulate(tasks: Tasks, durations: Floats) -> tuple[Floats, Floats]:
     """
     rows, count = durations.shape
     start, end = np.empty((rows, count)), np.empty((rows, count))
-    queues, no_segments = _new_queues(tasks), _new_segments(0)
-    ends, running, waits = np.empty(2 * count), np.empty(2 * count, np.int64), np.empty(count, np.int64)
+    workspace, no_segments = _new_workspace(tasks), _new_segments(0)
     for row in range(rows):
-        simulate_once(tasks, durations[row], queues, ends, running, waits, start[row], end[row], no_segments)
+        simulate_once(tasks, durations[row], workspace, _Times(start[row], end[row]), no_segments)
     return start, end
 
 
@@ -307,9 +327,6 @@ def background_segments(tasks: Tasks, duration: Floats) -> Segments:
     """Return when background tasks ran, from start to pause or end; duration [s]: (tasks,)."""
     count = duration.size
     # a task is paused when another task starts or is released
-    segments, floats, ints = _new_segments(2 * count), np.empty((2, count)), np.empty(count, np.int64)
-    ends, running = np.empty(2 * count), np.empty(2 * count, np.int64)
-    num_segments = simulate_once(
-        tasks, duration, _new_queues(tasks), ends, running, ints, floats[0], floats[1], segments
-    )
+    segments, times = _new_segments(2 * count), _Times(np.empty(count), np.empty(count))
+    num_segments = simulate_once(tasks, duration, _new_workspace(tasks), times, segments)
     return Segments(segments.task[:num_segments], segments.start[:num_segments], segments.end[:num_segments])

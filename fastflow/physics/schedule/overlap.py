@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fastflow.core.jit import lean_kernel
 
-MOST_TAKEN = 0.5
+MAX_TAKEN = 0.5
 """Largest share of a chip's bundles that collectives take, where it has few."""
 
 

@@ -17,25 +17,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.jit import kernel
+from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.schedule.event_simulator import Tasks, simulate
 from fastflow.physics.schedule.pipeline_order import GPIPE, block_at
+from fastflow.physics.schedule.task_numbers import (
+    BARRIER,
+    GRADIENT,
+    KERNEL,
+    SEND,
+    SYNC,
+    Labels,
+    Rows,
+    TaskNumbers,
+    label_tasks,
+    number_tasks,
+    stage_rows_of,
+)
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, UPDATE
 
-KERNEL, SYNC, SEND, GRADIENT, BARRIER = 0, 1, 2, 3, 4
-"""Kinds of tasks. The barrier takes no time: it is where the update could start."""
 RESOURCES = 3
 """Of a stage: its kernels, its port within the package, its port between packages."""
-
-# The functions below pass plain tables to each other: a tuple of arrays costs at every call.
-_PHASE, _STAGE, _SIDE, _WAIT, _SYNC, _SUM, _OFFSET = 0, 1, 2, 3, 4, 5, 6
-"""Of a row, (7, rows): columns of `TimedKernels`; whether it has a collective, and a sum of gradients; its
-kernel's offset in its block, or the task of an update row. A block lists each kernel, its collective, its
-send."""
-_FIRST, _LAST, _TAIL, _SENDER, _PREVIOUS = 0, 1, 2, 3, 4
-"""Of a phase on a stage, (5, 2, stages): rows first to last; the last row that other rows read; the row that
-is sent to the next stage, -1 for none; the previous stage of the phase, -1 for none."""
 
 
 class TimedKernels(NamedTuple):
@@ -68,106 +70,31 @@ class PipelinePlan(NamedTuple):
     slots: Ints  # kernels that a device runs at once
 
 
-class Labels(NamedTuple):
-    """Kind, row and micro-batch of the tasks of a point; shape (tasks,)."""
+class _Block(NamedTuple):
+    """A phase of a micro-batch on a stage."""
 
-    kind: Ints
-    row: Ints  # of the point's rows, from 0; -1 for the barrier
-    microbatch: Ints  # 0 for tasks that run once an iteration
-
-
-@kernel
-def _row_table(kernels: TimedKernels, point: int) -> Ints:
-    """Return the rows of a point as its task graph needs them, (7, rows)."""
-    begin, count = kernels.offset[point], kernels.offset[point + 1] - kernels.offset[point]
-    rows = np.empty((7, count), dtype=np.int64)
-    for row in range(count):
-        rows[_PHASE, row], rows[_STAGE, row] = kernels.phase[begin + row], kernels.stage[begin + row]
-        rows[_SIDE, row], rows[_WAIT, row] = kernels.side[begin + row], kernels.wait[begin + row]
-        rows[_SYNC, row] = kernels.sync_s[begin + row] > 0.0
-        rows[_SUM, row] = kernels.gradient_s[begin + row] > 0.0 and kernels.phase[begin + row] != UPDATE
-    return rows
+    phase: int
+    stage: int
+    microbatch: int
 
 
 @kernel
-def _block_table(rows: Ints, send_s: Floats, stages: int) -> tuple[Ints, int]:
-    """Return the rows of every phase on every stage, and the last stage of the forward pass, -1 for none.
-
-    send_s: of the point's rows.
-    """
-    blocks, last_stage = np.empty((5, 2, stages), dtype=np.int64), np.empty(2, dtype=np.int64)
-    for phase in range(2):
-        last_stage[phase] = -1
-        for stage in range(stages):
-            blocks[_FIRST, phase, stage] = blocks[_LAST, phase, stage] = 0
-            blocks[_TAIL, phase, stage] = blocks[_SENDER, phase, stage] = blocks[_PREVIOUS, phase, stage] = -1
-    for row in range(send_s.size):
-        phase, stage = rows[_PHASE, row], rows[_STAGE, row]
-        if phase == UPDATE:
-            continue
-        if stage != last_stage[phase]:
-            blocks[_FIRST, phase, stage], blocks[_PREVIOUS, phase, stage] = row, last_stage[phase]
-            last_stage[phase] = stage
-        blocks[_LAST, phase, stage] = row + 1
-        if rows[_SIDE, row] == 0 or blocks[_TAIL, phase, stage] < 0:
-            blocks[_TAIL, phase, stage] = row
-        if send_s[row] > 0.0:
-            blocks[_SENDER, phase, stage] = row
-    for phase in range(2):
-        if last_stage[phase] >= 0:  # the last stage of a phase sends to no other
-            blocks[_SENDER, phase, last_stage[phase]] = -1
-    return blocks, last_stage[FORWARD]
+def _rows_of(kernels: TimedKernels, point: int) -> Rows:
+    """Return the rows of a point; `number_tasks` writes their offsets."""
+    rows = slice(kernels.offset[point], kernels.offset[point + 1])
+    phase, stage = kernels.phase[rows], kernels.stage[rows]
+    return Rows(
+        phase=phase,
+        stage=stage,
+        side=kernels.side[rows],
+        wait=kernels.wait[rows],
+        sync=(kernels.sync_s[rows] > 0.0).astype(np.int64),
+        has_sum=(kernels.gradient_s[rows] > 0.0) & (phase != UPDATE),
+        offset=np.empty_like(phase),
+    )
 
 
-@kernel
-def _number_tasks(rows: Ints, blocks: Ints, order: int, base: Ints) -> tuple[int, int]:
-    """Number a point's tasks; returns the barrier's number and how many tasks there are.
-
-    The number is a task's rank in the queue for its resource: a stage's blocks in their order, then the
-    gradient sums in the order of rows. base: the first task of each block, (2, stages, micro-batches).
-    """
-    stages, microbatches = base.shape[1:]
-    size, sums = np.zeros((2, stages), dtype=np.int64), 0
-    for row in range(rows.shape[1]):
-        phase, stage = rows[_PHASE, row], rows[_STAGE, row]
-        if phase != UPDATE:
-            rows[_OFFSET, row] = size[phase, stage]
-            size[phase, stage] += 1 + rows[_SYNC, row] + (blocks[_SENDER, phase, stage] == row)
-            sums += rows[_SUM, row]
-    tasks = 0
-    for stage in range(stages):
-        for index in range(2 * microbatches):
-            phase, microbatch = block_at(order, stages, stage, microbatches, index)
-            base[phase, stage, microbatch] = tasks
-            tasks += size[phase, stage]
-    barrier = tasks + sums
-    tasks = barrier + 1
-    for row in range(rows.shape[1]):
-        if rows[_PHASE, row] == UPDATE:
-            rows[_OFFSET, row] = tasks
-            tasks += 1 + rows[_SYNC, row]
-    return barrier, tasks
-
-
-@kernel
-def _label_tasks(rows: Ints, blocks: Ints, base: Ints, barrier: int, labels: Ints) -> None:
-    """Write the kind, row and micro-batch of every task, as in `Labels`; (3, tasks)."""
-    labels[0, barrier], labels[1, barrier], labels[2, barrier] = BARRIER, -1, 0
-    gradient = barrier
-    for row in range(rows.shape[1] - 1, -1, -1):
-        phase, stage, sync = rows[_PHASE, row], rows[_STAGE, row], rows[_SYNC, row]
-        sends = phase != UPDATE and blocks[_SENDER, phase, stage] == row
-        for microbatch in range(1 if phase == UPDATE else base.shape[2]):
-            task = rows[_OFFSET, row] + (0 if phase == UPDATE else base[phase, stage, microbatch])
-            for i in range(task, task + 1 + sync + sends):
-                kind = KERNEL if i == task else SYNC if sync == 1 and i == task + 1 else SEND
-                labels[0, i], labels[1, i], labels[2, i] = kind, row, microbatch
-        if rows[_SUM, row] == 1:
-            gradient -= 1
-            labels[0, gradient], labels[1, gradient], labels[2, gradient] = GRADIENT, row, 0
-
-
-@kernel
+@lean_kernel
 def _add_edge(edges: Ints, num_edges: int, task: int, needed_by: int) -> int:
     """Add an edge from a task to its successor, unless there is no task (-1); returns the number of edges."""
     if task < 0:
@@ -176,89 +103,87 @@ def _add_edge(edges: Ints, num_edges: int, task: int, needed_by: int) -> int:
     return num_edges + 1
 
 
-@kernel
-def _received_task(
-    rows: Ints, blocks: Ints, base: Ints, last_stage: int, phase: int, stage: int, microbatch: int
-) -> int:
+@lean_kernel
+def _received_task(numbers: TaskNumbers, last_stage: int, block: _Block) -> int:
     """Return the task that a block waits for on another stage, or in the other phase; -1 for none.
 
     last_stage: of the forward pass, -1 for none.
     """
-    task, previous = -1, blocks[_PREVIOUS, phase, stage]
+    rows, stage_rows, base, _, _ = numbers
+    phase, stage, microbatch = block
+    task, previous = -1, stage_rows.previous[phase, stage]
     if previous >= 0:
-        sent = blocks[_SENDER, phase, previous] >= 0
-        row = blocks[_SENDER, phase, previous] if sent else blocks[_TAIL, phase, previous]
-        task = base[phase, previous, microbatch] + rows[_OFFSET, row] + rows[_SYNC, row] + sent
+        sent = stage_rows.sender[phase, previous] >= 0
+        row = stage_rows.sender[phase, previous] if sent else stage_rows.tail[phase, previous]
+        task = base[phase, previous, microbatch] + rows.offset[row] + rows.sync[row] + sent
     elif phase == BACKWARD and last_stage >= 0:
-        task = base[FORWARD, last_stage, microbatch] + rows[_OFFSET, blocks[_TAIL, FORWARD, last_stage]]
+        task = base[FORWARD, last_stage, microbatch] + rows.offset[stage_rows.tail[FORWARD, last_stage]]
     return task
 
 
-@kernel
+@lean_kernel
 def _add_block_edges(
-    rows: Ints, blocks: Ints, base: Ints, slots: int, phase: int, stage: int, microbatch: int,
-    chain: int, received: int, edges: Ints, num_edges: int,
-) -> tuple[int, int]:  # fmt: skip
+    numbers: TaskNumbers, slots: int, block: _Block, chain: int, received: int, edges: Ints, num_edges: int
+) -> tuple[int, int]:
     """Add the edges of a block.
 
     chain: the task that its stage did before; received: the task that it waits for on another stage; -1 for
     none. Returns the number of edges, and the task that the stage's next block is chained to.
     """
-    first, last, read = blocks[_FIRST, phase, stage], blocks[_LAST, phase, stage], -1
+    rows, stage_rows, base, _, _ = numbers
+    phase, stage, microbatch = block
+    first, last, read = stage_rows.first[phase, stage], stage_rows.last[phase, stage], -1
     for row in range(first, last):
-        task = base[phase, stage, microbatch] + rows[_OFFSET, row]
+        task = base[phase, stage, microbatch] + rows.offset[row]
         if read < 0:
             num_edges = _add_edge(edges, num_edges, chain, task)
             num_edges = _add_edge(edges, num_edges, received, task)
         num_edges = _add_edge(edges, num_edges, read, task)
-        if slots == 1 or rows[_SIDE, row] == 0:
+        if slots == 1 or not rows.side[row]:
             read = task
-        if rows[_SYNC, row] == 1:
+        if rows.sync[row] == 1:
             num_edges = _add_edge(edges, num_edges, task, task + 1)
-            reader = row + rows[_WAIT, row]
-            if reader < rows.shape[1] and rows[_PHASE, reader] != UPDATE:
-                other = base[rows[_PHASE, reader], rows[_STAGE, reader], microbatch]
-                num_edges = _add_edge(edges, num_edges, task + 1, other + rows[_OFFSET, reader])
-        if blocks[_SENDER, phase, stage] == row:
-            num_edges = _add_edge(edges, num_edges, task + rows[_SYNC, row], task + rows[_SYNC, row] + 1)
+            reader = row + rows.wait[row]
+            if reader < rows.phase.size and rows.phase[reader] != UPDATE:
+                reader_base = base[rows.phase[reader], rows.stage[reader], microbatch]
+                num_edges = _add_edge(edges, num_edges, task + 1, reader_base + rows.offset[reader])
+        if stage_rows.sender[phase, stage] == row:
+            num_edges = _add_edge(edges, num_edges, task + rows.sync[row], task + rows.sync[row] + 1)
     if last > first:
         chain = read if slots == 1 else base[phase, stage, microbatch]
     return num_edges, chain
 
 
-@kernel
-def _add_update_edges(rows: Ints, barrier: int, stages: int, edges: Ints, num_edges: int) -> int:
-    """Add the edges of update rows: those of a stage in their order, after the barrier."""
-    count = rows.shape[1]
-    chain = np.empty(stages, dtype=np.int64)
-    for stage in range(stages):
-        chain[stage] = barrier
+@lean_kernel
+def _add_update_edges(numbers: TaskNumbers, chain: Ints, edges: Ints, num_edges: int) -> int:
+    """Add the edges of update rows: those of a stage in their order, after the barrier; chain: (stages,)."""
+    rows, count = numbers.rows, numbers.rows.phase.size
+    chain[:] = numbers.barrier
     for row in range(count):
-        if rows[_PHASE, row] != UPDATE:
+        if rows.phase[row] != UPDATE:
             continue
-        task, stage = rows[_OFFSET, row], rows[_STAGE, row]
+        task, stage = rows.offset[row], rows.stage[row]
         num_edges = _add_edge(edges, num_edges, chain[stage], task)
         chain[stage] = task
-        if rows[_SYNC, row] == 0:
+        if rows.sync[row] == 0:
             continue
         num_edges = _add_edge(edges, num_edges, task, task + 1)
-        reader = row + rows[_WAIT, row]
+        reader = row + rows.wait[row]
         if reader < count:
-            num_edges = _add_edge(edges, num_edges, task + 1, rows[_OFFSET, reader])
+            num_edges = _add_edge(edges, num_edges, task + 1, rows.offset[reader])
             # a norm is of all stages: the rows after it on this stage need it too
             later_reader = reader
-            while later_reader < count and rows[_STAGE, later_reader] != stage:
+            while later_reader < count and rows.stage[later_reader] != stage:
                 later_reader += 1
             if reader < later_reader < count:
-                num_edges = _add_edge(edges, num_edges, task + 1, rows[_OFFSET, later_reader])
+                num_edges = _add_edge(edges, num_edges, task + 1, rows.offset[later_reader])
     return num_edges
 
 
 @kernel
-def _add_all_edges(
-    rows: Ints, blocks: Ints, base: Ints, last_stage: int, order: int, slots: int, barrier: int, edges: Ints
-) -> int:
+def _add_all_edges(numbers: TaskNumbers, last_stage: int, order: int, slots: int, edges: Ints) -> int:
     """Add the edges of all tasks of a point; returns the number of edges."""
+    rows, _, base, barrier, _ = numbers
     _, stages, microbatches = base.shape
     none = 0 * barrier  # for a literal Numba would compile the functions that take it twice
     num_edges, gradient = none, barrier
@@ -266,17 +191,16 @@ def _add_all_edges(
         chain = none - 1
         for index in range(2 * microbatches):
             phase, microbatch = block_at(order, stages, stage, microbatches, index)
-            received = _received_task(rows, blocks, base, last_stage, phase, stage, microbatch)
-            num_edges, chain = _add_block_edges(
-                rows, blocks, base, slots, phase, stage, microbatch, chain, received, edges, num_edges
-            )
-    for row in range(rows.shape[1] - 1, -1, -1):
-        if rows[_SUM, row] == 1:
-            phase, gradient = rows[_PHASE, row], gradient - 1
+            block = _Block(phase, stage, microbatch)
+            received = _received_task(numbers, last_stage, block)
+            num_edges, chain = _add_block_edges(numbers, slots, block, chain, received, edges, num_edges)
+    for row in range(rows.phase.size - 1, -1, -1):
+        if rows.has_sum[row]:
+            phase, gradient = rows.phase[row], gradient - 1
             final = 0 if order == GPIPE and phase == BACKWARD else microbatches - 1
-            last_task = base[phase, rows[_STAGE, row], final] + rows[_OFFSET, row]
+            last_task = base[phase, rows.stage[row], final] + rows.offset[row]
             num_edges = _add_edge(edges, num_edges, last_task, gradient)
-    return _add_update_edges(rows, barrier, stages, edges, num_edges)
+    return _add_update_edges(numbers, np.empty(stages, dtype=np.int64), edges, num_edges)
 
 
 @kernel
@@ -300,13 +224,13 @@ def _to_csr(edges: Ints, num_edges: int, barrier: int, tasks: int) -> tuple[Ints
     return needs, offset, successors
 
 
-@kernel
+@lean_kernel
 def _assign_resources(
-    kernels: TimedKernels, begin: int, labels: Ints, resource: Ints, background: Bools, durations: Floats
+    kernels: TimedKernels, begin: int, labels: Labels, resource: Ints, background: Bools, durations: Floats
 ) -> None:
     """Write the resource of each task, whether it is a background task, and its durations."""
     for task in range(resource.size):
-        kind, row = labels[0, task], begin + labels[1, task]
+        kind, row = labels.kind[task], begin + labels.row[task]
         resource[task] = 0 if kind == BARRIER else RESOURCES * kernels.stage[row]
         background[task] = kind == GRADIENT
         durations[0, task] = durations[1, task] = 0.0
@@ -324,26 +248,31 @@ def _assign_resources(
 
 
 @kernel
+def _new_labels(tasks: int) -> Labels:
+    labels = np.empty((3, tasks), dtype=np.int64)
+    return Labels(labels[0], labels[1], labels[2])
+
+
+@kernel
 def build_task_graph(kernels: TimedKernels, plan: PipelinePlan, point: int) -> tuple[Tasks, Floats, Labels]:
     """Return the task graph of one point, its durations [s], and the labels of its tasks.
 
     Durations: (2, tasks), the second row without communication. Resource 3 s is the kernels of stage s,
     3 s + 1 and 3 s + 2 its ports within the package and between packages.
     """
-    stages, microbatches, begin = plan.stages[point], plan.microbatches[point], kernels.offset[point]
-    order, slots, rows = plan.order[point], plan.slots[point], _row_table(kernels, point)
-    blocks, last_stage = _block_table(rows, kernels.send_s[begin : kernels.offset[point + 1]], stages)
-    base = np.empty((2, stages, microbatches), dtype=np.int64)
-    barrier, tasks = _number_tasks(rows, blocks, order, base)
-    labels, edges = np.empty((3, tasks), dtype=np.int64), np.empty((2, 4 * tasks), dtype=np.int64)
-    _label_tasks(rows, blocks, base, barrier, labels)
-    num_edges = _add_all_edges(rows, blocks, base, last_stage, order, slots, barrier, edges)
-    needs, offset, successors = _to_csr(edges, num_edges, barrier, tasks)
+    stages, order, slots = plan.stages[point], plan.order[point], plan.slots[point]
+    begin, rows = kernels.offset[point], _rows_of(kernels, point)
+    stage_rows, last_stage = stage_rows_of(rows, kernels.send_s[begin : kernels.offset[point + 1]], stages)
+    numbers = number_tasks(rows, stage_rows, order, plan.microbatches[point])
+    tasks, labels = numbers.tasks, _new_labels(numbers.tasks)
+    label_tasks(numbers, labels)
+    edges = np.empty((2, 4 * tasks), dtype=np.int64)
+    num_edges = _add_all_edges(numbers, last_stage, order, slots, edges)
+    needs, offset, successors = _to_csr(edges, num_edges, numbers.barrier, tasks)
     resource, background = np.empty(tasks, dtype=np.int64), np.empty(tasks, dtype=np.bool_)
-    durations, capacity = np.empty((2, tasks)), np.empty(RESOURCES * stages, dtype=np.int64)
+    durations, capacity = np.empty((2, tasks)), np.ones(RESOURCES * stages, dtype=np.int64)
     _assign_resources(kernels, begin, labels, resource, background, durations)
-    for i in range(capacity.size):
-        capacity[i] = slots if i % RESOURCES == 0 else 1
+    capacity[::RESOURCES] = slots
     graph = Tasks(
         resource=resource,
         background=background,
@@ -352,7 +281,7 @@ def build_task_graph(kernels: TimedKernels, plan: PipelinePlan, point: int) -> t
         successors=successors,
         capacity=capacity,
     )
-    return graph, durations, Labels(labels[0], labels[1], labels[2])
+    return graph, durations, labels
 
 
 @kernel

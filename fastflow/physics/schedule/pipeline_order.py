@@ -23,14 +23,6 @@ INTERLEAVED, ZERO_BUBBLE = 2, 3
 
 
 @kernel
-def in_flight(order: int, stages: int, stage: int, microbatches: int) -> int:
-    """Return the largest number of micro-batches of a stage between forward and backward."""
-    if order == GPIPE:
-        return microbatches
-    return min(microbatches, stages - stage)
-
-
-@kernel
 def block_at(order: int, stages: int, stage: int, microbatches: int, index: int) -> tuple[int, int]:
     """Return the phase and the micro-batch of a stage's block; index: 0 to 2 micro-batches."""
     if order == GPIPE:
@@ -51,7 +43,7 @@ def balance(layer_s: Floats, stages: int) -> Ints:
     """Partition layers into stages so that the longest stage is as short as possible; exact.
 
     layer_s: time of each layer [s], (layers,), none negative. Returns the first layer of each stage,
-    (stages,); every stage has a layer. Of several such partitions, that whose last stages begin soonest.
+    (stages,); every stage has a layer. Of several equally short ones, that whose last stages begin soonest.
 
     Raises ValueError where there are more stages than layers.
     """
@@ -62,19 +54,25 @@ def balance(layer_s: Floats, stages: int) -> Ints:
     for layer in range(layers):
         sums[layer + 1] = sums[layer] + layer_s[layer]
     longest = sums.copy()  # of the first stages so far, up to a layer
-    cuts = np.zeros((stages, layers + 1), dtype=np.int64)
+    boundaries = np.zeros((stages, layers + 1), dtype=np.int64)
     for stage in range(1, stages):
-        previous, cut = longest.copy(), stage
+        previous, boundary = longest.copy(), stage
         for end in range(stage + 1, layers + 1):
             # a later boundary lengthens the stages before and shortens this one; the best moves with the end
-            while cut + 1 < end and previous[cut] < sums[end] - sums[cut]:
-                cut += 1
-            cuts[stage, end], longest[end] = cut, max(previous[cut], sums[end] - sums[cut])
-            if cut > stage and max(previous[cut - 1], sums[end] - sums[cut - 1]) <= longest[end]:
-                cuts[stage, end] = cut - 1
-                longest[end] = max(previous[cut - 1], sums[end] - sums[cut - 1])
+            while boundary + 1 < end and previous[boundary] < sums[end] - sums[boundary]:
+                boundary += 1
+            boundaries[stage, end], longest[end] = (
+                boundary,
+                max(previous[boundary], sums[end] - sums[boundary]),
+            )
+            if (
+                boundary > stage
+                and max(previous[boundary - 1], sums[end] - sums[boundary - 1]) <= longest[end]
+            ):
+                boundaries[stage, end] = boundary - 1
+                longest[end] = max(previous[boundary - 1], sums[end] - sums[boundary - 1])
     first, end = np.zeros(stages, dtype=np.int64), layers
     for stage in range(stages - 1, 0, -1):
-        first[stage] = cuts[stage, end]
+        first[stage] = boundaries[stage, end]
         end = first[stage]
     return first

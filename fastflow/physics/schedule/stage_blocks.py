@@ -27,19 +27,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.schedule.overlap import slowed_time
 from fastflow.physics.schedule.pipeline_order import GPIPE, ZERO_BUBBLE
 from fastflow.physics.schedule.stage_order import check_order, group_of, in_flight
+from fastflow.physics.schedule.stage_steps import RECEIVE, SEND, WIRE, WORK, Workspace, run_stages
 from fastflow.physics.workload.graph import BACKWARD, FORWARD
 
 WEIGHT = 3
 """A third kind of block after FORWARD and BACKWARD: gradients of weights, where these are separate blocks."""
-
-WORK, RECEIVE, SEND, WIRE = 0, 1, 2, 3
-"""Times of a block [s]: its work, how long the device receives before it and sends after it, and how long the
-wire is busy with its message."""
 
 _ROUNDS = 5  # micro-batches over stages, of a first try: filling, settling, two rounds to compare, emptying
 _CLOSE = 1e-13  # of the time so far: rounding adds up to a thousandth of that; thousands of rounds add 1e-10
@@ -91,20 +87,6 @@ class BlockTimes(NamedTuple):
     gathers: Floats  # exposed
 
 
-class _Workspace(NamedTuple):
-    """Arrays of a point; `_run_stages` describes the last four."""
-
-    chunk: Ints  # of a forward step, counted from the first; of a backward step, from the last; (steps,)
-    max_in_flight: Ints  # steps in flight at most, (stages,)
-    weight_s: Floats  # a block of weight gradients, 0 where there is none, (stages,)
-    gathered: Floats  # when the weights of a virtual stage are there, (virtual stages,)
-    times: Floats  # of blocks, (2 phases, 4, virtual stages)
-    start: Floats  # (2 phases, stages, steps)
-    end: Floats  # (stages,)
-    done: Ints  # (3, stages)
-    now: Floats  # (4, stages)
-
-
 def schedule_blocks(blocks: Blocks, plan: BlockPlan) -> BlockTimes:
     """Return the times of every point's pipeline.
 
@@ -116,7 +98,7 @@ def schedule_blocks(blocks: Blocks, plan: BlockPlan) -> BlockTimes:
 
 
 @kernel
-def new_workspace(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int) -> _Workspace:
+def new_workspace(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int) -> Workspace:
     """Return a workspace for micro-batches of a point, with all that sends and gathers do not change.
 
     Raises ValueError as `schedule_blocks` does.
@@ -135,7 +117,7 @@ def new_workspace(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int
         max_in_flight[stage] = in_flight(order, stages, stage, chunks, microbatches)
         if order == ZERO_BUBBLE:
             weight_s[stage] = blocks.weight_s[begin + stage]
-    return _Workspace(
+    return Workspace(
         chunk=chunk,
         max_in_flight=max_in_flight,
         weight_s=weight_s,
@@ -182,83 +164,8 @@ def _write_gather_times(
                 stage_gathered[:] = gather_end
 
 
-@lean_kernel
-def forward_end(start: float, work: float, gathered: float, taken: float) -> float:
-    """Return when a forward block is done [s]; gathered: when the last weights of its stage are there."""
-    return start + (slowed_time(work, gathered - start, taken) if start < gathered else work)
-
-
-@lean_kernel
-def _run_stages(workspace: _Workspace, group: int, taken: float) -> None:
-    """Write when each step starts, (2 phases, stages, steps), and when each stage is done, (stages,).
-
-    A step's start is minus infinity until its predecessor has run; then the time when its message is there,
-    until the step itself runs. done: forward steps, backward steps, chunks begun, (3, stages). now:
-    when a stage's last block is done, has been sent, and its wires are free, (4, stages).
-    """
-    times, weight_s, gathered = workspace.times, workspace.weight_s, workspace.gathered
-    start, end, done, now = workspace.start, workspace.end, workspace.done, workspace.now
-    chunk, max_in_flight = workspace.chunk, workspace.max_in_flight
-    _, stages, steps = start.shape
-    last, final, unfinished = stages - 1, gathered.size // stages - 1, stages
-    start[:], done[:], now[:] = -np.inf, 0, 0.0
-    for step in range(steps):
-        if chunk[step] == 0:
-            start[FORWARD, 0, step] = start[BACKWARD, last, step] = 0.0
-    while unfinished > 0:
-        for stage in range(stages):
-            forward, backward, begun = done[0, stage], done[1, stage], done[2, stage]
-            if backward == steps:
-                continue
-            free, sent = now[0, stage], now[1, stage]
-            down_wire, up_wire = now[2, stage], now[3, stage]
-            while backward < steps:
-                if forward < steps and forward - backward < max_in_flight[stage]:
-                    begin, chunk_index = start[FORWARD, stage, forward], chunk[forward]
-                    if begin == -np.inf:
-                        break
-                    block = chunk_index * stages + stage
-                    if chunk_index == begun:
-                        begin = max(begin, gathered[block])
-                        begun += 1
-                    begin = max(sent, max(free, begin) + times[FORWARD, RECEIVE, block])
-                    start[FORWARD, stage, forward] = begin
-                    free = forward_end(
-                        begin, times[FORWARD, WORK, block], gathered[final * stages + stage], taken
-                    )
-                    sent = free + times[FORWARD, SEND, block]
-                    down_wire = max(down_wire, free) + times[FORWARD, WIRE, block]
-                    if stage < last:
-                        start[FORWARD, stage + 1, forward] = down_wire
-                    elif chunk_index < final:
-                        start[FORWARD, 0, forward + group] = down_wire
-                    forward += 1
-                else:
-                    begin, chunk_index = start[BACKWARD, stage, backward], chunk[backward]
-                    if begin == -np.inf:
-                        break
-                    block = (final - chunk_index) * stages + stage
-                    begin = max(sent, max(free, begin) + times[BACKWARD, RECEIVE, block])
-                    start[BACKWARD, stage, backward] = begin
-                    free = begin + times[BACKWARD, WORK, block]
-                    sent = free + times[BACKWARD, SEND, block]
-                    up_wire = max(up_wire, free) + times[BACKWARD, WIRE, block]
-                    if stage > 0:
-                        start[BACKWARD, stage - 1, backward] = up_wire
-                    elif chunk_index < final:
-                        start[BACKWARD, last, backward + group] = up_wire
-                    if weight_s[stage] > 0.0 and backward >= stage:
-                        free = sent = sent + weight_s[stage]
-                    backward += 1
-            done[0, stage], done[1, stage], done[2, stage] = forward, backward, begun
-            now[0, stage], now[1, stage], now[2, stage], now[3, stage] = free, sent, down_wire, up_wire
-            unfinished -= backward == steps
-    for stage in range(stages):
-        end[stage] = max(now[0, stage], now[1, stage]) + min(stage, steps) * weight_s[stage]
-
-
 @kernel
-def _reduce_end(blocks: Blocks, plan: BlockPlan, point: int, group: int, workspace: _Workspace) -> float:
+def _reduce_end(blocks: Blocks, plan: BlockPlan, point: int, group: int, workspace: Workspace) -> float:
     """Return when the gradients of all stages are summed [s]."""
     stages, steps = workspace.start.shape[1:]
     reduce_end, taken = 0.0, plan.taken[point]
@@ -289,7 +196,7 @@ def _reduce_end(blocks: Blocks, plan: BlockPlan, point: int, group: int, workspa
 
 @kernel
 def run_point(
-    blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, is_gathered: bool, workspace: _Workspace
+    blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, is_gathered: bool, workspace: Workspace
 ) -> tuple[float, float, float]:
     """Return when the first backward block starts, the last stage is done, and has its gradients summed [s].
 
@@ -299,7 +206,7 @@ def run_point(
     group = group_of(plan.order[point], plan.stages[point], chunks, workspace.chunk.size // chunks)
     _write_block_times(blocks, plan, point, is_sent, workspace.times)
     _write_gather_times(blocks, plan, point, is_gathered, workspace.gathered)
-    _run_stages(workspace, group, plan.taken[point])
+    run_stages(workspace, group, plan.taken[point])
     backward_start, stages_end = workspace.start[BACKWARD, :, 0].min(), workspace.end.max()
     return backward_start, stages_end, _reduce_end(blocks, plan, point, group, workspace)
 

@@ -9,17 +9,9 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.schedule.pipeline_order import GPIPE
-from fastflow.physics.schedule.stage_blocks import (
-    SEND,
-    WEIGHT,
-    WORK,
-    BlockPlan,
-    Blocks,
-    forward_end,
-    new_workspace,
-    run_point,
-)
+from fastflow.physics.schedule.stage_blocks import WEIGHT, BlockPlan, Blocks, new_workspace, run_point
 from fastflow.physics.schedule.stage_order import group_of
+from fastflow.physics.schedule.stage_steps import SEND, WORK, forward_end
 from fastflow.physics.workload.graph import BACKWARD, FORWARD
 
 

@@ -50,10 +50,7 @@ def schedule(kernels: TimedKernels, plan: PipelinePlan) -> Timeline:
     """Return the time of each phase of every point, as `pipeline` runs a plan."""
     out = np.zeros((5, plan.stages.size))
     alone = (plan.stages == 1) & (plan.microbatches == 1) & (plan.slots == 1)
-    _walk(
-        kernels.offset, kernels.phase, kernels.kernel_s, kernels.sync_s, kernels.sync_level, kernels.wait,
-        kernels.gradient_s, kernels.gradient_level, np.flatnonzero(alone), out,
-    )  # fmt: skip
+    _walk(kernels, np.flatnonzero(alone), out)
     if not alone.all():
         run_pipelines(kernels, plan, np.flatnonzero(~alone), out)
     return Timeline(
@@ -62,16 +59,16 @@ def schedule(kernels: TimedKernels, plan: PipelinePlan) -> Timeline:
 
 
 @kernel
-def _walk(
-    offset: Ints, phase: Ints, kernel_s: Floats, sync_s: Floats, sync_level: Ints, wait: Ints,
-    gradient_s: Floats, gradient_level: Ints, points: Ints, out: Floats,
-) -> None:  # fmt: skip
+def _walk(kernels: TimedKernels, points: Ints, out: Floats) -> None:
     """Walk through the rows of some points, each on one device, and write their phases; out: (5, points).
 
     A level is free of collectives from `free` on, and `queue` of gradient sums are left then: both are
     brought forward to the end of each kernel. A row starts when the row before it is done, and its
     collectives are: at `due`.
     """
+    offset, phase, kernel_s, wait = kernels.offset, kernels.phase, kernels.kernel_s, kernels.wait
+    sync_s, sync_level = kernels.sync_s, kernels.sync_level
+    gradient_s, gradient_level = kernels.gradient_s, kernels.gradient_level
     free, queue = np.empty(2), np.empty(2)
     max_rows = 0
     for p in points:

@@ -12,7 +12,7 @@ from fastflow.performance import results
 from fastflow.physics.parallelism.defaults import copies_embedding
 from fastflow.physics.parallelism.virtual_stages import layer_kinds, recomputed
 from fastflow.physics.schedule.layer_times import GRADIENTS, WAITS, WEIGHTS
-from fastflow.physics.schedule.overlap import MOST_TAKEN
+from fastflow.physics.schedule.overlap import MAX_TAKEN
 from fastflow.physics.workload import layer_order
 from fastflow.physics.workload.graph import COLLECTIVES, EMBEDDING, HIDDEN, PARTS, PRODUCTS
 from tests.naive import stage_walk
@@ -105,7 +105,7 @@ def walked(prediction):
         "core": bool(core[0]), "copied": bool(copies_embedding(inputs)[0]), "stages": stages,
         "chunks": int(virtual) // stages, "microbatches": int(prediction.pipeline.microbatches[0]),
         "order": order_names[prediction.pipeline.order[0]], "hides": hides,
-        "taken": min(float(inputs["parallel.overlap.bundles"][0] / prediction.chip.bundles[0]), MOST_TAKEN),
+        "taken": min(float(inputs["parallel.overlap.bundles"][0] / prediction.chip.bundles[0]), MAX_TAKEN),
         "overlaps_sends": bool(inputs["parallel.overlap.pipeline"][0]), "overlaps_gradients": hides["data"],
         "overlaps_gathers": hides["data"],
     }  # fmt: skip

@@ -123,7 +123,7 @@ def test_products_add_to_wider_sums_of_gradients_themselves(compose, predict, st
     )
     rows = plain.graph.kind == WEIGHT_GRADIENT
     assert rows.sum() == 4 + 1  # of the head
-    made = (plain.shards.m * plain.shards.n)[rows]
+    made = (plain.shards.kernels.m * plain.shards.kernels.n)[rows]
     more = (summed.timing.bytes - plain.timing.bytes)[rows, -1]
     assert np.allclose(more, (2 * 4 - 2) * made, rtol=1e-12)
     assert (summed.timing.time > plain.timing.time)[rows].all()
@@ -140,7 +140,7 @@ def test_passes_add_where_products_do_not(compose, predict):
     products = graph.kind == WEIGHT_GRADIENT
     assert rows.sum() == products.sum()
     moved = prediction.timing.bytes[rows, -1]
-    assert np.allclose(moved, (2 + 2 * 4) * (shards.m * shards.n)[products], rtol=1e-12)
+    assert np.allclose(moved, (2 + 2 * 4) * (shards.kernels.m * shards.kernels.n)[products], rtol=1e-12)
     assert (prediction.launches[rows] == prediction.launches[products]).all()
 
 
@@ -204,7 +204,7 @@ def test_heads_of_keys_that_are_fewer_than_devices_are_gathered(compose, predict
     assert edges.collective[rows].tolist() == [ALL_GATHER, REDUCE_SCATTER]
     assert edges.ranks[rows].tolist() == [devices] * 2
     assert (edges.bytes[rows] == 2 * 2 * 512 * (16 + 2 * heads) * 64).all()
-    weights = prediction.shards.m * prediction.shards.n
+    weights = prediction.shards.kernels.m * prediction.shards.kernels.n
     (product,) = np.flatnonzero(graph.names[graph.label] == "qkv weight gradient")
     assert weights[product] == 1024 * (16 + 2 * heads) * 64 / devices
 

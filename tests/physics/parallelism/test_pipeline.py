@@ -288,7 +288,7 @@ def test_energy_and_utilisation(prediction, got, cases):
                     int(prediction.launches[row]),
                     prediction.timing.flop[row],
                     energy.lift(made, point, prediction.timing.busy[row], prediction.timing.times[row])
-                    * made["_flop_J" if prediction.shards.m[row] else "_pass_flop_J"],
+                    * made["_flop_J" if prediction.shards.kernels.m[row] else "_pass_flop_J"],
                     prediction.timing.bytes[row],
                 )
                 for row in kernels_of(prediction, place)

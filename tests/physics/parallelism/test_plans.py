@@ -11,7 +11,7 @@ from fastflow.core.errors import InputError
 from fastflow.physics.parallelism.mesh import axes
 from fastflow.physics.parallelism.plans import SEQUENCE as TOKENS_TOO
 from fastflow.physics.parallelism.plans import ULYSSES, assignment_of
-from fastflow.physics.parallelism.sharding.propagation import READ, SHARED, SUMMED, splits_of
+from fastflow.physics.parallelism.sharding.propagation import READ, SHARED, SUMMED, shardings_of
 from fastflow.physics.workload.autodiff import kernels
 from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, HIDDEN, Dims, stack
 from fastflow.physics.workload.models.graph_file import read_network
@@ -67,7 +67,7 @@ def exchanges(network, way, phase):
     found = kernels(network, True, UNSIZED)
     (structure,) = stack(found, 1).structures
     said = {}
-    for kernel, split in zip(found, splits_of(structure, way), strict=True):
+    for kernel, split in zip(found, shardings_of(structure, way), strict=True):
         for one in split.exchanges if kernel.phase == phase else ():
             comm = kernel.comm
             more = {SUMMED: comm.summed_cols, READ: comm.read_cols, SHARED: comm.shared_cols}
@@ -185,7 +185,7 @@ def test_a_layer_of_experts_has_two_all_to_alls():
         "up input gradient": [("all-to-all", "ep", TOP * H)],
     }
     (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
-    for facts, split in zip(structure, splits_of(structure, way), strict=True):
+    for facts, split in zip(structure, shardings_of(structure, way), strict=True):
         if facts.gradient and facts.form.dims.groups:  # of weights that devices along ep have for themselves
             assert split.owners == axes("cp", "dp")
 
@@ -196,7 +196,7 @@ def first_of_two_products(way):
     second = first._replace(name="second", inner=4, reads=("first",))
     network = connect([Layer("one", HIDDEN, (first, second))])
     (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
-    return exchanges(network, way, FORWARD)["first"], splits_of(structure, way)[0]
+    return exchanges(network, way, FORWARD)["first"], shardings_of(structure, way)[0]
 
 
 def test_a_product_in_two_dimensions():

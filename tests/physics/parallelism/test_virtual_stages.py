@@ -15,10 +15,10 @@ from fastflow.physics.parallelism.virtual_stages import (
     EVEN,
     crossings,
     invalid_pipeline_partition,
-    launched_again,
     layer_kinds,
     layer_partition_of,
     partition_layers,
+    recompute_launches_of,
 )
 from fastflow.physics.schedule.layer_times import (
     CONTEXT,
@@ -142,7 +142,7 @@ def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatche
             assert crossing[row] == (
                 begins[1:].count(graph.layer.number[row]) if graph.comm.sent_cols[row] else 0
             )
-    launched = launched_again(graph.numbers, got, np.array([microbatches]))
+    launched = recompute_launches_of(graph.numbers, got, np.array([microbatches]))
     forward = graph.phase == FORWARD
     assert launched[forward].tolist() == (microbatches * again[graph.layer.number[forward]]).tolist()
     assert not launched[~forward].any()

@@ -10,14 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastflow.physics.schedule.event_simulator import Tasks, background_segments, simulate
-from fastflow.physics.schedule.pipeline import (
-    KERNEL,
-    PipelinePlan,
-    TimedKernels,
-    build_task_graph,
-    run_pipelines,
-)
-from fastflow.physics.schedule.pipeline_order import balance, block_at, in_flight
+from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels, build_task_graph, run_pipelines
+from fastflow.physics.schedule.pipeline_order import balance, block_at
+from fastflow.physics.schedule.stage_order import in_flight
+from fastflow.physics.schedule.task_numbers import KERNEL
 from fastflow.physics.schedule.timeline import schedule
 from fastflow.physics.workload.graph import PHASES
 from fastflow.reporting.trace import Details, trace, write_trace
@@ -213,7 +209,7 @@ def test_micro_batches_in_flight(stages, microbatches, order, forward, backward)
         done = end[0, mine & (work.phase[labels.row] == 1)]
         most = max((begun <= time).sum() - (done <= time).sum() for time in begun)
         code = SCHEDULES.index(order)
-        assert most == in_flight(code, stages, stage, microbatches)
+        assert most == in_flight(code, stages, stage, 1, microbatches)
         assert most == (microbatches if order == "gpipe" else min(microbatches, stages - stage))
         blocks = [block_at(code, stages, stage, microbatches, place) for place in range(2 * microbatches)]
         assert [(PHASES[phase], j) for phase, j in blocks] == naive.program(

@@ -34,7 +34,7 @@ def test_passes_read_two_bytes_and_write_two_copies(compose):
     inputs = compose(*BASE, "model.dtype=fp8")
     result = predict({key: to_column(key, [value]) for key, value in inputs.items()})
     names = result.graph.names[result.graph.label]
-    moved = dict(zip(names, result.shards.elements * result.graph.per_element.bytes, strict=True))
+    moved = dict(zip(names, result.shards.kernels.elements * result.graph.per_element.bytes, strict=True))
     for name, cols in (
         ("projection", HIDDEN / 2), ("down", FFN / 2), ("qkv gradient", COLS / 2),
         ("projection gradient", HIDDEN), ("gate and up gradient", FFN), ("down gradient", HIDDEN),

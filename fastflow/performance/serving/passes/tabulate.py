@@ -346,7 +346,8 @@ def _weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
     for fused in shards.fused:
         if fused.type is grouped_gemm.TYPE:
             size[fused.rows] = map_values(OPERAND_BYTES, stored_experts(inputs))[graph.point[fused.rows]]
-    elements = 1.0 * graph.memory.weights * shards.batch * shards.inner * shards.cols * graph.launches.times
+    local = shards.kernels
+    elements = 1.0 * graph.memory.weights * local.batch * local.inner * local.cols * graph.launches.times
     weight_bytes: Floats = elements * size
     return weight_bytes
 

@@ -28,7 +28,7 @@ Concurrency Computat. 19(13), 2007.
 Reduction: an addition reads both operands, and sent bytes are read first; both go through main memory, and
 neither overlaps with the transfer, as in the alpha-beta-gamma model. `touched` counts the bytes that a
 rank's kernels read and write of its memory. A sum that is passed on at once is not written, bytes that
-stay at the receiver are written by the sender, and the part that a rank keeps stays in place. Additions are
+the receiver keeps are written by the sender, and the part that a rank keeps is not moved. Additions are
 hidden by the memory traffic.
 """
 

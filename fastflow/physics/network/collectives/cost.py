@@ -1,6 +1,6 @@
 """Cost of a collective on a system's network (6.4).
 
-Two stages, so that a sweep stays cheap. `decompose.recipe` depends on the network and on the placement of the
+Two stages, so that a sweep is cheap. `decompose.recipe` depends on the network and on the placement of the
 ranks: it writes every algorithm of every collective (`algorithms`) as phases. `price` adds a device's
 bandwidths and latencies: then a collective over S bytes takes latency + S * per_byte, and `cheapest` picks
 the algorithm with the shortest time at the message's size.

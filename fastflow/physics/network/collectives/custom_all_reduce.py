@@ -2,7 +2,7 @@
 
 NCCL passes pieces on from rank to rank. Between few ranks and for few bytes a kernel is faster that reads the
 tensors of all other ranks straight from their memory: vLLM (csrc/custom_all_reduce.cuh), SGLang and
-TensorRT-LLM (customAllReduceKernels.cu) have such kernels. They need a package that links all ranks to all.
+TensorRT-LLM (customAllReduceKernels.cu) have these kernels, which need a package that links all ranks to all.
 
 - One-shot: a barrier, loads of all of S from every peer, a barrier, so that no rank overwrites a buffer that
   others still read. All-reduce, as the next.
@@ -16,7 +16,7 @@ same. Behind a fence it is a step of Simple. Loads take a step by LL before the 
 kernel's launch is that of any kernel in a graph. Loads reach but a share of the links, as few blocks of
 threads wait for them; stores wait for nothing. Copies in a rank's memory overlap with these.
 
-NCCL's algorithms stay on offer: where they are faster, which is where S is large, the libraries call NCCL.
+NCCL's algorithms are offered too: where they are faster, which is where S is large, the libraries call NCCL.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ONE_SHOT, TWO_SHOT, STORES = range(nccl.TOTAL_ALGORITHMS, nccl.TOTAL_ALGORITHMS 
 TOTAL_ALGORITHMS = nccl.TOTAL_ALGORITHMS + len(NAMES)
 
 EXCHANGE, LIBRARY, PEER = "net.exchange", "library", "peer"
-MOST_RANKS = 8.0  # that an all-reduce is among: vLLM's, SGLang's and TensorRT-LLM's kernels are for no more
+MAX_RANKS = 8.0  # that an all-reduce is among: vLLM's, SGLang's and TensorRT-LLM's kernels are for no more
 
 KEYS = ("chip.launch_overhead", "net.library.load")
 """Inputs of the scalars of these algorithms; in a row of a library they follow nccl.KEYS."""
@@ -91,7 +91,7 @@ def count_algorithms(libraries: Floats) -> int:
 
 @kernel
 def price_custom(group: Floats, library: Floats, bandwidth: float, latency: Floats, per_byte: Floats) -> None:
-    """Write the latency [s] and the time per byte of S [s/B] of these algorithms, beside NCCL's.
+    """Write the latency [s] and the time per byte of S [s/B] of these algorithms, after NCCL's.
 
     group: an nccl.NcclTopology; library: scalars as of `libraries_of`; bandwidth: of a device's links
     within the package, one direction [B/s]; latency, per_byte: shape (collectives, TOTAL_ALGORITHMS), or
@@ -104,7 +104,7 @@ def price_custom(group: Floats, library: Floats, bandwidth: float, latency: Floa
     moving = group[PAIRS0] / bandwidth  # a byte from every peer
     latency[ALL_TO_ALL, STORES] = launch + barrier + fenced_barrier
     per_byte[ALL_TO_ALL, STORES] = moving / ranks
-    if ranks <= MOST_RANKS:
+    if ranks <= MAX_RANKS:
         loading = moving / library[LOAD]
         latency[ALL_REDUCE, ONE_SHOT] = launch + barrier + barrier + barrier
         per_byte[ALL_REDUCE, ONE_SHOT] = loading

@@ -15,9 +15,9 @@ with a protocol that has larger buffers to fill, a latency for each step, and it
 - Direct: one send to each peer, for all-to-all and send.
 
 The part that a rank keeps (S / n) moves three times through its memory, out of place. LL, whose stores carry
-that part with all other bytes, has no such copy. Additions are hidden by the links.
+that part with all other bytes, has no copy. Additions are hidden by the links.
 
-Two latencies grow with the message until its threads are in use, and then stay: launch and steps of LL by
+Two latencies grow with the message until its threads are in use, and then no more: launch and steps of LL by
 `block` up to 4 KiB a rank, which is 8 B of each of a block's 512 threads, and a direct LL send by `fill` up
 to 64 KiB a peer, which is what one channel takes. Each is the smaller of two lines, which count as two
 algorithms. So the time of every algorithm is affine in S, and the fastest is taken: NCCL's tuner chooses by

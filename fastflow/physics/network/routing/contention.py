@@ -20,7 +20,9 @@ from fastflow.physics.network.routing.all_pairs import all_pairs
 from fastflow.physics.network.routing.patterns import ALL_PAIRS, SHIFT, Edges, logical_edges
 from fastflow.physics.network.routing.topology import FULL, LINE, RING, SWITCH, TREE, Topology
 
-_ONE = np.ones(1, dtype=np.int64)  # read, not written out: Numba would compile callees for a literal as well
+_UNIT_STRIDE = np.ones(
+    1, dtype=np.int64
+)  # read, not written out: Numba would compile callees for a literal as well
 
 
 @kernel
@@ -159,7 +161,7 @@ def link_flows(network: Topology, first: int, last: int, edges: Edges, flow: Flo
     kind, size, level, leaf = network.kind, network.size, network.level, network.leaf
     hops = np.zeros(edges.source.size, dtype=np.int64)
     messages = _Messages(edges.source.copy(), edges.target, edges.weight, hops)
-    inside, outside, plane, stride = 0, 0, 0, _ONE[0]
+    inside, outside, plane, stride = 0, 0, 0, _UNIT_STRIDE[0]
     for j in range(first, last):
         if j > first and level[j] != level[j - 1]:
             hops[:] = 0
@@ -186,7 +188,7 @@ def _max_flow(flow: Floats, plane: int, end: int) -> float:
 def _busiest(network: Topology, first: int, last: int, flow: Floats) -> tuple[float, float]:
     """Return each level's largest load of a link, after `link_flows`."""
     kind, size, level, share, leaf, taper = network
-    load0, load1, plane, stride = 0.0, 0.0, 0, _ONE[0]
+    load0, load1, plane, stride = 0.0, 0.0, 0, _UNIT_STRIDE[0]
     for j in range(first, last):
         end = plane + planes(kind[j], size[j])
         if kind[j] in (LINE, RING):
@@ -310,7 +312,7 @@ def reach(
     rows, inner, size = 0, 1, network.size.copy()
     for j in range(first, last):
         if j == last - 1 and network.kind[j] != RING:
-            size[j] = min(size[j], -(-used // inner))  # devices beyond those in use stay idle
+            size[j] = min(size[j], -(-used // inner))  # devices beyond those in use are idle
         rows, inner = rows + planes(network.kind[j], size[j]), inner * size[j]
     cropped = Topology(network.kind, size, network.level, network.share, network.leaf, network.taper)
 

@@ -162,8 +162,8 @@ def pairs(pattern: int, step: int, ranks: int) -> tuple[Ints, Ints]:
 def logical_edges(devices: int, degrees: Ints, strides: Ints, pattern: int, step: int) -> Edges:
     """Return all messages that move at once.
 
-    devices: those in use, 0 to devices - 1, whole groups. degrees, strides: a Group's, such
-    that groups tile the devices: a stride times its degree divides the next stride.
+    devices: those in use, 0 to devices - 1, whole groups. degrees, strides: a Group's, whose
+    groups tile the devices: a stride times its degree divides the next stride.
     """
     ranks = 1
     for degree in degrees:

@@ -34,8 +34,8 @@ from fastflow.physics.hardware.packages import DEVICES, MOST_DEVICES, PACKAGE, d
 LINE, RING, FULL, SWITCH, TREE = range(5)
 PACKAGE_TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch")
 TOPOLOGIES = (*PACKAGE_TOPOLOGIES, "fat_tree")
-MOST_CONNECTED = 1024  # in a full mesh, since routing lays out every link of a system
-MOST_TRIED = 1024  # device counts tried near an invalid one
+MAX_CONNECTED = 1024  # in a full mesh, since routing lays out every link of a system
+MAX_TRIED = 1024  # device counts tried near an invalid one
 _ONE_DIMENSION = {"ring": RING, "fully_connected": FULL, "switch": SWITCH, "fat_tree": TREE}
 _PER_SIDE = {"mesh": LINE, "torus": RING}
 
@@ -90,16 +90,8 @@ def _build(
     """Return the network as `topology` does, of devices that suit the packages."""
     inside = devices_per_package(devices, package_devices)
     packages = devices // inside
-    for key, name, names, count in (
-        ("system.package.topology", package_topology, PACKAGE_TOPOLOGIES, inside),
-        ("system.topology", inter_topology, TOPOLOGIES, packages),
-    ):
-        if name not in names:
-            raise InputError(key, name, "one of " + ", ".join(names))
-        if name == "fully_connected" and count > MOST_CONNECTED:
-            raise InputError(
-                key, name, f"a topology for {count}; fully_connected takes at most {MOST_CONNECTED}"
-            )
+    _check_name("system.package.topology", package_topology, PACKAGE_TOPOLOGIES, inside)
+    _check_name("system.topology", inter_topology, TOPOLOGIES, packages)
     of_system = f"{DEVICES}={devices}"
     of_package = f"{PACKAGE}={package_devices}" + (f", {of_system}" if devices == package_devices else "")
     package_sides = _sides(
@@ -122,6 +114,14 @@ def _build(
         leaf=np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
         taper=np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
     )
+
+
+def _check_name(key: str, name: str, names: tuple[str, ...], count: int) -> None:
+    """Refuse a topology that is none of `names`, or not one for `count` devices or packages."""
+    if name not in names:
+        raise InputError(key, name, "one of " + ", ".join(names))
+    if name == "fully_connected" and count > MAX_CONNECTED:
+        raise InputError(key, name, f"a topology for {count}; fully_connected takes at most {MAX_CONNECTED}")
 
 
 def _part(name: str, sides: list[int], count: int) -> list[tuple[int, int]]:
@@ -155,8 +155,8 @@ def _advice(build: Callable[..., Topology], devices: int, package: int) -> str:
         except InputError:
             return False
 
-    below = range(devices - 1, max(devices - MOST_TRIED, 1) - 1, -1)
-    above = range(devices + 1, min(devices + MOST_TRIED, MOST_DEVICES) + 1)
+    below = range(devices - 1, max(devices - MAX_TRIED, 1) - 1, -1)
+    above = range(devices + 1, min(devices + MAX_TRIED, MOST_DEVICES) + 1)
     counts = [next((count for count in side if works(count, package)), 0) for side in (below, above)]
     each = [(count, devices_per_package(count, package)) for count in counts if count]
     options = [f"{DEVICES}={count} ({count // per_package} x {per_package})" for count, per_package in each]

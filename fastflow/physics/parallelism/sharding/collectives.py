@@ -15,9 +15,9 @@ from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.parallelism.defaults import ParallelOptions
 from fastflow.physics.parallelism.mesh import REPLICAS, SHARDS
-from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, Supergraph
+from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, LocalKernels, Supergraph
 from fastflow.physics.parallelism.sharding.propagation import READ, SHARED, SUMMED
-from fastflow.physics.parallelism.sharding.tables import Cuts, Slot
+from fastflow.physics.parallelism.sharding.tables import Shardings, Slot
 from fastflow.physics.workload.graph import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -39,7 +39,7 @@ from fastflow.physics.workload.graph import (
 class Shares(NamedTuple):
     """Shards of a point's kernels by its layouts; shape (points, kinds of layer) or (points,)."""
 
-    first: Ints  # of the cuts of the point's kernels, less the point's first kernel; flat
+    first: Ints  # row of Shardings of the point's first kernel, less that kernel's number; flat
     num_shards: Ints  # devices along every set of axes, (points, kinds of layer, sets); flat
     sets: int
     columns: int  # of the layouts
@@ -76,10 +76,10 @@ def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> Non
     for row in range(graph.point.size):
         p, layer = graph.point[row], graph.layer.kind[row]
         offset = shares.columns * p + layer
-        k, offset = shares.first[offset] + row, shares.sets * offset
+        entry, offset = shares.first[offset] + row, shares.sets * offset
         out.collective[row], out.bytes[row] = NO_EXCHANGE, 0.0
         out.ranks[row], out.group[row] = 1, 0
-        collective = slot.collective[k]
+        collective = slot.collective[entry]
         if collective == NO_EXCHANGE:
             continue
         if shares.differ[p] and collective == ALL_GATHER:
@@ -87,23 +87,23 @@ def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> Non
             is_recurrent = graph.phase[row] == FORWARD and graph.launches.repeat[row] > 1
             if not is_recurrent and not _same_layout(shares, p, layer, graph.comm.peer_kind[row]):
                 continue  # `write_relayout` moves it to the other layer's layout
-        ranks = shares.num_shards[offset + slot.axes[k]]
+        ranks = shares.num_shards[offset + slot.axes[entry]]
         if ranks == 1:
             continue
-        cols = slot.cols[k]
-        if slot.of[k] == SUMMED:
+        cols = slot.cols[entry]
+        if slot.of[entry] == SUMMED:
             cols += graph.comm.summed_cols[row]
-        elif slot.of[k] == READ:
+        elif slot.of[entry] == READ:
             cols += graph.comm.read_cols[row]
-        elif slot.of[k] == SHARED:
+        elif slot.of[entry] == SHARED:
             cols += graph.comm.shared_cols[row]
         rows = ceil_div(
-            graph.rows[row], shares.num_shards[offset + slot.rows_by[k]] * shares.options.microbatches[p]
+            graph.rows[row], shares.num_shards[offset + slot.rows_by[entry]] * shares.options.microbatches[p]
         )
-        cols = ceil_div(cols, shares.num_shards[offset + slot.cols_by[k]])
+        cols = ceil_div(cols, shares.num_shards[offset + slot.cols_by[entry]])
         out.collective[row], out.ranks[row] = collective, ranks
         out.bytes[row] = shares.activation[p] * graph.launches.batch[row] * rows * cols
-        out.group[row] = shares.columns * slot.axes[k] + layer
+        out.group[row] = shares.columns * slot.axes[entry] + layer
 
 
 @kernel
@@ -128,8 +128,8 @@ def _missing_share(producer: int, reader: int, all_cols: bool, gathered: bool) -
 class _Border(NamedTuple):
     """A kernel at the border of its layer with another layer, its peer."""
 
-    cut: int  # of the kernel, as a row of Cuts
-    peer_cut: int  # the same under the peer's layout
+    entry: int  # of the kernel, as a row of Shardings
+    peer_entry: int  # the same under the peer's layout
     ranks: int  # devices that share a block of rows
     peer_ranks: int
 
@@ -143,29 +143,29 @@ class _Move(NamedTuple):
 
 
 @lean_kernel
-def _move_activation(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Move:
+def _move_activation(graph: Graph, shardings: Shardings, row: int, border: _Border) -> _Move:
     """Return the transfer of an activation, from its producer's layer to its reader's."""
-    is_read = cuts.reads[border.cut] > 0
+    is_read = shardings.reads[border.entry] > 0
     if not is_read and graph.comm.sent_cols[row] == 0:
         return _Move(0, 0.0, False)
     comm = graph.comm
-    cols = comm.read_cols[row] + cuts.statistics_cols[border.cut] if is_read else comm.sent_cols[row]
-    all_cols = cuts.reads_all_cols[border.peer_cut] > 0
+    cols = comm.read_cols[row] + shardings.statistics_cols[border.entry] if is_read else comm.sent_cols[row]
+    all_cols = shardings.reads_all_cols[border.peer_entry] > 0
     # a recurrent layer's next step reads it
-    gathered = cuts.reads_all_cols[border.cut] > 0 and border.ranks > 1 and graph.launches.repeat[row] > 1
+    gathered = shardings.reads_all_cols[border.entry] > 0 and border.ranks > 1 and graph.launches.repeat[row] > 1
     missing = _missing_share(border.ranks, border.peer_ranks, all_cols, gathered)
     return _Move(cols, missing, all_cols and not gathered and border.ranks <= border.peer_ranks)
 
 
 @lean_kernel
-def _move_gradient(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Move:
+def _move_gradient(graph: Graph, shardings: Shardings, row: int, border: _Border) -> _Move:
     """Return the transfer of an activation's gradient, back to the layer of the activation's producer."""
     cols = graph.comm.sent_cols[row]
     if cols == 0:
         return _Move(0, 0.0, False)
-    all_cols = cuts.reads_all_cols[border.peer_cut] > 0  # the producer needs all of its gradient
+    all_cols = shardings.reads_all_cols[border.peer_entry] > 0  # the producer needs all of its gradient
     missing = 0.0
-    if cuts.partial_gradient[border.cut] == 0 or border.ranks < border.peer_ranks:
+    if shardings.partial_gradient[border.entry] == 0 or border.ranks < border.peer_ranks:
         missing = _missing_share(border.ranks, border.peer_ranks, all_cols, False)
     elif all_cols:  # the sum over this layer's group ends in the peer's layout
         missing = border.peer_ranks - 1.0
@@ -173,7 +173,9 @@ def _move_gradient(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Move
 
 
 @kernel
-def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
+def write_relayout(
+    graph: Graph, shardings: Shardings, shares: Shares, local: LocalKernels, out: CrossEdges
+) -> None:
     """Write the transfers of activations, or their gradients, between layers of different layouts.
 
     An all-gather where each device gets its group's shards, else an all-to-all within the larger group.
@@ -188,9 +190,9 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
             shares.ranks[p, layer], shares.ranks[p, peer],
         )  # fmt: skip
         if graph.phase[row] == FORWARD:
-            move = _move_activation(graph, cuts, row, border)
+            move = _move_activation(graph, shardings, row, border)
         else:
-            move = _move_gradient(graph, cuts, row, border)
+            move = _move_gradient(graph, shardings, row, border)
         if move.missing == 0.0:
             continue
         larger = peer if move.gathers or border.peer_ranks > border.ranks else layer
@@ -199,11 +201,15 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         part = shares.activation[p] * graph.launches.batch[row] * local.rows[row] * cols
         out.collective[row], out.ranks[row] = ALL_GATHER if move.gathers else ALL_TO_ALL, ranks
         out.bytes[row] = part * move.missing * ranks / (ranks - 1.0)  # of which a rank keeps its share
-        out.group[row] = shares.columns * cuts.activation_cols[shares.first[first + larger] + row] + larger
+        out.group[row] = (
+            shares.columns * shardings.activation_cols[shares.first[first + larger] + row] + larger
+        )
 
 
 @lean_kernel
-def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
+def write_gradient(
+    graph: Graph, shardings: Shardings, shares: Shares, local: LocalKernels, out: CrossEdges
+) -> None:
     """Write the reduction of weight gradients over the devices with the same weights.
 
     An embedding's gradient has a row for each token: its rows are gathered where that moves fewer
@@ -216,7 +222,7 @@ def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         if graph.gradient[row] == NO_GRADIENT:
             continue
         offset = shares.columns * p + layer
-        axis_set = cuts.owners[shares.first[offset] + row]
+        axis_set = shardings.owners[shares.first[offset] + row]
         ranks = shares.num_shards[shares.sets * offset + axis_set]
         if ranks == 1:
             continue
@@ -233,70 +239,72 @@ def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         out.group[row] = shares.columns * axis_set + layer
 
 
-def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
+def write_fetch(
+    graph: Graph, shardings: Shardings, shares: Shares, local: LocalKernels, out: CrossEdges
+) -> None:
     """Write the all-gathers of sharded weights (ZeRO, arXiv:1910.02054).
 
     Once after their update; in stage 3, where no device keeps all weights, for each pass that uses them, and
     always exposed. Not a kernel: few points have any.
     """
     zero, offset = shares.options.zero[graph.point], shares.columns * graph.point + graph.layer.kind
-    k = shares.first[offset] + np.arange(offset.size)
-    updates = (graph.phase == UPDATE) & (cuts.statistics_cols[k] == 0)  # norms have statistics
+    entry = shares.first[offset] + np.arange(offset.size)
+    updates = (graph.phase == UPDATE) & (shardings.statistics_cols[entry] == 0)  # norms have statistics
     reshards = (graph.kind == INPUT_GRADIENT) & shares.options.reshards[graph.point]
     uses = (graph.memory.weights > 0) | reshards
     rows = np.flatnonzero((local.owners > 1) & np.where(zero == 3, uses, (zero > 0) & updates))
     out.collective[rows], out.ranks[rows] = ALL_GATHER, local.owners[rows]
-    out.group[rows] = (shares.columns * cuts.owners[k] + graph.layer.kind)[rows]
+    out.group[rows] = (shares.columns * shardings.owners[entry] + graph.layer.kind)[rows]
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
     # once for all steps
     out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.launches.repeat[rows]
 
 
-def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], local: Supergraph) -> None:
+def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], out: Supergraph) -> None:
     """Restrict gathers and scatters to the devices of a replica, and write the sums over all replicas.
 
     Each device sums its shard with the devices of the same shard (PyTorch's HYBRID_SHARD, MiCS,
-    arXiv:2205.00119). A gather of an embedding's rows stays among all devices. Not a kernel: few points have
+    arXiv:2205.00119). A gather of an embedding's rows is among all devices. Not a kernel: few points have
     any.
     """
     number = {mask: index for index, mask in enumerate(sets)}
     shard_sets = np.array([number.get(mask | SHARDS, number[mask]) for mask in sets], dtype=np.int64)
-    replicas = shares.replicas[graph.point]
-    for edges, collective in ((local.fetch, ALL_GATHER), (local.gradient, REDUCE_SCATTER)):
+    replicas, owners = shares.replicas[graph.point], out.kernels.owners
+    for edges, collective in ((out.fetch, ALL_GATHER), (out.gradient, REDUCE_SCATTER)):
         rows = np.flatnonzero((replicas > 1) & (edges.collective == collective))
         axis_set, column = np.divmod(edges.group[rows], shares.columns)
         edges.group[rows] = shares.columns * shard_sets[axis_set] + column
-        edges.ranks[rows] = local.owners[rows]
+        edges.ranks[rows] = owners[rows]
     if not rows.size:
         return
-    local.replicas.collective[rows], local.replicas.ranks[rows] = ALL_REDUCE, replicas[rows]
-    local.replicas.bytes[rows] = local.gradient.bytes[rows] / local.owners[rows]
-    local.replicas.group[rows] = shares.columns * number[REPLICAS] + column
-    local.gradient.collective[rows[local.owners[rows] == 1]] = NO_EXCHANGE
+    out.replicas.collective[rows], out.replicas.ranks[rows] = ALL_REDUCE, replicas[rows]
+    out.replicas.bytes[rows] = out.gradient.bytes[rows] / owners[rows]
+    out.replicas.group[rows] = shares.columns * number[REPLICAS] + column
+    out.gradient.collective[rows[owners[rows] == 1]] = NO_EXCHANGE
 
 
-def replicates_kv_heads(graph: Graph, cuts: Cuts, shares: Shares) -> Bools:
+def replicates_kv_heads(graph: Graph, shardings: Shardings, shares: Shares) -> Bools:
     """Return the kernels of attention with more devices than key heads, (kernels,).
 
-    Only those of training, after the product that makes keys; a cache has copies of such heads.
+    Only those of training, after the product that makes keys; a cache has copies of these heads.
     """
     result = np.zeros(graph.point.size, dtype=np.bool_)
     if "expanded" in graph.attributes:
         rows = np.flatnonzero((graph.attributes["expanded"] > 0.0) & (graph.kind == BATCHED))
-        num_shards, _ = _head_shards(graph, cuts, shares, rows)
+        num_shards, _ = _head_shards(graph, shardings, shares, rows)
         result[rows] = num_shards > graph.attributes["kv_heads"][rows]
     return result
 
 
-def _head_shards(graph: Graph, cuts: Cuts, shares: Shares, rows: Ints) -> tuple[Ints, Ints]:
+def _head_shards(graph: Graph, shardings: Shardings, shares: Shares, rows: Ints) -> tuple[Ints, Ints]:
     """Return the devices that share the heads of some kernels, and the numbers of these sets of axes."""
     offset = shares.columns * graph.point[rows] + graph.layer.kind[rows]
-    sets = cuts.activation_cols[shares.first[offset] + rows]
+    sets = shardings.activation_cols[shares.first[offset] + rows]
     return shares.num_shards[shares.sets * offset + sets], sets
 
 
 def write_heads(
-    graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, rows: Ints, out: CrossEdges
+    graph: Graph, shardings: Shardings, shares: Shares, local: LocalKernels, rows: Ints, out: CrossEdges
 ) -> None:
     """Write the collectives of devices that share fewer key heads than there are devices.
 
@@ -304,7 +312,7 @@ def write_heads(
     Backward, their gradients are scattered (NVIDIA/Megatron-LM, megatron/core/transformer/attention.py).
     rows: kernels of attention.
     """
-    num_shards, sets = _head_shards(graph, cuts, shares, rows)
+    num_shards, sets = _head_shards(graph, shardings, shares, rows)
     is_backward = graph.phase[rows] == BACKWARD
     edge = rows + np.where(is_backward, 1, -1)  # after the pass that rounds the gradient of queries
     kv_product = np.where(is_backward, rows + 2, edge)  # the kernel of all columns, or of their gradient
@@ -316,7 +324,7 @@ def write_heads(
     out.bytes[edge] = rows_of_batch * graph.cols[kv_product]
 
 
-def write_copies(graph: Graph, shares: Shares, local: Supergraph, pipeline: int, out: CrossEdges) -> None:
+def write_copies(graph: Graph, shares: Shares, local: LocalKernels, pipeline: int, out: CrossEdges) -> None:
     """Write the sum of an embedding's gradients with those of its copy on the last stage, once an iteration.
 
     An all-reduce of two ranks moves all of it in both directions at once, before the norm of the gradients:
@@ -332,7 +340,7 @@ def write_copies(graph: Graph, shares: Shares, local: Supergraph, pipeline: int,
 
 
 def write_send(
-    graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, pipeline: int, out: CrossEdges
+    graph: Graph, shardings: Shardings, shares: Shares, local: LocalKernels, pipeline: int, out: CrossEdges
 ) -> None:
     """Write the sends between pipeline stages: each device's share of the activation.
 
@@ -342,7 +350,9 @@ def write_send(
     rows = np.flatnonzero((shares.options.stages[graph.point] > 1) & (graph.comm.sent_cols > 0))
     p, layer = graph.point[rows], graph.layer.kind[rows]
     offset = shares.columns * p + layer
-    num_shards = shares.num_shards[shares.sets * offset + cuts.activation_cols[shares.first[offset] + rows]]
+    num_shards = shares.num_shards[
+        shares.sets * offset + shardings.activation_cols[shares.first[offset] + rows]
+    ]
     cols = -(-graph.comm.sent_cols[rows] // num_shards)
     out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.options.stages[p]
     out.group[rows] = shares.columns * pipeline + layer

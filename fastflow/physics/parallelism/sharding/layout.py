@@ -32,7 +32,7 @@ from fastflow.physics.parallelism.plans import (
     assignments,
     number_of,
 )
-from fastflow.physics.parallelism.sharding.propagation import axes_that_split
+from fastflow.physics.parallelism.sharding.propagation import axes_that_shard
 from fastflow.physics.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
 from fastflow.physics.workload import family_of, layers_of
 from fastflow.physics.workload.graph import LAYER_KINDS
@@ -40,7 +40,7 @@ from fastflow.physics.workload.sharding_rules import COLS, ROWS
 
 SAME = "same"  # the layout of `parallel.strategy`
 LAYERS = "parallel.layers"
-_NAMED = re.compile(r"\s*(?P<name>[^\s,:].*?)\s*:\s*(?P<cut>[^\s:,]+)\s*(?:,|$)", re.ASCII)
+_NAMED = re.compile(r"\s*(?P<name>[^\s,:].*?)\s*:\s*(?P<layout>[^\s:,]+)\s*(?:,|$)", re.ASCII)
 
 
 class Layouts(NamedTuple):
@@ -54,7 +54,7 @@ class Layouts(NamedTuple):
         """Return the devices over which a side of an activation is sharded, (points, columns)."""
         devices_of, known = np.ones_like(self.assignment), assignments()
         for number in np.flatnonzero(np.bincount(self.assignment.ravel())).tolist():
-            devices = devices_along(self.degrees, axes_that_split(known[number], side))
+            devices = devices_along(self.degrees, axes_that_shard(known[number], side))
             devices_of = np.where(self.assignment == number, devices, devices_of)
         return devices_of
 
@@ -119,8 +119,8 @@ def resolve_layouts(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Te
     columns, reason = sections(inputs), Reasons(strategies.assignment.size)
     layouts = _same_layouts(strategies, columns)
     _write_tensor_parallel(inputs, strategies, layouts)
-    _write_layer_cuts(inputs, strategies, columns, layouts, reason)
-    _check_mixed_cuts(inputs, layouts, reason)
+    _write_overrides(inputs, strategies, columns, layouts, reason)
+    _check_mixed_layouts(inputs, layouts, reason)
     for p in np.flatnonzero(inputs["parallel.per_layer"]).tolist():  # no search has chosen the layouts
         allowed = "false, unless parallel.strategy=auto and parallel.layout=null"
         reason.add(p, str(InputError("parallel.per_layer", "true", allowed)))
@@ -140,7 +140,7 @@ def _write_tensor_parallel(inputs: Inputs, strategies: Strategies, layouts: Layo
     """Write the assignment of each point with tensor parallelism, which depends on its options."""
     rows = np.flatnonzero(strategies.assignment == TENSOR)
     options = (
-        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.expert_axes,
+        _shards_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.expert_axes,
         ~inputs["parallel.expert_tensor"],
     )  # fmt: skip
     first, inverse = unique_rows([option[rows] for option in options], rows.size)
@@ -149,31 +149,31 @@ def _write_tensor_parallel(inputs: Inputs, strategies: Strategies, layouts: Layo
         layouts.assignment[rows[inverse == number]] = number_of(assignment)
 
 
-def _write_layer_cuts(
+def _write_overrides(
     inputs: Inputs, strategies: Strategies, columns: Sections, layouts: Layouts, reason: Reasons
 ) -> None:
     """Write the layouts of kinds of layers, or of layers, that replace their strategy's."""
     stages, per_stage = strategies.lp, strategies.devices // strategies.lp
-    for cut in _layer_cuts(inputs, columns):
-        p, strategy, devices = cut.point, cut.strategy, int(per_stage[cut.point])
+    for override in _overrides(inputs, columns):
+        p, strategy, devices = override.point, override.strategy, int(per_stage[override.point])
         sharded = strategy.devices // strategy.dp
         if strategy.dp == 1 and devices % sharded == 0:
             strategy = strategy._replace(dp=devices // sharded)
-        if cut.key == LAYERS and not cut.columns.any():
+        if override.key == LAYERS and not override.columns.any():
             allowed = _layer_names(columns.names[columns.structure[p]])
-            reason.add(p, str(InputError(cut.key, cut.text, allowed)))
+            reason.add(p, str(InputError(override.key, override.text, allowed)))
         elif strategy.devices != devices:
             count = "one device" if devices == 1 else f"{devices} devices"
             allowed = f"a cut that uses the {count} of a layer under the strategy"
-            reason.add(p, str(InputError(cut.key, cut.text, allowed)))
+            reason.add(p, str(InputError(override.key, override.text, allowed)))
         elif strategy.ep > 1:  # expert parallelism is the same for all layers
             allowed = "a cut without e, which parallel.strategy has"
-            reason.add(p, str(InputError(cut.key, cut.text, allowed)))
-        layouts.assignment[p, cut.columns] = strategy.kernel
-        layouts.degrees[p, cut.columns] = strategy._replace(lp=int(stages[p])).degrees
+            reason.add(p, str(InputError(override.key, override.text, allowed)))
+        layouts.assignment[p, override.columns] = strategy.kernel
+        layouts.degrees[p, override.columns] = strategy._replace(lp=int(stages[p])).degrees
 
 
-def _check_mixed_cuts(inputs: Inputs, layouts: Layouts, reason: Reasons) -> None:
+def _check_mixed_layouts(inputs: Inputs, layouts: Layouts, reason: Reasons) -> None:
     """Refuse points whose layers have different layouts between which no transfer is known."""
     mixed = layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)
     keys = (*(f"parallel.{name}" for name in LAYER_KINDS), LAYERS)
@@ -223,9 +223,10 @@ def tensor_parallel(
 ) -> Assignment:
     """Return the assignment of tensor parallelism with its options.
 
-    sequence: it shards tokens too; ulysses: context parallelism shards heads; expert_axes: axes beside ep
-    that shard experts, as bits; whole_experts: tensor parallelism does not cut each expert. Tokens that all
-    devices along tp have stay there: each device takes those of its experts, and their sums are summed up.
+    sequence: it shards tokens too; ulysses: context parallelism shards heads; expert_axes: axes other than
+    ep that shard experts, as bits; whole_experts: tensor parallelism does not shard each expert. Tokens that
+    all devices along tp have are not dispatched along tp: each device takes those of its experts, and their
+    sums are summed up.
     """
     dispatched = "groups.experts"
     tensor, context = (SEQUENCE if sequence else PLANS["TP"][0]), (ULYSSES if ulysses else PLANS["TP"][1])
@@ -240,16 +241,16 @@ def tensor_parallel(
     return assignment_of("TP", tensor, context)
 
 
-def _cuts_tokens(inputs: Inputs, strategies: Strategies) -> Bools:
+def _shards_tokens(inputs: Inputs, strategies: Strategies) -> Bools:
     """Return whether tensor parallelism shards the tokens too, (points,).
 
     By default in models that are known to name their dimensions: those with layer runs. A file may not.
     """
     requested = inputs["parallel.sequence"]
-    cuts: Bools = requested == TRUE
+    shards_tokens: Bools = requested == TRUE
     if requested.size and family_of(inputs).order is not None:
-        cuts |= (requested == AUTO) & (strategies.degrees[:, AXES.index("tp")] > 1)
-    return cuts
+        shards_tokens |= (requested == AUTO) & (strategies.degrees[:, AXES.index("tp")] > 1)
+    return shards_tokens
 
 
 def indivisible_dims(inputs: Inputs, strategies: Strategies) -> Texts:
@@ -277,7 +278,7 @@ def _layer_names(names: Texts) -> str:
     return f"layers of the model: {listed(dict.fromkeys(names.tolist()))}"
 
 
-class _LayerCut(NamedTuple):
+class _LayoutOverride(NamedTuple):
     """A layout of some layers of a point that replaces the strategy's."""
 
     point: int
@@ -287,18 +288,18 @@ class _LayerCut(NamedTuple):
     text: str
 
 
-def _layer_cuts(inputs: Inputs, columns: Sections) -> Iterator[_LayerCut]:
-    """Yield the cuts of kinds of layers, then those of layers."""
+def _overrides(inputs: Inputs, columns: Sections) -> Iterator[_LayoutOverride]:
+    """Yield the layouts of kinds of layers, then those of layers."""
     for kind, name in enumerate(LAYER_KINDS):
         key = f"parallel.{name}"
         for i in np.flatnonzero(inputs[key] != SAME).tolist():
             text = str(inputs[key][i])
             selected = columns.kinds[columns.structure[i]] == kind
-            yield _LayerCut(i, selected, parse_layout(text, key), key, text)
+            yield _LayoutOverride(i, selected, parse_layout(text, key), key, text)
     for i, text in enumerate(inputs.get(LAYERS, ())):
         for name, strategy in parse_layers(str(text)).items():
             selected = columns.names[columns.structure[i]] == name
-            yield _LayerCut(i, selected, strategy, LAYERS, f"{name}: {strategy}")
+            yield _LayoutOverride(i, selected, strategy, LAYERS, f"{name}: {strategy}")
 
 
 @lru_cache(maxsize=4096)
@@ -307,12 +308,12 @@ def parse_layers(text: str) -> Mapping[str, Strategy]:
     if text == SAME:
         return {}
     matches = list(_NAMED.finditer(text))
-    cuts = {match["name"]: parse_layout(match["cut"], LAYERS) for match in matches}
+    layouts = {match["name"]: parse_layout(match["layout"], LAYERS) for match in matches}
     written = "".join(match[0] for match in matches)
-    if not matches or written != text or text.endswith(",") or len(cuts) < len(matches):
+    if not matches or written != text or text.endswith(",") or len(layouts) < len(matches):
         allowed = "layers by name, each once, with their cuts, such as tower: RC-1-8, head: CR-8"
         raise InputError(LAYERS, text, allowed)
-    return cuts
+    return layouts
 
 
 def parse_layout(text: str, key: str) -> Strategy:

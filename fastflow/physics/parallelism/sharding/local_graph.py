@@ -10,8 +10,6 @@ from fastflow.core.tables import Floats, Ints
 from fastflow.physics.parallelism.sharding.tables import Groups
 from fastflow.physics.workload.sharding_rules import ShardingRule, Share
 
-NO_GROUPS = Groups()
-
 
 class CrossEdges(NamedTuple):
     """An exchange a kernel, along some axes of the mesh; shape (kernels,)."""
@@ -30,8 +28,8 @@ class FusedShares(NamedTuple):
     share: Share
 
 
-class Supergraph(NamedTuple):
-    """One device's share of every kernel, of one micro-batch; rows as in the graph, shape (kernels,)."""
+class LocalKernels(NamedTuple):
+    """Sizes of one device's share of every kernel, of one micro-batch; shape (kernels,)."""
 
     m: Ints  # local GEMM, C[m, n] = A[m, k] B[k, n]; 0 where the kernel is no GEMM
     k: Ints
@@ -45,13 +43,19 @@ class Supergraph(NamedTuple):
     activation_cols: Ints
     read_rows: Ints  # rows and columns of it that the next product reads
     read_cols: Ints
-    sync: CrossEdges  # follows the kernel, every launch, and is waited for
-    relayout: CrossEdges  # the same, where the tensor's producer or reader has another layout
     owners: Ints  # devices with the same weights, which ZeRO shards over them
+
+
+class Supergraph(NamedTuple):
+    """One device's share of a graph, and the exchanges after its kernels; rows as in the graph."""
+
+    kernels: LocalKernels
+    sync: CrossEdges  # follows the kernel, every launch, and is waited for
+    further: tuple[CrossEdges, ...]  # the same, of kernels with more than one
+    relayout: CrossEdges  # the same as sync, where the tensor's producer or reader has another layout
     fetch: CrossEdges  # of weights sharded by ZeRO, waited for
     gradient: CrossEdges  # starts when the kernel is done, and may overlap with later kernels
     replicas: CrossEdges  # follows that, where several devices have the same shard of the weights
-    further: tuple[CrossEdges, ...]  # the same as sync, of kernels with more than one
     send: CrossEdges  # to the neighbouring stage, at the last layer of a stage
     groups: Groups
     fused: tuple[FusedShares, ...]
@@ -69,8 +73,3 @@ class Supergraph(NamedTuple):
         for edges in self.syncs[1:]:
             collective = np.where(collective > 0, collective, edges.collective)
         return collective
-
-    @property
-    def numbers(self) -> Supergraph:
-        """The columns that Numba kernels take."""
-        return self._replace(further=(), groups=NO_GROUPS, fused=())

@@ -33,8 +33,13 @@ from fastflow.physics.parallelism.sharding.collectives import (
     write_sync,
 )
 from fastflow.physics.parallelism.sharding.layout import Layouts
-from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, FusedShares, Supergraph
-from fastflow.physics.parallelism.sharding.tables import STAGES, Cuts, Slot, Tables, tables_of
+from fastflow.physics.parallelism.sharding.local_graph import (
+    CrossEdges,
+    FusedShares,
+    LocalKernels,
+    Supergraph,
+)
+from fastflow.physics.parallelism.sharding.tables import STAGES, Shardings, Slot, Tables, tables_of
 from fastflow.physics.workload.graph import (
     BATCHED,
     FORWARD,
@@ -64,33 +69,39 @@ def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, 
 
 
 @lean_kernel
-def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> None:
+def _write_local_sizes(graph: Graph, shardings: Shardings, shares: Shares, out: LocalKernels) -> None:
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
         p, kind = graph.point[row], graph.kind[row]
         layer, peer = graph.layer.kind[row], graph.comm.peer_kind[row]
         rows, microbatches, num_shards = graph.rows[row], shares.options.microbatches[p], shares.num_shards
         offset, peer_offset = shares.columns * p + layer, shares.columns * p + peer
-        k, peer_cut = shares.first[offset] + row, shares.first[peer_offset] + row
+        entry, peer_entry = shares.first[offset] + row, shares.first[peer_offset] + row
         offset, peer_offset = shares.sets * offset, shares.sets * peer_offset
-        out.read_rows[row] = ceil_div(rows, num_shards[peer_offset + cuts.read_rows[peer_cut]] * microbatches)
-        out.read_cols[row] = ceil_div(graph.cols[row], num_shards[peer_offset + cuts.read_cols[peer_cut]])
+        out.read_rows[row] = ceil_div(
+            rows, num_shards[peer_offset + shardings.read_rows[peer_entry]] * microbatches
+        )
+        out.read_cols[row] = ceil_div(
+            graph.cols[row], num_shards[peer_offset + shardings.read_cols[peer_entry]]
+        )
         if kind != ON_WEIGHTS:
-            rows = ceil_div(rows, num_shards[offset + cuts.rows[k]] * microbatches)
-        inner = ceil_div(graph.inner[row], num_shards[offset + cuts.inner[k]])
-        cols = ceil_div(graph.cols[row], num_shards[offset + cuts.cols[k]])
-        activation_cols = ceil_div(graph.cols[row], num_shards[offset + cuts.activation_cols[k]])
+            rows = ceil_div(rows, num_shards[offset + shardings.rows[entry]] * microbatches)
+        inner = ceil_div(graph.inner[row], num_shards[offset + shardings.inner[entry]])
+        cols = ceil_div(graph.cols[row], num_shards[offset + shardings.cols[entry]])
+        activation_cols = ceil_div(graph.cols[row], num_shards[offset + shardings.activation_cols[entry]])
         out.activation_rows[row] = ceil_div(
-            graph.rows[row], num_shards[offset + cuts.activation_rows[k]] * microbatches
+            graph.rows[row], num_shards[offset + shardings.activation_rows[entry]] * microbatches
         )
         products, product_rows = graph.launches.products[row], rows
         if products > 1 or kind == BATCHED:  # each product has its share of the rows
             product_rows = ceil_div(graph.rows[row], products)
             products = ceil_div(
-                products, num_shards[offset + cuts.products[k]] * (microbatches if kind == BATCHED else 1)
+                products,
+                num_shards[offset + shardings.products[entry]] * (microbatches if kind == BATCHED else 1),
             )
             product_rows = ceil_div(
-                product_rows, num_shards[offset + cuts.rows[k]] * (1 if kind == BATCHED else microbatches)
+                product_rows,
+                num_shards[offset + shardings.rows[entry]] * (1 if kind == BATCHED else microbatches),
             )
         out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, product_rows, inner, cols)
         out.batch[row] = graph.launches.batch[row] * products
@@ -104,19 +115,22 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
             out.elements[row] = 1.0 * out.batch[row] * inner * cols
             if shares.options.zero[p] > 0 and graph.phase[row] == UPDATE:  # each device updates its shard
                 out.elements[row] = np.ceil(
-                    out.elements[row] * shares.replicas[p] / num_shards[offset + cuts.owners[k]]
+                    out.elements[row] * shares.replicas[p] / num_shards[offset + shardings.owners[entry]]
                 )
         out.rows[row], out.inner[row], out.cols[row] = rows, inner, cols
         out.activation_cols[row] = activation_cols
-        out.owners[row] = max(num_shards[offset + cuts.owners[k]] // shares.replicas[p], 1)
+        out.owners[row] = max(num_shards[offset + shardings.owners[entry]] // shares.replicas[p], 1)
 
 
 @kernel
-def _cut(graph: Graph, cuts: Cuts, slot: Slot, shares: Shares, out: Supergraph) -> None:
-    """Write one device's share of every kernel, and its first exchange."""
-    _cut_sizes(graph, cuts, shares, out)
-    write_sync(graph, slot, shares, out.sync)
-    write_gradient(graph, cuts, shares, out, out.gradient)
+def _shard_kernels(
+    graph: Graph, shardings: Shardings, slot: Slot, shares: Shares, out: LocalKernels, sync: CrossEdges,
+    gradient: CrossEdges,
+) -> None:  # fmt: skip
+    """Write one device's share of every kernel, its first exchange, and the sum of its weight gradients."""
+    _write_local_sizes(graph, shardings, shares, out)
+    write_sync(graph, slot, shares, sync)
+    write_gradient(graph, shardings, shares, out, gradient)
 
 
 class _PresentExchanges(NamedTuple):
@@ -128,14 +142,17 @@ class _PresentExchanges(NamedTuple):
     send: bool
 
 
-def cut(graph: Graph, layouts: Layouts, options: ParallelOptions, precision: Precision) -> Supergraph:
+def shard_graph(graph: Graph, layouts: Layouts, options: ParallelOptions, precision: Precision) -> Supergraph:
     """Shard every kernel of the graph by its point's strategy."""
     replicated = bool((layouts.replicas > 1).any())
     used = np.flatnonzero(np.bincount(layouts.assignment.ravel()))
     used = used if used.size else np.zeros(1, dtype=np.int64)
     tables = tables_of(graph.structures, tuple(used.tolist()), replicated)
     shares = _shares(graph, layouts, options, precision, tables, np.searchsorted(used, layouts.assignment))
-    replicated_heads, has_copies = replicates_kv_heads(graph, tables.cuts, shares), bool(options.copies.any())
+    replicated_heads, has_copies = (
+        replicates_kv_heads(graph, tables.shardings, shares),
+        bool(options.copies.any()),
+    )
     differ = bool(shares.differ.any())
     present = _PresentExchanges(
         relayout=differ or has_copies or bool(replicated_heads.any()),
@@ -144,23 +161,23 @@ def cut(graph: Graph, layouts: Layouts, options: ParallelOptions, precision: Pre
         send=bool((options.stages > 1).any()),
     )
     out = _allocate(graph.point.size, tables, present)
-    kernels, local, sets = graph.numbers, out.numbers, tables.groups.sets
-    _cut(kernels, tables.cuts, tables.slots[0], shares, local)
+    kernels, local, sets = graph.numbers, out.kernels, tables.groups.sets
+    _shard_kernels(kernels, tables.shardings, tables.slots[0], shares, local, out.sync, out.gradient)
     for slot, further in zip(tables.slots[1:], out.further, strict=True):
         write_sync(kernels, slot, shares, further)
     if differ:
-        write_relayout(kernels, tables.cuts, shares, local, out.relayout)
+        write_relayout(kernels, tables.shardings, shares, local, out.relayout)
     if present.fetch:
-        write_fetch(graph, tables.cuts, shares, out, out.fetch)
+        write_fetch(graph, tables.shardings, shares, local, out.fetch)
     if present.replicas:
         write_replicas(graph, shares, sets, out)
     if replicated_heads.any():
-        write_heads(graph, tables.cuts, shares, out, np.flatnonzero(replicated_heads), out.relayout)
+        write_heads(graph, tables.shardings, shares, local, np.flatnonzero(replicated_heads), out.relayout)
     if has_copies:
-        write_copies(graph, shares, out, sets.index(STAGES), out.relayout)
+        write_copies(graph, shares, local, sets.index(STAGES), out.relayout)
     if present.send:
-        write_send(graph, tables.cuts, shares, out, sets.index(STAGES), out.send)
-    return out._replace(fused=_fused(graph, tables.cuts, shares, out, precision))
+        write_send(graph, tables.shardings, shares, local, sets.index(STAGES), out.send)
+    return out._replace(fused=_fused(graph, tables.shardings, shares, local, precision))
 
 
 def _shares(
@@ -207,7 +224,7 @@ def _allocate(kernels: int, tables: Tables, present: _PresentExchanges) -> Super
             return no_edges
         return CrossEdges(zeros.copy(), no_bytes.copy(), zeros.copy(), zeros.copy())
 
-    return Supergraph(
+    local = LocalKernels(
         m=column(),
         k=column(),
         n=column(),
@@ -218,15 +235,18 @@ def _allocate(kernels: int, tables: Tables, present: _PresentExchanges) -> Super
         cols=column(),
         activation_rows=column(),
         activation_cols=column(),
-        owners=column(),
-        fetch=optional_edges(present.fetch),
         read_rows=column(),
         read_cols=column(),
+        owners=column(),
+    )
+    return Supergraph(
+        kernels=local,
         sync=edges(),
+        further=tuple(edges() for _ in tables.slots[1:]),
         relayout=optional_edges(present.relayout),
+        fetch=optional_edges(present.fetch),
         gradient=edges(),
         replicas=optional_edges(present.replicas),
-        further=tuple(edges() for _ in tables.slots[1:]),
         send=optional_edges(present.send),
         groups=tables.groups,
         fused=(),
@@ -234,7 +254,7 @@ def _allocate(kernels: int, tables: Tables, present: _PresentExchanges) -> Super
 
 
 def _fused(
-    graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
+    graph: Graph, shardings: Shardings, shares: Shares, local: LocalKernels, precision: Precision
 ) -> tuple[FusedShares, ...]:
     """Return the kernels of types with a timing function, by type."""
     rows_of_type: dict[ShardingRule, list[Ints]] = {}
@@ -249,18 +269,18 @@ def _fused(
             rows_of_type.setdefault(op_type, []).append(np.add.outer(starts, indices).ravel())
     joined = {op_type: np.concatenate(rows) for op_type, rows in rows_of_type.items()}
     return tuple(
-        FusedShares(op_type, rows, _share(rows, graph, cuts, shares, local, precision))
+        FusedShares(op_type, rows, _share(rows, graph, shardings, shares, local, precision))
         for op_type, rows in joined.items()
     )
 
 
 def _share(
-    rows: Ints, graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
+    rows: Ints, graph: Graph, shardings: Shardings, shares: Shares, local: LocalKernels, precision: Precision
 ) -> Share:
     """Return one device's shares of some kernels."""
     point = graph.point[rows]
     offset = shares.columns * point + graph.layer.kind[rows]
-    k = shares.first[offset] + rows
+    entry = shares.first[offset] + rows
     is_pass = local.m[rows] == 0
     return Share(
         device=point,
@@ -271,9 +291,9 @@ def _share(
         batch=local.batch[rows],
         rows=graph.rows[rows],
         products=graph.launches.products[rows],
-        row_shards=shares.num_shards[shares.sets * offset + cuts.rows[k]],
-        col_shards=shares.num_shards[shares.sets * offset + cuts.cols[k]],
-        group_shards=shares.num_shards[shares.sets * offset + cuts.products[k]],
+        row_shards=shares.num_shards[shares.sets * offset + shardings.rows[entry]],
+        col_shards=shares.num_shards[shares.sets * offset + shardings.cols[entry]],
+        group_shards=shares.num_shards[shares.sets * offset + shardings.products[entry]],
         elements=local.elements[rows],
         num_microbatches=shares.options.microbatches[point],
         bytes=ElementBytes(

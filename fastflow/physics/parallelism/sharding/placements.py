@@ -25,23 +25,23 @@ from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIA
 _ACTIVATIONS, _DENSE = "activations", "dense"
 
 
-def _cutting(cuts: tuple[str, ...], dims: Dims) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _candidate_dims(dimensions: tuple[str, ...], dims: Dims) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield the dimensions of an axis that may shard a kernel of these dimensions.
 
     Each without its prefix; the prefix; and the sides that may have the dimension.
     """
-    for name in cuts:
+    for name in dimensions:
         prefix, _, dimension = name.rpartition(".")
         if prefix != _DENSE or not dims.groups:
             yield dimension, prefix, SIDES if prefix in ("", _ACTIVATIONS, _DENSE) else (prefix,)
 
 
-def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
+def sharded_dim(dimensions: tuple[str, ...], form: Form) -> tuple[str, str]:
     """Return the side of a kernel that an axis shards, and the dimension's name; "" for none.
 
-    cuts: dimensions.
+    dimensions: that the axis shards, the first that the kernel has.
     """
-    for name, prefix, sides in _cutting(cuts, form.dims):
+    for name, prefix, sides in _candidate_dims(dimensions, form.dims):
         if prefix == _ACTIVATIONS and form.type.gradient != NO_GRADIENT:
             continue
         if name in form.type.sides:
@@ -52,89 +52,93 @@ def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
     return "", ""
 
 
-def side(cuts: tuple[str, ...], form: Form) -> str:
+def side(dimensions: tuple[str, ...], form: Form) -> str:
     """Return the side of a kernel that an axis shards, "" for none."""
-    return cut_at(cuts, form)[0]
+    return sharded_dim(dimensions, form)[0]
 
 
 @lru_cache(maxsize=256)
-def ambiguous_cut(structure: Structure, cuts: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def ambiguous_dims(structure: Structure, dimensions: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return a side that an axis shards in more than one dimension, and the dimensions; "" for none.
 
-    Such an axis has no placement: a tensor sharded by batch is not one sharded by sequence.
+    The axis has no placement then: a tensor sharded by batch is not one sharded by sequence.
     """
-    row_cuts = {(cut_at(cuts, kernel.form), kernel.form.type) for kernel in structure}
-    rows = {name for (where, name), op_type in row_cuts if where and op_type.makes[where] == ROWS}
+    row_dims = {(sharded_dim(dimensions, kernel.form), kernel.form.type) for kernel in structure}
+    rows = {name for (where, name), op_type in row_dims if where and op_type.makes[where] == ROWS}
     if len(rows) > 1:
         return ROWS, (*sorted(rows),)
     for kernel in structure:
         forms = [
-            form for form in kernel.readers if kernel.phase == FORWARD and input_placement(cuts, form) == COLS
+            form
+            for form in kernel.readers
+            if kernel.phase == FORWARD and input_placement(dimensions, form) == COLS
         ]
-        forms += [kernel.form] if forms and output_placement(cuts, kernel.form) == COLS else []
-        cols = {cut_at(cuts, form)[1] for form in forms} - set(SIDES)  # a whole side suits all
+        forms += [kernel.form] if forms and output_placement(dimensions, kernel.form) == COLS else []
+        cols = {sharded_dim(dimensions, form)[1] for form in forms} - set(SIDES)  # a whole side suits all
         if len(cols) > 1:
             return COLS, (*sorted(cols),)
     return "", ()
 
 
-def output_placement(cuts: tuple[str, ...], form: Form) -> str:
+def output_placement(dimensions: tuple[str, ...], form: Form) -> str:
     """Return the placement of a kernel's output along an axis, before any collective."""
-    cut = side(cuts, form)
-    return form.type.makes[cut] if cut else REPLICATE
+    sharded_side = side(dimensions, form)
+    return form.type.makes[sharded_side] if sharded_side else REPLICATE
 
 
-def canonical_placement(cuts: tuple[str, ...], form: Form | None) -> str:
+def canonical_placement(dimensions: tuple[str, ...], form: Form | None) -> str:
     """Return the placement of a stored tensor; form: of its producer, None for an input of the graph."""
     if form is None:
         return REPLICATE
-    placement = output_placement(cuts, form)
-    return placement_of_pass(cuts, form.dims) if placement == PARTIAL else placement
+    placement = output_placement(dimensions, form)
+    return placement_of_pass(dimensions, form.dims) if placement == PARTIAL else placement
 
 
-def placement_of_pass(cuts: tuple[str, ...], dims: Dims) -> str:
+def placement_of_pass(dimensions: tuple[str, ...], dims: Dims) -> str:
     """Return the placement along an axis of a tensor that a pass reads."""
-    for dimension, _, sides in _cutting(cuts, dims):
+    for dimension, _, sides in _candidate_dims(dimensions, dims):
         for where, names in ((ROWS, dims.rows), (COLS, dims.cols), (GROUPS, dims.groups)):
             if (dimension in names or dimension == where != GROUPS) and where in sides:
                 return where
     return REPLICATE
 
 
-def operand_placement(cuts: tuple[str, ...], form: Form) -> str:
+def operand_placement(dimensions: tuple[str, ...], form: Form) -> str:
     """Return the placement along an axis of a kernel's operand, by the kernel's sides."""
-    cut = side(cuts, form)
-    return form.type.reads[form.operand][cut] if cut else REPLICATE
+    sharded_side = side(dimensions, form)
+    return form.type.reads[form.operand][sharded_side] if sharded_side else REPLICATE
 
 
-def is_shared(cuts: tuple[str, ...], form: Form) -> bool:
+def is_shared(dimensions: tuple[str, ...], form: Form) -> bool:
     """Say whether all devices need all of a kernel's operand, since another operand is sharded."""
-    return form.operand > 0 and side(cuts, form) != "" and operand_placement(cuts, form) == REPLICATE
+    return (
+        form.operand > 0 and side(dimensions, form) != "" and operand_placement(dimensions, form) == REPLICATE
+    )
 
 
-def input_placement(cuts: tuple[str, ...], form: Form) -> str:
+def input_placement(dimensions: tuple[str, ...], form: Form) -> str:
     """Return the placement along an axis of a kernel's input, whose columns are the kernel's inner side."""
-    placement = operand_placement(cuts, form)
+    placement = operand_placement(dimensions, form)
     return COLS if placement == INNER else placement
 
 
-def gradient_placement(cut: str, placement: str) -> str:
+def gradient_placement(sharded_side: str, placement: str) -> str:
     """Return the placement along an axis of the gradient of a tensor with this placement.
 
-    cut: the side of a kernel that the axis shards. The gradient of a replicated tensor is a partial sum, and
-    that of a partial sum is replicated.
+    sharded_side: the side of a kernel that the axis shards. The gradient of a replicated tensor is a partial
+    sum, and that of a partial sum is replicated.
     """
-    return {REPLICATE: PARTIAL, PARTIAL: REPLICATE}.get(placement, placement) if cut else placement
+    return {REPLICATE: PARTIAL, PARTIAL: REPLICATE}.get(placement, placement) if sharded_side else placement
 
 
-def output_gradient_placement(cuts: tuple[str, ...], form: Form) -> str:
+def output_gradient_placement(dimensions: tuple[str, ...], form: Form) -> str:
     """Return the placement along an axis of a kernel's output gradient, as backward kernels read it."""
-    return gradient_placement(side(cuts, form), output_placement(cuts, form))
+    return gradient_placement(side(dimensions, form), output_placement(dimensions, form))
 
 
-def input_gradient_placement(cuts: tuple[str, ...], form: Form) -> str:
+def input_gradient_placement(dimensions: tuple[str, ...], form: Form) -> str:
     """Return the placement along an axis of the gradient that a kernel adds to its input's."""
-    return gradient_placement(side(cuts, form), input_placement(cuts, form))
+    return gradient_placement(side(dimensions, form), input_placement(dimensions, form))
 
 
 def collective_for(have: str, want: str) -> int:

@@ -84,12 +84,12 @@ class Exchange(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def axes_that_split(assignment: Assignment, where: str) -> int:
+def axes_that_shard(assignment: Assignment, where: str) -> int:
     """Return the axes that shard a side of activations, as bits, whatever their dimensions are called."""
-    return axes(*(axis for axis, cuts in assignment if placement_of_pass(cuts, Dims()) == where))
+    return axes(*(axis for axis, dimensions in assignment if placement_of_pass(dimensions, Dims()) == where))
 
 
-class Split(NamedTuple):
+class Sharding(NamedTuple):
     """Sharding of a kernel, in sets of axes as bits, and the collectives after it."""
 
     rows: int
@@ -117,7 +117,7 @@ def _along(
     assignment: Assignment, form: Form, placement: PlacementFunction, accepted: Collection[str]
 ) -> int:
     """Return the axes along which a tensor has one of the accepted placements."""
-    return axes(*(axis for axis, cuts in assignment if placement(cuts, form) in accepted))
+    return axes(*(axis for axis, dimensions in assignment if placement(dimensions, form) in accepted))
 
 
 def _placement_of_sum(placements: Collection[str]) -> str:
@@ -130,26 +130,44 @@ def _redistributions(
     kernel: KernelSignature, assignment: Assignment
 ) -> Iterator[tuple[int, Placements, Placements]]:
     """Yield every tensor complete after a kernel: its columns, its placements and the required ones."""
+    redistributions = _redistributed_outputs if kernel.phase == FORWARD else _redistributed_gradients
+    return redistributions(kernel, assignment)
+
+
+def _placements(assignment: Assignment, form: Form, placement: PlacementFunction) -> Placements:
+    """Return the placement of one tensor of a kernel along every axis."""
+    return tuple(placement(dimensions, form) for _, dimensions in assignment)
+
+
+def _redistributed_outputs(
+    kernel: KernelSignature, assignment: Assignment
+) -> Iterator[tuple[int, Placements, Placements]]:
+    """Yield the output of a forward kernel, and its copy for readers, as `_redistributions` does."""
+    stored = _placements(assignment, kernel.form, canonical_placement)
+    yield SUMMED, _placements(assignment, kernel.form, output_placement), stored
+    reads = {form: _placements(assignment, form, input_placement) for form in kernel.readers}
+    missing = {form: target for form, target in reads.items() if any(map(collective_for, stored, target))}
+    if missing:  # readers share one copy
+        columns = SHARED if all(form.operand for form in missing) else READ
+        by_axis = zip(*missing.values(), strict=True)
+        yield columns, stored, tuple(axis[0] if len({*axis}) == 1 else REPLICATE for axis in by_axis)
+
+
+def _redistributed_gradients(
+    kernel: KernelSignature, assignment: Assignment
+) -> Iterator[tuple[int, Placements, Placements]]:
+    """Yield the operands and gradients after a backward kernel, as `_redistributions` does."""
 
     def along(placement: PlacementFunction, form: Form) -> Placements:
-        return tuple(placement(cuts, form) for _, cuts in assignment)
+        return _placements(assignment, form, placement)
 
-    if kernel.phase == FORWARD:
-        stored = along(canonical_placement, kernel.form)
-        yield SUMMED, along(output_placement, kernel.form), stored
-        reads = dict.fromkeys(along(input_placement, form) for form in kernel.readers)
-        missing = [target for target in reads if any(map(collective_for, stored, target))]
-        if missing:  # readers share one copy
-            readers = [form for form in kernel.readers if along(input_placement, form) in missing]
-            columns = SHARED if all(form.operand for form in readers) else READ
-            by_axis = zip(*missing, strict=True)
-            yield columns, stored, tuple(axis[0] if len({*axis}) == 1 else REPLICATE for axis in by_axis)
-        return
     for producer, reader, keeps_placement in kernel.regathered:
         target = along(input_placement, reader)
         source = (
-            canonical_placement(cuts, producer) if keeps_placement or is_shared(cuts, reader) else placement
-            for (_, cuts), placement in zip(assignment, target, strict=True)
+            canonical_placement(dimensions, producer)
+            if keeps_placement or is_shared(dimensions, reader)
+            else placement
+            for (_, dimensions), placement in zip(assignment, target, strict=True)
         )
         yield SHARED, tuple(source), target
     for producer, adders in kernel.sums:
@@ -212,9 +230,9 @@ def _collectives_after(kernel: KernelSignature, assignment: Assignment) -> Itera
 
 
 @lru_cache(maxsize=256)
-def splits_of(structure: Structure, assignment: Assignment) -> tuple[Split, ...]:
+def shardings_of(structure: Structure, assignment: Assignment) -> tuple[Sharding, ...]:
     """Return the sharding of every kernel of a network under an assignment, and the collectives after it."""
-    return tuple(_split(kernel, assignment) for kernel in structure)
+    return tuple(_sharding_of(kernel, assignment) for kernel in structure)
 
 
 class _Sides(NamedTuple):
@@ -227,7 +245,7 @@ class _Sides(NamedTuple):
 
 
 @lru_cache(maxsize=4096)  # repeated layers are alike
-def _split(kernel: KernelSignature, assignment: Assignment) -> Split:
+def _sharding_of(kernel: KernelSignature, assignment: Assignment) -> Sharding:
     form, products = kernel.form, [form for form in kernel.readers if form.type.kind == PRODUCT]
     sides = _Sides(*(_along(assignment, form, side, (where,)) for where in SIDES))
     local = _local_sides(kernel, assignment, sides)
@@ -236,7 +254,7 @@ def _split(kernel: KernelSignature, assignment: Assignment) -> Split:
     reader = Form(_GEMM, form.dims._replace(inner=form.dims.cols))
     if products and kernel.phase == FORWARD:
         reader = products[0]
-    return Split(
+    return Sharding(
         rows=local.rows,
         inner=local.inner,
         cols=local.cols,
@@ -279,11 +297,13 @@ def _local_sides(kernel: KernelSignature, assignment: Assignment, sides: _Sides)
 def _is_read_whole(kernel: KernelSignature, assignment: Assignment, products: Sequence[Form]) -> bool:
     """Say whether products that read a tensor, or its gradient, need all of its columns."""
     if kernel.phase == FORWARD:
-        placements = [{input_placement(cuts, form) for form in products} for _, cuts in assignment]
+        placements = [
+            {input_placement(dimensions, form) for form in products} for _, dimensions in assignment
+        ]
         return bool(products) and not any(COLS in axis_placements for axis_placements in placements)
     producer = products[0] if products else kernel.form
     return any(
-        canonical_placement(cuts, producer) == COLS
-        and REPLICATE in {output_gradient_placement(cuts, form) for form in products}
-        for _, cuts in assignment
+        canonical_placement(dimensions, producer) == COLS
+        and REPLICATE in {output_gradient_placement(dimensions, form) for form in products}
+        for _, dimensions in assignment
     )

@@ -6,8 +6,9 @@ once for a network and an assignment. Sets of axes have numbers, which index a p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, reduce
+from itertools import chain
 from operator import or_
 from typing import NamedTuple
 
@@ -19,14 +20,14 @@ from fastflow.core.tables import Ints, Reasons, Texts
 from fastflow.physics.parallelism.mesh import AXES, DATA, PIPELINE, REPLICAS, SHARDS
 from fastflow.physics.parallelism.plans import assignments
 from fastflow.physics.parallelism.sharding.layout import Layouts
-from fastflow.physics.parallelism.sharding.placements import ambiguous_cut
-from fastflow.physics.parallelism.sharding.propagation import Exchange, Split, splits_of
+from fastflow.physics.parallelism.sharding.placements import ambiguous_dims
+from fastflow.physics.parallelism.sharding.propagation import Exchange, Sharding, shardings_of
 from fastflow.physics.parallelism.strategy import COLUMN_ROW
 from fastflow.physics.workload.graph import Graph, Structure
 
 STAGES = 1 << PIPELINE
 """The set of axes of a pipeline."""
-# of propagation.Split and Exchange, the fields that are sets of axes
+# of propagation.Sharding and Exchange, the fields that are sets of axes
 _SETS = (
     "rows", "inner", "cols", "products", "activation_rows", "activation_cols", "read_rows", "read_cols",
     "owners",
@@ -42,7 +43,7 @@ class Groups(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """One exchange of every kernel of the structures, by assignment; (cuts,). Sets of axes by number."""
+    """One exchange of every kernel of the structures, by assignment; (entries,). Sets of axes by number."""
 
     collective: Ints
     axes: Ints
@@ -52,8 +53,8 @@ class Slot(NamedTuple):
     cols_by: Ints
 
 
-class Cuts(NamedTuple):
-    """Shardings of the structures' kernels, by assignment, as `propagation.Split`; (cuts,).
+class Shardings(NamedTuple):
+    """Shardings of the structures' kernels, by assignment, as `propagation.Sharding`; (entries,).
 
     Sets by number.
     """
@@ -76,15 +77,17 @@ class Cuts(NamedTuple):
 class Tables(NamedTuple):
     """Shardings of the kernels of some structures under every assignment."""
 
-    cuts: Cuts
+    shardings: Shardings
     slots: tuple[Slot, ...]
-    first: Ints  # of the cuts of a structure under an assignment, (structures, assignments)
+    first: Ints  # entry of a structure under an assignment, (structures, assignments)
     groups: Groups
 
 
-def _sharded_axes(splits: Iterable[Split]) -> int:
+def _sharded_axes(shardings: Iterable[Sharding]) -> int:
     """Return the axes that shard any kernel, as bits."""
-    return reduce(or_, (split.rows | split.inner | split.cols | split.products for split in splits), 0)
+    return reduce(
+        or_, (sharding.rows | sharding.inner | sharding.cols | sharding.products for sharding in shardings), 0
+    )
 
 
 def unshardable_axes(graph: Graph, layouts: Layouts) -> Texts:
@@ -99,10 +102,10 @@ def unshardable_axes(graph: Graph, layouts: Layouts) -> Texts:
     for number, i in enumerate(rows[first].tolist()):
         structure, points = graph.structures[graph.structure[i]], rows[inverse == number]
         plans = [known[column] for column in layouts.assignment[i].tolist()]
-        sharded = _sharded_axes(split for plan in plans for split in splits_of(structure, plan))
-        for name, dimensions in dict.fromkeys(cut for plan in plans for cut in plan):
+        sharded = _sharded_axes(sharding for plan in plans for sharding in shardings_of(structure, plan))
+        for name, dimensions in dict.fromkeys(entry for plan in plans for entry in plan):
             axis, dims = AXES.index(name), ", ".join(dimensions)
-            where, by = ambiguous_cut(structure, dimensions)
+            where, by = ambiguous_dims(structure, dimensions)
             for point in points[layouts.degrees[points, 0, axis] > 1].tolist():
                 if not sharded >> axis & 1:
                     degree = int(layouts.degrees[point, 0, axis])
@@ -114,6 +117,35 @@ def unshardable_axes(graph: Graph, layouts: Layouts) -> Texts:
     return reason.texts()
 
 
+def _named_sets(shardings: Iterable[Sharding]) -> set[int]:
+    """Return all sets of axes that fields of shardings and of their exchanges name, and that of stages."""
+    sets = {0, STAGES}
+    for sharding in shardings:
+        sets |= {getattr(sharding, field) for field in _SETS}
+        sets |= {getattr(exchange, field) for exchange in sharding.exchanges for field in _SETS_OF_A_SLOT}
+    return sets
+
+
+def _collective_sets(shardings: Iterable[Sharding], replicated: bool) -> set[int]:
+    """Return the sets of axes along which kernels have collectives; replicated: as `tables_of` takes it."""
+    sets = {STAGES}
+    for sharding in shardings:
+        sets |= sharding.axis_sets
+        if replicated and sharding.owners >> DATA & 1:
+            sets |= {sharding.owners | SHARDS, REPLICAS}
+    return sets
+
+
+def _padded_exchanges(shardings: Sequence[Sharding]) -> Iterator[tuple[Exchange, ...]]:
+    """Yield the first exchange of every kernel, then the second...; an empty one where there is none."""
+    count = max((len(sharding.exchanges) for sharding in shardings), default=0)
+    for index in range(max(count, 1) if shardings else 0):
+        yield tuple(
+            sharding.exchanges[index] if index < len(sharding.exchanges) else Exchange()
+            for sharding in shardings
+        )
+
+
 @lru_cache(maxsize=64)
 def tables_of(
     structures: tuple[Structure, ...], numbers: tuple[int, ...], replicated: bool = False
@@ -123,23 +155,14 @@ def tables_of(
     replicated: whether dp has several replicas, each with all weights sharded over its devices.
     """
     known = assignments()
-    by_network = [splits_of(structure, known[number]) for structure in structures for number in numbers]
-    splits = [split for network in by_network for split in network]
-    count = max((len(split.exchanges) for split in splits), default=0)
-    padded = [(*split.exchanges, *[Exchange()] * (max(count, 1) - len(split.exchanges))) for split in splits]
-    sets = {0, STAGES}
-    for split in splits:
-        sets |= {getattr(split, field) for field in _SETS}
-        sets |= {getattr(slot, field) for slot in split.exchanges for field in _SETS_OF_A_SLOT}
+    by_network = [shardings_of(structure, known[number]) for structure in structures for number in numbers]
+    shardings = list(chain.from_iterable(by_network))
+    sets = _named_sets(shardings)
     by_assignment: list[tuple[int, ...]] = [(STAGES,)] * len(known)
     for index, assignment in enumerate(numbers):
-        along = {STAGES}
-        for split in (split for network in by_network[index :: len(numbers)] for split in network):
-            along |= split.axis_sets
-            if replicated and split.owners >> DATA & 1:
-                along |= {split.owners | SHARDS, REPLICAS}
-        by_assignment[assignment] = tuple(sorted(along))
-        sets |= along
+        collective_sets = _collective_sets(chain(*by_network[index :: len(numbers)]), replicated)
+        by_assignment[assignment] = tuple(sorted(collective_sets))
+        sets |= collective_sets
     set_number = {mask: i for i, mask in enumerate(sorted(sets))}
 
     def column(rows: Sequence[NamedTuple], field: str, is_set: bool) -> Ints:
@@ -147,10 +170,10 @@ def tables_of(
         return np.array([set_number[value] for value in values] if is_set else values, dtype=np.int64)
 
     return Tables(
-        cuts=Cuts(*(column(splits, field, field in _SETS) for field in Cuts._fields)),
+        shardings=Shardings(*(column(shardings, field, field in _SETS) for field in Shardings._fields)),
         slots=tuple(
             Slot(*(column(exchanges, field, field in _SETS_OF_A_SLOT) for field in Slot._fields))
-            for exchanges in zip(*padded, strict=True)
+            for exchanges in _padded_exchanges(shardings)
         ),
         first=np.cumsum([0, *map(len, by_network)])[:-1].reshape(len(structures), len(numbers)),
         groups=Groups(tuple(sorted(sets)), tuple(by_assignment)),

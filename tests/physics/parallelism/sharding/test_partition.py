@@ -10,10 +10,10 @@ from fastflow.physics.parallelism.defaults import ParallelOptions
 from fastflow.physics.parallelism.mesh import AXES, axes, devices_along, members
 from fastflow.physics.parallelism.plans import NAMES
 from fastflow.physics.parallelism.sharding.layout import Layouts
-from fastflow.physics.parallelism.sharding.partition import cut
+from fastflow.physics.parallelism.sharding.partition import shard_graph
 from fastflow.physics.parallelism.strategy import (
     COLUMN_ROW,
-    MOST_DEVICES,
+    MAX_DEVICES,
     NO_KERNEL,
     ROW_COLUMN,
     Strategy,
@@ -112,7 +112,7 @@ def strategies(draw):
     return Strategy(NAMES.index(kernel), **found)
 
 
-@given(strategies().filter(lambda one: max(one.devices * one.chunks, one.ep) <= MOST_DEVICES))
+@given(strategies().filter(lambda one: max(one.devices * one.chunks, one.ep) <= MAX_DEVICES))
 @cases(300)
 def test_parser_and_printer_round_trip(strategy):
     text = str(strategy)
@@ -183,12 +183,12 @@ def test_distributed_gemm(points):
     degrees = np.array([Strategy(0, kp1=one[4], kp2=one[5], dp=one[6]).degrees for one in points])
     layouts = Layouts(*(np.repeat(column[:, None], 3, axis=1) for column in (kernels, degrees)), once)
     options = ParallelOptions(once, once, zero=0 * once, reshards=once > 0, copies=once < 0)
-    shards = cut(graph, layouts, options, numbers)
+    shards = shard_graph(graph, layouts, options, numbers)
     for i, (m, k, n, kernel, kp1, kp2, dp) in enumerate(points):
         expected = sharding.cut(m, k, n, element, kernel, kp1, kp2, dp)
         for product, (size, (collective, bytes_, ranks)) in enumerate(expected):
             row = 3 * i + product
-            assert (shards.m[row], shards.k[row], shards.n[row]) == size
+            assert (shards.kernels.m[row], shards.kernels.k[row], shards.kernels.n[row]) == size
             waited = product < 2  # the weight gradient's sum may overlap what follows
             exchange, other = (shards.sync, shards.gradient) if waited else (shards.gradient, shards.sync)
             assert COLLECTIVES[exchange.collective[row]] == collective
@@ -232,7 +232,7 @@ def test_a_tables_gradient_is_exchanged_as_moves_fewer_bytes(
         reshards=np.array([True]),
         copies=np.array([False]),
     )
-    shards = cut(graph, layouts, options, numbers)
+    shards = shard_graph(graph, layouts, options, numbers)
     (row,) = np.flatnonzero(graph.names[graph.label] == "embedding gradient")
     edges = shards.gradient
     got = COLLECTIVES[edges.collective[row]], edges.bytes[row], edges.ranks[row]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.plans import PLANS, SEQUENCE, ULYSSES, assignment_of
 from fastflow.physics.parallelism.sharding.layout import tensor_parallel
-from fastflow.physics.parallelism.sharding.placements import ambiguous_cut
-from fastflow.physics.parallelism.sharding.propagation import splits_of
+from fastflow.physics.parallelism.sharding.placements import ambiguous_dims
+from fastflow.physics.parallelism.sharding.propagation import shardings_of
 from fastflow.physics.parallelism.strategy import parse
 from fastflow.physics.workload import network as layers
 from fastflow.physics.workload.autodiff import kernels
@@ -99,10 +99,10 @@ def execute(net, mesh, assignment, named, needs_input_gradient):
     """Run the plan of a network, and compare with the network as a whole; False where there is no plan."""
     found = kernels(network(net, named, needs_input_gradient), True, UNSIZED)
     (structure,) = stack(found, 1).structures
-    if any(ambiguous_cut(structure, cuts)[0] for _, cuts in assignment):
+    if any(ambiguous_dims(structure, cuts)[0] for _, cuts in assignment):
         return False
     machine = Machine(net, mesh, assignment, named, needs_input_gradient)
-    machine.run(found, splits_of(structure, assignment))
+    machine.run(found, shardings_of(structure, assignment))
     made, of_weights, of_input = maths.unsplit(net, needs_input_gradient)
     for op in net.ops:
         for tensor in machine.copies[op.name]:

@@ -103,7 +103,7 @@ def test_kernels_operations_and_bytes(base, predict, summary, given_layers):
         assert near(flop[p], sum(launch[1] for launch in expected))
         element = ELEMENT[point["model.dtype"]]
         moved = sum(bytes_ or 0 for _, _, bytes_ in expected) * element
-        passes = [row for row in rows if prediction.shards.m[row] == 0]
+        passes = [row for row in rows if prediction.shards.kernels.m[row] == 0]
         assert near(
             sum(graph.launches.repeat[row] * prediction.timing.bytes[row, -1] for row in passes), moved
         )

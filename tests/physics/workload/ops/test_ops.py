@@ -12,7 +12,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.yaml_file import wrong
 from fastflow.physics.parallelism.mesh import axes
 from fastflow.physics.parallelism.plans import PLANS, assignment_of
-from fastflow.physics.parallelism.sharding.propagation import READ, SUMMED, splits_of
+from fastflow.physics.parallelism.sharding.propagation import READ, SUMMED, shardings_of
 from fastflow.physics.workload.autodiff import kernels
 from fastflow.physics.workload.graph import (
     BACKWARD,
@@ -100,7 +100,7 @@ def exchanges(path, way, phase):
     result = kernels(read_network(str(path)), True, UNSIZED)
     (structure,) = stack(result, 1).structures
     exchanges_of = {}
-    for kernel, split in zip(result, splits_of(structure, way), strict=True):
+    for kernel, split in zip(result, shardings_of(structure, way), strict=True):
         for step in split.exchanges if kernel.phase == phase else ():
             cols = {SUMMED: kernel.comm.summed_cols, READ: kernel.comm.read_cols}[step.of]
             along = "+".join(name for name, _ in way if step.axes & axes(name))
@@ -179,7 +179,7 @@ def test_nothing_else_knows_a_type(file, monkeypatch, name):
 def splits(network):
     """Return how every kernel is sharded under every known assignment."""
     (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
-    return [splits_of(structure, assignment_of(way)) for way in PLANS]
+    return [shardings_of(structure, assignment_of(way)) for way in PLANS]
 
 
 def test_a_new_type_is_a_file_and_a_name(copied):
