@@ -129,10 +129,10 @@ def test_a_grid_of_files_and_names(composer):
 
 
 def test_another_content_is_another_grid(composer, here):
-    before = plan(composer, ["chip=mine.yaml"]).grid.fingerprint
-    assert plan(Composer.of_library(), ["chip=mine.yaml"]).grid.fingerprint == before
+    before = plan(composer, ["chip=mine.yaml"]).grid.provenance.fingerprint
+    assert plan(Composer.of_library(), ["chip=mine.yaml"]).grid.provenance.fingerprint == before
     (here / "mine.yaml").write_text(MINE.replace("250", "251"))
-    assert plan(Composer.of_library(), ["chip=mine.yaml"]).grid.fingerprint != before
+    assert plan(Composer.of_library(), ["chip=mine.yaml"]).grid.provenance.fingerprint != before
 
 
 MISTAKES = [

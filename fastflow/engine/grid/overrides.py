@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.types import Override, RangeSweep
@@ -308,6 +308,15 @@ def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
                 raise InputError(term.key, value, allowed, term.origin)
         _check_distinct(group)
     return [TermAxis(tuple(group)) for group in groups.values()]
+
+
+def check_size(axes: Sequence[TermAxis], limit: int, unit: str) -> None:
+    """Refuse a product of axes that is too large, with the key of the longest axis; raises InputError."""
+    if not axes:
+        return
+    term = max(axes, key=lambda axis: axis.size).terms[0]
+    written = term.override.get_value_string()
+    limits.check(term.key, written, prod(axis.size for axis in axes), limit, unit, term.origin)
 
 
 def _check_distinct(terms: Sequence[Term]) -> None:

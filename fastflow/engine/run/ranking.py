@@ -158,8 +158,9 @@ def _grid_over(grid: Grid, columns: Columns) -> Grid:
     kept = [axis for axis in block.axes if not {*axis.keys} & {*columns}]
     ranked = Axis(tuple(columns), next(iter(columns.values())).size, False)
     kept_columns = {key: values for axis in kept for key, values in block.columns.items() if key in axis.keys}
-    digest = hashlib.sha256(grid.fingerprint.encode())
+    digest = hashlib.sha256(grid.provenance.fingerprint.encode())
     for key, values in columns.items():
         digest.update(f"{key} {values.tolist()}".encode())
     ranked_block = block._replace(axes=(*kept, ranked), columns=kept_columns | columns)
-    return grid._replace(blocks=(ranked_block,), fingerprint=digest.hexdigest(), uncertainty=None)
+    provenance = grid.provenance._replace(fingerprint=digest.hexdigest())
+    return grid._replace(blocks=(ranked_block,), provenance=provenance, uncertainty=None)

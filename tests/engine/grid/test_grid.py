@@ -178,7 +178,7 @@ def test_a_study_and_what_comes_after_it(composer):
 
 def test_fingerprint_follows_what_results_follow_from(composer):
     def fingerprint(*overrides):
-        return plan(composer, list(overrides)).grid.fingerprint
+        return plan(composer, list(overrides)).grid.provenance.fingerprint
 
     plain = fingerprint("tech=n7")
     assert plain == fingerprint("tech=n7")
@@ -199,7 +199,7 @@ def test_fingerprint_follows_the_names_of_choices(composer):
     # the same inputs by two names: the datasets differ in the column `chip`
     grids = [plan(composer, [f"chip={name}"]).grid for name in ("a100", "a100_sxm_80")]
     assert points_of(grids[0]) == points_of(grids[1])
-    assert grids[0].fingerprint != grids[1].fingerprint
+    assert grids[0].provenance.fingerprint != grids[1].provenance.fingerprint
 
 
 def test_one_composition_leaves_no_trace_in_the_next(composer):

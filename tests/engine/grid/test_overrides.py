@@ -157,7 +157,7 @@ union:
     assert study(text, "tech=n5").points == 3
     assert study(text, "tech=n5,n7").points == 6
     assert study(text, "model.hidden=256,512").points == 14
-    assert study(text).fingerprint != study(text, "tech=n5").fingerprint
+    assert study(text).provenance.fingerprint != study(text, "tech=n5").provenance.fingerprint
 
 
 def test_a_pin_that_comes_and_goes_is_a_text_in_every_grid(study):
