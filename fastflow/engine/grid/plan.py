@@ -237,9 +237,9 @@ def _fingerprint(
 ) -> str:
     """Return the SHA-256 of all inputs of the results."""
     content: dict[str, object] = {
-        "accuracy": accuracy_digest(),
         "axes": [[axis[:] for axis in block.axes] for block in blocks],
         "files": _digests(inputs, blocks),
+        "accuracy": accuracy_digest(),
         "inputs": inputs,
         "labels": {name: values.tolist() for name, values in labels.items()},
     }
