@@ -144,7 +144,7 @@ def _explained(error: Exception, arguments: Namespace, primary: str) -> InputErr
     """Return the error to print for an exception that Hydra raised before fastflow's code ran."""
     try:
         composer = Composer.of_library(arguments.config_dir, COMMAND_LINE, arguments.config_name or primary)
-        # most mistakes occur here again, with messages of fastflow
+        # most mistakes recur here, with messages of fastflow
         composition = composer.compose(_model_overrides(arguments))
         composer.resolved(composition)
         check_path("output", composition)
@@ -164,7 +164,7 @@ def _model_overrides(arguments: Namespace) -> list[str]:
 
 
 def _as_written(overrides: ListConfig) -> list[str]:
-    """Return Hydra's list of overrides as written: interpolations in overrides stay unresolved."""
+    """Return Hydra's list of overrides as written: interpolations in overrides are unresolved."""
     return cast("list[str]", OmegaConf.to_container(overrides, resolve=False))
 
 

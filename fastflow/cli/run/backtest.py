@@ -16,7 +16,7 @@ from fastflow.engine.dataset.folder import url_or_folder
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
     """Try what Hydra composed; raises InputError."""
-    from fastflow.cli.run.report import print_backtest, save_beside
+    from fastflow.cli.run.report import print_backtest, save_figure
     from fastflow.reporting.terminal.progress import Progress
 
     question, devices = read_options(composer, overrides)
@@ -30,7 +30,7 @@ def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any]
         backtest,
         question,
         lambda: write(output, backtest, question),
-        partial(save_beside, output, "backtest"),
+        partial(save_figure, output, "backtest"),
     )
     sys.stdout.flush()
 

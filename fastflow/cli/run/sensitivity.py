@@ -29,7 +29,7 @@ def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
 
 def answer(composer: Composer, options: SensitivityOptions, folder: str) -> None:
     """Answer a question: print, store and draw it; raises InputError."""
-    from fastflow.cli.run.report import print_sensitivity, save_beside
+    from fastflow.cli.run.report import print_sensitivity, save_figure
     from fastflow.reporting.terminal.progress import Progress
 
     output = url_or_folder(options.output, folder)
@@ -37,6 +37,6 @@ def answer(composer: Composer, options: SensitivityOptions, folder: str) -> None
     with explaining(composer, options.run), Progress() as progress:
         table, sensitivity = analyse(options, progress)
     print_sensitivity(
-        sensitivity, lambda: write_table(output, table), partial(save_beside, output, "sensitivity")
+        sensitivity, lambda: write_table(output, table), partial(save_figure, output, "sensitivity")
     )
     sys.stdout.flush()

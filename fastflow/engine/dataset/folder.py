@@ -155,7 +155,7 @@ class UrlFolder:
             raise InputError("output", url, f"a path, or a URL that fsspec can reach ({error})") from None
 
     def make(self) -> list[Path]:
-        """Make the folder, where the store has such a thing."""
+        """Make the folder, where the store has folders."""
         with _raising_input_error(self.shown):
             self.files.makedirs(self.path, exist_ok=True)
         return []

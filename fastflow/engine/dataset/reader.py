@@ -203,7 +203,7 @@ def _lacks_rows(points: pa.ChunkedArray) -> bool:
 
 
 def _filter_rows(table: pa.Table, number: str, only: NDArray[np.int64] | None) -> pa.Table:
-    """Return the rows of a part with given numbers; all rows for None."""
+    """Return the rows of a part whose numbers are in `only`; all rows for None."""
     return table if only is None else table.filter(pc.is_in(table[number], pa.array(only)))
 
 

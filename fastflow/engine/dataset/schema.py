@@ -154,7 +154,7 @@ def _array_of_column(column: Texts) -> pa.Array:
 
 
 def _array_of_buffers(column: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Return the same array without `pa.array`, which imports pandas to see whether it was given a Series.
+    """Return the same array without `pa.array`, which imports pandas to see whether its argument is a Series.
 
     The import takes a quarter of a second, and writing a dataset needs no pandas.
     """

@@ -175,7 +175,7 @@ def _check_once(terms: Sequence[Term]) -> None:
 def last_of_each(terms: Sequence[Term]) -> list[Term]:
     """Return the last term of each key, in the order of the first.
 
-    A mapping extends earlier terms, and `~key` removes them, so these terms all stay.
+    A mapping extends earlier terms, and `~key` removes them, so all these terms are kept.
     """
     latest: dict[tuple[str, int], Term] = {}
     generation: dict[str, int] = {}

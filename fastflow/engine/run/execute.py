@@ -175,7 +175,7 @@ def _work_through(
     try:
         with connected(run.settings, job) if missing else nullcontext():
             if missing:
-                warm_up(grid)  # before any message: a missing input is found here
+                warm_up(grid)  # before any message: it raises the error of a missing input
             begin(num_done)
             for _ in _distribute_parts(run, job, missing, token):
                 pass

@@ -296,19 +296,19 @@ def test_inputs_that_do_not_vary_are_known_as_such(composer):
 
 @pytest.mark.parametrize("config", [None, {"num_hidden_layers": 12, "vocab_size": 50257}])
 def test_dimensions_that_a_config_json_may_give_are_columns(composer, tmp_path, config):
-    """One composition however many there are; a file says what the keys given do not."""
-    given = ["model=transformer", "chip=h100_sxm"]
+    """One composition however many there are; a file sets the other dimensions."""
+    fixed = ["model=transformer", "chip=h100_sxm"]
     if config is not None:
         path = tmp_path / "config.json"
         sizes = {"hidden_size": 1024, "num_attention_heads": 8, "intermediate_size": 4096}
         path.write_text(json.dumps({"model_type": "llama", **sizes, **config}))
-        given.append(f"model.config={path}")
+        fixed.append(f"model.config={path}")
     swept = ["model.hidden=1024,2048", "model.layers=4,12"]
-    grid = plan(composer, [*given, *swept], {}).grid
+    grid = plan(composer, [*fixed, *swept], {}).grid
     assert grid.compositions == 1
     got = grid.inputs(Share(grid.blocks[0], 0, np.arange(grid.points)))
     for point in range(4):
-        one = [f"model.hidden={1024 * (1 + point // 2)}", f"model.layers={(4, 12)[point % 2]}"]
-        alone = plan(composer, [*given, *one], {}).grid
+        values = [f"model.hidden={1024 * (1 + point // 2)}", f"model.layers={(4, 12)[point % 2]}"]
+        alone = plan(composer, [*fixed, *values], {}).grid
         expected = alone.inputs(Share(alone.blocks[0], 0, np.zeros(1, dtype=np.int64)))
         assert {key: column[point] for key, column in got.items()} == {k: v[0] for k, v in expected.items()}

@@ -257,7 +257,7 @@ hydra:
 def test_a_million_points_are_described_without_being_made(monkeypatch):
     seen = []
     of_point = compose.point_inputs
-    monkeypatch.setattr(compose, "point_inputs", lambda *given: seen.append(1) or of_point(*given))
+    monkeypatch.setattr(compose, "point_inputs", lambda *arguments: seen.append(1) or of_point(*arguments))
     grid = plan(Composer.of_library(), ["+sweeps=million"]).grid
     assert grid.points == 1_008_000
     assert grid.compositions == len(seen) == 7 * 4 * 3
