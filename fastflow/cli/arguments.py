@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from hydra._internal.utils import get_args_parser
 
 from fastflow.cli.command import Command
+from fastflow.config.catalog import SWEEPS
 from fastflow.config.composer import Composer
 from fastflow.config.list_keys import as_lists, quote_columns
 from fastflow.config.messages import COMMAND_LINE, key_of
 from fastflow.core.errors import CompositionError, InputError
-from fastflow.engine.grid.overrides import STUDIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +102,7 @@ def is_plain(arguments: Namespace) -> bool:
 
     A study says to Hydra that it is a grid; with -m the command line says so itself.
     """
-    if STUDIES in map(key_of, arguments.overrides) and not arguments.multirun:
+    if SWEEPS in map(key_of, arguments.overrides) and not arguments.multirun:
         return False
     values = vars(arguments)
     switches = any(values[name] for name in values if name not in ("overrides", "multirun"))

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from hydra.types import RunMode
 
+from fastflow.config.catalog import SWEEPS
 from fastflow.config.composer import Composer
 from fastflow.config.messages import COMMAND_LINE
 from fastflow.core.errors import CompositionError
 from fastflow.engine.dataset.folder import shown_output, url_or_folder
 from fastflow.engine.grid import plan as planner
-from fastflow.engine.grid.overrides import STUDIES, SWEEPER, first_of_groups, read_terms
+from fastflow.engine.grid.overrides import SWEEPER, first_of_groups, read_terms
 from fastflow.engine.grid.run import Run
 
 _MULTIRUN = RunMode.MULTIRUN.name
@@ -66,7 +67,7 @@ def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | 
     Raises InputError.
     """
     terms = read_terms(composer, overrides, COMMAND_LINE)
-    if not any(term.key == STUDIES for term in terms):
+    if not any(term.key == SWEEPS for term in terms):
         return {}
     chosen = first_of_groups(terms)
     defaults, hydra_section = (dict(composer.hydra_settings(texts)) for texts in ((), chosen))

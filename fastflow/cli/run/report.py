@@ -288,19 +288,24 @@ def _write(folder: str, name: str, kind: str, draw: Callable[[], Figure]) -> Non
 
 def _put(folder: str, name: str, key: str, content: bytes) -> str:
     """Write a file as a whole; returns its path. Raises InputError with a key where that fails."""
-    shown = f"{folder}/{name}" if is_url(folder) else str(Path(folder) / name)
+    shown = _joined(folder, name)
 
     def into(file: IO[bytes]) -> None:
         file.write(content)
 
     try:
         target = folder_at(folder)
-        shown = f"{target.shown}/{name}" if is_url(target.shown) else str(Path(target.shown) / name)
+        shown = _joined(target.shown, name)
         target.make()
         target.write(name, into)
     except InputError as error:
         raise InputError(key, shown, error.allowed) from None
     return shown
+
+
+def _joined(folder: str, name: str) -> str:
+    """Return the path or URL of a file in a folder."""
+    return f"{folder}/{name}" if is_url(folder) else str(Path(folder) / name)
 
 
 def _split(shown: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from hydra.core.override_parser.types import Override
 from numpy.typing import NDArray
 
 from fastflow.config.assumptions import assumptions
+from fastflow.config.catalog import SWEEPS
 from fastflow.config.chiplets import is_choice
 from fastflow.config.composer import Composer
 from fastflow.config.default_system import decides_machine, machine_of
@@ -29,7 +30,6 @@ from fastflow.core.tables import Columns
 from fastflow.engine.grid import limits
 from fastflow.engine.grid.grid import Unset
 from fastflow.engine.grid.overrides import (
-    STUDIES,
     Term,
     TermAxis,
     axes_of,
@@ -100,7 +100,7 @@ def compose_all(
     it is no scalar, the axis becomes a composed axis, and the composition restarts. Keys in
     `as_texts` are composed in any case.
     """
-    of_user, of_study = user_keys(terms), any(term.key == STUDIES for term in terms)
+    of_user, of_study = user_keys(terms), any(term.key == SWEEPS for term in terms)
     axes = axes_of(terms)
     check_size(axes, limits.MOST_POINTS, "points")
     keys = {

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import OmegaConf
 
+from fastflow.config.catalog import SWEEPS
 from fastflow.config.composer import Composer
 from fastflow.config.hydra_composer import seeded_shuffle
 from fastflow.config.messages import COMMAND_LINE, PROGRAM, one_of
@@ -27,8 +28,6 @@ from fastflow.engine.grid import limits
 SWEEPER = ("params", "zip", "union")
 """Keys of the section `hydra.sweeper` of a study."""
 _NO_INPUT = (*NOT_OF_THE_MODEL, "hydra")
-STUDIES = "sweeps"
-"""The group of studies."""
 _LISTS = "a list, range(), choice() or glob()"
 
 
@@ -189,7 +188,7 @@ def last_of_each(terms: Sequence[Term]) -> list[Term]:
 
 def _check_axis(composer: Composer, term: Term) -> None:
     written = term.override.get_value_string()
-    if term.is_group and term.key == STUDIES:
+    if term.is_group and term.key == SWEEPS:
         raise InputError(term.key, written, "one study: each is a grid of its own", term.origin)
     if not term.is_input:
         raise InputError(
