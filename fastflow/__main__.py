@@ -14,11 +14,12 @@ from fastflow.cli.commands import COMMANDS
 from fastflow.core.errors import CompositionError, InputError
 
 _ABOUT_COMMANDS = {name: command.about for name, command in COMMANDS.items()}
-_OWN = {
+_OTHER_COMMANDS = {
     "list": "the groups of the library, or the choices of one",
     "show": "the figures of a choice, each with its source",
     "completion": "a script that completes this command in bash, zsh or fish",
 }
+"""Commands without a module for `python -m`."""
 _ABOUT = """\
 Predict how long training takes, or how fast servers answer, on hardware that may not exist yet.
 
@@ -43,14 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         from fastflow.cli.completion import complete
 
-        complete(_ABOUT_COMMANDS | _OWN)
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return exit_code(partial(_run, given))
+        complete(_ABOUT_COMMANDS | _OTHER_COMMANDS)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return exit_code(partial(_run, words))
 
 
-def _run(given: list[str]) -> int:
+def _run(words: list[str]) -> int:
     """Run a command; raises InputError."""
-    name, rest = given[0] if given else "--help", given[1:]
+    name, rest = words[0] if words else "--help", words[1:]
     if name in ("--help", "-h", "help"):
         print(_help(), end="")
     elif name == "--version":
@@ -61,20 +62,20 @@ def _run(given: list[str]) -> int:
         atexit.register(gc.freeze)  # Python would go through all that is left for what could be freed: 0.2 s
         sys.argv = [f"fastflow {name}", *rest]
         return COMMANDS[name].main()
-    elif name in _OWN:
-        _run_own(name, rest)
+    elif name in _OTHER_COMMANDS:
+        _run_other_command(name, rest)
     else:
-        raise _mistake(given)
+        raise _mistake(words)
     return 0
 
 
 def _help() -> str:
-    width = max(map(len, (*COMMANDS, *_OWN)))
-    lines = [f"  {name:{width}}  {what}" for name, what in (_ABOUT_COMMANDS | _OWN).items()]
+    width = max(map(len, (*COMMANDS, *_OTHER_COMMANDS)))
+    lines = [f"  {name:{width}}  {what}" for name, what in (_ABOUT_COMMANDS | _OTHER_COMMANDS).items()]
     return _ABOUT.format(commands="\n".join(lines))
 
 
-def _run_own(name: str, rest: list[str]) -> None:
+def _run_other_command(name: str, rest: list[str]) -> None:
     """Run a command that only `fastflow` has; raises InputError."""
     if name == "completion":
         from fastflow.cli.completion import print_script
@@ -86,17 +87,17 @@ def _run_own(name: str, rest: list[str]) -> None:
     (list_library if name == "list" else show_choice)(rest)
 
 
-def _mistake(given: list[str]) -> InputError:
+def _mistake(words: list[str]) -> InputError:
     """Return what to say where no command is named."""
-    name, named = given[0], [text for text in given if text in COMMANDS]
+    name, named = words[0], [text for text in words if text in COMMANDS]
     if named and name.startswith("-"):
-        first = [text for text in given if text != named[0]]
+        first = [text for text in words if text != named[0]]
         return CompositionError(f"{name}: comes after the command: fastflow {' '.join([named[0], *first])}")
     if "=" in name or name.startswith("-"):
-        return CompositionError(f"{name}: a command comes first: fastflow sweep {' '.join(given)}")
+        return CompositionError(f"{name}: a command comes first: fastflow sweep {' '.join(words)}")
     from fastflow.config.messages import COMMAND_LINE, one_of, suggestion
 
-    every = [*COMMANDS, *_OWN]
+    every = [*COMMANDS, *_OTHER_COMMANDS]
     return InputError("command", name, one_of(every) + suggestion(name, every), COMMAND_LINE)
 
 

@@ -19,10 +19,10 @@ TITLES = {
     "links": "Links of real machines", "chip": "Chips", "pins": "Pins", "system": "Systems", "cost": "Costs",
     "model": "Models", "precision": "Precisions", "parallel": "Parallelism", "tiling": "Tilings",
     "framework": "Frameworks", "serve": "Loads of servers", "server": "Servers",
-    "uncertainty": "Uncertainty", "engine": "Engines", catalog.STUDIES: "Studies",
+    "uncertainty": "Uncertainty", "engine": "Engines", catalog.SWEEPS: "Studies",
 }  # fmt: skip
 _CHIP = "chip"
-_AS_FILES = (catalog.STUDIES, "links")
+_AS_FILES = (catalog.SWEEPS, "links")
 """Groups that are no section of a configuration: they set keys of others."""
 _SAME = "as above"
 _OF_PRODUCTS = ("model=gemm", "system.devices=1", "uncertainty=off")
@@ -40,7 +40,7 @@ def library_pages() -> dict[str, str]:
 def _page(group: str) -> str:
     usual, names = catalog.default_choices().get(group, ""), catalog.choices(group)
     said = {name: catalog.about(path) if (path := catalog.path_of(group, name)) else "" for name in names}
-    way = "-m +sweeps=NAME" if group == catalog.STUDIES else f"{group}=NAME"
+    way = "-m +sweeps=NAME" if group == catalog.SWEEPS else f"{group}=NAME"
     lines = [f"# {TITLES.get(group, group)}", "", f"The group `{group}`: choose with `{way}`."]
     lines += [f"Without a choice it is {_link(usual)}." if usual else "", ""]
     if group == _CHIP:

@@ -74,8 +74,36 @@ def main(command: Command) -> int:
     except InputError as error:
         print(_shortened(str(error)), file=sys.stderr)
         return 2
-
     for_hydra = without_rows(arguments, command.config) if command.reads_rows else arguments
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", module=r"hydra\.")  # a warning of Hydra is a mistake
+            planned = _planned(command, arguments) if is_plain(arguments) else None
+            if planned is None:
+                with reading(arguments, for_hydra):
+                    _run_by_hydra(command, arguments, mistakes)
+        if planned is not None:
+            try:
+                planned()
+            except InputError as error:
+                mistakes.append(error)
+    except KeyboardInterrupt as interrupt:
+        print(f"interrupted; {str(interrupt) or 'no file is left'}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return reader_gone()
+    except Exception as error:
+        if not _is_mistake(error):
+            raise
+        mistakes.append(_explained(error, for_hydra, command.config))
+    if not mistakes:
+        return 0
+    print(_shortened(str(mistakes[0])), file=sys.stderr)
+    return 2
+
+
+def _run_by_hydra(command: Command, arguments: Namespace, mistakes: list[InputError]) -> None:
+    """Let Hydra compose a command line and run it; adds the mistakes of a point to the list."""
 
     def task(_: DictConfig) -> None:
         # raised from here, a mistake would make Hydra print lines of its own
@@ -92,30 +120,7 @@ def main(command: Command) -> int:
     start = hydra.main(
         config_path=str(library_root() / "conf"), config_name=command.config, version_base="1.3"
     )
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", module=r"hydra\.")  # a warning of Hydra is a mistake
-            planned = _planned(command, arguments)
-            if planned is None:
-                with reading(arguments, for_hydra):
-                    start(task)()
-        if planned is not None:
-            try:
-                planned()
-            except InputError as error:
-                mistakes.append(error)
-    except KeyboardInterrupt as interrupt:
-        print(f"interrupted; {str(interrupt) or 'no file is left'}", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return reader_gone()
-    except Exception as error:
-        if not _is_mistake(error):
-            raise
-        mistakes.append(_explained(error, for_hydra, command.config))
-    for line in dict.fromkeys(map(str, mistakes[:1])):
-        print(_shortened(line), file=sys.stderr)
-    return 2 if mistakes else 0
+    start(task)()
 
 
 def _shortened(line: str) -> str:
@@ -131,15 +136,15 @@ def _is_mistake(error: Exception) -> bool:
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | InputError):
         return True
     frames = traceback.extract_tb(error.__traceback__)
-    own_frames = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
-    return own_frames[-1].name == main.__name__
+    frames_of_fastflow = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
+    return frames_of_fastflow[-1].name == _run_by_hydra.__name__
 
 
 def _explained(error: Exception, arguments: Namespace, primary: str) -> InputError:
     """Return the error to print for an exception that Hydra raised before fastflow's code ran."""
     try:
         composer = Composer.of_library(arguments.config_dir, COMMAND_LINE, arguments.config_name or primary)
-        # most mistakes occur here again, with messages of fastflow
+        # most mistakes recur here, with messages of fastflow
         composition = composer.compose(_model_overrides(arguments))
         composer.resolved(composition)
         check_path("output", composition)
@@ -159,7 +164,7 @@ def _model_overrides(arguments: Namespace) -> list[str]:
 
 
 def _as_written(overrides: ListConfig) -> list[str]:
-    """Return Hydra's list of overrides as written: interpolations in overrides stay unresolved."""
+    """Return Hydra's list of overrides as written: interpolations in overrides are unresolved."""
     return cast("list[str]", OmegaConf.to_container(overrides, resolve=False))
 
 
@@ -180,15 +185,18 @@ def run_from_hydra(
     folder = path_of(Path(hydra.runtime.output_dir)) if sweeper is None else str(hydra.sweep.dir)
     # a user's primary configuration is for a sweep
     name = next((name for name in COMMANDS if COMMANDS[name].config == composer.config_name), "sweep")
-    COMMANDS[name].module().run(composer, overrides, sweeper, folder)
+    command = COMMANDS[name]
+    if command.grid_refusal and sweeper is not None:
+        raise CompositionError(command.grid_refusal)
+    command.module().run(composer, overrides, sweeper, folder)
 
 
 def _planned(command: Command, arguments: Namespace) -> Callable[[], None] | None:
-    """Plan a command line of library choices and leaves, without Hydra; None for others, and for mistakes.
+    """Plan a plain command line without Hydra; None for others, and for mistakes, which Hydra meets too.
 
     Returns the function that runs it. Hydra would compose it three times more, with the same result.
     """
-    if not is_plain(arguments):
+    if command.grid_refusal and arguments.multirun:
         return None
     try:
         with hydra_rules():

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from hydra._internal.utils import get_args_parser
 
 from fastflow.cli.command import Command
+from fastflow.config.catalog import SWEEPS
 from fastflow.config.composer import Composer
-from fastflow.config.list_keys import as_lists, as_one_value
+from fastflow.config.list_keys import as_lists, quote_columns
 from fastflow.config.messages import COMMAND_LINE, key_of
 from fastflow.core.errors import CompositionError, InputError
-from fastflow.engine.grid.overrides import STUDIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ _SECTION = "output"
 def read_arguments(command: Command) -> Namespace:
     """Read the command line of a command as Hydra will; raises InputError."""
     complaint = io.StringIO()
-    sys.argv[1:] = as_lists(as_one_value(sys.argv[1:]), command.lists)
+    sys.argv[1:] = as_lists(quote_columns(sys.argv[1:]), command.lists)
     try:
         with redirect_stderr(complaint):
             return get_args_parser().parse_args()
@@ -102,7 +102,7 @@ def is_plain(arguments: Namespace) -> bool:
 
     A study says to Hydra that it is a grid; with -m the command line says so itself.
     """
-    if STUDIES in map(key_of, arguments.overrides) and not arguments.multirun:
+    if SWEEPS in map(key_of, arguments.overrides) and not arguments.multirun:
         return False
     values = vars(arguments)
     switches = any(values[name] for name in values if name not in ("overrides", "multirun"))
@@ -112,8 +112,8 @@ def is_plain(arguments: Namespace) -> bool:
 def without_rows(arguments: Namespace, primary: str) -> Namespace:
     """Return a command line that Hydra composes without the file whose rows choose models and systems.
 
-    A leaf may be there with the choice of a row alone, so each is added where Hydra has none; whether there
-    is one, and one value, is checked with the rows' choices. All stays as it is where only Hydra answers.
+    A leaf may exist with the choice of a row alone, so each is added where Hydra has none. Leaves and their
+    values are checked with the rows' choices. The command line is unchanged where only Hydra answers.
     """
     if any(value for name, value in vars(arguments).items() if name in _HYDRA_ANSWERS):
         return arguments

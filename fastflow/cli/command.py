@@ -35,6 +35,8 @@ class Command(NamedTuple):
 
     lists: tuple[str, ...] = ()
     """Keys whose commas are of a list, not of an axis."""
+    grid_refusal: str = ""
+    """What it says to a grid, "" where it runs grids."""
 
     def main(self) -> int:
         """Run its command line; returns the exit code: 0, or 2 after a user's mistake."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PLURALS = {
     "chips": "chip", "technologies": "tech", "nodes": "tech", "memories": "mem", "networks": "net",
-    "models": "model", "systems": "system", "servers": "server", "studies": catalog.STUDIES,
+    "models": "model", "systems": "system", "servers": "server", "studies": catalog.SWEEPS,
 }  # fmt: skip
 """Plural names of groups."""
 _CHIP = "chip"
@@ -115,7 +115,7 @@ def show_choice(arguments: Sequence[str]) -> None:
 
     sections = [text for text in options.overrides if "=" not in text]
     overrides = [text for text in options.overrides if "=" in text]
-    groups = [group for group in catalog.groups(user_folder) if group != catalog.STUDIES]
+    groups = [group for group in catalog.groups(user_folder) if group != catalog.SWEEPS]
     groups_of_overrides = [text.lstrip("+").partition("=")[0].partition(".")[0] for text in overrides]
     shown = sections or list(dict.fromkeys(name for name in groups_of_overrides if name in groups))
     with hydra_rules():

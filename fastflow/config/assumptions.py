@@ -75,13 +75,13 @@ def _paper_assumptions(
             yield f"{group}={choice}, the paper's figure: {text}"
 
 
-def _figures_text(block: Mapping[str, str], unchanged: Mapping[str, object], own_group: str) -> str:
+def _figures_text(block: Mapping[str, str], unchanged: Mapping[str, object], user_group: str) -> str:
     """Return the figures of a choice that are the paper's, with the published ones, as text.
 
-    block: `alternative`; unchanged: figures with their values. own_group: the group where the choice is
-    a user's own file, which has no published alternative; else "".
+    block: `alternative`; unchanged: figures with their values. user_group: the group where the choice is
+    a user's file, which has no published alternative; else "".
     """
-    keys = [f"{own_group}.{key}='{block[key]}'" for key in unchanged] if own_group else []
+    keys = [f"{user_group}.{key}='{block[key]}'" for key in unchanged] if user_group else []
     instead = " ".join(keys) or block.get(INSTEAD, "")
     advice = f" ({instead})" if instead else ""
     origin = f"{block[ORIGIN]} " if ORIGIN in block else ""

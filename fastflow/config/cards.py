@@ -23,7 +23,7 @@ class Figure(NamedTuple):
     key: str
     value: str  # as its file writes it, or what it refers to
     source: str  # "" where no file states one
-    spread: str  # the uncertainty, "" where it is exact
+    uncertainty: str  # "" where the value is exact
 
 
 def figures(composer: Composer, overrides: Sequence[str]) -> list[Figure]:
@@ -37,13 +37,13 @@ def figures(composer: Composer, overrides: Sequence[str]) -> list[Figure]:
         if not composer.is_group(override.key_or_group)
     ]
     layers = composer.layers(composition)
-    spreads = {figure_of(key): str(leaves[key]) for key in leaves if is_stated(key)}
+    uncertainties = {figure_of(key): str(leaves[key]) for key in leaves if is_stated(key)}
     return [
         Figure(
             key,
             written(values.get(key, leaves[key])),
             _source(key, override_keys, layers),
-            spreads.get(key, ""),
+            uncertainties.get(key, ""),
         )
         for key in leaves
         if _is_figure(key, leaves)

@@ -15,7 +15,7 @@ import yaml
 
 from fastflow.config.library import library_root
 
-STUDIES = "sweeps"
+SWEEPS = "sweeps"
 """The group of ready-made grids, each `+sweeps=NAME`."""
 _OF_HYDRA = "hydra"
 _PRIMARY = "config"
@@ -32,7 +32,7 @@ def groups(user_folder: Path | None = None) -> list[str]:
     """Return the names of all groups, sorted, studies last."""
     conf = folders(user_folder)[:-1]
     names = {path.name for folder in conf for path in folder.iterdir() if path.is_dir()}
-    return [*sorted(names - {_OF_HYDRA, STUDIES}), STUDIES]
+    return [*sorted(names - {_OF_HYDRA, SWEEPS}), SWEEPS]
 
 
 def choices(group: str, user_folder: Path | None = None) -> list[str]:
@@ -120,7 +120,7 @@ def continuations(prefix: str, chosen: Sequence[str] = ()) -> list[str]:
         before, comma, _ = value.rpartition(",")
         return [f"{key}={before}{comma}{choice}" for choice in choices(key.lstrip("+"))]
     if key.startswith("+"):
-        return [f"+{STUDIES}="]
+        return [f"+{SWEEPS}="]
     names = groups()[:-1]
     if "." in key or not any(name.startswith(key) for name in names):
         names = [*names, *known_keys(chosen)]

@@ -33,11 +33,11 @@ def chip_text(
     source: str,
     changed: Collection[str] = (),
 ) -> str:
-    """Return a chip file: a template with the area and power split that a search has found.
+    """Return a chip file: a template with the area and power split of a search.
 
     section: the template, the `chip` section of a configuration as written and resolved; shares:
     "chip.area.core" and so on, written to the last bit; about: what the chip is best for, and source:
-    how the search found it, in a few words each; changed: keys of the template that the user of the
+    how the search reached it, in a few words each; changed: keys of the template that the user of the
     search has set, as "chip.tdp"; the template's source no longer holds for them.
     """
     content: dict[str, Any] = {**section, "name": _design_name(section)}
@@ -100,7 +100,7 @@ def _breakdown(budget: str, shares: Mapping[str, Any], content: Mapping[str, Any
 
 
 def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
-    """Yield the lines of a key and its value; a short mapping stays on the key's line."""
+    """Yield the lines of a key and its value; a short mapping is on the key's line."""
     begin = f"{indent}{_scalar(key)}:"
     if not isinstance(value, Mapping):
         yield f"{begin} {_scalar(value)}"

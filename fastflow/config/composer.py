@@ -16,7 +16,7 @@ from fastflow.config.default_system import implied_machine, overrides_for
 from fastflow.config.hydra_composer import COMPOSITION_ERRORS, Composition, HydraComposer, flatten
 from fastflow.config.hydra_errors import translated
 from fastflow.config.library import library_root, use_plugins
-from fastflow.config.list_keys import as_one_value
+from fastflow.config.list_keys import quote_columns
 from fastflow.config.messages import PROGRAM, first_line
 from fastflow.core.errors import InputError
 
@@ -86,7 +86,7 @@ class Composer(HydraComposer):
             if not isinstance(text, str):
                 raise InputError("override", repr(text), 'a text such as "tech=n7"', self.origin_of_overrides)
         try:
-            return self.read(as_one_value(overrides))
+            return self.read(quote_columns(overrides))
         except COMPOSITION_ERRORS as error:
             raise translated(error, self, overrides) from error
 

@@ -60,7 +60,7 @@ def machine_of(composer: HydraComposer, composition: Composition) -> str:
 
 
 def implied_machine(composer: HydraComposer, composition: Composition) -> str:
-    """Return the machine to choose for a composition, "" where the system stays as it is."""
+    """Return the machine to choose for a composition, "" where the system is unchanged."""
     devices = composition.selected(DEVICES) if has_machine(composition) else 1
     if not isinstance(devices, int) or devices <= 1 or network_override(composer, composition):
         return ""
@@ -76,7 +76,7 @@ def network_override(composer: HydraComposer, composition: Composition) -> str:
 
 
 def overrides_for(composition: Composition, machine: str) -> tuple[str, ...]:
-    """Return the overrides of a composition with its machine chosen; devices and chip stay as they are."""
+    """Return the overrides of a composition with its machine chosen; devices and chip are unchanged."""
     chip = composition.choices.get("chip")  # a list of files is an override
     chosen = (f"{SYSTEM}={machine}", *([f"chip={chip}"] if chip else []))
     devices = composition.leaves[DEVICES]

@@ -109,7 +109,7 @@ class _Search:
             entries = _with_self(node, entries, loaded.config)
         self._note_overrides(entries, node)
         package = node.get_final_package()
-        own_file = ResultDefault(path, parent, package, primary=node.primary, override_key=key)
+        result = ResultDefault(path, parent, package, primary=node.primary, override_key=key)
         lists: list[list[ResultDefault]] = []
         for entry in reversed(entries):  # as Hydra: what a later entry overrides holds for earlier ones
             if entry.is_self():
@@ -117,7 +117,7 @@ class _Search:
             elif not entry.is_override():
                 self._choose(entry)
                 lists.append(self.files_of(entry, path))
-        return [file for files in reversed(lists) for file in files] if lists else [own_file]
+        return [file for files in reversed(lists) for file in files] if lists else [result]
 
     def _note_overrides(self, entries: list[InputDefault], node: InputDefault) -> None:
         """Set the parent of a file's entries, and keep its overrides where no earlier override exists."""
@@ -179,7 +179,7 @@ def contents(node: Any) -> Any:
 
 
 def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one configuration merged over another; both stay as they are."""
+    """Return one configuration merged over another; both are unchanged."""
     result = {**base, **override}
     for key in base.keys() & override.keys():
         old, new = base[key], override[key]

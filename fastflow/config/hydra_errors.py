@@ -25,7 +25,7 @@ _UNEXPECTED = re.compile(
     r"(?:(?:mismatched|extraneous) input|missing \w+ at) '(.+?)'|no viable alternative at input '(.+)'"
 )
 _NO_CHOICE = ("Config group override must be", "cannot be composed")
-_THERE_ALREADY = re.compile(r"Could not append to config\. An item is already at '([^']+)'")
+_EXISTING_KEY = re.compile(r"Could not append to config\. An item is already at '([^']+)'")
 _NEEDS_MULTIRUN = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'", re.DOTALL)
 _SERVE = "serve"
 _REFERENCED = ("model.devices", "model.strategy")
@@ -58,8 +58,8 @@ def translated(error: Exception, composer: HydraComposer | None, overrides: Sequ
         return _unknown_key(unknown_key.group(1), composer, overrides, _PARENT.match(str(error)))
     other_value = _OTHER_VALUE.search(str(error)) or _NOT_CHOSEN.search(str(error))
     if other_value is not None and composer is not None:
-        return _not_its_value(other_value.group(1), composer, overrides)
-    existing = _THERE_ALREADY.search(str(error))
+        return _deleted_other_value(other_value.group(1), composer, overrides)
+    existing = _EXISTING_KEY.search(str(error))
     if existing is not None and composer is not None:
         value = _override_value(existing.group(1), overrides)
         allowed = "its key without +, which adds one that is not there"
@@ -143,7 +143,7 @@ def _group_of_path(path: str, composer: HydraComposer, overrides: Sequence[str])
 
 
 def _not_a_choice(error: Exception, composer: HydraComposer, overrides: Sequence[str]) -> InputError:
-    """Return the error for a group whose override is no name, if there is such a group."""
+    """Return the error for a group whose override is no name, if there is one."""
     try:
         parsed = composer.read(overrides)
     except COMPOSITION_ERRORS:
@@ -158,7 +158,7 @@ def _not_a_choice(error: Exception, composer: HydraComposer, overrides: Sequence
     return CompositionError(first_line(error))
 
 
-def _not_its_value(key: str, composer: HydraComposer, overrides: Sequence[str]) -> InputError:
+def _deleted_other_value(key: str, composer: HydraComposer, overrides: Sequence[str]) -> InputError:
     """Return the error for `~key=value` where the key has another value."""
     allowed = f"~{key}, which removes it whatever its value"
     return InputError(f"~{key}", _override_value(key, overrides), allowed, composer.origin_of_overrides)

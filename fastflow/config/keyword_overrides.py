@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastflow.config.catalog import SWEEPS
 from fastflow.config.messages import written
 from fastflow.core.errors import InputError
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LONG = 100  # characters of a value that a line shows
-_STUDIES = "sweeps"
 _BARE = re.compile(r"[\w /+.%*@?|-]*", re.ASCII)  # what an element of an override may have without quotes
 _ENDING = re.compile(r"(\\*)('|$)")
 
@@ -49,7 +49,7 @@ def _overrides_of(choices: Mapping[Any, Any], prefix: str) -> Iterator[str]:
                 raise InputError(key, repr(value)[:_LONG], "at least one value")
         else:
             text = _written(key, values)
-        yield f"{'+' if key == _STUDIES else ''}{key}={text}"
+        yield f"{'+' if key == SWEEPS else ''}{key}={text}"
 
 
 def _element(key: str, value: Any) -> str:

@@ -9,8 +9,8 @@ COLUMNS = "columns"
 _BARE = re.compile(rf"(\+{{0,2}}{COLUMNS}=)(?!null$)([^'\"\[{{(][^'\"]*)")
 
 
-def as_one_value(overrides: Iterable[str]) -> list[str]:
-    """Return overrides in which a list of columns is one text; Hydra reads its comma as an axis otherwise."""
+def quote_columns(overrides: Iterable[str]) -> list[str]:
+    """Return overrides with a list of columns in quotes; Hydra reads its comma as an axis otherwise."""
     return [
         _BARE.sub(r"\1'\2'", text) if isinstance(text, str) and _BARE.fullmatch(text) else text
         for text in overrides
@@ -28,5 +28,5 @@ def as_lists(overrides: Iterable[str], keys: Collection[str]) -> list[str]:
 
 
 def joined(value: object) -> str:
-    """Return a list of columns as one text: it may be written as a list, too."""
+    """Return a list of columns as a text; value: a text or a list."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")

@@ -53,7 +53,7 @@ def _plain(name: str) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" where a known name is close to the given one, else nothing.
+    """Return "; did you mean X?" where a known name is close to a name, else nothing.
 
     Dotted keys of the same section are compared by their last name, others as a whole. Names with
     different numbers do not match: mxfp4 is no suggestion for mxfp8.

@@ -83,7 +83,7 @@ def is_of_model(key: str) -> bool:
 
 
 def is_documentation(key: str) -> bool:
-    """Say whether a leaf is documentation: below `source`, `uncertainty` or `alternative`, beside figures."""
+    """Say whether a leaf is documentation: below `source`, `uncertainty` or `alternative`."""
     names = key.split(".")
     return any(block in names for block in ("source", "uncertainty", ALTERNATIVE))
 
@@ -245,7 +245,7 @@ def to_column(key: str, values: list[Scalar]) -> NDArray[np.generic]:
 def whole_numbers(key: str, values: range) -> NDArray[np.generic]:
     """Return a range of values of one input as an array of its type; raises InputError."""
     for end in (values[0], values[-1]):
-        convert(key, end)  # whatever lies between them is allowed too
+        convert(key, end)  # all values between them are allowed too
     column = find_input(key)
     assert column is not None, key
     return np.arange(values.start, values.stop, values.step, dtype=np.int64).astype(_DTYPES[column.kind])

@@ -20,9 +20,9 @@ def with_prefill_chip(
 ) -> dict[str, Scalar]:
     """Return inputs with those of the prefill chip added, whose keys have the prefix `serve.prefill.`.
 
-    Raises InputError where the library has no such chip. The chip is unmodified: overrides of a chip, its
-    node, its memory or its network apply to the decode devices alone. It has the links of its machine where
-    the decode chip has; else both have the same system.
+    Raises InputError where the library has no chip of that name. The chip is unmodified: overrides of a chip,
+    its node, its memory or its network apply to the decode devices alone. It has the links of its machine
+    where the decode chip has; else both have the same system.
     """
     name = inputs.get(KEY)
     if name is None:

@@ -126,12 +126,12 @@ def test_chips_are_listed_with_what_they_have(run):
 
 def test_a_narrow_terminal_has_all_of_it(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    for asked, last in (
+    for arguments, last in (
         (("list",), "sweeps "),
         (("list", "chips"), "v100_sxm "),
         (("show", "mem"), "mem.on_"),
     ):
-        code, out, _ = run(*asked)
+        code, out, _ = run(*arguments)
         assert code == 0
         assert max(map(len, out.splitlines())) <= 80
         assert f"\n{last}" in out

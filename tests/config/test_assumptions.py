@@ -145,14 +145,14 @@ def test_a_file_of_the_user_brings_a_machine_and_one_that_does_not_exist_is_refu
     ("chip", "links"), [("pathfinding", (450e9, None)), ("b200_sxm", (50e9, 450e9)), ("mi210", (450e9, None))]
 )
 def test_a_chip_that_prefills_has_a_machine_where_the_one_that_decodes_has(composer, chip, links):
-    asked = (
+    overrides = (
         "serve=disaggregated",
         *MODEL,
         f"chip={chip}",
         "serve.prefill.chip=h100_sxm",
         "system.devices=16",
     )
-    inputs = point_inputs(composer, composer.compose(asked), asked)
+    inputs = point_inputs(composer, composer.compose(overrides), overrides)
     assert tuple(inputs.get(f"{OF_PREFILL}chip.pinned.{name}_Bps") for name in ("inter", "intra")) == links
 
 
@@ -223,9 +223,9 @@ def test_a_figure_of_the_user_or_of_a_later_file_is_not_the_papers(composer, tmp
 
 
 def test_the_papers_own_study_says_nothing_and_its_own_model_of_memory_alone(composer):
-    asked = ("tech=n3", "mem=hbm4", "model=lstm_lm")
-    assert assumed(composer, *asked, of_study=True) == ()
-    assert [line.partition(",")[0] for line in assumed(composer, *asked)] == ["mem=hbm4"]
+    overrides = ("tech=n3", "mem=hbm4", "model=lstm_lm")
+    assert assumed(composer, *overrides, of_study=True) == ()
+    assert [line.partition(",")[0] for line in assumed(composer, *overrides)] == ["mem=hbm4"]
     assert assumed(composer) == ()
     others = assumed(composer, "tech=n3", "mem=hbm4", "model=llama3_8b", of_study=True)
     assert {line.partition(",")[0] for line in others} == {"mem=hbm4", "scaling=paper", "chip=pathfinding"}

@@ -129,10 +129,10 @@ def test_a_grid_of_files_and_names(composer):
 
 
 def test_another_content_is_another_grid(composer, here):
-    before = plan(composer, ["chip=mine.yaml"]).grid.fingerprint
-    assert plan(Composer.of_library(), ["chip=mine.yaml"]).grid.fingerprint == before
+    before = plan(composer, ["chip=mine.yaml"]).grid.provenance.fingerprint
+    assert plan(Composer.of_library(), ["chip=mine.yaml"]).grid.provenance.fingerprint == before
     (here / "mine.yaml").write_text(MINE.replace("250", "251"))
-    assert plan(Composer.of_library(), ["chip=mine.yaml"]).grid.fingerprint != before
+    assert plan(Composer.of_library(), ["chip=mine.yaml"]).grid.provenance.fingerprint != before
 
 
 MISTAKES = [
@@ -204,8 +204,8 @@ def test_the_command_line(shell, here):
     assert code == 0
     frame = pd.read_parquet("two")
     assert frame["chip"].tolist() == ["mine.yaml", "pathfinding"]
-    again = fastflow.evaluate(f"chip={here}/mine.yaml,pathfinding", "tech=n7", "model=gemm")
-    assert again["time_s"].tolist() == frame["time_s"].tolist()
+    frame_of_python = fastflow.evaluate(f"chip={here}/mine.yaml,pathfinding", "tech=n7", "model=gemm")
+    assert frame_of_python["time_s"].tolist() == frame["time_s"].tolist()
     assert frame["time_s"][0] != frame["time_s"][1]
 
 
@@ -236,10 +236,10 @@ def figures(inputs):
 @given(st.lists(st.floats(0.0, 0.14) | st.sampled_from([1e-300, 1e-5, 0.1]), min_size=17, max_size=17))
 @cases(20)
 def test_a_winner_reads_back_to_the_last_bit(composer, shares):
-    given_ = dict(zip(KEYS, shares, strict=True))
+    shares_of_keys = dict(zip(KEYS, shares, strict=True))
     name = f"best{len(list(Path().iterdir()))}.yaml"
-    Path(name).write_text(chip_text(section_of(composer), given_, ABOUT, SOURCE))
-    assert figures(inputs_of(composer, f"chip={name}")) == figures(inputs_of(composer) | given_)
+    Path(name).write_text(chip_text(section_of(composer), shares_of_keys, ABOUT, SOURCE))
+    assert figures(inputs_of(composer, f"chip={name}")) == figures(inputs_of(composer) | shares_of_keys)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_winner_reads_back_to_the_last_bit(composer, shares):
     ids=" ".join,
 )
 def test_a_winner_keeps_all_that_is_not_shared_out(composer, overrides):
-    shares = {key: 0.1 + 0.01 * place for place, key in enumerate(KEYS)}
+    shares = {key: 0.1 + 0.01 * index for index, key in enumerate(KEYS)}
     Path("best.yaml").write_text(chip_text(section_of(composer, *overrides), shares, ABOUT, SOURCE))
     theirs = [text for text in overrides if not text.lstrip("+~").startswith("chip")]
     technology = ["tech=n7", "mem=hbm2e", "tiling=blocks"] if overrides == ("chip=a100",) else []

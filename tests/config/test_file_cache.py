@@ -92,11 +92,11 @@ def test_an_own_file_is_that_of_the_working_folder(home, monkeypatch):
 
 
 def test_what_one_call_asked_for_does_not_show_in_the_next(monkeypatch):
-    asked = ("model=gemm", "output=${oc.env:fastflow_TEST}")
+    overrides = ("model=gemm", "output=${oc.env:fastflow_TEST}")
     for value in ("3", "5"):
         monkeypatch.setenv("fastflow_TEST", value)
         with hydra_rules():
-            assert plan(Composer.of_library(), asked).output == value
+            assert plan(Composer.of_library(), overrides).output == value
     assert batch("model=gemm", "model.batch=3") == [3]
     assert batch("model=gemm") == [1]
 

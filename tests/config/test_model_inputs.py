@@ -119,9 +119,9 @@ def test_settings():
 
 def test_errors_survive_a_trip_between_processes():
     for error in (InputError("a", 1, "b", "c"), CompositionError("no such thing")):
-        again = pickle.loads(pickle.dumps(error))
-        assert type(again) is type(error)
-        assert str(again) == str(error)
+        unpickled = pickle.loads(pickle.dumps(error))
+        assert type(unpickled) is type(error)
+        assert str(unpickled) == str(error)
 
 
 @pytest.mark.parametrize("key", ["model.batch", "chip.area.core", "tech.scaling.area", "tech.generation"])

@@ -77,7 +77,7 @@ def test_the_command_line_gives_the_advice_for_every_group(composer, group):
 
 
 @pytest.mark.parametrize(
-    ("asked", "names"),
+    ("typed", "names"),
     [
         ("chip=b200", ["b200_sxm"]),
         ("chip=h100", ["h100_hbm2e", "h100_nvl", "h100_pcie", "h100_sxm"]),
@@ -103,8 +103,8 @@ def test_the_command_line_gives_the_advice_for_every_group(composer, group):
         ("clock=3", []),
     ],
 )
-def test_names_that_people_type(composer, asked, names):
-    assert advised(refusal(composer, asked)) == names
+def test_names_that_people_type(composer, typed, names):
+    assert advised(refusal(composer, typed)) == names
 
 
 def test_the_last_part_of_a_key_leads_to_the_keys_that_end_so():
@@ -163,19 +163,19 @@ DEFAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "says", "other"), DEFAULTS)
+@pytest.mark.parametrize(("typed", "says", "other"), DEFAULTS)
 def test_a_key_that_the_default_strategy_does_not_suit_is_to_blame(
-    given, says, other, tmp_path, monkeypatch, capsys
+    typed, says, other, tmp_path, monkeypatch, capsys
 ):
     """And every part of the advice works: the best strategy, and one of the kind."""
     monkeypatch.chdir(tmp_path)
 
     def run(*more):
-        monkeypatch.setattr("sys.argv", ["fastflow", *given.split(), *more])
+        monkeypatch.setattr("sys.argv", ["fastflow", *typed.split(), *more])
         return sweep(), capsys.readouterr().err.strip()
 
     code, error = run()
-    blamed = next(word for word in given.split() if word.startswith(("system.devices", "model.batch")))
+    blamed = next(word for word in typed.split() if word.startswith(("system.devices", "model.batch")))
     assert code == 2
     assert error.startswith(
         f"{blamed} (from the command line) is invalid: expected one that suits the default parallel.strategy="
@@ -186,34 +186,34 @@ def test_a_key_that_the_default_strategy_does_not_suit_is_to_blame(
     assert run(*other.split(), "output=other") == (0, "")
 
 
-@pytest.mark.parametrize(("given", "blamed", "instead"), UNSUITED, ids=str)
+@pytest.mark.parametrize(("typed", "blamed", "instead"), UNSUITED, ids=str)
 def test_the_users_key_is_to_blame_and_the_advice_works(
-    given, blamed, instead, tmp_path, monkeypatch, capsys
+    typed, blamed, instead, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
     run = ("fastflow", "model=llama3_8b", "model.batch=2400", "output=there")
-    monkeypatch.setattr("sys.argv", [*run, *given])
+    monkeypatch.setattr("sys.argv", [*run, *typed])
     assert sweep() == 2
     error = capsys.readouterr().err.strip()
     assert error.startswith(f"{blamed} (from the command line) is invalid: expected ")
-    assert any(one.partition("=")[0] in error for one in instead)
-    changed = {one.partition("=")[0] for one in instead}
-    kept = [one for one in given if one.partition("=")[0] not in changed]
+    assert any(text.partition("=")[0] in error for text in instead)
+    changed = {text.partition("=")[0] for text in instead}
+    kept = [text for text in typed if text.partition("=")[0] not in changed]
     monkeypatch.setattr("sys.argv", [*run, *kept, *instead])
     assert sweep() == 0, capsys.readouterr().err
 
 
-ONE = [(f"chip={chip}", "system.devices=1") for chip in ("a100", "l4", "mi210", "mi300x", "p4", "v100")]
+SINGLE = [(f"chip={chip}", "system.devices=1") for chip in ("a100", "l4", "mi210", "mi300x", "p4", "v100")]
 SEVERAL = [
     (f"system={system}",)
     for system in ("dgx_a100", "dgx_v100", "gb200_nvl72", "mi300x_node", "pcie_nvlink_pairs", "superpod_b300")
 ]
 
 
-@pytest.mark.parametrize("given", [*ONE, *SEVERAL], ids=str)
+@pytest.mark.parametrize("machine", [*SINGLE, *SEVERAL], ids=str)
 @pytest.mark.parametrize("other", ["tech=n3", "mem=hbm4_jedec"])
-def test_a_chip_in_another_technology_is_made_as_advised(given, other):
-    words = ("model=gemm", "model.dtype=fp16", "parallel.strategy=auto", *given, other)
+def test_a_chip_in_another_technology_is_made_as_advised(machine, other):
+    words = ("model=gemm", "model.dtype=fp16", "parallel.strategy=auto", *machine, other)
     reason = fastflow.evaluate(*words)["reason"][0]
     assert "pins its figures" in reason
     advice = re.search(r"figures; (\S+) ", reason)[1]

@@ -189,7 +189,7 @@ def test_off_changes_nothing():
     assert not [name for name in off if name.endswith(("_p10", "_p50", "_p90"))]
     on = fastflow.evaluate(*FEW)
     pd.testing.assert_frame_equal(on[list(off)], off, check_exact=True)
-    assert grid_of(*POINT[:-1]).fingerprint != grid_of(*FEW).fingerprint
+    assert grid_of(*POINT[:-1]).provenance.fingerprint != grid_of(*FEW).provenance.fingerprint
 
 
 def test_drawn_shares_of_a_budget_stay_within_the_whole():
@@ -203,7 +203,7 @@ def test_another_seed_makes_other_bands_and_another_dataset():
     one, other = (fastflow.evaluate(*FEW, f"uncertainty.seed={seed}") for seed in (0, 1))
     assert one["time_s_p50"][0] != other["time_s_p50"][0]
     assert one["time_s"][0] == other["time_s"][0]
-    assert grid_of(*FEW).fingerprint != grid_of(*FEW, "uncertainty.seed=1").fingerprint
+    assert grid_of(*FEW).provenance.fingerprint != grid_of(*FEW, "uncertainty.seed=1").provenance.fingerprint
 
 
 def test_a_point_without_a_time_has_no_bands_and_a_reason():

@@ -16,6 +16,7 @@ COMMAND = Command(
     table="reporting/terminal/backtest.py",
     chart="reporting/charts/backtest.py",
     page="reporting/html/kinds/backtest.py",
+    grid_refusal="a back-test takes one configuration, without -m or a study",
 )
 main = COMMAND.main
 

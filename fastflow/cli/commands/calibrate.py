@@ -16,6 +16,7 @@ COMMAND = Command(
     chart="reporting/charts/calibration.py",
     reads_rows=True,
     lists=("measurements", "fit"),
+    grid_refusal="a calibration takes one configuration, without -m",
 )
 main = COMMAND.main
 

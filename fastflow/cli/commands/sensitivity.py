@@ -16,6 +16,7 @@ COMMAND = Command(
     table="reporting/terminal/sensitivity.py",
     chart="reporting/charts/sensitivity.py",
     page="reporting/html/kinds/sensitivity.py",
+    grid_refusal="a sensitivity is of one point, without -m",
 )
 main = COMMAND.main
 

@@ -17,6 +17,7 @@ COMMAND = Command(
     chart="reporting/charts/validation.py",
     page="reporting/html/kinds/validation.py",
     reads_rows=True,
+    grid_refusal="a validation takes one configuration, without -m",
 )
 main = COMMAND.main
 

@@ -11,19 +11,16 @@ from typing import Any
 from fastflow.analysis.backtest.measured_kernels import files_in
 from fastflow.analysis.backtest.study import check, read_options, run_backtest, write
 from fastflow.config.composer import Composer
-from fastflow.core.errors import CompositionError
-from fastflow.engine.dataset.folder import is_url
+from fastflow.engine.dataset.folder import url_or_folder
 
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
     """Try what Hydra composed; raises InputError."""
-    from fastflow.cli.run.report import print_backtest, save_beside
+    from fastflow.cli.run.report import print_backtest, save_figure
     from fastflow.reporting.terminal.progress import Progress
 
-    if sweeper is not None:
-        raise CompositionError("a back-test takes one configuration, without -m or a study")
     question, devices = read_options(composer, overrides)
-    output = question.output if question.output is not None and is_url(question.output) else folder
+    output = url_or_folder(question.output, folder)
     check(output)
     files = [] if question.measurements is None else files_in(question.measurements)
     with Progress(f"{len(question.chips)} chips", 2 + len(files), "tables") as progress:
@@ -33,7 +30,7 @@ def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any]
         backtest,
         question,
         lambda: write(output, backtest, question),
-        partial(save_beside, output, "backtest"),
+        partial(save_figure, output, "backtest"),
     )
     sys.stdout.flush()
 

@@ -12,20 +12,15 @@ from fastflow.analysis.calibration.chip_output import check_chip_output, default
 from fastflow.analysis.calibration.study import fit_and_write
 from fastflow.analysis.calibration.task import CalibrationTask, plan_calibration
 from fastflow.config.composer import Composer
-from fastflow.core.errors import CompositionError
 
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
     """Calibrate what Hydra composed, into a file rather than the folder; raises InputError."""
-    if sweeper is not None:
-        raise CompositionError("a calibration takes one configuration, without -m")
     calibrate_chip(composer, *plan_calibration(composer, overrides, None))
 
 
 def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
     """Plan a command line; returns what runs it, or None. Raises InputError."""
-    if arguments.multirun:
-        return None
     return partial(calibrate_chip, composer, *plan_calibration(composer, arguments.overrides, None))
 
 

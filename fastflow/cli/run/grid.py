@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from hydra.types import RunMode
 
+from fastflow.config.catalog import SWEEPS
 from fastflow.config.composer import Composer
-from fastflow.config.messages import COMMAND_LINE, path_of
+from fastflow.config.messages import COMMAND_LINE
 from fastflow.core.errors import CompositionError
-from fastflow.engine.dataset.folder import is_url
+from fastflow.engine.dataset.folder import shown_output, url_or_folder
 from fastflow.engine.grid import plan as planner
-from fastflow.engine.grid.overrides import STUDIES, SWEEPER, first_of_groups, read_terms
-from fastflow.engine.grid.run import Run, explaining
+from fastflow.engine.grid.overrides import SWEEPER, first_of_groups, read_terms
+from fastflow.engine.grid.run import Run
 
-Execute = Callable[[Composer, Sequence[str], Run, Mapping[str, Any] | None, str], None]
-"""A function that runs a planned grid: composer, overrides, plan, section `hydra.sweeper`, output."""
 _MULTIRUN = RunMode.MULTIRUN.name
+
+
+class PlannedGrid(NamedTuple):
+    """A planned point or grid of a command line."""
+
+    composer: Composer
+    overrides: Sequence[str]
+    run: Run
+    sweeper: Mapping[str, Any] | None
+    """The section `hydra.sweeper`; None for a point."""
+    output: str
 
 
 def check_single(composer: Composer, overrides: Sequence[str]) -> None:
@@ -33,34 +41,24 @@ def check_single(composer: Composer, overrides: Sequence[str]) -> None:
         )
 
 
-def run(
-    composer: Composer,
-    overrides: Sequence[str],
-    sweeper: Mapping[str, Any] | None,
-    folder: str,
-    execute: Execute,
-) -> None:
-    """Run what Hydra composed; sweeper: the section `hydra.sweeper`, None for a point. Raises InputError."""
-    planned = planner.plan(composer, overrides, sweeper or {}, _print_status)
-    output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
-    _run(execute, composer, overrides, planned, sweeper, output)
+def plan_composed(
+    composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str
+) -> PlannedGrid:
+    """Plan what Hydra composed; raises InputError."""
+    run = planner.plan(composer, overrides, sweeper or {}, _print_status)
+    return PlannedGrid(composer, overrides, run, sweeper, url_or_folder(run.output, folder))
 
 
-def plan(composer: Composer, arguments: Namespace, execute: Execute) -> Callable[[], None] | None:
-    """Plan a command line that Hydra need not see; returns what runs it, or None. Raises InputError."""
+def plan_arguments(composer: Composer, arguments: Namespace) -> PlannedGrid | None:
+    """Plan a command line; None where Hydra needs to compose it. Raises InputError."""
     sweeper = _study(composer, arguments.overrides) if arguments.multirun else None
     if sweeper is None and arguments.multirun:
         return None
-    planned = planner.plan(composer, arguments.overrides, sweeper or {}, _print_status)
-    if planned.grid.keys and not arguments.multirun:
+    run = planner.plan(composer, arguments.overrides, sweeper or {}, _print_status)
+    if run.grid.keys and not arguments.multirun:
         return None
-    output = planned.output if arguments.multirun else shown_output(planned.output)
-    return partial(_run, execute, composer, arguments.overrides, planned, sweeper, output)
-
-
-def shown_output(output: str) -> str:
-    """Return an output as messages show it."""
-    return output if is_url(output) else path_of(Path(output).absolute())
+    output = run.output if arguments.multirun else shown_output(run.output)
+    return PlannedGrid(composer, arguments.overrides, run, sweeper, output)
 
 
 def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | None:
@@ -69,7 +67,7 @@ def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | 
     Raises InputError.
     """
     terms = read_terms(composer, overrides, COMMAND_LINE)
-    if not any(term.key == STUDIES for term in terms):
+    if not any(term.key == SWEEPS for term in terms):
         return {}
     chosen = first_of_groups(terms)
     defaults, hydra_section = (dict(composer.hydra_settings(texts)) for texts in ((), chosen))
@@ -80,16 +78,3 @@ def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | 
 
 def _print_status(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _run(
-    execute: Execute,
-    composer: Composer,
-    overrides: Sequence[str],
-    planned: Run,
-    sweeper: Mapping[str, Any] | None,
-    output: str,
-) -> None:
-    """Run what was planned, and print the results; raises InputError."""
-    with explaining(composer, planned):
-        execute(composer, overrides, planned, sweeper, output)

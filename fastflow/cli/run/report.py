@@ -1,7 +1,7 @@
 """Reports on a dataset: the claims and the figure of a study, or tables and a figure of any grid.
 
-The file of a figure is beside its dataset, whose folder holds Parquet parts alone: `results/mine-fig09.svg`
-beside `results/mine`.
+The file of a figure is next to its dataset, whose folder has only Parquet parts: `results/mine-fig09.svg`
+next to `results/mine`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from fastflow.analysis.sensitivity.study import Sensitivity
 
 _PAGES = (".html", ".htm")
-_MAX_NAME_BYTES = 240  # of a file's name, where one is written beside it first
+_MAX_NAME_BYTES = 240  # of a file's name: a temporary file has a longer one
 
 
 def report(name: str, study: str = "", figures: str = "", kind: str = "svg", columns: str = "") -> None:
     """Report on the dataset at a path or URL; raises InputError.
 
     study: to judge it as, by default the study in its metadata; without a study, tables and a figure of any
-    grid. figures: the folder of the figure, by default beside the dataset. kind: its format. columns: names
+    grid. figures: the folder of the figure, by default that of the dataset. kind: its format. columns: names
     and patterns that replace the default results of a grid or a search.
     """
     dataset = _dataset_of_study(find(name))
@@ -263,15 +263,15 @@ def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") ->
 
 
 def _save(dataset: Dataset, what: str, figures: str, kind: str, draw: Callable[[], Figure]) -> None:
-    """Draw a figure into a file beside its dataset; raises InputError where it cannot be written."""
+    """Draw a figure into a file next to its dataset; raises InputError where it cannot be written."""
     parent, name = _split(dataset.folder.shown)
     for selection in (RANKING, FRONT):  # a selection of designs has the figure of its search
         name = name.removesuffix(selection)
     _write(figures or parent, f"{name}-{what}.{kind}", kind, draw)
 
 
-def save_beside(output: str, what: str, draw: Callable[[], Figure]) -> None:
-    """Draw a figure into a file beside the dataset at a path or URL, and print its path.
+def save_figure(output: str, what: str, draw: Callable[[], Figure]) -> None:
+    """Draw a figure into a file next to the dataset at a path or URL, and print its path.
 
     Raises InputError where it cannot be written.
     """
@@ -288,19 +288,24 @@ def _write(folder: str, name: str, kind: str, draw: Callable[[], Figure]) -> Non
 
 def _put(folder: str, name: str, key: str, content: bytes) -> str:
     """Write a file as a whole; returns its path. Raises InputError with a key where that fails."""
-    shown = f"{folder}/{name}" if is_url(folder) else str(Path(folder) / name)
+    shown = _joined(folder, name)
 
     def into(file: IO[bytes]) -> None:
         file.write(content)
 
     try:
         target = folder_at(folder)
-        shown = f"{target.shown}/{name}" if is_url(target.shown) else str(Path(target.shown) / name)
+        shown = _joined(target.shown, name)
         target.make()
         target.write(name, into)
     except InputError as error:
         raise InputError(key, shown, error.allowed) from None
     return shown
+
+
+def _joined(folder: str, name: str) -> str:
+    """Return the path or URL of a file in a folder."""
+    return f"{folder}/{name}" if is_url(folder) else str(Path(folder) / name)
 
 
 def _split(shown: str) -> tuple[str, str]:

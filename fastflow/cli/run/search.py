@@ -6,17 +6,18 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastflow.analysis.search.results import chips, chips_at, front, ranking
 from fastflow.analysis.search.run import SearchResult, search_designs
 from fastflow.analysis.search.study import prepare_search, write_results
-from fastflow.cli.run import grid
+from fastflow.cli.run.grid import PlannedGrid, plan_arguments, plan_composed
 from fastflow.cli.run.report import check_study
 from fastflow.config.composer import Composer
 from fastflow.config.messages import counted
 from fastflow.engine.dataset.folder import RANKING
-from fastflow.engine.grid.run import Run
+from fastflow.engine.grid.run import explaining
 
 if TYPE_CHECKING:
     from fastflow.reporting.terminal.progress import Progress
@@ -24,60 +25,49 @@ if TYPE_CHECKING:
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
     """Search what Hydra composed; raises InputError."""
-    grid.run(composer, overrides, sweeper, folder, _search)
+    _search(plan_composed(composer, overrides, sweeper, folder))
 
 
 def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
     """Plan a command line; returns what runs it, or None. Raises InputError."""
-    return grid.plan(composer, arguments, _search)
+    planned = plan_arguments(composer, arguments)
+    return None if planned is None else partial(_search, planned)
 
 
-def _search(
-    composer: Composer,
-    overrides: Sequence[str],
-    run: Run,
-    sweeper: Mapping[str, Any] | None,
-    output: str,
-) -> None:
-    """Search on the command line, with progress on standard error and files beside the history."""
+def _search(planned: PlannedGrid) -> None:
+    """Search for designs, with progress on standard error; writes files next to the history."""
     from fastflow.reporting.terminal.progress import Progress
 
-    check_study(run)
-    options = prepare_search(composer, run, output)
-    with Progress() as progress:
+    with explaining(planned.composer, planned.run):
+        check_study(planned.run)
+        options = prepare_search(planned.composer, planned.run, planned.output)
+        with Progress() as progress:
 
-        def begin(candidates: int, steps: int, num_scored: int) -> None:
-            what = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"
-            progress.start(f"{what} of {options.rules.method}", steps, "steps")
-            if num_scored:
-                print(
-                    f"{counted(num_scored, 'design')} scored by an earlier run", file=sys.stderr, flush=True
-                )
+            def begin(candidates: int, steps: int, num_scored: int) -> None:
+                what = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"
+                progress.start(f"{what} of {options.rules.method}", steps, "steps")
+                if num_scored:
+                    scored = f"{counted(num_scored, 'design')} scored by an earlier run"
+                    print(scored, file=sys.stderr, flush=True)
 
-        result = search_designs(run, options, output, begin, progress.advance)
-    try:
-        _print_results(result, composer, overrides, sweeper, output, progress)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"the history is complete in {output}; the same command prints the rest"
-        ) from None
+            result = search_designs(planned.run, options, planned.output, begin, progress.advance)
+        try:
+            _print_results(result, planned, progress)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"the history is complete in {planned.output}; the same command prints the rest"
+            ) from None
 
 
-def _print_results(
-    result: SearchResult,
-    composer: Composer,
-    overrides: Sequence[str],
-    sweeper: Mapping[str, Any] | None,
-    output: str,
-    progress: Progress,
-) -> None:
-    """Print the results, and write them beside the history."""
+def _print_results(result: SearchResult, planned: PlannedGrid, progress: Progress) -> None:
+    """Print the results, and write them next to the history."""
     from fastflow.cli.run import report
     from fastflow.engine.dataset.reader import find
     from fastflow.reporting.terminal import search as shown
 
-    best_chips = chips(result, composer, overrides, sweeper)
+    composer, output = planned.composer, planned.output
+    best_chips = chips(result, composer, planned.overrides, planned.sweeper)
     table, pareto = ranking(result), front(result) if result.options.pareto else None
     lines = write_results(output, table, pareto, best_chips)
     shown.show(result, table, pareto)

@@ -9,10 +9,8 @@ from functools import partial
 from typing import Any
 
 from fastflow.analysis.sensitivity.study import SensitivityOptions, analyse, read_options
-from fastflow.cli.run.grid import shown_output
 from fastflow.config.composer import Composer
-from fastflow.core.errors import CompositionError
-from fastflow.engine.dataset.folder import is_url
+from fastflow.engine.dataset.folder import shown_output, url_or_folder
 from fastflow.engine.dataset.kinds import SENSITIVITY
 from fastflow.engine.dataset.store import check_table, write_table
 from fastflow.engine.grid.run import explaining
@@ -20,29 +18,25 @@ from fastflow.engine.grid.run import explaining
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
     """Answer what Hydra composed; raises InputError."""
-    if sweeper is not None:
-        raise CompositionError("a sensitivity is of one point, without -m")
     answer(composer, read_options(composer, overrides), folder)
 
 
 def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
     """Plan a command line; returns what answers it, or None. Raises InputError."""
-    if arguments.multirun:
-        return None
     options = read_options(composer, arguments.overrides)
     return partial(answer, composer, options, shown_output(options.run.output))
 
 
 def answer(composer: Composer, options: SensitivityOptions, folder: str) -> None:
     """Answer a question: print, store and draw it; raises InputError."""
-    from fastflow.cli.run.report import print_sensitivity, save_beside
+    from fastflow.cli.run.report import print_sensitivity, save_figure
     from fastflow.reporting.terminal.progress import Progress
 
-    output = options.output if options.output is not None and is_url(options.output) else folder
+    output = url_or_folder(options.output, folder)
     check_table(output, SENSITIVITY)
     with explaining(composer, options.run), Progress() as progress:
         table, sensitivity = analyse(options, progress)
     print_sensitivity(
-        sensitivity, lambda: write_table(output, table), partial(save_beside, output, "sensitivity")
+        sensitivity, lambda: write_table(output, table), partial(save_figure, output, "sensitivity")
     )
     sys.stdout.flush()

@@ -10,35 +10,37 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from fastflow.cli.run import grid
+from fastflow.cli.run.grid import PlannedGrid, plan_arguments, plan_composed
 from fastflow.cli.run.point import run_point
 from fastflow.config.composer import Composer
 from fastflow.core.errors import InputError
-from fastflow.engine.grid.run import Run, refuse_others
+from fastflow.engine.grid.run import Run, explaining, refuse_others
 
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
     """Predict what Hydra composed; raises InputError."""
-    grid.run(composer, overrides, sweeper, folder, _predict)
+    _predict(plan_composed(composer, overrides, sweeper, folder))
 
 
 def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
     """Plan a command line; returns what runs it, or None. Raises InputError."""
-    return grid.plan(composer, arguments, _predict)
+    planned = plan_arguments(composer, arguments)
+    return None if planned is None else partial(_predict, planned)
 
 
-def _predict(
-    composer: Composer, overrides: Sequence[str], run: Run, sweeper: Mapping[str, Any] | None, output: str
-) -> None:
+def _predict(planned: PlannedGrid) -> None:
     """Predict a point or a grid, and print the results; raises InputError."""
-    if sweeper is not None:
-        run_grid(run, output)
-        return
-    if run.grid.report:
-        raise InputError("report", run.grid.report, "null for one point; only a grid (-m) is a study")
-    run_point(run, output)
+    run = planned.run
+    with explaining(planned.composer, run):
+        if planned.sweeper is not None:
+            run_grid(run, planned.output)
+            return
+        if run.grid.report:
+            raise InputError("report", run.grid.report, "null for one point; only a grid (-m) is a study")
+        run_point(run, planned.output)
 
 
 def run_grid(run: Run, output: str) -> None:

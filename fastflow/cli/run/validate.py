@@ -10,26 +10,20 @@ from typing import Any
 
 from fastflow.analysis.measurements.plan import PlannedFile, plan_file
 from fastflow.analysis.validation.tables import check_validation_output, predicted_tables, write_tables
-from fastflow.cli.run.grid import shown_output
 from fastflow.config.composer import Composer
 from fastflow.config.messages import counted
-from fastflow.core.errors import CompositionError
-from fastflow.engine.dataset.folder import is_url
+from fastflow.engine.dataset.folder import shown_output, url_or_folder
 from fastflow.engine.grid.run import explaining
 
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
     """Validate what Hydra composed; raises InputError."""
-    if sweeper is not None:
-        raise CompositionError("a validation takes one configuration, without -m")
     planned = plan_file(composer, overrides)
-    validate_file(composer, planned, planned.run.output if is_url(planned.run.output) else folder)
+    validate_file(composer, planned, url_or_folder(planned.run.output, folder))
 
 
 def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
     """Plan a command line; returns what runs it, or None. Raises InputError."""
-    if arguments.multirun:
-        return None
     planned = plan_file(composer, arguments.overrides)
     return partial(validate_file, composer, planned, shown_output(planned.run.output))
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from fastflow.config.messages import unwritable
+from fastflow.config.messages import path_of, unwritable
 from fastflow.core.errors import InputError
 
 RANKING, FRONT, ERRORS = "-ranking", "-front", "-errors"
@@ -28,6 +28,16 @@ Writer = Callable[[IO[bytes]], None]
 def is_url(output: str | os.PathLike[str]) -> bool:
     """Say whether an output is an fsspec URL rather than a path."""
     return "://" in str(output)
+
+
+def url_or_folder(output: str | None, folder: str) -> str:
+    """Return an output that is a URL, else the folder that Hydra made of it: Hydra takes a URL for a path."""
+    return output if output is not None and is_url(output) else folder
+
+
+def shown_output(output: str) -> str:
+    """Return an output as messages show it."""
+    return url_or_folder(output, path_of(Path(output).absolute()))
 
 
 def is_folder(path: str) -> bool:
@@ -145,7 +155,7 @@ class UrlFolder:
             raise InputError("output", url, f"a path, or a URL that fsspec can reach ({error})") from None
 
     def make(self) -> list[Path]:
-        """Make the folder, where the store has such a thing."""
+        """Make the folder, where the store has folders."""
         with _raising_input_error(self.shown):
             self.files.makedirs(self.path, exist_ok=True)
         return []

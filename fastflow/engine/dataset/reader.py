@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -21,13 +20,11 @@ from fastflow.engine.dataset.folder import LocalFolder, UrlFolder, folder_at, is
 from fastflow.engine.dataset.kinds import kind_of_table
 from fastflow.engine.dataset.part import read_part
 from fastflow.engine.dataset.schema import TYPES, differs_in
-from fastflow.engine.dataset.store import PART
+from fastflow.engine.dataset.store import PART, PART_NAME
 from fastflow.schema import find_input, find_result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_PART = re.compile(r"part-\d{5,}\.parquet")
 
 _ALLOWED = "the folder or URL of a fastflow dataset"
 _NUMBERS = ("point", "design")
@@ -203,7 +200,7 @@ def _lacks_rows(points: pa.ChunkedArray) -> bool:
 
 
 def _filter_rows(table: pa.Table, number: str, only: NDArray[np.int64] | None) -> pa.Table:
-    """Return the rows of a part with given numbers; all rows for None."""
+    """Return the rows of a part whose numbers are in `only`; all rows for None."""
     return table if only is None else table.filter(pc.is_in(table[number], pa.array(only)))
 
 
@@ -214,7 +211,7 @@ def find(name: str) -> Dataset:
             reason = "this is not a folder" if Path(name).exists() else "there is no such folder"
             raise InputError("dataset", name, f"{_ALLOWED}; {reason}")
         folder = folder_at(name)
-        parts = [part for part in folder.names() if _PART.fullmatch(part)]
+        parts = [part for part in folder.names() if PART_NAME.fullmatch(part)]
     except InputError as error:
         raise InputError("dataset", name, error.allowed) from None
     except (OSError, ValueError) as error:  # a name that no folder can have

@@ -102,11 +102,11 @@ def schema_of(grid: Grid) -> pa.Schema:
 
 def identity(grid: Grid, *extra: object) -> dict[str, str]:
     """Return the metadata that identify results: those of a grid, and extra inputs."""
-    fingerprint = grid.fingerprint
+    fingerprint, overrides, user_overrides = grid.provenance
     if extra:
         fingerprint = hashlib.sha256(json.dumps([fingerprint, *extra]).encode()).hexdigest()
-    given_overrides = {"fastflow.given": json.dumps(grid.user_overrides)} if grid.user_overrides else {}
-    return origin(fingerprint, grid.overrides) | given_overrides
+    of_user = {"fastflow.given": json.dumps(user_overrides)} if user_overrides else {}
+    return origin(fingerprint, overrides) | of_user
 
 
 def origin(fingerprint: str, overrides: Sequence[str]) -> dict[str, str]:
@@ -154,7 +154,7 @@ def _array_of_column(column: Texts) -> pa.Array:
 
 
 def _array_of_buffers(column: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Return the same array without `pa.array`, which imports pandas to see whether it was given a Series.
+    """Return the same array without `pa.array`, which imports pandas to see whether its argument is a Series.
 
     The import takes a quarter of a second, and writing a dataset needs no pandas.
     """

@@ -24,7 +24,7 @@ from fastflow.engine.grid.grid import Grid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PART = re.compile(r"part-\d{5,}\.parquet")
+PART_NAME = re.compile(r"part-\d{5,}\.parquet")
 _TEMPORARY = re.compile(r"_part-\d{5,}\.parquet\.[0-9a-f]+")
 PART = "part-00000.parquet"
 """The only part of a small dataset."""
@@ -103,7 +103,7 @@ class Store:
         allowed = "a new or empty folder, or one with a dataset of the same configuration"
         numbers = {self.parts.name(number): number for number in range(self.parts.total)}
         for name in names:
-            if _PART.fullmatch(name):
+            if PART_NAME.fullmatch(name):
                 self._check(name, numbers.get(name), allowed)
             elif not name.startswith((".", "_")):
                 raise InputError("output", self.folder.shown, f"{allowed}; this one holds {name}")
@@ -147,7 +147,7 @@ class Store:
 
 
 def _parts_among(names: Sequence[str]) -> list[str]:
-    return [name for name in names if _PART.fullmatch(name)]
+    return [name for name in names if PART_NAME.fullmatch(name)]
 
 
 def _points_of(metadata: pq.FileMetaData) -> tuple[int, int, int] | None:

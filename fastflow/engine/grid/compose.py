@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from hydra.core.override_parser.types import Override
 from numpy.typing import NDArray
 
 from fastflow.config.assumptions import assumptions
+from fastflow.config.catalog import SWEEPS
 from fastflow.config.chiplets import is_choice
 from fastflow.config.composer import Composer
 from fastflow.config.default_system import decides_machine, machine_of
@@ -27,7 +29,14 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns
 from fastflow.engine.grid import limits
 from fastflow.engine.grid.grid import Unset
-from fastflow.engine.grid.overrides import STUDIES, Term, TermAxis, axes_of, combinations, duplicate_value
+from fastflow.engine.grid.overrides import (
+    Term,
+    TermAxis,
+    axes_of,
+    check_size,
+    combinations,
+    duplicate_value,
+)
 from fastflow.engine.grid.unset import MAX_TRIALS, unset, user_keys
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.workload.models.transformer.hf_config import is_filled
@@ -66,6 +75,18 @@ class Composed(NamedTuple):
         """The axes that had to be composed."""
         return [axis for axis in self.axes if axis.terms[0].key in self.composed]
 
+    def texts_of(self, key: str) -> list[str]:
+        """Return the value of a key in every combination, as written."""
+        axes = self.composed_axes
+        for index, axis in enumerate(axes):
+            for term in axis.terms:
+                if term.key == key:
+                    written = [term.text(i).partition("=")[2] for i in range(axis.size)]
+                    digits = itertools.product(*(range(other.size) for other in axes))
+                    return [written[digit[index]] for digit in digits]
+        pairs = zip(self.inputs, self.choices, strict=True)
+        return [str(inputs.get(key, choices.get(key, ""))) for inputs, choices in pairs]
+
 
 def compose_all(
     composer: Composer,
@@ -79,18 +100,18 @@ def compose_all(
     it is no scalar, the axis becomes a composed axis, and the composition restarts. Keys in
     `as_texts` are composed in any case.
     """
+    of_user, of_study = user_keys(terms), any(term.key == SWEEPS for term in terms)
     axes = axes_of(terms)
-    _check_size(axes, limits.MOST_POINTS, "points")
+    check_size(axes, limits.MOST_POINTS, "points")
     keys = {
         axis.terms[0].key
         for axis in axes
         if any(term.key in as_texts or _must_be_composed(term, terms) for term in axis.terms)
     }
-    of_user, of_study = user_keys(terms), any(term.key == STUDIES for term in terms)
     while True:
         composed = [axis for axis in axes if axis.terms[0].key in keys]
         num_combinations = prod(axis.size for axis in composed)
-        _check_size(composed, limits.MOST_COMPOSED, "combinations to compose")
+        check_size(composed, limits.MOST_COMPOSED, "combinations to compose")
         if num_combinations >= _STATUS_FROM:
             say(f"composing {num_combinations:,} configurations, one for each combination of choices")
         column_axes = [axis for axis in axes if axis.terms[0].key not in keys]
@@ -139,13 +160,14 @@ def _add(
     block.choices.append(composition.choices)
 
 
-def _check_size(axes: Sequence[TermAxis], limit: int, unit: str) -> None:
-    """Refuse a product of axes that is too large, with the key of the longest axis; raises InputError."""
-    if not axes:
-        return
-    term = max(axes, key=lambda axis: axis.size).terms[0]
-    written = term.override.get_value_string()
-    limits.check(term.key, written, prod(axis.size for axis in axes), limit, unit, term.origin)
+def keys_of_texts(composed: Sequence[Composed]) -> set[str]:
+    """Return the composed keys that are no input everywhere, or whose value `auto` stands for another."""
+    terms = [term for block in composed for axis in block.composed_axes for term in axis.terms]
+    present = [
+        {term.key for term in terms}.intersection(inputs) for block in composed for inputs in block.inputs
+    ]
+    auto_keys = {term.key for term in terms if term.key == DTYPE and AUTO in term.values}
+    return auto_keys | {term.key for term in terms if not all(term.key in keys for keys in present)}
 
 
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:

@@ -106,6 +106,16 @@ class Share(NamedTuple):
     points: NDArray[np.int64]
 
 
+class Provenance(NamedTuple):
+    """The origin of the results of a grid."""
+
+    fingerprint: str
+    """The SHA-256 of all inputs of the results."""
+    overrides: tuple[str, ...]
+    user_overrides: tuple[str, ...]
+    """The user's overrides of a study that pairs values or joins grids, which `overrides` cannot express."""
+
+
 class Grid(NamedTuple):
     """A planned grid: plain arrays alone, so that it can be sent to a process or a cluster."""
 
@@ -117,8 +127,7 @@ class Grid(NamedTuple):
     """The row in its batch of each combination, shape (combinations,)."""
     labels: dict[str, NDArray[np.str_]]
     """Group, or composed key that is no input, to each combination's choice, shape (combinations,)."""
-    fingerprint: str
-    overrides: tuple[str, ...]
+    provenance: Provenance
     compositions: int
     levels: int
     """The largest number of on-chip memory levels of any chip."""
@@ -136,8 +145,6 @@ class Grid(NamedTuple):
     """The user's keys without effect in the whole grid; None: a column of each point says it."""
     stock: NDArray[np.bool_] = np.zeros(0, np.bool_)
     """Whether the chip of each combination is an unmodified chip of the library; (0,): none is."""
-    user_overrides: tuple[str, ...] = ()
-    """The user's overrides of a study that pairs values or joins grids, which `overrides` cannot express."""
 
     @property
     def points(self) -> int:

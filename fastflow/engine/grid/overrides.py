@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import OmegaConf
 
+from fastflow.config.catalog import SWEEPS
 from fastflow.config.composer import Composer
 from fastflow.config.hydra_composer import seeded_shuffle
 from fastflow.config.messages import COMMAND_LINE, PROGRAM, one_of
@@ -27,8 +28,6 @@ from fastflow.engine.grid import limits
 SWEEPER = ("params", "zip", "union")
 """Keys of the section `hydra.sweeper` of a study."""
 _NO_INPUT = (*NOT_OF_THE_MODEL, "hydra")
-STUDIES = "sweeps"
-"""The group of studies."""
 _LISTS = "a list, range(), choice() or glob()"
 
 
@@ -175,7 +174,7 @@ def _check_once(terms: Sequence[Term]) -> None:
 def last_of_each(terms: Sequence[Term]) -> list[Term]:
     """Return the last term of each key, in the order of the first.
 
-    A mapping extends earlier terms, and `~key` removes them, so these terms all stay.
+    A mapping extends earlier terms, and `~key` removes them, so all these terms are kept.
     """
     latest: dict[tuple[str, int], Term] = {}
     generation: dict[str, int] = {}
@@ -189,7 +188,7 @@ def last_of_each(terms: Sequence[Term]) -> list[Term]:
 
 def _check_axis(composer: Composer, term: Term) -> None:
     written = term.override.get_value_string()
-    if term.is_group and term.key == STUDIES:
+    if term.is_group and term.key == SWEEPS:
         raise InputError(term.key, written, "one study: each is a grid of its own", term.origin)
     if not term.is_input:
         raise InputError(
@@ -308,6 +307,15 @@ def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
                 raise InputError(term.key, value, allowed, term.origin)
         _check_distinct(group)
     return [TermAxis(tuple(group)) for group in groups.values()]
+
+
+def check_size(axes: Sequence[TermAxis], limit: int, unit: str) -> None:
+    """Refuse a product of axes that is too large, with the key of the longest axis; raises InputError."""
+    if not axes:
+        return
+    term = max(axes, key=lambda axis: axis.size).terms[0]
+    written = term.override.get_value_string()
+    limits.check(term.key, written, prod(axis.size for axis in axes), limit, unit, term.origin)
 
 
 def _check_distinct(terms: Sequence[Term]) -> None:

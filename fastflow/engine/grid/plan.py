@@ -25,14 +25,12 @@ from fastflow.config.uncertainty import refuse_sweep, sampling, uncertainty_of
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Ints
 from fastflow.core.uncertainty.sampling import Uncertainty
-from fastflow.engine.grid.compose import INTERPOLATED, Composed, compose_all
-from fastflow.engine.grid.grid import Axis, Block, Grid, Unset, batches_of
+from fastflow.engine.grid.compose import INTERPOLATED, Composed, compose_all, keys_of_texts
+from fastflow.engine.grid.grid import Axis, Block, Grid, Provenance, Unset, batches_of
 from fastflow.engine.grid.overrides import Term, axes_of, combinations, grids_of, read_terms
 from fastflow.engine.grid.run import Run
 from fastflow.performance.accuracy.table import digest as accuracy_digest
-from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.workload import point_has_layer_runs
-from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
 from fastflow.schema import ALL, SOME
 from fastflow.schema.results import ASSUMPTIONS
 from fastflow.schema.serving import NO_SERVING
@@ -72,7 +70,7 @@ def plan(
     """
     grids = grids_of(composer, overrides, sweeper)
     composed = [compose_all(composer, terms, say) for terms in grids]
-    as_texts = _texts_among(composed)
+    as_texts = keys_of_texts(composed)
     composed = [
         compose_all(composer, terms, say, as_texts) if as_texts & block.columns.keys() else block
         for terms, block in zip(grids, composed, strict=True)
@@ -82,11 +80,11 @@ def plan(
     with composer.naming_origins(first):
         options = settings(first.selected("engine"))
         served = _served(composed)
+    blocks = _blocks(composed)
     inputs = [point for block in composed for point in block.inputs]
     batches, batch, row = batches_of(inputs)
     uncertainty = _uncertainty(composer, composed, batch, row)
     labels = _labels(composed)
-    blocks = _blocks(composed)
     written = [tuple(term.written for term in terms if term.is_input) for terms in grids]
     grid = Grid(
         blocks=blocks,
@@ -94,8 +92,6 @@ def plan(
         batch=batch,
         row=row,
         labels=labels,
-        fingerprint=_fingerprint(inputs, labels, blocks, uncertainty),
-        overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
         has_layer_runs=any(map(point_has_layer_runs, inputs)),
@@ -104,7 +100,11 @@ def plan(
         uncertainty=uncertainty,
         unset=_unset(composed),
         stock=np.array([stock for block in composed for stock in block.stock], dtype=np.bool_),
-        user_overrides=_user_overrides(composer, overrides) if _is_of_a_study(grids) else (),
+        provenance=Provenance(
+            overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
+            user_overrides=_user_overrides(composer, overrides) if _is_of_a_study(grids) else (),
+            fingerprint=_fingerprint(inputs, labels, blocks, uncertainty),
+        ),
     )
     outputs = composer.resolved(first, _OUTPUT_KEYS.__contains__)
     output, *others = (joined(outputs.get(key)) for key in _OUTPUT_KEYS)
@@ -216,33 +216,10 @@ def _labels(composed: Sequence[Composed]) -> dict[str, NDArray[np.str_]]:
     """
     all_choices = [choices for block in composed for choices in block.choices]
     labels = {group: [choices.get(group, "") for choices in all_choices] for group in CHOICES}
-    for key in _texts_among(composed) - labels.keys():
-        labels[key] = [text for block in composed for text in _texts_of(key, block)]
+    for key in keys_of_texts(composed) - labels.keys():
+        labels[key] = [text for block in composed for text in block.texts_of(key)]
     labels[ASSUMPTIONS.name] = [text for block in composed for text in block.assumptions]
     return {name: np.array(values, dtype=np.str_) for name, values in labels.items()}
-
-
-def _texts_among(composed: Sequence[Composed]) -> set[str]:
-    """Return the composed keys that are no input everywhere, or whose value `auto` stands for another."""
-    terms = [term for block in composed for axis in block.composed_axes for term in axis.terms]
-    present = [
-        {term.key for term in terms}.intersection(inputs) for block in composed for inputs in block.inputs
-    ]
-    auto_keys = {term.key for term in terms if term.key == DTYPE and AUTO in term.values}
-    return auto_keys | {term.key for term in terms if not all(term.key in keys for keys in present)}
-
-
-def _texts_of(key: str, block: Composed) -> list[str]:
-    """Return the value of a key in every combination of a block, as written."""
-    axes = block.composed_axes
-    for index, axis in enumerate(axes):
-        for term in axis.terms:
-            if term.key == key:
-                written = [term.text(i).partition("=")[2] for i in range(axis.size)]
-                digits = itertools.product(*(range(other.size) for other in axes))
-                return [written[digit[index]] for digit in digits]
-    pairs = zip(block.inputs, block.choices, strict=True)
-    return [str(inputs.get(key, choices.get(key, ""))) for inputs, choices in pairs]
 
 
 def _digests(inputs: Sequence[Mapping[str, Scalar]], blocks: Sequence[Block]) -> dict[str, str]:
@@ -260,9 +237,9 @@ def _fingerprint(
 ) -> str:
     """Return the SHA-256 of all inputs of the results."""
     content: dict[str, object] = {
-        "accuracy": accuracy_digest(),
         "axes": [[axis[:] for axis in block.axes] for block in blocks],
         "files": _digests(inputs, blocks),
+        "accuracy": accuracy_digest(),
         "inputs": inputs,
         "labels": {name: values.tolist() for name, values in labels.items()},
     }

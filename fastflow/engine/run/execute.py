@@ -118,8 +118,20 @@ def opened(run: Run, output: str | os.PathLike[str]) -> Iterator[tuple[Store, li
     """
     dataset = Store(str(output), run.grid)
     missing = dataset.open()
-    with _reporting_kept_parts(dataset):
+    try:
         yield dataset, missing
+    except BaseException as error:
+        num_kept = len(dataset.existing())
+        if not num_kept:
+            dataset.discard()
+            raise
+        kept = f"{num_kept} of {dataset.parts.total} parts are kept in {dataset.folder.shown}"
+        if isinstance(error, KeyboardInterrupt):
+            hint = f"the same command with output={dataset.folder.shown} resumes from there"
+            raise KeyboardInterrupt(f"{kept}; {hint}") from None
+        if isinstance(error, InputError):
+            raise InputError(error.key, error.value, f"{error.allowed}; {kept}", error.origin) from None
+        raise
 
 
 def fill(
@@ -163,7 +175,7 @@ def _work_through(
     try:
         with connected(run.settings, job) if missing else nullcontext():
             if missing:
-                warm_up(grid)  # before any message: a missing input is found here
+                warm_up(grid)  # before any message: it raises the error of a missing input
             begin(num_done)
             for _ in _distribute_parts(run, job, missing, token):
                 pass
@@ -179,22 +191,3 @@ def _still_missing(missing: Sequence[int], dataset: Store, run: Run) -> list[int
         allowed = "the address of a scheduler that keeps its workers; they left before they wrote a part"
         raise InputError("engine.address", run.settings.address, allowed)
     return remaining
-
-
-@contextmanager
-def _reporting_kept_parts(dataset: Store) -> Iterator[None]:
-    """Add the number of kept parts to an interrupt or an error; remove an empty folder."""
-    try:
-        yield
-    except BaseException as error:
-        num_kept = len(dataset.existing())
-        if not num_kept:
-            dataset.discard()
-            raise
-        kept = f"{num_kept} of {dataset.parts.total} parts are kept in {dataset.folder.shown}"
-        if isinstance(error, KeyboardInterrupt):
-            hint = f"the same command with output={dataset.folder.shown} resumes from there"
-            raise KeyboardInterrupt(f"{kept}; {hint}") from None
-        if isinstance(error, InputError):
-            raise InputError(error.key, error.value, f"{error.allowed}; {kept}", error.origin) from None
-        raise

@@ -184,7 +184,7 @@ def varied(inputs: Inputs, values: Mapping[str, Floats], points: int, samples: i
     """Return every point once per sample, point by point, with sampled figures.
 
     inputs: (points,) each, (1,) where all are equal; values: of figures, (points, samples) each. A figure
-    stays within its bounds, and shares of a budget sum to at most 1: a larger sum is normalised to 1.
+    keeps within its bounds, and shares of a budget sum to at most 1: a larger sum is normalised to 1.
     """
     repeated = {
         key: broadcast_column(column[:1], points * samples)

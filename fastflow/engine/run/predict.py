@@ -106,13 +106,13 @@ def _with_trials(resolved: Columns, trials: Sequence[Trial]) -> tuple[Prediction
     except InputError:
         if not trials:
             raise
-    alone = _model(resolved)
+    untried = _model(resolved)
     kept = [
         trial
         for trial in trials
         if not trial.fits(resolved) or _is_accepted(inputs_of_trial(resolved, trial))
     ]
-    return (_model(with_trials(resolved, kept)) if kept else alone), kept
+    return (_model(with_trials(resolved, kept)) if kept else untried), kept
 
 
 def _is_accepted(inputs: Columns) -> bool:
@@ -179,7 +179,7 @@ def _same_strategy(predicted: Predicted, trial: Trial, rows: Ints) -> Bools:
 
 
 def results_of(inputs: Columns, trials: Sequence[Trial] = ()) -> Columns:
-    """Return the result columns of points that are given as input columns; raises InputError.
+    """Return the result columns of points from their input columns; raises InputError.
 
     trials: of some of the points, to find the user's keys without effect.
     """

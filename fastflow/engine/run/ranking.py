@@ -22,7 +22,7 @@ from fastflow.engine.run.no_effect import trials_of
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points, results_of
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.serving import serves
-from fastflow.physics.parallelism.candidates import CHOSEN
+from fastflow.physics.parallelism.candidates import CHOSEN, STRATEGY
 from fastflow.physics.parallelism.strategy import AUTO
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
     from fastflow.performance.serving.predict import Served
 
-_KEY, _PER_LAYER = "parallel.strategy", "parallel.per_layer"
+_PER_LAYER = "parallel.per_layer"
 
 
 class Ranking(NamedTuple):
@@ -77,7 +77,7 @@ class Ranking(NamedTuple):
 def ranks_strategies(run: Run) -> bool:
     """Say whether the (first) point of a run has the strategy `auto`, the same for all layers."""
     inputs = run.grid.first_inputs()
-    return bool(inputs[_KEY][0] == AUTO and not inputs[_PER_LAYER][0])
+    return bool(inputs[STRATEGY][0] == AUTO and not inputs[_PER_LAYER][0])
 
 
 def ranking_of(run: Run) -> Ranking:
@@ -99,7 +99,7 @@ def ranking_of(run: Run) -> Ranking:
     with naming_missing_input(inputs):
         compile_ahead(inputs)
         prediction, (order,), search = next(predict_all(inputs))
-    chosen = CHOSEN if search else (_KEY,)
+    chosen = CHOSEN if search else (STRATEGY,)
     grid = _grid_over(run.grid, {key: prediction.inputs[key][order] for key in chosen})
     predicted = Predicted(np.arange(order.size), dict(prediction.inputs), prediction, dict(prediction.inputs))
     columns = take(predicted.inputs | columns_of(predicted), order)
@@ -119,7 +119,7 @@ def _rank_servers(run: Run, inputs: Columns) -> Ranking:
 
     with naming_missing_input(inputs):
         layouts, no_fit = ranked(inputs)
-        count = layouts[_KEY].size
+        count = layouts[STRATEGY].size
         repeated = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
     grid = _grid_over(run.grid, layouts)
     predicted = predict_points(repeated)
@@ -158,8 +158,9 @@ def _grid_over(grid: Grid, columns: Columns) -> Grid:
     kept = [axis for axis in block.axes if not {*axis.keys} & {*columns}]
     ranked = Axis(tuple(columns), next(iter(columns.values())).size, False)
     kept_columns = {key: values for axis in kept for key, values in block.columns.items() if key in axis.keys}
-    digest = hashlib.sha256(grid.fingerprint.encode())
+    digest = hashlib.sha256(grid.provenance.fingerprint.encode())
     for key, values in columns.items():
         digest.update(f"{key} {values.tolist()}".encode())
     ranked_block = block._replace(axes=(*kept, ranked), columns=kept_columns | columns)
-    return grid._replace(blocks=(ranked_block,), fingerprint=digest.hexdigest(), uncertainty=None)
+    provenance = grid.provenance._replace(fingerprint=digest.hexdigest())
+    return grid._replace(blocks=(ranked_block,), provenance=provenance, uncertainty=None)

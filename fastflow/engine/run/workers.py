@@ -106,7 +106,7 @@ def interruptible(token: CancellationToken) -> Iterator[None]:
         token.cancel()
 
     before = signal.getsignal(signal.SIGINT)
-    # only the main thread may set a handler; ignored interrupts stay ignored
+    # only the main thread may set a handler; ignored interrupts remain ignored
     is_main = threading.current_thread() is threading.main_thread() and before not in (None, signal.SIG_IGN)
     if is_main:
         signal.signal(signal.SIGINT, interrupt)

@@ -75,14 +75,14 @@ def show_card(title: str, words: Sequence[str], figures: Sequence[Figure]) -> No
     out.print(f"\n[bold]{title}[/]")
     for line in words:
         out.print(Text(line))
-    uncertain = any(figure.spread for figure in figures)
+    uncertain = any(figure.uncertainty for figure in figures)
     sheet = Sheet(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=True, header_style="bold")
     for name in ("key", "value", *(["uncertainty"] if uncertain else []), "source"):
         sheet.add_column(name, overflow="fold")
     previous_source = ""
     for figure in figures:
         source = _DITTO if figure.source and figure.source == previous_source else figure.source
-        uncertainty = [figure.spread] if uncertain else []
+        uncertainty = [figure.uncertainty] if uncertain else []
         sheet.add_row(figure.key, Text(figure.value), *uncertainty, Text(source))
         previous_source = figure.source
     out.print()

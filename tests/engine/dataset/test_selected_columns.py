@@ -5,7 +5,7 @@ import pytest
 import fastflow
 from fastflow.cli.commands.search import main as search
 from fastflow.cli.commands.sweep import main as sweep
-from fastflow.config.list_keys import as_one_value
+from fastflow.config.list_keys import quote_columns
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.selected_columns import select_columns
 from tests.support.commands import report
@@ -46,7 +46,7 @@ def test_a_name_of_no_column_is_refused(wrong, says):
 
 def test_a_comma_of_columns_is_no_axis():
     overrides = ["columns=a,*_b", "columns='a,b'", "columns=[a,b]", "tech=n7,n5", "columns=null", "-m"]
-    assert as_one_value(overrides) == ["columns='a,*_b'", *overrides[1:]]
+    assert quote_columns(overrides) == ["columns='a,*_b'", *overrides[1:]]
 
 
 def test_a_grid_shows_them_and_its_dataset_is_the_same(cli):

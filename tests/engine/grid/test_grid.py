@@ -178,7 +178,7 @@ def test_a_study_and_what_comes_after_it(composer):
 
 def test_fingerprint_follows_what_results_follow_from(composer):
     def fingerprint(*overrides):
-        return plan(composer, list(overrides)).grid.fingerprint
+        return plan(composer, list(overrides)).grid.provenance.fingerprint
 
     plain = fingerprint("tech=n7")
     assert plain == fingerprint("tech=n7")
@@ -199,7 +199,7 @@ def test_fingerprint_follows_the_names_of_choices(composer):
     # the same inputs by two names: the datasets differ in the column `chip`
     grids = [plan(composer, [f"chip={name}"]).grid for name in ("a100", "a100_sxm_80")]
     assert points_of(grids[0]) == points_of(grids[1])
-    assert grids[0].fingerprint != grids[1].fingerprint
+    assert grids[0].provenance.fingerprint != grids[1].provenance.fingerprint
 
 
 def test_one_composition_leaves_no_trace_in_the_next(composer):
@@ -296,19 +296,19 @@ def test_inputs_that_do_not_vary_are_known_as_such(composer):
 
 @pytest.mark.parametrize("config", [None, {"num_hidden_layers": 12, "vocab_size": 50257}])
 def test_dimensions_that_a_config_json_may_give_are_columns(composer, tmp_path, config):
-    """One composition however many there are; a file says what the keys given do not."""
-    given = ["model=transformer", "chip=h100_sxm"]
+    """One composition however many there are; a file sets the other dimensions."""
+    fixed = ["model=transformer", "chip=h100_sxm"]
     if config is not None:
         path = tmp_path / "config.json"
         sizes = {"hidden_size": 1024, "num_attention_heads": 8, "intermediate_size": 4096}
         path.write_text(json.dumps({"model_type": "llama", **sizes, **config}))
-        given.append(f"model.config={path}")
+        fixed.append(f"model.config={path}")
     swept = ["model.hidden=1024,2048", "model.layers=4,12"]
-    grid = plan(composer, [*given, *swept], {}).grid
+    grid = plan(composer, [*fixed, *swept], {}).grid
     assert grid.compositions == 1
     got = grid.inputs(Share(grid.blocks[0], 0, np.arange(grid.points)))
     for point in range(4):
-        one = [f"model.hidden={1024 * (1 + point // 2)}", f"model.layers={(4, 12)[point % 2]}"]
-        alone = plan(composer, [*given, *one], {}).grid
+        values = [f"model.hidden={1024 * (1 + point // 2)}", f"model.layers={(4, 12)[point % 2]}"]
+        alone = plan(composer, [*fixed, *values], {}).grid
         expected = alone.inputs(Share(alone.blocks[0], 0, np.zeros(1, dtype=np.int64)))
         assert {key: column[point] for key, column in got.items()} == {k: v[0] for k, v in expected.items()}

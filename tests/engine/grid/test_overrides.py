@@ -157,7 +157,7 @@ union:
     assert study(text, "tech=n5").points == 3
     assert study(text, "tech=n5,n7").points == 6
     assert study(text, "model.hidden=256,512").points == 14
-    assert study(text).fingerprint != study(text, "tech=n5").fingerprint
+    assert study(text).provenance.fingerprint != study(text, "tech=n5").provenance.fingerprint
 
 
 def test_a_pin_that_comes_and_goes_is_a_text_in_every_grid(study):
@@ -257,7 +257,7 @@ hydra:
 def test_a_million_points_are_described_without_being_made(monkeypatch):
     seen = []
     of_point = compose.point_inputs
-    monkeypatch.setattr(compose, "point_inputs", lambda *given: seen.append(1) or of_point(*given))
+    monkeypatch.setattr(compose, "point_inputs", lambda *arguments: seen.append(1) or of_point(*arguments))
     grid = plan(Composer.of_library(), ["+sweeps=million"]).grid
     assert grid.points == 1_008_000
     assert grid.compositions == len(seen) == 7 * 4 * 3

@@ -144,8 +144,8 @@ def test_every_key(work: str) -> None:
 
 
 def test_cases_cover_the_registry() -> None:
-    asked = {find_input(text.partition("=")[0]) for _, text in CASES}
-    others = [one.name for one in INPUTS if one not in asked]
+    covered = {find_input(text.partition("=")[0]) for _, text in CASES}
+    others = [column.name for column in INPUTS if column not in covered]
     assert len(others) < 0.35 * len(INPUTS), others
 
 
@@ -257,10 +257,10 @@ def test_without_a_time() -> None:
     assert frame[COLUMN].tolist() == [""]
 
 
-def test_the_same_results_beside_trials() -> None:
-    alone, beside = (fastflow.evaluate(*TRAINED[:-1], *more) for more in ((), ("parallel.within='tp<=4'",)))
-    assert beside[COLUMN].tolist() == ["parallel.within: as without it"]
-    assert _same(alone, beside)
+def test_the_same_results_next_to_trials() -> None:
+    plain, limited = (fastflow.evaluate(*TRAINED[:-1], *more) for more in ((), ("parallel.within='tp<=4'",)))
+    assert limited[COLUMN].tolist() == ["parallel.within: as without it"]
+    assert _same(plain, limited)
 
 
 @given(st.lists(st.sampled_from([None, 1.0, 2.0, np.nan]), min_size=1, max_size=4), st.data())
@@ -281,14 +281,14 @@ def test_equal_values(left: list[float | None], data: st.DataObject) -> None:
 
 
 def test_what_is_left_is_kept_for_further_calls_unless_it_follows_from_elsewhere(monkeypatch):
-    given = ("model=llama3_8b", "chip=h100_sxm", "parallel.offload=activations")
+    overrides = ("model=llama3_8b", "chip=h100_sxm", "parallel.offload=activations")
     with hydra_rules():
         composer = Composer.of_library()
-        first = _inputs_without(composer, ("parallel.offload",), given)
-        assert first is _inputs_without(composer, ("parallel.offload",), given)
+        first = _inputs_without(composer, ("parallel.offload",), overrides)
+        assert first is _inputs_without(composer, ("parallel.offload",), overrides)
         frame = []
         for dtype in ("bf16", "fp16"):
             monkeypatch.setenv("DTYPE_OF_A_TEST", dtype)
-            texts = (*given, "model.dtype=${oc.env:DTYPE_OF_A_TEST}")
+            texts = (*overrides, "model.dtype=${oc.env:DTYPE_OF_A_TEST}")
             frame.append(_inputs_without(composer, ("parallel.offload",), texts)["model.dtype"])
     assert frame == ["bf16", "fp16"]

@@ -113,9 +113,9 @@ def test_workers_write_what_threads_write_and_one_may_die(scheduler, workers, tm
             workers.append(start_worker(scheduler, tmp_path))
 
     seen.clear()
-    execute.store(study, tmp_path / "again", advance=kill_the_other)
+    execute.store(study, tmp_path / "resumed", advance=kill_the_other)
     assert workers[1].wait() == -signal.SIGKILL
-    assert files_in(tmp_path / "again") == files_in(local)
+    assert files_in(tmp_path / "resumed") == files_in(local)
 
     # a folder that only the worker has, here its memory
     with pytest.raises(
@@ -162,10 +162,10 @@ def test_workers_search_as_threads_do_and_may_die(scheduler, workers, tmp_path, 
             workers[1].send_signal(signal.SIGKILL)
             workers.append(start_worker(scheduler, tmp_path))
 
-    again = searched(scheduler, tmp_path / "again", kill)
+    resumed = searched(scheduler, tmp_path / "resumed", kill)
     assert [worker.wait() for worker in workers[:2]] == [-signal.SIGKILL] * 2
-    assert files_in(tmp_path / "again") == files_in(tmp_path / "local")
-    assert again.num_rows == len(local.history)
+    assert files_in(tmp_path / "resumed") == files_in(tmp_path / "local")
+    assert resumed.num_rows == len(local.history)
 
     # a worker with another fastflow refuses, and its line reaches the user
     monkeypatch.setattr(jit, "MODEL_DIGEST", "another")

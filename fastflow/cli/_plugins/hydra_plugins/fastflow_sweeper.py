@@ -61,11 +61,11 @@ class StudiesSource(FileConfigSource):
         return "studies"
 
     def is_group(self, config_path: str) -> bool:
-        """Say whether a path is the root or lies in `sweeps`, and is a group."""
+        """Say whether a path is the root or in `sweeps`, and is a group."""
         return _is_study(config_path) and super().is_group(config_path)
 
     def is_config(self, config_path: str) -> bool:
-        """Say whether a path lies in `sweeps`, and is a file."""
+        """Say whether a path is in `sweeps`, and is a file."""
         return _is_study(config_path) and super().is_config(config_path)
 
 
@@ -77,7 +77,7 @@ class UserFilesSource(FileConfigSource):
     """Makes a user's file a choice in any group: `chip=path/to/mine.yaml`.
 
     Hydra asks for a choice by the path "GROUP/CHOICE", and takes what a defaults list in the file names
-    from the group, wherever the file lies.
+    from the group, wherever the file is.
     """
 
     @staticmethod
