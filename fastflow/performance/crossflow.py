@@ -86,9 +86,9 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
         communication=communication,
         kernels=iterations.kernels,
         plan=iterations.plan,
-        stacks=iterations.stacks,
+        pipeline_blocks=iterations.pipeline_blocks,
         timeline=iterations.timeline,
-        bottleneck=bottleneck(graph, pipe, iterations.stacks, copies, timing.time),
+        bottleneck=bottleneck(graph, pipe, iterations.pipeline_blocks, copies, timing.time),
         energy=energy(chip, rate, graph, pipe.launches, timing, communication.sent, pipe.stages, time),
     )
     admission.check_results(prediction)

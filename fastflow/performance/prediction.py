@@ -47,7 +47,7 @@ class Prediction(NamedTuple):
     communication: Communication
     kernels: TimedKernels | None  # input of the schedule
     plan: PipelinePlan | None
-    stacks: PipelineBlocks | None  # in place of both, for models with layer runs
+    pipeline_blocks: PipelineBlocks | None  # in place of both, for models with layer runs
     timeline: Timeline
     bottleneck: Bottleneck  # the stage whose kernels and waits add up to an iteration
     energy: Floats  # of one device, on average over the stages [J]

@@ -66,7 +66,7 @@ def summary(prediction: Prediction) -> Columns:
     columns["feasible"] = (prediction.reason == "") & fits
     columns["reason"] = _reasons(prediction, columns, fits)
     columns["no_effect"] = broadcast_column(np.array([""]), points)  # unknown from inputs alone
-    names = result_order(len(prediction.chip.levels), prediction.stacks is not None)
+    names = result_order(len(prediction.chip.levels), prediction.pipeline_blocks is not None)
     order = [name for name in names if name in columns]
     return {name: columns[name] for name in order}
 
@@ -75,7 +75,7 @@ def _costs(prediction: Prediction, columns: Columns) -> Columns:
     """Return the costs of every point, from its other result columns."""
     devices = Devices(prediction.inputs, prediction.chip, columns["devices"])
     costs = iteration_columns(devices, columns["time_s"], columns["energy_J"])
-    if prediction.stacks is not None:
+    if prediction.pipeline_blocks is not None:
         costs[TOKEN.name] = costs["iteration_usd"] / (columns["tokens_per_s"] * columns["time_s"])
         costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
         costs[TRAIN.name] = costs["usd_per_h"] / HOUR * columns["train_s"]
@@ -259,7 +259,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
     for axis, name in enumerate(AXES):
         columns[f"{name}_Bps"] = communication.bandwidth[:, axis]
         columns[f"{name}_hops"] = communication.hops[:, axis]
-    if prediction.stacks is not None:
+    if prediction.pipeline_blocks is not None:
         columns |= transformer_columns(prediction, kernel_s)
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}

@@ -36,7 +36,7 @@ class Iterations(NamedTuple):
     timeline: Timeline
     kernels: TimedKernels | None = None  # the scheduled kernels
     plan: PipelinePlan | None = None
-    stacks: PipelineBlocks | None = None  # the scheduled blocks, in place of both
+    pipeline_blocks: PipelineBlocks | None = None  # the scheduled blocks, in place of both
 
 
 def schedule_iterations(
@@ -44,9 +44,9 @@ def schedule_iterations(
     layers: LayerMemory | None, numbers: Precision,
 ) -> Iterations:  # fmt: skip
     """Return the iteration of every point; layers: memory of each layer, in models with layer runs."""
-    stacks = _block_schedule(inputs, chip, graph, pipe, timing, communication, layers, numbers)
-    if stacks is not None:
-        return Iterations(stacks.timeline.without_rounding(), stacks=stacks)
+    pipeline_blocks = _block_schedule(inputs, chip, graph, pipe, timing, communication, layers, numbers)
+    if pipeline_blocks is not None:
+        return Iterations(pipeline_blocks.timeline.without_rounding(), pipeline_blocks=pipeline_blocks)
     kernels, plan = _timed_kernels(graph, pipe, timing, communication), _plan(inputs, pipe)
     timeline = schedule(kernels, plan)
     if (plan.slots > 1).any():

@@ -20,12 +20,12 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
 
     kernel_s: all launches of every kernel on the bottleneck stage [s], (kernels,).
     """
-    stacks, pipe, recomputed = (
-        prediction.stacks,
+    pipeline_blocks, pipe, recomputed = (
+        prediction.pipeline_blocks,
         prediction.pipeline,
         prediction.bottleneck.recompute_launches,
     )
-    assert stacks is not None
+    assert pipeline_blocks is not None
     assert recomputed is not None
     graph, timing, total = prediction.graph, prediction.timing, prediction.timeline.total
     inputs = take(dict(prediction.inputs), prediction.timed)
@@ -40,7 +40,7 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "layers": inputs["model.layers"],
         "hidden": inputs["model.hidden"],
         "dtype": types_of(inputs),
-        "chunks": stacks.plan.chunks,
+        "chunks": pipeline_blocks.plan.chunks,
         "split": np.where(inputs["parallel.split"] == AUTO, EVEN, inputs["parallel.split"]),
         "microbatch": inputs["model.batch"] // (rows * pipe.microbatches),
         "schedule": np.array(SCHEDULES)[pipe.order],
@@ -55,13 +55,13 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     by_part = sum_by_kind(graph.offset, part, kernel_s, len(PARTS) + 1)
     columns |= {f"{name}_s": by_part[:, i] for i, name in enumerate((*PARTS, "optimizer"))}
     columns["again_s"] = sum_by_point(graph, recomputed * timing.time)
-    exposed = zip(WAITS[:WEIGHTS], stacks.waits[:WEIGHTS], strict=True)
+    exposed = zip(WAITS[:WEIGHTS], pipeline_blocks.waits[:WEIGHTS], strict=True)
     columns |= {f"{name}_wait_s": wait for name, wait in exposed}
     columns |= {
-        "weight_wait_s": stacks.waits[WEIGHTS] + stacks.times.gathers,
-        "gradient_wait_s": stacks.waits[GRADIENTS] + stacks.times.reduces,
-        "send_wait_s": stacks.times.sends,
-        "offload_wait_s": stacks.offload,
+        "weight_wait_s": pipeline_blocks.waits[WEIGHTS] + pipeline_blocks.times.gathers,
+        "gradient_wait_s": pipeline_blocks.waits[GRADIENTS] + pipeline_blocks.times.reduces,
+        "send_wait_s": pipeline_blocks.times.sends,
+        "offload_wait_s": pipeline_blocks.offload,
         "host_B": prediction.footprint.host,
     }
     ratio = inputs["model.train_tokens_per_parameter"]

@@ -57,8 +57,8 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
     index = np.flatnonzero(prediction.timed == point)
     if not index.size:
         raise ValueError(f"point {point} has no time")
-    if prediction.stacks is not None:
-        return trace_blocks(prediction.stacks, int(index[0]))
+    if prediction.pipeline_blocks is not None:
+        return trace_blocks(prediction.pipeline_blocks, int(index[0]))
     graph, shards = prediction.graph, prediction.shards
     assert prediction.kernels is not None
     assert prediction.plan is not None

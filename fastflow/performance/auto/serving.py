@@ -26,7 +26,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     single_server_strategy,
 )
 from fastflow.performance.serving.layout import STRATEGY
-from fastflow.performance.serving.predict import Served, serve
+from fastflow.performance.serving.predict import ServingResult, serve
 from fastflow.physics.hardware.packages import PACKAGE
 from fastflow.physics.parallelism.strategy import AUTO, TENSOR, Strategy, divisors, parse
 
@@ -100,7 +100,7 @@ def fits(inputs: Inputs) -> bool:
     return bool((_served(inputs)[1].reason == "").any())
 
 
-def _served(inputs: Inputs) -> tuple[Columns, Served]:
+def _served(inputs: Inputs) -> tuple[Columns, ServingResult]:
     """Return the layouts of a point, and their serving results."""
     all_layouts = _all_layouts(inputs)
     layouts: Columns = {key: np.array([layout[key] for layout in all_layouts]) for key in all_layouts[0]}

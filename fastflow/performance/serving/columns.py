@@ -9,14 +9,14 @@ from fastflow.core.tables import Columns, Inputs, broadcast_column
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.results import generated_columns
 from fastflow.performance.serving.disaggregated.predict import has_prefill_chip, with_prefill_chip
-from fastflow.performance.serving.predict import Served
+from fastflow.performance.serving.predict import ServingResult
 from fastflow.performance.serving.slo import COMPARED, has_limit
 from fastflow.physics.hardware.chip import generate, peak_flops
 from fastflow.physics.workload import parameters_of
 from fastflow.physics.workload.precision import types_of
 
 
-def served_columns(inputs: Inputs, served: Served) -> Columns:
+def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
     """Return the result columns of every point; NaN, or an empty text, where a point has no results."""
     meets_slo = served.short == ""
     parameters, _ = compute_unique(parameters_of, inputs, "model.", cached=True)

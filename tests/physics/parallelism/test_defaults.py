@@ -175,7 +175,7 @@ def test_both_stages_sum_the_gradient_of_a_tied_embedding(compose, predict, grad
     assert near(edges.bytes[row], (4 if gradient == "fp32" else 2) * 128000 * 1024 / 2)
     took = prediction.communication.exchanges.sync_s[row]
     assert took > 1e-4
-    assert prediction.stacks.update[0] >= took
+    assert prediction.pipeline_blocks.update[0] >= took
 
 
 def test_gradients_of_a_tied_table_have_all_rows(compose, predict):

@@ -218,7 +218,7 @@ def _refusal(scenario: ServingScenario, prefill: ServingScenario, i: int) -> str
     longest = longest_of(scenario.inputs)
     isl, both = longest.isl, longest.both
     if LENGTHS not in scenario.inputs:
-        isl, both = (mean / (1.0 - 0.5 * scenario.loads.spread) for mean in (isl, both))
+        isl, both = (mean / (1.0 - 0.5 * scenario.loads.relative_range) for mean in (isl, both))
     for name, phase, tokens in (
         ("prefill", prefill, isl), ("decode", scenario, both),
     ):  # fmt: skip
