@@ -31,7 +31,7 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     inputs = take(dict(prediction.inputs), prediction.timed)
     devices = prediction.parallelism.strategies.devices[prediction.timed]
     rows = prediction.parallelism.layouts.row_shards[prediction.timed].max(axis=1)
-    device_flop = sum_by_point(graph, prediction.launches * timing.flop) / pipe.stages
+    device_flop = sum_by_point(graph, prediction.pipeline.launches * timing.flop) / pipe.stages
     tokens = 1.0 * tokens_of(inputs)
     total_weights, active = parameters_of(inputs)
     columns: Columns = {

@@ -60,8 +60,7 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
     if prediction.pipeline_blocks is not None:
         return trace_blocks(prediction.pipeline_blocks, int(index[0]))
     graph, shards = prediction.graph, prediction.shards
-    assert prediction.kernels is not None
-    assert prediction.plan is not None
+    assert prediction.kernel_schedule is not None
     names = np.array(COLLECTIVES)
     details = Details(
         kernel=graph.names[graph.label],
@@ -71,7 +70,7 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
         gradient_bytes=shards.gradient.bytes,
         send_bytes=graph.repeat * shards.send.bytes,
     )
-    return trace(prediction.kernels, prediction.plan, details, int(index[0]))
+    return trace(*prediction.kernel_schedule, details, int(index[0]))
 
 
 def trace(kernels: TimedKernels, plan: PipelinePlan, details: Details, point: int) -> list[Event]:

@@ -38,15 +38,6 @@ class Cache(NamedTuple):
         return self.token * tokens + self.windowed * np.minimum(tokens, self.window)
 
 
-def cache_of(inputs: Inputs, servers: ServerLayouts, layers: Ints) -> Cache:
-    """Return the cache of a request; inputs: of the model.
-
-    layers: number of layers of each of KINDS on a device, (points, kinds).
-    """
-    size = sizes_of(inputs)
-    return _cache(_token_bytes_per_layer(size, precision(inputs), servers), layers, np.asarray(size.window))
-
-
 def _cache(layer_token: Floats, layers: Ints, window: Ints) -> Cache:
     """Return the cache of a request; layer_token: bytes of a token in one layer, (points,)."""
     windowed, window = layers[:, _WINDOWED].sum(axis=1), window * np.ones(layer_token.size, int)

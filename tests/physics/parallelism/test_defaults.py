@@ -141,7 +141,7 @@ def test_passes_add_where_products_do_not(compose, predict):
     assert rows.sum() == products.sum()
     moved = prediction.timing.bytes[rows, -1]
     assert np.allclose(moved, (2 + 2 * 4) * (shards.m * shards.n)[products], rtol=1e-12)
-    assert (prediction.launches[rows] == prediction.launches[products]).all()
+    assert (prediction.pipeline.launches[rows] == prediction.pipeline.launches[products]).all()
 
 
 STAGES = (*SMALL, "model.vocabulary=128000", "model.batch=64")

@@ -22,7 +22,7 @@ HALVINGS = 30
 """Halvings of a range of rates or of requests, to find where as many requests end as arrive."""
 
 
-class Iterations(NamedTuple):
+class IterationCounts(NamedTuple):
     """Iterations of both pools."""
 
     prefill_busy: float  # utilization of a unit of prefill
@@ -41,7 +41,7 @@ class PoolMeans(NamedTuple):
     queue: float
     transfer: float
     admission: float  # wait for it
-    iterations: Iterations
+    iterations: IterationCounts
 
 
 class Transfer(NamedTuple):
@@ -137,9 +137,9 @@ def tpot_of(request: Request, decoding_s: float, waits: float) -> float:
 @lean_kernel
 def iterations_of(
     prefill: Pool, decode: Pool, prompt: PromptTimes, rate: float, requests: float, decoding: float
-) -> Iterations:
+) -> IterationCounts:
     """Return the iterations of both pools; rate: of requests [1/s]; decoding: requests of the pool."""
-    return Iterations(
+    return IterationCounts(
         prefill_busy=min(1.0, rate * prompt.total / (prompt.group_size * prefill.units)),
         prefills=requests / prompt.group_size,
         decodes=requests * decode.request.passes / max(1.0, decoding / decode.units),
