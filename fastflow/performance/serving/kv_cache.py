@@ -93,10 +93,8 @@ def room_of_fullest_stage(
     device [B]; tokens: of a request, (points,).
     """
     size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.memory"]
-    stage_weights, layer_token = (
-        _weights(inputs, layouts, stages, weights),
-        _token_bytes_per_layer(size, numbers, layouts),
-    )
+    stage_weights = _weights(inputs, layouts, stages, weights)
+    layer_token = _token_bytes_per_layer(size, numbers, layouts)
     work = _workspace(inputs, size, numbers, layouts, inputs["server.budget"])
     free = inputs["server.memory_of"] == FREE
     cache_share, budget = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)
@@ -110,9 +108,8 @@ def room_of_fullest_stage(
     requests = caches / np.where(request_bytes > 0.0, request_bytes, 1.0)
     stage = np.argmin(np.where(stage_layers > 0, requests, np.inf), axis=1)
     points = np.arange(tokens.size)
-    return Room(stage_weights[points, stage], work, caches[points, stage]), _cache(
-        layer_token, stages.layers[points, stage], window
-    )
+    cache = _cache(layer_token, stages.layers[points, stage], window)
+    return Room(stage_weights[points, stage], work, caches[points, stage]), cache
 
 
 def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats) -> Floats:

@@ -16,6 +16,7 @@ from fastflow.performance.serving.passes.tabulate import Axes, Passes, axes_of, 
 from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages, stages_of
 from fastflow.performance.serving.requests.lengths import (
     REQUESTS,
+    LongestLengths,
     arrivals_of_files,
     longest_of,
     num_known_requests,
@@ -60,12 +61,28 @@ class ServingScenario(NamedTuple):
         return self.cache.of(self.isl + self.osl)
 
     @property
+    def longest_lengths(self) -> LongestLengths:
+        """The longest lengths of requests, of a file or uniform [tokens]."""
+        lengths = longest_of(self.inputs)
+        if LENGTHS in self.inputs:
+            return lengths
+        return LongestLengths(*(mean / (1.0 - 0.5 * self.loads.relative_range) for mean in lengths))
+
+    @property
     def longest_request_cache(self) -> Floats:
         """Bytes of the longest request's cache on a device."""
-        both = longest_of(self.inputs).both
-        return self.cache.of(
-            both if LENGTHS in self.inputs else both / (1.0 - 0.5 * self.loads.relative_range)
-        )
+        return self.cache.of(self.longest_lengths.both)
+
+    @property
+    def computed_tokens(self) -> Floats:
+        """Mean tokens of a prompt that are computed, at least 1."""
+        tokens: Floats = np.maximum(self.isl * (1.0 - self.loads.prefix), 1.0)
+        return tokens
+
+    @property
+    def mean_context(self) -> Floats:
+        """Mean tokens of a request in the cache while it decodes."""
+        return self.isl + self.osl / 2.0
 
 
 def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> ServingScenario:

@@ -85,9 +85,11 @@ def num_known_requests(inputs: Inputs) -> Ints:
     if KEY not in inputs:
         return np.zeros(inputs["serve.isl"].size, dtype=np.int64)
     files, inverse = _files(inputs)
-    return np.array([min(file.requests.isl.size, _max_requests(file)) for file in files], dtype=np.int64)[
-        inverse
+    sizes = [file.requests.isl.size for file in files]
+    known = [
+        size if file.has_arrivals else min(size, MAX_SENT) for file, size in zip(files, sizes, strict=True)
     ]
+    return np.array(known, dtype=np.int64)[inverse]
 
 
 def blocks_with_requests(
@@ -132,10 +134,6 @@ def _server_requests(file: _File, servers: int) -> RequestLengths:
     if order.size > MAX_SENT:
         order = order[((np.arange(MAX_SENT) + 0.5) * order.size / MAX_SENT).astype(np.int64)]
     return RequestLengths(requests.isl[order], requests.osl[order], np.zeros(0))
-
-
-def _max_requests(file: _File) -> int:
-    return file.requests.isl.size if file.has_arrivals else MAX_SENT
 
 
 def _files(inputs: Inputs) -> tuple[list[_File], Ints]:
