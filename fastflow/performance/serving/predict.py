@@ -167,11 +167,8 @@ def _exceeds_positions(inputs: Inputs) -> Texts:
         elif mode[i] == ONE_PREFILL:
             allowed = f"at most {limit}"
         elif most[i] < 2:
-            key, value, allowed = (
-                "model.positions",
-                int(most[i]),
-                "at least 2: a prompt and an answer; or 0: any",
-            )
+            key, value = "model.positions", int(most[i])
+            allowed = "at least 2: a prompt and an answer; or 0: any"
         elif prompts[i] <= most[i] - 1:
             key, value, left = "serve.osl", float(answers[i]), int(most[i] - prompts[i])
             allowed = f"at most {left}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"

@@ -157,10 +157,8 @@ def _simulate_requests(
     concurrency = loads.concurrency[point]
     is_closed = concurrency > 0
     isl, osl = lengths_sent(loads, point, count)
-    prefill_batch, decode_batch = (
-        batch_of(pools.prefill, point, is_closed),
-        batch_of(pools.decode, point, is_closed),
-    )
+    prefill_batch = batch_of(pools.prefill, point, is_closed)
+    decode_batch = batch_of(pools.decode, point, is_closed)
     if isl.max() > prefill_batch.capacity or (isl + osl).max() > decode_batch.capacity:
         out.refused[point] = TOO_LONG
         return 0

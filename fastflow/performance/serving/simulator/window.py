@@ -149,10 +149,8 @@ def window_of(ended: EndedRequests, bounds: Floats, rate: float) -> Window:
     after = time[middle:complete].sum() / tokens[middle:complete].sum()
     is_long_enough = bounds[complete] - bounds[first] >= SPANS * request_s
     is_even = abs(before - after) <= MAX_DIFFERENCE * 0.5 * (before + after)
-    ends, sends = (
-        _num_ended(ended, bounds[first], bounds[complete]),
-        rate * (bounds[complete] - bounds[first]),
-    )
+    ends = _num_ended(ended, bounds[first], bounds[complete])
+    sends = rate * (bounds[complete] - bounds[first])
     is_even = is_even and abs(ends - sends) <= MAX_DIFFERENCE * sends
     is_stationary = (
         is_long_enough and is_even and _error(time[first:complete] / tokens[first:complete]) <= MAX_ERROR
