@@ -38,13 +38,14 @@ def closed_loop_means(
     rank_requests, least = at_once / prefill.ranks, 1.0
     if relative_range == 0.0:
         least = _least_together(prefill, decode, transfer, most, rank_requests)
+    running, decoding_s = 0.0, 0.0
     has_answers = decode.request.gaps > 0.0
-    running = (
-        _num_decoding(prefill, decode, transfer.cache_s, at_once, most, varies, least) if has_answers else 0.0
-    )
-    decoding_s = decoding_time(decode, running)
-    prompt_rate = 0.0 if has_answers else _prompts_alone(prefill, at_once, varies, least)
-    rate = running / (decoding_s + transfer.cache_s) if has_answers else prompt_rate
+    if has_answers:
+        running = _num_decoding(prefill, decode, transfer.cache_s, at_once, most, varies, least)
+        decoding_s = decoding_time(decode, running)
+        rate = running / (decoding_s + transfer.cache_s)
+    else:
+        rate = _prompts_alone(prefill, at_once, varies, least)
     prompt = prompt_times(prefill, rate, varies, least)
     mean_transfer_s = mean_transfer_time(transfer, rate, prompt.group_size / prefill.batch.ranks)
     waiting = at_once / rate - prompt.prefill - mean_transfer_s - decoding_s
