@@ -19,7 +19,7 @@ from tests.support.servers import LOAD, PLAIN, loads, many_likely, realistic, se
 
 def test_simulate_1000_requests(benchmark: BenchmarkFixture) -> None:
     """A loaded server whose answers have unlike lengths; prompts of 1024 tokens, 128 requests at once."""
-    load = loads({"concurrency": 128, "requests": 1000, "spread": 0.2})
+    load = loads({"concurrency": 128, "requests": 1000, "relative_range": 0.2})
     benchmark(simulate, realistic(), servers({}), load)
     walked, iterations = walk(realistic(), servers({}), load)
     benchmark.extra_info["iterations"] = iterations

@@ -34,7 +34,7 @@ def test_transformers_against_the_papers_model(benchmark: BenchmarkFixture, poin
     prediction = predict(one)
     assert (prediction.reason == "").all()
     assert len(next(iter(one.values()))) == len(next(iter(other.values()))) == 324
-    stacks = prediction.stacks
+    stacks = prediction.pipeline_blocks
     assert stacks is not None
     microbatches, virtual = stacks.plan.microbatches, np.diff(stacks.blocks.offset)
     benchmark.extra_info["count:kernels_of_324_transformers"] = int(prediction.graph.offset[-1])

@@ -1,8 +1,6 @@
-"""Which points have a time, and why others have none: checks before and between the stages of the model.
+"""Which points are timed: those whose budgets make a chip, and whose strategy suits the model and the system.
 
-`validate_points` drops the points whose budgets make no chip, or whose strategy does not suit the model or
-the system. Each `check_...` reads the results of a stage of `crossflow.predict`, and refuses points whose
-numbers are out of bounds: the others are predicted again without them (`without_refused`).
+The others get a reason. Points that are timed may be refused by a later stage of the model (`validity`).
 """
 
 from __future__ import annotations
@@ -12,29 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import compute_unique
-from fastflow.core.tables import Floats, Inputs, Ints, Texts, first_of, take
+from fastflow.core.tables import Inputs, Ints, Texts, first_of, take
 from fastflow.performance.kernel_times import HARDWARE
-from fastflow.performance.prediction import Parallelism, Prediction
-from fastflow.performance.validity import (
-    invalid_comm_times,
-    invalid_kernel_times,
-    nonfinite_results,
-    refuse,
-    too_large_to_schedule,
-)
+from fastflow.performance.prediction import Parallelism
 from fastflow.physics.cost.rent import invalid_rent, is_rented
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.hardware.infeasible import chip_faults, unsupported_dtype
 from fastflow.physics.network.collectives.custom_all_reduce import EXCHANGE
-from fastflow.physics.network.communication import Communication
 from fastflow.physics.network.routes import invalid_network
-from fastflow.physics.parallelism.pipeline import invalid_schedule, microbatches
+from fastflow.physics.parallelism.pipeline import microbatches
 from fastflow.physics.parallelism.sharding.layout import indivisible_dims, names_layers, resolve_layouts
-from fastflow.physics.parallelism.sharding.local_graph import Supergraph
-from fastflow.physics.parallelism.sharding.tables import unshardable_axes
 from fastflow.physics.parallelism.strategy import invalid_strategy, parse_column
-from fastflow.physics.parallelism.virtual_stages import LayerPartition, invalid_pipeline_partition
-from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload import (
     STRUCTURE,
     count_layers,
@@ -42,7 +28,6 @@ from fastflow.physics.workload import (
     row_shard_limit,
     trained_types,
 )
-from fastflow.physics.workload.graph import Graph
 from fastflow.physics.workload.precision import Precision, invalid_training_types, precision
 
 # inputs that strategies depend on, and that data types depend on
@@ -131,49 +116,3 @@ def _count_microbatches(inputs: Inputs, parallelism: Parallelism, invalid: Texts
 
 def _invalid_training_types(inputs: Inputs) -> Texts:
     return invalid_training_types(inputs, trained_types(inputs))
-
-
-def check_graph(points: Points, graph: Graph) -> None:
-    """Refuse points whose layouts cannot shard their graphs, or whose iteration is too long to schedule."""
-    strategies, layouts, _ = points.parallelism
-    refuse(points.rows, unshardable_axes(graph, layouts))
-    refuse(points.rows, too_large_to_schedule(points.inputs, graph, strategies, points.microbatches))
-
-
-def check_kernels(points: Points, graph: Graph, shards: Supergraph, timing: Timing, rate: Floats) -> None:
-    """Refuse points with a kernel whose time is invalid.
-
-    rate: peak of the units that a kernel computes on [flop/s], (kernels,).
-    """
-    refuse(points.rows, invalid_kernel_times(points.inputs, graph, rate, timing, shards.fused))
-
-
-def check_pipeline(points: Points, partition: LayerPartition | None) -> None:
-    """Refuse points whose schedule does not suit the pipeline, or whose stages do not divide the layers.
-
-    partition: of the layers into stages, for models with layer runs.
-    """
-    strategies = points.parallelism.strategies
-    has_layer_runs = partition is not None
-    refuse(points.rows, invalid_schedule(points.inputs, strategies, points.microbatches, has_layer_runs))
-    if partition is not None:
-        refuse(points.rows, invalid_pipeline_partition(partition, strategies, points.inputs))
-
-
-def check_communication(points: Points, graph: Graph, communication: Communication) -> None:
-    """Refuse points with a collective whose time is invalid."""
-    refuse(points.rows, invalid_comm_times(graph, communication.exchanges))
-
-
-def check_results(prediction: Prediction) -> None:
-    """Refuse points with an invalid result."""
-    reason = nonfinite_results(
-        prediction.graph,
-        prediction.rate,
-        prediction.pipeline,
-        prediction.footprint,
-        prediction.communication,
-        prediction.timeline,
-        prediction.energy,
-    )
-    refuse(prediction.timed, reason)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fastflow.core.dedupe import map_values, unique_rows
-from fastflow.core.tables import Floats, Inputs, Ints, take, where_read
+from fastflow.core.tables import Inputs, Ints, take, where_read
+from fastflow.performance.prediction import Peaks
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares, Supergraph
 from fastflow.physics.timing.device import Device, device
@@ -16,7 +17,7 @@ from fastflow.physics.workload import is_iteration, transposed
 from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Graph
 from fastflow.physics.workload.precision import OPERAND_BYTES, OUTPUT_BYTES, Precision, wide_type
 
-# inputs of a chip and its faults, and of a kernel's time, its sizes apart
+# inputs of a chip and its faults, and of a kernel's time beyond its sizes
 HARDWARE = (
     "tech.", "scaling.", "mem.", "net.", "chip.", "model.dtype", "system.devices",
     "system.package.devices",
@@ -26,12 +27,8 @@ DEVICE = (*HARDWARE, "tiling.", "precision.")
 
 def time_on_devices(
     inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision
-) -> tuple[Timing, Floats, Floats]:
-    """Time one launch of every kernel on its point's device (6.1 to 6.3).
-
-    Returns also the peak of the units that every kernel computes on, (kernels,), and of every device in the
-    model's data type, (points,) [flop/s].
-    """
+) -> tuple[Timing, Peaks]:
+    """Time one launch of every kernel on its point's device (6.1 to 6.3); returns also the peak rates."""
     device_inputs, chips, device_of = _list_devices(inputs, chip, graph, numbers)
     points, strided = numbers.operand.size, transposed(inputs)
     first, inverse = unique_rows(device_inputs.values(), device_inputs["model.dtype"].size)
@@ -62,11 +59,11 @@ def time_on_devices(
     is_sustained = is_iteration(inputs)
     devices = device(device_inputs, chips, is_sustained)
     peak, pass_peak = devices.library.peak_flops, devices.vector_peak
-    rate = np.where(shards.kernels.m > 0, peak[point], pass_peak[point])
+    peaks = Peaks(peak[inverse[:points]], np.where(shards.kernels.m > 0, peak[point], pass_peak[point]))
     fused = [
         _fused(kernels, device_inputs, chips, devices, inverse, is_sustained) for kernels in shards.fused
     ]
-    return time_kernels(devices, work, fused), rate, peak[inverse[:points]]
+    return time_kernels(devices, work, fused), peaks
 
 
 def _list_devices(

@@ -11,20 +11,15 @@ import numpy as np
 
 from fastflow.core.errors import CompositionError
 from fastflow.core.tables import Floats, Inputs, Ints, Texts
-from fastflow.performance import admission
-from fastflow.performance.kernel_times import time_on_devices
+from fastflow.performance.admission import generate_chip, generate_chips, validate_points
+from fastflow.performance.crossflow import build, partition, shard, time_kernels
 from fastflow.performance.validity import without_refused
 from fastflow.physics.network.communication import collective_times
-from fastflow.physics.parallelism.defaults import copies_embedding, parallel_options
+from fastflow.physics.parallelism.defaults import copies_embedding
 from fastflow.physics.parallelism.layer_memory import layer_memory
 from fastflow.physics.parallelism.memory import footprint
-from fastflow.physics.parallelism.pipeline import pipeline
-from fastflow.physics.parallelism.sharding.local_graph import Supergraph
-from fastflow.physics.parallelism.sharding.partition import all_launches, shard_graph
-from fastflow.physics.parallelism.virtual_stages import layer_partition_of
-from fastflow.physics.timing.roofline import Timing
-from fastflow.physics.workload import build_graph, layer_order
-from fastflow.physics.workload.graph import Graph, sum_by_point
+from fastflow.physics.parallelism.sharding.partition import all_launches
+from fastflow.physics.workload.graph import sum_by_point
 
 
 @without_refused
@@ -35,8 +30,9 @@ def time_alone(inputs: Inputs, refused: Texts) -> tuple[Floats, Texts]:
     As `predict` does, called as `time_alone(inputs)`, but without the stages of several devices. NaN where a
     point has no time. Raises KeyError as `predict` does.
     """
-    _, reason, points = admission.validate_points(inputs, *admission.generate_chips(inputs), refused)
-    graph, _, timing = _time_kernels(points)
+    _, reason, points = validate_points(inputs, *generate_chips(inputs), refused)
+    graph = build(points)
+    timing, _ = time_kernels(points, graph, shard(points, graph))
     time = np.full(reason.size, np.nan)
     time[points.rows] = sum_by_point(graph, all_launches(graph, points.microbatches) * timing.time)
     return time, reason
@@ -58,30 +54,17 @@ def lower_bounds(inputs: Inputs, refused: Texts) -> LowerBounds:
 
     As `predict` does, called as `lower_bounds(inputs)`. Raises KeyError as `predict` does.
     """
-    chips, faults = admission.generate_chips(inputs)
-    _, reason, points = admission.validate_points(inputs, chips, faults, refused)
-    graph, shards, timing = _time_kernels(points)
-    columns, strategies = points.inputs, points.parallelism.strategies
-    layer_partition = layer_partition_of(graph, layer_order(columns), strategies)
-    admission.check_pipeline(points, layer_partition)
-    pipe = pipeline(columns, graph, layer_partition, strategies, points.microbatches, timing.time)
-    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies_embedding(columns))
+    chips, faults = generate_chips(inputs)
+    _, reason, points = validate_points(inputs, chips, faults, refused)
+    graph = build(points)
+    shards = shard(points, graph)
+    timing, _ = time_kernels(points, graph, shards)
+    pipe = partition(points, graph, timing)
+    layers = layer_memory(graph, shards, pipe.chunks, copies_embedding(points.inputs))
     time, memory = np.full((2, reason.size), np.nan)
     time[points.rows] = pipe.busiest
-    memory[points.rows] = footprint(columns, graph, shards, pipe, layers, points.precision).total
+    memory[points.rows] = footprint(points.inputs, graph, shards, pipe, layers, points.precision).total
     return LowerBounds(reason, time, memory, chips.dram.capacity)
-
-
-def _time_kernels(points: admission.Points) -> tuple[Graph, Supergraph, Timing]:
-    """Return the graph, one device's share of it, and the time of its kernels: stages 2 to 4."""
-    columns, precision, (strategies, layouts, _) = points.inputs, points.precision, points.parallelism
-    graph = build_graph(columns, precision, points.by_layer)
-    admission.check_graph(points, graph)
-    options = parallel_options(columns, strategies.lp, points.microbatches)
-    shards = shard_graph(graph, layouts, options, precision)
-    timing, rate, _ = time_on_devices(columns, points.chip, graph, shards, precision)
-    admission.check_kernels(points, graph, shards, timing, rate)
-    return graph, shards, timing
 
 
 def time_collectives(inputs: Inputs, collective: int, size: Floats, ranks: Ints) -> Floats:
@@ -90,7 +73,7 @@ def time_collectives(inputs: Inputs, collective: int, size: Floats, ranks: Ints)
     inputs: of one point; collective: of workload.graph.COLLECTIVES; size [B], ranks: shape (collectives,).
     Raises InputError where the point has no chip or no network.
     """
-    chip, faults = admission.generate_chip(inputs)
+    chip, faults = generate_chip(inputs)
     if faults[0]:
         raise CompositionError(str(faults[0]))
     return collective_times(inputs, chip, collective, size, ranks)
@@ -98,5 +81,5 @@ def time_collectives(inputs: Inputs, collective: int, size: Floats, ranks: Ints)
 
 def memory_bandwidth(inputs: Inputs) -> Floats:
     """Return the peak of every point's main memory [B/s], (points,)."""
-    chip, _ = admission.generate_chips(inputs)
+    chip, _ = generate_chips(inputs)
     return chip.dram.bandwidth

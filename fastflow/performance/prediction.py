@@ -28,6 +28,20 @@ class Parallelism(NamedTuple):
     printed: Texts  # strategies as strings
 
 
+class Peaks(NamedTuple):
+    """Peak rates [flop/s]."""
+
+    device: Floats  # of a device in the model's data type, (points,)
+    kernels: Floats  # of the units that a kernel computes on, (kernels,)
+
+
+class KernelSchedule(NamedTuple):
+    """What a timeline of kernels is of."""
+
+    kernels: TimedKernels  # of a micro-batch
+    plan: PipelinePlan
+
+
 class Prediction(NamedTuple):
     """All quantities of a batch of predicted points."""
 
@@ -40,14 +54,11 @@ class Prediction(NamedTuple):
     shards: Supergraph
     pipeline: Pipeline
     footprint: Footprint
-    launches: Ints  # of every kernel, in an iteration
-    peak: Floats  # of a device in the model's data type [flop/s], (timed,)
-    rate: Floats  # peak of the units that a kernel computes on [flop/s], (kernels,)
-    timing: Timing  # of one launch
+    peaks: Peaks
+    timing: Timing  # of one launch of every kernel
     communication: Communication
-    kernels: TimedKernels | None  # input of the schedule
-    plan: PipelinePlan | None
-    stacks: PipelineBlocks | None  # in place of both, for models with layer runs
+    kernel_schedule: KernelSchedule | None
+    pipeline_blocks: PipelineBlocks | None  # the alternative, of models with layer runs
     timeline: Timeline
     bottleneck: Bottleneck  # the stage whose kernels and waits add up to an iteration
     energy: Floats  # of one device, on average over the stages [J]

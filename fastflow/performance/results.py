@@ -66,7 +66,7 @@ def summary(prediction: Prediction) -> Columns:
     columns["feasible"] = (prediction.reason == "") & fits
     columns["reason"] = _reasons(prediction, columns, fits)
     columns["no_effect"] = broadcast_column(np.array([""]), points)  # unknown from inputs alone
-    names = result_order(len(prediction.chip.levels), prediction.stacks is not None)
+    names = result_order(len(prediction.chip.levels), prediction.pipeline_blocks is not None)
     order = [name for name in names if name in columns]
     return {name: columns[name] for name in order}
 
@@ -75,7 +75,7 @@ def _costs(prediction: Prediction, columns: Columns) -> Columns:
     """Return the costs of every point, from its other result columns."""
     devices = Devices(prediction.inputs, prediction.chip, columns["devices"])
     costs = iteration_columns(devices, columns["time_s"], columns["energy_J"])
-    if prediction.stacks is not None:
+    if prediction.pipeline_blocks is not None:
         costs[TOKEN.name] = costs["iteration_usd"] / (columns["tokens_per_s"] * columns["time_s"])
         costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
         costs[TRAIN.name] = costs["usd_per_h"] / HOUR * columns["train_s"]
@@ -194,7 +194,7 @@ def _device_peak(prediction: Prediction) -> Floats:
     """Return every chip's peak; NaN where the technology has no rate for the data type."""
     dtype = prediction.inputs["model.dtype"]
     peak = np.full(dtype.size, np.nan)
-    peak[prediction.timed] = prediction.peak
+    peak[prediction.timed] = prediction.peaks.device
     has_no_time = prediction.reason != ""
     if not has_no_time.any():
         return peak
@@ -225,10 +225,10 @@ def _timed_columns(prediction: Prediction) -> Columns:
     compute_s = by_limiter.sum(axis=1)
     waits = np.column_stack([by_limiter, timeline.exposed, timeline.bubble])
     flop = model_flop(graph)
-    moved = prediction.launches * timing.bytes[:, levels]  # by main memory
+    moved = prediction.pipeline.launches * timing.bytes[:, levels]  # by main memory
     devices = prediction.parallelism.strategies.devices[prediction.timed]
     # passes compute on other units than products: shares are of the fastest units in use
-    peak = np.maximum(prediction.peak, max_by_point(graph, prediction.rate))
+    peak = np.maximum(prediction.peaks.device, max_by_point(graph, prediction.peaks.kernels))
     memory, communication = prediction.footprint, prediction.communication
     columns: Columns = {
         "placement": communication.order,
@@ -244,7 +244,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
         "bound_by": np.array([*names, "network", "pipeline"])[waits.argmax(axis=1)],
         "flop": flop,
         "intensity": _quotient(
-            sum_by_point(graph, prediction.launches * timing.flop), sum_by_point(graph, moved)
+            sum_by_point(graph, prediction.pipeline.launches * timing.flop), sum_by_point(graph, moved)
         ),
         "mfu": _share(flop, devices * peak * timeline.total),
         "energy_J": prediction.energy * devices,
@@ -259,12 +259,12 @@ def _timed_columns(prediction: Prediction) -> Columns:
     for axis, name in enumerate(AXES):
         columns[f"{name}_Bps"] = communication.bandwidth[:, axis]
         columns[f"{name}_hops"] = communication.hops[:, axis]
-    if prediction.stacks is not None:
+    if prediction.pipeline_blocks is not None:
         columns |= transformer_columns(prediction, kernel_s)
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
-    return columns | _longest_gemm(prediction, prediction.launches * timing.time)
+    return columns | _longest_gemm(prediction, prediction.pipeline.launches * timing.time)
 
 
 def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
@@ -274,7 +274,7 @@ def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
     tiling = timing.tiling[rows]
     names = limiter_names(levels)
     # of a product the rate of its units; of a pass, as for mfu
-    fastest = np.maximum(prediction.peak, prediction.rate[rows])
+    fastest = np.maximum(prediction.peaks.device, prediction.peaks.kernels[rows])
     columns: Columns = {
         "gemm": graph.names[graph.label[rows]],
         "gemm_s": timing.time[rows],
@@ -328,7 +328,7 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
     rows = np.zeros(0, dtype=np.int64)
     if timed_row.size:
         rows = np.arange(*graph.offset[timed_row[0] : timed_row[0] + 2])
-    all_launches = prediction.bottleneck.launches if of_stage else prediction.launches
+    all_launches = prediction.bottleneck.launches if of_stage else prediction.pipeline.launches
     rows = rows[all_launches[rows] > 0]
     local, exchange_times = take((prediction.shards.kernels, prediction.communication.exchanges), rows)
     launches, tiling = all_launches[rows], timing.tiling[rows]
@@ -379,6 +379,6 @@ def explain_layout(prediction: Prediction, point: int) -> list[sharding_report.E
     layouts = take(prediction.parallelism.layouts, prediction.timed)
     layout_sections = sections(prediction.inputs)
     return sharding_report.explain(
-        prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(row[0]),
+        prediction.graph, prediction.shards, layouts, prediction.pipeline, int(row[0]),
         layout_sections.names[layout_sections.structure[point]].tolist(),
     )  # fmt: skip

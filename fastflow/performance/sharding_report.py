@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from fastflow.core.tables import Bools, Ints
+from fastflow.core.tables import Bools
 from fastflow.physics.parallelism.mesh import AXES, members
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.plans import Assignment, assignments
@@ -82,13 +82,12 @@ def explain(
     shards: Supergraph,
     layouts: Layouts,
     pipe: Pipeline,
-    launches: Ints,
     point: int,
     names: Sequence[str],
 ) -> list[Explained]:
     """Return the kernels of a point in their order; point: its index in all arguments.
 
-    launches: of every kernel in an iteration, shape (kernels,); names: of the columns of its layouts.
+    names: of the columns of its layouts.
     """
     structure = graph.structures[graph.structure[point]]
     several = layouts.degrees[point] > 1
@@ -111,7 +110,7 @@ def explain(
                 phase=PHASES[op.phase],
                 layer=int(graph.layer.number[row]),
                 stage=int(pipe.stage[row]),
-                repeat=int(launches[row]),
+                repeat=int(pipe.launches[row]),
                 type="update" if op.kind == ON_WEIGHTS else op.form.type.title,
                 along=signature(op, split_axes[kind]),
                 exchanges=tuple(

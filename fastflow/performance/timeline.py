@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.tables import Inputs
+from fastflow.performance.prediction import KernelSchedule
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.communication import Communication
 from fastflow.physics.parallelism.defaults import copies_embedding, zero_stage
@@ -31,12 +32,11 @@ OVERLAPS = ("tensor", "context", "expert", "data", "pipeline")
 
 
 class Iterations(NamedTuple):
-    """The scheduled iteration of every point: of kernels, or of blocks for models with layer runs."""
+    """The scheduled iteration of every point."""
 
     timeline: Timeline
-    kernels: TimedKernels | None = None  # the scheduled kernels
-    plan: PipelinePlan | None = None
-    stacks: PipelineBlocks | None = None  # the scheduled blocks, in place of both
+    kernel_schedule: KernelSchedule | None = None
+    pipeline_blocks: PipelineBlocks | None = None  # the alternative, of models with layer runs
 
 
 def schedule_iterations(
@@ -44,9 +44,9 @@ def schedule_iterations(
     layers: LayerMemory | None, numbers: Precision,
 ) -> Iterations:  # fmt: skip
     """Return the iteration of every point; layers: memory of each layer, in models with layer runs."""
-    stacks = _block_schedule(inputs, chip, graph, pipe, timing, communication, layers, numbers)
-    if stacks is not None:
-        return Iterations(stacks.timeline.without_rounding(), stacks=stacks)
+    pipeline_blocks = _block_schedule(inputs, chip, graph, pipe, timing, communication, layers, numbers)
+    if pipeline_blocks is not None:
+        return Iterations(pipeline_blocks.timeline.without_rounding(), pipeline_blocks=pipeline_blocks)
     kernels, plan = _timed_kernels(graph, pipe, timing, communication), _plan(inputs, pipe)
     timeline = schedule(kernels, plan)
     if (plan.slots > 1).any():
@@ -58,7 +58,7 @@ def schedule_iterations(
         plan = plan._replace(slots=np.where(shorter, serial.slots, plan.slots))
         fields = zip(serial_timeline, timeline, strict=True)
         timeline = Timeline(*(np.where(shorter, *pair) for pair in fields))
-    return Iterations(timeline.without_rounding(), kernels, plan)
+    return Iterations(timeline.without_rounding(), KernelSchedule(kernels, plan))
 
 
 def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:

@@ -20,18 +20,15 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
 
     kernel_s: all launches of every kernel on the bottleneck stage [s], (kernels,).
     """
-    stacks, pipe, recomputed = (
-        prediction.stacks,
-        prediction.pipeline,
-        prediction.bottleneck.recompute_launches,
-    )
-    assert stacks is not None
+    blocks, pipe = prediction.pipeline_blocks, prediction.pipeline
+    recomputed = prediction.bottleneck.recompute_launches
+    assert blocks is not None
     assert recomputed is not None
     graph, timing, total = prediction.graph, prediction.timing, prediction.timeline.total
     inputs = take(dict(prediction.inputs), prediction.timed)
     devices = prediction.parallelism.strategies.devices[prediction.timed]
     rows = prediction.parallelism.layouts.row_shards[prediction.timed].max(axis=1)
-    device_flop = sum_by_point(graph, prediction.launches * timing.flop) / pipe.stages
+    device_flop = sum_by_point(graph, pipe.launches * timing.flop) / pipe.stages
     tokens = 1.0 * tokens_of(inputs)
     total_weights, active = parameters_of(inputs)
     columns: Columns = {
@@ -40,7 +37,7 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "layers": inputs["model.layers"],
         "hidden": inputs["model.hidden"],
         "dtype": types_of(inputs),
-        "chunks": stacks.plan.chunks,
+        "chunks": blocks.plan.chunks,
         "split": np.where(inputs["parallel.split"] == AUTO, EVEN, inputs["parallel.split"]),
         "microbatch": inputs["model.batch"] // (rows * pipe.microbatches),
         "schedule": np.array(SCHEDULES)[pipe.order],
@@ -55,13 +52,13 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     by_part = sum_by_kind(graph.offset, part, kernel_s, len(PARTS) + 1)
     columns |= {f"{name}_s": by_part[:, i] for i, name in enumerate((*PARTS, "optimizer"))}
     columns["again_s"] = sum_by_point(graph, recomputed * timing.time)
-    exposed = zip(WAITS[:WEIGHTS], stacks.waits[:WEIGHTS], strict=True)
+    exposed = zip(WAITS[:WEIGHTS], blocks.waits[:WEIGHTS], strict=True)
     columns |= {f"{name}_wait_s": wait for name, wait in exposed}
     columns |= {
-        "weight_wait_s": stacks.waits[WEIGHTS] + stacks.times.gathers,
-        "gradient_wait_s": stacks.waits[GRADIENTS] + stacks.times.reduces,
-        "send_wait_s": stacks.times.sends,
-        "offload_wait_s": stacks.offload,
+        "weight_wait_s": blocks.waits[WEIGHTS] + blocks.times.gathers,
+        "gradient_wait_s": blocks.waits[GRADIENTS] + blocks.times.reduces,
+        "send_wait_s": blocks.times.sends,
+        "offload_wait_s": blocks.offload,
         "host_B": prediction.footprint.host,
     }
     ratio = inputs["model.train_tokens_per_parameter"]

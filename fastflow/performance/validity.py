@@ -15,12 +15,10 @@ import numpy as np
 
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts, first_of
-from fastflow.physics.network.communication import Communication, Exchanges
-from fastflow.physics.parallelism.memory import Footprint
-from fastflow.physics.parallelism.pipeline import Pipeline
+from fastflow.performance.prediction import Prediction
+from fastflow.physics.network.communication import Exchanges
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares
 from fastflow.physics.parallelism.strategy import Strategies
-from fastflow.physics.schedule.timeline import Timeline
 from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import Graph, max_by_point, model_flop
@@ -141,24 +139,16 @@ def invalid_comm_times(graph: Graph, times: Exchanges) -> Texts:
     return np.where(wrong, text, "")
 
 
-def nonfinite_results(
-    graph: Graph,
-    rate: Floats,
-    pipe: Pipeline,
-    memory: Footprint,
-    communication: Communication,
-    timeline: Timeline,
-    energy: Floats,
-) -> Texts:
-    """Return for every point which of its results is invalid, or ""; shape (points,).
+def nonfinite_results(prediction: Prediction) -> Texts:
+    """Return for every timed point which of its results is invalid, or ""; shape (timed,).
 
     No result may be negative, infinite or NaN, and an iteration takes some time.
     """
-    reason = Reasons(energy.size)
-    for quantity, column in _results(graph, rate, pipe, memory, communication, timeline, energy):
+    reason = Reasons(prediction.timed.size)
+    for quantity, column in _results(prediction):
         for i in reason.without(~((column >= 0.0) & (column <= MAX_VALUE))):
             reason.add(i, f"{quantity} would be {column[i]:.3g}, outside 0 to {MAX_VALUE:g}")
-    for i in reason.without(~(timeline.total > 0.0)):
+    for i in reason.without(~(prediction.timeline.total > 0.0)):
         reason.add(i, "an iteration takes no time: there is nothing to compute, to move or to launch")
     return reason.texts()
 
@@ -187,23 +177,16 @@ def _has_invalid_rows(offset: Ints, table: Floats) -> Bools:
     return wrong
 
 
-def _results(
-    graph: Graph,
-    rate: Floats,
-    pipe: Pipeline,
-    memory: Footprint,
-    communication: Communication,
-    timeline: Timeline,
-    energy: Floats,
-) -> Iterator[tuple[str, Floats]]:
-    """Yield the results of every point, (points,)."""
-    yield "the peak of a device [flop/s]", max_by_point(graph, rate)
+def _results(prediction: Prediction) -> Iterator[tuple[str, Floats]]:
+    """Yield the results of every timed point, (timed,)."""
+    graph, communication, timeline = prediction.graph, prediction.communication, prediction.timeline
+    yield "the peak of a device [flop/s]", max_by_point(graph, prediction.peaks.kernels)
     yield "the operations of the model", model_flop(graph)
-    yield "the time of the busiest stage [s]", pipe.busiest
+    yield "the time of the busiest stage [s]", prediction.pipeline.busiest
     yield "the communication [s]", communication.total
     for level, sent in zip(("within packages", "between packages"), communication.sent, strict=True):
         yield f"what is sent {level} [B]", sent
     for name, column in zip(timeline._fields, timeline, strict=True):
         yield f"the time of {name} [s]", column
-    yield "the memory of a device [B]", memory.total
-    yield "the energy [J]", energy
+    yield "the memory of a device [B]", prediction.footprint.total
+    yield "the energy [J]", prediction.energy

@@ -47,11 +47,10 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
     index = np.flatnonzero(prediction.timed == point)
     if not index.size:
         raise ValueError(f"point {point} has no time")
-    if prediction.stacks is not None:
-        return trace_blocks(prediction.stacks, int(index[0]))
+    if prediction.pipeline_blocks is not None:
+        return trace_blocks(prediction.pipeline_blocks, int(index[0]))
     graph, shards = prediction.graph, prediction.shards
-    assert prediction.kernels is not None
-    assert prediction.plan is not None
+    assert prediction.kernel_schedule is not None
     names = np.array(COLLECTIVES)
     details = Details(
         kernel=graph.names[graph.label],
@@ -61,7 +60,7 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
         gradient_bytes=shards.gradient.bytes,
         send_bytes=graph.launches.repeat * shards.send.bytes,
     )
-    return trace(prediction.kernels, prediction.plan, details, int(index[0]))
+    return trace(*prediction.kernel_schedule, details, int(index[0]))
 
 
 def trace(kernels: TimedKernels, plan: PipelinePlan, details: Details, point: int) -> list[Event]:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ from fastflow.engine.dataset.reader import find
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.models.transformer import serving_pass
 from fastflow.reporting.html.kinds import page_of
+from fastflow.schema import ALL, result_order
 from fastflow.schema.serving import MODES, NO_SERVING
 from tests.support import datasets
 from tests.support.browser import PROGRAM, Browser, browser
@@ -68,6 +70,26 @@ def test_the_list_has_every_kind_of_whatever_makes_one() -> None:
     assert {*datasets.MODES} == {*MODES} - {NO_SERVING}
     for method in METHODS:
         assert any(f"method={method}" in text for text in asked)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tables"),
+    [
+        ("GEMMs", {}), ("whole iterations", {}), ("training runs", {"stacked": True}),
+        ("served points", {"served": ALL}),
+    ],
+)  # fmt: skip
+def test_result_columns_of_a_validation_are_in_the_order_of_the_schema(
+    kind: str, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    """They follow the columns of the file and of the comparison, as in every grid's dataset."""
+    write_files(tmp_path)
+    overrides = f"measurements={datasets.MEASURED[kind]}".replace("FOLDER", str(tmp_path)).split()
+    rows = fastflow.validate(*overrides).rows
+    names, order = [*rows], result_order(3, **tables)
+    results = [name for name in names[names.index("bound_by") + 1 :] if name in order]
+    assert len(results) > 30
+    assert results == [name for name in order if name in results]
 
 
 needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here: pages are not opened")

@@ -14,7 +14,7 @@ PLAIN = {
     "queries": 1, "draft_s": 0.0, "in_flight": 1.0, "widest": 0.0, "last": 1.0,
 }  # fmt: skip
 LOAD = {
-    "isl": 1024.0, "osl": 1024.0, "spread": 0.0, "prefix": 0.0, "concurrency": 64, "rate": 0.0,
+    "isl": 1024.0, "osl": 1024.0, "relative_range": 0.0, "prefix": 0.0, "concurrency": 64, "rate": 0.0,
     "requests": 640, "most": 0, "known": 0, "lengths": np.zeros((2, 0), dtype=np.int64),
     "arrivals": np.zeros(0), "percentile": 99.0,
 }  # fmt: skip
@@ -60,7 +60,7 @@ def likely(random):
     """Return a server and a load as benchmarks have them; an open loop's rate is a share of what it takes."""
     is_closed, at_once = random.random() < 0.75, int(2 ** random.uniform(0, 9))
     isl, osl = float(int(2 ** random.uniform(7, 13))), float(int(2 ** random.uniform(6, 11.5)))
-    spread, slots = float(random.choice([0.0, 0.2, 0.5, 1.0])), int(random.choice([1, 1, 1, 1, 2, 4]))
+    relative_range, slots = float(random.choice([0.0, 0.2, 0.5, 1.0])), int(random.choice([1, 1, 1, 1, 2, 4]))
     per_pass = float(random.choice([1.0, 1.0, 1.0, 1.7, 2.4]))
     server = {
         "times": int(random.integers(2)),
@@ -71,7 +71,7 @@ def likely(random):
         # the draw before keeps servers as they were when the bounds of test_steady_state.py were set
         "budget": [random.choice(3), int(random.choice([2048, 4096, 8192, 8192, 16384]))][1],
         "most": int(random.choice([64, 256, 1024])),
-        "capacity": int((isl + osl) / (1 - spread / 2) * slots * 2 ** random.uniform(2, 9)),
+        "capacity": int((isl + osl) / (1 - relative_range / 2) * slots * 2 ** random.uniform(2, 9)),
         "mixes": bool(random.integers(2)),
         "chunks": bool(random.random() < 0.8),
         "reserves": bool(random.integers(2)),
@@ -82,7 +82,7 @@ def likely(random):
     load = {
         "isl": isl,
         "osl": osl,
-        "spread": spread,
+        "relative_range": relative_range,
         "prefix": float(random.choice([0, 0, 0, 0.5])),
         "concurrency": at_once if is_closed else 0,
         "rate": 0.0 if is_closed else random.uniform(0.1, 0.9),
@@ -97,11 +97,14 @@ def unlikely(random):
     server, load = likely(random)
     is_closed, at_once = random.random() < 0.75, int(2 ** random.uniform(0, 11))
     isl, osl = float(int(2 ** random.uniform(4, 16))), float(int(2 ** random.uniform(0, 13)))
-    spread, slots = float(random.choice([0.0, 0.2, random.random(), 1.0])), int(random.choice([1, 1, 2, 8]))
+    relative_range, slots = (
+        float(random.choice([0.0, 0.2, random.random(), 1.0])),
+        int(random.choice([1, 1, 2, 8])),
+    )
     server |= {
         "ranks": int(random.choice([1, 1, 2, 8, 32])),
         "slots": slots,
-        "capacity": int((isl + osl) / (1 - spread / 2) * slots * 2 ** random.uniform(0.3, 10)),
+        "capacity": int((isl + osl) / (1 - relative_range / 2) * slots * 2 ** random.uniform(0.3, 10)),
         "iteration_s": float(random.choice([0.0, 1e-3, 5e-3])),
         "most": int(random.choice([8, 64, 256, 1024, 2048])),
         "budget": int(random.choice([512, 2048, 8192, 16384])),
@@ -109,7 +112,7 @@ def unlikely(random):
     load |= {
         "isl": isl,
         "osl": osl,
-        "spread": spread,
+        "relative_range": relative_range,
         "prefix": float(random.choice([0.0, 0.0, 0.3, 0.9, 1.0])),
         "concurrency": at_once if is_closed else 0,
         "rate": 0.0 if is_closed else random.uniform(0.05, 0.97),

@@ -72,7 +72,7 @@ def _needs(prediction: Prediction) -> dict[str, NDArray[Any]]:
     names = limiter_names(len(prediction.chip.levels))
     needs = np.full((prediction.reason.size, len(names)), np.nan)
     if prediction.timed.size:
-        of_kernels = prediction.launches[:, None] * prediction.timing.times
+        of_kernels = prediction.pipeline.launches[:, None] * prediction.timing.times
         needs[prediction.timed] = np.add.reduceat(of_kernels, prediction.graph.offset[:-1])
     return {f"needs_{name}_s": needs[:, index] for index, name in enumerate(names)}
 

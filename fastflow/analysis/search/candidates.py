@@ -15,7 +15,7 @@ from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.engine.dataset.schema import kind_of
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.plan import CHOICES
-from fastflow.performance.serving import serves
+from fastflow.performance.serving import is_serving
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.physics.parallelism.strategy import AUTO
 
@@ -128,14 +128,14 @@ def _strategy_choices(inputs: Columns) -> list[tuple[Any, ...]]:
     from fastflow.physics.workload import has_layer_runs
 
     configured = tuple(inputs[key][0].item() for key in CHOSEN)
-    if serves(inputs) and is_disaggregated(inputs)[0]:
+    if is_serving(inputs) and is_disaggregated(inputs)[0]:
         for key in (_STRATEGY, PREFILL_STRATEGY):
             if inputs[key][0] == AUTO:
                 allowed = "a strategy where prefill has devices of its own: a search does not split devices"
                 raise InputError(key, AUTO, allowed)
     if configured[0] != AUTO:
         return [configured]
-    if serves(inputs):
+    if is_serving(inputs):
         layouts = best_servers(inputs)[_STRATEGY][:MOST_LAYOUTS]
         return [(layout, *configured[1:]) for layout in layouts.tolist()]
     if not has_layer_runs(inputs):

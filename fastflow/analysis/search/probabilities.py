@@ -19,8 +19,8 @@ from fastflow.engine.grid.grid import Share
 from fastflow.engine.run.monte_carlo import samples_by
 from fastflow.engine.run.predict import predict_points
 from fastflow.performance.prediction import Prediction
-from fastflow.performance.serving import serves
-from fastflow.performance.serving.predict import Served
+from fastflow.performance.serving import is_serving
+from fastflow.performance.serving.predict import ServingResult
 from fastflow.schema.uncertainty import CHANCE, ON_FRONT
 
 MOST = 64
@@ -98,6 +98,6 @@ def _sample_design(result: SearchResult, share: Share, inputs: Columns, objectiv
 def _objective_of(inputs: Columns, objective: str) -> Floats:
     """Return an objective of the points of some input columns."""
     points = predict_points(inputs)
-    if serves(inputs):
-        return measure_served(points.resolved, cast("Served", points.prediction), objective)
+    if is_serving(inputs):
+        return measure_served(points.resolved, cast("ServingResult", points.prediction), objective)
     return measure(cast("Prediction", points.prediction), objective)

@@ -24,12 +24,12 @@ from fastflow.engine.run.predict import Predicted, columns_of, predict_points
 from fastflow.engine.run.workers import CancellationToken, ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.precompile import SEARCH
-from fastflow.performance.serving import serves
+from fastflow.performance.serving import is_serving
 from fastflow.schema import find_result, result_order
 
 if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
-    from fastflow.performance.serving.predict import Served
+    from fastflow.performance.serving.predict import ServingResult
 
 FEWEST = 512  # designs of a thread: fewer take longer in two threads than in one
 
@@ -134,10 +134,10 @@ def score_designs(
     for index, inputs in candidates.inputs(batch.candidate, batch.designs):
         weight = weights[batch.start[index]]
         changed = np.zeros(index.size, np.bool_)  # no design is a chip of the library
-        points = predict_points(inputs, kernels="" if serves(inputs) else SEARCH)
+        points = predict_points(inputs, kernels="" if is_serving(inputs) else SEARCH)
         with naming_missing_input(inputs):
             columns: ResultTable = columns_of(points)
-            if serves(inputs):
+            if is_serving(inputs):
                 columns |= _served_scores(points, options, weight)
             else:
                 columns |= _scores(points, options, weight, holdable[batch.candidate[index]])
@@ -170,7 +170,7 @@ def _served_scores(points: Predicted, options: SearchOptions, weight: Floats) ->
     """Score designs that serve."""
     from fastflow.analysis.search.optimizers.serving_objective import measure_served, score_served
 
-    inputs, served = points.resolved, cast("Served", points.prediction)
+    inputs, served = points.resolved, cast("ServingResult", points.prediction)
     columns: ResultTable = {
         "score": score_served(inputs, served, options.objective, options.pareto, weight),
         "objective": measure_served(inputs, served, options.objective),

@@ -31,7 +31,7 @@ from fastflow.engine.run.predict import resolved_inputs, results_of
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
-from fastflow.performance.serving import serves
+from fastflow.performance.serving import is_serving
 from fastflow.schema import BANDS, RESULTS, SERVED, STACKED, find_result
 from fastflow.schema.results import ASSUMPTIONS, TYPICAL
 
@@ -154,7 +154,7 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
         evaluate = _evaluator(pool, listener)
         inputs = _inputs(options)
         evaluations_of_point = 1  # points evaluated for one point
-        if not serves(inputs) and has_candidates(inputs):
+        if not is_serving(inputs) and has_candidates(inputs):
             evaluate, evaluations_of_point = with_best_strategy(inputs, evaluate), CANDIDATES
         figures = figures_of(inputs)
         num_changes = counted(2 * len(figures), "change")

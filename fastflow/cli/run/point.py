@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastflow.engine.dataset.store import Store
     from fastflow.engine.run.ranking import Ranking
     from fastflow.performance.prediction import Prediction
-    from fastflow.performance.serving.predict import Served
+    from fastflow.performance.serving.predict import ServingResult
 
 
 def run_point(run: Run, output: str) -> None:
@@ -102,7 +102,7 @@ class _PointResult(NamedTuple):
 
     table: ResultTable
     """Its row."""
-    prediction: Prediction | Served
+    prediction: Prediction | ServingResult
     point: int
     """Its index among the points of the prediction."""
     ranking: Ranking | None

@@ -17,7 +17,7 @@ from fastflow.engine.run.monte_carlo import band_columns
 from fastflow.engine.run.no_effect import COLUMN, with_no_effect_of_sample
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points, predict_range
 from fastflow.performance.accuracy.classes import typical_columns
-from fastflow.performance.serving import serves
+from fastflow.performance.serving import is_serving
 
 KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, of the language model at three levels (tests/engine/run/test_chunks.py) [B]
@@ -109,7 +109,7 @@ def bytes_of(grid: Grid, share: Share) -> Floats:
     from fastflow.physics.workload.request_lengths import SERVES
 
     inputs = grid.inputs(share, ("model.", SERVES))
-    if serves(inputs):
+    if is_serving(inputs):
         return np.full(share.points.size, BYTES_A_SERVER)
     with naming_missing_input(inputs):
         return BYTES_A_POINT + BYTES_A_KERNEL * count_kernels(inputs).astype(np.float64)

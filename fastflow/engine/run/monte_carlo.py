@@ -12,7 +12,7 @@ from fastflow.core.uncertainty.sampling import Uncertainty, figure_factors, mode
 from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.run.predict import Predicted, predict_range, results_of
 from fastflow.performance.accuracy.classes import typical_errors
-from fastflow.performance.serving import serves
+from fastflow.performance.serving import is_serving
 from fastflow.performance.serving.slo import COMPARED, LIMITS, is_slo_violation
 from fastflow.physics.workload import OTHERS, family_of
 from fastflow.schema import BANDED, OF_PREFILL, band_of, find_input
@@ -112,7 +112,7 @@ def _sample_results(grid: Grid, predicted: Predicted, rows: Ints) -> dict[str, F
         if name in results:
             values = np.ma.filled(np.ma.asarray(results[name], dtype=np.float64), np.nan)
             samples[name] = values.reshape(model.shape) * factor_of.get(name, model) ** BANDED.get(name, 0)
-    if serves(resolved):
+    if is_serving(resolved):
         samples[_FEASIBLE] = _feasible_samples(
             results, resolved, {"ttft": factor_of["ttft_s"], "tpot": model}
         )
@@ -139,7 +139,7 @@ def _batch_and_rows(grid: Grid, share: Share) -> tuple[int, Ints]:
 
 def _work_of(inputs: Columns) -> str:
     """Return the kind of work of points that share a call."""
-    return "serving" if serves(inputs) else family_of(inputs).work
+    return "serving" if is_serving(inputs) else family_of(inputs).work
 
 
 def _model_errors(work: str, inputs: Columns, grid: Grid, share: Share) -> Floats:

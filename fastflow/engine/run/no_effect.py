@@ -19,7 +19,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Ints, broadcast_column, is_broadcast
 from fastflow.engine.grid.grid import Grid, Share, Unset
 from fastflow.engine.grid.unset import max_trials, num_sampled
-from fastflow.performance.serving import serves
+from fastflow.performance.serving import is_serving
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED
 from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.bounds import KEY as WITHIN
@@ -76,10 +76,12 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     unset_of_points = [
         grid.unset.get(combination, {}) for combination in share.block.combinations(share.points).tolist()
     ]
-    is_auto = (inputs[STRATEGY] == AUTO).tolist() if not serves(inputs) else [False] * len(unset_of_points)
+    is_auto = (
+        (inputs[STRATEGY] == AUTO).tolist() if not is_serving(inputs) else [False] * len(unset_of_points)
+    )
     trials: list[Trial] = []
     never: tuple[str, ...] = _SIZES
-    if serves(inputs):
+    if is_serving(inputs):
         mode = inputs["serve.mode"]
         is_loaded = np.isin(mode, (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs
         never = *(_LOADS if is_loaded else ()), *(_OF_PREFILL if (mode == DISAGGREGATED).any() else ())

@@ -14,12 +14,12 @@ from fastflow.core.tables import Bools, Columns, Ints, Texts, take
 from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.grid.run import naming_missing_input
 from fastflow.engine.run.no_effect import Trial, inputs_of_trial, trials_of, with_trials, without_effect
-from fastflow.performance.serving import serves
+from fastflow.performance.serving import is_serving
 from fastflow.physics.parallelism.strategy import AUTO
 
 if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
-    from fastflow.performance.serving.predict import Served
+    from fastflow.performance.serving.predict import ServingResult
 
 STRATEGIES = ("parallel.strategy", "serve.prefill.strategy")
 """Keys whose value may be `auto`."""
@@ -31,7 +31,7 @@ class Predicted(NamedTuple):
     positions: NDArray[np.int64]
     """Their indices in the chunk."""
     inputs: Columns
-    prediction: Prediction | Served
+    prediction: Prediction | ServingResult
     resolved: Columns
     """The inputs under the strategy that they were predicted with."""
     share: Share | None = None
@@ -78,7 +78,7 @@ def predict_points(
 def resolved_inputs(inputs: Columns, any_strategy: bool = False) -> Columns:
     """Return inputs with the best strategy for `auto`, and why no strategy fits; raises InputError."""
     with naming_missing_input(inputs):
-        if serves(inputs):
+        if is_serving(inputs):
             from fastflow.performance.auto.serving import resolve_servers
 
             return dict(resolve_servers(inputs, any_strategy))
@@ -87,10 +87,10 @@ def resolved_inputs(inputs: Columns, any_strategy: bool = False) -> Columns:
         return dict(resolve_any_strategy(inputs) if any_strategy else resolve_strategy(inputs))
 
 
-def _model(inputs: Columns) -> Prediction | Served:
+def _model(inputs: Columns) -> Prediction | ServingResult:
     """Run the model on points with resolved strategies; raises InputError."""
     with naming_missing_input(inputs):
-        if serves(inputs):
+        if is_serving(inputs):
             from fastflow.performance.serving.predict import serve
 
             return serve(inputs)
@@ -99,7 +99,9 @@ def _model(inputs: Columns) -> Prediction | Served:
         return crossflow.predict(inputs)
 
 
-def _with_trials(resolved: Columns, trials: Sequence[Trial]) -> tuple[Prediction | Served, Sequence[Trial]]:
+def _with_trials(
+    resolved: Columns, trials: Sequence[Trial]
+) -> tuple[Prediction | ServingResult, Sequence[Trial]]:
     """Run the model on points and their trials; returns the prediction, and the trials that it accepts."""
     try:
         return _model(with_trials(resolved, trials)), trials
@@ -126,10 +128,10 @@ def _is_accepted(inputs: Columns) -> bool:
 
 def columns_of(predicted: Predicted) -> Columns:
     """Return the result columns of points that shared a call."""
-    if serves(predicted.inputs):
+    if is_serving(predicted.inputs):
         from fastflow.performance.serving.columns import served_columns
 
-        served = cast("Served", predicted.prediction)
+        served = cast("ServingResult", predicted.prediction)
         columns = served_columns(served.inputs, served)
     else:
         from fastflow.performance.results import summary

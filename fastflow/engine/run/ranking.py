@@ -21,14 +21,14 @@ from fastflow.engine.run.no_effect import COLUMN as NO_EFFECT
 from fastflow.engine.run.no_effect import trials_of
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points, results_of
 from fastflow.performance.accuracy.classes import typical_columns
-from fastflow.performance.serving import serves
+from fastflow.performance.serving import is_serving
 from fastflow.physics.parallelism.candidates import CHOSEN, STRATEGY
 from fastflow.physics.parallelism.strategy import AUTO
 
 if TYPE_CHECKING:
     from fastflow.performance.auto.transformer import Search
     from fastflow.performance.prediction import Prediction
-    from fastflow.performance.serving.predict import Served
+    from fastflow.performance.serving.predict import ServingResult
 
 _PER_LAYER = "parallel.per_layer"
 
@@ -40,7 +40,7 @@ class Ranking(NamedTuple):
     """The run over the strategies, the best first."""
     table: ResultTable
     """The rows of that run."""
-    prediction: Prediction | Served
+    prediction: Prediction | ServingResult
     """Of all strategies, as the strategy space lists them."""
     best: int
     """The index of the best strategy among the points of the prediction."""
@@ -92,7 +92,7 @@ def ranking_of(run: Run) -> Ranking:
     if run.grid.points != 1:
         raise CompositionError(f"a ranking takes one point, and these overrides make {run.grid.points:,}")
     inputs = run.grid.first_inputs()
-    if serves(inputs):
+    if is_serving(inputs):
         return _rank_servers(run, inputs)
     if inputs[_PER_LAYER][0]:
         raise InputError(_PER_LAYER, "true", "false: a ranking is of strategies for all layers")
@@ -144,7 +144,7 @@ def _with_first_reason(reason: str, reasons: NDArray[Any]) -> NDArray[Any]:
 def _value(inputs: Columns) -> Floats:
     """Return the objective of the ranking, less is better: a time, or the inverse of a server's rate."""
     results = results_of(inputs)
-    if serves(inputs):
+    if is_serving(inputs):
         nan = np.full(inputs["system.devices"].size, np.nan)
         rate = results.get("tokens_per_s_per_device", nan)
         prompts = results.get("prefill_tokens_per_s", nan) / inputs["system.devices"]

@@ -22,7 +22,7 @@ def uneven_stages(prediction: Prediction, point: int) -> str:
     it where it is faster and fits into memory as well.
     """
     index = int(np.flatnonzero(prediction.timed == point)[0])
-    stacks, total = prediction.stacks, float(prediction.timeline.total[index])
+    stacks, total = prediction.pipeline_blocks, float(prediction.timeline.total[index])
     if stacks is None or stacks.plan.stages[index] == 1:
         return ""
     slowest, times = int(prediction.bottleneck.stage[index]), _stage_times(prediction, index)
@@ -45,8 +45,8 @@ def uneven_stages(prediction: Prediction, point: int) -> str:
 
 def _stage_times(prediction: Prediction, index: int) -> Floats:
     """Return the time of a micro-batch on each stage of a timed point [s], (stages,)."""
-    assert prediction.stacks is not None
-    blocks, stages = prediction.stacks.blocks, int(prediction.stacks.plan.stages[index])
+    assert prediction.pipeline_blocks is not None
+    blocks, stages = prediction.pipeline_blocks.blocks, int(prediction.pipeline_blocks.plan.stages[index])
     rows = slice(blocks.offset[index], blocks.offset[index + 1])
     per_block = blocks.forward_s[rows] + blocks.input_s[rows] + blocks.weight_s[rows]
     times: Floats = per_block.reshape(-1, stages).sum(axis=0)

@@ -115,8 +115,9 @@ def typical_errors(inputs: Inputs, stock: Bools, first_token: bool = False) -> F
 
     inputs, stock: as for `typical_columns`. first_token: that of the time to the first token.
     """
-    per_point, inverse = _distinct_errors(inputs, stock)
-    errors = [point_errors.first_token if first_token else point_errors.errors for point_errors in per_point]
+    points, inverse = describe(inputs, stock)
+    classes = [_class_errors(point) for point in points]
+    errors = [each.first_token if first_token else each.errors for each in classes]
     return np.array([error.mean_error if error else np.nan for error in errors])[inverse]
 
 
@@ -160,12 +161,6 @@ def _squeezed(column: NDArray[Any]) -> NDArray[Any]:
 def _exceeds(inputs: Inputs, key: str, least: float = 0.0) -> Bools:
     """Return which points have an input that exceeds a threshold; False where it is absent."""
     return np.asarray(_squeezed(inputs.get(key, _ZERO)) > least)
-
-
-def _distinct_errors(inputs: Inputs, stock: Bools) -> tuple[list[ClassErrors], NDArray[np.int64]]:
-    """Return the errors of the distinct points, and the index of each point among them."""
-    points, inverse = describe(inputs, stock)
-    return [_class_errors(point) for point in points], inverse
 
 
 def work_of(point: Point) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -74,16 +74,13 @@ def digest() -> str:
 
 def read_table(text: str) -> dict[Key, Errors]:
     """Return the errors of a table's classes."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
     return {
         Key(*(row[name] for name in Key._fields)): Errors(
             int(row["rows"]), *(float(row[name]) for name in Errors._fields[1:])
         )
-        for row in csv.DictReader(_without_comments(text.splitlines()))
+        for row in csv.DictReader(lines)
     }
-
-
-def _without_comments(lines: Iterable[str]) -> Iterator[str]:
-    return (line for line in lines if not line.startswith("#"))
 
 
 def find(work: str, kind: str, dtype: str, chip: ChipStanding) -> tuple[Key, Errors] | None:

@@ -60,7 +60,8 @@ def best_strategies(inputs: Inputs) -> Columns:
 def least_needed(prediction: Prediction, rows: Ints) -> str:
     """Describe which strategy of some rows needs least memory, where none fits; or ""."""
     timed, timed_rows = np.intersect1d(prediction.timed, rows, return_indices=True)[:2]
-    if not timed.size or scores(prediction)[1][rows].any():
+    _, fits = scores(prediction)
+    if not timed.size or fits[rows].any():
         return ""
     least = int(timed_rows[np.argmin(prediction.footprint.total[timed_rows])])
     row = prediction.timed[least]

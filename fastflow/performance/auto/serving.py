@@ -11,6 +11,7 @@ of the devices is chosen too (`serve.prefill.devices=0`), and the layout of pref
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     single_server_strategy,
 )
 from fastflow.performance.serving.layout import STRATEGY
-from fastflow.performance.serving.predict import Served, serve
+from fastflow.performance.serving.predict import ServingResult, serve
 from fastflow.physics.hardware.packages import PACKAGE
 from fastflow.physics.parallelism.strategy import AUTO, TENSOR, Strategy, divisors, parse
 
@@ -75,15 +76,19 @@ def _all_layouts(inputs: Inputs) -> list[dict[str, str | int]]:
 
 def best_servers(inputs: Inputs) -> Columns:
     """Return the layouts of one point, (1,), the best first: inputs of each, (layouts,)."""
-    return ranked(inputs)[0]
+    return ranked(inputs).layouts
 
 
-def ranked(inputs: Inputs) -> tuple[Columns, str]:
-    """Return the ranked layouts, and a description of that which needs least memory where none fits, or "".
+class RankedLayouts(NamedTuple):
+    """The layouts of a point."""
 
-    That layout comes first then.
-    """
-    layouts, served = _served(inputs)
+    layouts: Columns  # inputs of each, the best first, (layouts,)
+    least: str  # where none fits, which needs least memory, and how much: it comes first; or ""
+
+
+def ranked(inputs: Inputs) -> RankedLayouts:
+    """Return the ranked layouts of one point, (1,)."""
+    layouts, served = _predict_layouts(inputs)
     total = np.where(np.isnan(served.need.total), np.inf, served.need.total)
     least = int(np.argmin(total))
     text = ""
@@ -92,15 +97,16 @@ def ranked(inputs: Inputs) -> tuple[Columns, str]:
         layout = f"{served.layouts.printed[least]} with server.memory={inputs['server.memory'][0]:g}"
         text = least_memory_text(layout, float(total[least]), float(served.need.available[least]), parts)
     by = total if text else -scores(served.columns, served.reason, served.short, served.overload)
-    return take(layouts, np.argsort(by, kind="stable")), text
+    return RankedLayouts(take(layouts, np.argsort(by, kind="stable")), text)
 
 
 def fits(inputs: Inputs) -> bool:
     """Say whether a point has servers that take its load; inputs: of one point, (1,)."""
-    return bool((_served(inputs)[1].reason == "").any())
+    _, served = _predict_layouts(inputs)
+    return bool((served.reason == "").any())
 
 
-def _served(inputs: Inputs) -> tuple[Columns, Served]:
+def _predict_layouts(inputs: Inputs) -> tuple[Columns, ServingResult]:
     """Return the layouts of a point, and their serving results."""
     all_layouts = _all_layouts(inputs)
     layouts: Columns = {key: np.array([layout[key] for layout in all_layouts]) for key in all_layouts[0]}

@@ -9,15 +9,19 @@ from fastflow.core.tables import Columns, Inputs, broadcast_column
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.results import generated_columns
 from fastflow.performance.serving.disaggregated.predict import has_prefill_chip, with_prefill_chip
-from fastflow.performance.serving.predict import Served
+from fastflow.performance.serving.predict import ServingResult
 from fastflow.performance.serving.slo import COMPARED, has_limit
 from fastflow.physics.hardware.chip import generate, peak_flops
 from fastflow.physics.workload import parameters_of
 from fastflow.physics.workload.precision import types_of
+from fastflow.schema import ALL, result_order
 
 
-def served_columns(inputs: Inputs, served: Served) -> Columns:
-    """Return the result columns of every point; NaN, or an empty text, where a point has no results."""
+def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
+    """Return the result columns of every point, in the order of `schema.result_order`.
+
+    NaN, or an empty text, where a point has no results.
+    """
     meets_slo = served.short == ""
     parameters, _ = compute_unique(parameters_of, inputs, "model.", cached=True)
     has_latency = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
@@ -41,7 +45,8 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
     )
     for name in {"simulated", "stationary"} & set(columns):
         columns[name] = np.ma.MaskedArray(columns[name] > 0.0, mask=np.isnan(columns[name]))
-    return columns
+    order = result_order(len(served.chip.levels), served=ALL)
+    return {name: columns[name] for name in order if name in columns}
 
 
 def prefill_chip_columns(inputs: Inputs) -> Columns | None:

@@ -38,15 +38,6 @@ class Cache(NamedTuple):
         return self.token * tokens + self.windowed * np.minimum(tokens, self.window)
 
 
-def cache_of(inputs: Inputs, servers: ServerLayouts, layers: Ints) -> Cache:
-    """Return the cache of a request; inputs: of the model.
-
-    layers: number of layers of each of KINDS on a device, (points, kinds).
-    """
-    size = sizes_of(inputs)
-    return _cache(_token_bytes_per_layer(size, precision(inputs), servers), layers, np.asarray(size.window))
-
-
 def _cache(layer_token: Floats, layers: Ints, window: Ints) -> Cache:
     """Return the cache of a request; layer_token: bytes of a token in one layer, (points,)."""
     windowed, window = layers[:, _WINDOWED].sum(axis=1), window * np.ones(layer_token.size, int)
@@ -102,10 +93,8 @@ def room_of_fullest_stage(
     device [B]; tokens: of a request, (points,).
     """
     size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.memory"]
-    stage_weights, layer_token = (
-        _weights(inputs, layouts, stages, weights),
-        _token_bytes_per_layer(size, numbers, layouts),
-    )
+    stage_weights = _weights(inputs, layouts, stages, weights)
+    layer_token = _token_bytes_per_layer(size, numbers, layouts)
     work = _workspace(inputs, size, numbers, layouts, inputs["server.budget"])
     free = inputs["server.memory_of"] == FREE
     cache_share, budget = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)
@@ -119,9 +108,8 @@ def room_of_fullest_stage(
     requests = caches / np.where(request_bytes > 0.0, request_bytes, 1.0)
     stage = np.argmin(np.where(stage_layers > 0, requests, np.inf), axis=1)
     points = np.arange(tokens.size)
-    return Room(stage_weights[points, stage], work, caches[points, stage]), _cache(
-        layer_token, stages.layers[points, stage], window
-    )
+    cache = _cache(layer_token, stages.layers[points, stage], window)
+    return Room(stage_weights[points, stage], work, caches[points, stage]), cache
 
 
 def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats) -> Floats:

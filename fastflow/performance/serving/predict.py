@@ -43,7 +43,7 @@ from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
 
 
-class Served(NamedTuple):
+class ServingResult(NamedTuple):
     """Results of points that serve; (points,)."""
 
     inputs: Inputs
@@ -56,7 +56,7 @@ class Served(NamedTuple):
     chip: Chip  # of the devices that decode
 
 
-def serve(inputs: Inputs) -> Served:
+def serve(inputs: Inputs) -> ServingResult:
     """Predict points that serve; inputs: columns as `crossflow.predict` takes them, of one family.
 
     Raises InputError where the model is no transformer.
@@ -104,7 +104,7 @@ def serve(inputs: Inputs) -> Served:
     overload = overloads(columns, inputs["serve.rate"])
     columns.pop(OVERLOAD, None)
     short, reasons = first_of(overload, slo_violations(inputs, columns)), reason.astype(np.str_)
-    return Served(point_inputs, layouts, columns, reasons, short, overload, Need(*need), chip)
+    return ServingResult(point_inputs, layouts, columns, reasons, short, overload, Need(*need), chip)
 
 
 def _need(scenario: ServingScenario, columns: Columns) -> Need:
@@ -167,11 +167,8 @@ def _exceeds_positions(inputs: Inputs) -> Texts:
         elif mode[i] == ONE_PREFILL:
             allowed = f"at most {limit}"
         elif most[i] < 2:
-            key, value, allowed = (
-                "model.positions",
-                int(most[i]),
-                "at least 2: a prompt and an answer; or 0: any",
-            )
+            key, value = "model.positions", int(most[i])
+            allowed = "at least 2: a prompt and an answer; or 0: any"
         elif prompts[i] <= most[i] - 1:
             key, value, left = "serve.osl", float(answers[i]), int(most[i] - prompts[i])
             allowed = f"at most {left}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"

@@ -101,6 +101,12 @@ def prompt_passes(scenario: ServingScenario, prompts: Floats, tokens: Floats, bu
     )
 
 
+def _decode_host_s(scenario: ServingScenario, requests: Floats) -> Floats:
+    """Return the host's time in an iteration that decodes requests, with that of draft tokens [s]."""
+    host = scenario.servers.host
+    return host.iteration_s + host.row_s * requests + scenario.servers.draft_s
+
+
 def bound_by(scenario: ServingScenario, pass_: _Pass, host: Floats) -> Texts:
     """Return the name of the limiter with most of a pass's time, (points,)."""
     names: Texts = np.array([*scenario.passes.limiters, HOST])
@@ -161,7 +167,7 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
     """Return the results of a pass over whole prompts, `serve.batch` of them at once."""
     inputs, layouts = scenario.inputs, scenario.layouts
     prompts = -(-inputs["serve.batch"] // (layouts.ranks * layouts.replicas))
-    computed = np.maximum(scenario.isl * (1.0 - scenario.loads.prefix), 1.0)
+    computed = scenario.computed_tokens
     prefill = prompt_passes(scenario, 1.0 * prompts, computed, np.full(prompts.size, np.inf))
     pass_s = prefill.time + inputs["server.iteration"]
     ttft = pass_s + inputs["server.request"]
@@ -187,11 +193,9 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
     """Return the results of a pass that decodes `serve.batch` requests."""
     inputs, layouts = scenario.inputs, scenario.layouts
     requests = 1.0 * -(-inputs["serve.batch"] // (layouts.ranks * layouts.slots * layouts.replicas))
-    context = np.where(
-        inputs["serve.context"] > 0, inputs["serve.context"], scenario.isl + scenario.osl / 2.0
-    )
+    context = np.where(inputs["serve.context"] > 0, inputs["serve.context"], scenario.mean_context)
     decode = decode_pass(scenario, requests, context)
-    host = inputs["server.iteration"] + inputs["server.row"] * requests + scenario.servers.draft_s
+    host = _decode_host_s(scenario, requests)
     pass_s = decode.time + host
     tokens = inputs["serve.batch"] * scenario.servers.per_pass
     columns = {
@@ -233,9 +237,9 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         return PhaseResults({}, result.reason)
     layouts, servers, request = scenario.layouts, scenario.servers, inputs["server.request"]
     batch = np.maximum(metrics["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
-    decode = decode_pass(scenario, batch, scenario.isl + scenario.osl / 2.0)
-    host = servers.host.iteration_s + servers.host.row_s * batch + servers.draft_s
-    computed = np.maximum(scenario.isl * (1.0 - scenario.loads.prefix), 1.0)
+    decode = decode_pass(scenario, batch, scenario.mean_context)
+    host = _decode_host_s(scenario, batch)
+    computed = scenario.computed_tokens
     prompt = prompt_passes(prefill, np.ones(batch.size), computed, prefill.servers.budget.astype(np.float64))
     passes = (scenario.osl - 1.0) / servers.per_pass
     energy = decode.energy * passes / (batch * layouts.ranks) * layouts.stage
@@ -296,25 +300,19 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
         inputs["serve.concurrency"] / np.maximum(active * scenario.loads.concurrency, 1.0),
         1.0,
     )
-    requests_per_s, decoding = (
-        metrics["requests_per_s"] * active * share,
-        metrics["decoding"] * active * share,
-    )
-    ttft, tpot = (
-        metrics["ttft_s"] + inputs["server.request"],
-        np.where(scenario.osl > 1.0, metrics["tpot_s"], np.nan),
-    )
+    requests_per_s = metrics["requests_per_s"] * active * share
+    tpot = np.where(scenario.osl > 1.0, metrics["tpot_s"], np.nan)
     batch = np.maximum(metrics["decoding"] / (layouts.ranks * layouts.slots), 1e-9)
-    context = scenario.isl + scenario.osl / 2.0
-    decode = decode_pass(scenario, np.maximum(batch, 1.0), context)
-    host = servers.host.iteration_s + servers.host.row_s * batch + servers.draft_s
-    computed = np.maximum(scenario.isl * (1.0 - scenario.loads.prefix), 1.0)
+    decode = decode_pass(scenario, np.maximum(batch, 1.0), scenario.mean_context)
+    host = _decode_host_s(scenario, batch)
+    computed = scenario.computed_tokens
     prompt = prompt_passes(scenario, np.ones(batch.size), computed, servers.budget.astype(np.float64))
     passes = scenario.osl / servers.per_pass
     energy = decode.energy * passes / (np.maximum(batch, 1.0) * layouts.ranks) + prompt.energy / layouts.ranks
     columns: Columns = {
-        "ttft_s": ttft, "tpot_s": tpot, "requests_per_s": requests_per_s, "time_s": decode.time + host,
-        "batch_in_flight": decoding, "queue": metrics["queue"] * active,
+        "ttft_s": metrics["ttft_s"] + inputs["server.request"], "tpot_s": tpot,
+        "requests_per_s": requests_per_s, "time_s": decode.time + host,
+        "batch_in_flight": metrics["decoding"] * active * share, "queue": metrics["queue"] * active,
         "prefill_share": metrics["prefill_share"], "serve_host_s": host, "exchange_s": decode.exchange,
         "pipeline_stall_s": decode.stall, "prefill_tokens_per_s": requests_per_s * computed,
         "kv_B": metrics["cache"] * scenario.room.caches,

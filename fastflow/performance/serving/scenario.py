@@ -16,6 +16,7 @@ from fastflow.performance.serving.passes.tabulate import Axes, Passes, axes_of, 
 from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages, stages_of
 from fastflow.performance.serving.requests.lengths import (
     REQUESTS,
+    LongestLengths,
     arrivals_of_files,
     longest_of,
     num_known_requests,
@@ -29,12 +30,12 @@ ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "conti
 LOAD_SECTIONS = ("serve.", "server.")
 """Inputs that passes do not depend on, but for `PASS_KEYS`."""
 PASS_KEYS = ("server.exchange", "server.expert_rows")
-REQUESTS_OF_RATE = 1000
+REQUESTS_OPEN = 1000
 """Requests of an open loop that are simulated at first."""
-FEWEST_OF_RATE, MOST_OF_RATE = 250, 65_536
+MIN_REQUESTS_OPEN, MAX_REQUESTS_OPEN = 250, 65_536
 """Requests of each server of an open loop, at first and at most: until it is stationary."""
 MTP = "mtp"
-_MOST_REQUESTS = 4096  # at which tables end; beyond it times are extrapolated
+_MAX_REQUESTS = 4096  # at which tables end; beyond it times are extrapolated
 
 
 class ServingScenario(NamedTuple):
@@ -60,10 +61,28 @@ class ServingScenario(NamedTuple):
         return self.cache.of(self.isl + self.osl)
 
     @property
+    def longest_lengths(self) -> LongestLengths:
+        """The longest lengths of requests, of a file or uniform [tokens]."""
+        lengths = longest_of(self.inputs)
+        if LENGTHS in self.inputs:
+            return lengths
+        return LongestLengths(*(mean / (1.0 - 0.5 * self.loads.relative_range) for mean in lengths))
+
+    @property
     def longest_request_cache(self) -> Floats:
         """Bytes of the longest request's cache on a device."""
-        both = longest_of(self.inputs).both
-        return self.cache.of(both if LENGTHS in self.inputs else both / (1.0 - 0.5 * self.loads.spread))
+        return self.cache.of(self.longest_lengths.both)
+
+    @property
+    def computed_tokens(self) -> Floats:
+        """Mean tokens of a prompt that are computed, at least 1."""
+        tokens: Floats = np.maximum(self.isl * (1.0 - self.loads.prefix), 1.0)
+        return tokens
+
+    @property
+    def mean_context(self) -> Floats:
+        """Mean tokens of a request in the cache while it decodes."""
+        return self.isl + self.osl / 2.0
 
 
 def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> ServingScenario:
@@ -111,7 +130,7 @@ def _axes(inputs: Inputs, layouts: ServerLayouts) -> Axes:
     isl = longest.isl
     at_once = np.where(inputs["serve.concurrency"] > 0, inputs["serve.concurrency"], inputs["server.most"])
     batch = np.where(np.isin(mode, (ONE_PREFILL, ONE_DECODE)), inputs["serve.batch"], at_once)
-    requests = np.maximum(np.minimum(-(-batch // layouts.ranks), _MOST_REQUESTS), 2)
+    requests = np.maximum(np.minimum(-(-batch // layouts.ranks), _MAX_REQUESTS), 2)
     prompt_tokens = np.where(mode == ONE_PREFILL, -(-batch // layouts.ranks) * isl, 0)
     tokens = np.maximum(inputs["server.budget"], prompt_tokens).max()
     context = np.maximum(inputs["serve.context"].max(), longest.both.max())
@@ -136,20 +155,20 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
     at_once, rate, replicas = inputs["serve.concurrency"], inputs["serve.rate"], layouts.replicas
     active = np.where(at_once > 0, np.minimum(replicas, np.maximum(at_once, 1)), replicas)
     concurrency = -(-at_once // active)
-    default = np.where(at_once > 0, REQUESTS * at_once, REQUESTS_OF_RATE)
+    default = np.where(at_once > 0, REQUESTS * at_once, REQUESTS_OPEN)
     arrivals = arrivals_of_files(inputs)
     default = np.where(arrivals > 0, arrivals, default)
     total = np.where(inputs["serve.requests"] > 0, inputs["serve.requests"], default)
     requests = np.maximum(-(-total // active), 1)
     is_extended = (at_once == 0) & (rate > 0.0) & (inputs["serve.requests"] == 0)
-    requests = np.where(is_extended, np.maximum(requests, FEWEST_OF_RATE), requests)
+    requests = np.where(is_extended, np.maximum(requests, MIN_REQUESTS_OPEN), requests)
     hit_rate = np.maximum(1.0 - inputs["serve.prompts"] / total, 0.0)
     prefix = np.maximum(inputs["serve.prefix"], np.where(inputs["serve.prompts"] > 0, hit_rate, 0.0))
     points = isl.size
     loads = Loads(
-        isl=isl, osl=osl, spread=inputs["serve.spread"], prefix=prefix,
+        isl=isl, osl=osl, relative_range=inputs["serve.spread"], prefix=prefix,
         concurrency=concurrency, rate=rate / active, requests=requests,
-        most=np.where(is_extended, MOST_OF_RATE, 0), known=num_known_requests(inputs),
+        most=np.where(is_extended, MAX_REQUESTS_OPEN, 0), known=num_known_requests(inputs),
         lengths=np.zeros((points, 2, 0), dtype=np.int64), arrivals=np.zeros((points, 0)),
         percentile=inputs[PERCENTILE],
     )  # fmt: skip

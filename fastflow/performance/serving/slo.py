@@ -72,13 +72,13 @@ def _of_burst(inputs: Inputs, columns: Columns, i: int) -> str:
     if requests >= enough:
         return ""
     advice = ""
-    if enough <= _MOST_REQUESTS:
+    if enough <= _MAX_REQUESTS:
         advice = f"serve.requests={_round_up(enough)} has it in less than {100.0 - percentile:g}%, "
     burst = f"the first burst of {min(at_once, requests):,} requests counts"
     return f"; {burst}: {advice}serve.rate with serve.concurrency=0 has none"
 
 
-_MOST_REQUESTS = 1e7  # of serve.requests
+_MAX_REQUESTS = 1e7  # of serve.requests
 
 
 def requests_past_burst(at_once: int, percentile: float, servers: int) -> float:

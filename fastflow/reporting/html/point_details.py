@@ -23,7 +23,7 @@ from fastflow.engine.dataset.reader import Dataset
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.run.predict import predict_points
 from fastflow.performance.results import explain
-from fastflow.performance.serving import serves
+from fastflow.performance.serving import is_serving
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.reporting.html.content import Details, Kernels
 from fastflow.reporting.placement.drawing import render_placement
@@ -56,7 +56,7 @@ def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) ->
             grid = plan(Composer.of_library(config_dir), dataset.user_overrides).grid
             for rows, inputs in _inputs(dataset, grid, frame):
                 builder.add_areas(rows, inputs)
-                if serves(inputs):
+                if is_serving(inputs):
                     continue
                 for start in range(0, rows.size, _CHUNK):
                     chunk = np.arange(start, min(start + _CHUNK, rows.size))

@@ -10,7 +10,7 @@ from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY
 from fastflow.analysis.search.optimizers.serving_objective import score_served
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.core.errors import InputError
-from fastflow.performance.serving.analytic.applicability import MOST_STEPS
+from fastflow.performance.serving.analytic.applicability import MAX_STEPS
 from fastflow.performance.serving.columns import served_columns
 from fastflow.performance.serving.predict import serve
 from fastflow.performance.serving.slo import is_slo_violation, ordinal, requests_past_burst
@@ -128,7 +128,7 @@ def test_verdicts_are_the_same_in_both_methods(compose, mode, count):
 
 
 def test_a_simulation_that_takes_too_long_leaves_the_mean(compose):
-    point = compose(*CLOSED) | {"serve.concurrency": MOST_STEPS, "serve.requests": 4 * MOST_STEPS,
+    point = compose(*CLOSED) | {"serve.concurrency": MAX_STEPS, "serve.requests": 4 * MAX_STEPS,
                                 "serve.slo.tpot": 1e-9, "serve.slo.ttft": 1e9}  # fmt: skip
     served = serve(columns_of([point]))
     assert served.columns["simulated"][0] == 0.0

@@ -141,7 +141,7 @@ def test_passes_add_where_products_do_not(compose, predict):
     assert rows.sum() == products.sum()
     moved = prediction.timing.bytes[rows, -1]
     assert np.allclose(moved, (2 + 2 * 4) * (shards.kernels.m * shards.kernels.n)[products], rtol=1e-12)
-    assert (prediction.launches[rows] == prediction.launches[products]).all()
+    assert (prediction.pipeline.launches[rows] == prediction.pipeline.launches[products]).all()
 
 
 STAGES = (*SMALL, "model.vocabulary=128000", "model.batch=64")
@@ -175,7 +175,7 @@ def test_both_stages_sum_the_gradient_of_a_tied_embedding(compose, predict, grad
     assert near(edges.bytes[row], (4 if gradient == "fp32" else 2) * 128000 * 1024 / 2)
     took = prediction.communication.exchanges.sync_s[row]
     assert took > 1e-4
-    assert prediction.stacks.update[0] >= took
+    assert prediction.pipeline_blocks.update[0] >= took
 
 
 def test_gradients_of_a_tied_table_have_all_rows(compose, predict):

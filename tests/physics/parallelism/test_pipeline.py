@@ -84,7 +84,7 @@ def test_stages_are_the_best_cut(prediction, got, cases):
         first = first_layers(prediction, place)
         assert len(first) == stages
         rows = kernels_of(prediction, place)
-        seconds = prediction.launches[rows] * prediction.timing.time[rows]
+        seconds = prediction.pipeline.launches[rows] * prediction.timing.time[rows]
         layer_s = [seconds[prediction.graph.layer.number[rows] == number].sum() for number in range(LAYERS)]
         least = naive.best_cut(layer_s, stages)
         assert near(got["compute_s"][place], least, 1e-12)
@@ -211,7 +211,7 @@ def test_gradient_accumulation(base, predict, schedule, share):
 
 
 def test_what_crosses_a_border_of_stages(prediction, got, cases):
-    graph, shards, work = prediction.graph, prediction.shards, prediction.kernels
+    graph, shards, work = prediction.graph, prediction.shards, prediction.kernel_schedule.kernels
     for place, (_, lm, cut, stages) in enumerate(cases):
         first, rows = first_layers(prediction, place), kernels_of(prediction, place)
         sends = rows[work.send_s[rows] > 0.0]
@@ -269,7 +269,7 @@ def sent_by_hand(prediction, place):
             n = int(edges.ranks[row])
             share = {0: 0.0, 1: 1.0, 2: 1.0, 3: 2.0}[int(edges.collective[row])] * (n - 1) / n
             total += often * share * edges.bytes[row]
-        total += turns * shards.send.bytes[row] * (prediction.kernels.send_s[row] > 0.0)
+        total += turns * shards.send.bytes[row] * (prediction.kernel_schedule.kernels.send_s[row] > 0.0)
     return total
 
 
@@ -285,7 +285,7 @@ def test_energy_and_utilisation(prediction, got, cases):
         for stage in range(stages):
             kernels = [
                 (
-                    int(prediction.launches[row]),
+                    int(prediction.pipeline.launches[row]),
                     prediction.timing.flop[row],
                     energy.lift(made, point, prediction.timing.busy[row], prediction.timing.times[row])
                     * made["_flop_J" if prediction.shards.kernels.m[row] else "_pass_flop_J"],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.performance.serving.requests import load
-from fastflow.performance.serving.requests.lengths import MOST_SENT
+from fastflow.performance.serving.requests.lengths import MAX_SENT
 from fastflow.physics.workload.request_lengths import read_lengths
 from tests.support.checks import cases
 from tests.support.paths import DATA
@@ -82,10 +82,10 @@ def test_requests_of_a_file_are_simulated(requests, mode):
 
 
 def test_of_a_long_file_some_at_even_distances_are_sent(requests):
-    file = requests([(i + 1, 1) for i in range(2 * MOST_SENT)])
+    file = requests([(i + 1, 1) for i in range(2 * MAX_SENT)])
     grid = fastflow.evaluate(*POINT, file, "serve.simulate=true")
     assert grid["reason"][0] == ""
-    assert read_lengths(file.partition("=")[2]).isl.size == 2 * MOST_SENT
+    assert read_lengths(file.partition("=")[2]).isl.size == 2 * MAX_SENT
 
 
 def test_what_a_file_holds_is_part_of_the_fingerprint(requests):

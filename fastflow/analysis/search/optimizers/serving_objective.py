@@ -21,14 +21,14 @@ from fastflow.analysis.search.optimizers.objective import (
 )
 from fastflow.core.tables import Columns, Floats, Inputs, take
 from fastflow.performance.serving.overload import overload_excess
-from fastflow.performance.serving.predict import Served
+from fastflow.performance.serving.predict import ServingResult
 from fastflow.performance.serving.slo import slo_excess
 from fastflow.physics.hardware.budget_deficit import shortage
 
 _WITHOUT_CACHE = 20.0  # above LACKS_MEMORY: a design so many e-folds late is still better
 
 
-def measure_served(inputs: Inputs, served: Served, objective: str) -> Floats:
+def measure_served(inputs: Inputs, served: ServingResult, objective: str) -> Floats:
     """Return an objective of every point, in its unit; NaN without results, shape (points,)."""
     columns, missing = served.columns, np.full(served.reason.size, np.nan)
     results = {name: columns.get(name, missing) for name in ("time_s", "energy_J", *OF_TOKENS.values())}
@@ -51,7 +51,7 @@ def measure_served(inputs: Inputs, served: Served, objective: str) -> Floats:
 
 
 def score_served(
-    inputs: Inputs, served: Served, objective: str, second: str | None, weight: Floats
+    inputs: Inputs, served: ServingResult, objective: str, second: str | None, weight: Floats
 ) -> Floats:
     """Return the score of every point, shape (points,); second, weight: as of `objective.score`."""
     value = np.log(measure_served(inputs, served, objective))

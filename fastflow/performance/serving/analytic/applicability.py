@@ -22,22 +22,22 @@ from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.simulator.scheduler import Batch
 from fastflow.performance.serving.simulator.window import OVERLOAD_SPANS
 
-MOST_WORK = 0.15
+MAX_WORK = 0.15
 """Largest share of time for prompts: beyond it, their grouping in iterations matters."""
-MOST_WAIT = 0.1
+MAX_WAIT = 0.1
 """Largest share of queueing in the time to first token of an open loop."""
-MOST_SENSITIVE = 0.2
+MAX_SENSITIVITY = 0.2
 """Largest number of further running requests for each additional one in an open loop: near 1, bursts last."""
-MOST_UNEVEN = 0.05
+MAX_VARIATION = 0.05
 """Largest coefficient of variation of tokens over slots: the slot with most tokens ends last."""
-FEW_REQUESTS, FEW_CYCLES, FEW_PASSES = 128, 5, 32
-"""Fewest requests, requests one after the other (both of a closed loop), and passes of a request: with fewer,
+MIN_REQUESTS, MIN_CYCLES, MIN_PASSES = 128, 5, 32
+"""Least requests, requests one after the other (both of a closed loop), and passes of a request: with fewer,
 means are not accurate."""
-MOST_STEPS = 100_000
+MAX_STEPS = 100_000
 """Most steps of a simulation that no key requests: requests plus iterations that prompts fill; 0.1 s."""
-MOST_STEPS_OPEN = 400_000
+MAX_STEPS_OPEN = 400_000
 """Most steps of a simulated open loop."""
-FEW_SPANS = 10.0
+MIN_SPANS = 10.0
 """Least duration of a load, in times of a request: of shorter loads, ramp and drain are a large part."""
 
 
@@ -45,7 +45,7 @@ class Slot(NamedTuple):
     """The load of a server's slot."""
 
     is_uniform: bool  # lengths are uniform; for those of a file, means are not accurate
-    spread: float
+    relative_range: float  # of lengths, as in `Loads`
     prompt: float  # computed tokens of the longest prompt
     at_once: float  # requests that are sent at the start
     requests: float  # total
@@ -58,14 +58,14 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, metric
     """Say whether the analytic form of a slot is near its simulation, or that would take too long."""
     if takes_long(batch, slot, metrics):
         return True
-    if not slot.is_uniform or request.passes < FEW_PASSES:
+    if not slot.is_uniform or request.passes < MIN_PASSES:
         return False
     if batch.is_closed and (
         _has_few_requests(batch, request, slot) or _fullest_rank_load(batch, request, slot) > 1.0
     ):
         return False
     if not batch.is_closed and (
-        metrics.queued > MOST_WAIT * metrics.ttft or metrics.sensitivity > MOST_SENSITIVE
+        metrics.queued > MAX_WAIT * metrics.ttft or metrics.sensitivity > MAX_SENSITIVITY
     ):
         return False
     is_finite = not batch.is_closed and not slot.is_extended
@@ -80,13 +80,13 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, metric
     prefill_s = max(
         metrics.group.total, token_s * request.prompt * prompts_on_rank(batch, metrics.group_size)
     )
-    return bool(prefill_s / metrics.group_size * slot.requests <= MOST_WORK * metrics.makespan * metrics.busy)
+    return bool(prefill_s / metrics.group_size * slot.requests <= MAX_WORK * metrics.makespan * metrics.busy)
 
 
 @lean_kernel
 def takes_long(batch: Batch, slot: Slot, metrics: SlotMetrics) -> bool:
     """Say whether the simulation of a slot would take too long, where no key requests it."""
-    most = MOST_STEPS if batch.is_closed else MOST_STEPS_OPEN
+    most = MAX_STEPS if batch.is_closed else MAX_STEPS_OPEN
     return bool(steps_of(batch, slot, metrics.running * batch.ranks) > most)
 
 
@@ -96,12 +96,12 @@ def are_too_few(sending_s: float, request_s: float) -> bool:
 
     sending_s: duration of their arrivals [s]; request_s: from sending to the last token [s].
     """
-    return bool(sending_s < FEW_SPANS * request_s)
+    return bool(sending_s < MIN_SPANS * request_s)
 
 
 @lean_kernel
 def steps_of(batch: Batch, slot: Slot, decoding: float) -> float:
-    """Return the steps of a simulation, as `MOST_STEPS` counts them; decoding: requests of the slot."""
+    """Return the steps of a simulation, as `MAX_STEPS` counts them; decoding: requests of the slot."""
     requests = slot.slots * slot.requests
     if slot.is_extended:
         requests = max(requests, 2.0 * OVERLOAD_SPANS * slot.slots * decoding)
@@ -111,11 +111,11 @@ def steps_of(batch: Batch, slot: Slot, decoding: float) -> float:
 @lean_kernel
 def _has_few_requests(batch: Batch, request: Request, slot: Slot) -> bool:
     """Say whether the requests of a closed loop are too few for accurate means."""
-    if batch.ranks > 1 and slot.slots * slot.requests < FEW_REQUESTS:
+    if batch.ranks > 1 and slot.slots * slot.requests < MIN_REQUESTS:
         return True
-    if slot.spread > 0.0 and slot.requests < FEW_CYCLES * slot.at_once:
+    if slot.relative_range > 0.0 and slot.requests < MIN_CYCLES * slot.at_once:
         return True
-    return bool(slot.slots > 1.0 and request.half_range > MOST_UNEVEN * np.sqrt(3.0 * slot.requests))
+    return bool(slot.slots > 1.0 and request.half_range > MAX_VARIATION * np.sqrt(3.0 * slot.requests))
 
 
 @lean_kernel
@@ -128,7 +128,7 @@ def _fullest_rank_load(batch: Batch, request: Request, slot: Slot) -> float:
     rank = min(float(batch.most), np.ceil(slot.at_once / batch.ranks))
     if batch.ranks == 1:
         return float(rank * request.largest / batch.capacity)
-    if slot.spread > 0.0:
+    if slot.relative_range > 0.0:
         rank = slot.at_once / batch.ranks
         rank = min(float(batch.most), rank) + 2.0 * np.sqrt(rank)
     return float(max(rank * request.largest / batch.capacity, rank / (batch.most + 0.5)))

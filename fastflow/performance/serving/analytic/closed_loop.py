@@ -63,10 +63,10 @@ class _Cycle(NamedTuple):
 
 @lean_kernel
 def closed_loop_metrics(
-    times: PassTimes, batch: Batch, request: Request, spread: float, at_once: float, requests: float
+    times: PassTimes, batch: Batch, request: Request, relative_range: float, at_once: float, requests: float
 ) -> SlotMetrics:
     """Return the metrics of a slot's requests; at_once: requests that are sent at the start."""
-    loop = _loop(times, batch, request, spread, running_of(batch, request, at_once), requests)
+    loop = _loop(times, batch, request, relative_range, running_of(batch, request, at_once), requests)
     cycle = _mean_cycle(times, batch, request, loop)
     answer = request.passes * loop.pass_s + cycle.stall
     length = cycle.ttft + answer
@@ -82,7 +82,7 @@ def closed_loop_metrics(
         wait=queued + cycle.wait,
         queued=queued,
         sensitivity=0.0,
-        makespan=_makespan(times, batch, request, loop, length, cycle.stall, spread),
+        makespan=_makespan(times, batch, request, loop, length, cycle.stall, relative_range),
         busy=1.0,
         running=loop.decoding,
         group_size=group_size,
@@ -92,7 +92,7 @@ def closed_loop_metrics(
 
 @lean_kernel
 def _loop(
-    times: PassTimes, batch: Batch, request: Request, spread: float, running: float, requests: float
+    times: PassTimes, batch: Batch, request: Request, relative_range: float, running: float, requests: float
 ) -> _Loop:
     cycles, rank = requests / running, max(1.0, running / batch.ranks)
     width, decoding_share, delay = 1.0, 1.0, 0.0
@@ -103,7 +103,7 @@ def _loop(
             passes = group_of(times, batch, request, rank * decoding_share, rank).passes
             delay = max(0.0, passes - request.passes - 1.0)
             decoding_share = request.passes / max(request.passes + 1.0, passes)
-    drift = spread * longest(request.gaps + 1.0, spread) / batch.per_pass
+    drift = relative_range * longest(request.gaps + 1.0, relative_range) / batch.per_pass
     most = max(1.0, request.passes)
     span = min(most, np.sqrt(width**2 + cycles * drift**2))
     evenness = 0.0 if most <= 1.0 else (span - 1.0) / (most - 1.0)
@@ -168,14 +168,14 @@ def _makespan(
     loop: _Loop,
     length: float,
     stall: float,
-    spread: float,
+    relative_range: float,
 ) -> float:
     """Return the time until all requests have ended [s]: cohort by cohort, or with uniform ends.
 
     length: of a cycle [s]. With uniform ends, the first requests end over a cycle after the burst, which is
     half a cycle more. The last requests run with half as many others.
     """
-    last = last_passes(request, spread, loop.running)
+    last = last_passes(request, relative_range, loop.running)
     half_s = total_time(pass_parts(times, batch, request, max(1.0, 0.5 * loop.decoding), 0.0, 0.0))
     uniform_s = (loop.cycles - 0.5) * length + last * half_s + 0.5 * stall
     return float((1.0 - loop.evenness) * np.ceil(loop.cycles - 1e-9) * length + loop.evenness * uniform_s)

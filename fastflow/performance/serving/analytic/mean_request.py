@@ -82,16 +82,16 @@ def add_scaled(parts: Parts, other: Parts, factor: float) -> Parts:
 @lean_kernel
 def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Request:
     """Return a point's mean request."""
-    isl, osl, spread = loads.isl[point], loads.osl[point], loads.spread[point]
+    isl, osl, relative_range = loads.isl[point], loads.osl[point], loads.relative_range[point]
     cached = cached_tokens(isl, loads.prefix[point])
     gaps = max(0.0, osl - 1.0)
     passes = gaps / batch.per_pass
-    if spread == 0.0:
+    if relative_range == 0.0:
         passes = np.ceil(passes - 1e-9)
     elif batch.per_pass > 1.0 and gaps > 0.0:
         passes += 0.5  # the last pass makes more tokens than needed
-    top = longest(osl, spread)
-    low = (1.0 - spread) * top
+    top = longest(osl, relative_range)
+    low = (1.0 - relative_range) * top
     squared = (top * top + top * low + low * low) / 3.0
     cubed = 0.25 * (top + low) * (top * top + low * low)
     variance = max(0.0, cubed / osl - (squared / osl) ** 2)
@@ -121,7 +121,7 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
         reserved=isl + squared / osl,
         variance=variance / (isl + squared / osl) ** 2,
         half_range=0.5 * (top - low) / osl,
-        largest=longest(isl, spread) + top,
+        largest=longest(isl, relative_range) + top,
         passes=passes,
         most=passes * top / osl,
         gaps=gaps,
@@ -139,10 +139,8 @@ def pass_parts(
     rows = decoding * batch.queries
     decode = decode_line(times, batch.times, decoding, request.context).seconds if decoding > 0.0 else 0.0
     first = request.first_chunk_s if tokens > 0.0 else 0.0
-    shared, head = (
-        shared_time(times, batch.times, rows + tokens),
-        head_time(times, batch.times, rows + prompts),
-    )
+    shared = shared_time(times, batch.times, rows + tokens)
+    head = head_time(times, batch.times, rows + prompts)
     prefill = max(0.0, request.attention_s * tokens / request.prompt + first)
     return Parts(
         shared=shared + stall_time(batch.pipeline, shared + decode + prefill, head),

@@ -58,11 +58,11 @@ def open_loop_metrics(
 
     Where the rate exceeds what the server carries, makespan is inf, and the other metrics are undefined.
     """
-    places = running_of(batch, request, np.inf)
-    bracket = _bracket(times, batch, request, rate, places)
-    if bracket.high > places:
+    max_running = running_of(batch, request, np.inf)
+    bracket = _bracket(times, batch, request, rate, max_running)
+    if bracket.high > max_running:
         group = group_of(times, batch, request, 1.0, 1.0)
-        return SlotMetrics(0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, places / batch.ranks, 1.0, group)
+        return SlotMetrics(0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, max_running / batch.ranks, 1.0, group)
     low, high = bracket.low, bracket.high
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -79,7 +79,7 @@ def open_loop_metrics(
     # requests are assigned to slots and ranks in turns, so each rank's arrivals are more even than random
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
     queued = wait_for(
-        places / batch.ranks, rate * typical.length / places, arrivals, services, typical.length
+        max_running / batch.ranks, rate * typical.length / max_running, arrivals, services, typical.length
     )
     start = typical.wait + queued
     return SlotMetrics(
@@ -97,12 +97,13 @@ def open_loop_metrics(
 
 
 @lean_kernel
-def _bracket(times: PassTimes, batch: Batch, request: Request, rate: float, places: float) -> _Range:
+def _bracket(times: PassTimes, batch: Batch, request: Request, rate: float, max_running: float) -> _Range:
     """Return a range that has the fewest running requests with as many ends as arrivals.
 
-    With more requests iterations may have too little room for prompts. Beyond `places` where there is none.
+    With more requests iterations may have too little room for prompts. Beyond `max_running` where there is
+    none.
     """
-    low, high = 0.0, places / 2.0**_DOUBLINGS
+    low, high = 0.0, max_running / 2.0**_DOUBLINGS
     for _ in range(_DOUBLINGS + 1):
         if _request_times(times, batch, request, rate, high).length * rate <= high:
             return _Range(low, high)
@@ -113,11 +114,11 @@ def _bracket(times: PassTimes, batch: Batch, request: Request, rate: float, plac
 @lean_kernel
 def most_carried(times: PassTimes, batch: Batch, request: Request, rate: float) -> float:
     """Return the highest rate that a slot carries, below a rate that it does not [1/s]."""
-    places = running_of(batch, request, np.inf)
+    max_running = running_of(batch, request, np.inf)
     low, high = 0.0, rate
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if _bracket(times, batch, request, middle, places).high <= places:
+        if _bracket(times, batch, request, middle, max_running).high <= max_running:
             low = middle
         else:
             high = middle

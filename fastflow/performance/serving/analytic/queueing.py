@@ -37,13 +37,13 @@ def running_of(batch: Batch, request: Request, requests: float) -> float:
     The number of requests of unequal lengths that fit the cache is nearly normally distributed.
     """
     rank = min(float(batch.most), requests / batch.ranks)
-    places = batch.capacity / (request.reserved if batch.reserves else request.context)
+    fit = batch.capacity / (request.reserved if batch.reserves else request.context)  # in the cache
     if request.variance == 0.0:
-        return float(batch.ranks * max(min(rank, 1.0), min(rank, np.floor(places + 1e-9))))
-    places += 0.5 * (request.variance - 1.0)  # of a renewal process, for long intervals
-    sigma = sqrt(request.variance * max(1.0, places))
-    z = (rank - places) / sigma
-    excess = (rank - places) * 0.5 * (1.0 + erf(z / sqrt(2.0))) + sigma * exp(-0.5 * z * z) / sqrt(2.0 * pi)
+        return float(batch.ranks * max(min(rank, 1.0), min(rank, np.floor(fit + 1e-9))))
+    fit += 0.5 * (request.variance - 1.0)  # of a renewal process, for long intervals
+    sigma = sqrt(request.variance * max(1.0, fit))
+    z = (rank - fit) / sigma
+    excess = (rank - fit) * 0.5 * (1.0 + erf(z / sqrt(2.0))) + sigma * exp(-0.5 * z * z) / sqrt(2.0 * pi)
     return float(batch.ranks * max(min(rank, 1.0), rank - excess))
 
 
@@ -63,26 +63,26 @@ def tpot_of(request: Request, answer: float, shared: float) -> float:
 
 
 @lean_kernel
-def last_passes(request: Request, spread: float, running: float) -> float:
+def last_passes(request: Request, relative_range: float, running: float) -> float:
     """Return the passes left to the last of the running requests, when no more arrive.
 
     Starts and lengths are uniformly distributed. The expected last end is where the corner of this
     distribution behind it has one request.
     """
-    shortest = (1.0 - spread) * request.most
+    shortest = (1.0 - relative_range) * request.most
     last = request.most - sqrt(2.0 * request.passes * (request.most - shortest) / max(1.0, running))
     return float(max(request.passes, last))
 
 
 @lean_kernel
-def wait_for(places: float, busy: float, arrivals: float, services: float, service: float) -> float:
+def wait_for(servers: float, busy: float, arrivals: float, services: float, service: float) -> float:
     """Return the mean wait in a queue of several servers [s]: Sakasegawa's approximation (1977).
 
-    places: of the batch, the servers of the queue; busy: their utilization; arrivals, services: squared
-    coefficients of variation; service: service time [s]. Arrivals that are more even than random count as
-    more places (Hayward's approximation; Fredericks, 1980).
+    servers: of the queue, which are requests that run at once; busy: their utilization; arrivals, services:
+    squared coefficients of variation; service: service time [s]. Arrivals that are more even than random
+    count as more servers (Hayward's approximation; Fredericks, 1980).
     """
     utilization = min(FULL, busy)
     peakedness = 1.0 + (arrivals - 1.0) * (1.0 - services)
-    waits = utilization ** (sqrt(2.0 * (places / peakedness + 1.0)) - 1.0) / (places * (1.0 - utilization))
+    waits = utilization ** (sqrt(2.0 * (servers / peakedness + 1.0)) - 1.0) / (servers * (1.0 - utilization))
     return float(0.5 * (arrivals + services) * service * waits)

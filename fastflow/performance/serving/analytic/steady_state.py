@@ -66,15 +66,15 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
     slots = min(float(servers.slots[point]), at_once)
     slot = Slot(
         is_uniform=loads.known[point] == 0,
-        spread=loads.spread[point],
-        prompt=longest(request.prompt, loads.spread[point]),
+        relative_range=loads.relative_range[point],
+        prompt=longest(request.prompt, loads.relative_range[point]),
         at_once=at_once / slots,
         requests=requests / slots,
         slots=slots,
         is_extended=loads.most[point] > 0 and not is_closed,
     )
     if is_closed:
-        metrics = closed_loop_metrics(times, batch, request, slot.spread, slot.at_once, slot.requests)
+        metrics = closed_loop_metrics(times, batch, request, slot.relative_range, slot.at_once, slot.requests)
     else:
         metrics = open_loop_metrics(times, batch, request, loads.rate[point] / slots, slot.requests)
     out.long[point] = takes_long(batch, slot, metrics)
@@ -105,7 +105,7 @@ def _makespan(times: PassTimes, batch: Batch, request: Request, slot: Slot, metr
     if not batch.is_closed or most == slot.at_once:
         return metrics.makespan
     requests = slot.requests / slot.at_once * most
-    return closed_loop_metrics(times, batch, request, slot.spread, most, requests).makespan
+    return closed_loop_metrics(times, batch, request, slot.relative_range, most, requests).makespan
 
 
 @lean_kernel

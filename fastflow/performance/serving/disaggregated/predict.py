@@ -19,13 +19,11 @@ from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.performance.serving.method import predict_requests
 from fastflow.performance.serving.overload import overload_text
-from fastflow.performance.serving.requests.lengths import longest_of
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import DISAGGREGATED, ServingScenario, build_scenario
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.physics.parallelism.mesh import AXES
-from fastflow.physics.parallelism.strategy import Strategy, parse
-from fastflow.physics.workload.request_lengths import KEY as LENGTHS
+from fastflow.physics.parallelism.strategy import parse
 from fastflow.schema import OF_PREFILL, SECTIONS_OF_CHIP
 
 DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
@@ -109,8 +107,8 @@ def with_prefill_chip(inputs: Inputs) -> Columns:
 def single_server_strategy(text: str) -> str:
     """Return the strategy of a single server of a strategy."""
     strategy = parse(text)
-    ranks = strategy.on_mesh(whole_experts=True)[0][AXES.index("ep")]
-    return str(Strategy(**(strategy._asdict() | {"dp": ranks})))
+    degrees, _ = strategy.on_mesh(whole_experts=True)
+    return str(strategy._replace(dp=degrees[AXES.index("ep")]))
 
 
 def phase_layouts(inputs: Inputs) -> PhaseLayouts:
@@ -215,13 +213,8 @@ def _invalid_transfer_times(inputs: Inputs, sending_s: Floats) -> Texts:
 
 def _refusal(scenario: ServingScenario, prefill: ServingScenario, i: int) -> str:
     """Say which servers have too little memory for the longest request."""
-    longest = longest_of(scenario.inputs)
-    isl, both = longest.isl, longest.both
-    if LENGTHS not in scenario.inputs:
-        isl, both = (mean / (1.0 - 0.5 * scenario.loads.spread) for mean in (isl, both))
-    for name, phase, tokens in (
-        ("prefill", prefill, isl), ("decode", scenario, both),
-    ):  # fmt: skip
+    longest = scenario.longest_lengths
+    for name, phase, tokens in (("prefill", prefill, longest.isl), ("decode", scenario, longest.both)):
         cache_bytes, room = float(phase.cache.of(tokens)[i]), max(float(phase.room.caches[i]), 0.0)
         slots, budget = int(phase.servers.slots[i]), int(phase.servers.budget[i])
         if cache_bytes > room / slots or name == "decode":

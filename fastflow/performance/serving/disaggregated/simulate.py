@@ -58,7 +58,7 @@ class Pools(NamedTuple):
     transfer_token_s: Floats  # further time of each token [s]
 
 
-class Apart(NamedTuple):
+class DisaggregatedMetrics(NamedTuple):
     """Metrics of requests and of both pools; shape (points,). 0 where they refuse the load.
 
     Times per output token include the wait for admission to decode, and the transfer of the cache.
@@ -120,16 +120,20 @@ _PREFILLS, _DECODES = range(2)
 """Totals: numbers of iterations of all units that start in a part of the arrivals."""
 
 
-def simulate_disaggregated(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads) -> Apart:
+def simulate_disaggregated(
+    prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads
+) -> DisaggregatedMetrics:
     """Simulate every point's pools; prefill, decode: passes of their servers; loads: of all servers."""
     points = loads.isl.size
-    out = Apart(np.zeros(points, dtype=np.int64), no_metrics(points), *np.zeros((4, points)))
+    out = DisaggregatedMetrics(np.zeros(points, dtype=np.int64), no_metrics(points), *np.zeros((4, points)))
     _simulate(prefill, decode, pools, loads, out)
     return out
 
 
 @kernel
-def _simulate(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, out: Apart) -> None:
+def _simulate(
+    prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, out: DisaggregatedMetrics
+) -> None:
     for point in range(loads.isl.size):
         requests = loads.requests[point]
         while requests > 0:
@@ -138,19 +142,23 @@ def _simulate(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads,
 
 @kernel
 def _simulate_requests(
-    prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, point: int, count: int, out: Apart
+    prefill: PassTimes,
+    decode: PassTimes,
+    pools: Pools,
+    loads: Loads,
+    point: int,
+    count: int,
+    out: DisaggregatedMetrics,
 ) -> int:
-    """Simulate some requests of a point, and write its row of `Apart`.
+    """Simulate some requests of a point, and write its row of `DisaggregatedMetrics`.
 
     Returns 0; or how many requests a longer run has, which is needed: then nothing is written.
     """
     concurrency = loads.concurrency[point]
     is_closed = concurrency > 0
     isl, osl = lengths_sent(loads, point, count)
-    prefill_batch, decode_batch = (
-        batch_of(pools.prefill, point, is_closed),
-        batch_of(pools.decode, point, is_closed),
-    )
+    prefill_batch = batch_of(pools.prefill, point, is_closed)
+    decode_batch = batch_of(pools.decode, point, is_closed)
     if isl.max() > prefill_batch.capacity or (isl + osl).max() > decode_batch.capacity:
         out.refused[point] = TOO_LONG
         return 0

@@ -1,6 +1,9 @@
 """Linear interpolation in tables of passes, along every axis.
 
-`interpolate_at` reads columns of points, the kernels a single point. Both differ by rounding only.
+`interpolate_at` reads all points at once, with further axes of a table (limiters, parts of the model): the
+sum of the corners around a size, each with its weight. The kernels read a single time, within a simulation.
+They go from an interval's start along its slope, which the simulation needs too. Both are the same line, and
+round differently.
 """
 
 from __future__ import annotations

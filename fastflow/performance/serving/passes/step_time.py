@@ -146,10 +146,8 @@ def decode_line(times: PassTimes, server: int, requests: float, context: float) 
     seconds = interpolate_2d(table, row, share, column, share_of(times.context, column, context))
     if times.context.size == 1:
         return DecodeLine(seconds, 0.0, 1e300)
-    start, end = (
-        interpolate_2d(table, row, share, column, 0.0),
-        interpolate_2d(table, row, share, column, 1.0),
-    )
+    start = interpolate_2d(table, row, share, column, 0.0)
+    end = interpolate_2d(table, row, share, column, 1.0)
     slope = (end - start) / (times.context[column + 1] - times.context[column])
     is_last = column + 2 == times.context.size
     return DecodeLine(seconds, slope, 1e300 if is_last else float(times.context[column + 1]))

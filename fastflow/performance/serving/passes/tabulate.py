@@ -258,13 +258,13 @@ def _read_prediction(prediction: Prediction, inputs: Inputs, limiters: int) -> _
     kernels = sum_by_kind(
         graph.offset,
         prediction.timing.limiter,
-        prediction.launches * prediction.timing.time,
+        prediction.pipeline.launches * prediction.timing.time,
         limiters - 1,
     )
     time[prediction.timed] = prediction.timeline.total
     by[prediction.timed, :-1] = kernels
     by[prediction.timed, -1] = np.maximum(prediction.timeline.total - kernels.sum(axis=1), 0.0)
-    energy[prediction.timed], peak[prediction.timed] = prediction.energy, prediction.peak
+    energy[prediction.timed], peak[prediction.timed] = prediction.energy, prediction.peaks.device
     timed_inputs = take(dict(inputs), prediction.timed)
     parts = _parts_of_model(graph, timed_inputs)
     of_model[prediction.timed] = _times_of_model(prediction, parts)
@@ -295,7 +295,8 @@ def _times_of_model(prediction: Prediction, parts: Ints) -> Floats:
     kernel_s, waits = prediction.timing.time, prediction.communication.waits
     if waits is not None:
         kernel_s = kernel_s + waits.time.sum(axis=0)
-    part_s = sum_by_kind(prediction.graph.offset, parts, prediction.launches * kernel_s, PARTS_OF_MODEL)
+    launches = prediction.pipeline.launches
+    part_s = sum_by_kind(prediction.graph.offset, parts, launches * kernel_s, PARTS_OF_MODEL)
     total = part_s.sum(axis=1)
     return part_s * (prediction.timeline.total / np.where(total > 0.0, total, 1.0))[:, None]
 

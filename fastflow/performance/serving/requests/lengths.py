@@ -3,8 +3,8 @@
 A point uses the arrival times of the file where `serve.concurrency` and `serve.rate` are both 0. It sends the
 first `serve.requests` requests of the file, or all of them. Else requests are sent as `serve.concurrency` or
 `serve.rate` say, and drawn evenly from the whole file. Requests of a file are simulated: the analytic form
-has uniform lengths only. It gets the means, and a spread that gives answers the same coefficient of variation
-(standard deviation over mean), as far as uniform lengths can have it.
+has uniform lengths only. It gets the means, and the range that gives answers the same coefficient of
+variation (standard deviation over mean), as far as uniform lengths can have it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from fastflow.physics.workload.request_lengths import KEY, RequestLengths, read_
 REQUESTS = 10
 """Requests for each concurrent one of a closed loop, where `serve.requests` is 0."""
 BATCHED = ("continuous", "disaggregated")  # modes with continuous batching
-MOST_SENT = 4096  # distinct requests of a file; of longer files, so many at even distances
-MOST_ARRIVALS = 65_536  # of a file whose arrival times are used; of longer files, the first ones
+MAX_SENT = 4096  # distinct requests of a file; of longer files, so many at even distances
+MAX_ARRIVALS = 65_536  # of a file whose arrival times are used; of longer files, the first ones
 _CELLS = 4_000_000  # requests of points that are in memory at a time
 
 
@@ -53,7 +53,7 @@ def arrivals_of_files(inputs: Inputs) -> Ints:
     arrivals = np.array([read_lengths(str(name)).sent.size for name in names], dtype=np.int64)[inverse]
     free = (inputs["serve.concurrency"] == 0) & (inputs["serve.rate"] == 0.0)
     has_arrivals = free & np.isin(inputs["serve.mode"], BATCHED) & (arrivals > 0)
-    return np.where(has_arrivals, np.where(requests > 0, requests, np.minimum(arrivals, MOST_ARRIVALS)), 0)
+    return np.where(has_arrivals, np.where(requests > 0, requests, np.minimum(arrivals, MAX_ARRIVALS)), 0)
 
 
 def with_lengths(inputs: Inputs) -> Inputs:
@@ -64,7 +64,7 @@ def with_lengths(inputs: Inputs) -> Inputs:
     if KEY not in inputs:
         return inputs
     means = _file_statistics(
-        inputs, lambda file: (file.isl.mean(), file.osl.mean(), _uniform_spread(file.osl))
+        inputs, lambda file: (file.isl.mean(), file.osl.mean(), _uniform_range(file.osl))
     )
     return dict(inputs) | dict(zip(("serve.isl", "serve.osl", "serve.spread"), means.T, strict=True))
 
@@ -85,9 +85,11 @@ def num_known_requests(inputs: Inputs) -> Ints:
     if KEY not in inputs:
         return np.zeros(inputs["serve.isl"].size, dtype=np.int64)
     files, inverse = _files(inputs)
-    return np.array([min(file.requests.isl.size, _max_requests(file)) for file in files], dtype=np.int64)[
-        inverse
+    sizes = [file.requests.isl.size for file in files]
+    known = [
+        size if file.has_arrivals else min(size, MAX_SENT) for file, size in zip(files, sizes, strict=True)
     ]
+    return np.array(known, dtype=np.int64)[inverse]
 
 
 def blocks_with_requests(
@@ -129,13 +131,9 @@ def _server_requests(file: _File, servers: int) -> RequestLengths:
     if file.has_arrivals:
         return take(requests, np.arange(0, requests.isl.size, servers))
     order = np.lexsort((requests.osl, requests.isl + requests.osl))
-    if order.size > MOST_SENT:
-        order = order[((np.arange(MOST_SENT) + 0.5) * order.size / MOST_SENT).astype(np.int64)]
+    if order.size > MAX_SENT:
+        order = order[((np.arange(MAX_SENT) + 0.5) * order.size / MAX_SENT).astype(np.int64)]
     return RequestLengths(requests.isl[order], requests.osl[order], np.zeros(0))
-
-
-def _max_requests(file: _File) -> int:
-    return file.requests.isl.size if file.has_arrivals else MOST_SENT
 
 
 def _files(inputs: Inputs) -> tuple[list[_File], Ints]:
@@ -158,10 +156,10 @@ def _file_statistics(inputs: Inputs, statistics: Callable[[RequestLengths], tupl
     return values[inverse]
 
 
-def _uniform_spread(lengths: Ints) -> float:
-    """Return the spread of uniform lengths of the same mean and standard deviation, at most 1.
+def _uniform_range(lengths: Ints) -> float:
+    """Return the relative range of uniform lengths of the same mean and standard deviation, at most 1.
 
-    Uniform lengths from (1 - s) x to x have the mean (1 - s / 2) x and the standard deviation s x / sqrt(12).
+    Uniform lengths from (1 - r) x to x have the mean (1 - r / 2) x and the standard deviation r x / sqrt(12).
     """
     variation = float(lengths.std() / lengths.mean())
     return min(1.0, variation / (1.0 / sqrt(12.0) + variation / 2.0))

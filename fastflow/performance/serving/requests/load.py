@@ -31,7 +31,7 @@ class Loads(NamedTuple):
 
     isl: Floats  # mean tokens of a prompt
     osl: Floats  # mean tokens of an answer
-    spread: Floats  # lengths are uniform, from (1 - spread) of the longest one up to it; 0: all equal
+    relative_range: Floats  # of uniform lengths: longest less shortest, over the longest; 0: all equal
     prefix: Floats  # share of a prompt that is in the cache already: not computed, but in memory
     concurrency: Ints  # of a closed loop, of the whole server; 0: open
     rate: Floats  # of an open loop at random times [1/s]; 0: closed, or as `arrivals` have it
@@ -44,9 +44,9 @@ class Loads(NamedTuple):
 
 
 @lean_kernel
-def longest(mean: float, spread: float) -> float:
+def longest(mean: float, relative_range: float) -> float:
     """Return the longest length of requests [tokens]."""
-    return mean / (1.0 - 0.5 * spread)
+    return mean / (1.0 - 0.5 * relative_range)
 
 
 @lean_kernel
@@ -73,11 +73,11 @@ def _shuffle(values: Floats, stream: int) -> None:
 
 
 @kernel
-def lengths_of(mean: float, spread: float, requests: int, stream: int) -> Ints:
+def lengths_of(mean: float, relative_range: float, requests: int, stream: int) -> Ints:
     """Return the length of each request [tokens], (requests,); at least 1."""
-    top, shuffled = longest(mean, spread), np.empty(requests)
+    top, shuffled = longest(mean, relative_range), np.empty(requests)
     for i in range(requests):
-        shuffled[i] = top * (1.0 - spread * (1.0 - (i + 0.5) / requests))
+        shuffled[i] = top * (1.0 - relative_range * (1.0 - (i + 0.5) / requests))
     _shuffle(shuffled, stream)
     lengths = np.empty(requests, dtype=np.int64)
     for i in range(requests):
@@ -118,8 +118,8 @@ def lengths_sent(loads: Loads, point: int, requests: int) -> tuple[Ints, Ints]:
     if known > 0 and _uses_file_times(loads, point):
         return loads.lengths[point, 0, :requests].copy(), loads.lengths[point, 1, :requests].copy()
     if known == 0:
-        isl = lengths_of(loads.isl[point], loads.spread[point], requests, PROMPTS)
-        osl = lengths_of(loads.osl[point], loads.spread[point], requests, ANSWERS)
+        isl = lengths_of(loads.isl[point], loads.relative_range[point], requests, PROMPTS)
+        osl = lengths_of(loads.osl[point], loads.relative_range[point], requests, ANSWERS)
         return isl, osl
     rows = np.empty(requests)
     for i in range(requests):

@@ -27,7 +27,7 @@ from fastflow.performance.serving.requests.load import Loads, is_random
 
 PARTS = 32
 """Parts of the arrivals of an open loop, for batch means."""
-FEWEST_PARTS = 8
+MIN_PARTS = 8
 """Fewest parts between ramp and drain, or the whole run is measured. MSER truncates none of the last 5."""
 SPANS = 5.0
 """Least duration of the window, in times of a request."""
@@ -139,7 +139,7 @@ def window_of(ended: EndedRequests, bounds: Floats, rate: float) -> Window:
         complete += 1
     while filled < complete and bounds[filled] < latest[0]:
         filled += 1
-    if complete - filled < FEWEST_PARTS:
+    if complete - filled < MIN_PARTS:
         return _whole_run(ended, parts + 1, half.service)
     ramp = _ramp(time[filled:complete] / tokens[filled:complete])
     first = filled + min(ramp, (complete - filled) // 2)
@@ -149,10 +149,8 @@ def window_of(ended: EndedRequests, bounds: Floats, rate: float) -> Window:
     after = time[middle:complete].sum() / tokens[middle:complete].sum()
     is_long_enough = bounds[complete] - bounds[first] >= SPANS * request_s
     is_even = abs(before - after) <= MAX_DIFFERENCE * 0.5 * (before + after)
-    ends, sends = (
-        _num_ended(ended, bounds[first], bounds[complete]),
-        rate * (bounds[complete] - bounds[first]),
-    )
+    ends = _num_ended(ended, bounds[first], bounds[complete])
+    sends = rate * (bounds[complete] - bounds[first])
     is_even = is_even and abs(ends - sends) <= MAX_DIFFERENCE * sends
     is_stationary = (
         is_long_enough and is_even and _error(time[first:complete] / tokens[first:complete]) <= MAX_ERROR

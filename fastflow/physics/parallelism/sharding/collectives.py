@@ -152,7 +152,9 @@ def _move_activation(graph: Graph, shardings: Shardings, row: int, border: _Bord
     cols = comm.read_cols[row] + shardings.statistics_cols[border.entry] if is_read else comm.sent_cols[row]
     all_cols = shardings.reads_all_cols[border.peer_entry] > 0
     # a recurrent layer's next step reads it
-    gathered = shardings.reads_all_cols[border.entry] > 0 and border.ranks > 1 and graph.launches.repeat[row] > 1
+    gathered = (
+        shardings.reads_all_cols[border.entry] > 0 and border.ranks > 1 and graph.launches.repeat[row] > 1
+    )
     missing = _missing_share(border.ranks, border.peer_ranks, all_cols, gathered)
     return _Move(cols, missing, all_cols and not gathered and border.ranks <= border.peer_ranks)
 

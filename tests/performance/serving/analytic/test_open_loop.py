@@ -54,9 +54,9 @@ def drawn(count, seed):
     random, rows = np.random.default_rng(seed), []
     while len(rows) < count:
         server, load = likely(random)
-        places = min(server["most"], server["capacity"] / (load["isl"] + load["osl"])) * server["ranks"]
-        if server["slots"] < places < 300:
-            rows.append((server, load, int(1.3 * places) + 2))
+        max_running = min(server["most"], server["capacity"] / (load["isl"] + load["osl"])) * server["ranks"]
+        if server["slots"] < max_running < 300:
+            rows.append((server, load, int(1.3 * max_running) + 2))
     table = servers(*(server for server, _, _ in rows))
     full = [load | {"concurrency": n, "rate": 0.0, "requests": 12 * n, "most": 0} for _, load, n in rows]
     served = simulate(realistic(), table, loads(*full)).metrics.requests_per_s

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.performance.serving.analytic.applicability import MOST_STEPS
+from fastflow.performance.serving.analytic.applicability import MAX_STEPS
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.simulator.latencies import columns_of
@@ -30,9 +30,9 @@ def errors(count, seed, draw):
     got, expected = steady(times, server, load), simulate(times, server, load)
     at_once = got.decoding + server.ranks * server.slots
     requests = np.where(load.concurrency > 0, load.requests, np.maximum(load.requests, 16 * at_once))
-    longest = load.isl / (1 - 0.5 * load.spread)  # whose simulation would take too long
+    longest = load.isl / (1 - 0.5 * load.relative_range)  # whose simulation would take too long
     steps = requests * (1 + longest / server.budget)
-    taken = (got.refused == TAKEN) & (expected.refused == TAKEN) & (steps <= MOST_STEPS)
+    taken = (got.refused == TAKEN) & (expected.refused == TAKEN) & (steps <= MAX_STEPS)
     taken &= (load.concurrency > 0) | (expected.metrics.stationary > 0)
     near = taken & got.near
     simulated = columns_of(expected)
@@ -67,10 +67,13 @@ def test_it_has_no_bias():
         ({"capacity": 40_000, "mixes": True, "reserves": True}, {}),
         ({}, {"isl": 8192.0, "osl": 64.0}),  # prompts take most of the time
         ({"chunks": False, "budget": 1000}, {}),  # no iteration has room for a prompt
-        ({}, {"requests": 100, "spread": 0.2}),  # no cycle is whole
+        ({}, {"requests": 100, "relative_range": 0.2}),  # no cycle is whole
         ({}, {"osl": 4.0}),
         ({"most": 8}, {"concurrency": 0, "rate": 0.9, "requests": 1000}),  # most queue
-        ({"slots": 4}, {"concurrency": 4, "requests": 40, "spread": 1.0}),  # stages end at different times
+        (
+            {"slots": 4},
+            {"concurrency": 4, "requests": 40, "relative_range": 1.0},
+        ),  # stages end at different times
         ({}, {"known": 2, "lengths": np.ones((2, 0), dtype=np.int64)}),  # of a file
     ],
 )
@@ -95,7 +98,7 @@ def test_cohorts_of_like_requests_are_nearly_exact(seed):
     server, load = likely(random)
     at_once = int(2 ** random.uniform(0, 9))
     server |= {"mixes": False, "ranks": 1, "slots": 1, "chunks": True, "capacity": 10**9, "most": 1024}
-    load |= {"spread": 0.0, "rate": 0.0, "concurrency": at_once, "requests": 10 * at_once}
+    load |= {"relative_range": 0.0, "rate": 0.0, "concurrency": at_once, "requests": 10 * at_once}
     times = realistic()
     got, expected = (form(times, servers(server), loads(load)) for form in (steady, simulate))
     assert got.tpot_s[0] == pytest.approx(expected.metrics.tpot.mean[0], rel=0.02)

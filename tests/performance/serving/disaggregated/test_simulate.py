@@ -98,7 +98,8 @@ def test_where_it_says_so_the_analytic_form_is_near_the_simulation():
         second = {"ranks": int(random.choice([1, 2])), "capacity": int(random.choice([100_000, 1_000_000]))}
         load_ = {
             "isl": float(random.choice([128, 1024, 4096])), "osl": float(random.choice([64, 512])),
-            "spread": float(random.choice([0.0, 0.2, 1.0])), "concurrency": at_once if is_closed else 0,
+            "relative_range": float(random.choice([0.0, 0.2, 1.0])),
+            "concurrency": at_once if is_closed else 0,
             "rate": 0.0 if is_closed else 10.0 ** random.uniform(-1.0, 0.5),
             "requests": 10 * at_once if is_closed else 300,
         }  # fmt: skip

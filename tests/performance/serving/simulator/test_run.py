@@ -64,7 +64,7 @@ def random_load(random):
     return {
         "isl": float(random.integers(1, 40)),
         "osl": float(random.integers(1, 40)),
-        "spread": float(random.choice([0.0, 0.5, 1.0])),
+        "relative_range": float(random.choice([0.0, 0.5, 1.0])),
         "prefix": float(random.choice([0.0, 0.6])),
         "concurrency": int(random.integers(1, 12)) if is_closed else 0,
         "rate": 0.0 if is_closed else 10.0 ** random.uniform(-0.5, 2.5),
@@ -99,12 +99,12 @@ def lengths(load_):
     """Return (isl, osl) of every request."""
     if "arrivals" in load_ and load_["rate"] == 0.0 and not load_["concurrency"]:
         return [tuple(pair) for pair in load_["lengths"][:, : load_["requests"]].T.tolist()]
-    spread, requests = load_["spread"], load_["requests"]
+    relative_range, requests = load_["relative_range"], load_["requests"]
     if load_.get("known"):
         both = load.lengths_sent(loads(load_), 0, requests)
         return list(zip(*(column.tolist() for column in both), strict=True))
-    isl = load.lengths_of(load_["isl"], spread, requests, load.PROMPTS)
-    osl = load.lengths_of(load_["osl"], spread, requests, load.ANSWERS)
+    isl = load.lengths_of(load_["isl"], relative_range, requests, load.PROMPTS)
+    osl = load.lengths_of(load_["osl"], relative_range, requests, load.ANSWERS)
     return list(zip(isl.tolist(), osl.tolist(), strict=True))
 
 
@@ -249,14 +249,14 @@ def test_nothing_takes_no_time():
 
 @cases(30)
 @given(st.integers(1, 2000), st.floats(0.0, 1.0), st.integers(1, 400), st.integers(0, 1))
-def test_lengths_are_even_over_their_range_and_the_same_every_time(mean, spread, requests, stream):
-    got = load.lengths_of(float(mean), spread, requests, stream)
-    assert (got == load.lengths_of(float(mean), spread, requests, stream)).all()
-    top = mean / (1 - spread / 2)
-    assert got.min() >= max(1, np.floor((1 - spread) * top))
+def test_lengths_are_even_over_their_range_and_the_same_every_time(mean, relative_range, requests, stream):
+    got = load.lengths_of(float(mean), relative_range, requests, stream)
+    assert (got == load.lengths_of(float(mean), relative_range, requests, stream)).all()
+    top = mean / (1 - relative_range / 2)
+    assert got.min() >= max(1, np.floor((1 - relative_range) * top))
     assert got.max() <= np.ceil(top)
     assert got.mean() == pytest.approx(mean, abs=0.6)
-    assert spread or (got == mean).all()
+    assert relative_range or (got == mean).all()
 
 
 def test_lengths_of_prompts_and_answers_are_shuffled_independently():
@@ -287,7 +287,7 @@ def test_equal_iterations_are_summed_in_a_step(mixes):
 
 def test_slots_are_servers_that_share_the_load():
     times = realistic()
-    load_ = {"concurrency": 18, "requests": 60, "osl": 50.0, "spread": 0.5}
+    load_ = {"concurrency": 18, "requests": 60, "osl": 50.0, "relative_range": 0.5}
     check(times, {"slots": 4, "most": 9}, load_)
     check(times, {"slots": 4, "ranks": 2, "mixes": True}, load_ | {"concurrency": 3})
     check(times, {"slots": 2, "ranks": 2, "mixes": True}, load_ | {"concurrency": 0, "rate": 5.0})
@@ -308,7 +308,7 @@ def test_a_request_longer_than_the_cache_is_refused():
 
 
 def test_prompts_longer_than_an_iteration_have_one_alone_without_chunks():
-    load_ = {"isl": 3000.0, "osl": 40.0, "concurrency": 4, "requests": 12, "spread": 0.8}
+    load_ = {"isl": 3000.0, "osl": 40.0, "concurrency": 4, "requests": 12, "relative_range": 0.8}
     for mixes in (False, True):
         check(realistic(), {"mixes": mixes, "chunks": False, "budget": 2500}, load_)
 
@@ -319,7 +319,7 @@ def test_points_do_not_affect_each_other():
     loads_ = [
         {"concurrency": 4, "requests": 9},
         {"concurrency": 2, "requests": 5},
-        {"spread": 0.3, "requests": 70},
+        {"relative_range": 0.3, "requests": 70},
     ]
     whole = simulate(times, servers(*rows), loads(*loads_))
     for i, (server, load_) in enumerate(zip(rows, loads_, strict=True)):

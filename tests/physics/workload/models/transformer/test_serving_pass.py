@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastflow.performance.crossflow import predict
-from fastflow.performance.serving.kv_cache import cache_of
+from fastflow.performance.serving.kv_cache import room_of_fullest_stage
 from fastflow.performance.serving.layout import server_layouts
+from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages
 from fastflow.physics.workload.graph import BATCHED, PRODUCT
 from fastflow.physics.workload.models.transformer.layer_pattern import KINDS
 from tests.naive import served_pass as naive
@@ -28,6 +29,9 @@ BASE = SIZES | {
     "expert_ffn": 0, "vocabulary": 32000, "gated": True,
 }  # fmt: skip
 LATENT = {"latent": 128, "rotary": 32, "query_latent": 192}
+SERVER = {key: np.array([value]) for key, value in (
+    ("server.memory", 0.9), ("server.memory_of", "all"), ("server.budget", 8192),
+)}  # fmt: skip
 MIXTURE = {"experts": 16, "topk": 4, "expert_ffn": 256, "shared_ffn": 256}
 
 
@@ -61,7 +65,7 @@ def flop_of(prediction):
     graph = prediction.graph
     assert prediction.reason[0] == ""
     products = (graph.kind == PRODUCT) | (graph.kind == BATCHED)
-    return float((prediction.launches * prediction.timing.flop * products).sum())
+    return float((prediction.pipeline.launches * prediction.timing.flop * products).sum())
 
 
 @pytest.mark.parametrize("more", [{}, {"window": 96}, {"gated": False}, LATENT, MIXTURE, LATENT | MIXTURE])
@@ -108,7 +112,10 @@ def test_the_cache_of_a_request_is_that_counted_by_hand(inputs_of, tokens, tp, m
     servers = server_layouts(inputs)
     kinds = np.array([[pattern_of(model).split(", ").count(kind) * 2 for kind in KINDS]])
     kinds = kinds if kinds.sum() == 4 else 2 * kinds
-    result = cache_of(inputs, servers, kinds).of(np.array([1.0 * tokens]))
+    stages = Stages(layers=kinds[:, None, :], widest=np.zeros(1), last=np.ones(1))
+    lengths, weights = np.array([1.0 * tokens]), np.zeros((1, PARTS_OF_MODEL))
+    _, cache = room_of_fullest_stage(inputs | SERVER, servers, stages, weights, np.array([80e9]), lengths)
+    result = cache.of(lengths)
     heads = max(1, -(-model["kv_heads"] // tp))
     want = naive.cache_bytes(model | {"kv_heads": heads}, tokens, 2)
     assert result[0] == pytest.approx(want, rel=1e-12)
