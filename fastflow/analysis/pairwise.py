@@ -16,12 +16,12 @@ from fastflow.core.uncertainty.percentiles import chance
 from fastflow.engine.dataset.schema import frame_of
 from fastflow.engine.grid import limits
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.grid.run import explaining, refuse_others
+from fastflow.engine.grid.run import naming_errors, refuse_others
 from fastflow.engine.run.execute import collect
 from fastflow.engine.run.monte_carlo import samples_of
 from fastflow.schema import BANDED, find_result
 
-_MOST = 512  # points
+_MAX_POINTS = 512  # points
 _MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_device", "requests_per_s", "compute_flops", "dram_Bps",
                    "dram_capacity_B")  # fmt: skip
 
@@ -35,10 +35,12 @@ def chances_of(composer: Composer, overrides: Sequence[str], objective: str) -> 
     refuse_others(run)
     if run.grid.uncertainty is None:
         raise InputError("uncertainty", "off", "on: chances are of what is uncertain")
-    limits.check("points", f"{run.grid.points:,}", run.grid.points, _MOST, "points of which all are compared")
+    limits.check(
+        "points", f"{run.grid.points:,}", run.grid.points, _MAX_POINTS, "points of which all are compared"
+    )
     if run.grid.points == 1:
         raise InputError("points", 1, "two points or more: chances are of one against another")
-    with explaining(composer, run):
+    with naming_errors(composer, run):
         exact = frame_of(*collect(run._replace(grid=run.grid._replace(uncertainty=None))))
         known = _points_with(exact, objective)
         draws = samples_of(run.grid, known.tolist(), [objective])

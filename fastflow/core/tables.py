@@ -90,7 +90,7 @@ def take(columns: Rows, rows: Ints) -> Rows:
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
 
 
-def stacked(parts: Sequence[Rows]) -> Rows:
+def concat_tables(parts: Sequence[Rows]) -> Rows:
     """Return the concatenated rows of (nested) tables or mappings of the same columns."""
     first = parts[0]
     if len(parts) == 1:
@@ -98,9 +98,9 @@ def stacked(parts: Sequence[Rows]) -> Rows:
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)  # type: ignore[arg-type,return-value]
     if isinstance(first, dict):
-        return {name: stacked([part[name] for part in parts]) for name in first}  # type: ignore[index,return-value]
+        return {name: concat_tables([part[name] for part in parts]) for name in first}  # type: ignore[index,return-value]
     assert isinstance(first, tuple)
-    columns_of_parts = [stacked(columns) for columns in zip(*parts, strict=True)]
+    columns_of_parts = [concat_tables(columns) for columns in zip(*parts, strict=True)]
     return first._make(columns_of_parts) if hasattr(first, "_make") else tuple(columns_of_parts)  # type: ignore[return-value]
 
 
@@ -137,7 +137,7 @@ class Reasons:
         return texts
 
 
-def first_of(*reasons: Texts) -> Texts:
+def first_nonempty(*reasons: Texts) -> Texts:
     """Return every point's first text that is not empty, or ""."""
     text = reasons[0]
     for reason in reasons[1:]:

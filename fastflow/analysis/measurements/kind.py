@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.csv_file import MOST_COLUMNS, CsvFile, InputColumn, listed, merge_columns
+from fastflow.analysis.measurements.csv_file import MAX_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
 from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, with_reasons, with_rows
 from fastflow.config.composer import Composer
@@ -245,7 +245,7 @@ class Measurements:
             lines.append(f"devices: {listed(devices)}; device=NAME selects one of them")
         lines += self.notes_of_times()
         if self.ignored:
-            lines.append(f"not used: {listed(self.ignored, MOST_COLUMNS)}")
+            lines.append(f"not used: {listed(self.ignored, MAX_COLUMNS)}")
         return lines
 
     def notes_of_times(self) -> list[str]:

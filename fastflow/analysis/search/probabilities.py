@@ -23,7 +23,7 @@ from fastflow.performance.serving import serves
 from fastflow.performance.serving.predict import Served
 from fastflow.schema.uncertainty import CHANCE, ON_FRONT
 
-MOST = 64
+MAX_SAMPLED_ROWS = 64
 """Sampled rows of a ranking or a front, at most; the chance of the others is null."""
 
 
@@ -36,7 +36,7 @@ def with_chance_of_first(result: SearchResult, ranking: pa.Table, rows: Ints) ->
         return ranking
     rank = ranking["rank"].to_numpy()
     reason = np.array(ranking["reason"].to_pylist(), dtype=object)
-    sampled = np.flatnonzero((rank <= MOST) & (reason == ""))
+    sampled = np.flatnonzero((rank <= MAX_SAMPLED_ROWS) & (reason == ""))
     chances = np.full(rank.size, np.nan)
     samples = _sample_designs(result, rows[sampled], result.options.objective)
     values = dict(zip(sampled.tolist(), samples, strict=True))
@@ -57,7 +57,7 @@ def with_chance_on_front(result: SearchResult, front: pa.Table) -> pa.Table:
     groups = result.candidates.group[front["candidate"].to_numpy()]
     chances = np.full(design.size, np.nan)
     for group in np.unique(groups):
-        rows = np.flatnonzero(groups == group)[:MOST]
+        rows = np.flatnonzero(groups == group)[:MAX_SAMPLED_ROWS]
         samples = [
             _sample_designs(result, design[rows], objective)
             for objective in (result.options.objective, second)

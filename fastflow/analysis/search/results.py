@@ -19,7 +19,7 @@ from fastflow.analysis.search.ranges import KEY, in_order
 from fastflow.analysis.search.run import SearchResult
 from fastflow.config.chip_file import chip_text
 from fastflow.config.composer import Composer
-from fastflow.config.messages import counted, key_of
+from fastflow.config.messages import key_of, pluralize
 from fastflow.config.model_inputs import SEARCH_KEYS
 from fastflow.core.errors import InputError
 from fastflow.core.pareto import nondominated
@@ -201,7 +201,7 @@ def _template_choices(
 def _provenance(result: SearchResult, overrides: Sequence[str]) -> str:
     """Return the command line that found a design, and its search's budget."""
     rules, starts = result.options.rules, result.options.rules.starts
-    budget = f"{counted(starts, 'start')} of {counted(rules.steps, 'step')}, seed {rules.seed}"
+    budget = f"{pluralize(starts, 'start')} of {pluralize(rules.steps, 'step')}, seed {rules.seed}"
     return f"python -m fastflow.search {shlex.join(overrides)} ({rules.method}, {budget})"
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
     from fastflow.performance.serving.predict import Served
 
-FEWEST = 512  # designs of a thread: fewer take longer in two threads than in one
+MIN_DESIGNS = 512  # designs of a thread: fewer take longer in two threads than in one
 
 
 class Scorer:
@@ -113,7 +113,7 @@ class Scorer:
     def scored(self, batch: DesignBatch) -> ResultTable:
         """Predict and score a batch, in pieces on the threads; columns of shape (designs,)."""
         rows = batch.candidate.size
-        pieces = split_rows(rows, min(self.batch_limit, max(FEWEST, -(-rows // self.pool.size))))
+        pieces = split_rows(rows, min(self.batch_limit, max(MIN_DESIGNS, -(-rows // self.pool.size))))
         return concat_tables(self.pool.map(lambda piece: self._score(batch, piece), pieces))
 
     def _score(self, batch: DesignBatch, rows: Ints) -> ResultTable:

@@ -16,23 +16,23 @@ from fastflow.analysis.sensitivity.parameters import Figure, figures_of
 from fastflow.analysis.sensitivity.reoptimize import CANDIDATES, has_candidates, with_best_strategy
 from fastflow.analysis.sensitivity.sobol import Indices, sobol
 from fastflow.config.composer import Composer
-from fastflow.config.messages import counted, one_of, sets, suggestion
+from fastflow.config.messages import one_of, pluralize, sets, suggestion
 from fastflow.core import units
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.tables import Columns, Floats, Ints, take
-from fastflow.core.uncertainty.sampling import Spread, factors
+from fastflow.core.uncertainty.sampling import Distribution, factors
 from fastflow.engine.dataset.folder import folder_at
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.engine.dataset.schema import field_of, identity, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
-from fastflow.engine.run.monte_carlo import varied
+from fastflow.engine.run.monte_carlo import with_samples
 from fastflow.engine.run.predict import resolved_inputs, results_of
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.serving import serves
-from fastflow.schema import BANDS, RESULTS, SERVED, STACKED, find_result
+from fastflow.schema import BANDS, RESULTS, SERVED, TRANSFORMER, find_result
 from fastflow.schema.results import ASSUMPTIONS, TYPICAL
 
 CONFIG = "sensitivity"
@@ -41,10 +41,10 @@ BEST, FIXED = "best", "fixed"
 _STRATEGIES = (BEST, FIXED)
 _SHORT = {"time": "time_s", "energy": "energy_J"}
 """Objectives by their names in a search."""
-_MOST = 2**24  # samples
-_LEAST = 1e-9  # smallest probability: Sobol' points contain 0
-_LEAST_ROWS = 32  # of each of Sobol's matrices: below that, indices are noise
-_MOST_IN_PIECE, _FEWEST_IN_PIECE = 8192, 64  # points that a thread evaluates at once: at most, and at least
+_MAX_SAMPLES = 2**24  # samples
+_MIN_PROBABILITY = 1e-9  # smallest probability: Sobol' points contain 0
+_MIN_ROWS = 32  # of each of Sobol's matrices: below that, indices are noise
+_MAX_PIECE, _MIN_PIECE = 8192, 64  # points that a thread evaluates at once: at most, and at least
 _PIECES_OF_A_THREAD = 4  # pieces of a thread, so that progress shows
 
 
@@ -111,16 +111,16 @@ def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOpt
         raise InputError("objective", objective, f"a numeric result column (docs/columns.md){close}", origin)
     has_output = sets(overrides, "output")
     step, span = share("step"), share("range")
-    samples, seed = count("samples", _MOST), count("seed", 2**32 - 1)
+    samples, seed = count("samples", _MAX_SAMPLES), count("seed", 2**32 - 1)
     run = plan(composer, overrides)
     refuse_others(run)
     if run.grid.points != 1:
         key = run.grid.keys[0]
         raise InputError(key, "several values", "one: a sensitivity is of one point", origin)
     most_variables = _most_variables(run)
-    least = _LEAST_ROWS * (most_variables + 2)
+    least = _MIN_ROWS * (most_variables + 2)
     if 0 < samples < least:
-        allowed = f"0 for none, or at least {least:,} ({_LEAST_ROWS} in a matrix, {most_variables} figures)"
+        allowed = f"0 for none, or at least {least:,} ({_MIN_ROWS} in a matrix, {most_variables} figures)"
         origin_of_value = composer.origin("sensitivity.samples", composition)
         raise InputError("sensitivity.samples", samples, allowed, origin_of_value)
     output = str(leaves["output"]) if has_output else None
@@ -134,13 +134,13 @@ def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOpt
 
 def _objective_names() -> list[str]:
     """Return the possible names of an objective."""
-    columns = (*RESULTS, *STACKED, *SERVED, *BANDS)
+    columns = (*RESULTS, *TRANSFORMER, *SERVED, *BANDS)
     return [*_SHORT, *(column.name for column in columns if column.kind in ("float", "int"))]
 
 
 def _most_variables(run: Run) -> int:
     """Return the most figures that may vary at once: flat ones will not vary."""
-    stated = {spread.key for spread in _spreads(run)}
+    stated = {distribution.key for distribution in _distributions(run)}
     figures = figures_of(run.grid.first_inputs())
     return sum(figure.value != 0.0 and (not stated or figure.key in stated) for figure in figures)
 
@@ -157,14 +157,14 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
         if not serves(inputs) and has_candidates(inputs):
             evaluate, evaluations_of_point = with_best_strategy(inputs, evaluate), CANDIDATES
         figures = figures_of(inputs)
-        num_changes = counted(2 * len(figures), "change")
+        num_changes = pluralize(2 * len(figures), "change")
         listener.start(
             f"{options.objective} under {num_changes}", evaluations_of_point * (1 + 2 * len(figures))
         )
         results = evaluate(perturb(inputs, figures, options.step))
         value = _base_value(options, results)
         per_figure = elasticities(results, figures, options.objective, options.step)
-        stated = {spread.key: spread for spread in _spreads(options.run)}
+        stated = {distribution.key: distribution for distribution in _distributions(options.run)}
         variables = [
             index
             for index, elasticity in enumerate(per_figure)
@@ -176,7 +176,7 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
         points, indices = _num_points(options, len(variables)), None
         if points:
             listener.start(
-                f"Sobol's indices of {counted(len(variables), 'figure')}", evaluations_of_point * points
+                f"Sobol's indices of {pluralize(len(variables), 'figure')}", evaluations_of_point * points
             )
             indices = _sobol_indices(
                 options, inputs, [figures[index] for index in variables], evaluate, factors_of
@@ -234,7 +234,7 @@ def _evaluator(pool: ThreadPool, listener: Listener) -> Evaluate:
 
     def evaluate(columns: Columns) -> Columns:
         points = next(iter(columns.values())).size
-        size = min(_MOST_IN_PIECE, max(-(-points // (_PIECES_OF_A_THREAD * pool.size)), _FEWEST_IN_PIECE))
+        size = min(_MAX_PIECE, max(-(-points // (_PIECES_OF_A_THREAD * pool.size)), _MIN_PIECE))
         rows = [np.arange(start, min(start + size, points)) for start in range(0, points, size)]
         parts = pool.map(partial(evaluate_rows, columns=columns), rows)
         names = [name for name in parts[0] if all(name in part for part in parts)]
@@ -274,15 +274,15 @@ def _sobol_indices(
     def values(uniform: Floats) -> Floats:
         drawn = factors_of(uniform)
         samples = {figure.key: figure.value * drawn[None, :, column] for column, figure in enumerate(figures)}
-        return logarithms(evaluate(varied(inputs, samples, 1, len(uniform)))[options.objective])
+        return logarithms(evaluate(with_samples(inputs, samples, 1, len(uniform)))[options.objective])
 
     return sobol(values, len(figures), options.samples, options.seed)
 
 
-def _spreads(run: Run) -> Sequence[Spread]:
+def _distributions(run: Run) -> Sequence[Distribution]:
     """Return the uncertainty of the figures of the point; empty where all are exact."""
     uncertain = run.grid.uncertainty
-    return () if uncertain is None else uncertain.spreads[0]
+    return () if uncertain is None else uncertain.distributions[0]
 
 
 def _uniform_factors(share: float) -> Callable[[Floats], Floats]:
@@ -291,14 +291,14 @@ def _uniform_factors(share: float) -> Callable[[Floats], Floats]:
     return lambda uniform: np.exp((2.0 * uniform - 1.0) * reach)
 
 
-def _stated_factors(spreads: Sequence[Spread]) -> Callable[[Floats], Floats]:
+def _stated_factors(distributions: Sequence[Distribution]) -> Callable[[Floats], Floats]:
     """Return a function from uniform numbers to factors of figures, distributed as their files say."""
 
     def factors_of(uniform: Floats) -> Floats:
         from scipy.special import ndtri
 
-        normal = ndtri(np.clip(uniform, _LEAST, 1.0 - _LEAST))
-        low, high = (np.array([spread[end][0] for spread in spreads]) for end in (2, 3))
+        normal = ndtri(np.clip(uniform, _MIN_PROBABILITY, 1.0 - _MIN_PROBABILITY))
+        low, high = (np.array([distribution[end][0] for distribution in distributions]) for end in (2, 3))
         return factors(normal.T, low, high).T
 
     return factors_of

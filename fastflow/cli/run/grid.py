@@ -17,7 +17,7 @@ from fastflow.core.errors import CompositionError
 from fastflow.engine.dataset.folder import is_url
 from fastflow.engine.grid import plan as planner
 from fastflow.engine.grid.overrides import STUDIES, SWEEPER, first_of_groups, read_terms
-from fastflow.engine.grid.run import Run, explaining
+from fastflow.engine.grid.run import Run, naming_errors
 
 Execute = Callable[[Composer, Sequence[str], Run, Mapping[str, Any] | None, str], None]
 """A function that runs a planned grid: composer, overrides, plan, section `hydra.sweeper`, output."""
@@ -91,5 +91,5 @@ def _run(
     output: str,
 ) -> None:
     """Run what was planned, and print the results; raises InputError."""
-    with explaining(composer, planned):
+    with naming_errors(composer, planned):
         execute(composer, overrides, planned, sweeper, output)

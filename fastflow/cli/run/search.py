@@ -14,7 +14,7 @@ from fastflow.analysis.search.study import prepare_search, write_results
 from fastflow.cli.run import grid
 from fastflow.cli.run.report import check_study
 from fastflow.config.composer import Composer
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.engine.dataset.folder import RANKING
 from fastflow.engine.grid.run import Run
 
@@ -47,11 +47,11 @@ def _search(
     with Progress() as progress:
 
         def begin(candidates: int, steps: int, num_scored: int) -> None:
-            what = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"
+            what = f"{pluralize(candidates, 'candidate')}, up to {pluralize(steps, 'step')}"
             progress.start(f"{what} of {options.rules.method}", steps, "steps")
             if num_scored:
                 print(
-                    f"{counted(num_scored, 'design')} scored by an earlier run", file=sys.stderr, flush=True
+                    f"{pluralize(num_scored, 'design')} scored by an earlier run", file=sys.stderr, flush=True
                 )
 
         result = search_designs(run, options, output, begin, progress.advance)

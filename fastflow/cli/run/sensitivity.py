@@ -15,7 +15,7 @@ from fastflow.core.errors import CompositionError
 from fastflow.engine.dataset.folder import is_url
 from fastflow.engine.dataset.kinds import SENSITIVITY
 from fastflow.engine.dataset.store import check_table, write_table
-from fastflow.engine.grid.run import explaining
+from fastflow.engine.grid.run import naming_errors
 
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
@@ -40,7 +40,7 @@ def answer(composer: Composer, options: SensitivityOptions, folder: str) -> None
 
     output = options.output if options.output is not None and is_url(options.output) else folder
     check_table(output, SENSITIVITY)
-    with explaining(composer, options.run), Progress() as progress:
+    with naming_errors(composer, options.run), Progress() as progress:
         table, sensitivity = analyse(options, progress)
     print_sensitivity(
         sensitivity, lambda: write_table(output, table), partial(save_beside, output, "sensitivity")

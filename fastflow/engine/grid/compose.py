@@ -80,7 +80,7 @@ def compose_all(
     `as_texts` are composed in any case.
     """
     axes = axes_of(terms)
-    _check_size(axes, limits.MOST_POINTS, "points")
+    _check_size(axes, limits.MAX_POINTS, "points")
     keys = {
         axis.terms[0].key
         for axis in axes
@@ -90,7 +90,7 @@ def compose_all(
     while True:
         composed = [axis for axis in axes if axis.terms[0].key in keys]
         num_combinations = prod(axis.size for axis in composed)
-        _check_size(composed, limits.MOST_COMPOSED, "combinations to compose")
+        _check_size(composed, limits.MAX_COMPOSED, "combinations to compose")
         if num_combinations >= _STATUS_FROM:
             say(f"composing {num_combinations:,} configurations, one for each combination of choices")
         column_axes = [axis for axis in axes if axis.terms[0].key not in keys]

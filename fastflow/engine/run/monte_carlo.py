@@ -165,22 +165,22 @@ def _designs(grid: Grid, share: Share) -> list[str]:
 
 
 def _sampled_inputs(inputs: Columns, batch: int, rows: Ints, uncertainty: Uncertainty) -> Columns:
-    """Return every point once per sample, with sampled figures, as `varied` does.
+    """Return every point once per sample, with sampled figures, as `with_samples` does.
 
     inputs: of some rows of a batch. The figure of a prefill chip is sampled with that of the
     decode chip where both are equal.
     """
     values: dict[str, Floats] = {}
-    for spread in uncertainty.spreads[batch]:
-        value = np.broadcast_to(inputs[spread.key], rows.shape)
-        values[spread.key] = value[:, None] * figure_factors(spread, rows, uncertainty)
-        prefill = OF_PREFILL + spread.key
-        if prefill in inputs and np.array_equal(inputs[prefill], inputs[spread.key]):
-            values[prefill] = values[spread.key]
-    return varied(inputs, values, rows.size, uncertainty.samples)
+    for distribution in uncertainty.distributions[batch]:
+        value = np.broadcast_to(inputs[distribution.key], rows.shape)
+        values[distribution.key] = value[:, None] * figure_factors(distribution, rows, uncertainty)
+        prefill = OF_PREFILL + distribution.key
+        if prefill in inputs and np.array_equal(inputs[prefill], inputs[distribution.key]):
+            values[prefill] = values[distribution.key]
+    return with_samples(inputs, values, rows.size, uncertainty.samples)
 
 
-def varied(inputs: Inputs, values: Mapping[str, Floats], points: int, samples: int) -> Columns:
+def with_samples(inputs: Inputs, values: Mapping[str, Floats], points: int, samples: int) -> Columns:
     """Return every point once per sample, point by point, with sampled figures.
 
     inputs: (points,) each, (1,) where all are equal; values: of figures, (points, samples) each. A figure

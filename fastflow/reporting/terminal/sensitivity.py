@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from fastflow.analysis.sensitivity.study import shown
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.reporting.charts.sensitivity import MIN_EFFECT, important_figures
 from fastflow.reporting.terminal.tables import (
     Part,
@@ -39,7 +39,7 @@ def parts(sensitivity: Sensitivity, limit: int = _MAX_FIGURES) -> Iterator[Part]
     important, shown_rows = important_figures(rows), important_figures(rows, limit)
     slight = rows[rows["reason"].eq("") & ~rows["flat"]].drop(important.index)
     value = quantity(sensitivity.objective, sensitivity.value)
-    yield f"[bold]{counted(len(rows), 'figure')}; {sensitivity.objective} is {value}[/]"
+    yield f"[bold]{pluralize(len(rows), 'figure')}; {sensitivity.objective} is {value}[/]"
     yield _sheet(shown_rows)
     if len(important) > len(shown_rows):
         yield f"and {len(important) - len(shown_rows):,} more (dataset)"
@@ -51,7 +51,7 @@ def parts(sensitivity: Sensitivity, limit: int = _MAX_FIGURES) -> Iterator[Part]
         if len(rows_of):
             first = ", ".join(rows_of["figure"].head(6))
             yield Text(
-                f"{counted(len(rows_of), 'figure')} {name}: {first}{', ...' if len(rows_of) > 6 else ''}"
+                f"{pluralize(len(rows_of), 'figure')} {name}: {first}{', ...' if len(rows_of) > 6 else ''}"
             )
     if sensitivity.points:
         failed_note = (

@@ -55,7 +55,7 @@ class Office:
 @pytest.fixture
 def office(monkeypatch):
     monkeypatch.setattr(cluster, "Cluster", Office)
-    monkeypatch.setattr(cluster, "FEWEST", 40)
+    monkeypatch.setattr(cluster, "MIN_DESIGNS", 40)
     Office.log = []
     return Office.log
 

@@ -13,7 +13,7 @@ from fastflow.analysis.sensitivity.study import Sensitivity
 from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.sensitivity import main as command
 from fastflow.core.errors import InputError
-from fastflow.engine.run.monte_carlo import varied
+from fastflow.engine.run.monte_carlo import with_samples
 from fastflow.reporting.charts.sensitivity import draw, important_figures
 from fastflow.reporting.terminal.sensitivity import show
 from tests.conftest import columns_of
@@ -231,7 +231,7 @@ def test_points_without_a_result_are_counted():
 def test_shares_stay_within_the_whole(compose):
     point = columns_of([compose(*POINT)])
     figures = figures_of(point)
-    columns = varied(point, {one.key: np.full((1, 3), 1.2 * one.value) for one in figures}, 1, 3)
+    columns = with_samples(point, {one.key: np.full((1, 3), 1.2 * one.value) for one in figures}, 1, 3)
     for budget in ("chip.area.", "chip.power.", "chip.perimeter."):
         total = sum(column for key, column in columns.items() if key.startswith(budget))
         assert (total <= 1.0 + 1e-12).all()

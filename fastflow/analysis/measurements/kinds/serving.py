@@ -35,7 +35,7 @@ _THOUSAND = 1000
 _DTYPE, _EXPERTS, _CACHE = "model.dtype", "precision.experts", "precision.cache"
 _BATCH, _SPREAD, _PROMPTS = "serve.batch", "serve.spread", "serve.prompts"
 _MODES = ("continuous", "disaggregated")
-_MOST, _LONGEST = 1e6, 1e9  # of a degree; of tokens
+_MAX_DEGREE, _MAX_LENGTH = 1e6, 1e9  # of a degree; of tokens
 
 
 @register
@@ -92,7 +92,7 @@ class ServedPoints(SystemRuns):
         numbers = np.full(self.rows, default, dtype=np.int64)
         if name in self.file.frame:
             is_filled = self.file.filled(name)
-            cells = self.file.take(is_filled).whole_numbers(name, 0, _MOST)
+            cells = self.file.take(is_filled).whole_numbers(name, 0, _MAX_DEGREE)
             numbers[is_filled] = np.where(cells > 0, cells, default)
         return numbers
 
@@ -158,7 +158,9 @@ class ServedPoints(SystemRuns):
         """Return lengths of requests [tokens], 1 for empty cells; raises InputError."""
         is_filled, lengths = self.file.filled(name), self.file.numbers(name)
         self.file.refuse(
-            name, is_filled & ~((lengths >= 1.0) & (lengths <= _LONGEST)), "tokens, at least 1, as a number"
+            name,
+            is_filled & ~((lengths >= 1.0) & (lengths <= _MAX_LENGTH)),
+            "tokens, at least 1, as a number",
         )
         key = self.keys_of_columns[name]
         missing = f"{name} is not said: expected a cell, or {key}=VALUE for all rows"
