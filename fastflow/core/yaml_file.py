@@ -1,7 +1,7 @@
 """A user's YAML file as plain values: bounded size, no duplicate keys, numbers in decimal digits.
 
-YAML 1.1 reads 0100 as 64, 1:30 as 90 and 1_000 as 1000. Such a number is kept as text, so that it is refused
-where a number is expected. The values of an alias (*name) count every time it is used, since a few lines of
+YAML 1.1 reads 0100 as 64, 1:30 as 90 and 1_000 as 1000. Here these are kept as texts, and so refused where a
+number is expected. The values of an alias (*name) count every time it is used, since a few lines of
 aliases can expand to more than any memory holds.
 """
 

@@ -34,6 +34,7 @@ from fastflow.engine.grid.plan import plan
 from fastflow.physics.workload import FAMILIES, WORK
 from fastflow.schema import BANDED, band_of, find_input
 from tests.naive import uncertainty as naive
+from tests.support.checks import cases
 
 POINT = ("tech=n3", "mem=hbm4", "parallel.strategy=RC-1-16-d32", "uncertainty=on")
 FEW = (*POINT, "uncertainty.samples=8")
@@ -66,6 +67,7 @@ def test_a_figure_has_the_percentiles_that_its_file_says():
     assert [naive.factor(draw, 0.8, 1.5) for draw in drawn[0, :50]] == pytest.approx(found[:50])
 
 
+@cases(30)
 @given(st.text(max_size=8), st.integers(0, 2**31), st.integers(1, 64))
 def test_draws_are_those_of_their_name_alone(name, seed, samples):
     drawn = normals(name, seed, samples)
@@ -105,6 +107,7 @@ def test_an_exact_row_of_a_batch_is_not_changed():
 VALUES = st.one_of(st.floats(0.1, 10.0), st.just(math.nan), st.just(1.0))
 
 
+@cases(50)
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(VALUES, min_size=n, max_size=n)] * 2)))
 def test_chances_are_counted(both):
     one, other = (np.array(values) for values in both)
@@ -113,6 +116,7 @@ def test_chances_are_counted(both):
     assert found + float(chance(other, one)) == pytest.approx(1.0, nan_ok=True) or math.isnan(found)
 
 
+@cases(50)
 @given(st.lists(st.lists(VALUES, min_size=5, max_size=5), min_size=1, max_size=4))
 def test_percentiles_are_of_samples_that_are_numbers(rows):
     found = percentiles(np.array(rows))
@@ -240,7 +244,7 @@ def test_whatever_is_predicted_has_bands(point):
 
 SERVED = (
     "chip=h100_sxm", "model=llama3_8b", "serve=continuous", "serve.concurrency=8", "system.devices=1",
-    "server=vllm", "uncertainty=on", "uncertainty.samples=64",
+    "server=vllm", "uncertainty=on", "uncertainty.samples=32",
 )  # fmt: skip
 
 
@@ -251,10 +255,10 @@ def test_a_served_result_errs_as_its_own_times_do():
     for work, names in kinds.items():
         others = [text for text in CERTAIN if f".{work}.error" not in text]
         row = fastflow.evaluate(*SERVED, *others, f"uncertainty.model.{work}.error=20%").iloc[0]
-        said = Uncertainty(64, 0, {work: ModelError(0.2, 0.0)}, (), ())
+        said = Uncertainty(32, 0, {work: ModelError(0.2, 0.0)}, (), ())
         (drawn,) = model_factors(work, ["any"], np.array([0.2]), said)
         for name in sorted(every):
-            model = drawn ** BANDED[name] if name in names else np.ones(64)
+            model = drawn ** BANDED[name] if name in names else np.ones(32)
             expected = [row[name] * naive.percentile(model.tolist(), nth) for nth in (10, 50, 90)]
             assert [row[band] for band in band_of(name)] == pytest.approx(expected, rel=1e-9), (work, name)
 

@@ -83,10 +83,10 @@ def write(output: str, backtest: Backtest, options: BacktestOptions) -> list[str
         GAINS: pd.concat([backtest.gains, backtest.measured]),
         FILES: backtest.files,
     }
-    asked_json = json.dumps(options._replace(output=None)._asdict())
+    options_json = json.dumps(options._replace(output=None)._asdict())
     metadata = {
-        **origin(hashlib.sha256(asked_json.encode()).hexdigest(), options.overrides),
-        "fastflow.asked": asked_json,
+        **origin(hashlib.sha256(options_json.encode()).hexdigest(), options.overrides),
+        "fastflow.asked": options_json,
     }
     return [
         write_table(_folder_of(output, name), _arrow_table(frame, metadata))

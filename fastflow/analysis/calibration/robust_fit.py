@@ -66,7 +66,7 @@ class _Problem(NamedTuple):
     high: Floats
 
     def minimum(self, start: Floats, free: Bools) -> _Minimum:
-        """Find a minimum over the free scalars from one start; the others stay fixed."""
+        """Find a minimum over the free scalars from one start; the others are fixed."""
         log_measured = np.log(self.measured)
 
         def all_scalars(free_values: Floats) -> Floats:
@@ -110,7 +110,7 @@ def fit(model: Model, measured: Floats, library: Floats, bounds: Bounds) -> Fit:
     """Fit scalars to measured times.
 
     measured: [s], shape (rows,), more rows than scalars; library: the chip's figures, shape (scalars,), which
-    stay where the rows do not determine a scalar: where its relative standard error is above 20%, and the
+    are kept where the rows do not determine a scalar: where its relative standard error is above 20%, and the
     chip's figure explains the rows as well.
     """
     problem = _Problem(model, measured, np.log(bounds.low), np.log(bounds.high))
@@ -175,7 +175,7 @@ def _fit(minimum: _Minimum, free: Bools, library: Floats, bounds: Bounds, rows: 
 
 
 def draw_held_out(groups: NDArray[np.int64], share: float, seed: int) -> Bools:
-    """Draw held-out rows, about `share` of all; rows of one group stay together.
+    """Draw held-out rows, about `share` of all; rows of one group are drawn together.
 
     groups: numbers from 0, shape (rows,). At most that share is drawn: none where every group is larger.
     """

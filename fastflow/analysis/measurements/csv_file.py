@@ -81,11 +81,11 @@ class CsvFile(NamedTuple):
         return self._replace(frame=self.frame.iloc[rows], line=self.line[rows])
 
     def each_once(self, column: str) -> list[str]:
-        """Return the texts of a column, each once; empty without such a column."""
+        """Return the texts of a column, each once; empty if it is missing."""
         return self.frame[column].unique().tolist() if column in self.frame else []
 
     def filled(self, column: str) -> Bools:
-        """Return which cells of a column are not empty; all False without such a column."""
+        """Return which cells of a column are not empty; all False if it is missing."""
         if column not in self.frame:
             return np.zeros(self.rows, dtype=np.bool_)
         return (self.frame[column] != "").to_numpy(np.bool_)
@@ -170,7 +170,7 @@ def _number(text: str) -> float:
 
 
 def scalar_of(key: str, text: str) -> Scalar:
-    """Convert a text to the type of an input; a text that is no number stays a text."""
+    """Convert a text to the type of an input; a text that is no number is returned as it is."""
     column = find_input(key)
     if column is None or column.kind == "str":
         spellings = {choice.lower(): choice for choice in (column.choices if column else ())}

@@ -26,9 +26,9 @@ from fastflow.analysis.search.optimizers.halving import (
     run_starts,
 )
 from fastflow.analysis.search.options import SearchOptions
-from fastflow.analysis.search.scorer import MIN_DESIGNS, Scorer, concat_tables, score_designs, split_rows
+from fastflow.analysis.search.scorer import MIN_DESIGNS, Scorer, score_designs, split_rows
 from fastflow.config.engine_settings import Settings
-from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
+from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, concat_tables, take
 from fastflow.engine.dataset.schema import ResultTable
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.run.workers import CancellationToken, Cluster, ThreadPool

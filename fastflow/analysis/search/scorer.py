@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from fastflow.analysis.search.candidates import Candidates
 from fastflow.analysis.search.history import History
@@ -15,7 +14,7 @@ from fastflow.analysis.search.optimizers.halving import Advance, DesignBatch, Ev
 from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, OBJECTIVES, measure, score
 from fastflow.analysis.search.options import SearchOptions
 from fastflow.config.engine_settings import Settings
-from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.core.tables import Bools, Floats, Ints, concat_tables
 from fastflow.engine.dataset.schema import ResultTable, field_of, identity, kind_of
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.run import naming_missing_input
@@ -194,18 +193,6 @@ def _empty_columns(grid: Grid, columns: ResultTable, rows: int) -> ResultTable:
 def split_rows(rows: int, size: int) -> list[Ints]:
     """Split the numbers of rows into pieces of a size; the last may be smaller."""
     return [np.arange(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
-
-
-def concat_tables(tables: Sequence[ResultTable]) -> ResultTable:
-    """Concatenate tables of the same columns, masked or not."""
-    return {name: _concat([table[name] for table in tables]) for name in tables[0]}
-
-
-def _concat(columns: list[NDArray[Any]]) -> NDArray[Any]:
-    if any(np.ma.is_masked(column) for column in columns):
-        joined: NDArray[Any] = np.ma.concatenate(columns)  # type: ignore[no-untyped-call]
-        return joined
-    return np.concatenate(columns)
 
 
 def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Schema:

@@ -19,7 +19,7 @@ from fastflow.config.composer import Composer
 from fastflow.config.messages import one_of, pluralize, sets, suggestion
 from fastflow.core import units
 from fastflow.core.errors import CompositionError, InputError
-from fastflow.core.tables import Columns, Floats, Ints, take
+from fastflow.core.tables import Columns, Floats, Ints, concat_tables, take
 from fastflow.core.uncertainty.sampling import Distribution, factors
 from fastflow.engine.dataset.folder import folder_at
 from fastflow.engine.dataset.reader import Dataset
@@ -78,7 +78,7 @@ class Sensitivity(NamedTuple):
     assumptions: str = ""
     """Assumptions of the point, as the result column."""
     validation_class: str = ""
-    """Errors of such predictions in validation, as the result column; "" in older datasets."""
+    """Errors of predictions of its class in validation, as the result column; "" in older datasets."""
 
 
 def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOptions:
@@ -146,9 +146,9 @@ def _most_variables(run: Run) -> int:
 
 
 def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[pa.Table, Sensitivity]:
-    """Analyse a point; raises InputError where it has no such result.
+    """Analyse a point; raises InputError where it does not have the objective.
 
-    listener: told how many points will be evaluated, and how many are done.
+    listener: of the number of points to evaluate, and of those that are done.
     """
     with ThreadPool(options.run.settings) as pool:
         evaluate = _evaluator(pool, listener)
@@ -198,7 +198,7 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
 
 
 def _trust_columns(run: Run, inputs: Columns) -> dict[str, str]:
-    """Return the assumptions of a point, and the validation class of such predictions."""
+    """Return the assumptions of a point, and the class of validation that it is in."""
     grid = run.grid
     (share,) = grid.shares(0, 1)
     typical = typical_columns(inputs, grid.is_stock(share))
@@ -225,7 +225,7 @@ def _inputs(options: SensitivityOptions) -> Columns:
 
 
 def _evaluator(pool: ThreadPool, listener: Listener) -> Evaluate:
-    """Return a function that evaluates points in pieces on the threads; the listener is told of each."""
+    """Return a function that evaluates points in pieces on the threads, and reports each to the listener."""
 
     def evaluate_rows(row: Ints, columns: Columns) -> Columns:
         results = results_of(take(columns, row))
@@ -238,15 +238,9 @@ def _evaluator(pool: ThreadPool, listener: Listener) -> Evaluate:
         rows = [np.arange(start, min(start + size, points)) for start in range(0, points, size)]
         parts = pool.map(partial(evaluate_rows, columns=columns), rows)
         names = [name for name in parts[0] if all(name in part for part in parts)]
-        return {name: _concat([part[name] for part in parts]) for name in names}
+        return concat_tables([{name: part[name] for name in names} for part in parts])
 
     return evaluate
-
-
-def _concat(parts: list[Any]) -> Any:
-    """Concatenate the parts of a result column."""
-    masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
-    return np.ma.concatenate(parts) if masked else np.concatenate(parts)  # type: ignore[no-untyped-call]
 
 
 def _base_value(options: SensitivityOptions, results: Columns) -> float:
@@ -298,7 +292,8 @@ def _stated_factors(distributions: Sequence[Distribution]) -> Callable[[Floats],
         from scipy.special import ndtri
 
         normal = ndtri(np.clip(uniform, _MIN_PROBABILITY, 1.0 - _MIN_PROBABILITY))
-        low, high = (np.array([distribution[end][0] for distribution in distributions]) for end in (2, 3))
+        low = np.array([distribution.low[0] for distribution in distributions])
+        high = np.array([distribution.high[0] for distribution in distributions])
         return factors(normal.T, low, high).T
 
     return factors_of

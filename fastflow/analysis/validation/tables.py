@@ -140,7 +140,7 @@ def _is_file_column(field: pa.Field) -> bool:
 def _arrow_values(column: pd.Series[Any]) -> tuple[Any, pa.DataType]:
     """Return a column of texts, as numbers if all filled cells are numbers, and its type.
 
-    With a number beyond the range of floats the whole column stays text.
+    With a number beyond the range of floats the whole column is text.
     """
     cells = column.reset_index(drop=True)
     numbers = pd.to_numeric(cells.where(cells != ""), errors="coerce")

@@ -119,7 +119,7 @@ class KernelCache:
         return None
 
     def save_overload(self, sig: Any, compiled: Any) -> None:
-        """Save a binary; where no folder can be written, the kernel is compiled again next time."""
+        """Save a binary; where no folder can be written, the kernel is compiled anew next time."""
         name = self._name(sig, compiled.codegen.magic_tuple())
         binary = dumps(_reduced(compiled))
         for folder in FOLDERS:

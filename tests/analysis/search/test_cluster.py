@@ -131,7 +131,7 @@ def test_progress_counts_every_step(office, monkeypatch):
     with hydra_rules():
         run = plan(
             Composer.of_library(config_name="search"),
-            (*POINT, "parallel.strategy=auto", "steps=12", "starts=2", *FAR),
+            (*POINT, "parallel.strategy=auto", "steps=5", "starts=2", *FAR),
         )
     begun, heard = [], []
     search_designs(run, read_options(run.first.leaves), None, lambda *told: begun.append(told), heard.append)

@@ -240,7 +240,7 @@ def test_shares_stay_within_the_whole(compose):
 
 
 def test_indices_of_the_engine_are_the_same_again(tmp_path):
-    asked = (*POINT, "sensitivity.samples=8192", "sensitivity.seed=3")
+    asked = (*POINT, "sensitivity.samples=4224", "sensitivity.seed=3")
     once, again = (
         fastflow.sensitivity(*asked, output=tmp_path / "a"),
         fastflow.sensitivity(*asked, "engine.jobs=1"),
@@ -378,7 +378,7 @@ def test_another_dataset_is_not_replaced(cli, tmp_path):
 def test_a_report_is_what_the_command_said(cli, tmp_path):
     """And a sensitivity takes the place of an earlier one."""
     fastflow.sensitivity("tech=n5", "mem=hbm3", output="mine")
-    code, out, _ = cli(command, *POINT, "sensitivity.samples=8192", "output=mine")
+    code, out, _ = cli(command, *POINT, "sensitivity.samples=4224", "output=mine")
     assert code == 0
     drawn = (tmp_path / "mine-sensitivity.svg").read_bytes()
     assert cli(report, "mine", "--figures", ".")[:2] == (0, out)

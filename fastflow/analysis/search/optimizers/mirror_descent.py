@@ -20,7 +20,7 @@ from fastflow.core.tables import Floats
 DIFFERENCE = 0.5  # of the logarithm of a share: wide enough to see over the response's steps
 RATES = np.array([0.25, 0.5, 1.0, 2.0])  # tried together, the best rate taken
 CLIP = 1.0  # largest change: of a score, and of the logarithm of a share
-MIN_SHARE = 1e-3  # a share of 0 could never grow again
+MIN_SHARE = 1e-3  # a share of 0 could never grow
 MIN_SHARE_OF_ELASTICITY = 0.02  # of smaller shares an elasticity is no direction but a step of the response
 MAX_TURNS = 10  # at most, each of differences and a line search; a turn without a gain is the last
 SIGMA = 0.06  # of CMA-ES around the best design so far, in roots of shares
@@ -57,7 +57,7 @@ class Mirror:
         return designs
 
     def tell(self, score: Floats) -> None:
-        """Take the scores of the designs asked for, lower is better."""
+        """Take the scores of the designs of `ask`, lower is better."""
         if self._cma is not None:
             self._cma.tell(score)
             if self._cma.restarts:

@@ -1,4 +1,4 @@
-"""How far each share of a best design can move alone while its objective stays within a tolerance.
+"""How far each share of a best design can move alone with its objective within a tolerance.
 
 A search scores designs near its path, which says little of other designs that are as good. After a search
 each share is varied by itself: a growing share takes the slack of its budget first, then of the others in
