@@ -31,6 +31,9 @@ TIMED = ("kernel", "call")
 """How a time was measured: the kernel alone, or launches back to back; or a call of a framework."""
 COMMON_COLUMNS = ("device", "timed")
 """Columns that any kind may have."""
+PRODUCTS, PASSES = "products", "passes"
+"""Work of kernels: matrix products, on matrix units or on vector lanes by their data type; passes over
+tensors, on vector lanes whatever their data type."""
 
 
 class TimedRows(NamedTuple):
@@ -83,10 +86,8 @@ class Measurements:
     """Whether each part of the workload has a separate mean error: times that are never summed."""
     not_fitted: ClassVar[str] = ""
     """For kinds to which no chip is calibrated: what is allowed instead; "" for others."""
-    has_products: ClassVar[bool] = True
-    """Whether kernels multiply matrices, on matrix units or on vector lanes."""
-    has_passes: ClassVar[bool] = True
-    """Whether kernels compute on vector lanes whatever their data type."""
+    work: ClassVar[tuple[str, ...]] = (PRODUCTS, PASSES)
+    """What kernels compute, of PRODUCTS and PASSES."""
 
     # --- reading of a file
 
@@ -225,9 +226,9 @@ class Measurements:
             for dtype in np.unique(inputs["model.dtype"]).tolist()
         }
         shares = set()
-        if self.has_products and True in by_matrix:
+        if PRODUCTS in self.work and True in by_matrix:
             shares.add("utilization")
-        if self.has_passes or False in by_matrix:
+        if PASSES in self.work or False in by_matrix:
             shares.add("vector_utilization")
         return shares
 

@@ -186,7 +186,7 @@ def with_samples(inputs: Inputs, values: Mapping[str, Floats], points: int, samp
     inputs: (points,) each, (1,) where all are equal; values: of figures, (points, samples) each. A figure
     stays within its bounds, and shares of a budget sum to at most 1: a larger sum is normalised to 1.
     """
-    repeated = {
+    sampled_columns = {
         key: broadcast_column(column[:1], points * samples)
         if column.size == 1 or is_broadcast(column)
         else np.repeat(column, samples)
@@ -195,13 +195,13 @@ def with_samples(inputs: Inputs, values: Mapping[str, Floats], points: int, samp
     for key, sampled in values.items():
         column_of_key = find_input(key)
         assert column_of_key is not None
-        repeated[key] = sampled.clip(column_of_key.low, column_of_key.high).ravel()
+        sampled_columns[key] = sampled.clip(column_of_key.low, column_of_key.high).ravel()
     for budget in (prefix + budget for budget in BUDGETS for prefix in ("", OF_PREFILL)):
         if any(key.startswith(budget) for key in values):
-            shares = [key for key in repeated if key.startswith(budget)]
-            total = np.maximum(np.sum([repeated[key] for key in shares], axis=0), 1.0)
-            repeated |= {key: repeated[key] / total for key in shares}
-    return repeated
+            shares = [key for key in sampled_columns if key.startswith(budget)]
+            total = np.maximum(np.sum([sampled_columns[key] for key in shares], axis=0), 1.0)
+            sampled_columns |= {key: sampled_columns[key] / total for key in shares}
+    return sampled_columns
 
 
 def _model_share(times: Floats, model: Floats) -> Floats:
