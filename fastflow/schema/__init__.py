@@ -48,6 +48,7 @@ __all__ = [
     "band_of",
     "find_input",
     "find_result",
+    "result_column",
     "result_order",
 ]
 
@@ -85,6 +86,14 @@ def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
     columns = (*RESULTS, *TRANSFORMER, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS)
     return next((column for column in columns if _matches(name, column.name)), None)
+
+
+def result_column(name: str) -> Column:
+    """Return the registered result column of a name; raises KeyError where there is none."""
+    column = find_result(name)
+    if column is None:
+        raise KeyError(name)
+    return column
 
 
 ALL, SOME = "all", "some"

@@ -14,7 +14,7 @@ from fastflow.analysis.search.run import SearchResult
 from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.core.uncertainty.percentiles import chance
-from fastflow.engine.dataset.schema import field_of
+from fastflow.engine.dataset.schema import result_field
 from fastflow.engine.grid.grid import Share
 from fastflow.engine.run.monte_carlo import samples_by
 from fastflow.engine.run.predict import predict_points
@@ -71,7 +71,7 @@ def with_chance_on_front(result: SearchResult, front: pa.Table) -> pa.Table:
 
 
 def _with_column(table: pa.Table, name: str, column: Floats) -> pa.Table:
-    return table.append_column(field_of(name, "float"), pa.array(column, from_pandas=True))
+    return table.append_column(result_field(name), pa.array(column, from_pandas=True))
 
 
 def _sample_designs(result: SearchResult, rows: Ints, objective: str) -> Floats:

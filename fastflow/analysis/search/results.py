@@ -25,7 +25,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.engine.dataset.folder import FRONT, RANKING, folder_at, is_url
-from fastflow.engine.dataset.schema import field_of
+from fastflow.engine.dataset.schema import result_field
 from fastflow.engine.dataset.store import PART
 from fastflow.engine.grid.plan import overrides_of
 from fastflow.physics.parallelism.strategy import AUTO
@@ -72,15 +72,8 @@ def ranking(result: SearchResult) -> pa.Table:
         "gap": _gaps(best_objective, group, searched & (result.score[order] < LACKS_MEMORY)),
         "designs": result.num_scored[order],
     }
-    kinds = {
-        "rank": "int",
-        "own_objective": "float",
-        "own_feasible": "bool",
-        "gain": "float",
-        "gap": "float",
-        "designs": "int",
-    }
-    fields = [field_of(name, kinds[name]) if name in kinds else best.schema.field(name) for name in columns]
+    of_history = best.schema.names
+    fields = [best.schema.field(name) if name in of_history else result_field(name) for name in columns]
     of_objective = best.schema.field("objective").metadata[b"unit"]
     index = list(columns).index("own_objective")
     fields[index] = fields[index].with_metadata({**fields[index].metadata, b"unit": of_objective})

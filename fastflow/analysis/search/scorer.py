@@ -24,12 +24,13 @@ from fastflow.engine.run.workers import CancellationToken, ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.precompile import SEARCH
 from fastflow.performance.serving import serves
-from fastflow.schema import find_result, result_order
+from fastflow.schema import result_column, result_order
 
 if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
     from fastflow.performance.serving.predict import Served
 
+_DESIGN_COLUMNS = ("design", "candidate", "start", "step")
 MIN_DESIGNS = 512  # designs of a thread: fewer take longer in two threads than in one
 
 
@@ -198,7 +199,7 @@ def split_rows(rows: int, size: int) -> list[Ints]:
 def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Schema:
     """Return the schema of a search's history."""
     grid = candidates.grid
-    kinds = {"design": "int", "candidate": "int", "start": "int", "step": "int"}
+    kinds: dict[str, str] = {name: result_column(name).kind for name in _DESIGN_COLUMNS}
     kinds |= {
         name: {"f": "float", "i": "int"}.get(column.dtype.kind, "str")
         for name, column in candidates.labels.items()
@@ -209,9 +210,7 @@ def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Sche
     left_out = {*kinds, "point", "placement_asked", *grid.labels}
     for name in result_order(grid.levels, grid.has_layer_runs, grid.served):
         if name not in left_out:
-            column = find_result(name)
-            assert column is not None
-            kinds[name] = column.kind
+            kinds[name] = result_column(name).kind
     fields = [field_of(name, kind) for name, kind in kinds.items()]
     for name, objective in (("objective", options.objective), ("second_objective", options.pareto)):
         if objective is not None:

@@ -23,7 +23,7 @@ from fastflow.core.tables import Columns, Floats, Ints, concat_tables, take
 from fastflow.core.uncertainty.sampling import Distribution, factors
 from fastflow.engine.dataset.folder import folder_at
 from fastflow.engine.dataset.reader import Dataset
-from fastflow.engine.dataset.schema import field_of, identity, to_frame
+from fastflow.engine.dataset.schema import identity, result_field, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
 from fastflow.engine.run.monte_carlo import with_samples
@@ -182,7 +182,7 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
                 options, inputs, [figures[index] for index in variables], evaluate, factors_of
             )
     frame = _frame(figures, per_figure, variables, indices)
-    fields = [field_of(name, _kind(name)) for name in map(str, frame)]
+    fields = [result_field(name) for name in map(str, frame)]
     metadata = identity(options.run.grid, options.objective, *options[2:7])
     failed = 0 if indices is None else indices.failed
     answer_fields: dict[str, Any] = {"value": value, "points": points, "failed": failed}
@@ -306,12 +306,6 @@ def _num_points(options: SensitivityOptions, variables: int) -> int:
     from fastflow.analysis.sensitivity.sobol import rows_per_matrix
 
     return max(rows_per_matrix(options.samples, variables), 2) * (variables + 2)
-
-
-def _kind(name: str) -> str:
-    column = find_result(name)
-    assert column is not None, name
-    return column.kind
 
 
 def _frame(
