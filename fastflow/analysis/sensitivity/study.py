@@ -14,10 +14,9 @@ import pyarrow as pa
 from fastflow.analysis.sensitivity.elasticity import Elasticity, Evaluate, elasticities, logarithms, perturb
 from fastflow.analysis.sensitivity.parameters import Figure, figures_of
 from fastflow.analysis.sensitivity.reoptimize import CANDIDATES, has_candidates, with_best_strategy
-from fastflow.analysis.sensitivity.sobol import Indices, sobol
+from fastflow.analysis.sensitivity.sobol import Indices, rows_per_matrix, sobol
 from fastflow.config.composer import Composer
 from fastflow.config.messages import one_of, pluralize, sets, suggestion
-from fastflow.core import units
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.tables import Columns, Floats, Ints, concat_tables, take
 from fastflow.core.uncertainty.sampling import Distribution, factors
@@ -303,8 +302,6 @@ def _num_points(options: SensitivityOptions, variables: int) -> int:
     """Return the number of points of Sobol's indices, 0 without samples or variables."""
     if not options.samples or not variables:
         return 0
-    from fastflow.analysis.sensitivity.sobol import rows_per_matrix
-
     return max(rows_per_matrix(options.samples, variables), 2) * (variables + 2)
 
 
@@ -335,8 +332,3 @@ def _frame(
     rows["reason"] = [elasticity.reason for elasticity in per_figure]
     rank = rows[["left_elasticity", "right_elasticity"]].abs().max(axis=1).fillna(-1.0)
     return rows.iloc[np.argsort(-rank.to_numpy(), kind="stable")].reset_index(drop=True)
-
-
-def shown(value: float, unit: str) -> str:
-    """Write the value of a figure with its unit."""
-    return units.show(value, unit)

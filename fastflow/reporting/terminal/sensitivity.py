@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from fastflow.analysis.sensitivity.study import shown
 from fastflow.config.messages import pluralize
+from fastflow.core import units
 from fastflow.reporting.charts.sensitivity import MIN_EFFECT, important_figures
 from fastflow.reporting.terminal.tables import (
     Part,
@@ -74,7 +74,7 @@ def _sheet(rows: pd.DataFrame) -> Sheet:
     sheet.columns[0].no_wrap = True
     sheet.columns[-1].overflow = "fold"
     for row in rows.to_dict("records"):
-        cells = [str(row["figure"]), shown(row["figure_value"], row["unit"])]
+        cells = [str(row["figure"]), units.show(row["figure_value"], row["unit"])]
         cells += [_signed(row[f"{side}elasticity"]) for side in ("", "left_", "right_")]
         if indices:
             cells += [_share(row, "sobol_first"), _share(row, "sobol_total")]
