@@ -32,7 +32,7 @@ from fastflow.config.library import hydra_rules
 from fastflow.core import jit
 from fastflow.core.errors import InputError
 from fastflow.core.version import version
-from fastflow.engine.grid.run import explaining
+from fastflow.engine.grid.run import naming_errors
 from fastflow.performance.accuracy import table
 from fastflow.performance.accuracy.classes import (
     FIRST_TOKEN,
@@ -134,7 +134,7 @@ def rows_of(task: Task) -> pd.DataFrame:
             path = Path(folder) / task.path.name
             readable(pd.read_csv(task.path, dtype=str, keep_default_na=False)).to_csv(path, index=False)
             planned = plan_file(composer, [f"measurements={path}", *task.overrides])
-        with explaining(composer, planned.run):
+        with naming_errors(composer, planned.run):
             ratio = predicted_tables(planned).rows["ratio"].to_numpy(zero_copy_only=False)
     found = _described(planned)
     found["ratio"] = ratio[found.pop("row")]

@@ -16,12 +16,12 @@ from fastflow.core.uncertainty.percentiles import chance
 from fastflow.engine.dataset.schema import frame_of
 from fastflow.engine.grid import limits
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.grid.run import explaining, refuse_others
+from fastflow.engine.grid.run import naming_errors, refuse_others
 from fastflow.engine.run.execute import collect
 from fastflow.engine.run.monte_carlo import samples_of
-from fastflow.schema import BANDED, find_result
+from fastflow.schema import BANDED, result_column
 
-_MOST = 512  # points
+_MAX_POINTS = 512  # points
 _MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_device", "requests_per_s", "compute_flops", "dram_Bps",
                    "dram_capacity_B")  # fmt: skip
 
@@ -35,10 +35,12 @@ def chances_of(composer: Composer, overrides: Sequence[str], objective: str) -> 
     refuse_others(run)
     if run.grid.uncertainty is None:
         raise InputError("uncertainty", "off", "on: chances are of what is uncertain")
-    limits.check("points", f"{run.grid.points:,}", run.grid.points, _MOST, "points of which all are compared")
+    limits.check(
+        "points", f"{run.grid.points:,}", run.grid.points, _MAX_POINTS, "points of which all are compared"
+    )
     if run.grid.points == 1:
         raise InputError("points", 1, "two points or more: chances are of one against another")
-    with explaining(composer, run):
+    with naming_errors(composer, run):
         exact = frame_of(*collect(run._replace(grid=run.grid._replace(uncertainty=None))))
         known = _points_with(exact, objective)
         draws = samples_of(run.grid, known.tolist(), [objective])
@@ -47,15 +49,13 @@ def chances_of(composer: Composer, overrides: Sequence[str], objective: str) -> 
     matrix = np.full((len(exact), len(exact)), np.nan)
     matrix[np.ix_(known, known)] = [chance(sample[None], samples, more) for sample in samples]
     np.fill_diagonal(matrix, np.nan)
-    column = find_result(objective)
-    assert column is not None
     points = _point_index(exact, run.grid.keys)
     frame = pd.DataFrame(matrix, index=points, columns=points)
     unknown = np.setdiff1d(np.arange(len(exact)), known)
     reason = exact["reason"].tolist()
     for index in unknown.tolist():
         reason[index] = reason[index] or f"has no {objective}"
-    frame.attrs = {"objective": objective, "unit": column.unit, "reason": reason}
+    frame.attrs = {"objective": objective, "unit": result_column(objective).unit, "reason": reason}
     return frame
 
 

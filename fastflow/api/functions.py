@@ -16,7 +16,7 @@ from fastflow.core import units
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.engine.grid.grid import Share
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.grid.run import Run, explaining, refuse_others
+from fastflow.engine.grid.run import Run, naming_errors, refuse_others
 from fastflow.physics.workload.models.attention import DECODE, PREFILL
 from fastflow.physics.workload.ops.attention import MAX_DECODE_QUERIES
 from fastflow.schema import find_input
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from fastflow.performance.prediction import Prediction
-    from fastflow.performance.sharding_report import Explained
+    from fastflow.performance.sharding_report import KernelSharding
 
 _MAX_BYTES = 1e18  # of a tensor
 
@@ -61,7 +61,7 @@ def explain_layout(
         raise InputError(
             "serve", mode, "none: layouts are of one iteration of training", composer.origin_of_overrides
         )
-    with explaining(composer, run):
+    with naming_errors(composer, run):
         prediction = cast("Prediction", predict_range(run.grid, 0, 1)[0].prediction)
         kernels = explain_layout(prediction, 0)
         if not kernels:
@@ -78,9 +78,9 @@ def explain_layout(
     return frame
 
 
-def _row(kernel: Explained, roles: Iterable[str]) -> dict[str, Any]:
+def _row(kernel: KernelSharding, roles: Iterable[str]) -> dict[str, Any]:
     """Return the layout of a kernel as texts and numbers, by column; roles: of exchanges."""
-    from fastflow.performance.sharding_report import Exchanged
+    from fastflow.performance.sharding_report import ExchangeReport
 
     row = kernel._asdict()
     along, exchanges = row.pop("along"), row.pop("exchanges")
@@ -93,7 +93,7 @@ def _row(kernel: Explained, roles: Iterable[str]) -> dict[str, Any]:
         for exchange in exchanges
     )
     by_role = {exchange.role: exchange for exchange in exchanges}
-    empty = Exchanged("", "", (), 0, 0.0)
+    empty = ExchangeReport("", "", (), 0, 0.0)
     for role in roles:
         exchange = by_role.get(role, empty)
         group = " x ".join(exchange.axes)
@@ -115,7 +115,7 @@ def predict_collective(
     sizes = sizes.astype(np.float64)
     composer, run = _single_point(overrides)
     inputs = run.grid.first_inputs()
-    with explaining(composer, run):
+    with naming_errors(composer, run):
         max_ranks = int(inputs["system.devices"][0])
     for key, column, invalid, allowed in (
         ("size", sizes, ~((sizes >= 0.0) & (sizes <= _MAX_BYTES)), "a number of bytes, 0 to 1e18"),
@@ -128,7 +128,7 @@ def predict_collective(
     ):
         if invalid.any():
             raise InputError(key, column[invalid][0], allowed)
-    with explaining(composer, run):
+    with naming_errors(composer, run):
         time = partial_predictions.time_collectives(
             inputs, COLLECTIVES.index(collective), sizes.ravel(), group_sizes.astype(np.int64).ravel()
         )
@@ -207,7 +207,7 @@ def _predict_operation(
     inputs = run.grid.inputs(Share(run.grid.blocks[0], 0, np.zeros(rows, dtype=np.int64))) | columns
     if derived is not None:
         inputs |= derived(columns)
-    with explaining(composer, run):
+    with naming_errors(composer, run):
         compile_ahead(inputs)
         time, reason = partial_predictions.time_alone(inputs)
     if (reason != "").any():

@@ -11,7 +11,7 @@ from fastflow.config.model_inputs import INT64_MAX
 from fastflow.core import units
 from fastflow.core.errors import InputError
 
-MOST_JOBS = 1024
+MAX_JOBS = 1024
 
 
 class Settings(NamedTuple):
@@ -34,7 +34,7 @@ def settings(section: Any) -> Settings:
         if key not in Settings._fields:
             raise InputError(f"engine.{key}", value, one_of(Settings._fields))
     for key, low, high, allowed in (
-        ("jobs", -1, MOST_JOBS, f"-1 (all cores) or a whole number from 1 to {MOST_JOBS}"),
+        ("jobs", -1, MAX_JOBS, f"-1 (all cores) or a whole number from 1 to {MAX_JOBS}"),
         ("chunk", 1, INT64_MAX, "a whole number from 1"),
     ):
         value = values.get(key, Settings._field_defaults.get(key))

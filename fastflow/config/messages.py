@@ -15,7 +15,7 @@ PROGRAM = "the overrides"
 """Origins of overrides: a user, and a program."""
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """Write a count with its noun: "1 point", "2,000 points"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 

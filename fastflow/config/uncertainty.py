@@ -19,7 +19,7 @@ from fastflow.config.composer import Composer
 from fastflow.config.hydra_composer import Composition, related
 from fastflow.config.model_inputs import INT64_MAX, Scalar, convert
 from fastflow.core.errors import InputError
-from fastflow.core.uncertainty.sampling import ModelError, Spread, Uncertainty
+from fastflow.core.uncertainty.sampling import Distribution, ModelError, Uncertainty
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.workload import OTHERS, WORK
 from fastflow.schema import find_input
@@ -28,7 +28,7 @@ BLOCK = "uncertainty"
 """The name of the blocks, and of the group."""
 _WHOLE = 100.0  # percent: an upper bound
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
-_LEAST_SAMPLES, _MOST_SAMPLES = 2, 65_536
+_LEAST_SAMPLES, _MAX_SAMPLES = 2, 65_536
 _ALLOWED = (
     "a percentage below 100% such as 10%, or a range that holds the value, such as 12 USD/GB to 18 USD/GB"
 )
@@ -69,7 +69,7 @@ def sampling(composer: Composer, composition: Composition) -> Sampling | None:
     if leaves.keys() <= {f"{BLOCK}.name"}:
         return None
     with composer.naming_origins(composition):
-        samples = _whole(f"{BLOCK}.samples", leaves, _LEAST_SAMPLES, _MOST_SAMPLES)
+        samples = _whole(f"{BLOCK}.samples", leaves, _LEAST_SAMPLES, _MAX_SAMPLES)
         seed = _whole(f"{BLOCK}.seed", leaves, 0, INT64_MAX)
         return Sampling(samples, seed, {work: _model_error(work, leaves) for work in WORK})
 
@@ -184,24 +184,24 @@ def uncertainty_of(
     """Return the uncertainty of a grid; batch, row: those of each combination of the grid."""
     draws = {figure.draw: None for point in of_points for figure in point}
     draw_index = {draw: index for index, draw in enumerate(draws)}
-    spreads = []
+    distributions = []
     for number in range(int(batch.max()) + 1):
         members = np.flatnonzero(batch == number)
-        by_key: dict[str, Spread] = {}
+        by_key: dict[str, Distribution] = {}
         for member in members.tolist():
             for figure in of_points[member]:
                 if figure.key not in by_key:
                     size = members.size
                     exact, ones = np.full(size, -1), np.ones(size)
-                    by_key[figure.key] = Spread(figure.key, exact, ones, ones.copy())
-                spread, i = by_key[figure.key], int(row[member])
-                spread.draw[i], spread.low[i], spread.high[i] = (
+                    by_key[figure.key] = Distribution(figure.key, exact, ones, ones.copy())
+                distribution, i = by_key[figure.key], int(row[member])
+                distribution.draw[i], distribution.low[i], distribution.high[i] = (
                     draw_index[figure.draw],
                     figure.low,
                     figure.high,
                 )
-        spreads.append(tuple(by_key.values()))
-    return Uncertainty(sampled.samples, sampled.seed, sampled.model, tuple(draws), tuple(spreads))
+        distributions.append(tuple(by_key.values()))
+    return Uncertainty(sampled.samples, sampled.seed, sampled.model, tuple(draws), tuple(distributions))
 
 
 def refuse_sweep(keys: list[str]) -> None:

@@ -40,12 +40,11 @@ def where_read(rows: Bools, inputs: Inputs, key: str, otherwise: float) -> NDArr
 def broadcast_column(value: NDArray[Any], rows: int) -> NDArray[Any]:
     """Return a column that has the same value in every row, as `np.broadcast_to`; value: (1,).
 
-    `is_broadcast` recognises it by its strides. No kernel takes such a column: for Numba it is of another
-    type.
+    `is_broadcast` recognises it by its strides. No kernel takes it: for Numba it is of another type.
     """
     if rows == 1:
         return value
-    # as `np.broadcast_to`, which takes five times as long: a call has hundreds of such columns
+    # as `np.broadcast_to`, which takes five times as long: a call has hundreds of these columns
     column: NDArray[Any] = np.ndarray((rows,), value.dtype, value, 0, (0,))
     column.flags.writeable = False
     return column
@@ -90,17 +89,18 @@ def take(columns: Rows, rows: Ints) -> Rows:
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
 
 
-def stacked(parts: Sequence[Rows]) -> Rows:
-    """Return the concatenated rows of (nested) tables or mappings of the same columns."""
+def concat_tables(parts: Sequence[Rows]) -> Rows:
+    """Return the concatenated rows of (nested) tables or mappings of the same columns, masked or not."""
     first = parts[0]
     if len(parts) == 1:
         return first
     if isinstance(first, np.ndarray):
-        return np.concatenate(parts)  # type: ignore[arg-type,return-value]
+        is_masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
+        return (np.ma if is_masked else np).concatenate(parts)  # type: ignore[no-any-return]
     if isinstance(first, dict):
-        return {name: stacked([part[name] for part in parts]) for name in first}  # type: ignore[index,return-value]
+        return {name: concat_tables([part[name] for part in parts]) for name in first}  # type: ignore[index,return-value]
     assert isinstance(first, tuple)
-    columns_of_parts = [stacked(columns) for columns in zip(*parts, strict=True)]
+    columns_of_parts = [concat_tables(columns) for columns in zip(*parts, strict=True)]
     return first._make(columns_of_parts) if hasattr(first, "_make") else tuple(columns_of_parts)  # type: ignore[return-value]
 
 
@@ -137,7 +137,7 @@ class Reasons:
         return texts
 
 
-def first_of(*reasons: Texts) -> Texts:
+def first_nonempty(*reasons: Texts) -> Texts:
     """Return every point's first text that is not empty, or ""."""
     text = reasons[0]
     for reason in reasons[1:]:

@@ -1,7 +1,7 @@
 """A user's YAML file as plain values: bounded size, no duplicate keys, numbers in decimal digits.
 
-YAML 1.1 reads 0100 as 64, 1:30 as 90 and 1_000 as 1000. Such a number is kept as text, so that it is refused
-where a number is expected. The values of an alias (*name) count every time it is used, since a few lines of
+YAML 1.1 reads 0100 as 64, 1:30 as 90 and 1_000 as 1000. Here these are kept as texts, and so refused where a
+number is expected. The values of an alias (*name) count every time it is used, since a few lines of
 aliases can expand to more than any memory holds.
 """
 
@@ -19,9 +19,9 @@ from fastflow.core.errors import InputError
 
 Result = TypeVar("Result")
 
-MOST_BYTES = 256 * 1024  # some seconds to read
-MOST = 10**12  # of a number, as of every count among the inputs
-MOST_VALUES = 200_000  # with aliases expanded
+MAX_BYTES = 256 * 1024  # some seconds to read
+MAX_NUMBER = 10**12  # of a number, as of every count among the inputs
+MAX_VALUES = 200_000  # with aliases expanded
 _SHOWN = 60  # characters of a value, in a message
 _LISTED = 20  # names
 
@@ -78,16 +78,16 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.number)
 
 def load(text: bytes) -> Any:
     """Return the values of a file; raises MistakeError."""
-    if len(text) > MOST_BYTES:
-        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {len(text):,}")
+    if len(text) > MAX_BYTES:
+        raise MistakeError(f"a file of at most {MAX_BYTES:,} bytes, not {len(text):,}")
     try:
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
             if node is None:
                 return None
-            if _size(node, {}) > MOST_VALUES:
-                raise MistakeError(f"a file of at most {MOST_VALUES:,} values, aliases written out")
+            if _size(node, {}) > MAX_VALUES:
+                raise MistakeError(f"a file of at most {MAX_VALUES:,} values, aliases written out")
             return loader.construct_document(node)
         finally:
             loader.dispose()
@@ -104,7 +104,7 @@ def load(text: bytes) -> Any:
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
     """Return the number of values of a node with aliases expanded; too many for a recursive alias."""
     if id(node) not in sizes:
-        sizes[id(node)] = MOST_VALUES + 1
+        sizes[id(node)] = MAX_VALUES + 1
         parts: Iterable[yaml.Node] = ()
         if isinstance(node, yaml.SequenceNode):
             parts = node.value
@@ -146,8 +146,8 @@ def read_current(key: str, function: Callable[..., Result], path: str, *more: ob
 
 def read_version(path: str, size: int) -> Any:
     """Return the values of a file of `size` bytes; raises MistakeError."""
-    if size > MOST_BYTES:  # before it is read
-        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
+    if size > MAX_BYTES:  # before it is read
+        raise MistakeError(f"a file of at most {MAX_BYTES:,} bytes, not {size:,}")
     return load(Path(path).read_bytes())
 
 
@@ -197,14 +197,14 @@ def whole(where: str, value: Any, least: int = 1) -> int:
     """Return a whole number."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-        raise wrong(where, f"a whole number from {least} to {MOST:.0e}{_plainly(value)}", value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_NUMBER:
+        raise wrong(where, f"a whole number from {least} to {MAX_NUMBER:.0e}{_plainly(value)}", value)
     return value
 
 
 def amount_of(where: str, value: Any) -> float:
     """Return a number from 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= MOST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= MAX_NUMBER:
         raise wrong(where, f"a number from 0{_plainly(value)}", value)
     return float(value)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import compute_unique
-from fastflow.core.tables import Inputs, Ints, Texts, first_of, take
+from fastflow.core.tables import Inputs, Ints, Texts, first_nonempty, take
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.prediction import Parallelism
 from fastflow.physics.cost.rent import invalid_rent, is_rented
@@ -67,7 +67,7 @@ def generate_chips(inputs: Inputs) -> tuple[Chip, Texts]:
 def generate_chip(inputs: Inputs) -> tuple[Chip, Texts]:
     """Do the same without looking for equal points."""
     chip = generate(inputs)
-    return chip, first_of(chip_faults(inputs, chip), unsupported_dtype(inputs))
+    return chip, first_nonempty(chip_faults(inputs, chip), unsupported_dtype(inputs))
 
 
 def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -> ValidatedPoints:
@@ -79,7 +79,7 @@ def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -
     read = (*STRATEGY, *LAYERS) if by_layer else STRATEGY
     parallelism, invalid_strategies = compute_unique(_read_strategies, inputs, *read)
     count, invalid_batch = _count_microbatches(inputs, parallelism, invalid_strategies)
-    reason = first_of(
+    reason = first_nonempty(
         faults,
         invalid_strategies,
         invalid_batch,
@@ -89,7 +89,7 @@ def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -
         refused,
     )
     if is_rented(inputs):
-        reason = first_of(reason, invalid_rent(inputs))
+        reason = first_nonempty(reason, invalid_rent(inputs))
     rows = np.flatnonzero(reason == "")
     timed = dict(inputs), chip, parallelism, count
     timed = timed if rows.size == reason.size else take(timed, rows)
@@ -102,7 +102,7 @@ def _read_strategies(inputs: Inputs) -> tuple[Parallelism, Texts]:
     strategies, printed = parse_column(inputs["parallel.strategy"], ~inputs["parallel.expert_tensor"])
     wrong_strategy = invalid_strategy(strategies, printed, inputs["system.devices"], count_layers(inputs))
     layouts, invalid_layout = resolve_layouts(inputs, strategies)
-    return Parallelism(strategies, layouts, printed), first_of(
+    return Parallelism(strategies, layouts, printed), first_nonempty(
         invalid_network(inputs, strategies.lp, layouts), wrong_strategy, invalid_layout
     )
 

@@ -113,7 +113,7 @@ def shard(points: Points, graph: Graph) -> Supergraph:
     """Return one device's share of every point's graph, and the edges between devices."""
     strategies, layouts, _ = points.parallelism
     options = parallel_options(points.inputs, strategies.lp, points.microbatches)
-    return cut(graph, layouts, options, points.precision)
+    return shard_graph(graph, layouts, options, points.precision)
 
 
 def time_kernels(points: Points, graph: Graph, shards: Supergraph) -> tuple[Timing, Peaks]:

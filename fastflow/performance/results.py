@@ -368,7 +368,7 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
     return columns
 
 
-def explain_layout(prediction: Prediction, point: int) -> list[sharding_report.Explained]:
+def explain_layout(prediction: Prediction, point: int) -> list[sharding_report.KernelSharding]:
     """Return the sharding of every kernel of a point and the exchanges after it, in order.
 
     Empty for a point without a time.

@@ -44,7 +44,7 @@ EXCHANGES = ("sync", "relayout", "fetch", "gradient", "replicas", "send")
 STATISTICS_SUFFIX = " of statistics"  # of rows, or the norms of gradients
 
 
-class Along(NamedTuple):
+class AxisPlacements(NamedTuple):
     """Layouts of a kernel's operands along one axis; "" for an operand that it lacks."""
 
     axis: str
@@ -54,7 +54,7 @@ class Along(NamedTuple):
     makes: str  # its result, before the exchanges
 
 
-class Exchanged(NamedTuple):
+class ExchangeReport(NamedTuple):
     """An exchange after a kernel."""
 
     role: str  # of EXCHANGES
@@ -64,7 +64,7 @@ class Exchanged(NamedTuple):
     bytes: float  # as in Supergraph
 
 
-class Explained(NamedTuple):
+class KernelSharding(NamedTuple):
     """One kernel on its device."""
 
     kernel: str
@@ -73,8 +73,8 @@ class Explained(NamedTuple):
     stage: int  # of the pipeline
     repeat: int  # launches in an iteration
     type: str  # its title, or update
-    along: tuple[Along, ...]  # the axes that have several devices
-    exchanges: tuple[Exchanged, ...]
+    along: tuple[AxisPlacements, ...]  # the axes that have several devices
+    exchanges: tuple[ExchangeReport, ...]
 
 
 def explain(
@@ -84,7 +84,7 @@ def explain(
     pipe: Pipeline,
     point: int,
     names: Sequence[str],
-) -> list[Explained]:
+) -> list[KernelSharding]:
     """Return the kernels of a point in their order; point: its index in all arguments.
 
     names: of the columns of its layouts.
@@ -105,7 +105,7 @@ def explain(
         peer = names[other] if other != kind else ""
         exchanges = _exchanged(shards, row, splits[kind][i], several, peer)
         explained.append(
-            Explained(
+            KernelSharding(
                 kernel=str(graph.names[graph.label[row]]),
                 phase=PHASES[op.phase],
                 layer=int(graph.layer.number[row]),
@@ -123,7 +123,7 @@ def explain(
 
 def _exchanged(
     shards: Supergraph, row: int, split: Sharding, several: Bools, peer: str
-) -> Iterator[Exchanged]:
+) -> Iterator[ExchangeReport]:
     """Yield the exchanges after a kernel, sends within a stage included.
 
     several: which axes have several devices, (columns of layouts, axes); peer: the tensor's other end,
@@ -147,14 +147,14 @@ def _exchanged(
             number, kind = divmod(int(edges.group[row]), len(several))
             names = tuple(AXES[axis] for axis in members(shards.groups.sets[number]) if several[kind, axis])
             what = COLLECTIVES[edges.collective[row]] + tensor
-            yield Exchanged(role, what, names, int(edges.ranks[row]), float(edges.bytes[row]))
+            yield ExchangeReport(role, what, names, int(edges.ranks[row]), float(edges.bytes[row]))
 
 
 @lru_cache(maxsize=1024)
-def signature(kernel: KernelSignature, assignment: Assignment) -> tuple[Along, ...]:
+def signature(kernel: KernelSignature, assignment: Assignment) -> tuple[AxisPlacements, ...]:
     """Return the layouts of a kernel's operands along every axis of an assignment."""
     return tuple(
-        Along(
+        AxisPlacements(
             axis,
             side(cuts, kernel.form),
             *(_format_layouts(cuts, kernel.form, layouts) for layouts in _operands(cuts, kernel)),

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts, first_of
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts, first_nonempty
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.network.communication import Exchanges
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares
@@ -64,7 +64,7 @@ def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[
             except RefusedError as error:
                 new_reasons = np.full(refused.size, "", dtype=error.reason.dtype)
                 new_reasons[error.rows] = error.reason
-                refused = first_of(refused, new_reasons)
+                refused = first_nonempty(refused, new_reasons)
 
     return predicted
 

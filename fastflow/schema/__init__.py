@@ -18,7 +18,15 @@ from fastflow.physics.network.collectives.algorithms import CHOICES as ALGORITHM
 from fastflow.physics.parallelism.options import SCHEDULES
 from fastflow.schema.backtest import BACKTEST
 from fastflow.schema.inputs import INPUTS
-from fastflow.schema.results import RESULTS, SEARCH, SERVED, SHARED_WITH_SERVED, STACKED, TYPICAL, VALIDATION
+from fastflow.schema.results import (
+    RESULTS,
+    SEARCH,
+    SERVED,
+    SHARED_WITH_SERVED,
+    TRANSFORMER,
+    TYPICAL,
+    VALIDATION,
+)
 from fastflow.schema.sensitivity import SENSITIVITY
 from fastflow.schema.uncertainty import BANDED, CHANCE, ON_FRONT, SAMPLED, band_of, bands
 
@@ -33,18 +41,19 @@ __all__ = [
     "SEARCH",
     "SENSITIVITY",
     "SERVED",
-    "STACKED",
+    "TRANSFORMER",
     "VALIDATION",
     "Column",
     "ColumnType",
     "band_of",
     "find_input",
     "find_result",
+    "result_column",
     "result_order",
 ]
 
 
-BANDS = (*bands((*RESULTS, *STACKED, *SERVED)), *SAMPLED, CHANCE, ON_FRONT)
+BANDS = (*bands((*RESULTS, *TRANSFORMER, *SERVED)), *SAMPLED, CHANCE, ON_FRONT)
 """Columns that `uncertainty=on` adds."""
 
 
@@ -75,8 +84,16 @@ def find_input(key: str) -> Column | None:
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    columns = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS)
+    columns = (*RESULTS, *TRANSFORMER, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS)
     return next((column for column in columns if _matches(name, column.name)), None)
+
+
+def result_column(name: str) -> Column:
+    """Return the registered result column of a name; raises KeyError where there is none."""
+    column = find_result(name)
+    if column is None:
+        raise KeyError(name)
+    return column
 
 
 ALL, SOME = "all", "some"
@@ -84,16 +101,16 @@ ALL, SOME = "all", "some"
 
 @cache
 def result_order(
-    levels: int, stacked: bool = False, served: str = "", banded: bool = False
+    levels: int, has_layer_runs: bool = False, served: str = "", banded: bool = False
 ) -> tuple[str, ...]:
     """Return the names of all result columns, in order, for a chip with `levels` on-chip levels.
 
-    stacked: with the columns of models with layer runs; served: which points serve: ALL, SOME or "" for none;
-    banded: with bands.
+    has_layer_runs: with the columns of models with layer runs; served: which points serve: ALL, SOME or ""
+    for none; banded: with bands.
     """
-    columns = (*RESULTS, *(STACKED if stacked else ()))
+    columns = (*RESULTS, *(TRANSFORMER if has_layer_runs else ()))
     if served == ALL:
-        columns = tuple(column for column in (*RESULTS, *STACKED) if column.name in SHARED_WITH_SERVED)
+        columns = tuple(column for column in (*RESULTS, *TRANSFORMER) if column.name in SHARED_WITH_SERVED)
     if served:
         at = next(i for i, column in enumerate(columns) if column.name == TYPICAL[-1].name) + 1
         columns = (*columns[:at], *SERVED, *columns[at:])

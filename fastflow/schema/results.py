@@ -171,7 +171,7 @@ DTYPE = Column(
 )
 
 # of models with layer runs, in addition to the columns above
-STACKED: tuple[Column, ...] = (
+TRANSFORMER: tuple[Column, ...] = (
     Column("parameters", "float", "", "weights of the model, gains and biases among them"),
     Column("active_parameters", "float", "", "those that a token meets; of a mixture, its experts"),
     LAYERS,

@@ -247,7 +247,7 @@ def test_the_oldest_files_make_room(folder, monkeypatch):
     for number in range(5):
         (folder / f"old-{number}.kernel").write_bytes(bytes(100))
         os.utime(folder / f"old-{number}.kernel", (number, number))
-    monkeypatch.setattr(cache, "MOST_BYTES", 250)
+    monkeypatch.setattr(cache, "MAX_BYTES", 250)
     cache._evict_oldest.__wrapped__(folder)
     assert sorted(path.name for path in folder.iterdir()) == ["old-3.kernel", "old-4.kernel"]
 

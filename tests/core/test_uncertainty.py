@@ -22,8 +22,8 @@ from fastflow.core.errors import InputError
 from fastflow.core.uncertainty.percentiles import chance, percentiles
 from fastflow.core.uncertainty.sampling import (
     P90,
+    Distribution,
     ModelError,
-    Spread,
     Uncertainty,
     factors,
     figure_factors,
@@ -34,6 +34,7 @@ from fastflow.engine.grid.plan import plan
 from fastflow.physics.workload import FAMILIES, WORK
 from fastflow.schema import BANDED, band_of, find_input
 from tests.naive import uncertainty as naive
+from tests.support.checks import cases
 
 POINT = ("tech=n3", "mem=hbm4", "parallel.strategy=RC-1-16-d32", "uncertainty=on")
 FEW = (*POINT, "uncertainty.samples=8")
@@ -51,9 +52,9 @@ def grid_of(*overrides):
         return plan(Composer.of_library(), overrides).grid
 
 
-def spreads(*overrides):
+def distributions(*overrides):
     grid = grid_of(*overrides)
-    return {one.key: one for one in grid.uncertainty.spreads[0]}, grid.uncertainty.draws
+    return {one.key: one for one in grid.uncertainty.distributions[0]}, grid.uncertainty.draws
 
 
 # --- draws
@@ -66,6 +67,7 @@ def test_a_figure_has_the_percentiles_that_its_file_says():
     assert [naive.factor(draw, 0.8, 1.5) for draw in drawn[0, :50]] == pytest.approx(found[:50])
 
 
+@cases(30)
 @given(st.text(max_size=8), st.integers(0, 2**31), st.integers(1, 64))
 def test_draws_are_those_of_their_name_alone(name, seed, samples):
     drawn = normals(name, seed, samples)
@@ -93,9 +95,9 @@ def test_the_models_error_is_what_its_validation_says():
 
 
 def test_an_exact_row_of_a_batch_is_not_changed():
-    spread = Spread("x", np.array([0, -1]), np.array([0.5, 1.0]), np.array([2.0, 1.0]))
-    said = Uncertainty(16, 0, {}, ("a figure",), ((spread,),))
-    drawn, exact = figure_factors(spread, np.array([0, 1]), said)
+    distribution = Distribution("x", np.array([0, -1]), np.array([0.5, 1.0]), np.array([2.0, 1.0]))
+    said = Uncertainty(16, 0, {}, ("a figure",), ((distribution,),))
+    drawn, exact = figure_factors(distribution, np.array([0, 1]), said)
     assert (exact == 1.0).all()
     assert drawn.std() > 0.1
 
@@ -105,6 +107,7 @@ def test_an_exact_row_of_a_batch_is_not_changed():
 VALUES = st.one_of(st.floats(0.1, 10.0), st.just(math.nan), st.just(1.0))
 
 
+@cases(50)
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(VALUES, min_size=n, max_size=n)] * 2)))
 def test_chances_are_counted(both):
     one, other = (np.array(values) for values in both)
@@ -113,6 +116,7 @@ def test_chances_are_counted(both):
     assert found + float(chance(other, one)) == pytest.approx(1.0, nan_ok=True) or math.isnan(found)
 
 
+@cases(50)
 @given(st.lists(st.lists(VALUES, min_size=5, max_size=5), min_size=1, max_size=4))
 def test_percentiles_are_of_samples_that_are_numbers(rows):
     found = percentiles(np.array(rows))
@@ -125,7 +129,7 @@ def test_percentiles_are_of_samples_that_are_numbers(rows):
 
 def test_bands_are_those_of_samples_that_are_commands_of_their_own():
     """Figures set by overrides, one sample after the other; the model's own error beside."""
-    stated, names = spreads(*FEW)
+    stated, names = distributions(*FEW)
     (row,) = fastflow.evaluate(*FEW).to_dict("records")
     grid = grid_of(*FEW)
     inputs = grid.first_inputs()
@@ -240,7 +244,7 @@ def test_whatever_is_predicted_has_bands(point):
 
 SERVED = (
     "chip=h100_sxm", "model=llama3_8b", "serve=continuous", "serve.concurrency=8", "system.devices=1",
-    "server=vllm", "uncertainty=on", "uncertainty.samples=64",
+    "server=vllm", "uncertainty=on", "uncertainty.samples=32",
 )  # fmt: skip
 
 
@@ -251,10 +255,10 @@ def test_a_served_result_errs_as_its_own_times_do():
     for work, names in kinds.items():
         others = [text for text in CERTAIN if f".{work}.error" not in text]
         row = fastflow.evaluate(*SERVED, *others, f"uncertainty.model.{work}.error=20%").iloc[0]
-        said = Uncertainty(64, 0, {work: ModelError(0.2, 0.0)}, (), ())
+        said = Uncertainty(32, 0, {work: ModelError(0.2, 0.0)}, (), ())
         (drawn,) = model_factors(work, ["any"], np.array([0.2]), said)
         for name in sorted(every):
-            model = drawn ** BANDED[name] if name in names else np.ones(64)
+            model = drawn ** BANDED[name] if name in names else np.ones(32)
             expected = [row[name] * naive.percentile(model.tolist(), nth) for nth in (10, 50, 90)]
             assert [row[band] for band in band_of(name)] == pytest.approx(expected, rel=1e-9), (work, name)
 
@@ -424,12 +428,12 @@ def test_every_block_of_the_library_can_be_read(group):
 
 
 def test_a_figure_that_is_set_is_exact_unless_something_is_said_of_it():
-    assert "mem.price" in spreads(*POINT)[0]
-    assert "mem.price" not in spreads(*POINT, "mem.price=12 USD/GB")[0]
-    said = spreads(*POINT, "mem.price=12 USD/GB", "mem.uncertainty.price=50%")[0]["mem.price"]
+    assert "mem.price" in distributions(*POINT)[0]
+    assert "mem.price" not in distributions(*POINT, "mem.price=12 USD/GB")[0]
+    said = distributions(*POINT, "mem.price=12 USD/GB", "mem.uncertainty.price=50%")[0]["mem.price"]
     assert (said.low[0], said.high[0]) == pytest.approx((1.0 / 1.5, 1.5))
     grid = grid_of(*POINT, "mem.price=12 USD/GB,13 USD/GB")
-    assert "mem.price" not in {one.key for one in grid.uncertainty.spreads[0]}
+    assert "mem.price" not in {one.key for one in grid.uncertainty.distributions[0]}
 
 
 def test_a_later_file_that_sets_a_figure_makes_it_exact(tmp_path):
@@ -437,13 +441,13 @@ def test_a_later_file_that_sets_a_figure_makes_it_exact(tmp_path):
     (tmp_path / "mem" / "mine.yaml").write_text("defaults: [hbm3, _self_]\nprice: 9 USD/GB\n")
     with hydra_rules():
         mine = plan(Composer.of_library(tmp_path), ("mem=mine", "uncertainty=on")).grid.uncertainty
-    assert "mem.price" not in {one.key for one in mine.spreads[0]}
+    assert "mem.price" not in {one.key for one in mine.distributions[0]}
     (tmp_path / "mem" / "other.yaml").write_text(
         "defaults: [hbm3, _self_]\nprice: 9 USD/GB\nuncertainty: {price: 8 USD/GB to 12 USD/GB}\n"
     )
     with hydra_rules():
         other = plan(Composer.of_library(tmp_path), ("mem=other", "uncertainty=on")).grid.uncertainty
-    (said,) = (one for one in other.spreads[0] if one.key == "mem.price")
+    (said,) = (one for one in other.distributions[0] if one.key == "mem.price")
     assert (said.low[0], said.high[0]) == pytest.approx((8 / 9, 12 / 9))
     assert "mem/other mem.price" in other.draws
 
@@ -462,18 +466,18 @@ CELL = "tech.memory.cache.cell_area"
 def test_a_range_of_the_library_is_of_its_own_value_alone(override):
     """That of cells is 0.064 to 0.08: it says nothing of a value that is set after."""
     point = ("tech=n12", "mem=hbm3", POINT[2], "uncertainty=on")
-    assert CELL in spreads(*point)[0]
-    assert CELL not in spreads(*point, override)[0]
+    assert CELL in distributions(*point)[0]
+    assert CELL not in distributions(*point, override)[0]
 
 
 def test_a_range_beside_a_value_that_is_set_holds_it():
     said = "tech.memory.cache.uncertainty.cell_area"
     point = ("tech=n12", "uncertainty=on", f"{CELL}=0.05 um2/bit")
-    found = spreads(*point, f"{said}=0.04 um2/bit to 0.06 um2/bit")[0][CELL]
+    found = distributions(*point, f"{said}=0.04 um2/bit to 0.06 um2/bit")[0][CELL]
     assert (found.low[0], found.high[0]) == pytest.approx((0.8, 1.2))
     for wrong in ("0.06 um2/bit to 0.08 um2/bit", "some"):
         with pytest.raises(InputError, match=f"{said}={wrong} .*range that holds the value"):
-            spreads(*point, f"{said}={wrong}")
+            distributions(*point, f"{said}={wrong}")
 
 
 def test_a_range_in_a_later_file_holds_the_value_of_the_file_that_it_builds_on(tmp_path):
@@ -489,14 +493,14 @@ def test_a_range_in_a_later_file_holds_the_value_of_the_file_that_it_builds_on(t
         wide, lab = (plan(composer, (f"tech={name}", "uncertainty=on")).grid for name in ("wide", "lab"))
         with pytest.raises(InputError, match=r"wrong\.yaml.*range that holds the value"):
             plan(composer, ("tech=wrong", "uncertainty=on"))
-    (said,) = (one for one in wide.uncertainty.spreads[0] if one.key == CELL)
+    (said,) = (one for one in wide.uncertainty.distributions[0] if one.key == CELL)
     assert (said.low[0], said.high[0]) == pytest.approx((5 / 7, 10 / 7))
-    assert CELL not in {one.key for one in lab.uncertainty.spreads[0]}
+    assert CELL not in {one.key for one in lab.uncertainty.distributions[0]}
 
 
 def test_points_of_one_file_share_its_draws():
     grid = grid_of("tech=n7,n5", "uncertainty=on")
-    by_key = {one.key: one.draw for one in grid.uncertainty.spreads[0]}
+    by_key = {one.key: one.draw for one in grid.uncertainty.distributions[0]}
     assert by_key["tech.core.shared_area"][0] == by_key["tech.core.shared_area"][1]  # of n12
     assert by_key["tech.wafer_price"][0] != by_key["tech.wafer_price"][1]
 
@@ -594,5 +598,5 @@ def test_the_screen_says_how_far_a_point_may_be_off(tmp_path):
 def test_sobols_indices_vary_figures_as_their_files_say():
     found = fastflow.sensitivity(*POINT, "sensitivity.samples=1024").figures.set_index("figure")
     known = found["sobol_total"].dropna()
-    assert set(known[known > 0.0].index) <= set(spreads(*POINT)[0])
+    assert set(known[known > 0.0].index) <= set(distributions(*POINT)[0])
     assert known.idxmax().startswith("tech.scaling.")

@@ -9,7 +9,7 @@ import pytest
 import fastflow
 from fastflow.core.errors import InputError
 from fastflow.performance import crossflow, results, validity
-from fastflow.physics.hardware.bounds import LEAST_AREA, MOST_UNITS
+from fastflow.physics.hardware.bounds import MAX_UNITS, MIN_AREA
 from fastflow.schema import find_input
 from tests.conftest import columns_of
 from tests.properties.test_fuzz import BASES, FILE, wrong
@@ -131,8 +131,8 @@ def test_a_node_too_far_ahead_has_no_counts():
     assert np.isnan(row["time_s"])
     counts = [row[name] for name in ("mcus", "bundles", "dram_devices", "l0_banks", "l1_banks", "l2_banks")]
     assert all(count is None or not count < 0 for count in counts)
-    assert 1e-19 < LEAST_AREA < 1e-18
-    assert MOST_UNITS == 1e12
+    assert 1e-19 < MIN_AREA < 1e-18
+    assert MAX_UNITS == 1e12
 
 
 @pytest.mark.parametrize("rate", ["1e-3", "1e-6", "1e-15"])

@@ -64,7 +64,9 @@ RETIRED = {
     "undealt", "misfit", "misordered", "misasked", "undivided", "unsent", "unnumbered", "unsuited",
     "unrented", "unschedulable", "once_a_kind", "look_up", "in_blocks", "is_repeated", "lies_as_pass",
     "Dealing", "Facts", "Crew", "Watch", "Whom", "Told", "Stretch", "Question", "hindsight", "shelf",
-    "one", "own", "found", "place", "asked", "told", "held", "again", "beside",
+    "one", "own", "found", "place", "asked", "told", "held", "again", "beside", "stays",
+    "stacked", "STACKED", "first_of", "explaining", "counted", "repeated", "varied", "Spread", "Explained",
+    "Along", "Exchanged", "MOST", "FEWEST", "LARGEST",
 }  # fmt: skip
 """Names that had to be learnt, or that stood in for a noun; today's are the field's."""
 

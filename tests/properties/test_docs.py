@@ -21,7 +21,17 @@ import pytest
 import fastflow
 from fastflow.__main__ import COMMANDS
 from fastflow.config import catalog
-from fastflow.schema import BACKTEST, BANDS, INPUTS, RESULTS, SEARCH, SENSITIVITY, SERVED, STACKED, VALIDATION
+from fastflow.schema import (
+    BACKTEST,
+    BANDS,
+    INPUTS,
+    RESULTS,
+    SEARCH,
+    SENSITIVITY,
+    SERVED,
+    TRANSFORMER,
+    VALIDATION,
+)
 from tests.support.documents import DOCS, MISTAKE, NOT_RUN, ROOT, blocks, pages, prose
 
 LINK = re.compile(r"(?<!`)!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -33,7 +43,7 @@ LOADED = re.compile(
 PATH = re.compile(r"(?<![\w/.:-])(?:fastflow|tests|bench)/[\w/.]*\w")
 """A file or a folder of this project that a text names."""
 RUN = ("sh", "python")
-MOST_NOT_RUN = 18
+MAX_NOT_RUN = 18
 OWN = (
     (re.compile(r"outputs/\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d-\d+"), "outputs/NOW"),
     (re.compile(r" in [\d.,]+ s: .*"), " in a time"),
@@ -103,7 +113,7 @@ def test_marks_are_known():
             else:
                 assert block.mark in ("", MISTAKE), where
     print(*left_out, sep="\n")
-    assert len(left_out) <= MOST_NOT_RUN
+    assert len(left_out) <= MAX_NOT_RUN
 
 
 def test_readme_holds_the_two_commands():
@@ -222,7 +232,7 @@ def test_the_site_builds_and_works_offline(tmp_path):
         assert set(catalog.choices(group)) == titles, group
     shown = re.compile(r'<span class="pre">(.*?)</span>')
     assert {column.name for column in INPUTS} <= set(shown.findall(html["generated/reference/keys.html"]))
-    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS, *INPUTS)
+    every = (*RESULTS, *TRANSFORMER, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS, *INPUTS)
     assert {column.name for column in every} <= set(shown.findall(html["columns.html"]))
     lines = html["generated/reference/command_lines.html"]
     for name in (*COMMANDS, "list", "show"):

@@ -23,7 +23,7 @@ from fastflow.engine.grid.plan import plan
 from fastflow.schema import SERVED as SERVED_COLUMNS
 from tests.support import hostile
 
-MOST_POINTS = 400  # of a grid that is run
+MAX_POINTS = 400  # of a grid that is run
 SERVED = [column.name for column in SERVED_COLUMNS if column.kind == "float"]
 
 
@@ -71,7 +71,7 @@ def is_small(words):
         with hydra_rules():
             given = [word for word in words if not word.startswith("-")]
             run = plan(Composer.of_library(), given, None)
-        return run.grid.points <= MOST_POINTS and not run.settings.address
+        return run.grid.points <= MAX_POINTS and not run.settings.address
     except InputError:
         return True
 

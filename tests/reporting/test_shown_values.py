@@ -25,7 +25,7 @@ from fastflow.reporting.terminal import (
 from fastflow.reporting.terminal.cost import cost_sheet
 from fastflow.reporting.terminal.tables import column_sheet, listing, quantity
 from fastflow.reporting.terminal.validation import error_sheet
-from fastflow.schema import BANDED, RESULTS, SEARCH, SERVED, STACKED, VALIDATION, find_result
+from fastflow.schema import BANDED, RESULTS, SEARCH, SERVED, TRANSFORMER, VALIDATION, find_result
 from tests.support.shown import check_sheet, check_text, figures, plain, rows_of, unlike
 
 TIME, CAPACITY = 2e4, 3e9
@@ -356,7 +356,7 @@ def test_bands_are_those_of_their_columns(row):
 
 
 COLUMNS = [
-    column.name for column in (*RESULTS, *STACKED, *SERVED, *SEARCH)
+    column.name for column in (*RESULTS, *TRANSFORMER, *SERVED, *SEARCH)
     if column.kind in ("int", "float") and "*" not in column.name
 ]  # fmt: skip
 

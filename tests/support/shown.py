@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 from rich.text import Text
 
-from fastflow.schema import RESULTS, SEARCH, SERVED, STACKED
+from fastflow.schema import RESULTS, SEARCH, SERVED, TRANSFORMER
 
 _PREFIXES = {
     "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21, "m": 1e-3, "u": 1e-6,
@@ -87,7 +87,7 @@ def check_sheet(sheet, expected):
 def unlike(seed, **given):
     """Return a row with a number of its own in every result column of the registry; given: some of them."""
     random, row = np.random.default_rng(seed), {}
-    for column in (*RESULTS, *STACKED, *SERVED, *SEARCH):
+    for column in (*RESULTS, *TRANSFORMER, *SERVED, *SEARCH):
         for name in [column.name.replace("l*", f"l{level}") for level in range(3)]:
             if column.kind == "bool":
                 row[name] = True

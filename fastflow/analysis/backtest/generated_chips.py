@@ -11,7 +11,7 @@ from fastflow.analysis.backtest.options import BacktestOptions
 from fastflow.config.composer import Composer
 from fastflow.engine.dataset.schema import frame_of
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.grid.run import explaining
+from fastflow.engine.grid.run import naming_errors
 from fastflow.engine.run.execute import collect
 
 SCALINGS = ("paper", "foundry")
@@ -28,7 +28,7 @@ _LINK_BUDGETS = ("area", "power", "perimeter")
 def predict_frame(composer: Composer, overrides: Iterable[str]) -> pd.DataFrame:
     """Predict the grid of some overrides, as a frame; raises InputError."""
     run = plan(composer, tuple(overrides))
-    with explaining(composer, run):
+    with naming_errors(composer, run):
         return frame_of(*collect(run))
 
 

@@ -19,7 +19,7 @@ from fastflow.analysis.validation.tables import predicted_tables
 from fastflow.config.composer import Composer
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.schema import to_frame
-from fastflow.engine.grid.run import explaining
+from fastflow.engine.grid.run import naming_errors
 
 REAL = "real"
 VARIANTS = (REAL, *SCALINGS)
@@ -91,7 +91,7 @@ def _predict_device(
         kind = planned.measurements.name
         if kind not in KERNELS:
             return None
-        with explaining(composer, planned.run):
+        with naming_errors(composer, planned.run):
             tables[variant] = to_frame([predicted_tables(planned).rows])
     columns = [name for name in pd.read_csv(path, nrows=0).columns if name in tables[REAL]]
     rows = tables[REAL][[*columns, "measured_s"]].copy()
@@ -127,7 +127,7 @@ def measured_gains(files: list[KernelPredictions], age: Sequence[str]) -> pd.Dat
             continue
         shape = [name for name in first.rows if name in second.rows and name not in _NOT_SHAPES]
         both = first.rows.merge(second.rows, on=shape, suffixes=("_before", "_after")) if shape else None
-        if both is None or len(both) < _FEWEST_ROWS:
+        if both is None or len(both) < _MIN_ROWS:
             continue
         ratios = {
             name: np.log(both[f"{name}_before"] / both[f"{name}_after"]) for name in ("measured_s", *VARIANTS)
@@ -145,4 +145,4 @@ def measured_gains(files: list[KernelPredictions], age: Sequence[str]) -> pd.Dat
     return pd.DataFrame(gains)
 
 
-_FEWEST_ROWS = 20  # shared rows that a mean needs
+_MIN_ROWS = 20  # shared rows that a mean needs

@@ -21,9 +21,8 @@ from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.folder import folder_at
 from fastflow.engine.dataset.kinds import kind_of_table
 from fastflow.engine.dataset.reader import Dataset, find
-from fastflow.engine.dataset.schema import field_of, origin
+from fastflow.engine.dataset.schema import origin, result_field
 from fastflow.engine.dataset.store import check_table, write_table
-from fastflow.schema import find_result
 
 GAINS, FILES = "-gains", "-files"
 """Suffixes of the folders of gains, and of errors on files of measurements."""
@@ -83,10 +82,10 @@ def write(output: str, backtest: Backtest, options: BacktestOptions) -> list[str
         GAINS: pd.concat([backtest.gains, backtest.measured]),
         FILES: backtest.files,
     }
-    asked_json = json.dumps(options._replace(output=None)._asdict())
+    options_json = json.dumps(options._replace(output=None)._asdict())
     metadata = {
-        **origin(hashlib.sha256(asked_json.encode()).hexdigest(), options.overrides),
-        "fastflow.asked": asked_json,
+        **origin(hashlib.sha256(options_json.encode()).hexdigest(), options.overrides),
+        "fastflow.asked": options_json,
     }
     return [
         write_table(_folder_of(output, name), _arrow_table(frame, metadata))
@@ -133,9 +132,5 @@ def _folder_of(output: str, suffix: str) -> str:
 
 def _arrow_table(frame: pd.DataFrame, metadata: dict[str, str]) -> pa.Table:
     """Return a frame as an Arrow table, with the type, unit and meaning of every column."""
-    fields = []
-    for name in frame:
-        column = find_result(str(name))
-        assert column is not None, name
-        fields.append(field_of(column.name, column.kind))
+    fields = [result_field(str(name)) for name in frame]
     return pa.Table.from_pandas(frame, pa.schema(fields, metadata=metadata), preserve_index=False)

@@ -22,7 +22,7 @@ SHARES = (
 TIMES, POWER = (LAUNCH, CALL, STEP), "matrix_power"
 SCALARS = (*SHARES, *TIMES, POWER)
 """Calibrated scalars, as keys of the `chip` section."""
-MOST = 6
+MAX_SCALARS = 6
 """Scalars that are fitted at once, at most."""
 _SHARE = (0.05, 1.0)  # a kernel library reaches more than a twentieth of a peak, and never more than all
 _TIME = (1e-8, 1e-3)  # [s]; no launch takes a millisecond, and 10 ns are too short to measure
@@ -99,7 +99,7 @@ def chosen_scalars(
     available = [name for name in SCALARS if f"chip.{name}" in inputs]
     if fit is None:
         observable = _observable_scalars(points)
-        return [name for name in available if name in observable][:MOST]
+        return [name for name in available if name in observable][:MAX_SCALARS]
     named = [part.strip() for part in fit.split(",")] if isinstance(fit, str) else fit
     if not named:
         raise InputError("fit", fit, f"null, or one or more of {', '.join(available)}", origin)
@@ -109,8 +109,8 @@ def chosen_scalars(
             raise InputError("fit", name, f"{one_of(available)}{suggestion(name, available)}", origin)
         if name in names[:number]:
             raise InputError("fit", name, "each scalar once", origin)
-    if len(names) > MOST:
-        raise InputError("fit", ", ".join(names), f"at most {MOST} scalars", origin)
+    if len(names) > MAX_SCALARS:
+        raise InputError("fit", ", ".join(names), f"at most {MAX_SCALARS} scalars", origin)
     return [name for name in available if name in names]
 
 

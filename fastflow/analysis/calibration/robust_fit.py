@@ -21,10 +21,10 @@ Model = Callable[[Floats], Floats]
 
 _F_SCALE = 0.1  # log residual from which a row counts as an outlier: 10%, twice the noise between sources
 _STEP = 0.01  # of a scalar, either way, in a derivative: beyond the steps of a piecewise model
-_WIDEST_ERROR = 0.2  # relative standard error from which a file does not determine a scalar
+_MAX_ERROR = 0.2  # relative standard error from which a file does not determine a scalar
 _START_MARGIN = 0.02  # how far inside its bounds a start is, relative
 _AT_BOUND = 0.005  # how near a bound is the bound, relative
-_MOST_STEPS = 25
+_MAX_STEPS = 25
 # shares, and other scalars over the library's; the first start is the library's values
 _STARTS = ((1.0, 1.0), (0.6, 2.0), (0.9, 0.5))
 _DEFAULT_TIME = 5e-6  # [s], where the library's is 0
@@ -66,7 +66,7 @@ class _Problem(NamedTuple):
     high: Floats
 
     def minimum(self, start: Floats, free: Bools) -> _Minimum:
-        """Find a minimum over the free scalars from one start; the others stay fixed."""
+        """Find a minimum over the free scalars from one start; the others are fixed."""
         log_measured = np.log(self.measured)
 
         def all_scalars(free_values: Floats) -> Floats:
@@ -101,7 +101,7 @@ class _Problem(NamedTuple):
             f_scale=_F_SCALE,
             xtol=1e-5,
             ftol=1e-6,
-            max_nfev=_MOST_STEPS,
+            max_nfev=_MAX_STEPS,
         )
         return _Minimum(all_scalars(solution.x), np.asarray(solution.jac), float(solution.cost))
 
@@ -110,7 +110,7 @@ def fit(model: Model, measured: Floats, library: Floats, bounds: Bounds) -> Fit:
     """Fit scalars to measured times.
 
     measured: [s], shape (rows,), more rows than scalars; library: the chip's figures, shape (scalars,), which
-    stay where the rows do not determine a scalar: where its relative standard error is above 20%, and the
+    are kept where the rows do not determine a scalar: where its relative standard error is above 20%, and the
     chip's figure explains the rows as well.
     """
     problem = _Problem(model, measured, np.log(bounds.low), np.log(bounds.high))
@@ -122,7 +122,7 @@ def fit(model: Model, measured: Floats, library: Floats, bounds: Bounds) -> Fit:
         errors, variance = _standard_errors(best, free, measured.size)
         open_errors = np.where(free & ~tested, errors, 0.0)
         widest = int(open_errors.argmax())
-        if open_errors[widest] <= _WIDEST_ERROR:
+        if open_errors[widest] <= _MAX_ERROR:
             break
         tested[widest] = True
         others = free & (np.arange(library.size) != widest)
@@ -175,7 +175,7 @@ def _fit(minimum: _Minimum, free: Bools, library: Floats, bounds: Bounds, rows: 
 
 
 def draw_held_out(groups: NDArray[np.int64], share: float, seed: int) -> Bools:
-    """Draw held-out rows, about `share` of all; rows of one group stay together.
+    """Draw held-out rows, about `share` of all; rows of one group are drawn together.
 
     groups: numbers from 0, shape (rows,). At most that share is drawn: none where every group is larger.
     """

@@ -8,9 +8,9 @@ from typing import IO
 from fastflow.analysis.calibration.fitted_chip import FittedChip, calibrated_chip_text, fit_chip
 from fastflow.analysis.calibration.task import CalibrationTask
 from fastflow.config.composer import Composer
-from fastflow.config.messages import counted, path_of
+from fastflow.config.messages import path_of, pluralize
 from fastflow.engine.dataset.folder import LocalFolder, remove_empty
-from fastflow.engine.grid.run import explaining
+from fastflow.engine.grid.run import naming_errors
 from fastflow.engine.run.progress import SILENT, Listener
 
 
@@ -19,13 +19,13 @@ def fit_and_write(
 ) -> tuple[FittedChip, str]:
     """Fit, and write the chip file, if a path is given; returns its text, too. Raises InputError.
 
-    listener: told of every prediction of all rows; their number is unknown beforehand.
+    listener: of every prediction of all rows; their number is unknown beforehand.
     """
     folder = None if where is None else LocalFolder(Path(where).parent, path_of(Path(where).parent))
     new_folders = [] if folder is None else folder.make()  # before the fit: it may not be writable
     try:
-        with explaining(composer, task.planned[0].run):
-            scalars, rows = counted(len(task.names), "scalar"), counted(task.fitted.size, "row")
+        with naming_errors(composer, task.planned[0].run):
+            scalars, rows = pluralize(len(task.names), "scalar"), pluralize(task.fitted.size, "row")
             listener.start(f"fitting {scalars} of {task.chip} to {rows}", 0, "predictions")
             fitted = fit_chip(task, listener.advance)
         text = calibrated_chip_text(fitted)

@@ -19,12 +19,12 @@ from fastflow.config.hydra_composer import related
 from fastflow.config.model_inputs import is_documentation
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.engine.grid.run import explaining
+from fastflow.engine.grid.run import naming_errors
 
 HELD_OUT_SHARE = 0.2  # of the rows
 SEED = 0
 ROWS_OF_A_SCALAR = 5  # to fit, at least
-MOST_ROWS = 3000  # to fit, at most: enough for so few scalars
+MAX_ROWS = 3000  # to fit, at most: enough for so few scalars
 LISTS = ("fit", "measurements")
 
 
@@ -141,7 +141,7 @@ def _check_files(planned: Sequence[PlannedFile], origin: str) -> None:
 def _library_times(composer: Composer, planned: PlannedFile) -> Floats:
     """Predict the rows of a file with the library's chip [s], NaN without a time; raises InputError."""
     measurements, run = planned
-    with explaining(composer, run):
+    with naming_errors(composer, run):
         parts = list(measurements.predict_all(run.grid))
     times = np.full(measurements.rows, np.nan)
     for part in parts:
@@ -178,6 +178,6 @@ def _split_rows(
             f"at least {least} rows to fit {scalars} scalars, and some rows to hold back; there are {have}"
         )
         raise InputError("measurements", paths, allowed, origin)
-    if fitted.size > MOST_ROWS:
-        fitted = np.sort(np.random.default_rng(SEED).choice(fitted, MOST_ROWS, replace=False))
+    if fitted.size > MAX_ROWS:
+        fitted = np.sort(np.random.default_rng(SEED).choice(fitted, MAX_ROWS, replace=False))
     return held_out, fitted

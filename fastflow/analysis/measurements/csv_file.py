@@ -19,18 +19,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fastflow.config.messages import counted, one_of
+from fastflow.config.messages import one_of, pluralize
 from fastflow.config.model_inputs import Scalar, convert, to_column
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Ints, Texts
 from fastflow.schema import find_input
 
-LARGEST = 64 * 2**20  # of a file [B]: about two million rows, which take two gigabytes of memory
-MOST_COLUMNS = 1000
-SHORTEST, LONGEST = 1e-10, 1e9
+MAX_BYTES = 64 * 2**20  # of a file [B]: about two million rows, which take two gigabytes of memory
+MAX_COLUMNS = 1000
+MIN_TIME, MAX_TIME = 1e-10, 1e9
 """Bounds of a measured time [s]: a tick of the fastest clocks is 0.2 ns, a billion seconds are 32 years."""
-_TIME = f"a time above 0, from {SHORTEST:g} to {LONGEST:g} seconds"
-_SHOWN = 60  # characters of a cell, in a message
+_TIME = f"a time above 0, from {MIN_TIME:g} to {MAX_TIME:g} seconds"
+_MAX_SHOWN = 60  # characters of a cell, in a message
 # without digits of other scripts, 1_000 and 0x10
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -81,11 +81,11 @@ class CsvFile(NamedTuple):
         return self._replace(frame=self.frame.iloc[rows], line=self.line[rows])
 
     def each_once(self, column: str) -> list[str]:
-        """Return the texts of a column, each once; empty without such a column."""
+        """Return the texts of a column, each once; empty if it is missing."""
         return self.frame[column].unique().tolist() if column in self.frame else []
 
     def filled(self, column: str) -> Bools:
-        """Return which cells of a column are not empty; all False without such a column."""
+        """Return which cells of a column are not empty; all False if it is missing."""
         if column not in self.frame:
             return np.zeros(self.rows, dtype=np.bool_)
         return (self.frame[column] != "").to_numpy(np.bool_)
@@ -120,7 +120,7 @@ class CsvFile(NamedTuple):
     def times(self, column: str, needed: Bools) -> Floats:
         """Return a column of times [s]; needed: which cells are checked. Raises InputError."""
         values = self.numbers(column)
-        self.refuse(column, needed & ~((values >= SHORTEST) & (values <= LONGEST)), _TIME)
+        self.refuse(column, needed & ~((values >= MIN_TIME) & (values <= MAX_TIME)), _TIME)
         return values
 
     def choices(self, column: str, choices: tuple[str, ...], default: str) -> Texts:
@@ -153,7 +153,7 @@ class CsvFile(NamedTuple):
 
 def shown(text: str) -> str:
     """Return a text for a message: not too long, with control characters escaped."""
-    short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    short = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in short
@@ -170,7 +170,7 @@ def _number(text: str) -> float:
 
 
 def scalar_of(key: str, text: str) -> Scalar:
-    """Convert a text to the type of an input; a text that is no number stays a text."""
+    """Convert a text to the type of an input; a text that is no number is returned as it is."""
     column = find_input(key)
     if column is None or column.kind == "str":
         spellings = {choice.lower(): choice for choice in (column.choices if column else ())}
@@ -201,7 +201,9 @@ def read_csv(path: str) -> CsvFile:
     _check_header(names, refusal)
     for line, cells in rows:
         if len(cells) != len(names):
-            raise refusal(f"its header has {counted(len(names), 'column')}, and line {line} has {len(cells)}")
+            raise refusal(
+                f"its header has {pluralize(len(names), 'column')}, and line {line} has {len(cells)}"
+            )
         if any(map(_CONTROL.search, cells)):
             raise refusal(f"line {line} has a control character")
     frame = pd.DataFrame([cells for _, cells in rows], columns=names, dtype=object)
@@ -216,11 +218,11 @@ def _content(path: str, refusal: Refusal) -> bytes:
     """Read the content of a file, up to its largest size; raises InputError."""
     try:
         with Path(path).open("rb") as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise refusal(f"this cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    if len(content) > LARGEST:
-        raise refusal(f"this one is larger than {LARGEST // 2**20} MiB: split it into several files")
+    if len(content) > MAX_BYTES:
+        raise refusal(f"this one is larger than {MAX_BYTES // 2**20} MiB: split it into several files")
     return content
 
 
@@ -240,8 +242,8 @@ def _records(text: str) -> Iterator[tuple[int, list[str]]]:
 
 def _check_header(names: list[str], refusal: Refusal) -> None:
     """Refuse a header that names no columns, or a column twice; raises InputError."""
-    if len(names) > MOST_COLUMNS:
-        raise refusal(f"this one has {len(names):,} columns, and {MOST_COLUMNS:,} are the most")
+    if len(names) > MAX_COLUMNS:
+        raise refusal(f"this one has {len(names):,} columns, and {MAX_COLUMNS:,} are the most")
     if any(map(_CONTROL.search, names)):
         raise refusal("its header has a control character")
     duplicates = [name for name, count in Counter(names).items() if name and count > 1]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.csv_file import MOST_COLUMNS, CsvFile, InputColumn, listed, merge_columns
+from fastflow.analysis.measurements.csv_file import MAX_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
 from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, with_reasons, with_rows
 from fastflow.config.composer import Composer
@@ -31,6 +31,9 @@ TIMED = ("kernel", "call")
 """How a time was measured: the kernel alone, or launches back to back; or a call of a framework."""
 COMMON_COLUMNS = ("device", "timed")
 """Columns that any kind may have."""
+PRODUCTS, PASSES = "products", "passes"
+"""Work of kernels: matrix products, on matrix units or on vector lanes by their data type; passes over
+tensors, on vector lanes whatever their data type."""
 
 
 class TimedRows(NamedTuple):
@@ -83,10 +86,8 @@ class Measurements:
     """Whether each part of the workload has a separate mean error: times that are never summed."""
     not_fitted: ClassVar[str] = ""
     """For kinds to which no chip is calibrated: what is allowed instead; "" for others."""
-    has_products: ClassVar[bool] = True
-    """Whether kernels multiply matrices, on matrix units or on vector lanes."""
-    has_passes: ClassVar[bool] = True
-    """Whether kernels compute on vector lanes whatever their data type."""
+    work: ClassVar[tuple[str, ...]] = (PRODUCTS, PASSES)
+    """What kernels compute, of PRODUCTS and PASSES."""
 
     # --- reading of a file
 
@@ -225,9 +226,9 @@ class Measurements:
             for dtype in np.unique(inputs["model.dtype"]).tolist()
         }
         shares = set()
-        if self.has_products and True in by_matrix:
+        if PRODUCTS in self.work and True in by_matrix:
             shares.add("utilization")
-        if self.has_passes or False in by_matrix:
+        if PASSES in self.work or False in by_matrix:
             shares.add("vector_utilization")
         return shares
 
@@ -245,7 +246,7 @@ class Measurements:
             lines.append(f"devices: {listed(devices)}; device=NAME selects one of them")
         lines += self.notes_of_times()
         if self.ignored:
-            lines.append(f"not used: {listed(self.ignored, MOST_COLUMNS)}")
+            lines.append(f"not used: {listed(self.ignored, MAX_COLUMNS)}")
         return lines
 
     def notes_of_times(self) -> list[str]:

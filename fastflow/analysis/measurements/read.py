@@ -65,7 +65,7 @@ def _is_settable_input(name: str) -> bool:
 def naming_columns(name: str, file_columns: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that name a row of a kind, in order.
 
-    For kinds without such columns, and unknown kinds: columns of the file that are keys, or name a model.
+    For kinds without naming columns, and unknown kinds: columns of the file that are keys, or name a model.
     """
     of_kind = next((kind.naming_keys for kind in KINDS if kind.name == name), ())
     return of_kind or tuple(column for column in file_columns if "." in column or column == "model")

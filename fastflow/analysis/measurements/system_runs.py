@@ -114,7 +114,7 @@ class SystemRuns(Measurements):
                 continue
             try:
                 values = to_column(key, [convert(key, value)])
-            except InputError:  # composing raises it again, with its origin
+            except InputError:  # composing raises it, with its origin
                 continue
             columns[key] = InputColumn(np.repeat(values, self.rows), np.ones(self.rows, np.bool_))
         return columns
@@ -140,7 +140,7 @@ class SystemRuns(Measurements):
     def _skip_rows(self, skipped: Bools, reason: str, *alternatives: str) -> None:
         """Skip rows that are not skipped already.
 
-        alternatives: groups and keys that provide what these rows lack; rows that set any of them stay.
+        alternatives: groups and keys that provide what these rows lack; rows that set any of them are kept.
         """
         if not self.command_line.keys() & set(alternatives):
             for key in alternatives:
@@ -164,7 +164,7 @@ class SystemRuns(Measurements):
             self._skip_rows(unknown & (texts == text), reason)
 
     def _cells(self, name: str) -> list[str]:
-        """Return the cells of a column, all "" without such a column."""
+        """Return the cells of a column, all "" if it is missing."""
         cells: list[str] = self.file.frame[name].tolist() if name in self.file.frame else [""] * self.rows
         return cells
 

@@ -22,7 +22,7 @@ from fastflow.physics.parallelism.strategy import AUTO
 COMPETE = {"strategies": ("parallel",), "software": ("parallel", "model", "precision"), "all": ("",)}
 """The groups and sections whose choices compete, by the name for it; "" stands for all."""
 _STRATEGY = CHOSEN[0]
-MOST_LAYOUTS = 48  # of a transformer, as many as the second rung of successive halving takes
+MAX_LAYOUTS = 48  # of a transformer, as many as the second rung of successive halving takes
 
 
 class Candidates(NamedTuple):
@@ -75,7 +75,7 @@ def _column_of(grid: Grid, name: str) -> NDArray[Any]:
 def candidates_of(grid: Grid, compete: str) -> Candidates:
     """Return the candidates of a grid: its points under their strategy, or under every one for `auto`.
 
-    Of a transformer those are the `MOST_LAYOUTS` best layouts on the configured breakdown. compete: a key of
+    Of a transformer those are the `MAX_LAYOUTS` best layouts on the configured breakdown. compete: a key of
     COMPETE. Raises InputError where chips have different shares, or pin quantities that follow from shares.
     """
     points: list[int] = []
@@ -136,12 +136,12 @@ def _strategy_choices(inputs: Columns) -> list[tuple[Any, ...]]:
     if configured[0] != AUTO:
         return [configured]
     if is_serving(inputs):
-        layouts = best_servers(inputs)[_STRATEGY][:MOST_LAYOUTS]
+        layouts = best_servers(inputs)[_STRATEGY][:MAX_LAYOUTS]
         return [(layout, *configured[1:]) for layout in layouts.tolist()]
     if not has_layer_runs(inputs):
         return [(str(strategy), *configured[1:]) for strategy in next(strategy_spaces(inputs))]
     choices = best_layouts(inputs).best
-    return list(zip(*(choices[key][:MOST_LAYOUTS].tolist() for key in CHOSEN), strict=True))
+    return list(zip(*(choices[key][:MAX_LAYOUTS].tolist() for key in CHOSEN), strict=True))
 
 
 def _refuse_pinned(inputs: Columns) -> None:

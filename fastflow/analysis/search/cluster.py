@@ -26,9 +26,9 @@ from fastflow.analysis.search.optimizers.halving import (
     run_starts,
 )
 from fastflow.analysis.search.options import SearchOptions
-from fastflow.analysis.search.scorer import FEWEST, Scorer, concat_tables, score_designs, split_rows
+from fastflow.analysis.search.scorer import MIN_DESIGNS, Scorer, score_designs, split_rows
 from fastflow.config.engine_settings import Settings
-from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
+from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, concat_tables, take
 from fastflow.engine.dataset.schema import ResultTable
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.run.workers import CancellationToken, Cluster, ThreadPool
@@ -158,9 +158,9 @@ class ClusterScorer(Scorer):
     def scored(self, batch: DesignBatch) -> ResultTable:
         """Score a batch, a small one in this process. One design always is: it compiles the kernels."""
         rows = batch.candidate.size
-        first = rows if rows <= FEWEST else 1
+        first = rows if rows <= MIN_DESIGNS else 1
         local = super().scored(batch.take(np.arange(first)))
-        size = min(self.batch_limit, max(FEWEST, -(-rows // self.cluster.size)))
+        size = min(self.batch_limit, max(MIN_DESIGNS, -(-rows // self.cluster.size)))
         pieces = [batch.take(first + rest) for rest in split_rows(rows - first, size)]
         every_candidate = np.arange(self.holdable.size)
         tasks = [

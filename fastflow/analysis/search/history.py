@@ -1,7 +1,7 @@
 """History of a search: every scored design, as a Parquet dataset from which the search resumes.
 
-Searches are deterministic: the next designs follow from the scores so far. So a search that restarts asks for
-the designs of its history again, in the same order, and takes their scores from there until the history ends.
+Searches are deterministic: the next designs follow from the scores so far. So a search that restarts repeats
+the designs of its history in the same order, and takes their scores from there until the history ends.
 """
 
 from __future__ import annotations

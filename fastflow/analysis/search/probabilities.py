@@ -14,7 +14,7 @@ from fastflow.analysis.search.run import SearchResult
 from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.core.uncertainty.percentiles import chance
-from fastflow.engine.dataset.schema import field_of
+from fastflow.engine.dataset.schema import result_field
 from fastflow.engine.grid.grid import Share
 from fastflow.engine.run.monte_carlo import samples_by
 from fastflow.engine.run.predict import predict_points
@@ -23,7 +23,7 @@ from fastflow.performance.serving import is_serving
 from fastflow.performance.serving.predict import ServingResult
 from fastflow.schema.uncertainty import CHANCE, ON_FRONT
 
-MOST = 64
+MAX_SAMPLED_ROWS = 64
 """Sampled rows of a ranking or a front, at most; the chance of the others is null."""
 
 
@@ -36,7 +36,7 @@ def with_chance_of_first(result: SearchResult, ranking: pa.Table, rows: Ints) ->
         return ranking
     rank = ranking["rank"].to_numpy()
     reason = np.array(ranking["reason"].to_pylist(), dtype=object)
-    sampled = np.flatnonzero((rank <= MOST) & (reason == ""))
+    sampled = np.flatnonzero((rank <= MAX_SAMPLED_ROWS) & (reason == ""))
     chances = np.full(rank.size, np.nan)
     samples = _sample_designs(result, rows[sampled], result.options.objective)
     values = dict(zip(sampled.tolist(), samples, strict=True))
@@ -57,7 +57,7 @@ def with_chance_on_front(result: SearchResult, front: pa.Table) -> pa.Table:
     groups = result.candidates.group[front["candidate"].to_numpy()]
     chances = np.full(design.size, np.nan)
     for group in np.unique(groups):
-        rows = np.flatnonzero(groups == group)[:MOST]
+        rows = np.flatnonzero(groups == group)[:MAX_SAMPLED_ROWS]
         samples = [
             _sample_designs(result, design[rows], objective)
             for objective in (result.options.objective, second)
@@ -71,7 +71,7 @@ def with_chance_on_front(result: SearchResult, front: pa.Table) -> pa.Table:
 
 
 def _with_column(table: pa.Table, name: str, column: Floats) -> pa.Table:
-    return table.append_column(field_of(name, "float"), pa.array(column, from_pandas=True))
+    return table.append_column(result_field(name), pa.array(column, from_pandas=True))
 
 
 def _sample_designs(result: SearchResult, rows: Ints, objective: str) -> Floats:

@@ -19,13 +19,13 @@ from fastflow.analysis.search.ranges import KEY, in_order
 from fastflow.analysis.search.run import SearchResult
 from fastflow.config.chip_file import chip_text
 from fastflow.config.composer import Composer
-from fastflow.config.messages import counted, key_of
+from fastflow.config.messages import key_of, pluralize
 from fastflow.config.model_inputs import SEARCH_KEYS
 from fastflow.core.errors import InputError
 from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.engine.dataset.folder import FRONT, RANKING, folder_at, is_url
-from fastflow.engine.dataset.schema import field_of
+from fastflow.engine.dataset.schema import result_field
 from fastflow.engine.dataset.store import PART
 from fastflow.engine.grid.plan import overrides_of
 from fastflow.physics.parallelism.strategy import AUTO
@@ -72,15 +72,8 @@ def ranking(result: SearchResult) -> pa.Table:
         "gap": _gaps(best_objective, group, searched & (result.score[order] < LACKS_MEMORY)),
         "designs": result.num_scored[order],
     }
-    kinds = {
-        "rank": "int",
-        "own_objective": "float",
-        "own_feasible": "bool",
-        "gain": "float",
-        "gap": "float",
-        "designs": "int",
-    }
-    fields = [field_of(name, kinds[name]) if name in kinds else best.schema.field(name) for name in columns]
+    of_history = best.schema.names
+    fields = [best.schema.field(name) if name in of_history else result_field(name) for name in columns]
     of_objective = best.schema.field("objective").metadata[b"unit"]
     index = list(columns).index("own_objective")
     fields[index] = fields[index].with_metadata({**fields[index].metadata, b"unit": of_objective})
@@ -201,7 +194,7 @@ def _template_choices(
 def _provenance(result: SearchResult, overrides: Sequence[str]) -> str:
     """Return the command line that found a design, and its search's budget."""
     rules, starts = result.options.rules, result.options.rules.starts
-    budget = f"{counted(starts, 'start')} of {counted(rules.steps, 'step')}, seed {rules.seed}"
+    budget = f"{pluralize(starts, 'start')} of {pluralize(rules.steps, 'step')}, seed {rules.seed}"
     return f"python -m fastflow.search {shlex.join(overrides)} ({rules.method}, {budget})"
 
 

@@ -19,7 +19,7 @@ from fastflow.analysis.search.options import SearchOptions
 from fastflow.analysis.search.ranges import WithinTolerance, find_ranges
 from fastflow.analysis.search.scorer import schema_of_history
 from fastflow.analysis.search.screening import screen
-from fastflow.config.messages import counted, one_of
+from fastflow.config.messages import one_of, pluralize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Ints
 from fastflow.engine.grid.run import Run
@@ -126,7 +126,7 @@ def _keep_history(history: History, address: str) -> Iterator[None]:
         if history.folder is not None and history.written:
             where = history.folder.shown
             notice = (
-                f"{counted(history.num_consumed, 'design')} kept in {where}; "
+                f"{pluralize(history.num_consumed, 'design')} kept in {where}; "
                 f"the same command with output={where} resumes from there"
             )
         if isinstance(error, Lost):

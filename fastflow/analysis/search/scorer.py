@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from fastflow.analysis.search.candidates import Candidates
 from fastflow.analysis.search.history import History
@@ -15,7 +14,7 @@ from fastflow.analysis.search.optimizers.halving import Advance, DesignBatch, Ev
 from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, OBJECTIVES, measure, score
 from fastflow.analysis.search.options import SearchOptions
 from fastflow.config.engine_settings import Settings
-from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.core.tables import Bools, Floats, Ints, concat_tables
 from fastflow.engine.dataset.schema import ResultTable, field_of, identity, kind_of
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.run import naming_missing_input
@@ -25,13 +24,14 @@ from fastflow.engine.run.workers import CancellationToken, ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.precompile import SEARCH
 from fastflow.performance.serving import is_serving
-from fastflow.schema import find_result, result_order
+from fastflow.schema import result_column, result_order
 
 if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
     from fastflow.performance.serving.predict import ServingResult
 
-FEWEST = 512  # designs of a thread: fewer take longer in two threads than in one
+_DESIGN_COLUMNS = ("design", "candidate", "start", "step")
+MIN_DESIGNS = 512  # designs of a thread: fewer take longer in two threads than in one
 
 
 class Scorer:
@@ -113,7 +113,7 @@ class Scorer:
     def scored(self, batch: DesignBatch) -> ResultTable:
         """Predict and score a batch, in pieces on the threads; columns of shape (designs,)."""
         rows = batch.candidate.size
-        pieces = split_rows(rows, min(self.batch_limit, max(FEWEST, -(-rows // self.pool.size))))
+        pieces = split_rows(rows, min(self.batch_limit, max(MIN_DESIGNS, -(-rows // self.pool.size))))
         return concat_tables(self.pool.map(lambda piece: self._score(batch, piece), pieces))
 
     def _score(self, batch: DesignBatch, rows: Ints) -> ResultTable:
@@ -196,22 +196,10 @@ def split_rows(rows: int, size: int) -> list[Ints]:
     return [np.arange(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
 
 
-def concat_tables(tables: Sequence[ResultTable]) -> ResultTable:
-    """Concatenate tables of the same columns, masked or not."""
-    return {name: _concat([table[name] for table in tables]) for name in tables[0]}
-
-
-def _concat(columns: list[NDArray[Any]]) -> NDArray[Any]:
-    if any(np.ma.is_masked(column) for column in columns):
-        joined: NDArray[Any] = np.ma.concatenate(columns)  # type: ignore[no-untyped-call]
-        return joined
-    return np.concatenate(columns)
-
-
 def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Schema:
     """Return the schema of a search's history."""
     grid = candidates.grid
-    kinds = {"design": "int", "candidate": "int", "start": "int", "step": "int"}
+    kinds: dict[str, str] = {name: result_column(name).kind for name in _DESIGN_COLUMNS}
     kinds |= {
         name: {"f": "float", "i": "int"}.get(column.dtype.kind, "str")
         for name, column in candidates.labels.items()
@@ -222,9 +210,7 @@ def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Sche
     left_out = {*kinds, "point", "placement_asked", *grid.labels}
     for name in result_order(grid.levels, grid.has_layer_runs, grid.served):
         if name not in left_out:
-            column = find_result(name)
-            assert column is not None
-            kinds[name] = column.kind
+            kinds[name] = result_column(name).kind
     fields = [field_of(name, kind) for name, kind in kinds.items()]
     for name, objective in (("objective", options.objective), ("second_objective", options.pareto)):
         if objective is not None:

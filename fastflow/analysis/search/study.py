@@ -35,7 +35,7 @@ def prepare_search(composer: Composer, run: Run, output: str | None) -> SearchOp
     """Check and return the options of a search, before anything is computed; raises InputError."""
     refuse_others(run, "search")
     points = run.grid.points
-    limits.check("points", f"{points:,}", points, limits.MOST_SEARCHED, "points of one search")
+    limits.check("points", f"{points:,}", points, limits.MAX_SEARCHED, "points of one search")
     with composer.naming_origins(run.first):
         options = read_options(run.first.leaves)
         if run.grid.report and (options.objective, options.pareto) != ("time", None):

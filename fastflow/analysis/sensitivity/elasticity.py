@@ -15,7 +15,7 @@ FLAT = 0.001  # a smaller elasticity counts as 0
 _CURVED = 0.05  # smallest difference of both sides that is a kink
 _LIMITER, _STRATEGY = "bound_by", "strategy"
 _COUNTS = ("mcus", "bundles", "l0_banks", "l1_banks", "l2_banks", "dram_devices")
-_MOST_COUNTS = 2  # that explain a kink
+_MAX_COUNTS = 2  # that explain a kink
 Evaluate = Callable[[Columns], Columns]
 """Input columns to result columns, and `reason`, of the same points."""
 
@@ -123,7 +123,7 @@ def _kink(results: Columns, less: int, more: int, step: float) -> str:
             left, right = _one_sided(logarithms(results[name]), less, more, step)
             if _is_kinked(left, right):
                 uneven[name] = abs(right - left)
-    most = sorted(uneven, key=lambda name: -uneven[name])[:_MOST_COUNTS]
+    most = sorted(uneven, key=lambda name: -uneven[name])[:_MAX_COUNTS]
     if not most:
         return "curved"
     return "whole units: " + ", ".join(f"{_sequence(results[name], rows)} {name}" for name in most)

@@ -14,25 +14,24 @@ import pyarrow as pa
 from fastflow.analysis.sensitivity.elasticity import Elasticity, Evaluate, elasticities, logarithms, perturb
 from fastflow.analysis.sensitivity.parameters import Figure, figures_of
 from fastflow.analysis.sensitivity.reoptimize import CANDIDATES, has_candidates, with_best_strategy
-from fastflow.analysis.sensitivity.sobol import Indices, sobol
+from fastflow.analysis.sensitivity.sobol import Indices, rows_per_matrix, sobol
 from fastflow.config.composer import Composer
-from fastflow.config.messages import counted, one_of, sets, suggestion
-from fastflow.core import units
+from fastflow.config.messages import one_of, pluralize, sets, suggestion
 from fastflow.core.errors import CompositionError, InputError
-from fastflow.core.tables import Columns, Floats, Ints, take
-from fastflow.core.uncertainty.sampling import Spread, factors
+from fastflow.core.tables import Columns, Floats, Ints, concat_tables, take
+from fastflow.core.uncertainty.sampling import Distribution, factors
 from fastflow.engine.dataset.folder import folder_at
 from fastflow.engine.dataset.reader import Dataset
-from fastflow.engine.dataset.schema import field_of, identity, to_frame
+from fastflow.engine.dataset.schema import identity, result_field, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
-from fastflow.engine.run.monte_carlo import varied
+from fastflow.engine.run.monte_carlo import with_samples
 from fastflow.engine.run.predict import resolved_inputs, results_of
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.serving import is_serving
-from fastflow.schema import BANDS, RESULTS, SERVED, STACKED, find_result
+from fastflow.schema import BANDS, RESULTS, SERVED, TRANSFORMER, find_result
 from fastflow.schema.results import ASSUMPTIONS, TYPICAL
 
 CONFIG = "sensitivity"
@@ -41,10 +40,10 @@ BEST, FIXED = "best", "fixed"
 _STRATEGIES = (BEST, FIXED)
 _SHORT = {"time": "time_s", "energy": "energy_J"}
 """Objectives by their names in a search."""
-_MOST = 2**24  # samples
-_LEAST = 1e-9  # smallest probability: Sobol' points contain 0
-_LEAST_ROWS = 32  # of each of Sobol's matrices: below that, indices are noise
-_MOST_IN_PIECE, _FEWEST_IN_PIECE = 8192, 64  # points that a thread evaluates at once: at most, and at least
+_MAX_SAMPLES = 2**24  # samples
+_MIN_PROBABILITY = 1e-9  # smallest probability: Sobol' points contain 0
+_MIN_ROWS = 32  # of each of Sobol's matrices: below that, indices are noise
+_MAX_PIECE, _MIN_PIECE = 8192, 64  # points that a thread evaluates at once: at most, and at least
 _PIECES_OF_A_THREAD = 4  # pieces of a thread, so that progress shows
 
 
@@ -78,7 +77,7 @@ class Sensitivity(NamedTuple):
     assumptions: str = ""
     """Assumptions of the point, as the result column."""
     validation_class: str = ""
-    """Errors of such predictions in validation, as the result column; "" in older datasets."""
+    """Errors of predictions of its class in validation, as the result column; "" in older datasets."""
 
 
 def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOptions:
@@ -111,16 +110,16 @@ def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOpt
         raise InputError("objective", objective, f"a numeric result column (docs/columns.md){close}", origin)
     has_output = sets(overrides, "output")
     step, span = share("step"), share("range")
-    samples, seed = count("samples", _MOST), count("seed", 2**32 - 1)
+    samples, seed = count("samples", _MAX_SAMPLES), count("seed", 2**32 - 1)
     run = plan(composer, overrides)
     refuse_others(run)
     if run.grid.points != 1:
         key = run.grid.keys[0]
         raise InputError(key, "several values", "one: a sensitivity is of one point", origin)
     most_variables = _most_variables(run)
-    least = _LEAST_ROWS * (most_variables + 2)
+    least = _MIN_ROWS * (most_variables + 2)
     if 0 < samples < least:
-        allowed = f"0 for none, or at least {least:,} ({_LEAST_ROWS} in a matrix, {most_variables} figures)"
+        allowed = f"0 for none, or at least {least:,} ({_MIN_ROWS} in a matrix, {most_variables} figures)"
         origin_of_value = composer.origin("sensitivity.samples", composition)
         raise InputError("sensitivity.samples", samples, allowed, origin_of_value)
     output = str(leaves["output"]) if has_output else None
@@ -134,21 +133,21 @@ def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOpt
 
 def _objective_names() -> list[str]:
     """Return the possible names of an objective."""
-    columns = (*RESULTS, *STACKED, *SERVED, *BANDS)
+    columns = (*RESULTS, *TRANSFORMER, *SERVED, *BANDS)
     return [*_SHORT, *(column.name for column in columns if column.kind in ("float", "int"))]
 
 
 def _most_variables(run: Run) -> int:
     """Return the most figures that may vary at once: flat ones will not vary."""
-    stated = {spread.key for spread in _spreads(run)}
+    stated = {distribution.key for distribution in _distributions(run)}
     figures = figures_of(run.grid.first_inputs())
     return sum(figure.value != 0.0 and (not stated or figure.key in stated) for figure in figures)
 
 
 def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[pa.Table, Sensitivity]:
-    """Analyse a point; raises InputError where it has no such result.
+    """Analyse a point; raises InputError where it does not have the objective.
 
-    listener: told how many points will be evaluated, and how many are done.
+    listener: of the number of points to evaluate, and of those that are done.
     """
     with ThreadPool(options.run.settings) as pool:
         evaluate = _evaluator(pool, listener)
@@ -157,14 +156,14 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
         if not is_serving(inputs) and has_candidates(inputs):
             evaluate, evaluations_of_point = with_best_strategy(inputs, evaluate), CANDIDATES
         figures = figures_of(inputs)
-        num_changes = counted(2 * len(figures), "change")
+        num_changes = pluralize(2 * len(figures), "change")
         listener.start(
             f"{options.objective} under {num_changes}", evaluations_of_point * (1 + 2 * len(figures))
         )
         results = evaluate(perturb(inputs, figures, options.step))
         value = _base_value(options, results)
         per_figure = elasticities(results, figures, options.objective, options.step)
-        stated = {spread.key: spread for spread in _spreads(options.run)}
+        stated = {distribution.key: distribution for distribution in _distributions(options.run)}
         variables = [
             index
             for index, elasticity in enumerate(per_figure)
@@ -176,13 +175,13 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
         points, indices = _num_points(options, len(variables)), None
         if points:
             listener.start(
-                f"Sobol's indices of {counted(len(variables), 'figure')}", evaluations_of_point * points
+                f"Sobol's indices of {pluralize(len(variables), 'figure')}", evaluations_of_point * points
             )
             indices = _sobol_indices(
                 options, inputs, [figures[index] for index in variables], evaluate, factors_of
             )
     frame = _frame(figures, per_figure, variables, indices)
-    fields = [field_of(name, _kind(name)) for name in map(str, frame)]
+    fields = [result_field(name) for name in map(str, frame)]
     metadata = identity(options.run.grid, options.objective, *options[2:7])
     failed = 0 if indices is None else indices.failed
     answer_fields: dict[str, Any] = {"value": value, "points": points, "failed": failed}
@@ -198,7 +197,7 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
 
 
 def _trust_columns(run: Run, inputs: Columns) -> dict[str, str]:
-    """Return the assumptions of a point, and the validation class of such predictions."""
+    """Return the assumptions of a point, and the class of validation that it is in."""
     grid = run.grid
     (share,) = grid.shares(0, 1)
     typical = typical_columns(inputs, grid.is_stock(share))
@@ -225,7 +224,7 @@ def _inputs(options: SensitivityOptions) -> Columns:
 
 
 def _evaluator(pool: ThreadPool, listener: Listener) -> Evaluate:
-    """Return a function that evaluates points in pieces on the threads; the listener is told of each."""
+    """Return a function that evaluates points in pieces on the threads, and reports each to the listener."""
 
     def evaluate_rows(row: Ints, columns: Columns) -> Columns:
         results = results_of(take(columns, row))
@@ -234,19 +233,13 @@ def _evaluator(pool: ThreadPool, listener: Listener) -> Evaluate:
 
     def evaluate(columns: Columns) -> Columns:
         points = next(iter(columns.values())).size
-        size = min(_MOST_IN_PIECE, max(-(-points // (_PIECES_OF_A_THREAD * pool.size)), _FEWEST_IN_PIECE))
+        size = min(_MAX_PIECE, max(-(-points // (_PIECES_OF_A_THREAD * pool.size)), _MIN_PIECE))
         rows = [np.arange(start, min(start + size, points)) for start in range(0, points, size)]
         parts = pool.map(partial(evaluate_rows, columns=columns), rows)
         names = [name for name in parts[0] if all(name in part for part in parts)]
-        return {name: _concat([part[name] for part in parts]) for name in names}
+        return concat_tables([{name: part[name] for name in names} for part in parts])
 
     return evaluate
-
-
-def _concat(parts: list[Any]) -> Any:
-    """Concatenate the parts of a result column."""
-    masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
-    return np.ma.concatenate(parts) if masked else np.concatenate(parts)  # type: ignore[no-untyped-call]
 
 
 def _base_value(options: SensitivityOptions, results: Columns) -> float:
@@ -274,15 +267,15 @@ def _sobol_indices(
     def values(uniform: Floats) -> Floats:
         drawn = factors_of(uniform)
         samples = {figure.key: figure.value * drawn[None, :, column] for column, figure in enumerate(figures)}
-        return logarithms(evaluate(varied(inputs, samples, 1, len(uniform)))[options.objective])
+        return logarithms(evaluate(with_samples(inputs, samples, 1, len(uniform)))[options.objective])
 
     return sobol(values, len(figures), options.samples, options.seed)
 
 
-def _spreads(run: Run) -> Sequence[Spread]:
+def _distributions(run: Run) -> Sequence[Distribution]:
     """Return the uncertainty of the figures of the point; empty where all are exact."""
     uncertain = run.grid.uncertainty
-    return () if uncertain is None else uncertain.spreads[0]
+    return () if uncertain is None else uncertain.distributions[0]
 
 
 def _uniform_factors(share: float) -> Callable[[Floats], Floats]:
@@ -291,14 +284,15 @@ def _uniform_factors(share: float) -> Callable[[Floats], Floats]:
     return lambda uniform: np.exp((2.0 * uniform - 1.0) * reach)
 
 
-def _stated_factors(spreads: Sequence[Spread]) -> Callable[[Floats], Floats]:
+def _stated_factors(distributions: Sequence[Distribution]) -> Callable[[Floats], Floats]:
     """Return a function from uniform numbers to factors of figures, distributed as their files say."""
 
     def factors_of(uniform: Floats) -> Floats:
         from scipy.special import ndtri
 
-        normal = ndtri(np.clip(uniform, _LEAST, 1.0 - _LEAST))
-        low, high = (np.array([spread[end][0] for spread in spreads]) for end in (2, 3))
+        normal = ndtri(np.clip(uniform, _MIN_PROBABILITY, 1.0 - _MIN_PROBABILITY))
+        low = np.array([distribution.low[0] for distribution in distributions])
+        high = np.array([distribution.high[0] for distribution in distributions])
         return factors(normal.T, low, high).T
 
     return factors_of
@@ -308,15 +302,7 @@ def _num_points(options: SensitivityOptions, variables: int) -> int:
     """Return the number of points of Sobol's indices, 0 without samples or variables."""
     if not options.samples or not variables:
         return 0
-    from fastflow.analysis.sensitivity.sobol import rows_per_matrix
-
     return max(rows_per_matrix(options.samples, variables), 2) * (variables + 2)
-
-
-def _kind(name: str) -> str:
-    column = find_result(name)
-    assert column is not None, name
-    return column.kind
 
 
 def _frame(
@@ -346,8 +332,3 @@ def _frame(
     rows["reason"] = [elasticity.reason for elasticity in per_figure]
     rank = rows[["left_elasticity", "right_elasticity"]].abs().max(axis=1).fillna(-1.0)
     return rows.iloc[np.argsort(-rank.to_numpy(), kind="stable")].reset_index(drop=True)
-
-
-def shown(value: float, unit: str) -> str:
-    """Write the value of a figure with its unit."""
-    return units.show(value, unit)

@@ -17,9 +17,8 @@ from fastflow.analysis.validation.error_metrics import categories_of, errors
 from fastflow.core.errors import CompositionError
 from fastflow.engine.dataset.folder import ERRORS
 from fastflow.engine.dataset.kinds import VALIDATION
-from fastflow.engine.dataset.schema import field_of, identity
+from fastflow.engine.dataset.schema import identity, result_field
 from fastflow.engine.dataset.store import check_table, write_table
-from fastflow.schema import find_result
 
 _MEASURED_COLUMNS = ("part", "timed", "measured_s", "predicted_s", "ratio", "error", "bound_by")
 
@@ -54,25 +53,18 @@ def predicted_tables(
     }
     categories = [name for name in measurements.error_groups if name in frame]
     metrics = errors(frame, categories or categories_of(frame[[*file_columns, *row_columns]]))
-    fields = [field_of(name, _type_of(name)) for name in map(str, metrics)]
+    fields = [result_field(name) for name in map(str, metrics)]
     error_table = pa.Table.from_pandas(metrics, pa.schema(fields), preserve_index=False)
     return ValidationTables(
         table.replace_schema_metadata(metadata), error_table.replace_schema_metadata(metadata)
     )
 
 
-def _type_of(name: str) -> str:
-    """Return the type of a result column."""
-    column = find_result(name)
-    assert column is not None, name
-    return column.kind
-
-
 def _concat_results(parts: Iterable[PredictedRows]) -> pa.Table:
     """Put the result columns of all rows into one table, in the order of rows."""
     order, tables = [], []
     for part in parts:
-        fields = [field_of(name, _type_of(name)) for name in part.columns]
+        fields = [result_field(name) for name in part.columns]
         arrays = [pa.array(part.columns[field.name], type=field.type, from_pandas=True) for field in fields]
         tables.append(pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
         order.append(part.rows)
@@ -94,7 +86,7 @@ def _join_columns(measurements: Measurements, results: pa.Table) -> pa.Table:
         "bound_by": results["bound_by"],
     }
     table = pa.table(
-        [pa.array(measurements.file.line, type=pa.int64())], schema=pa.schema([field_of("line", "int")])
+        [pa.array(measurements.file.line, type=pa.int64())], schema=pa.schema([result_field("line")])
     )
     file_columns = [name for name in measurements.file.columns if name not in measurements.times]
     result_names = {"line", *columns, *results.schema.names}
@@ -106,7 +98,7 @@ def _join_columns(measurements: Measurements, results: pa.Table) -> pa.Table:
     for name in _MEASURED_COLUMNS:
         values = columns[name]
         if not (isinstance(values, np.ndarray) and values.dtype.kind == "U" and (values == "").all()):
-            field = field_of(name, _type_of(name))
+            field = result_field(name)
             array = (
                 values
                 if isinstance(values, pa.ChunkedArray)
@@ -140,7 +132,7 @@ def _is_file_column(field: pa.Field) -> bool:
 def _arrow_values(column: pd.Series[Any]) -> tuple[Any, pa.DataType]:
     """Return a column of texts, as numbers if all filled cells are numbers, and its type.
 
-    With a number beyond the range of floats the whole column stays text.
+    With a number beyond the range of floats the whole column is text.
     """
     cells = column.reset_index(drop=True)
     numbers = pd.to_numeric(cells.where(cells != ""), errors="coerce")

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fastflow.config.composer import Composer
 from fastflow.config.keyword_overrides import as_overrides
 from fastflow.config.library import hydra_rules
-from fastflow.config.messages import counted, sets
+from fastflow.config.messages import pluralize, sets
 from fastflow.engine.grid import limits
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.grid.run import explaining, refuse_others
+from fastflow.engine.grid.run import naming_errors, refuse_others
 from fastflow.engine.run.progress import SILENT, Listener
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def evaluate(*overrides: str, config_dir: Folder = None, **choices: Any) -> pd.D
     with _open_call(overrides, choices, config_dir) as call:
         run = plan(call.composer, call.overrides)
         refuse_others(run)
-        limits.check("points", f"{run.grid.points:,}", run.grid.points, limits.MOST_COLLECTED, _FRAME_LIMIT)
-        with explaining(call.composer, run):
+        limits.check("points", f"{run.grid.points:,}", run.grid.points, limits.MAX_COLLECTED, _FRAME_LIMIT)
+        with naming_errors(call.composer, run):
             return Points.of(frame_of(*collect(run, call.listener)))
 
 
@@ -100,7 +100,7 @@ def rank_strategies(*overrides: str, config_dir: Folder = None, **choices: Any) 
     with _open_call(overrides, choices, config_dir) as call:
         run = plan(call.composer, call.overrides)
         refuse_others(run)
-        with explaining(call.composer, run):
+        with naming_errors(call.composer, run):
             ranking = ranking_of(run)
             return Points.of(to_frame([to_arrow(ranking.table, schema_of(ranking.run.grid))]))
 
@@ -126,7 +126,7 @@ def sweep(*overrides: str, output: Folder = None, config_dir: Folder = None, **c
         refuse_others(run)
         target = run.output if output is None else output
         begin = partial(call.listener.start, run.grid.describe(), run.grid.points, "points")
-        with explaining(call.composer, run):
+        with naming_errors(call.composer, run):
             store(run, target, begin, call.listener.advance)
     return str(target) if is_url(target) else Path(target)
 
@@ -142,11 +142,11 @@ def search(*overrides: str, output: Folder = None, config_dir: Folder = None, **
     with _open_call(overrides, choices, config_dir, output, "search") as call:
         run = plan(call.composer, call.overrides)
         where = call.folder(run.output)
-        with explaining(call.composer, run):
+        with naming_errors(call.composer, run):
             options = prepare_search(call.composer, run, where)
 
             def begin(candidates: int, steps: int, there: int) -> None:
-                call.listener.start(f"{counted(candidates, 'candidate')} of a search", steps, "steps")
+                call.listener.start(f"{pluralize(candidates, 'candidate')} of a search", steps, "steps")
 
             answer = search_designs(run, options, where, begin, call.listener.advance)
             best = chips(answer, call.composer, call.overrides, None)
@@ -178,7 +178,7 @@ def validate(*overrides: str, output: Folder = None, config_dir: Folder = None, 
             check_validation_output(where)
         measurements = planned.measurements
         call.listener.start(f"rows of {measurements.file.path}", measurements.rows, "rows")
-        with explaining(call.composer, planned.run):
+        with naming_errors(call.composer, planned.run):
             tables = predicted_tables(planned, call.listener.advance)
         if where is not None:
             write_tables(where, tables)
@@ -217,7 +217,7 @@ def sensitivity(
         where = call.folder(options.output)
         if where is not None:
             check_table(where, SENSITIVITY)
-        with explaining(call.composer, options.run):
+        with naming_errors(call.composer, options.run):
             table, answer = analyse(options, call.listener)
         if where is not None:
             write_table(where, table)

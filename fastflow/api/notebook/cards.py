@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from fastflow.api.notebook.markup import card
 from fastflow.api.notebook.schema import axes_of, served_points
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.reporting.terminal import point, serving
 from fastflow.reporting.terminal.cost import TOKENS_PER_PARAMETER, cost_sheet, price_list_name
 from fastflow.reporting.terminal.grid import (
@@ -158,7 +158,7 @@ def grid_card(frame: pd.DataFrame) -> str:
     listing_of_best = (
         [listing(best_title(serves, num_feasible > 0), columns, best)] if is_long and not is_ranked else []
     )
-    line = f"[bold]{counted(len(frame), 'point')}[/], {num_feasible:,} feasible"
+    line = f"[bold]{pluralize(len(frame), 'point')}[/], {num_feasible:,} feasible"
     return card(
         f"{line}. {_best_line(best[0], label_columns, serves)}",
         [*listing_of_best, *lines, listing_of_first] if listing_of_best else [listing_of_first, *lines],

@@ -21,7 +21,7 @@ from fastflow.analysis.search.ranges import KEY, read_ranges
 from fastflow.analysis.sensitivity import study as sensitivity
 from fastflow.api.notebook.cards import row_of
 from fastflow.api.notebook.markup import card
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.engine.dataset.schema import field_of
 from fastflow.reporting.terminal.tables import Part, quantity, records
 
@@ -64,7 +64,7 @@ class Search(NamedTuple):
             parts += range_parts(best, within)
         if len(self.ranking) > 1:
             count_note = f", the first {_TOP}" if len(self.ranking) > _TOP else ""
-            heading = f"Ranking of {counted(len(self.ranking), 'candidate')}{count_note}"
+            heading = f"Ranking of {pluralize(len(self.ranking), 'candidate')}{count_note}"
             parts.append(sheet_of(heading, self.ranking, self.ranking.head(_TOP), schema))
             if best["objective"] is not None and (self.ranking["rank"] == 1).sum() == 1:
                 labels = labels_of(list(map(str, self.ranking)))
@@ -145,13 +145,13 @@ class Validation(NamedTuple):
         total = self.errors[self.errors["by"] == ALL].iloc[0]
         line = f"Mean relative error [bold]{total['mean_error']:.1%}[/], median {total['median_error']:.1%}"
         parts: list[Part] = [
-            f"{counted(len(self.rows), 'row')} {escape(self._title)}",
+            f"{pluralize(len(self.rows), 'row')} {escape(self._title)}",
             error_sheet(self.errors),
         ]
         failed = self.rows[self.rows["predicted_s"].isna()]
         if len(failed):
             first = f"line {failed['line'].iloc[0]}: {failed['reason'].iloc[0]}"
-            parts.insert(1, Text(f"{counted(len(failed), 'row')} cannot be predicted; {first}"))
+            parts.insert(1, Text(f"{pluralize(len(failed), 'row')} cannot be predicted; {first}"))
         lines = [Text(line) for lines in worst_rows(self.rows, self._naming, _WORST) for line in lines]
         return card(line, parts, [(f"Worst rows: {explanation_title(self.rows)}", lines)])
 

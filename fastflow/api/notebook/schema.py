@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.schema import ALL, SOME
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     from fastflow.reporting.studies import report_of
     from fastflow.schema.studies import STUDIES
 
-    title = counted(len(frame), "point")
+    title = pluralize(len(frame), "point")
     with figure_style():
         study = frame.attrs.get("fastflow.report")
         if study in STUDIES and len(frame) == int(frame.attrs["fastflow.points"]):

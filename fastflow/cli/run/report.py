@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from fastflow.config.list_keys import COLUMNS
-from fastflow.config.messages import COMMAND_LINE, counted, one_of
+from fastflow.config.messages import COMMAND_LINE, one_of, pluralize
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_folder, is_url
 from fastflow.engine.dataset.kinds import SENSITIVITY, kind_of_table
@@ -110,7 +110,7 @@ def write_page(name: str, file: str, study: str = "", config_dir: str | None = N
     _put(folder, base, "html", content)
     for line in filter(None, (page.sample_note, page.missing_note)):
         print(line)
-    points = counted(page.total, "point")
+    points = pluralize(page.total, "point")
     print(f"Page: {file} ({len(content) / 1e6:.1f} MB, {points}); open it in a browser")
 
 
@@ -255,7 +255,7 @@ def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") ->
     frame = dataset.read(report.columns)
     print()
     if dataset.grid_points > len(frame):
-        points = f"{counted(len(frame), 'point')} of {dataset.grid_points:,}"
+        points = f"{pluralize(len(frame), 'point')} of {dataset.grid_points:,}"
         print(f"{dataset.folder.shown}: {points}; the run was cut short")
     for claim in report.claims(frame):
         print(claim.line)

@@ -15,7 +15,7 @@ from fastflow.analysis.search.study import prepare_search, write_results
 from fastflow.cli.run.grid import PlannedGrid, plan_arguments, plan_composed
 from fastflow.cli.run.report import check_study
 from fastflow.config.composer import Composer
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.engine.dataset.folder import RANKING
 from fastflow.engine.grid.run import explaining
 
@@ -44,10 +44,10 @@ def _search(planned: PlannedGrid) -> None:
         with Progress() as progress:
 
             def begin(candidates: int, steps: int, num_scored: int) -> None:
-                what = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"
+                what = f"{pluralize(candidates, 'candidate')}, up to {pluralize(steps, 'step')}"
                 progress.start(f"{what} of {options.rules.method}", steps, "steps")
                 if num_scored:
-                    scored = f"{counted(num_scored, 'design')} scored by an earlier run"
+                    scored = f"{pluralize(num_scored, 'design')} scored by an earlier run"
                     print(scored, file=sys.stderr, flush=True)
 
             result = search_designs(planned.run, options, planned.output, begin, progress.advance)

@@ -13,7 +13,7 @@ from fastflow.config.composer import Composer
 from fastflow.engine.dataset.folder import shown_output, url_or_folder
 from fastflow.engine.dataset.kinds import SENSITIVITY
 from fastflow.engine.dataset.store import check_table, write_table
-from fastflow.engine.grid.run import explaining
+from fastflow.engine.grid.run import naming_errors
 
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
@@ -34,7 +34,7 @@ def answer(composer: Composer, options: SensitivityOptions, folder: str) -> None
 
     output = url_or_folder(options.output, folder)
     check_table(output, SENSITIVITY)
-    with explaining(composer, options.run), Progress() as progress:
+    with naming_errors(composer, options.run), Progress() as progress:
         table, sensitivity = analyse(options, progress)
     print_sensitivity(
         sensitivity, lambda: write_table(output, table), partial(save_figure, output, "sensitivity")

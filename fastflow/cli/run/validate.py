@@ -11,9 +11,9 @@ from typing import Any
 from fastflow.analysis.measurements.plan import PlannedFile, plan_file
 from fastflow.analysis.validation.tables import check_validation_output, predicted_tables, write_tables
 from fastflow.config.composer import Composer
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.engine.dataset.folder import shown_output, url_or_folder
-from fastflow.engine.grid.run import explaining
+from fastflow.engine.grid.run import naming_errors
 
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
@@ -36,8 +36,8 @@ def validate_file(composer: Composer, planned: PlannedFile, output: str) -> None
 
     check_validation_output(output)
     measurements = planned.measurements
-    what = f"{counted(measurements.rows, 'row')} of {measurements.file.path} ({measurements.name})"
-    with explaining(composer, planned.run), Progress(what, measurements.rows, "rows") as progress:
+    what = f"{pluralize(measurements.rows, 'row')} of {measurements.file.path} ({measurements.name})"
+    with naming_errors(composer, planned.run), Progress(what, measurements.rows, "rows") as progress:
         progress.begin(0)
         tables = predicted_tables(planned, progress.advance)
     rows_dataset, errors_dataset = map(written, write_tables(output, tables), tables)

@@ -29,7 +29,7 @@ from numba.core.serialize import dumps
 
 from fastflow.core.jit.fingerprint import fingerprint
 
-MOST_BYTES = 100_000_000  # of binaries in a folder: those of a dozen versions
+MAX_BYTES = 100_000_000  # of binaries in a folder: those of a dozen versions
 _SUFFIX = ".kernel"
 
 
@@ -119,7 +119,7 @@ class KernelCache:
         return None
 
     def save_overload(self, sig: Any, compiled: Any) -> None:
-        """Save a binary; where no folder can be written, the kernel is compiled again next time."""
+        """Save a binary; where no folder can be written, the kernel is compiled anew next time."""
         name = self._name(sig, compiled.codegen.magic_tuple())
         binary = dumps(_reduced(compiled))
         for folder in FOLDERS:
@@ -179,7 +179,7 @@ def _evict_oldest(folder: Path) -> None:
         files = sorted(
             (file.stat().st_mtime, file.stat().st_size, file) for file in folder.glob(f"*{_SUFFIX}")
         )
-        excess = sum(size for _, size, _ in files) - MOST_BYTES
+        excess = sum(size for _, size, _ in files) - MAX_BYTES
         for _, size, file in files:
             if excess <= 0:
                 return

@@ -37,7 +37,7 @@ def chance(left: Floats, right: Floats, more_is_better: bool = False) -> Floats:
     first, second = (np.where(np.isnan(samples), worst, samples) for samples in (left, right))
     is_better = first > second if more_is_better else first < second
     scores = np.where(is_missing, np.nan, is_better + 0.5 * (first == second))
-    counted = (~is_missing).sum(axis=-1)
+    num_known = (~is_missing).sum(axis=-1)
     with np.errstate(invalid="ignore"):
-        share: Floats = np.nansum(scores, axis=-1) / np.where(counted > 0, counted, np.nan)
+        share: Floats = np.nansum(scores, axis=-1) / np.where(num_known > 0, num_known, np.nan)
     return share

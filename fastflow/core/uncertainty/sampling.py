@@ -18,7 +18,7 @@ from fastflow.core.tables import Floats, Ints
 P90 = 1.2815515655446004  # of a standard normal
 
 
-class Spread(NamedTuple):
+class Distribution(NamedTuple):
     """The distribution of a parameter, in every combination of a batch of inputs; (rows,) each."""
 
     key: str
@@ -47,14 +47,14 @@ class Uncertainty(NamedTuple):
     """By kind of work."""
     draws: tuple[str, ...]
     """The file and the key of every draw."""
-    spreads: tuple[tuple[Spread, ...], ...]
+    distributions: tuple[tuple[Distribution, ...], ...]
     """Of each batch of inputs."""
 
     def content(self) -> list[object]:
         """Return all of it as plain lists."""
         plain = [
             [(key, *(column.tolist() for column in columns)) for key, *columns in many]
-            for many in self.spreads
+            for many in self.distributions
         ]
         return [*self[:-1], plain]
 
@@ -85,9 +85,9 @@ def factors(drawn: Floats, low: Floats, high: Floats) -> Floats:
     return result
 
 
-def figure_factors(spread: Spread, rows: Ints, uncertainty: Uncertainty) -> Floats:
+def figure_factors(distribution: Distribution, rows: Ints, uncertainty: Uncertainty) -> Floats:
     """Return the factors of a parameter in points of some rows of its batch, (points, samples)."""
-    draws = spread.draw[rows]
+    draws = distribution.draw[rows]
     unique = np.unique(draws)
     normal_draws = [
         np.zeros(uncertainty.samples)
@@ -96,7 +96,7 @@ def figure_factors(spread: Spread, rows: Ints, uncertainty: Uncertainty) -> Floa
         for draw in unique.tolist()
     ]
     drawn = np.array(normal_draws)[np.searchsorted(unique, draws)]
-    return factors(drawn, spread.low[rows], spread.high[rows])
+    return factors(drawn, distribution.low[rows], distribution.high[rows])
 
 
 def model_factors(work: str, designs: list[str], errors: Floats, uncertainty: Uncertainty) -> Floats:

@@ -16,7 +16,7 @@ from fastflow.core import jit
 from fastflow.core.tables import Texts, is_broadcast
 from fastflow.core.version import version
 from fastflow.engine.grid.grid import Grid
-from fastflow.schema import Column, find_input, find_result, result_order
+from fastflow.schema import Column, find_input, find_result, result_column, result_order
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -81,6 +81,11 @@ def field_of(name: str, kind: str) -> pa.Field:
     column = _column_of(name)
     about = {"unit": column.unit if column else "", "meaning": column.meaning if column else ""}
     return pa.field(name, TYPES[kind], metadata=about)
+
+
+def result_field(name: str) -> pa.Field:
+    """Return the field of a registered result column; raises KeyError for another name."""
+    return field_of(name, result_column(name).kind)
 
 
 def schema_of(grid: Grid) -> pa.Schema:

@@ -102,7 +102,7 @@ def compose_all(
     """
     of_user, of_study = user_keys(terms), any(term.key == SWEEPS for term in terms)
     axes = axes_of(terms)
-    check_size(axes, limits.MOST_POINTS, "points")
+    check_size(axes, limits.MAX_POINTS, "points")
     keys = {
         axis.terms[0].key
         for axis in axes
@@ -111,7 +111,7 @@ def compose_all(
     while True:
         composed = [axis for axis in axes if axis.terms[0].key in keys]
         num_combinations = prod(axis.size for axis in composed)
-        check_size(composed, limits.MOST_COMPOSED, "combinations to compose")
+        check_size(composed, limits.MAX_COMPOSED, "combinations to compose")
         if num_combinations >= _STATUS_FROM:
             say(f"composing {num_combinations:,} configurations, one for each combination of choices")
         column_axes = [axis for axis in axes if axis.terms[0].key not in keys]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.config.model_inputs import Scalar, to_column
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Columns, broadcast_column, is_broadcast
@@ -163,7 +163,7 @@ class Grid(NamedTuple):
             for block in self.blocks
         ]
         spanned = f": {' + '.join(products)}" if self.keys else ""
-        return f"{counted(self.points, 'point')}{spanned}; {counted(self.compositions, 'composition')}"
+        return f"{pluralize(self.points, 'point')}{spanned}; {pluralize(self.compositions, 'composition')}"
 
     def shares(self, start: int, stop: int) -> Iterator[Share]:
         """Yield points start to stop by block and batch, in the order of points within each."""

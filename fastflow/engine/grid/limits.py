@@ -13,17 +13,17 @@ from hydra.core.override_parser.types import RangeSweep
 
 from fastflow.core.errors import InputError
 
-MOST_WHOLE = 20_000_000
+MAX_WHOLE = 20_000_000
 """Values of an axis that are whole numbers of a range: 8 bytes each."""
-MOST_WRITTEN = 1_000_000
+MAX_WRITTEN = 1_000_000
 """Values of any other axis: parsing one takes 1 to 2 us."""
-MOST_COMPOSED = 100_000
+MAX_COMPOSED = 100_000
 """Combinations of groups, and of leaves that other keys depend on: composing one takes 1 to 2 ms."""
-MOST_POINTS = 10_000_000_000
+MAX_POINTS = 10_000_000_000
 """Points of a grid: half a million parts of a dataset have a name each."""
-MOST_COLLECTED = 10_000_000
+MAX_COLLECTED = 10_000_000
 """Points of a DataFrame, which memory holds: about half a kilobyte each."""
-MOST_SEARCHED = 100_000
+MAX_SEARCHED = 100_000
 """Points of a search, which scores a history of designs for each."""
 
 

@@ -128,13 +128,13 @@ def _values(key: str, override: Override, origin: str) -> Sequence[Any]:
             raise InputError(key, written, str(error) or "a range of numbers", origin) from None
         numbers = value.range()
         is_whole = isinstance(numbers, range) and not value.shuffle
-        limit = limits.MOST_WHOLE if is_whole else limits.MOST_WRITTEN
+        limit = limits.MAX_WHOLE if is_whole else limits.MAX_WRITTEN
         limits.check(key, written, count, limit, "values", origin)
         if isinstance(numbers, range) and is_whole:
             return numbers
     with seeded_shuffle(written):
         values = tuple(override.sweep_iterator())
-    limits.check(key, written, len(values), limits.MOST_WRITTEN, "values", origin)
+    limits.check(key, written, len(values), limits.MAX_WRITTEN, "values", origin)
     return values
 
 

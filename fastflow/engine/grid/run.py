@@ -75,7 +75,7 @@ def naming_missing_input(inputs: Collection[str]) -> Iterator[None]:
 
 
 @contextmanager
-def explaining(composer: Composer, run: Run) -> Iterator[None]:
+def naming_errors(composer: Composer, run: Run) -> Iterator[None]:
     """Add to an InputError of the model where its key's value came from."""
     common_keys = set.intersection(*(set(batch.columns) for batch in run.grid.batches))
     try:

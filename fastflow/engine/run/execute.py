@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from fastflow.config.engine_settings import Settings
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.schema import ResultTable, schema_of, to_arrow
 from fastflow.engine.dataset.store import Store, parts_of
@@ -150,7 +150,7 @@ def fill(
         if remaining and not token.is_cancelled:
             allowed = (
                 "a folder that the workers share with this process; missing in it: "
-                f"{counted(len(remaining), 'part')}"
+                f"{pluralize(len(remaining), 'part')}"
             )
             raise InputError("output", dataset.folder.shown, allowed)
         if not remaining:

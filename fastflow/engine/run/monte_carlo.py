@@ -165,28 +165,28 @@ def _designs(grid: Grid, share: Share) -> list[str]:
 
 
 def _sampled_inputs(inputs: Columns, batch: int, rows: Ints, uncertainty: Uncertainty) -> Columns:
-    """Return every point once per sample, with sampled figures, as `varied` does.
+    """Return every point once per sample, with sampled figures, as `with_samples` does.
 
     inputs: of some rows of a batch. The figure of a prefill chip is sampled with that of the
     decode chip where both are equal.
     """
     values: dict[str, Floats] = {}
-    for spread in uncertainty.spreads[batch]:
-        value = np.broadcast_to(inputs[spread.key], rows.shape)
-        values[spread.key] = value[:, None] * figure_factors(spread, rows, uncertainty)
-        prefill = OF_PREFILL + spread.key
-        if prefill in inputs and np.array_equal(inputs[prefill], inputs[spread.key]):
-            values[prefill] = values[spread.key]
-    return varied(inputs, values, rows.size, uncertainty.samples)
+    for distribution in uncertainty.distributions[batch]:
+        value = np.broadcast_to(inputs[distribution.key], rows.shape)
+        values[distribution.key] = value[:, None] * figure_factors(distribution, rows, uncertainty)
+        prefill = OF_PREFILL + distribution.key
+        if prefill in inputs and np.array_equal(inputs[prefill], inputs[distribution.key]):
+            values[prefill] = values[distribution.key]
+    return with_samples(inputs, values, rows.size, uncertainty.samples)
 
 
-def varied(inputs: Inputs, values: Mapping[str, Floats], points: int, samples: int) -> Columns:
+def with_samples(inputs: Inputs, values: Mapping[str, Floats], points: int, samples: int) -> Columns:
     """Return every point once per sample, point by point, with sampled figures.
 
     inputs: (points,) each, (1,) where all are equal; values: of figures, (points, samples) each. A figure
     keeps within its bounds, and shares of a budget sum to at most 1: a larger sum is normalised to 1.
     """
-    repeated = {
+    sampled_columns = {
         key: broadcast_column(column[:1], points * samples)
         if column.size == 1 or is_broadcast(column)
         else np.repeat(column, samples)
@@ -195,13 +195,13 @@ def varied(inputs: Inputs, values: Mapping[str, Floats], points: int, samples: i
     for key, sampled in values.items():
         column_of_key = find_input(key)
         assert column_of_key is not None
-        repeated[key] = sampled.clip(column_of_key.low, column_of_key.high).ravel()
+        sampled_columns[key] = sampled.clip(column_of_key.low, column_of_key.high).ravel()
     for budget in (prefix + budget for budget in BUDGETS for prefix in ("", OF_PREFILL)):
         if any(key.startswith(budget) for key in values):
-            shares = [key for key in repeated if key.startswith(budget)]
-            total = np.maximum(np.sum([repeated[key] for key in shares], axis=0), 1.0)
-            repeated |= {key: repeated[key] / total for key in shares}
-    return repeated
+            shares = [key for key in sampled_columns if key.startswith(budget)]
+            total = np.maximum(np.sum([sampled_columns[key] for key in shares], axis=0), 1.0)
+            sampled_columns |= {key: sampled_columns[key] / total for key in shares}
+    return sampled_columns
 
 
 def _model_share(times: Floats, model: Floats) -> Floats:

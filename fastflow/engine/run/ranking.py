@@ -120,14 +120,14 @@ def _rank_servers(run: Run, inputs: Columns) -> Ranking:
     with naming_missing_input(inputs):
         layouts, no_fit = ranked(inputs)
         count = layouts[STRATEGY].size
-        repeated = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
+        ranked_inputs = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
     grid = _grid_over(run.grid, layouts)
-    predicted = predict_points(repeated)
-    columns = repeated | columns_of(predicted) | typical_columns(repeated, _is_stock(run, count))
+    predicted = predict_points(ranked_inputs)
+    columns = ranked_inputs | columns_of(predicted) | typical_columns(ranked_inputs, _is_stock(run, count))
     table = assemble_table(grid, 0, count, [(np.arange(count), columns)])
     if no_fit:
         table["reason"] = _with_first_reason(with_devices(inputs, no_fit, fits), table["reason"])
-    return Ranking(run._replace(grid=grid), table, predicted.prediction, 0, None, repeated)
+    return Ranking(run._replace(grid=grid), table, predicted.prediction, 0, None, ranked_inputs)
 
 
 def _is_stock(run: Run, rows: int) -> Bools:

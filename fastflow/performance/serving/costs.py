@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.core.dedupe import compute_unique
-from fastflow.core.tables import Columns, Floats, Inputs, Ints, Texts, first_of
+from fastflow.core.tables import Columns, Floats, Inputs, Ints, Texts, first_nonempty
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.serving.disaggregated.predict import (
     PREFILL_DEVICES,
@@ -54,4 +54,6 @@ def invalid_device_rent(inputs: Inputs) -> Texts:
     reason = invalid_rent(inputs)
     if not has_prefill_chip(inputs):
         return reason
-    return first_of(reason, np.where(is_disaggregated(inputs), invalid_rent(with_prefill_chip(inputs)), ""))
+    return first_nonempty(
+        reason, np.where(is_disaggregated(inputs), invalid_rent(with_prefill_chip(inputs)), "")
+    )

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Columns, Inputs, Ints, Reasons, Texts, first_of
+from fastflow.core.tables import Columns, Inputs, Ints, Reasons, Texts, first_nonempty
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE, devices_per_package, per_package
 from fastflow.physics.parallelism.mesh import AXES, axes, devices_along
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, invalid_strategy, parse_column
@@ -72,7 +72,7 @@ def server_layouts(inputs: Inputs) -> ServerLayouts:
         slots=stages,
         replicas=degree["dp"] * (devices // np.maximum(strategies.devices, 1)),
         experts=strategies.experts,
-        reason=first_of(invalid_strategy(strategies, printed, devices, layers), reason.texts()),
+        reason=first_nonempty(invalid_strategy(strategies, printed, devices, layers), reason.texts()),
     )
 
 

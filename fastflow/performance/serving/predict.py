@@ -11,7 +11,7 @@ import numpy as np
 
 from fastflow.core.dedupe import compute_unique
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Columns, Inputs, Reasons, Texts, first_of, take
+from fastflow.core.tables import Columns, Inputs, Reasons, Texts, first_nonempty, take
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.serving.costs import invalid_device_rent, served_costs
 from fastflow.performance.serving.disaggregated.predict import (
@@ -75,7 +75,7 @@ def serve(inputs: Inputs) -> ServingResult:
             inputs["model.sequence"], inputs["model.positions"],
         ),
     }  # fmt: skip
-    reason = first_of(
+    reason = first_nonempty(
         invalid_load(inputs), phases.reason, invalid_model_dims(serving_inputs), invalid_device_rent(inputs)
     ).astype(object)
     columns: Columns = {
@@ -103,7 +103,7 @@ def serve(inputs: Inputs) -> ServingResult:
     columns = with_compared(inputs, columns | served_costs(inputs, columns, chip))
     overload = overloads(columns, inputs["serve.rate"])
     columns.pop(OVERLOAD, None)
-    short, reasons = first_of(overload, slo_violations(inputs, columns)), reason.astype(np.str_)
+    short, reasons = first_nonempty(overload, slo_violations(inputs, columns)), reason.astype(np.str_)
     return ServingResult(point_inputs, layouts, columns, reasons, short, overload, Need(*need), chip)
 
 
@@ -146,7 +146,7 @@ def invalid_load(inputs: Inputs) -> Texts:
             " further tokens; or serve.drafter=model, whose tokens another model proposes"
         )
         reason.add(i, str(InputError("serve.draft", int(draft[i]), allowed)))
-    return first_of(reason.texts(), _exceeds_positions(inputs))
+    return first_nonempty(reason.texts(), _exceeds_positions(inputs))
 
 
 def _exceeds_positions(inputs: Inputs) -> Texts:

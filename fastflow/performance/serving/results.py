@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Columns, Floats, Ints, Reasons, Texts, first_of, take
+from fastflow.core.tables import Columns, Floats, Ints, Reasons, Texts, first_nonempty, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
 from fastflow.performance.serving.kv_cache import cache_shortage
@@ -160,7 +160,7 @@ def _refuse_invalid_results(results: PhaseResults, osl: Floats) -> PhaseResults:
             reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MAX_VALUE:g}")
     texts = reason.texts()
     columns = {name: np.where(texts == "", column, np.nan) for name, column in floats.items()}
-    return PhaseResults(results.columns | columns, first_of(results.reason, texts))
+    return PhaseResults(results.columns | columns, first_nonempty(results.reason, texts))
 
 
 def one_prefill(scenario: ServingScenario) -> PhaseResults:

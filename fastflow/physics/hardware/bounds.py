@@ -16,21 +16,21 @@ from fastflow.core.tables import Bools, Floats, Inputs, Reasons
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.hardware.scaling import NODES, has_steps, is_beyond_steps, node_scaling
 
-MOST_UNITS = 1e12  # MCUs, banks, devices, links: as of every count among the inputs
-MOST_BYTES = 2.0**62  # in reach of a 64-bit address and of int64
-MOST = 1e30  # of any other quantity in SI units, beyond all real ones
-LEAST = 1.0 / MOST  # of a rate that kernels reach: times at lower rates may be infinite
-LEAST_AREA = 1.5e-19  # of an atom: silicon's (100) surface has 6.8e18 of them on a square metre [m^2]
+MAX_UNITS = 1e12  # MCUs, banks, devices, links: as of every count among the inputs
+MAX_BYTES = 2.0**62  # in reach of a 64-bit address and of int64
+MAX_QUANTITY = 1e30  # of any other quantity in SI units, beyond all real ones
+MIN_RATE = 1.0 / MAX_QUANTITY  # of a rate that kernels reach: times at lower rates may be infinite
+MIN_AREA = 1.5e-19  # of an atom: silicon's (100) surface has 6.8e18 of them on a square metre [m^2]
 
 
 def check_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
     """Add as reason the first quantity out of bounds, for points that have no reason yet."""
     for name, column in _scaled_areas(inputs, chip):
-        for i in reason.without(~(column >= LEAST_AREA)):
+        for i in reason.without(~(column >= MIN_AREA)):
             reason.add(
                 i,
                 f"{name} is {column[i]:.3g} m2 at tech.generation={inputs['tech.generation'][i]}, "
-                f"less than an atom ({LEAST_AREA:g} m2)",
+                f"less than an atom ({MIN_AREA:g} m2)",
             )
     _check_scaling(inputs, reason)
     names, columns, most = zip(*_quantities(inputs, chip), strict=True)
@@ -39,8 +39,10 @@ def check_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
         reason.add(i, f"{names[row]} would be {table[row, i]:.3g}, outside 0 to {most[row]:g}")
     names, columns = zip(*_rates(inputs, chip), strict=True)
     table = np.array(columns)
-    for row, i in _first_invalid(~((table >= LEAST) & (table <= MOST)) & (table != 0.0), reason):
-        reason.add(i, f"{names[row]} would be {table[row, i]:.3g}, neither 0 nor {LEAST:g} to {MOST:g}")
+    for row, i in _first_invalid(~((table >= MIN_RATE) & (table <= MAX_QUANTITY)) & (table != 0.0), reason):
+        reason.add(
+            i, f"{names[row]} would be {table[row, i]:.3g}, neither 0 nor {MIN_RATE:g} to {MAX_QUANTITY:g}"
+        )
 
 
 def _check_scaling(inputs: Inputs, reason: Reasons) -> None:
@@ -52,13 +54,15 @@ def _check_scaling(inputs: Inputs, reason: Reasons) -> None:
             allowed = f"at most {len(NODES)}: scaling {scale} has no further node"
             reason.add(i, str(InputError("tech.generation", nodes[i], allowed)))
         for kind, column in zip(scaling._fields, scaling, strict=True):
-            for i in reason.without(~((column >= LEAST) & (column <= MOST))):
-                reason.add(i, f"scaling.*.{kind} over {nodes[i]} generations is more than {MOST:g}")
+            for i in reason.without(~((column >= MIN_RATE) & (column <= MAX_QUANTITY))):
+                reason.add(i, f"scaling.*.{kind} over {nodes[i]} generations is more than {MAX_QUANTITY:g}")
         return
     for key, column in (("area", scaling.logic_area), ("power", scaling.logic_power)):
-        for i in reason.without(~((column >= LEAST) & (column <= MOST))):
+        for i in reason.without(~((column >= MIN_RATE) & (column <= MAX_QUANTITY))):
             factor = inputs[f"tech.scaling.{key}"][i]
-            reason.add(i, f"tech.scaling.{key}={factor:g} over {nodes[i]} generations is more than {MOST:g}")
+            reason.add(
+                i, f"tech.scaling.{key}={factor:g} over {nodes[i]} generations is more than {MAX_QUANTITY:g}"
+            )
 
 
 def _first_invalid(invalid: Bools, reason: Reasons) -> Iterator[tuple[int, int]]:
@@ -82,28 +86,28 @@ def _scaled_areas(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats]]:
 
 def _quantities(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats, float]]:
     """Yield every generated quantity and its upper bound."""
-    yield "the number of MCUs", chip.cores.mcus, MOST_UNITS
-    yield "the number of bundles", chip.bundles, MOST_UNITS
-    yield "the cores' supply [V]", chip.cores.voltage, MOST
-    yield "the cores' clock [Hz]", chip.cores.frequency, MOST
-    yield "the cores' power [W]", chip.core_power, MOST
+    yield "the number of MCUs", chip.cores.mcus, MAX_UNITS
+    yield "the number of bundles", chip.bundles, MAX_UNITS
+    yield "the cores' supply [V]", chip.cores.voltage, MAX_QUANTITY
+    yield "the cores' clock [Hz]", chip.cores.frequency, MAX_QUANTITY
+    yield "the cores' power [W]", chip.core_power, MAX_QUANTITY
     for number, level in enumerate(chip.levels):
-        yield f"the number of banks of l{number}", level.design.banks, MOST_UNITS
-        yield f"the capacity of l{number} [B]", level.design.capacity, MOST_BYTES
-        yield f"the bandwidth of l{number} [B/s]", level.design.bandwidth, MOST
-        yield f"the standing power of l{number} [W]", level.design.static_power, MOST
-        yield f"the energy of l{number} [J/bit]", level.dynamic_energy, MOST
-        yield f"the latency of l{number} [s]", level.latency, MOST
-    yield "the number of memory devices", chip.dram.devices, MOST_UNITS
-    yield "the capacity of main memory [B]", chip.dram.capacity, MOST_BYTES
-    yield "the bandwidth of main memory [B/s]", chip.dram.bandwidth, MOST
-    yield "the energy of main memory [J/bit]", chip.dram.energy, MOST
-    yield "the standby power of main memory [W]", chip.dram.static_power, MOST
+        yield f"the number of banks of l{number}", level.design.banks, MAX_UNITS
+        yield f"the capacity of l{number} [B]", level.design.capacity, MAX_BYTES
+        yield f"the bandwidth of l{number} [B/s]", level.design.bandwidth, MAX_QUANTITY
+        yield f"the standing power of l{number} [W]", level.design.static_power, MAX_QUANTITY
+        yield f"the energy of l{number} [J/bit]", level.dynamic_energy, MAX_QUANTITY
+        yield f"the latency of l{number} [s]", level.latency, MAX_QUANTITY
+    yield "the number of memory devices", chip.dram.devices, MAX_UNITS
+    yield "the capacity of main memory [B]", chip.dram.capacity, MAX_BYTES
+    yield "the bandwidth of main memory [B/s]", chip.dram.bandwidth, MAX_QUANTITY
+    yield "the energy of main memory [J/bit]", chip.dram.energy, MAX_QUANTITY
+    yield "the standby power of main memory [W]", chip.dram.static_power, MAX_QUANTITY
     joining = [("die-to-die", link) for link in chip.die_links]
     for part, link in (("intra", chip.intra), ("inter", chip.inter), *joining):
-        yield f"the number of {part} links", link.links, MOST_UNITS
-        yield f"the bandwidth of {part} links [B/s]", link.bandwidth, MOST
-        yield f"the energy of {part} links [J/bit]", link.energy, MOST
+        yield f"the number of {part} links", link.links, MAX_UNITS
+        yield f"the bandwidth of {part} links [B/s]", link.bandwidth, MAX_QUANTITY
+        yield f"the energy of {part} links [J/bit]", link.energy, MAX_QUANTITY
 
 
 def _rates(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats]]:

@@ -15,7 +15,7 @@ import numpy as np
 from fastflow.core.tables import Inputs, Ints, broadcast_column, is_broadcast
 
 DEVICES, PACKAGE = "system.devices", "system.package.devices"
-MOST_DEVICES = 2**20  # routing lays out every link of a system
+MAX_DEVICES = 2**20  # routing lays out every link of a system
 
 
 @lru_cache(maxsize=4096)
@@ -23,7 +23,7 @@ def devices_per_package(devices: int, package: int) -> int:
     """Return how many devices a job of `devices` uses in each package of `package`; 0: no divisor fits."""
     if devices <= package:
         return devices
-    if package < 1 or devices > MOST_DEVICES:
+    if package < 1 or devices > MAX_DEVICES:
         return 0
     if devices % package == 0:
         return package

@@ -19,7 +19,7 @@ PROMOTION = 2.1
 """Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated,
 with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order with specialised warps (loading or multiplying), which wait less
-MOST_HEADROOM = 50.0  # of the power, up to which `boost.boost_of` is accurate
+MAX_HEADROOM = 50.0  # of the power, up to which `boost.boost_of` is accurate
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
 
 
@@ -185,7 +185,7 @@ def _boost(inputs: Inputs, voltage: Floats) -> Boost:
         return Boost(threshold=np.zeros(voltage.size), headroom=headroom, enabled=enabled)
     threshold, most = inputs["tech.core.threshold_voltage"], inputs["tech.core.maximum_voltage"]
     powers = ((most - threshold) / (voltage - threshold)) ** 2 * most / voltage
-    headroom = np.where(enabled & (voltage > threshold), np.clip(powers, 1.0, MOST_HEADROOM), 1.0)
+    headroom = np.where(enabled & (voltage > threshold), np.clip(powers, 1.0, MAX_HEADROOM), 1.0)
     return Boost(
         threshold=np.where(headroom > 1.0, threshold / voltage, 0.0), headroom=headroom, enabled=enabled
     )

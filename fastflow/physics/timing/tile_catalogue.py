@@ -11,7 +11,7 @@ from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Ints, Texts
 
-MOST_SIDE = 65_536  # of a tile that a chip's file may name
+MAX_SIDE = 65_536  # of a tile that a chip's file may name
 
 
 class Catalogue(NamedTuple):
@@ -41,7 +41,7 @@ def _read_tiles(name: str, key: str) -> tuple[tuple[float, float], ...]:
     for tile in name.split():
         parts = tile.split("x")
         if len(parts) != 2 or not all(map(_is_side, parts)):
-            allowed = f"tiles such as 128x64, with spaces between them, and no side above {MOST_SIDE:,}"
+            allowed = f"tiles such as 128x64, with spaces between them, and no side above {MAX_SIDE:,}"
             raise InputError(key, name, allowed)
         tiles.append((float(parts[0]), float(parts[1])))
     if not tiles or 1.0 in tiles[0]:
@@ -51,4 +51,4 @@ def _read_tiles(name: str, key: str) -> tuple[tuple[float, float], ...]:
 
 def _is_side(text: str) -> bool:
     """Return whether a text is the side of a tile."""
-    return text.isascii() and text.isdigit() and len(text) <= 9 and 0 < int(text) <= MOST_SIDE
+    return text.isascii() and text.isdigit() and len(text) <= 9 and 0 < int(text) <= MAX_SIDE

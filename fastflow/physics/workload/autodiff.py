@@ -229,10 +229,10 @@ def _updated_rows(node: Node) -> Size:
     return np.minimum(node.inner, node.rows * node.steps)
 
 
-def _border_elements(network: Network, counted: Sequence[bool]) -> list[Elements]:
+def _border_elements(network: Network, is_counted: Sequence[bool]) -> list[Elements]:
     """Return, for every layer, the elements of all tensors produced at or below it and read above it."""
     crossing: list[Elements] = [0.0] * (network.nodes[-1].layer + 1)
-    for instance, readers, counts in zip(network.nodes, network.readers, counted, strict=True):
+    for instance, readers, counts in zip(network.nodes, network.readers, is_counted, strict=True):
         highest = max((network.nodes[reader].layer for reader in readers), default=0)
         for border in range(instance.layer, highest if counts else 0):
             crossing[border] = crossing[border] + _rows(instance.node) * instance.node.cols

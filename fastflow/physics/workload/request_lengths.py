@@ -39,9 +39,9 @@ TOKENS = (
 )
 """Columns of prompt and output tokens; names ignore case, and spaces count as underscores."""
 TIMES = ("arrival_time", "arrived_at", "timestamp", "arrival_time_ms", "arrived_at_ms", "timestamp_ms")
-MOST_BYTES = 64 * 1024 * 1024
-MOST_TOKENS = 10**9  # of a prompt or an answer, as of serve.isl and serve.osl
-MOST_SECONDS = 1e12  # of a time of arrival
+MAX_BYTES = 64 * 1024 * 1024
+MAX_TOKENS = 10**9  # of a prompt or an answer, as of serve.isl and serve.osl
+MAX_SECONDS = 1e12  # of a time of arrival
 _MILLI = 1e-3
 
 
@@ -68,8 +68,8 @@ def read_lengths(path: str) -> RequestLengths:
 
 @lru_cache(maxsize=16)
 def _parse_version(path: str, changed: int, size: int) -> RequestLengths:
-    if size > MOST_BYTES:
-        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
+    if size > MAX_BYTES:
+        raise MistakeError(f"a file of at most {MAX_BYTES:,} bytes, not {size:,}")
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
         rows = list(_requests(_objects(text) if text.lstrip()[:1] in ("{", "[") else _cells(text)))
@@ -154,9 +154,9 @@ def _tokens(value: Any, name: str, number: int) -> int:
     """Return a number of tokens; raises MistakeError."""
     text = str(value).strip().removesuffix(".0")  # pandas writes columns with missing values so
     if isinstance(value, bool) or not (
-        text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= MOST_TOKENS
+        text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= MAX_TOKENS
     ):
-        raise _invalid_cell(name, f"whole numbers of tokens from 1 to {MOST_TOKENS:.0e}", number, value)
+        raise _invalid_cell(name, f"whole numbers of tokens from 1 to {MAX_TOKENS:.0e}", number, value)
     return int(text)
 
 
@@ -166,7 +166,7 @@ def _time(value: Any, name: str, number: int) -> float:
         time = float(value) if not isinstance(value, bool) else np.nan
     except (TypeError, ValueError):
         time = _date(value)
-    if not isfinite(time) or abs(time) > MOST_SECONDS / _MILLI:
+    if not isfinite(time) or abs(time) > MAX_SECONDS / _MILLI:
         raise _invalid_cell(name, "times, as numbers or as 2026-01-31 12:00:00.5", number, value)
     return time
 

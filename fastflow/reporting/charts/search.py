@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fastflow.analysis.search.optimizers.design_space import BUDGETS
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.core.pareto import nondominated
 from fastflow.reporting.charts.style import SEQUENTIAL, display_name, draw_heading
@@ -82,7 +82,7 @@ def draw_front(frame: pd.DataFrame, labels: Sequence[str], objective: str, secon
     shown = fronts[:_MAX_DRAWN]
     height = 0.8 + 3.5 * max(1, len(shown))
     figure = Figure(figsize=(12.6, height))
-    about = f"{counted(len(frame), 'design')} on the Pareto front"
+    about = f"{pluralize(len(frame), 'design')} on the Pareto front"
     more = f"; the first {len(shown)} of {len(fronts):,} fronts" if len(fronts) > len(shown) else ""
     draw_heading(figure, "Pareto front of two objectives", about + more)
     grid = figure.add_gridspec(

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.reporting.colours import INK, QUIET
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def memory_note(frame: pd.DataFrame) -> str:
     points, fit = len(feasible), int(feasible.sum())
     if fit in (0, points):
         verb = "fit their memory" if points > 1 and fit else "fits its memory"
-        return f"{counted(points, 'point')}, {'none ' if not fit else 'all ' if points > 1 else ''}{verb}"
+        return f"{pluralize(points, 'point')}, {'none ' if not fit else 'all ' if points > 1 else ''}{verb}"
     rest_note = "1 does not fit its" if points - fit == 1 else f"{points - fit:,} do not fit their"
     return f"{points:,} points, {rest_note} memory"
 

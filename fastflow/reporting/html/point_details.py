@@ -16,7 +16,7 @@ import pandas as pd
 
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns, Floats, Ints, take
 from fastflow.engine.dataset.reader import Dataset
@@ -73,10 +73,12 @@ def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) ->
     notes = []
     if builder.num_changed:
         notes.append(
-            f"{counted(builder.num_changed, 'point')} would have another time today: without kernels."
+            f"{pluralize(builder.num_changed, 'point')} would have another time today: without kernels."
         )
     if builder.num_crowded:
-        notes.append(f"{counted(builder.num_crowded, 'point')} without kernels: the page would be too large.")
+        notes.append(
+            f"{pluralize(builder.num_crowded, 'point')} without kernels: the page would be too large."
+        )
     return builder.details(), " ".join(notes)
 
 

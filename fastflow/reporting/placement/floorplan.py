@@ -54,7 +54,7 @@ class Floorplan(NamedTuple):
 
 
 def floorplan(topology: Topology) -> Floorplan:
-    """Lay a network out; of more than MOST_DRAWN devices the first whole packages, planes or rows."""
+    """Lay a network out; of more than MAX_DRAWN devices the first whole packages, planes or rows."""
     size = [int(side) for side in topology.size]
     drawn = list(size)
     for j in reversed(range(len(size))):

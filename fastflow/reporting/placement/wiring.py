@@ -13,7 +13,7 @@ from fastflow.reporting.placement.floorplan import CIRCLE, GRID, ROWS, SWITCHED,
 
 STRAIGHT, WRAP, PLANE, CUT = range(4)
 _STUB = 0.3  # of a link whose other end is elsewhere
-_BEND, _MOST_BEND = 0.12, 0.4  # of a curve, over its length and at all
+_BEND, _MAX_BEND = 0.12, 0.4  # of a curve, over its length and at all
 _PLANE = np.array([0.6, 0.8])  # where the next plane is: the third dimension of a page
 _CURVE = np.linspace(0.0, 1.0, 9)
 
@@ -190,7 +190,7 @@ def _curves(a: Floats, b: Floats, half: Floats, offset: float) -> Floats:
     along = b - a
     length = np.hypot(along[:, 0], along[:, 1])[:, None]
     right = np.stack([along[:, 1], -along[:, 0]], axis=1) / length
-    corner = (a + b) / 2 + 2 * np.minimum(_BEND * length, _MOST_BEND) * right * (offset > 0.0)
+    corner = (a + b) / 2 + 2 * np.minimum(_BEND * length, _MAX_BEND) * right * (offset > 0.0)
     t = _CURVE[None, :, None]
     line: Floats = (1 - t) ** 2 * a[:, None] + 2 * t * (1 - t) * corner[:, None] + t**2 * b[:, None]
     return line

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastflow.analysis.backtest.generated_chips import LINK, RATE, SCALINGS
 from fastflow.analysis.backtest.generation_speedups import FORESIGHT, REAL
 from fastflow.analysis.backtest.options import BacktestOptions
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.reporting.terminal.tables import Part, new_sheet, print_parts
 from fastflow.schema import find_result
@@ -175,7 +175,9 @@ def summary_lines(backtest: Backtest, generations: Sequence[str]) -> list[str]:
             for row in far.to_dict("records")
         )
         total = (
-            counted(len(of_scaling), "quantity") if len(of_scaling) == 1 else f"{len(of_scaling)} quantities"
+            pluralize(len(of_scaling), "quantity")
+            if len(of_scaling) == 1
+            else f"{len(of_scaling)} quantities"
         )
         lines.append(
             f"scaling={scaling}: {len(of_scaling) - len(far)} of {total} (tensor rate, memory, L2) within "

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fastflow.analysis.calibration.fitted_chip import FittedChip, error_frame, scalar_frame
 from fastflow.analysis.calibration.robust_fit import AT_BOUND, NOT_DETERMINED
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.reporting.terminal.tables import Part, console, new_sheet, print_parts, records
 
@@ -24,13 +24,13 @@ def show(fitted: FittedChip) -> None:
     scalars, errors = scalar_frame(fitted), error_frame(fitted)
     plans = [planned.measurements for planned in task.planned]
     files = ", ".join(f"{Path(planned.file.path).name} ({planned.name})" for planned in plans)
-    out.print(f"[bold]{counted(task.measured.size, 'row')} of {files} on {task.chip}[/]")
+    out.print(f"[bold]{pluralize(task.measured.size, 'row')} of {files} on {task.chip}[/]")
     for line in dict.fromkeys(line for planned in plans for line in planned.notes()):
         out.print(line, markup=False)
     count = dict(zip(errors["rows_of"], errors["rows"], strict=True))
     num_failed = task.measured.size - sum(count.values())
     if num_failed:
-        out.print(f"left out, since no time can be predicted: {counted(num_failed, 'row')}")
+        out.print(f"left out, since no time can be predicted: {pluralize(num_failed, 'row')}")
     if task.fitted.size < count["fitted"]:
         out.print(f"{task.fitted.size:,} of the {count['fitted']:,} rows to fit are used, drawn at random")
     print_parts(parts(scalars, errors))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastflow.analysis.search.optimizers.ranges import TOLERANCE
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ def equivalent_candidates(
     names = [name for name in labels if len({row[name] for row in rows}) > 1] or ["strategy"]
     examples = [" ".join(_label(name, row[name]) for name in names) for row in equivalent[:_MAX_NAMED]]
     more = f" and {len(equivalent) - _MAX_NAMED:,} others" if len(equivalent) > _MAX_NAMED else ""
-    share = f"{len(equivalent):,} of {counted(len(rows), noun)}"
+    share = f"{len(equivalent):,} of {pluralize(len(rows), noun)}"
     yield f"{share} within {100.0 * tolerance:g}% of the best: {', '.join(examples)}{more}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core.uncertainty.percentiles import DISTINGUISHABLE, chance
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.unset import max_trials, num_sampled
@@ -175,7 +175,7 @@ def show(grid: Grid, store: Store, progress: Progress, selected: Sequence[str] =
         infeasible = sum(digest.infeasible.values())
         out.print(listing(best_title(serves, infeasible < grid.points), columns, best))
     else:
-        out.print(listing(counted(grid.points, "point"), columns, head))
+        out.print(listing(pluralize(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
     if any("usd" in name for name in columns):
@@ -233,11 +233,11 @@ def infeasible_lines(digest: Digest, points: int, row: Callable[[int], Mapping[s
     kinds = _INFEASIBLE_SERVERS if digest.serves else _INFEASIBLE_KINDS
     for kind, count in digest.infeasible.items():
         if count:
-            share = f"{count:,} of {counted(points, 'point')} {kinds[kind][points > 1]}"
+            share = f"{count:,} of {pluralize(points, 'point')} {kinds[kind][points > 1]}"
             first = row(digest.first[kind])
             yield f"{share} (column `reason`); point {first['point']:,}: {first['reason']}"
     if digest.not_stationary:
-        share = f"{digest.not_stationary:,} of {counted(points, 'point')}"
+        share = f"{digest.not_stationary:,} of {pluralize(points, 'point')}"
         yield f"{share} not stationary (column `{_STATIONARY}`): their times may still grow"
 
 
@@ -254,7 +254,7 @@ def _no_effect_lines(grid: Grid, parts: int, part: Callable[[int], pa.Table]) ->
         where = (
             "at all points"
             if num_points == len(texts)
-            else f"at {num_points:,} of {counted(len(texts), 'point')}"
+            else f"at {num_points:,} of {pluralize(len(texts), 'point')}"
         )
         sampled_note = f" ({num_sampled(grid)} of them were tried)" if grid.points > max_trials(grid) else ""
         yield f"No effect: {key} {where}{sampled_note}: every result is {equality} (column `{name}`)"
@@ -352,7 +352,7 @@ def show_ranking(
         _add_chances(best, chances)
         results = with_limits([*_LATENCIES, *_RATES, "kv_room_B", *chance_columns, "feasible"], best)
         columns = ["strategy", *with_values(results, best)]
-        out.print(listing(f"Best of {counted(rows.num_rows, 'layout')}", columns, best))
+        out.print(listing(f"Best of {pluralize(rows.num_rows, 'layout')}", columns, best))
         print_parts(equivalent_layouts(rows, ["strategy"]))
         print(f"Ranking: {shown}")
         return
@@ -366,7 +366,7 @@ def show_ranking(
     _add_chances(best, chances)
     columns[-1:-1] = chance_columns
     if search:
-        total = counted(search.layouts, "layout")
+        total = pluralize(search.layouts, "layout")
     else:
         total = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
     title = f"Best of {total}, identical results shown once"
@@ -389,7 +389,7 @@ def _add_chances(
 
 def _search_note(search: Search, ranked: int) -> str:
     """Return a line on the predicted layouts, and why the others are not in the ranking."""
-    parts = [f"{search.predicted:,} of {counted(search.layouts, 'layout')} predicted"]
+    parts = [f"{search.predicted:,} of {pluralize(search.layouts, 'layout')} predicted"]
     if search.num_without_memory:
         parts.append(f"{search.num_without_memory:,} lack memory")
     if search.num_invalid:
@@ -404,7 +404,7 @@ def _print_speed(grid: Grid, progress: Progress) -> None:
     """Print the number of points, the time and the rate."""
     points = grid.points - progress.there
     if not points:
-        print(f"{counted(grid.points, 'point')}, all there already")
+        print(f"{pluralize(grid.points, 'point')}, all there already")
         return
     rate = f"{progress.rate:,.0f}" if progress.rate >= 10 else f"{progress.rate:.2g}"
     already = (
@@ -412,5 +412,5 @@ def _print_speed(grid: Grid, progress: Progress) -> None:
         if progress.there
         else ""
     )
-    speed = f"{counted(points, 'point')}{already} in {progress.seconds:.2f} s: {rate} points/s"
-    print(f"{speed}; {counted(grid.compositions, 'composition')}")
+    speed = f"{pluralize(points, 'point')}{already} in {progress.seconds:.2f} s: {rate} points/s"
+    print(f"{speed}; {pluralize(grid.compositions, 'composition')}")

@@ -7,17 +7,22 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from fastflow.core import units
-from fastflow.performance.sharding_report import STATISTICS_SUFFIX, Along, Exchanged, Explained
+from fastflow.performance.sharding_report import (
+    STATISTICS_SUFFIX,
+    AxisPlacements,
+    ExchangeReport,
+    KernelSharding,
+)
 from fastflow.physics.workload.graph import FORWARD, PHASES, UPDATE
 from fastflow.physics.workload.sharding_rules import ROWS
 from fastflow.reporting.terminal.tables import new_sheet
 
-_MOST_LINES = 20
+_MAX_LINES = 20
 _WIDE = 100
 _COLUMNS = ("kernel", "along", "reads", "weights", "makes", "then exchanges")
 
 
-def show_layout(out: Console, kernels: Sequence[Explained]) -> None:
+def show_layout(out: Console, kernels: Sequence[KernelSharding]) -> None:
     """Print a point's exchanges, and how weights are sharded; nothing if there are neither.
 
     Identical kernels are shown once, with the number of their exchanges.
@@ -32,18 +37,18 @@ def show_layout(out: Console, kernels: Sequence[Explained]) -> None:
     # the layout that a kernel reads follows from the producer and its exchange
     shown = [name for name in _COLUMNS if name != "reads" or out.width >= _WIDE]
     sheet = new_sheet("Layouts: S split, B broadcast, P partial sum", [(name, False) for name in shown])
-    for line, count in list(counts.items())[:_MOST_LINES]:
+    for line, count in list(counts.items())[:_MAX_LINES]:
         cells = dict(zip(_COLUMNS, line, strict=True))
         cells["kernel"] += f" x {count:,}" if count > 1 else ""
         sheet.add_row(*(cells[name] for name in shown))
     out.print(sheet)
-    others = f"{len(counts) - _MOST_LINES} more lines; all" if len(counts) > _MOST_LINES else "All"
+    others = f"{len(counts) - _MAX_LINES} more lines; all" if len(counts) > _MAX_LINES else "All"
     out.print(f"{others} kernels: fastflow.explain_layout(...) in Python")
 
 
-def _lines(kernel: Explained) -> Iterator[tuple[str, ...]]:
+def _lines(kernel: KernelSharding) -> Iterator[tuple[str, ...]]:
     """Yield a kernel's lines: axes with the same layouts together, then exchanges along other axes."""
-    axes_by_layout: dict[Along, list[str]] = {}
+    axes_by_layout: dict[AxisPlacements, list[str]] = {}
     for sharding in kernel.along:
         axes_by_layout.setdefault(sharding._replace(axis=""), []).append(sharding.axis)
     is_update = kernel.phase == PHASES[UPDATE]  # the norm of a gradient is a few bytes
@@ -70,5 +75,5 @@ def _lines(kernel: Explained) -> Iterator[tuple[str, ...]]:
         yield kernel.kernel, " x ".join(exchange.axes), "", "", "", _format_exchange(exchange)
 
 
-def _format_exchange(exchange: Exchanged) -> str:
+def _format_exchange(exchange: ExchangeReport) -> str:
     return f"{exchange.what} {units.show(exchange.bytes, 'B')}"

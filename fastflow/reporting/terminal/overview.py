@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core.units import percent
 from fastflow.reporting.charts.overview import (
     AxisSummary,
@@ -54,7 +54,7 @@ def report(
     for axis in axes:
         out.print(_sheet(axis))
     out.print()
-    points = counted(len(frame), "point")
+    points = pluralize(len(frame), "point")
     save(partial(draw, axes, f"{points} of {dataset.folder.shown.rstrip('/').rpartition('/')[2]}"))
 
 
@@ -62,7 +62,7 @@ def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> l
     """Return lines on the number of points, the axes, and the number of feasible points."""
     total = f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
     varies = ", ".join(f"{axis.key} ({len(axis.choices):,})" for axis in axes)
-    lines = [f"{dataset.folder.shown}: {counted(len(frame), 'point')}{total}; {varies}"]
+    lines = [f"{dataset.folder.shown}: {pluralize(len(frame), 'point')}{total}; {varies}"]
     timed = frame["time_s"].notna()
     lines.append(f"{int(frame['feasible'].sum()):,} feasible")
     for singular, plural, rows in (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table as Sheet
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.physics.hardware.packages import PACKAGE
 from fastflow.reporting.terminal.cost import COST_PREFIX, TOKENS_PER_PARAMETER, cost_sheet
@@ -28,7 +28,7 @@ from fastflow.reporting.terminal.tables import (
 from fastflow.reporting.terminal.training import training_sheets
 
 if TYPE_CHECKING:
-    from fastflow.performance.sharding_report import Explained
+    from fastflow.performance.sharding_report import KernelSharding
 
 _FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
 SHOWN_PREFIXES = (PACKAGE, _FUSED, _FLASH, "chip.name", TOKENS_PER_PARAMETER, COST_PREFIX)
@@ -41,7 +41,11 @@ _SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
 
 
 def breakdown(
-    row: Mapping[str, Any], kernels: Mapping[str, Any], layouts: Sequence[Explained], levels: int, advice: str
+    row: Mapping[str, Any],
+    kernels: Mapping[str, Any],
+    layouts: Sequence[KernelSharding],
+    levels: int,
+    advice: str,
 ) -> None:
     """Print one point: its chip and layouts, the breakdown of its time, its limiter, and its memory.
 
@@ -89,7 +93,7 @@ def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
         where = "a package" if row["devices"] == used else f"each of {row['devices'] // used} packages"
         yield f"uses {used} of the {package} devices of {where}"
     if is_transformer(row):
-        sequences = counted(row["microbatch"], "sequence")
+        sequences = pluralize(row["microbatch"], "sequence")
         dtype = f"{row['dtype']}, " if row.get("dtype") else ""
         options = f"{dtype}micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
         yield f"{options}, ZeRO {row['zero']}{_attention_text(row)}"
@@ -106,7 +110,7 @@ def _attention_text(row: Mapping[str, Any]) -> str:
 
 
 def _count(count: str, noun: str) -> str:
-    """Write a number of units, as `counted` does, from the formatted number."""
+    """Write a number of units, as `pluralize` does, from the formatted number."""
     return f"{count} {noun}{'' if count == '1' else 's'}"
 
 

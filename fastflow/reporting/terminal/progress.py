@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.engine.run.progress import Listener
 
 _QUIET_S = 2.0  # a shorter run shows no progress
@@ -84,7 +84,7 @@ class Progress(Listener):
         print(self.what, file=sys.stderr, flush=True)
         if there:
             print(
-                f"{there:,} of {counted(self.points, 'point')} are there already, from an earlier run",
+                f"{there:,} of {pluralize(self.points, 'point')} are there already, from an earlier run",
                 file=sys.stderr,
                 flush=True,
             )

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from fastflow.analysis.search.optimizers.design_space import BUDGETS
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.engine.grid.plan import CHOICES
 from fastflow.reporting.charts.search import distinguishing_labels
@@ -93,7 +93,7 @@ def ranking_sheet(frame: pd.DataFrame, schema: pa.Schema, chosen: Sequence[str] 
         return sheet_of("Best design of each problem", frame, heads, schema, chosen)
     feasible = frame[frame["reason"] == ""]
     rows = (feasible if len(feasible) else frame).head(_MAX_CANDIDATES)
-    return sheet_of(f"Best of {counted(len(frame), 'candidate')}", frame, rows, schema, chosen)
+    return sheet_of(f"Best of {pluralize(len(frame), 'candidate')}", frame, rows, schema, chosen)
 
 
 def front_sheet(frame: pd.DataFrame, schema: pa.Schema, chosen: Sequence[str] = ()) -> Sheet | str:
@@ -102,7 +102,7 @@ def front_sheet(frame: pd.DataFrame, schema: pa.Schema, chosen: Sequence[str] = 
         return "no front: no design has a time"
     rows = np.unique(np.linspace(0, len(frame) - 1, min(len(frame), _MAX_OF_FRONT)).round().astype(int))
     thinned = f", {len(rows)} shown" if len(rows) < len(frame) else ""
-    title = f"Front of {counted(len(frame), 'design')}{thinned}"
+    title = f"Front of {pluralize(len(frame), 'design')}{thinned}"
     return sheet_of(title, frame, frame.iloc[rows], schema, chosen)
 
 
@@ -112,7 +112,9 @@ def report(dataset: Dataset, chosen: Sequence[str] = ()) -> None:
     wanted = {*labels_of(names), *_RESULTS, *chosen, "rank", "candidate", "step", "reason"}
     frame = dataset.read([name for name in names if name in wanted])
     out = console()
-    out.print(f"{dataset.folder.shown}: {counted(len(frame), 'candidate' if 'rank' in frame else 'design')}")
+    out.print(
+        f"{dataset.folder.shown}: {pluralize(len(frame), 'candidate' if 'rank' in frame else 'design')}"
+    )
     if "rank" in frame:
         out.print(ranking_sheet(frame, dataset.schema, chosen))
     elif "step" in frame:

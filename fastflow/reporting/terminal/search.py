@@ -11,7 +11,7 @@ from rich.table import Table as Sheet
 
 from fastflow.analysis.search.optimizers.objective import OBJECTIVES
 from fastflow.analysis.search.run import SearchResult
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.engine.dataset.schema import to_frame
 from fastflow.reporting.terminal.equivalents import equivalent_candidates
@@ -91,14 +91,14 @@ def show(answer: SearchResult, ranking: pa.Table, front: pa.Table | None) -> Non
     num_skipped = int((answer.reason != "").sum())
     if num_skipped:
         first = next(reason for reason in answer.reason if reason)
-        share = f"{num_skipped:,} of {counted(ranking.num_rows, 'candidate')}"
+        share = f"{num_skipped:,} of {pluralize(ranking.num_rows, 'candidate')}"
         out.print(f"{share} not searched; the first one: {first}")
 
 
 def title(row: Mapping[str, Any], designs: int, method: str) -> str:
     """Return the title of a best design: its point, and the number of designs."""
     where = f"{row['devices']:,} x {row['chip']} ({row['tech']}, {row['mem']}, {row['net']})"
-    spent = f"best of {counted(designs, 'design')} by {method}"
+    spent = f"best of {pluralize(designs, 'design')} by {method}"
     return f"[bold]{row['model']}[/] on {where}, strategy {row['strategy']}: {spent}"
 
 
@@ -195,8 +195,8 @@ def print_speed(answer: SearchResult, progress: Progress) -> None:
         rate = (scored + num_neighbours) / max(progress.seconds, 1e-9)
         others = f", and {num_neighbours:,} around the best," if num_neighbours else ""
         print(
-            f"{counted(scored, 'design')} scored{others} in {progress.seconds:.2f} s: {rate:,.0f} designs/s"
+            f"{pluralize(scored, 'design')} scored{others} in {progress.seconds:.2f} s: {rate:,.0f} designs/s"
         )
     else:
         num_known = answer.history.num_consumed
-        print(f"{counted(num_known, 'design')} {'was' if num_known == 1 else 'were'} scored before")
+        print(f"{pluralize(num_known, 'design')} {'was' if num_known == 1 else 'were'} scored before")

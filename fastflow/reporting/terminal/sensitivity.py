@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from fastflow.analysis.sensitivity.study import shown
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
+from fastflow.core import units
 from fastflow.reporting.charts.sensitivity import MIN_EFFECT, important_figures
 from fastflow.reporting.terminal.tables import (
     Part,
@@ -39,7 +39,7 @@ def parts(sensitivity: Sensitivity, limit: int = _MAX_FIGURES) -> Iterator[Part]
     important, shown_rows = important_figures(rows), important_figures(rows, limit)
     slight = rows[rows["reason"].eq("") & ~rows["flat"]].drop(important.index)
     value = quantity(sensitivity.objective, sensitivity.value)
-    yield f"[bold]{counted(len(rows), 'figure')}; {sensitivity.objective} is {value}[/]"
+    yield f"[bold]{pluralize(len(rows), 'figure')}; {sensitivity.objective} is {value}[/]"
     yield _sheet(shown_rows)
     if len(important) > len(shown_rows):
         yield f"and {len(important) - len(shown_rows):,} more (dataset)"
@@ -51,7 +51,7 @@ def parts(sensitivity: Sensitivity, limit: int = _MAX_FIGURES) -> Iterator[Part]
         if len(rows_of):
             first = ", ".join(rows_of["figure"].head(6))
             yield Text(
-                f"{counted(len(rows_of), 'figure')} {name}: {first}{', ...' if len(rows_of) > 6 else ''}"
+                f"{pluralize(len(rows_of), 'figure')} {name}: {first}{', ...' if len(rows_of) > 6 else ''}"
             )
     if sensitivity.points:
         failed_note = (
@@ -74,7 +74,7 @@ def _sheet(rows: pd.DataFrame) -> Sheet:
     sheet.columns[0].no_wrap = True
     sheet.columns[-1].overflow = "fold"
     for row in rows.to_dict("records"):
-        cells = [str(row["figure"]), shown(row["figure_value"], row["unit"])]
+        cells = [str(row["figure"]), units.show(row["figure_value"], row["unit"])]
         cells += [_signed(row[f"{side}elasticity"]) for side in ("", "left_", "right_")]
         if indices:
             cells += [_share(row, "sobol_first"), _share(row, "sobol_total")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastflow.analysis.measurements.read import has_errors_by_part, naming_columns
 from fastflow.analysis.validation.error_metrics import ALL
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.reporting.terminal.tables import console, new_sheet, records
 from fastflow.reporting.terminal.training import time_parts
@@ -41,7 +41,7 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
     rows, errors: the frames of its two datasets.
     """
     out = console()
-    out.print(f"[bold]{counted(len(rows), 'row')} {title(dataset)}[/]{_device_note(rows)}")
+    out.print(f"[bold]{pluralize(len(rows), 'row')} {title(dataset)}[/]{_device_note(rows)}")
     for line in dataset.texts("said"):
         out.print(line, markup=False)
     out.print(error_sheet(errors))
@@ -52,7 +52,7 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             ", ..." if len(failed) > _MAX_WORST else ""
         )
         out.print(
-            f"\n{len(failed):,} of {counted(len(rows), 'row')} cannot be predicted "
+            f"\n{len(failed):,} of {pluralize(len(rows), 'row')} cannot be predicted "
             f"({'line' if len(failed) == 1 else 'lines'} {lines}); "
             f"the first one: {first['reason']}",
             markup=False,

@@ -274,7 +274,7 @@ def plan(*overrides):
 
 
 def test_of_many_rows_some_are_fitted_each_once(planted, monkeypatch):
-    monkeypatch.setattr(calibration_task, "MOST_ROWS", 150)
+    monkeypatch.setattr(calibration_task, "MAX_ROWS", 150)
     task = plan(f"measurements={planted}", "chip=a100", "fit=utilization")
     assert (task.fitted.size, task.held_out.sum()) == (150, 48)
     assert (np.diff(task.fitted) > 0).all()

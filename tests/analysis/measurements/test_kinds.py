@@ -15,7 +15,7 @@ from fastflow.analysis.validation.tables import predicted_tables
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.engine.dataset.schema import to_frame
-from fastflow.engine.grid.run import explaining
+from fastflow.engine.grid.run import naming_errors
 
 # --- the host
 
@@ -199,7 +199,7 @@ def test_what_is_no_measurement_is_refused_in_one_line(file, content, says):
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(file, monkeypatch):
-    monkeypatch.setattr(csv_file, "LARGEST", 2**20)
+    monkeypatch.setattr(csv_file, "MAX_BYTES", 2**20)
     with pytest.raises(fastflow.InputError, match="larger than 1 MiB: split it into several files"):
         fastflow.validate(file(HEAD + "1,2,3,1\n" * 200_000), "chip=a100")
     with pytest.raises(fastflow.InputError, match="larger than 1 MiB"):
@@ -376,7 +376,7 @@ def test_a_hostile_file_is_predicted_or_refused_in_one_line(file, tmp_path, seed
             named = file(content)
             try:
                 planned = plan_file(composer, (named, *overrides))
-                with explaining(composer, planned.run):
+                with naming_errors(composer, planned.run):
                     tables = predicted_tables(planned)
             except fastflow.InputError as error:
                 line = str(error)

@@ -475,8 +475,10 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ROWS)
-@pytest.mark.parametrize(("columns", "says"), WRONG)
+@pytest.mark.parametrize(
+    ("kind", "columns", "says"),
+    some_long([(kind, *case) for kind in ROWS for case in WRONG], *range(len(WRONG)), len(WRONG)),
+)
 def test_what_is_wrong_with_a_column_named_by_a_key_is_said(tmp_path, monkeypatch, file, kind, columns, says):
     file(ROWS[kind] | columns)
     monkeypatch.chdir(tmp_path)

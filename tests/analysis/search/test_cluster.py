@@ -55,7 +55,7 @@ class Office:
 @pytest.fixture
 def office(monkeypatch):
     monkeypatch.setattr(cluster, "Cluster", Office)
-    monkeypatch.setattr(cluster, "FEWEST", 40)
+    monkeypatch.setattr(cluster, "MIN_DESIGNS", 40)
     Office.log = []
     return Office.log
 
@@ -131,7 +131,7 @@ def test_progress_counts_every_step(office, monkeypatch):
     with hydra_rules():
         run = plan(
             Composer.of_library(config_name="search"),
-            (*POINT, "parallel.strategy=auto", "steps=12", "starts=2", *FAR),
+            (*POINT, "parallel.strategy=auto", "steps=5", "starts=2", *FAR),
         )
     begun, heard = [], []
     search_designs(run, read_options(run.first.leaves), None, lambda *told: begun.append(told), heard.append)

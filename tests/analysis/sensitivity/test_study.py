@@ -13,7 +13,7 @@ from fastflow.analysis.sensitivity.study import Sensitivity
 from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.sensitivity import main as command
 from fastflow.core.errors import InputError
-from fastflow.engine.run.monte_carlo import varied
+from fastflow.engine.run.monte_carlo import with_samples
 from fastflow.reporting.charts.sensitivity import draw, important_figures
 from fastflow.reporting.terminal.sensitivity import show
 from tests.conftest import columns_of
@@ -231,7 +231,7 @@ def test_points_without_a_result_are_counted():
 def test_shares_stay_within_the_whole(compose):
     point = columns_of([compose(*POINT)])
     figures = figures_of(point)
-    columns = varied(point, {one.key: np.full((1, 3), 1.2 * one.value) for one in figures}, 1, 3)
+    columns = with_samples(point, {one.key: np.full((1, 3), 1.2 * one.value) for one in figures}, 1, 3)
     for budget in ("chip.area.", "chip.power.", "chip.perimeter."):
         total = sum(column for key, column in columns.items() if key.startswith(budget))
         assert (total <= 1.0 + 1e-12).all()
@@ -240,7 +240,7 @@ def test_shares_stay_within_the_whole(compose):
 
 
 def test_indices_of_the_engine_are_the_same_again(tmp_path):
-    asked = (*POINT, "sensitivity.samples=8192", "sensitivity.seed=3")
+    asked = (*POINT, "sensitivity.samples=4224", "sensitivity.seed=3")
     once, again = (
         fastflow.sensitivity(*asked, output=tmp_path / "a"),
         fastflow.sensitivity(*asked, "engine.jobs=1"),
@@ -378,7 +378,7 @@ def test_another_dataset_is_not_replaced(cli, tmp_path):
 def test_a_report_is_what_the_command_said(cli, tmp_path):
     """And a sensitivity takes the place of an earlier one."""
     fastflow.sensitivity("tech=n5", "mem=hbm3", output="mine")
-    code, out, _ = cli(command, *POINT, "sensitivity.samples=8192", "output=mine")
+    code, out, _ = cli(command, *POINT, "sensitivity.samples=4224", "output=mine")
     assert code == 0
     drawn = (tmp_path / "mine-sensitivity.svg").read_bytes()
     assert cli(report, "mine", "--figures", ".")[:2] == (0, out)

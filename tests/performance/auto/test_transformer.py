@@ -236,7 +236,7 @@ def test_a_system_without_any_layout_has_a_reason():
 def test_a_search_of_designs_takes_the_best_layouts():
     asked = [*SMALL, "system=cluster", "chip=pathfinding", "system.devices=8", "parallel.microbatch=1"]
     found = fastflow.search(*asked, "parallel.strategy=auto", "steps=3")
-    ranking = fastflow.rank_strategies(*asked).head(candidates.MOST_LAYOUTS)
+    ranking = fastflow.rank_strategies(*asked).head(candidates.MAX_LAYOUTS)
     columns = ["strategy", "microbatch", "recompute", "zero"]
     assert set(found.ranking[columns].itertuples(index=False, name=None)) == set(
         ranking[columns].itertuples(index=False, name=None)

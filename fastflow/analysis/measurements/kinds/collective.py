@@ -20,8 +20,8 @@ from fastflow.physics.workload.graph import COLLECTIVES
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-_MOST_RANKS = 1e12
-_MOST_BYTES = 1e18
+_MAX_RANKS = 1e12
+_MAX_BYTES = 1e18
 
 
 @register
@@ -39,10 +39,10 @@ class Collectives(Measurements):
         """Read sizes and names, too; raises InputError."""
         super().__init__(rows, options)
         file = self.file
-        self.ranks = file.whole_numbers("ranks", 1, _MOST_RANKS)
+        self.ranks = file.whole_numbers("ranks", 1, _MAX_RANKS)
         self.bytes = file.numbers("bytes")
-        fits = (self.bytes >= 0.0) & (self.bytes <= _MOST_BYTES)
-        file.refuse("bytes", ~fits, f"a number of bytes that is at least 0 and at most {_MOST_BYTES:g}")
+        fits = (self.bytes >= 0.0) & (self.bytes <= _MAX_BYTES)
+        file.refuse("bytes", ~fits, f"a number of bytes that is at least 0 and at most {_MAX_BYTES:g}")
         self.collective = file.choices("collective", COLLECTIVES[1:], "all-reduce")
         self.assumed: list[str] = []
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn
-from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
+from fastflow.analysis.measurements.kind import PRODUCTS, Measurements, Options, TimedRows, register
 
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
 
@@ -25,7 +25,7 @@ class Gemms(Measurements):
     }  # fmt: skip
     other_columns = ("op", "trans_a", "trans_b")
     naming_keys = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")
-    has_passes = False
+    work = (PRODUCTS,)
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read the storage order of operands, too; raises InputError."""

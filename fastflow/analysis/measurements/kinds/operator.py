@@ -9,7 +9,7 @@ import numpy as np
 
 from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.host_overhead import operator_call
-from fastflow.analysis.measurements.kind import Measurements, register
+from fastflow.analysis.measurements.kind import PASSES, Measurements, register
 from fastflow.analysis.measurements.predict import with_rows
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.engine.grid.grid import Grid
@@ -31,7 +31,7 @@ class Operators(Measurements):
     }  # fmt: skip
     other_columns = ("min_bytes",)
     naming_keys = ("op", "rows", "cols", "dtype")
-    has_products = False
+    work = (PASSES,)
 
     @classmethod
     def default_timed(cls, columns: Collection[str]) -> str:

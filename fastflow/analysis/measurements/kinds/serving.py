@@ -33,9 +33,9 @@ TTFT, TPOT = "ttft", "tpot"
 _MILLI = 1e-3
 _THOUSAND = 1000
 _DTYPE, _EXPERTS, _CACHE = "model.dtype", "precision.experts", "precision.cache"
-_BATCH, _SPREAD, _PROMPTS = "serve.batch", "serve.spread", "serve.prompts"
+_BATCH, _LENGTH_RANGE, _PROMPTS = "serve.batch", "serve.spread", "serve.prompts"
 _MODES = ("continuous", "disaggregated")
-_MOST, _LONGEST = 1e6, 1e9  # of a degree; of tokens
+_MAX_DEGREE, _MAX_LENGTH = 1e6, 1e9  # of a degree; of tokens
 
 
 @register
@@ -92,7 +92,7 @@ class ServedPoints(SystemRuns):
         numbers = np.full(self.rows, default, dtype=np.int64)
         if name in self.file.frame:
             is_filled = self.file.filled(name)
-            cells = self.file.take(is_filled).whole_numbers(name, 0, _MOST)
+            cells = self.file.take(is_filled).whole_numbers(name, 0, _MAX_DEGREE)
             numbers[is_filled] = np.where(cells > 0, cells, default)
         return numbers
 
@@ -145,12 +145,14 @@ class ServedPoints(SystemRuns):
         return np.array([known.get(text, "bf16") for text in texts])
 
     def _read_lengths(self, names: list[str]) -> None:
-        """Read the lengths of requests, their spread, and the number of distinct prompts."""
+        """Read the lengths of requests, the range of lengths, and the number of distinct prompts."""
         isl, osl = (self._lengths(name) for name in ("isl", "osl"))
-        self._set_input(_SPREAD, self._numbers("spreads", _SPREAD, self._match_names("spreads", names)))
-        spread = self._values(_SPREAD)
+        self._set_input(
+            _LENGTH_RANGE, self._numbers("spreads", _LENGTH_RANGE, self._match_names("spreads", names))
+        )
+        length_range = self._values(_LENGTH_RANGE)
         for key, longest in (("serve.isl", isl), ("serve.osl", osl)):
-            self._set_input(key, np.maximum(longest * (1.0 - spread / 2.0), 1.0))
+            self._set_input(key, np.maximum(longest * (1.0 - length_range / 2.0), 1.0))
         cached_prompts = self._numbers("prompts", _PROMPTS, self.server)
         self._set_input(_PROMPTS, np.where(isl % _THOUSAND == 0, cached_prompts, 0))
 
@@ -158,7 +160,9 @@ class ServedPoints(SystemRuns):
         """Return lengths of requests [tokens], 1 for empty cells; raises InputError."""
         is_filled, lengths = self.file.filled(name), self.file.numbers(name)
         self.file.refuse(
-            name, is_filled & ~((lengths >= 1.0) & (lengths <= _LONGEST)), "tokens, at least 1, as a number"
+            name,
+            is_filled & ~((lengths >= 1.0) & (lengths <= _MAX_LENGTH)),
+            "tokens, at least 1, as a number",
         )
         key = self.keys_of_columns[name]
         missing = f"{name} is not said: expected a cell, or {key}=VALUE for all rows"

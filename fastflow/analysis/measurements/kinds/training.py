@@ -25,7 +25,7 @@ from fastflow.core.tables import Bools, Columns, Ints
 from fastflow.engine.grid.run import Run
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, parse
 from fastflow.physics.parallelism.virtual_stages import BALANCED, divides
-from fastflow.physics.workload.models.transformer.layer_pattern import MOST_LAYERS
+from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
 from fastflow.schema import find_input
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _RECOMPUTE = "parallel.recompute"
 _RATE = "chip.pinned.inter_Bps"
 _ZERO_KEY, _PATTERN, _SPLIT = "parallel.zero", "model.pattern", "parallel.split"
-_MOST = 1e6  # of a degree, and of devices
+_MAX_DEGREE = 1e6  # of a degree, and of devices
 _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 """Name of a kind of data parallelism to the stage of ZeRO."""
 _CONTEXT = {"p2p": "ring", "a2a": "all_to_all"}
@@ -114,7 +114,7 @@ class TrainingRuns(SystemRuns):
         degrees = np.zeros(self.rows, dtype=np.int64)
         for name in filter(self.file.columns.__contains__, names):
             is_filled = self.file.filled(name)
-            degrees[is_filled] = self.file.take(is_filled).whole_numbers(name, 1, _MOST)
+            degrees[is_filled] = self.file.take(is_filled).whole_numbers(name, 1, _MAX_DEGREE)
         return degrees
 
     def _read_layout(self) -> None:
@@ -187,7 +187,7 @@ class TrainingRuns(SystemRuns):
         self.first_dense = np.full(self.rows, -1, dtype=np.int64)
         for name in filter(self.file.columns.__contains__, FIRST_DENSE):
             is_filled = self.file.filled(name)
-            self.first_dense[is_filled] = self.file.take(is_filled).whole_numbers(name, 0, MOST_LAYERS)
+            self.first_dense[is_filled] = self.file.take(is_filled).whole_numbers(name, 0, MAX_LAYERS)
 
     def _read_word(
         self, column: str, key: str, meanings: Mapping[str, Scalar] | None = None, whole: bool = False

@@ -10,9 +10,9 @@ from fastflow.analysis.search.optimizers.design_space import Space, fit, random_
 from fastflow.core.tables import Floats
 
 SIGMA = 0.1  # of the first generation, in roots of shares
-MOST_GENERATIONS_WITHOUT_GAIN = 30  # generations without a gain after which a search has converged
+MAX_GENERATIONS_WITHOUT_GAIN = 30  # generations without a gain after which a search has converged
 GAIN = 1e-4  # of a score, a logarithm
-LARGEST = 100  # population; a restart doubles it up to here
+MAX_POPULATION = 100  # population; a restart doubles it up to here
 
 
 class Evolution:
@@ -65,9 +65,9 @@ class Evolution:
         has_gained = score.min() < self._best_score - GAIN
         self._best_score = score.min() if has_gained else self._best_score
         self._generations_without_gain = 0 if has_gained else self._generations_without_gain + 1
-        if self._generations_without_gain > MOST_GENERATIONS_WITHOUT_GAIN or self._search.should_stop():
+        if self._generations_without_gain > MAX_GENERATIONS_WITHOUT_GAIN or self._search.should_stop():
             self.restarts += 1
             start = random_designs(1, self._space, (self._seed, self.restarts))[0]
-            self._begin(start, min(2 * self._search.population_size, LARGEST))
+            self._begin(start, min(2 * self._search.population_size, MAX_POPULATION))
         else:
             self._roots = self._draw()

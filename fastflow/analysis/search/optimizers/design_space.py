@@ -46,7 +46,7 @@ def sums(designs: Floats, space: Space) -> Floats:
 def fill(designs: Floats, space: Space) -> Floats:
     """Scale the shares of each budget so that they sum to 1; shape (designs, |W|).
 
-    Shares that are all 0 stay 0.
+    Shares that are all 0 remain 0.
     """
     total = sums(designs, space)
     return designs / np.where(total > 0.0, total, 1.0)[:, space.budget]

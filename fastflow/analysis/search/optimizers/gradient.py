@@ -14,8 +14,8 @@ RATE = 0.06  # eta; scores are logarithms, shares have no unit
 MEMORY = 0.5  # beta
 CLIP = 0.05  # largest update of a share: a border between regions is a cliff, and its gradient no slope
 DIFFERENCE = 0.1  # of a share: the authors' (nanocad-lab/DeepFlow, GD_search.py, alpha = 1.1)
-WIDEST = 1.6  # of a share; the response has steps, and a wider difference sees over them
-LEAST = 0.01  # a difference of a share near 0 [share]
+MAX_DIFFERENCE = 1.6  # of a share; the response has steps, and a wider difference sees over them
+MIN_DIFFERENCE = 0.01  # a difference of a share near 0 [share]
 
 
 class Gradient:
@@ -38,19 +38,19 @@ class Gradient:
 
     def ask(self) -> Floats:
         """Return the design and, for every share, a design with a larger share; (1 + |W|, |W|)."""
-        self._step = np.maximum(self._relative_difference * self._design, LEAST)
+        self._step = np.maximum(self._relative_difference * self._design, MIN_DIFFERENCE)
         larger = fit(self._design + np.diag(self._step), self._space)
         return np.vstack([self._design, larger])
 
     def tell(self, score: Floats) -> None:
         """Take the step; score: shape (1 + |W|,), lower is better."""
         difference = score[1:] - score[0]
-        if not difference.any() and (self._relative_difference >= WIDEST).all():
+        if not difference.any() and (self._relative_difference >= MAX_DIFFERENCE).all():
             self._restarts += 1
             self._begin(random_designs(1, self._space, (self._seed, self._restarts))[0])
             return
         self._relative_difference = np.where(
-            difference == 0.0, np.minimum(2.0 * self._relative_difference, WIDEST), DIFFERENCE
+            difference == 0.0, np.minimum(2.0 * self._relative_difference, MAX_DIFFERENCE), DIFFERENCE
         )
         update = np.clip(RATE * difference / self._step, -CLIP, CLIP)
         updated = self._design - update

@@ -20,9 +20,9 @@ from fastflow.core.tables import Floats
 DIFFERENCE = 0.5  # of the logarithm of a share: wide enough to see over the response's steps
 RATES = np.array([0.25, 0.5, 1.0, 2.0])  # tried together, the best rate taken
 CLIP = 1.0  # largest change: of a score, and of the logarithm of a share
-LEAST = 1e-3  # a share of 0 could never grow again
-SMALLEST_SHARE = 0.02  # of smaller shares an elasticity is no direction but a step of the response
-MOST_TURNS = 10  # at most, each of differences and a line search; a turn without a gain is the last
+MIN_SHARE = 1e-3  # a share of 0 could never grow
+MIN_SHARE_OF_ELASTICITY = 0.02  # of smaller shares an elasticity is no direction but a step of the response
+MAX_TURNS = 10  # at most, each of differences and a line search; a turn without a gain is the last
 SIGMA = 0.06  # of CMA-ES around the best design so far, in roots of shares
 
 
@@ -47,7 +47,7 @@ class Mirror:
         self._cma: Evolution | None = None
 
     def _fill(self, shares: Floats) -> Floats:
-        return fill(np.maximum(shares, LEAST), self._space_with_slack)
+        return fill(np.maximum(shares, MIN_SHARE), self._space_with_slack)
 
     def ask(self) -> Floats:
         """Return the next step's designs, shape (evaluations, |W|)."""
@@ -57,7 +57,7 @@ class Mirror:
         return designs
 
     def tell(self, score: Floats) -> None:
-        """Take the scores of the designs asked for, lower is better."""
+        """Take the scores of the designs of `ask`, lower is better."""
         if self._cma is not None:
             self._cma.tell(score)
             if self._cma.restarts:
@@ -70,7 +70,7 @@ class Mirror:
             self._best, self._best_score = self._designs[lowest], float(score[lowest])
             self._steps_without_gain = 0
         self._steps += 1
-        if self._steps > 2 * MOST_TURNS or self._steps_without_gain == 2:
+        if self._steps > 2 * MAX_TURNS or self._steps_without_gain == 2:
             best = self._best[: self._space.budget.size]
             self._cma = Evolution(self._space, best, self._seed + self._restarts, SIGMA)
         elif self._steps % 2:
@@ -93,5 +93,5 @@ class Mirror:
     def _ask_line_search(self, score: Floats) -> None:
         """Ask for a step along the gradient of the differences, at every rate."""
         gain = np.clip(self._center_score - score, -CLIP, CLIP) / self._log_change
-        growth = np.outer(RATES, gain / np.maximum(self._center, SMALLEST_SHARE))
+        growth = np.outer(RATES, gain / np.maximum(self._center, MIN_SHARE_OF_ELASTICITY))
         self._designs = self._fill(self._center * np.exp(np.clip(growth, -CLIP, CLIP)))

@@ -3,7 +3,7 @@
 A design's *score* is the value that search methods minimize; it is always finite:
 - the logarithm of the objective where the design is feasible, so that a step is a relative change;
 - LACKS_MEMORY and more where the footprint exceeds the memory, though some breakdown could hold it;
-- NO_CHIP and more where a component stays empty, by how much the budgets fall short (4.3).
+- NO_CHIP and more where a component is empty, by how much the budgets fall short (4.3).
 So any feasible design beats any other, and scores of infeasible designs still show the better direction.
 """
 

@@ -1,4 +1,4 @@
-"""How far each share of a best design can move alone while its objective stays within a tolerance.
+"""How far each share of a best design can move alone with its objective within a tolerance.
 
 A search scores designs near its path, which says little of other designs that are as good. After a search
 each share is varied by itself: a growing share takes the slack of its budget first, then of the others in
@@ -21,12 +21,12 @@ from fastflow.core.tables import Floats, Ints
 TOLERANCE = 0.01
 """Relative, of an objective: designs so near to the best count as good. Predictions of two similar designs
 have nearly the same error, so that their ratio is much surer than either time (`typical_error`)."""
-LOWEST, HIGHEST = 0.002, 0.98
+MIN_SHARE, MAX_SHARE = 0.002, 0.98
 """Range of tried shares, unless the best is near an end: beyond, a component or all others hardly exist."""
 _CLOSER = 8.0  # shares so many times closer to 0 or 1 than the best are tried, too
 _RATIO = 4.0  # of the distances of successive values
-_SMALLEST_SHARE = 1e-6  # for the odds of a share of 0
-FEWEST, VALUES, ROUNDS = 2, 8, 3
+_MIN_CLIPPED_SHARE = 1e-6  # for the odds of a share of 0
+MIN_VALUES, MAX_VALUES, ROUNDS = 2, 8, 3
 """Values of a share that are tried at first, half on either side; and how often both ends are bisected."""
 ALWAYS = 256
 """Designs that may be tried even where the search itself has scored fewer, up to twice as many as it has."""
@@ -113,8 +113,8 @@ def ranges_of(
         center, np.minimum(center, known_ends[0].ravel()), np.maximum(center, known_ends[1].ravel()), limit
     )
     most_tried = max(num_scored, min(ALWAYS, 2 * num_scored))
-    num_values = min(max(most_tried // best.shape[1], FEWEST), VALUES) // 2
-    far_ends = np.minimum(LOWEST, center / _CLOSER), np.maximum(HIGHEST, 1.0 - (1.0 - center) / _CLOSER)
+    num_values = min(max(most_tried // best.shape[1], MIN_VALUES), MAX_VALUES) // 2
+    far_ends = np.minimum(MIN_SHARE, center / _CLOSER), np.maximum(MAX_SHARE, 1.0 - (1.0 - center) / _CLOSER)
     ladder = np.concatenate([_steps_towards(center, end, num_values) for end in far_ends])
     rows, values = np.tile(np.arange(center.size), len(ladder)), ladder.ravel()
     num_tried = 0
@@ -131,7 +131,7 @@ def ranges_of(
 
 def _log_odds(share: Floats) -> Floats:
     """Return the logarithm of the odds of shares."""
-    kept = np.clip(share, _SMALLEST_SHARE, 1.0 - _SMALLEST_SHARE)
+    kept = np.clip(share, _MIN_CLIPPED_SHARE, 1.0 - _MIN_CLIPPED_SHARE)
     return np.asarray(np.log(kept / (1.0 - kept)))
 
 

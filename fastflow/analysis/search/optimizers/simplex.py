@@ -28,7 +28,7 @@ def _project(shares: Floats) -> Floats:
     """
     clipped = np.maximum(shares, 0.0)
     descending = -np.sort(-shares, axis=1)
-    # the threshold if the k largest shares stay positive; the last k that leaves the k-th above it holds
+    # the threshold if the k largest shares are positive: true of the last k whose k-th share is above it
     thresholds = (np.cumsum(descending, axis=1) - 1.0) / np.arange(1, shares.shape[1] + 1)
     last = np.count_nonzero(descending > thresholds, axis=1) - 1
     threshold = np.take_along_axis(thresholds, np.maximum(last, 0)[:, None], axis=1)

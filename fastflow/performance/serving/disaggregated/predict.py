@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, Reasons, Texts, first_of, take
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, Reasons, Texts, first_nonempty, take
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
 from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
 from fastflow.performance.serving.kv_cache import cache_shortage
@@ -133,7 +133,7 @@ def phase_layouts(inputs: Inputs) -> PhaseLayouts:
         text.replace(f"{DEVICES}=", f"{PREFILL_DEVICES}=").replace(f"{STRATEGY}=", f"{PREFILL_STRATEGY}=")
         for text in prefill.reason.tolist()
     ]
-    reason[rows] = first_of(invalid.texts(), np.array(decode_reasons), np.array(prefill_reasons))
+    reason[rows] = first_nonempty(invalid.texts(), np.array(decode_reasons), np.array(prefill_reasons))
     return PhaseLayouts(decode, _with_rows(decode, rows, prefill), reason.astype(np.str_))
 
 
@@ -164,7 +164,7 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
     loads = scenario.loads._replace(
         concurrency=at_once, rate=scenario.inputs["serve.rate"], requests=scenario.requests
     )
-    reason = first_of(
+    reason = first_nonempty(
         prefill.passes.reason[prefill.server], _invalid_transfer_times(scenario.inputs, sending_s)
     ).astype(object)
     pass_times = prefill.passes.times, scenario.passes.times

@@ -22,8 +22,8 @@ from fastflow.core.tables import (
     Ints,
     Texts,
     broadcast_column,
-    first_of,
-    stacked,
+    concat_tables,
+    first_nonempty,
     take,
 )
 from fastflow.performance.crossflow import predict
@@ -147,7 +147,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
     """
     columns, count = stage_inputs(inputs, servers), servers.ranks.size
     batches = np.split(np.arange(count), np.arange(_BATCH_SIZE, count, _BATCH_SIZE))
-    tables = stacked(
+    tables = concat_tables(
         [_predict_sizes(*take((columns, servers.ranks, queries), rows), axes) for rows in batches]
     )
     head, decode, prefill, pair = (tables[name].part.time for name in (*PARTS[1:], PAIR))
@@ -166,7 +166,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
         weights=sum(tables[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
         chip=first.chip,
         peak=first.peak,
-        reason=first_of(servers.reason, *(table.reason for table in tables.values())),
+        reason=first_nonempty(servers.reason, *(table.reason for table in tables.values())),
     )
 
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Ints
-from fastflow.physics.hardware.packages import DEVICES, MOST_DEVICES, PACKAGE, devices_per_package
+from fastflow.physics.hardware.packages import DEVICES, MAX_DEVICES, PACKAGE, devices_per_package
 
 LINE, RING, FULL, SWITCH, TREE = range(5)
 PACKAGE_TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch")
@@ -70,8 +70,8 @@ def topology(
     is one package of all devices.
     Raises InputError for an invalid network, by its key under `system.`.
     """
-    if not 1 <= devices <= MOST_DEVICES:
-        raise InputError(DEVICES, devices, f"a number of devices from 1 to {MOST_DEVICES}")
+    if not 1 <= devices <= MAX_DEVICES:
+        raise InputError(DEVICES, devices, f"a number of devices from 1 to {MAX_DEVICES}")
     if package_devices < 1:
         raise InputError(PACKAGE, package_devices, "at least 1 device")
     build = partial(
@@ -156,7 +156,7 @@ def _advice(build: Callable[..., Topology], devices: int, package: int) -> str:
             return False
 
     below = range(devices - 1, max(devices - MAX_TRIED, 1) - 1, -1)
-    above = range(devices + 1, min(devices + MAX_TRIED, MOST_DEVICES) + 1)
+    above = range(devices + 1, min(devices + MAX_TRIED, MAX_DEVICES) + 1)
     counts = [next((count for count in side if works(count, package)), 0) for side in (below, above)]
     each = [(count, devices_per_package(count, package)) for count in counts if count]
     options = [f"{DEVICES}={count} ({count // per_package} x {per_package})" for count, per_package in each]

@@ -23,17 +23,17 @@ from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 # From NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention (XQA:
 # decoderXQAImplJIT/kernelUtils.cpp, decoderXQAConstants.h, decoderXQAImplCommon.h)
 WIDEST = 256  # head that is not latent attention
-MOST_ROWS = 32  # heads of a query that share keys, for tiles
+MAX_ROWS = 32  # heads of a query that share keys, for tiles
 FEWEST_TOKENS = 128  # of a part
 ENOUGH = 4.0  # times the possible parts, over bundles, for tiles
 ROUNDS = 8.0  # of parts, at most
 PARTS_AT_ONCE = 8.0  # no more parts than sqrt(so many times the parts possible)
 ROWS, ROWS_OF_UNIT = 64.0, 16.0  # of a tile at most; of a matrix instruction
 TOKENS, TOKENS_OF_TILE = 64.0, 128.0  # of a step: where units read L1 or heads are wide; otherwise
-MOST_BLOCKS = 4.0  # on a bundle, of its registers (384 threads of 168 registers)
+MAX_BLOCKS = 4.0  # on a bundle, of its registers (384 threads of 168 registers)
 SHARE_OF_SUMS = 0.25  # of the registers, twice as much where units read L1 (as in blocks; FlashMLA)
 # Masked multi-head attention (decoderMaskedMultiheadAttentionLaunch.h)
-THREADS, MOST_THREADS = 256.0, 1024.0  # of a block; a bundle's registers hold as many as the latter
+THREADS, MAX_THREADS = 256.0, 1024.0  # of a block; a bundle's registers hold as many as the latter
 VECTOR_BYTES, UNROLLED = 16.0, 8.0  # that a thread loads at once, and how many times
 
 # Dependent trips of a block, and of the merge before and after a block reads all parts. Calibrated on
@@ -112,7 +112,7 @@ def uses_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bo
     """Return whether a library uses matrix units for kernel g."""
     if work.head_dim[g] > WIDEST or work.q_len[g] > 1:
         return True
-    if work.heads[g] == work.kv_heads[g] or work.heads[g] > MOST_ROWS * work.kv_heads[g]:
+    if work.heads[g] == work.kv_heads[g] or work.heads[g] > MAX_ROWS * work.kv_heads[g]:
         return False
     if boosts or (reads_l1 and work.cache[g] < work.size[g]):
         return True
@@ -138,9 +138,9 @@ def _conversions(work: Decodes, g: int) -> float:
 @kernel
 def count_threads(work: Decodes, g: int, number: float) -> float:
     """Return the threads of a block on vector lanes: more where heads are few."""
-    target = THREADS * np.ceil(MOST_THREADS / THREADS * number / (work.sequences[g] * work.heads[g]))
+    target = THREADS * np.ceil(MAX_THREADS / THREADS * number / (work.sequences[g] * work.heads[g]))
     threads = THREADS
-    while 2.0 * threads <= min(target, MOST_THREADS):
+    while 2.0 * threads <= min(target, MAX_THREADS):
         threads *= 2.0
     return float(threads)
 
@@ -150,7 +150,7 @@ def count_lane_parts(work: Decodes, g: int, number: float, threads: float) -> fl
     """Return the number of parts of a head's keys, one for each block of `threads` threads."""
     heads = float(work.sequences[g] * work.heads[g])
     least = threads / max(1.0, work.head_dim[g] * work.size[g] / VECTOR_BYTES) * UNROLLED
-    parts = min(np.ceil(number * MOST_THREADS / threads / heads), np.ceil((work.kv_len[g] + 1.0) / least))
+    parts = min(np.ceil(number * MAX_THREADS / threads / heads), np.ceil((work.kv_len[g] + 1.0) / least))
     return float(max(1.0, parts))
 
 
@@ -168,7 +168,7 @@ def split_on_lanes(
     """Return the blocks of kernel g on vector lanes: each has a part of a head's keys."""
     p = work.point[g]
     number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
-    heads, resident = float(work.sequences[g] * work.heads[g]), MOST_THREADS / threads
+    heads, resident = float(work.sequences[g] * work.heads[g]), MAX_THREADS / threads
     tokens = np.ceil(count_visible(work, g) / parts)
     dims, blocks = d + dv, heads * parts
     running = min(blocks, number * resident) * work.kv_heads[g] / work.heads[g]
@@ -234,7 +234,7 @@ def _resident_blocks(work: Decodes, g: int, bundles: DecodeBundles, specialised:
     room = bundles.memories.capacity[p, max(bundles.memories.private[p], 0)]
     rows = ROWS * work.head_dim[g] * work.size[g]
     if specialised and not wide:
-        return float(max(1.0, min(MOST_BLOCKS, np.floor(room / (rows + STAGES * step)))))
+        return float(max(1.0, min(MAX_BLOCKS, np.floor(room / (rows + STAGES * step)))))
     return float(max(1.0, np.floor(room / rows))) if wide and not specialised else 1.0
 
 

@@ -44,7 +44,7 @@ from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 # Of a tile of keys, in L1 twice on Hopper with one of values: TensorRT-LLM's kernels have 256 keys of 64 bf16
 # or 128 fp8, 128 of 128 bf16, 64 of 192 bf16 (NVIDIA/TensorRT-LLM, cpp/kernels/fmha_v2/setup.py)
 TILE_BYTES = 32_768.0
-MOST_KEYS = 128.0  # of a tile, twice as many where units read L1 themselves (the same)
+MAX_KEYS = 128.0  # of a tile, twice as many where units read L1 themselves (the same)
 FEW_KEYS = 64.0  # of a tile at least, except for shorter sequences (the same)
 LEAST_KEYS = 32.0
 QUERIES = 64.0  # of a tile (the same); twice as many where units read L1, or a row of a head is short
@@ -73,7 +73,7 @@ def _make_flash1_pairs(work: Attentions, g: int, rate: float, accesses: float) -
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
     size, dims = work.size[g], d + dv
     heads = float(work.sequences[g] * work.heads[g])
-    a, b = QUERIES, MOST_KEYS * (2.0 if d * size <= SHORT_ROW else 1.0)
+    a, b = QUERIES, MAX_KEYS * (2.0 if d * size <= SHORT_ROW else 1.0)
     b = max(LEAST_KEYS, min(b, power_of_two(kv, True)))
     behind, ahead = visible_keys(work, g)
     tiles, longest, masked = count_tiles(q, kv, a, b, behind, ahead)
@@ -120,9 +120,9 @@ def make_forward_pairs(
     size, cache, dims = work.size[g], work.cache[g], d + dv
     heads, kv_heads = float(work.sequences[g] * work.heads[g]), float(work.sequences[g] * work.kv_heads[g])
     a = 2.0 * QUERIES if q > QUERIES and (shared or d * size <= SHORT_ROW) else QUERIES
-    fit = min(power_of_two(TILE_BYTES / (d * size), False), MOST_KEYS * (2.0 if shared else 1.0))
+    fit = min(power_of_two(TILE_BYTES / (d * size), False), MAX_KEYS * (2.0 if shared else 1.0))
     if work.flash[g] == 2:
-        a, fit = FLASH_QUERIES, MOST_KEYS if d * size <= SHORT_ROW else FEW_KEYS
+        a, fit = FLASH_QUERIES, MAX_KEYS if d * size <= SHORT_ROW else FEW_KEYS
     b = max(LEAST_KEYS, min(max(FEW_KEYS, fit), power_of_two(kv, True)))
     behind, ahead = visible_keys(work, g)
     tiles, longest, masked = count_tiles(q, kv, a, b, behind, ahead)

@@ -28,8 +28,8 @@ from fastflow.core.tables import Floats, Ints, take
 # Seeded assignments of experts to devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with
 # one, 0.1 to 0.2 smaller with 16
 DRAWS = 4
-MOST_KEPT = 2**18  # routings
-MOST_POPULAR = 0.8  # of the tokens
+MAX_KEPT = 2**18  # routings
+MAX_POPULAR = 0.8  # of the tokens
 FEW = (0.01, 2.0)  # least and most popular where choices are fewer than experts
 
 
@@ -198,7 +198,7 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
         popularity, count = np.empty(experts), np.empty(experts, dtype=np.int64)
         rarest, most = FEW
         if choices > experts:
-            rarest, most = 1.0, max(1.0, MOST_POPULAR * routings.tokens[i])
+            rarest, most = 1.0, max(1.0, MAX_POPULAR * routings.tokens[i])
         _popularities(rarest, most, exponent, popularity)
         draws = DRAWS if devices > 1 else 1
         for number in range(draws):
@@ -228,7 +228,7 @@ def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
     Kernels of a layer need the same loads one after the other: the loads of earlier calls are cached.
     """
     cached, loads = getattr(_cache, "loads", _EMPTY)
-    cached = cached if cached.tokens.size < MOST_KEPT else _EMPTY[0]
+    cached = cached if cached.tokens.size < MAX_KEPT else _EMPTY[0]
     loads = loads if cached.tokens.size else _EMPTY[1]
     combined = Routings(*map(np.concatenate, zip(cached, routings, strict=True)))
     first, inverse = unique_rows(combined, combined.tokens.size)

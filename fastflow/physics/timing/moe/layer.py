@@ -4,10 +4,10 @@ The kernels are those of TensorRT-LLM's fused MoE (cpp/tensorrt_llm/kernels/cutl
 its router (tensorrt_llm/_torch/modules/fused_moe/routing.py). The passes, in this order:
 
 - *route*: softmax and top-k of a token's logits, without the GEMM of the logits. One kernel for up to
-  `MOST_ROUTED` experts and `MOST_CHOSEN` choices; else PyTorch's `topk` by radix (two kernels), two
+  `MAX_ROUTED` experts and `MAX_CHOSEN` choices; else PyTorch's `topk` by radix (two kernels), two
   conversions and a softmax. Its blocks handle a token each, in `TOPK_TRIPS` trips through the memories,
   `TOPK_BLOCKS` of them on a bundle at once;
-- *sort*: counts and prefix sums, one kernel for up to `MOST_SORTED` tokens, three for more. A thread reads
+- *sort*: counts and prefix sums, one kernel for up to `MAX_SORTED` tokens, three for more. A thread reads
   the choices of its token sequentially;
 - *quantise*: where operands are smaller than activations and not scaled in blocks;
 - *gather*: a row for each choice of an expert of this device, and descriptors of the GEMMs where units read
@@ -33,8 +33,8 @@ from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
 from fastflow.physics.timing.moe.expert_load import Routings, expert_loads, mean_rows
 
-MOST_ROUTED, MOST_CHOSEN = 128, 8  # routing.py, RenormalizeMoeRoutingMethod; later versions have more
-MOST_SORTED = 256  # moe_kernels.cu, fusedBuildExpertMapsSortFirstToken
+MAX_ROUTED, MAX_CHOSEN = 128, 8  # routing.py, RenormalizeMoeRoutingMethod; later versions have more
+MAX_SORTED = 256  # moe_kernels.cu, fusedBuildExpertMapsSortFirstToken
 TOPK_BLOCKS = 8  # on a bundle: 256 threads each, of 2048
 # Trips through the memories of a block of a top-k by radix, in eight digits of two bits: four or
 # five a digit. Calibrated: 3,000 layers on an A100, 9,000 on an H100 (ai-dynamo/aiconfigurator@095f58a)
@@ -93,7 +93,7 @@ class _Layers(NamedTuple):
 
 def _route(batch: _Layers) -> Pass:
     routing, activation = batch.layers.routing, batch.layers.activation
-    simple = (routing.experts <= MOST_ROUTED) & (routing.topk <= MOST_CHOSEN)
+    simple = (routing.experts <= MAX_ROUTED) & (routing.topk <= MAX_CHOSEN)
     blocks = TOPK_BLOCKS * batch.device.instances[batch.layers.point]
     chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
     return Pass(
@@ -105,7 +105,7 @@ def _route(batch: _Layers) -> Pass:
 
 def _sort(batch: _Layers) -> Pass:
     routing = batch.layers.routing
-    large = routing.tokens > MOST_SORTED
+    large = routing.tokens > MAX_SORTED
     return Pass(
         launches=np.where(large, 3.0, 1.0),
         bytes=2.0 * routing.tokens * routing.topk * INDEX_BYTES,

@@ -24,7 +24,7 @@ from fastflow.physics.timing.tiling.search import search_tilings
 from fastflow.physics.timing.tiling.search_space import Gemms, Hierarchies, Tilings
 from fastflow.physics.timing.tiling.tile_sets import TileSets
 
-MOST_BYTES = 32_000_000
+MAX_BYTES = 32_000_000
 """Of memory for the cache: 1.3 million GEMMs at three levels, 988,000 are in `sweeps/million`."""
 _WAYS = 16  # of a set: the cache is set-associative
 _BITS = 6  # of an exponent
@@ -33,7 +33,7 @@ _BITS = 6  # of an exponent
 class TilingCache:
     """A set-associative cache of fixed size of tilings on hierarchies of `levels` levels; thread-safe."""
 
-    def __init__(self, levels: int, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, levels: int, most_bytes: int = MAX_BYTES) -> None:
         """Allocate the cache; the system commits its memory as it is written."""
         sets = most_bytes // (_WAYS * (8 + 4 * (levels + 1)))
         self._tag: Words = np.zeros((sets, _WAYS), dtype=np.uint64)  # 0: empty

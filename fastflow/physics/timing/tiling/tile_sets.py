@@ -32,7 +32,7 @@ from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints
 
 PARTIAL_SUM_BYTES = 4.0
-MOST_DOUBLINGS = 40  # 2^40 exceeds every side that the registry allows
+MAX_DOUBLINGS = 40  # 2^40 exceeds every side that the registry allows
 _SIZES = 6
 _PLASTIC = 1.2207440846057596  # the real root of x^4 = x + 1
 
@@ -107,19 +107,19 @@ def _draw(
 @kernel
 def _longest(m: int, n: int, element_bytes: float, capacity: float) -> int:
     """Return the largest exponent of k with which a tile fits, -1 if none does."""
-    if max(m, n) > MOST_DOUBLINGS:
+    if max(m, n) > MAX_DOUBLINGS:
         return -1
     rows, columns = float(1 << m), float(1 << n)
     most = (capacity - PARTIAL_SUM_BYTES * rows * columns) / (element_bytes * (rows + columns))
-    return min(math.frexp(most)[1] - 1, MOST_DOUBLINGS) if most >= 1.0 else -1
+    return min(math.frexp(most)[1] - 1, MAX_DOUBLINGS) if most >= 1.0 else -1
 
 
 @kernel
 def _enumerate(capacity: float, element_bytes: float, distributed: bool, thinned: bool, tiles: Ints) -> int:
     """Write all power-of-two tiles into `tiles`; returns the number of tiles."""
     count = 0
-    for m in range(MOST_DOUBLINGS + 1):
-        for n in range(MOST_DOUBLINGS + 1):
+    for m in range(MAX_DOUBLINGS + 1):
+        for n in range(MAX_DOUBLINGS + 1):
             longest = _longest(m, n, element_bytes, capacity)
             if m + n == 0:
                 longest = max(longest, 0)
@@ -181,7 +181,7 @@ def _list_tiles(
     sets = capacity.size
     offset = np.zeros(sets + 1, dtype=np.int64)
     most = 0
-    all_tiles = (MOST_DOUBLINGS + 1) ** 2 * (1 if thinned else MOST_DOUBLINGS + 1)
+    all_tiles = (MAX_DOUBLINGS + 1) ** 2 * (1 if thinned else MAX_DOUBLINGS + 1)
     for i in range(sets):
         most = max(most, samples[i] if samples[i] else all_tiles)
     set_tiles = np.empty((most, 3), dtype=np.int64)

@@ -14,7 +14,7 @@ from fastflow.physics.workload.family import Family, independent_rows, single_op
 from fastflow.physics.workload.graph import HIDDEN, Dims
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, Size, connect
 from fastflow.physics.workload.ops import elementwise
-from fastflow.physics.workload.ops.attention import MOST_QUERIES, AttentionSizes, attention
+from fastflow.physics.workload.ops.attention import MAX_QUERIES, AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
 
 PREFILL, DECODE = "prefill", "decode"
@@ -23,7 +23,7 @@ PHASE = text(
 )
 SIZES = (
     count("model.batch", "sequences of the global batch"),
-    count("model.q_len", "queries of a sequence, the last of its tokens", high=MOST_QUERIES),
+    count("model.q_len", "queries of a sequence, the last of its tokens", high=MAX_QUERIES),
     count("model.kv_len", "keys of a sequence, its queries' own among them; q_len where it is less"),
     count("model.heads", "heads of attention"),
 )

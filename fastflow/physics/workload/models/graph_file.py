@@ -34,8 +34,8 @@ from fastflow.physics.workload.precision import UNSIZED
 
 KEY = "model.file"
 # repeated layers count once per repetition
-MOST_BORDERS = 5_000_000  # borders of layers that tensors cross
-_MOST = {  # and the limit's text: forward kernels, tensors that they read, elements
+MAX_BORDERS = 5_000_000  # borders of layers that tensors cross
+_MAX_TOTALS = {  # and the limit's text: forward kernels, tensors that they read, elements
     "kernels": (100_000, "100000"),
     "reads": (1_000_000, "1000000"),
     "elements of outputs": (4 * 10**18, "4e+18"),
@@ -78,8 +78,8 @@ def _parse_version(path: str, changed: int, size: int) -> _Version:
         for instance, readers in zip(nodes, network.readers, strict=True)
         if readers
     )
-    if crossed > MOST_BORDERS:
-        raise MistakeError(f"a file whose tensors cross at most {MOST_BORDERS:,} borders of layers in all")
+    if crossed > MAX_BORDERS:
+        raise MistakeError(f"a file whose tensors cross at most {MAX_BORDERS:,} borders of layers in all")
     rows = [instance.node.batch if instance.node.is_batched else instance.node.rows for instance in nodes]
     sequences = document.get("sequences", 0)
     return _Version(network, nodes[-1].layer + 1, min(map(int, rows)), sequences)
@@ -144,13 +144,13 @@ def _layers(document: Any) -> list[Layer]:
 
 
 def _add(where: str, total: Iterable[int], layer: Layer) -> tuple[int, ...]:
-    """Add a layer to the totals that _MOST bounds; raises MistakeError where a total is too large."""
+    """Add a layer to the totals that _MAX_TOTALS bounds; raises MistakeError where a total is too large."""
     nodes = layer.nodes
     reads = sum(len(node.reads) for node in nodes)
     elements = sum(int(node.rows) * int(node.steps) * int(node.cols) * int(node.batch) for node in nodes)
     of_layer = (len(nodes), reads, elements)
     totals = tuple(so_far + layer.repeat * added for so_far, added in zip(total, of_layer, strict=True))
-    for amount, (quantity, (bound, bound_text)) in zip(totals, _MOST.items(), strict=True):
+    for amount, (quantity, (bound, bound_text)) in zip(totals, _MAX_TOTALS.items(), strict=True):
         if amount > bound:
             raise wrong(
                 f"{where}.repeat", f"so small that there are at most {bound_text} {quantity}", layer.repeat

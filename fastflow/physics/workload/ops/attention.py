@@ -17,7 +17,7 @@ import numpy as np
 
 from fastflow.core.dedupe import compute_unique_rows
 from fastflow.core.tables import Bools, Floats, Ints, take
-from fastflow.core.yaml_file import MOST, listed, wrong
+from fastflow.core.yaml_file import MAX_NUMBER, listed, wrong
 from fastflow.physics.timing.attention.decode import time_decoding
 from fastflow.physics.timing.attention.decode_tiles import Decodes
 from fastflow.physics.timing.attention.fused import time_attention, time_attention_backward
@@ -33,7 +33,7 @@ from fastflow.physics.workload.sharding_rules import COLS, GROUPS, REPLICATE, RO
 
 MAX_DECODE_QUERIES = 16
 """Queries of a sequence, up to which a graph file uses decode kernels if there are more keys."""
-MOST_QUERIES = 1e9
+MAX_QUERIES = 1e9
 """Queries of a sequence: timing counts tiles of 128 in a loop, which takes 0.1 s."""
 _FP32 = 4.0
 
@@ -229,8 +229,8 @@ def _from_file(
     if sequences * q_len != model.size:
         allowed = f"such that batch x rows is the {model.size} rows of the model"
         raise wrong(f"{where}.batch", allowed, sequences)
-    if q_len > MOST_QUERIES:
-        raise wrong(f"{where}.rows", f"at most {MOST_QUERIES:g}", q_len)
+    if q_len > MAX_QUERIES:
+        raise wrong(f"{where}.rows", f"at most {MAX_QUERIES:g}", q_len)
     kv_heads, kv_len = size("kv_heads", "heads"), size("kv_len", "rows")
     if heads % kv_heads:
         raise wrong(f"{where}.kv_heads", f"a divisor of its {heads} heads", kv_heads)
@@ -240,8 +240,8 @@ def _from_file(
     if not isinstance(causal, bool):
         raise wrong(f"{where}.causal", "true or false", causal)
     head_dim, value_dim = sides["head_dim"].size, size("value_dim", "head_dim")
-    if sequences * heads * kv_len * max(head_dim, value_dim) > MOST:
-        raise wrong(f"{where}.heads", f"so small that keys have at most {MOST:.0e} elements", heads)
+    if sequences * heads * kv_len * max(head_dim, value_dim) > MAX_NUMBER:
+        raise wrong(f"{where}.heads", f"so small that keys have at most {MAX_NUMBER:.0e} elements", heads)
     window = sides["window"].size if "window" in sides else 0
     sizes = AttentionSizes(sequences, q_len, kv_len, heads, kv_heads, head_dim, value_dim, window)
     return attention(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastflow.core.yaml_file import MOST, listed, wrong
+from fastflow.core.yaml_file import MAX_NUMBER, listed, wrong
 from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, Dims, Kernel
 from fastflow.physics.workload.network import Amount, KernelType, Network, Node, Side, Size
 from fastflow.physics.workload.precision import Precision
@@ -52,10 +52,10 @@ def _from_file(
 ) -> Node:
     """Distribute its products: over groups of the model's rows, and of columns."""
     batch, rows = int(node.batch), int(node.rows)
-    if batch * max(rows, int(node.inner)) > MOST:
-        raise wrong(f"{where}.batch", f"so small that no side times batch exceeds {MOST:.0e}", batch)
+    if batch * max(rows, int(node.inner)) > MAX_NUMBER:
+        raise wrong(f"{where}.batch", f"so small that no side times batch exceeds {MAX_NUMBER:.0e}", batch)
     width, rest = divmod(batch * rows * int(node.cols), model.size)
-    if rest or width > MOST:
+    if rest or width > MAX_NUMBER:
         allowed = f"such that batch x rows x cols is a multiple of the {model.size} rows of the model"
         raise wrong(f"{where}.batch", allowed, batch)
     batch_names = sides["batch"].names

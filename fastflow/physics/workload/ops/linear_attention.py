@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from fastflow.core.yaml_file import MOST, listed, wrong
+from fastflow.core.yaml_file import MAX_NUMBER, listed, wrong
 from fastflow.physics.workload.graph import ON_ACTIVATIONS, Dims, Kernel, PerElement
 from fastflow.physics.workload.network import KernelType, Network, Node, Side
 from fastflow.physics.workload.ops.batched_gemm import TYPE as PRODUCT
@@ -168,8 +168,8 @@ def _from_file(
         raise wrong(f"{where}.groups", f"a divisor of its {heads} heads", groups)
     chunk = min(sides["chunk"].size if "chunk" in sides else _RULES[name][1], tokens)
     sizes = Sizes(sequences, tokens, heads, groups, sides["state"].size, sides["head_dim"].size, chunk)
-    if sizes.chunks * heads * chunk * (sizes.state + sizes.head_dim) > MOST:
-        raise wrong(f"{where}.heads", f"so small that it has at most {MOST:.0e} elements", heads)
+    if sizes.chunks * heads * chunk * (sizes.state + sizes.head_dim) > MAX_NUMBER:
+        raise wrong(f"{where}.heads", f"so small that it has at most {MAX_NUMBER:.0e} elements", heads)
     return node._replace(
         batch=sequences, rows=tokens, cols=sizes.head_dim, width=heads * sizes.head_dim, groups=1,
         attributes=sizes._asdict(), dims=Dims((), (), sides["heads"].names, sides["batch"].names),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from fastflow.analysis.backtest.study import read
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core.units import percent
 from fastflow.engine.dataset.kinds import BACKTEST, kind_of_table
 from fastflow.engine.dataset.reader import Dataset
@@ -31,7 +31,9 @@ def page_of(dataset: Dataset) -> Page:
     colour = first_present(("scaling", *texts), texts) or names[0]
     return Page(
         title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
-        summary=f"{kind.removeprefix('a ').removeprefix('the ').capitalize()}: {counted(len(frame), 'row')}",
+        summary=(
+            f"{kind.removeprefix('a ').removeprefix('the ').capitalize()}: {pluralize(len(frame), 'row')}"
+        ),
         provenance=provenance_of(dataset, "backtest"),
         headlines=_headlines(backtest.chips) if has_chips else [],
         claims=[],

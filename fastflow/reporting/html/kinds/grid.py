@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts import overview, serving
 from fastflow.reporting.charts.overview import CHOICES
@@ -154,7 +154,7 @@ def _summary(dataset: Dataset, frame: pd.DataFrame, labels: list[str], study: st
     )
     axes = describe_span(frame, labels) if labels else ""
     prefix = f"Study {study}: " if study else ""
-    return f"{prefix}{counted(len(frame), 'point')}{truncation_note}{f': {axes}' if axes else ''}"
+    return f"{prefix}{pluralize(len(frame), 'point')}{truncation_note}{f': {axes}' if axes else ''}"
 
 
 def _headlines(frame: pd.DataFrame, labels: list[str]) -> list[Headline]:
@@ -185,7 +185,7 @@ def _no_effect_headlines(frame: pd.DataFrame) -> list[Headline]:
     equalities = " or ".join(
         dict.fromkeys(note.partition(": ")[2] for notes_of_point in notes for note in notes_of_point)
     )
-    where = f"at {len(notes):,} of {counted(len(frame), 'point')}, whose results are {equalities}"
+    where = f"at {len(notes):,} of {pluralize(len(frame), 'point')}, whose results are {equalities}"
     return [Headline("Without effect", value, f"{where} (column {NO_EFFECT})")]
 
 
@@ -220,10 +220,10 @@ def _figure(dataset: Dataset, study: str, serves: bool, axes: list[str]) -> byte
     if serves:
         frame = dataset.read(serving.columns_of(dataset.schema.names))
         lines = serving.lines_of(frame)
-        return render(lambda: serving.draw(lines, f"{counted(len(frame), 'point')} of {name}"))
+        return render(lambda: serving.draw(lines, f"{pluralize(len(frame), 'point')} of {name}"))
     frame = dataset.read(overview.columns_of(dataset.schema.names, axes))
     summaries = overview.axes_of(frame, axes)
-    return render(lambda: overview.draw(summaries, f"{counted(len(frame), 'point')} of {name}"))
+    return render(lambda: overview.draw(summaries, f"{pluralize(len(frame), 'point')} of {name}"))
 
 
 def _colour_column(frame: pd.DataFrame, labels: list[str]) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from fastflow.analysis.search.optimizers.design_space import BUDGETS
 from fastflow.analysis.search.ranges import WithinTolerance
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts.search import columns_of, draw, draw_front
@@ -66,7 +66,7 @@ def page_of(dataset: Dataset, config_dir: str | None) -> Page:
     frame = whole.iloc[sample.rows].reset_index(drop=True)
     details, missing_note = details_of(dataset, frame, config_dir)
     ranked, is_history = "rank" in names, "step" in names
-    size = counted(len(whole), "candidate" if ranked else "design")
+    size = pluralize(len(whole), "candidate" if ranked else "design")
     number = first_present(("rank", "design"), names)
     rows, within = ranges_of(dataset, labels_of(names))
     return Page(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from fastflow.analysis.sensitivity.study import read
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts.sensitivity import draw, important_figures
 from fastflow.reporting.charts.style import render
@@ -26,7 +26,7 @@ def page_of(dataset: Dataset) -> Page:
     notes = (("assumed", result.assumptions), ("validation", result.validation_class))
     return Page(
         title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
-        summary=f"Sensitivity of {result.objective} to {counted(len(figures), 'figure')}",
+        summary=f"Sensitivity of {result.objective} to {pluralize(len(figures), 'figure')}",
         provenance=[
             *provenance_of(dataset, "sensitivity"),
             ("change of a figure", f"{100 * figures.attrs['step']:g}%"),

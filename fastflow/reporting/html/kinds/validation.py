@@ -6,7 +6,7 @@ import pandas as pd
 
 from fastflow.analysis.measurements.read import naming_columns
 from fastflow.analysis.validation.error_metrics import ALL
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core.errors import InputError
 from fastflow.core.units import percent
 from fastflow.engine.dataset.folder import ERRORS
@@ -39,7 +39,7 @@ def page_of(dataset: Dataset) -> Page:
     needs = {name[6:-2]: name for name in names if name.startswith("needs_")}
     return Page(
         title=whole.folder.shown.rstrip("/").rpartition("/")[2],
-        summary=f"Validation: {counted(len(rows), 'row')} {title(whole)}",
+        summary=f"Validation: {pluralize(len(rows), 'row')} {title(whole)}",
         provenance=[
             *provenance_of(whole, f"validate measurements={whole.about('measurements')}"),
             *(("assumed", line) for line in whole.texts("said")),

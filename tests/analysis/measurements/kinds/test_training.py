@@ -7,7 +7,6 @@ import yaml
 
 import fastflow
 from fastflow.analysis.measurements.aliases import match_name
-from fastflow.cli.commands.calibrate import main as calibrate
 from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.validate import main
 from fastflow.config.library import library_root
@@ -299,11 +298,20 @@ def test_no_run_can_be_predicted(runs):
         ({"device": "abacus"}, "no row can be predicted; the first one: device=abacus is unknown"),
     ],
 )
-def test_what_is_wrong_with_a_file_of_runs_is_said(cli, tmp_path, runs, run, says):
+def test_what_is_wrong_with_a_file_of_runs_is_said(monkeypatch, tmp_path, runs, run, says):
     runs(run)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(fastflow.InputError) as error:
+        fastflow.validate("measurements=runs.csv")
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_wrong_with_a_file_of_runs_is_one_line_on_the_command_line(cli, tmp_path, runs):
+    runs({"hidden": -3})
     code, out, err = cli(main, "measurements=runs.csv", "output=here")
     assert (code, out, len(err)) == (2, [], 1)
-    assert says in err[0]
+    assert "hidden=-3 (from runs.csv, line 2) is invalid" in err[0]
     assert [path.name for path in tmp_path.iterdir()] == ["runs.csv"]
 
 
@@ -314,11 +322,9 @@ def test_without_a_column_of_times_or_of_layers_a_file_is_none_of_runs(runs):
         fastflow.validate(runs(names=[name for name in NAMES if name != "layers"]))
 
 
-def test_no_chip_is_calibrated_to_runs(cli, runs):
-    runs()
-    code, _, err = cli(calibrate, "measurements=runs.csv", "chip=h100_sxm")
-    assert (code, len(err)) == (2, 1)
-    assert "a whole system" in err[0]
+def test_no_chip_is_calibrated_to_runs(runs):
+    with pytest.raises(fastflow.InputError, match="a whole system"):
+        fastflow.calibrate(runs(), "chip=h100_sxm")
 
 
 # --- what is said

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.physics.timing.tiling.tile_sets import MOST_DOUBLINGS, make_tile_sets, set_direction
+from fastflow.physics.timing.tiling.tile_sets import MAX_DOUBLINGS, make_tile_sets, set_direction
 from tests.naive import tiling
 from tests.support.checks import cases, near
 
@@ -96,7 +96,7 @@ def test_thinning_drops_what_another_tile_beats(row):
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_sides_end_somewhere(level):
     """In a memory that everything fits into, one side of 2^40 is larger than every GEMM's."""
-    most = 2.0**MOST_DOUBLINGS
+    most = 2.0**MAX_DOUBLINGS
     tiles = tile_sets([(1e30, 2, level, 1, 0, 0)], thinned=True)[0]
     assert (most, most, most) in tiles
     assert all(side <= most for tile in tiles for side in tile)
@@ -104,7 +104,7 @@ def test_sides_end_somewhere(level):
 
 def test_a_side_of_the_longest_is_kept_where_it_just_fits():
     """2^40 rows of 2 bytes along k, and their partial sums: no tile of 2^41 rows takes its place."""
-    most = 2.0**MOST_DOUBLINGS
+    most = 2.0**MAX_DOUBLINGS
     capacity = tiling.footprint((most, 2, 1), 2)
     tiles = tile_sets([(capacity, 2, 0, -1, 0, 0)], thinned=True)[0]
     assert {tile for tile in tiles if most in (tile[0], tile[2])} == {(most, 2, 1), (1, 2, most)}

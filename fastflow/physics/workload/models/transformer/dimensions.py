@@ -13,14 +13,14 @@ from fastflow.core.tables import Bools, Inputs, single
 from fastflow.physics.workload.models.transformer.layer_pattern import (
     EXPERTS,
     KEY,
-    MOST_LAYERS,
+    MAX_LAYERS,
     WINDOW,
     fewest_layers,
     kinds_of,
 )
 from fastflow.physics.workload.network import Size
 from fastflow.physics.workload.ops import grouped_gemm
-from fastflow.physics.workload.ops.attention import MOST_QUERIES
+from fastflow.physics.workload.ops.attention import MAX_QUERIES
 from fastflow.physics.workload.precision import OUTPUT_BYTES
 
 RMS, LAYER = "rms", "layer"
@@ -31,8 +31,8 @@ ROTARY, LEARNED, ALIBI, NO_POSITIONS = "rotary", "learned", "alibi", "none"
 # operations of an element: those of operators of these names; ReLU, then its square (So et al., Primer,
 # arXiv:2109.08668)
 ACTIVATIONS = {"relu": 1.0, "relu2": 2.0, "gelu": 5.0, "silu": 3.0}
-MOST_ELEMENTS = 4e18  # of a tensor, as of a network from a file
-_MOST_WIDE = 1e12
+MAX_ELEMENTS = 4e18  # of a tensor, as of a network from a file
+_MAX_WIDE = 1e12
 _MULTIPLE = 256  # of a gated feed-forward layer's columns by default (Touvron et al., LLaMA's code)
 
 SIZES = (
@@ -43,7 +43,7 @@ SIZES = (
     ),
     count("model.batch", "sequences of the global batch"),
     count("model.sequence", "tokens of a sequence"),
-    Column("model.layers", "int", "", "layers of a transformer", 1.0, float(MOST_LAYERS)),
+    Column("model.layers", "int", "", "layers of a transformer", 1.0, float(MAX_LAYERS)),
     count("model.hidden", "columns of a token between layers"),
     count("model.heads", "heads of attention"),
     count("model.kv_heads", "heads of keys and values of a transformer; 0: model.heads", low=0),
@@ -261,20 +261,20 @@ def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
         "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
         "topk", "shared_ffn", "vocabulary",
     )}  # fmt: skip
-    wrong = size["sequence"] > MOST_QUERIES
-    yield wrong, "model.sequence", "model.sequence", f"at most {MOST_QUERIES:g} tokens"
+    wrong = size["sequence"] > MAX_QUERIES
+    yield wrong, "model.sequence", "model.sequence", f"at most {MAX_QUERIES:g} tokens"
     wide = size["head_dim"] + size["value_dim"] + size["rotary"] + size["hidden"] / size["heads"]
-    wrong = size["heads"] * wide > _MOST_WIDE
+    wrong = size["heads"] * wide > _MAX_WIDE
     yield (
         wrong,
         "model.heads",
         "model.heads",
-        f"so small that all heads have at most {_MOST_WIDE:.0e} columns",
+        f"so small that all heads have at most {_MAX_WIDE:.0e} columns",
     )
     columns = 64.0 * (size["ffn"] + size["expert_ffn"] + 4.0 * size["hidden"]) + size["shared_ffn"]
     columns = columns + 4.0 * size["heads"] * wide + size["vocabulary"]
     columns = columns * np.maximum(size["topk"], 1.0)
     columns = columns + np.where(inputs["model.fused_attention"], 0.0, size["heads"] * size["sequence"])
-    wrong = size["batch"] * size["sequence"] * columns > MOST_ELEMENTS
-    allowed = f"so small that no tensor has more than {MOST_ELEMENTS:.0e} elements"
+    wrong = size["batch"] * size["sequence"] * columns > MAX_ELEMENTS
+    allowed = f"so small that no tensor has more than {MAX_ELEMENTS:.0e} elements"
     yield wrong, "model.batch", "model.batch", allowed

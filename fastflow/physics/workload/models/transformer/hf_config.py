@@ -33,7 +33,7 @@ from fastflow.physics.workload.models.transformer.json_file import read_version
 from fastflow.physics.workload.models.transformer.layer_pattern import (
     DENSE,
     EXPERTS,
-    MOST_LAYERS,
+    MAX_LAYERS,
     WINDOW,
     pattern_text,
 )
@@ -110,8 +110,8 @@ def _common(fields: Fields, architecture: Architecture) -> dict[str, Any]:
     heads = fields.count("num_attention_heads", "n_head", "n_heads")
     hidden = fields.count("hidden_size", "n_embd", "n_embed", "d_model")
     layers = fields.count("num_hidden_layers", "n_layer", "n_layers")
-    if layers > MOST_LAYERS:
-        raise wrong("num_hidden_layers", f"at most {MOST_LAYERS}", layers)
+    if layers > MAX_LAYERS:
+        raise wrong("num_hidden_layers", f"at most {MAX_LAYERS}", layers)
     head_dim = fields.count("head_dim", "attention_head_dim", default=0)
     if not head_dim and hidden % heads and "kv_lora_rank" not in fields:
         raise wrong("num_attention_heads", f"a divisor of its hidden size, {hidden}", heads)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastflow.core.yaml_file import MOST, MistakeError, one_of, shown, whole, wrong
+from fastflow.core.yaml_file import MAX_NUMBER, MistakeError, one_of, shown, whole, wrong
 
 # Names of unknown fields that change operations, parameters or shapes ...
 _RELEVANT = re.compile(
@@ -86,7 +86,7 @@ class Fields:
         where, value = self.value(name)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= MOST:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= MAX_NUMBER:
             raise wrong(where, "a number above 0", _plain(value))
         return float(value)
 

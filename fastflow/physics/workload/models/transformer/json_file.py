@@ -7,16 +7,16 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from fastflow.core.yaml_file import MOST_BYTES, MistakeError, shown
+from fastflow.core.yaml_file import MAX_BYTES, MistakeError, shown
 
 
 def read_version(path: str, size: int) -> dict[str, Any]:
     """Return the object in a file of `size` bytes; raises MistakeError."""
-    if size > MOST_BYTES:  # before it is read
-        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
+    if size > MAX_BYTES:  # before it is read
+        raise MistakeError(f"a file of at most {MAX_BYTES:,} bytes, not {size:,}")
     text = Path(path).read_bytes()
-    if len(text) > MOST_BYTES:
-        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {len(text):,}")
+    if len(text) > MAX_BYTES:
+        raise MistakeError(f"a file of at most {MAX_BYTES:,} bytes, not {len(text):,}")
     try:
         document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
     except json.JSONDecodeError as error:

@@ -16,7 +16,7 @@ KEY = "model.pattern"
 DENSE, EXPERTS, WINDOW = "dense", "experts", "window"
 KINDS = (DENSE, EXPERTS, f"{WINDOW} {DENSE}", f"{WINDOW} {EXPERTS}")
 """Kinds of layers."""
-MOST_LAYERS = 10_000
+MAX_LAYERS = 10_000
 _ALLOWED = (
     "kinds of layers in their order, dense or experts, each perhaps with window, perhaps several times, such"
     ' as "dense", "3*dense, 58*experts" or "window experts, experts"'
@@ -39,8 +39,8 @@ def parse(text: str) -> tuple[str, ...]:
         if entry is None or not kind or len({*words}) < len(words):
             raise InputError(KEY, text, _ALLOWED)
         kinds += [kind] * int(entry["times"] or 1)
-        if len(kinds) > MOST_LAYERS:
-            raise InputError(KEY, text, f"a pattern of at most {MOST_LAYERS:,} layers")
+        if len(kinds) > MAX_LAYERS:
+            raise InputError(KEY, text, f"a pattern of at most {MAX_LAYERS:,} layers")
     return tuple(kinds)
 
 

@@ -27,22 +27,23 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS, ffn_of
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
-from fastflow.physics.workload.models.transformer.layer_pattern import MOST_LAYERS, fewest_layers
+from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, fewest_layers
 from fastflow.physics.workload.models.transformer.parameters import parameters
 
 KEY = "model.size"
 STEP = 8  # of heads
 _MULTIPLE = 128  # of feed-forward columns: a tile of tensor cores' products
 _LAYERS, _MANY_LAYERS = 4, 24
-_LEAST, _MOST = 1e6, 1e15
-_MOST_HEADS = 8192
+_MIN_PARAMETERS, _MAX_PARAMETERS = 1e6, 1e15
+_MAX_HEADS = 8192
 _SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "head_dim")
 _TIMES = {
     "": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12,
     "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
 }  # fmt: skip
 _WRITTEN = re.compile(r"(\d+\.?\d*(?:e\+?\d+)?)\s*([a-z]*)", re.ASCII | re.IGNORECASE)
-_ALLOWED = f"parameters from {_LEAST:.0e} to {_MOST:.0e}, such as 70B, 8e9 or '30 billion'; or null"
+_RANGE = f"from {_MIN_PARAMETERS:.0e} to {_MAX_PARAMETERS:.0e}"
+_ALLOWED = f"parameters {_RANGE}, such as 70B, 8e9 or '30 billion'; or null"
 
 
 def with_size(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -73,7 +74,7 @@ def _read(value: Any) -> float:
     written = _WRITTEN.fullmatch(str(value).strip())
     times = _TIMES.get(written[2].lower(), 0.0) if written else 0.0
     size = float(written[1]) * times if written else 0.0
-    if isinstance(value, bool) or not _LEAST <= size <= _MOST:
+    if isinstance(value, bool) or not _MIN_PARAMETERS <= size <= _MAX_PARAMETERS:
         raise InputError(KEY, value, _ALLOWED)
     return size
 
@@ -95,12 +96,12 @@ def _scaled(target: float, inputs: tuple[tuple[str, Any], ...]) -> dict[str, int
     )
     if 2.0 * abs(target - base_size) < next_size - smallest:
         return {}  # it is the base model
-    shape = _widths(base, np.arange(STEP, _MOST_HEADS + 1, STEP))
+    shape = _widths(base, np.arange(STEP, _MAX_HEADS + 1, STEP))
     first, second = (_count(model, shape, fewest + further) for further in range(2))
     layers = fewest + (target - first) / (second - first)
-    allowed = (np.rint(layers) >= fewest) & (layers <= MOST_LAYERS)
+    allowed = (np.rint(layers) >= fewest) & (layers <= MAX_LAYERS)
     if not allowed.any():
-        high = min(first[-1] + (MOST_LAYERS - fewest) * (second - first)[-1], _MOST)
+        high = min(first[-1] + (MAX_LAYERS - fewest) * (second - first)[-1], _MAX_PARAMETERS)
         span = f"{first[0] / 1e9:.3g} to {high / 1e9:.3g} billion parameters"
         raise InputError(KEY, f"{target / 1e9:g} billion", f"{span}, which this model can be scaled to")
     ratio = np.log(shape["hidden"] / np.maximum(layers, 1.0) * base["layers"] / base["hidden"])
