@@ -18,7 +18,7 @@ from fastflow.reporting.charts.overview import (
     title_of,
 )
 from fastflow.reporting.charts.style import LIMITERS
-from fastflow.reporting.terminal.grid import with_winners
+from fastflow.reporting.terminal.grid_columns import with_winners
 from fastflow.reporting.terminal.tables import assumptions_of, console, listing, new_sheet, quantity, records
 
 if TYPE_CHECKING:
