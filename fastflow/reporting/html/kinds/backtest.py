@@ -12,7 +12,7 @@ from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts.backtest import draw
 from fastflow.reporting.charts.style import render
 from fastflow.reporting.html.columns import first_present, provenance_of, quantities, varying_columns
-from fastflow.reporting.html.content import Headline, Page, View
+from fastflow.reporting.html.content import Headline, Page, PointTable, View
 
 _TOLERANCE = 0.2  # relative; a usual bound of a good prediction
 
@@ -47,7 +47,7 @@ def page_of(dataset: Dataset) -> Page:
             colour=colour,
             bars=texts[0] if texts else colour,
             histogram=x,
-            listed=tuple(names),
+            table=PointTable(tuple(names)),
             named=tuple(texts),
             diagonal=not has_chips,
             log=False,

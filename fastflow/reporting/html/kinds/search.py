@@ -21,7 +21,7 @@ from fastflow.reporting.html.columns import (
     quantities,
     varying_columns,
 )
-from fastflow.reporting.html.content import RESULT_LINES, Headline, Listing, Page, Parts, View
+from fastflow.reporting.html.content import RESULT_LINES, Headline, Listing, Page, Parts, PointTable, View
 from fastflow.reporting.html.kinds.grid import (
     INFEASIBLE_SUFFIX,
     MAX_COLOURS,
@@ -211,22 +211,19 @@ def _view(frame: pd.DataFrame, labels: list[str], number: str) -> View:
     )
     colour = first_present(few, names) or limiter or "feasible"
     rows, across = (*labels, "", "")[:2]
+    numbering = [number] if number else []
+    results = [name for name in _LISTED if name in names and frame[name].notna().any()]
     return View(
         x=x,
         y="objective",
         colour=colour,
         bars=limiter or "feasible",
         histogram="objective",
-        sort="objective",
         rows=rows if across else "",
         across=across,
-        listed=(
-            *([number] if number else []),
-            *labels,
-            *(name for name in _LISTED if name in names and frame[name].notna().any()),
-        ),
+        table=PointTable((*numbering, *labels, *results), "objective"),
         said=SERVED_LINES if "tpot_s" in names else RESULT_LINES,
-        named=tuple(dict.fromkeys((*([number] if number else []), *labels, "strategy"))),
+        named=tuple(dict.fromkeys((*numbering, *labels, "strategy"))),
         parts=tuple(
             _budget_parts(budget, shares) for budget in BUDGETS if _budget_parts(budget, shares).columns
         ),

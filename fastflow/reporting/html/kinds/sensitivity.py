@@ -10,7 +10,7 @@ from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts.sensitivity import draw, important_figures
 from fastflow.reporting.charts.style import render
 from fastflow.reporting.html.columns import provenance_of, quantities
-from fastflow.reporting.html.content import Headline, Page, View
+from fastflow.reporting.html.content import Headline, Page, PointTable, View
 from fastflow.reporting.terminal.tables import quantity
 
 _MAX_NAMED = 4  # figures named
@@ -48,7 +48,7 @@ def page_of(dataset: Dataset) -> Page:
             colour=_SECTION,
             bars=_SECTION,
             histogram="elasticity",
-            listed=tuple(map(str, figures.columns[figures.notna().any()])),
+            table=PointTable(tuple(map(str, figures.columns[figures.notna().any()]))),
             named=("figure",),
             log=False,
         ),
