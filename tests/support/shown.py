@@ -9,8 +9,10 @@ from itertools import product
 import numpy as np
 from rich.text import Text
 
-from fastflow.schema import RESULTS, SEARCH, SERVED, STACKED
+from fastflow.schema import RESULTS, SEARCH, SERVED, STACKED, find_result
 
+TIME, CAPACITY = 2e4, 3e9
+"""Of the points of `trained` and `served`: an iteration [s], the memory of a device [B]."""
 _PREFIXES = {
     "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21, "m": 1e-3, "u": 1e-6,
     "n": 1e-9, "p": 1e-12, "f": 1e-15,
@@ -100,3 +102,25 @@ def unlike(seed, **given):
             else:
                 row[name] = float(10 ** random.uniform(*_DECADES.get(column.unit, (3, 7))))
     return row | given
+
+
+def trained(seed):
+    """A point of training, as the screen has it: several stages, devices on all axes."""
+    return unlike(
+        seed, strategy="TP-4-d2-p3", lp_hops=7, bottleneck_stage=1, time_s=TIME, dram_capacity_B=CAPACITY,
+        devices=4096,
+    )  # fmt: skip
+
+
+def served(seed, **more):
+    """A point that serves, whose parts of an iteration are shorter than all of it."""
+    return trained(seed) | {"exchange_s": 311.0, "serve_host_s": 127.0, "pipeline_stall_s": 1903.0} | more
+
+
+def of(row, *names):
+    """The numbers of some columns, each in its column's unit."""
+    found = []
+    for name in names:
+        column = find_result(name)
+        found.append((row[name], column.unit if column.kind == "float" else ""))
+    return found
