@@ -3,14 +3,19 @@
 As `test_shown_values` has it of points: of values all unlike, each number is read back.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from fastflow.analysis.validation.error_metrics import ALL
 from fastflow.api.notebook import cards
 from fastflow.reporting.charts.overview import AxisSummary, ValueSummary
+from fastflow.reporting.html.kinds import backtest as backtest_page
 from fastflow.reporting.html.kinds import grid, validation
+from fastflow.reporting.html.kinds import search as search_page
 from fastflow.reporting.html.kinds import sensitivity as sensitivity_page
 from fastflow.reporting.terminal import (
     calibration,
@@ -64,13 +69,48 @@ def test_headlines_of_a_page_are_the_best_of_their_columns(monkeypatch, serves):
     first, *others = grid._headlines(frame, ["point"])
     check_text(first.value, [(5, ""), (5, "")])
     expected = {label for label in BEST if label != ("Fastest" if serves else "Shortest pass")}
-    assert {one.label for one in others} == expected
-    for one in others:
-        name, which = BEST[one.label]
+    assert {headline.label for headline in others} == expected
+    for headline in others:
+        name, which = BEST[headline.label]
         best = frame[name].min() if which == "less" else frame[name].max()
-        check_text(one.value, [(best, find_result(name).unit)])
+        check_text(headline.value, [(best, find_result(name).unit)])
         place = frame.index[frame[name] == best][0]
-        check_text(one.note, [(place, ""), (place, "")])
+        check_text(headline.note, [(place, ""), (place, "")])
+
+
+def test_headlines_of_a_search():
+    metadata = {"objective": ("energy", "J"), "second_objective": ("time by area", "s m^2")}
+    schema = pa.schema([
+        pa.field(name, pa.float64(), metadata={"meaning": meaning, "unit": unit})
+        for name, (meaning, unit) in metadata.items()
+    ])  # fmt: skip
+    frame = pd.DataFrame({
+        "point": range(4), "mem": ["<a>", "<b>", "<c>", "<d>"], "feasible": [False, True, True, True],
+        "reason": "", "objective": [1e6, 4.4e6, 3.1e6, 7.3e6],
+        "second_objective": [1e-6, 23e-6, 41e-6, 17e-6], "own_objective": [3e6, 11e6, 9.3e6, 13e6],
+    })  # fmt: skip
+    headlines = search_page._headlines(SimpleNamespace(schema=schema), frame, ["mem"])
+    assert [headline.label for headline in headlines] == [
+        "Feasible", "Best energy", "Best time by area", "Gain over the chip's own shares",
+    ]  # fmt: skip
+    assert [headline.note for headline in headlines[1:3]] == ["mem=<c>", "mem=<d>"]
+    expected = [[(3, ""), (4, "")], [(3.1e6, "J")], [(17e-6, "s m^2")], [(3.0, "")]]
+    for headline, numbers in zip(headlines, expected, strict=True):
+        check_text(headline.value, numbers)
+
+
+def test_headlines_of_a_backtest():
+    chips = pd.DataFrame({
+        "scaling": ["foundry"] * 4 + ["paper"] * 3,
+        "difference": [0.11, -0.19, 0.37, np.nan, 0.05, -0.21, -0.43],
+    })  # fmt: skip
+    foundry, paper = backtest_page._headlines(chips)
+    for headline, name, counts, median in (
+        (foundry, "foundry", (2, 3), 0.19), (paper, "paper", (1, 3), 0.21),
+    ):  # fmt: skip
+        assert headline.label == f"scaling={name}"
+        check_text(headline.value, [(counts[0], ""), (counts[1], "")])
+        check_text(headline.note, [(0.2, ""), (median, "")])
 
 
 ERRORS = {
@@ -85,14 +125,14 @@ ERRORS = {
 def test_errors_of_a_validation_are_shown_as_what_they_are():
     frame = pd.DataFrame([{"by": ALL, "value": ALL, "rows": 17, **ERRORS}])
     rows = pd.DataFrame({"predicted_s": [1.0, 2.0, np.nan]})
-    told = validation._headlines(rows, frame)
+    headlines = validation._headlines(rows, frame)
     numbers = [(value, "") for value in ERRORS.values()]
-    check_text(told[0].value, [(2, ""), (3, "")])
-    for headline, number in zip(told[1:], numbers[:4], strict=True):
+    check_text(headlines[0].value, [(2, ""), (3, "")])
+    for headline, number in zip(headlines[1:], numbers[:4], strict=True):
         check_text(headline.value, [number])
     # what a headline calls a figure is what its column's meaning calls it
     kinds = {"mean", "median", "90"}
-    for headline, name in zip(told[1:], ERRORS, strict=False):
+    for headline, name in zip(headlines[1:], ERRORS, strict=False):
         meaning = next(column for column in VALIDATION if column.name == name).meaning
         called = {kind for kind in kinds if kind in f"{headline.label} {headline.note}".lower()}
         assert called == {kind for kind in kinds if kind in meaning.lower()}, name
@@ -108,9 +148,9 @@ def test_headlines_of_a_sensitivity():
     value, count, *others = sensitivity_page._headlines(moving, "energy_J", 4.4e7, 9)
     check_text(value.value, [(4.4e7, "J")])
     check_text(count.value, [(2, ""), (9, "")])
-    assert [one.label for one in others] == ["a", "b"]
-    for one, elasticity in zip(others, moving["elasticity"], strict=True):
-        check_text(one.value, [(elasticity / 100, "")])
+    assert [headline.label for headline in others] == ["a", "b"]
+    for headline, elasticity in zip(others, moving["elasticity"], strict=True):
+        check_text(headline.value, [(elasticity / 100, "")])
 
 
 def test_values_of_an_axis():
