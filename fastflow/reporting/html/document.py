@@ -30,14 +30,14 @@ def document(page: Page) -> bytes:
     scripts = "\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS)
     values = {
         "title": escape(page.title),
-        "what": escape(page.summary),
-        "asked": _pairs(page.provenance),
+        "summary": escape(page.summary),
+        "provenance": _pairs(page.provenance),
         "headlines": "".join(map(_headline, page.headlines)),
         "claims": _claims(page),
         "listings": "".join(map(_listing, page.listings)),
         "figure": _figure(page),
-        "drawn": escape(page.sample_note),
-        "lacks": escape(page.missing_note),
+        "sample_note": escape(page.sample_note),
+        "missing_note": escape(page.missing_note),
         "notice": escape(NOTICE),
         "style": (assets / "page.css").read_text("utf-8"),
         "vega": b64encode(vega()).decode(),

@@ -212,14 +212,14 @@ def _add_chances_of_best(grid: Grid, best: Mapping[str, Any], others: Sequence[d
 
 def _print_speed(grid: Grid, progress: Progress) -> None:
     """Print the number of points, the time and the rate."""
-    points = grid.points - progress.there
+    points = grid.points - progress.num_stored
     if not points:
         print(f"{counted(grid.points, 'point')}, all there already")
         return
     rate = f"{progress.rate:,.0f}" if progress.rate >= 10 else f"{progress.rate:.2g}"
     already = (
-        f" ({progress.there:,} {'was' if progress.there == 1 else 'were'} there already)"
-        if progress.there
+        f" ({progress.num_stored:,} {'was' if progress.num_stored == 1 else 'were'} there already)"
+        if progress.num_stored
         else ""
     )
     speed = f"{counted(points, 'point')}{already} in {progress.seconds:.2f} s: {rate} points/s"

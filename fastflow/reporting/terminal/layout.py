@@ -12,7 +12,7 @@ from fastflow.physics.workload.graph import FORWARD, PHASES, UPDATE
 from fastflow.physics.workload.sharding_rules import ROWS
 from fastflow.reporting.terminal.tables import new_sheet
 
-_MOST_LINES = 20
+_MAX_LINES = 20
 _WIDE = 100
 _COLUMNS = ("kernel", "along", "reads", "weights", "makes", "then exchanges")
 
@@ -32,12 +32,12 @@ def show_layout(out: Console, kernels: Sequence[Explained]) -> None:
     # the layout that a kernel reads follows from the producer and its exchange
     shown = [name for name in _COLUMNS if name != "reads" or out.width >= _WIDE]
     sheet = new_sheet("Layouts: S split, B broadcast, P partial sum", [(name, False) for name in shown])
-    for line, count in list(counts.items())[:_MOST_LINES]:
+    for line, count in list(counts.items())[:_MAX_LINES]:
         cells = dict(zip(_COLUMNS, line, strict=True))
         cells["kernel"] += f" x {count:,}" if count > 1 else ""
         sheet.add_row(*(cells[name] for name in shown))
     out.print(sheet)
-    others = f"{len(counts) - _MOST_LINES} more lines; all" if len(counts) > _MOST_LINES else "All"
+    others = f"{len(counts) - _MAX_LINES} more lines; all" if len(counts) > _MAX_LINES else "All"
     out.print(f"{others} kernels: fastflow.explain_layout(...) in Python")
 
 

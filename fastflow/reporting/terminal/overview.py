@@ -18,8 +18,17 @@ from fastflow.reporting.charts.overview import (
     title_of,
 )
 from fastflow.reporting.charts.style import LIMITERS
+from fastflow.reporting.terminal.digest import best_title
 from fastflow.reporting.terminal.grid_columns import with_winners
-from fastflow.reporting.terminal.tables import assumptions_of, console, listing, new_sheet, quantity, records
+from fastflow.reporting.terminal.tables import (
+    assumptions_of,
+    console,
+    dataset_name,
+    listing,
+    new_sheet,
+    quantity,
+    records,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,16 +55,15 @@ def report(
         out.print(line)
     for line in assumptions_of(dataset):
         out.print(line)
-    title = "Fastest feasible points" if frame["feasible"].any() else "Fastest points, none feasible"
     best = records(best_first(frame).head(_BEST))
     results = chosen or ("time_s", "bound_by", "feasible")
+    title = best_title(serves=False, is_feasible=bool(frame["feasible"].any()))
     columns = [*with_winners([axis.key for axis in axes], best), *results]
     out.print(listing(title, list(dict.fromkeys(columns)), best))
     for axis in axes:
         out.print(_sheet(axis))
     out.print()
-    points = counted(len(frame), "point")
-    save(partial(draw, axes, f"{points} of {dataset.folder.shown.rstrip('/').rpartition('/')[2]}"))
+    save(partial(draw, axes, f"{counted(len(frame), 'point')} of {dataset_name(dataset)}"))
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> list[str]:

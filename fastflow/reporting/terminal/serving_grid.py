@@ -18,7 +18,15 @@ from fastflow.reporting.charts.serving import (
     latencies_of,
     lines_of,
 )
-from fastflow.reporting.terminal.tables import assumptions_of, console, listing, new_sheet, quantity, records
+from fastflow.reporting.terminal.tables import (
+    assumptions_of,
+    console,
+    dataset_name,
+    listing,
+    new_sheet,
+    quantity,
+    records,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +63,7 @@ def report(
     if len(lines.frame):
         out.print(_lines(lines))
     out.print()
-    points = counted(len(frame), "point")
-    save(partial(draw, lines, f"Serving: {points} of {dataset.folder.shown.rstrip('/').rpartition('/')[2]}"))
+    save(partial(draw, lines, f"Serving: {counted(len(frame), 'point')} of {dataset_name(dataset)}"))
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pages of back-tests: real chips beside generated chips."""
+"""Pages of back-tests: real chips and generated chips."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fastflow.reporting.charts.backtest import draw
 from fastflow.reporting.charts.style import render
 from fastflow.reporting.html.columns import first_present, provenance_of, quantities, varying_columns
 from fastflow.reporting.html.content import Headline, Page, PointTable, View
+from fastflow.reporting.terminal.tables import dataset_name
 
 _TOLERANCE = 0.2  # relative; a usual bound of a good prediction
 
@@ -30,7 +31,7 @@ def page_of(dataset: Dataset) -> Page:
     y = "quantity" if has_chips else first_present(("foundry_gain", "generated_error", *numbers[1:]), names)
     colour = first_present(("scaling", *texts), texts) or names[0]
     return Page(
-        title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
+        title=dataset_name(dataset),
         summary=f"{kind.removeprefix('a ').removeprefix('the ').capitalize()}: {counted(len(frame), 'row')}",
         provenance=provenance_of(dataset, "backtest"),
         headlines=_headlines(backtest.chips) if has_chips else [],
