@@ -74,8 +74,8 @@ def test_headlines_of_a_page_are_the_best_of_their_columns(monkeypatch, serves):
         name, which = BEST[headline.label]
         best = frame[name].min() if which == "less" else frame[name].max()
         check_text(headline.value, [(best, find_result(name).unit)])
-        place = frame.index[frame[name] == best][0]
-        check_text(headline.note, [(place, ""), (place, "")])
+        point = frame.index[frame[name] == best][0]
+        check_text(headline.note, [(point, ""), (point, "")])
 
 
 def test_headlines_of_a_search():

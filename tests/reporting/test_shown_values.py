@@ -1,6 +1,6 @@
 """Every number that is shown of a point is that of its column, in its unit: on screen, page and notebook.
 
-Of a row whose values are all unlike, each table's numbers are read back and held against a declared list.
+Of a row whose values are all unlike, each table's numbers are read back and compared with a declared list.
 """
 
 import numpy as np
@@ -149,17 +149,19 @@ def kernels_of(seed, count=3):
     """Kernels whose numbers are all unlike, the longest last."""
     random = np.random.default_rng(seed)
     levels = [*(f"l{level}" for level in range(3)), "dram"]
-    found = {name: random.uniform(1.0, 50.0, count) for name in ("comm_s", "compute_s")}
-    found |= {f"{level}_s": random.uniform(1.0, 50.0, count) for level in levels}
-    found |= {f"{level}_B": random.uniform(1e3, 9e11, count) for level in levels}
-    found["time_s"] = 1e2 + np.sort(random.uniform(1.0, 19.0, count))
+    kernels = {name: random.uniform(1.0, 50.0, count) for name in ("comm_s", "compute_s")}
+    kernels |= {f"{level}_s": random.uniform(1.0, 50.0, count) for level in levels}
+    kernels |= {f"{level}_B": random.uniform(1e3, 9e11, count) for level in levels}
+    kernels["time_s"] = 1e2 + np.sort(random.uniform(1.0, 19.0, count))
     whole = ("m", "k", "n", "repeat", "waves", "parts")
-    found |= {name: random.integers(2, 9000, count) for name in whole}
-    found |= {f"l{level}_tile": np.array([f"{level}x{i}x8" for i in range(count)]) for level in range(3)}
-    found |= {f"l{level}_stays": np.array(["C"] * count) for level in range(3)}
+    kernels |= {name: random.integers(2, 9000, count) for name in whole}
+    kernels |= {f"l{level}_tile": np.array([f"{level}x{i}x8" for i in range(count)]) for level in range(3)}
+    kernels |= {f"l{level}_stays": np.array(["C"] * count) for level in range(3)}
     texts = {"kernel": "kernel", "bound_by": "dram", "comm": "gather", "algorithm": "ring"}
-    found |= {name: np.array([f"{text} {chr(97 + i)}" for i in range(count)]) for name, text in texts.items()}
-    return found | {"busy_frac": random.uniform(0.1, 0.9, count), "phase": np.array(["forward"] * count)}
+    kernels |= {
+        name: np.array([f"{text} {chr(97 + i)}" for i in range(count)]) for name, text in texts.items()
+    }
+    return kernels | {"busy_frac": random.uniform(0.1, 0.9, count), "phase": np.array(["forward"] * count)}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -318,8 +320,8 @@ def test_time_memory_and_energy_of_a_server(seed):
 def test_bands_are_those_of_their_columns(row):
     row |= {"model_share": 0.37, "samples_failed": 5}
     names = {name: percentiles.band_of(name) for name in percentiles._NAMES}
-    for place, ends in enumerate(names.values()):
-        row |= {end: (1.7 + place) * 10.0**nth for nth, end in enumerate(ends)}
+    for number, ends in enumerate(names.values()):
+        row |= {end: (1.7 + number) * 10.0**nth for nth, end in enumerate(ends)}
     sheet = percentiles.band_sheet(row)
     assert [column.header for column in sheet.columns[1:4]] == ["10%", "50%", "90%"]
     assert percentiles._NAMES.keys() <= set(BANDED)

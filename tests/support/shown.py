@@ -42,7 +42,7 @@ def plain(cell):
 
 def figures(text):
     """Return the numbers of a text: (value, unit, half of what its last digit is worth)."""
-    found = []
+    numbers = []
     for match in _FIGURE.finditer(text):
         mantissa, _, exponent = match[1].replace(",", "").partition("e")
         value = float(f"{mantissa}e{exponent or 0}")
@@ -58,17 +58,21 @@ def figures(text):
             value, half, unit, rest = value * size, half * size, unit or base, stripped[len(word) :]
             if base:
                 break
-        found.append((value, unit, half))
-    return found
+        numbers.append((value, unit, half))
+    return numbers
 
 
 def check_text(text, expected):
     """Assert that a text has just some numbers, in order: (value, unit) each."""
     got = figures(text)
     assert len(got) == len(expected), (text, got, expected)
-    for (value, unit, half), (wanted, of) in zip(got, expected, strict=True):
-        assert unit == of, (text, unit, of)
-        assert abs(value - wanted) <= 1.001 * half + 1e-9 * abs(wanted), (text, value, wanted)
+    for (value, unit, half), (expected_value, expected_unit) in zip(got, expected, strict=True):
+        assert unit == expected_unit, (text, unit, expected_unit)
+        assert abs(value - expected_value) <= 1.001 * half + 1e-9 * abs(expected_value), (
+            text,
+            value,
+            expected_value,
+        )
 
 
 def rows_of(sheet):
@@ -119,8 +123,8 @@ def served(seed, **more):
 
 def of(row, *names):
     """The numbers of some columns, each in its column's unit."""
-    found = []
+    numbers = []
     for name in names:
         column = find_result(name)
-        found.append((row[name], column.unit if column.kind == "float" else ""))
-    return found
+        numbers.append((row[name], column.unit if column.kind == "float" else ""))
+    return numbers
