@@ -9,8 +9,10 @@ from itertools import product
 import numpy as np
 from rich.text import Text
 
-from fastflow.schema import RESULTS, SEARCH, SERVED, TRANSFORMER
+from fastflow.schema import RESULTS, SEARCH, SERVED, STACKED, find_result
 
+TIME, CAPACITY = 2e4, 3e9
+"""Of the points of `trained` and `served`: an iteration [s], the memory of a device [B]."""
 _PREFIXES = {
     "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21, "m": 1e-3, "u": 1e-6,
     "n": 1e-9, "p": 1e-12, "f": 1e-15,
@@ -40,7 +42,7 @@ def plain(cell):
 
 def figures(text):
     """Return the numbers of a text: (value, unit, half of what its last digit is worth)."""
-    found = []
+    numbers = []
     for match in _FIGURE.finditer(text):
         mantissa, _, exponent = match[1].replace(",", "").partition("e")
         value = float(f"{mantissa}e{exponent or 0}")
@@ -56,17 +58,21 @@ def figures(text):
             value, half, unit, rest = value * size, half * size, unit or base, stripped[len(word) :]
             if base:
                 break
-        found.append((value, unit, half))
-    return found
+        numbers.append((value, unit, half))
+    return numbers
 
 
 def check_text(text, expected):
     """Assert that a text has just some numbers, in order: (value, unit) each."""
     got = figures(text)
     assert len(got) == len(expected), (text, got, expected)
-    for (value, unit, half), (wanted, of) in zip(got, expected, strict=True):
-        assert unit == of, (text, unit, of)
-        assert abs(value - wanted) <= 1.001 * half + 1e-9 * abs(wanted), (text, value, wanted)
+    for (value, unit, half), (expected_value, expected_unit) in zip(got, expected, strict=True):
+        assert unit == expected_unit, (text, unit, expected_unit)
+        assert abs(value - expected_value) <= 1.001 * half + 1e-9 * abs(expected_value), (
+            text,
+            value,
+            expected_value,
+        )
 
 
 def rows_of(sheet):
@@ -87,7 +93,7 @@ def check_sheet(sheet, expected):
 def unlike(seed, **given):
     """Return a row with a number of its own in every result column of the registry; given: some of them."""
     random, row = np.random.default_rng(seed), {}
-    for column in (*RESULTS, *TRANSFORMER, *SERVED, *SEARCH):
+    for column in (*RESULTS, *STACKED, *SERVED, *SEARCH):
         for name in [column.name.replace("l*", f"l{level}") for level in range(3)]:
             if column.kind == "bool":
                 row[name] = True
@@ -100,3 +106,25 @@ def unlike(seed, **given):
             else:
                 row[name] = float(10 ** random.uniform(*_DECADES.get(column.unit, (3, 7))))
     return row | given
+
+
+def trained(seed):
+    """A point of training, as the screen has it: several stages, devices on all axes."""
+    return unlike(
+        seed, strategy="TP-4-d2-p3", lp_hops=7, bottleneck_stage=1, time_s=TIME, dram_capacity_B=CAPACITY,
+        devices=4096,
+    )  # fmt: skip
+
+
+def served(seed, **more):
+    """A point that serves, whose parts of an iteration are shorter than all of it."""
+    return trained(seed) | {"exchange_s": 311.0, "serve_host_s": 127.0, "pipeline_stall_s": 1903.0} | more
+
+
+def of(row, *names):
+    """The numbers of some columns, each in its column's unit."""
+    numbers = []
+    for name in names:
+        column = find_result(name)
+        numbers.append((row[name], column.unit if column.kind == "float" else ""))
+    return numbers

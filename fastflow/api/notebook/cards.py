@@ -15,16 +15,8 @@ from fastflow.api.notebook.schema import axes_of, served_points
 from fastflow.config.messages import pluralize
 from fastflow.reporting.terminal import point, serving
 from fastflow.reporting.terminal.cost import TOKENS_PER_PARAMETER, cost_sheet, price_list_name
-from fastflow.reporting.terminal.grid import (
-    Digest,
-    best_title,
-    infeasible_lines,
-    shown_results,
-    with_bands,
-    with_limits,
-    with_values,
-    with_winners,
-)
+from fastflow.reporting.terminal.digest import Digest, best_title, infeasible_lines
+from fastflow.reporting.terminal.grid_columns import present_results, shown_results, with_bands, with_winners
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
 from fastflow.reporting.terminal.tables import (
     Part,
@@ -141,13 +133,11 @@ def grid_card(frame: pd.DataFrame) -> str:
     is_long = len(frame) > _MAX_ROWS
     best = [row(index) for index in digest.best]
     head = [row(index) for index in range(min(len(frame), _FIRST if is_long else _MAX_ROWS))]
-    results = with_limits(results, [*head, *best])
-    if serves:
-        results = with_values(results, [*head, *best])
-    label_columns = with_winners(axes_of(frame), [*head, *best])
+    shown_rows = [*head, *best]
+    results = present_results(results, shown_rows, serves)
+    label_columns = with_winners(axes_of(frame), shown_rows)
     columns = [*label_columns, *(name for name in results if name not in label_columns)]
     num_feasible = int(frame["feasible"].sum())
-    shown_rows = [*head, *best]
     lines = [
         *infeasible_lines(digest, len(frame), row),
         *assumption_lines(shown_rows),

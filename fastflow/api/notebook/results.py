@@ -48,7 +48,7 @@ class Search(NamedTuple):
     """Range of each share of the best designs within `tolerance` of the best objective."""
 
     def _repr_html_(self) -> str:
-        """Return the best design beside the unchanged chip, and the first rows of the ranking."""
+        """Return the best design, the unchanged chip, and the first rows of the ranking."""
         from fastflow.reporting.terminal.equivalents import equivalent_candidates
         from fastflow.reporting.terminal.ranges import range_parts
         from fastflow.reporting.terminal.ranking import front_sheet, labels_of, sheet_of
@@ -130,7 +130,7 @@ class Search(NamedTuple):
 
 
 class Validation(NamedTuple):
-    """Predictions beside measurements; frames hold units in `attrs`, as those of `fastflow.evaluate`."""
+    """Predictions and measurements; frames hold units in `attrs`, as those of `fastflow.evaluate`."""
 
     rows: pd.DataFrame
     """Every measurement with its prediction, in the order of the file."""

@@ -28,7 +28,7 @@ def run_point(run: Run, output: str) -> None:
     from fastflow.engine.dataset.schema import column_order, to_arrow
     from fastflow.engine.dataset.selected_columns import select_columns
     from fastflow.engine.run.execute import opened
-    from fastflow.reporting.terminal import grid
+    from fastflow.reporting.terminal import strategy_ranking
     from fastflow.reporting.terminal.tables import column_sheet, console
 
     _check_output_files(run)
@@ -53,7 +53,7 @@ def run_point(run: Run, output: str) -> None:
             rows = to_arrow(ranking.table, ranking_dataset.schema)
             _write_missing(ranking.run, rows, ranking_dataset, ranking_missing)
             chances = partial(ranking.chances_of_best, run) if run.grid.uncertainty is not None else None
-            grid.show_ranking(rows, ranking_dataset.folder.shown, ranking.search, chances)
+            strategy_ranking.show(rows, ranking_dataset.folder.shown, ranking.search, chances)
     for line in _draw(run, result):
         print(line)
     print(f"Dataset: {store.folder.shown}")

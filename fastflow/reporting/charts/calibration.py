@@ -13,7 +13,7 @@ _WIDTH, _BAR = 9.0, 0.34
 
 
 def draw(scalars: pd.DataFrame, errors: pd.DataFrame) -> Figure:
-    """Draw every scalar relative to its value before, with its standard error, and the errors beside.
+    """Draw every scalar relative to its value before, with its standard error, and the errors.
 
     scalars, errors: the frames of a calibration.
     """

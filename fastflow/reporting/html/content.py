@@ -69,8 +69,19 @@ class Listing(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
 
 
+class PointTable(NamedTuple):
+    """The initial state of the table of points."""
+
+    listed: tuple[str, ...] = ()
+    """Columns of the table."""
+    sort: str = ""
+    """The sort column, the best point first; "": in the order of the dataset."""
+    worst_first: bool = False
+    """Whether the worst point comes first."""
+
+
 class View(NamedTuple):
-    """The initial state of the charts; names of columns."""
+    """The initial state of the charts and of the table; names of columns."""
 
     x: str
     y: str
@@ -80,12 +91,7 @@ class View(NamedTuple):
     rows: str = ""
     """Rows of the map of best values; "" if fewer than two columns vary."""
     across: str = ""
-    listed: tuple[str, ...] = ()
-    """Columns of the table."""
-    sort: str = ""
-    """The sort column of the table, the best point first; "": in the order of the dataset."""
-    worst_first: bool = False
-    """Whether the worst point comes first."""
+    table: PointTable = PointTable()
     named: tuple[str, ...] = ()
     """Columns that name points."""
     diagonal: bool = False

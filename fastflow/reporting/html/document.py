@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.units import scales
-from fastflow.reporting.html.content import Listing, Page, Quantity
+from fastflow.reporting.html.content import Listing, Page, Quantity, View
 from fastflow.reporting.html.vega import NOTICE, vega
 
 _CHART_UNITS = ("s", "B", "B/s", "flop/s", "m^2")
@@ -30,14 +30,14 @@ def document(page: Page) -> bytes:
     scripts = "\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS)
     values = {
         "title": escape(page.title),
-        "what": escape(page.summary),
-        "asked": _pairs(page.provenance),
+        "summary": escape(page.summary),
+        "provenance": _pairs(page.provenance),
         "headlines": "".join(map(_headline, page.headlines)),
         "claims": _claims(page),
         "listings": "".join(map(_listing, page.listings)),
         "figure": _figure(page),
-        "drawn": escape(page.sample_note),
-        "lacks": escape(page.missing_note),
+        "sample_note": escape(page.sample_note),
+        "missing_note": escape(page.missing_note),
         "notice": escape(NOTICE),
         "style": (assets / "page.css").read_text("utf-8"),
         "vega": b64encode(vega()).decode(),
@@ -121,14 +121,21 @@ def pack(page: Page) -> bytes:
         },
         "fronts": page.fronts,
         "weight": None if page.weight is None else arrays.add(page.weight, "f4"),
-        "view": page.view._asdict()
-        | {name: [entry._asdict() for entry in getattr(page.view, name)] for name in ("parts", "said")},
+        "view": _view(page.view),
         "details": _details(page, arrays),
     }
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     text += b" " * (-len(text) % 4)
     size = len(text).to_bytes(4, "little")
     return gzip.compress(b"".join([size, text, *arrays.parts]), 9, mtime=0)
+
+
+def _view(view: View) -> dict[str, Any]:
+    """Return the initial state of a page for the header; the fields of its table are among its own."""
+    state: dict[str, Any] = {}
+    for name, value in view._asdict().items():
+        state |= value._asdict() if name == "table" else {name: value}
+    return state | {name: [entry._asdict() for entry in state[name]] for name in ("parts", "said")}
 
 
 class _Arrays:

@@ -1,6 +1,6 @@
 """Details of the points of a dataset: their kernels, the areas of their chips, drawings of placements.
 
-A dataset has one row per point; the details are predicted again from the overrides of the dataset. A point
+A dataset has one row per point; the details are predicted from the overrides of the dataset. A point
 whose predicted time differs from the dataset, since the library or the model has changed, has no details.
 """
 
@@ -45,7 +45,7 @@ _COMPETE = re.compile(r"\bcompete=(\w+)")
 
 
 def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) -> tuple[Details | None, str]:
-    """Predict points again; returns their details, or None and the reason.
+    """Predict the kernels of points; returns their details, or None and the reason.
 
     Points that serve have areas only, no kernels. frame: rows of a grid or of a search,
     with all columns. config_dir: the user's library.

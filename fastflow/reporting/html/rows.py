@@ -60,10 +60,10 @@ def sample_points(frame: pd.DataFrame, better: dict[str, str], axes: Sequence[st
 def _ranks(frame: pd.DataFrame, better: dict[str, str], usable: Bools) -> dict[str, Ints]:
     """Return the rank of every usable point in every column without gaps, the best first."""
     ranks = {}
-    for name, which in better.items():
+    for name, direction in better.items():
         values = frame[name].to_numpy(dtype=np.float64)[usable]
         if not np.isnan(values).any():
-            ranks[name] = pd.factorize(values if which == "less" else -values, sort=True)[0]
+            ranks[name] = pd.factorize(values if direction == "less" else -values, sort=True)[0]
     return ranks
 
 

@@ -30,7 +30,7 @@ class LevelLayout(NamedTuple):
 
     form: int
     kind: Ints  # of every dimension, shape (dimensions,)
-    whole: Ints  # nodes along it
+    size: Ints  # nodes along each
     centre: Floats  # of every node that is drawn, (nodes, 2)
     half: Floats  # extent of a node to the right and upwards, (2,)
     bar: Floats  # height of the switch or leaf switch above every node, (nodes,)
@@ -85,11 +85,11 @@ def floorplan(topology: Topology) -> Floorplan:
 
 def _level(topology: Topology, drawn: Ints, chosen: Bools, half: Floats, gap: float) -> LevelLayout:
     """Lay the chosen dimensions of a topology out; half: of a node, gap: between nodes."""
-    kind, whole, leaf = topology.kind[chosen], topology.size[chosen], topology.leaf[chosen]
+    kind, size, leaf = topology.kind[chosen], topology.size[chosen], topology.leaf[chosen]
     drawn = drawn[chosen]
     step = 2 * half + gap
     count = int(drawn.prod())
-    form = _form(kind, whole, drawn)
+    form = _form(kind, size, drawn)
     bar = np.full(count, np.nan)
     spine, post, switches = bar.copy(), np.zeros(count), list[Floats]()
     if form == GRID:
@@ -102,7 +102,7 @@ def _level(topology: Topology, drawn: Ints, chosen: Bools, half: Floats, gap: fl
         centre = radius * np.stack([np.cos(turn), np.sin(turn)], axis=1)
     else:
         below = int(leaf[0]) if kind[0] == TREE else count
-        has_spine = bool(kind[0] == TREE and whole[0] > below)
+        has_spine = bool(kind[0] == TREE and size[0] > below)
         tiers = 0 if form == ROWS else 2 if has_spine else 1
         row, centre = _in_rows(count, below, step, tiers)
         if tiers:
@@ -116,7 +116,7 @@ def _level(topology: Topology, drawn: Ints, chosen: Bools, half: Floats, gap: fl
     return LevelLayout(
         form=form,
         kind=kind,
-        whole=whole,
+        size=size,
         centre=centre,
         half=half,
         bar=bar,
@@ -128,7 +128,7 @@ def _level(topology: Topology, drawn: Ints, chosen: Bools, half: Floats, gap: fl
     )
 
 
-def _form(kind: Ints, whole: Ints, drawn: Ints) -> int:
+def _form(kind: Ints, size: Ints, drawn: Ints) -> int:
     if kind.size != 1:
         return GRID
     if kind[0] in (LINE, RING):
@@ -161,7 +161,7 @@ def _row_length(count: int, wide: float, high: float, group: int = 0) -> int:
 
 
 def _on_loop(count: int, is_ring: bool, step: Floats) -> Floats:
-    """Place the nodes of a line in alternating rows, and of a ring so that the last is beside the first."""
+    """Place the nodes of a line in alternating rows, and of a ring so that the last is next to the first."""
     if not is_ring or count < 3:
         wide = _row_length(count, step[0], step[1])
         row = np.arange(count) // wide

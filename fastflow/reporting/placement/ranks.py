@@ -16,7 +16,7 @@ from fastflow.reporting.placement.shapes import draw_boxes, draw_building, draw_
 
 _HALF_TILE = 0.45  # half a device's side, where no links are drawn [pitch]
 _MAX_LABELLED = 64
-_LEAST_TEXT, _MAX_TEXT = 4.5, 9.0  # [pt]
+_MIN_TEXT, _MAX_TEXT = 4.5, 9.0  # [pt]
 _MAX_SHADES = 4
 _LIGHTEST = 0.62  # share of white
 _ALTERNATE_WHITE = 0.3  # share of white in every second of many ranks, to distinguish neighbours
@@ -39,7 +39,7 @@ def draw_ranks(axes: Axes, shown: Scene, plan: Floorplan, pitch: float) -> list[
     Hue shows data-parallel ranks, and lightness stages; without these, kernel ranks.
     """
     draw_building(axes, plan, pitch)
-    hue, shade = _coloured_by(shown)
+    hue, shade = _colour_dimensions(shown)
     device = np.arange(plan.drawn)
     colours = np.array([_colour(hue, shade, index) for index in device.tolist()], dtype=object)
     is_idle = device >= shown.used
@@ -55,7 +55,7 @@ def draw_ranks(axes: Axes, shown: Scene, plan: Floorplan, pitch: float) -> list[
     return _legend_patches(hue, shade)
 
 
-def _coloured_by(shown: Scene) -> tuple[Traffic | None, Traffic | None]:
+def _colour_dimensions(shown: Scene) -> tuple[Traffic | None, Traffic | None]:
     """Return the dimensions of hue and of lightness: data parallelism first, the outermost."""
     dimensions = sorted(shown.traffic, key=lambda traffic: _COLOUR_PRIORITY.index(traffic.name))
     hue, shade = (*dimensions, None, None)[:2]
@@ -100,7 +100,7 @@ def _write_ranks(axes: Axes, shown: Scene, plan: Floorplan, pitch: float, colour
     longest = max(len(line) for text in texts for line in text.split("\n"))
     # DejaVu Sans: a character is some 0.6 of its size wide, a line 1.2 high
     size = min(_MAX_TEXT, 2 * _HALF_TILE * pitch / max(0.62 * (longest + 0.6), 3.0))
-    if size < _LEAST_TEXT or not longest:
+    if size < _MIN_TEXT or not longest:
         return False
     for text, (x, y), behind in zip(texts, plan.position.tolist(), colours, strict=False):
         # luma of Rec. 601

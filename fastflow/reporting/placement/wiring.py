@@ -92,7 +92,7 @@ def _level_strokes(level: LevelLayout, links: _Links, origin: Floats, offset: fl
     if level.form == GRID:
         parts = _on_grid(level, links, offset)
     else:
-        ends = [_device(end, int(level.whole.prod())) for end in (links.source, links.target)]
+        ends = [_device(end, int(level.size.prod())) for end in (links.source, links.target)]
         rows = np.flatnonzero(np.maximum(*ends) < level.centre.shape[0])
         a, b, reach = _ends(level, take(links, rows))
         if level.form in (CIRCLE, ROWS):
@@ -125,7 +125,7 @@ def _ends(level: LevelLayout, links: _Links) -> tuple[Floats, Floats, Floats]:
     if level.form != SWITCHED:
         reach = np.broadcast_to(level.half, (links.source.size, 2))
         return level.centre[links.source], level.centre[links.target], reach
-    nodes = int(level.whole.prod())
+    nodes = int(level.size.prod())
     spines = np.minimum(links.source, links.target) < -nodes
     node = _device(np.maximum(links.source, links.target), nodes)  # or a leaf switch's first
     x = np.where(spines, level.post[node], level.centre[node, 0])
@@ -138,8 +138,8 @@ def _ends(level: LevelLayout, links: _Links) -> tuple[Floats, Floats, Floats]:
 
 def _on_grid(level: LevelLayout, links: _Links, offset: float) -> list[tuple[int, Floats, Ints]]:
     """Return (sort, lines, rows) of links between the nodes of a grid."""
-    stride = np.concatenate([[1], np.cumprod(level.whole)])[links.dimension]
-    size = level.whole[links.dimension]
+    stride = np.concatenate([[1], np.cumprod(level.size)])[links.dimension]
+    size = level.size[links.dimension]
     distance = links.target // stride % size - links.source // stride % size
     wraps = (level.kind[links.dimension] == RING) & (size > 2) & (abs(distance) == size - 1)
     direction = np.where(wraps, -1, 1) * np.sign(distance)

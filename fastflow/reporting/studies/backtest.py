@@ -1,4 +1,4 @@
-"""Real chips beside chips generated from their budgets alone (docs/backtest.md)."""
+"""Real chips, and chips generated from their budgets alone (docs/backtest.md)."""
 
 from __future__ import annotations
 

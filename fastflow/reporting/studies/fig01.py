@@ -69,8 +69,8 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
             missing,
             lambda: _judge_fall(intensities),
         ),
-        judge("the spread is large at every degree", missing, lambda: _judge_spread(intensities)),
-        judge("the spread is larger at lower degrees", missing, lambda: _judge_spread_by_degree(intensities)),
+        judge("the spread is large at every degree", missing, lambda: _judge_range(intensities)),
+        judge("the spread is larger at lower degrees", missing, lambda: _judge_range_by_degree(intensities)),
         judge(
             f"the optimum differs between strategies on {_format_degree(most)} devices",
             missing_strategies,
@@ -86,7 +86,7 @@ def _judge_fall(intensities: Intensities) -> tuple[str, bool]:
     return f"median {figure} [flop/B]", median[shown[-1]] <= median[shown[0]] / MUCH
 
 
-def _judge_spread(intensities: Intensities) -> tuple[str, bool]:
+def _judge_range(intensities: Intensities) -> tuple[str, bool]:
     ratio = {degree: float(values.max() / values.min()) for degree, values in intensities.items()}
     least, most = min(ratio, key=lambda d: ratio[d]), max(ratio, key=lambda d: ratio[d])
     ends = " to ".join(
@@ -95,7 +95,7 @@ def _judge_spread(intensities: Intensities) -> tuple[str, bool]:
     return f"highest over lowest {ends}", ratio[least] >= MUCH
 
 
-def _judge_spread_by_degree(intensities: Intensities) -> tuple[str, bool]:
+def _judge_range_by_degree(intensities: Intensities) -> tuple[str, bool]:
     half = len(DEGREES) // 2
     below, above = (
         float(np.mean([np.ptp(intensities[degree]) for degree in degrees]))

@@ -1,4 +1,4 @@
-"""Output of a back-test: real chips beside generated chips, gains, and errors on measurements."""
+"""Output of a back-test: real chips and generated chips, gains, and errors on measurements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def show(backtest: Backtest, options: BacktestOptions) -> None:
 
 
 def parts(backtest: Backtest, generations: Sequence[str], known: Sequence[str]) -> Iterator[Part]:
-    """Yield the tables of a back-test: real chips beside generated chips, gains, errors.
+    """Yield the tables of a back-test: real chips and generated chips, gains, errors.
 
     generations: chips shown side by side; known: the chips that foresight extrapolates from.
     """
@@ -92,9 +92,9 @@ def _side_by_side(title: str, names: dict[str, str], chips: pd.DataFrame, shown:
     return sheet
 
 
-def _format_pair(quantity: str, real: float, made: float) -> str:
+def _format_pair(quantity: str, real: float, generated: float) -> str:
     """Write a real and a generated quantity; a common unit once."""
-    first, second = _format_quantity(quantity, real), _format_quantity(quantity, made)
+    first, second = _format_quantity(quantity, real), _format_quantity(quantity, generated)
     if first.partition(" ")[2] == second.partition(" ")[2]:
         first = first.partition(" ")[0]
     return f"{first} → {second}"

@@ -8,30 +8,34 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastflow.config.messages import pluralize
+from fastflow.config.messages import counted
 from fastflow.core.uncertainty.percentiles import DISTINGUISHABLE, chance
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.unset import max_trials, num_sampled
-from fastflow.performance.serving.slo import COMPARED
 from fastflow.physics.cost.rent import RENT
-from fastflow.physics.parallelism.sharding.layout import LAYERS
 from fastflow.physics.parallelism.strategy import AUTO
-from fastflow.physics.workload.graph import LAYER_KINDS
 from fastflow.reporting.terminal.cost import cost_title
-from fastflow.reporting.terminal.equivalents import equivalent_layouts
+from fastflow.reporting.terminal.digest import Digest, best_title, infeasible_lines
+from fastflow.reporting.terminal.grid_columns import (
+    RATES,
+    STRATEGY_KEY,
+    present_results,
+    shown_results,
+    with_bands,
+    with_winners,
+)
 from fastflow.reporting.terminal.percentiles import indistinguishable_points
 from fastflow.reporting.terminal.tables import (
     VALIDATION_CLASS,
+    Part,
     assumption_lines,
-    console,
     ineffective_keys,
     listing,
     print_parts,
     validation_lines,
 )
-from fastflow.schema import ALL, band_of
+from fastflow.schema import ALL
 from fastflow.schema.results import ASSUMPTIONS, NO_EFFECT
 from fastflow.schema.uncertainty import CHANCE
 
@@ -39,157 +43,103 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fastflow.engine.dataset.store import Store
-    from fastflow.performance.auto.transformer import Search
     from fastflow.reporting.terminal.progress import Progress
 
 _MAX_ROWS = 20  # of a grid on screen; the dataset holds all
-_FIRST, _BEST = 10, 5
+_FIRST = 10  # of a longer grid
 _MAX_CACHED_PARTS = 8  # of a larger dataset, most parts have no row to show, and texts are slow to read
-_STRATEGY_KEY = "parallel.strategy"
-_LAYER_STRATEGY_KEYS = {*(f"parallel.{kind}" for kind in LAYER_KINDS), LAYERS}
-_INFEASIBLE_KINDS = {
-    "no time": ("has no time", "have no time"),
-    "memory": ("does not fit its memory", "do not fit their memory"),
-}
-"""Kinds of infeasible points, in words: singular and plural."""
-_INFEASIBLE_SERVERS = {
-    "no time": ("has no results", "have no results"),
-    "memory": (
-        "lacks memory, is overloaded or misses serve.slo",
-        "lack memory, are overloaded or miss serve.slo",
-    ),
-}
-"""The same of points that serve."""
-_BANDED = ("time_s", "tokens_per_s_per_device", "tpot_s")
-"""Columns whose bands are shown."""
-_COMPARED = {f"{name}_s": column for name, column in COMPARED.items()}
-"""Mean latencies, and the columns that limits compare with; shown instead if all rows have a limit."""
-_LATENCIES = tuple(name for pair in _COMPARED.items() for name in pair)
-_RATES = ("tokens_per_s_per_device", "tokens_per_s_per_user", "prefill_tokens_per_s")
-_STATIONARY = "stationary"
 
 
-class Digest:
-    """Summary of a grid: the best points, and the number of infeasible points."""
+class _Rows:
+    """Rows of a grid's dataset; few parts are read once and kept."""
 
-    def __init__(self, serves: bool = False) -> None:
-        """Start empty; serves: rank by tokens per second and device instead of by time."""
-        serving_columns = ["devices", _RATES[0], _RATES[2], _STATIONARY] if serves else []
-        self.needs = [*serving_columns, "time_s", "feasible"]
-        """The columns that `add` reads."""
-        self.serves = serves
-        self.best: list[int] = []
-        self.infeasible = dict.fromkeys(_INFEASIBLE_KINDS, 0)
-        self.first: dict[str, int] = {}
-        """The first point of each kind."""
-        self.not_stationary = 0
-        """Feasible points of open loops that are not, of servers."""
-        self._seen = 0
-        self._ranks: list[tuple[bool, float, int]] = []
+    def __init__(self, store: Store, columns: Sequence[str]) -> None:
+        """columns: those of a row."""
+        self.part: Callable[[int], pa.Table] = cache(lambda number: store.read(number, columns))
+        """Returns a part of the dataset by its number."""
+        self._store = store
 
-    def add(self, part: pa.Table) -> None:
-        """Take the next part of the dataset, in point order."""
-        # lists: any other conversion of Arrow imports pandas
-        time = np.array(part["time_s"].to_pylist(), dtype=np.float64)
-        feasible = np.array(part["feasible"].to_pylist(), dtype=np.bool_)
-        timed = ~np.isnan(time)
-        for kind, rows in zip(self.infeasible, (~timed, timed & ~feasible), strict=True):
-            if rows.any():
-                self.first.setdefault(kind, self._seen + int(np.argmax(rows)))
-                self.infeasible[kind] += int(rows.sum())
-        if self.serves:
-            state = part[_STATIONARY].to_pylist()
-            self.not_stationary += sum(
-                is_stationary is False for is_stationary in np.array(state, dtype=object)[feasible]
-            )
-        value = np.where(timed, -_rates_of(part) if self.serves else time, np.inf)
-        # feasible points first, the best first, points without a time last
-        for row in np.lexsort((value, ~feasible))[:_BEST].tolist():
-            self._ranks.append((not feasible[row], float(value[row]), self._seen + row))
-        self._ranks = sorted(self._ranks)[:_BEST]
-        self.best = [point for _, _, point in self._ranks]
-        self._seen += time.size
+    def row(self, point: int) -> dict[str, Any]:
+        """Return the row of a point."""
+        number, row_of_part = divmod(point, self._store.parts.size)
+        record: dict[str, Any] = self.part(number).slice(row_of_part, 1).to_pylist()[0]
+        return record
 
-
-def _rates_of(part: pa.Table) -> NDArray[np.float64]:
-    """Return tokens per second and device; prompt tokens for a pass of prefill alone."""
-    output, prefill, devices = (
-        np.array(part[name].to_pylist(), dtype=np.float64) for name in (_RATES[0], _RATES[2], "devices")
-    )
-    rates: NDArray[np.float64] = np.where(np.isnan(output), prefill / devices, output)
-    return np.where(np.isnan(rates), -np.inf, rates)
+    def summarize(self, digest: Digest) -> None:
+        """Add all parts to a digest."""
+        is_short = self._store.parts.total <= _MAX_CACHED_PARTS
+        for number in range(self._store.parts.total):
+            digest.add(self.part(number) if is_short else self._store.read(number, digest.needs))
 
 
 def show(grid: Grid, store: Store, progress: Progress, selected: Sequence[str] = ()) -> None:
     """Print a digest of a grid, and its speed; selected: columns instead of the default results."""
-    out = console()
-    columns = grid.keys
-    serves = grid.served == ALL
-    digest = Digest(serves)
-    results = list(selected) or shown_results(grid.served, grid.has_layer_runs)
-    results = with_bands(results) if grid.uncertainty is not None and not selected else results
-    cuts = [] if serves else ["cuts"]
-    wanted = list(
-        dict.fromkeys(
-            [
-                "point",
-                *columns,
-                "strategy",
-                *cuts,
-                *results,
-                *digest.needs,
-                "reason",
-                NO_EFFECT.name,
-                VALIDATION_CLASS,
-            ]
-        )
-    )
-
-    @cache
-    def part(number: int) -> pa.Table:
-        return store.read(number, wanted)
-
-    def row(point: int) -> dict[str, Any]:
-        number, row_of_part = divmod(point, store.parts.size)
-        record: dict[str, Any] = part(number).slice(row_of_part, 1).to_pylist()[0]
-        return record
-
-    is_short = store.parts.total <= _MAX_CACHED_PARTS
-    for number in range(store.parts.total):
-        digest.add(part(number) if is_short else store.read(number, digest.needs))
-    head = [row(point) for point in range(min(grid.points, _MAX_ROWS))]
-    best = [row(point) for point in digest.best]
-    shown = [*head[: _FIRST if grid.points > _MAX_ROWS else None], *best]
+    digest = Digest(grid.served == ALL)
+    results = list(selected) or _default_results(grid)
+    rows = _Rows(store, _read_columns(grid, results, digest))
+    rows.summarize(digest)
+    head = [rows.row(point) for point in range(_FIRST if _is_long(grid) else grid.points)]
+    best = [rows.row(point) for point in digest.best]
+    shown = [*head, *best]
     if not selected:
-        results = with_limits(results, shown)
-    if serves and not selected:
-        results = with_values(results, shown)
-    columns = list(dict.fromkeys([*with_winners(columns, shown), *results]))
-    compared = best if grid.points > _MAX_ROWS else head
-    verdict = _add_chances_of_best(grid, best[0], compared)
-    if verdict:
-        columns.insert(columns.index("feasible") if "feasible" in columns else len(columns), CHANCE.name)
-    if grid.points > _MAX_ROWS:
-        plain = [name for name in columns if name != CHANCE.name]
-        out.print(listing(f"First {_FIRST} of {grid.points:,} points", plain, head[:_FIRST]))
-        infeasible = sum(digest.infeasible.values())
-        out.print(listing(best_title(serves, infeasible < grid.points), columns, best))
-    else:
-        out.print(listing(pluralize(grid.points, "point"), columns, head))
-    if verdict:
-        out.print(verdict)
+        results = present_results(results, shown, digest.serves)
+    columns = list(dict.fromkeys([*with_winners(grid.keys, shown), *results]))
+    print_parts(_tables(grid, digest, columns, head, best))
     if any("usd" in name for name in columns):
-        out.print(cost_note(grid))
-    about = (*infeasible_lines(digest, grid.points, row), *grid_assumptions(grid), *validation_lines(shown))
-    for line in (
-        *_unused_arrival_lines(grid),
-        *about,
-        *_no_effect_lines(grid, store.parts.total, part),
-        *_advice_lines(grid, digest),
-    ):
-        out.print(line)
-    out.print()
+        print_parts([cost_note(grid)])
+    print_parts(
+        [
+            *_unused_arrival_lines(grid),
+            *infeasible_lines(digest, grid.points, rows.row),
+            *grid_assumptions(grid),
+            *validation_lines(shown),
+            *_no_effect_lines(grid, store.parts.total, rows.part),
+            *_advice_lines(grid, digest),
+            "",
+        ]
+    )
     _print_speed(grid, progress)
+
+
+def _is_long(grid: Grid) -> bool:
+    """Return whether a grid is shown by its first and its best points, for it has more than a table."""
+    return grid.points > _MAX_ROWS
+
+
+def _default_results(grid: Grid) -> list[str]:
+    """Return the result columns of a grid, with their bands under uncertainty."""
+    results = shown_results(grid.served, grid.has_layer_runs)
+    return with_bands(results) if grid.uncertainty is not None else results
+
+
+def _read_columns(grid: Grid, results: Sequence[str], digest: Digest) -> list[str]:
+    """Return the columns to read of a grid's dataset."""
+    strategy = ["strategy"] if digest.serves else ["strategy", "cuts"]
+    notes = ["reason", NO_EFFECT.name, VALIDATION_CLASS]
+    return list(dict.fromkeys(["point", *grid.keys, *strategy, *results, *digest.needs, *notes]))
+
+
+def _tables(
+    grid: Grid, digest: Digest, columns: list[str], head: list[dict[str, Any]], best: list[dict[str, Any]]
+) -> Iterator[Part]:
+    """Yield the tables of a grid's points, and a line on those that cannot be told from the best.
+
+    head, best: rows of the first points, and of the best; they get the chance that the best is better.
+    """
+    is_long = _is_long(grid)
+    verdict = _add_chances_of_best(grid, best[0], best if is_long else head)
+    with_chances = list(columns)
+    if verdict:
+        index = columns.index("feasible") if "feasible" in columns else len(columns)
+        with_chances.insert(index, CHANCE.name)
+    if is_long:
+        is_feasible = sum(digest.infeasible.values()) < grid.points
+        yield listing(f"First {_FIRST} of {grid.points:,} points", columns, head)
+        yield listing(best_title(digest.serves, is_feasible), with_chances, best)
+    else:
+        yield listing(counted(grid.points, "point"), with_chances, head)
+    if verdict:
+        yield verdict
 
 
 def cost_note(grid: Grid) -> str:
@@ -218,27 +168,11 @@ def _unused_arrival_lines(grid: Grid) -> Iterator[str]:
 
 def _advice_lines(grid: Grid, digest: Digest) -> Iterator[str]:
     """Yield advice if no point fits its memory."""
-    if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_STRATEGY_KEY][0] != AUTO:
+    if digest.infeasible["memory"] == grid.points and grid.first_inputs()[STRATEGY_KEY][0] != AUTO:
         best = "the fastest strategy that fits the memory"
         if grid.served == ALL:
             best = "the best layout that is feasible"
-        yield f"{_STRATEGY_KEY}={AUTO} takes {best}, if there is one"
-
-
-def infeasible_lines(digest: Digest, points: int, row: Callable[[int], Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line on each kind of infeasible points, and on open loops that are not stationary.
-
-    row: returns `point` and `reason` of a row.
-    """
-    kinds = _INFEASIBLE_SERVERS if digest.serves else _INFEASIBLE_KINDS
-    for kind, count in digest.infeasible.items():
-        if count:
-            share = f"{count:,} of {pluralize(points, 'point')} {kinds[kind][points > 1]}"
-            first = row(digest.first[kind])
-            yield f"{share} (column `reason`); point {first['point']:,}: {first['reason']}"
-    if digest.not_stationary:
-        share = f"{digest.not_stationary:,} of {pluralize(points, 'point')}"
-        yield f"{share} not stationary (column `{_STATIONARY}`): their times may still grow"
+        yield f"{STRATEGY_KEY}={AUTO} takes {best}, if there is one"
 
 
 def _no_effect_lines(grid: Grid, parts: int, part: Callable[[int], pa.Table]) -> Iterator[str]:
@@ -254,16 +188,10 @@ def _no_effect_lines(grid: Grid, parts: int, part: Callable[[int], pa.Table]) ->
         where = (
             "at all points"
             if num_points == len(texts)
-            else f"at {num_points:,} of {pluralize(len(texts), 'point')}"
+            else f"at {num_points:,} of {counted(len(texts), 'point')}"
         )
         sampled_note = f" ({num_sampled(grid)} of them were tried)" if grid.points > max_trials(grid) else ""
         yield f"No effect: {key} {where}{sampled_note}: every result is {equality} (column `{name}`)"
-
-
-def with_bands(results: Sequence[str]) -> list[str]:
-    """Return the columns with the ends of their bands; medians are left out."""
-    ends = ((name, *(band_of(name)[::2] if name in _BANDED else ())) for name in results)
-    return [name for names in ends for name in names]
 
 
 def _add_chances_of_best(grid: Grid, best: Mapping[str, Any], others: Sequence[dict[str, Any]]) -> str:
@@ -274,7 +202,7 @@ def _add_chances_of_best(grid: Grid, best: Mapping[str, Any], others: Sequence[d
     from fastflow.engine.run.monte_carlo import samples_of
 
     serves = grid.served == ALL
-    name = _RATES[0] if serves else "time_s"
+    name = RATES[0] if serves else "time_s"
     first, *rest = samples_of(grid, [row["point"] for row in (best, *timed)], [name])
     chances = [float(chance(first[name], other[name], serves)) for other in rest]
     for row, likely in zip(timed, chances, strict=True):
@@ -282,135 +210,17 @@ def _add_chances_of_best(grid: Grid, best: Mapping[str, Any], others: Sequence[d
     return indistinguishable_points([row["point"] for row in timed], chances, DISTINGUISHABLE)
 
 
-def shown_results(served: str, is_transformer: bool) -> list[str]:
-    """Return the result columns that a grid shows; served: as of `grid.grid.Grid`."""
-    if served == ALL:
-        return [*_LATENCIES, *_RATES, "feasible"]
-    if served:
-        return ["time_s", *_LATENCIES, *(_RATES[:1] if is_transformer else []), "feasible"]
-    metrics = ["tokens_per_s_per_device", "mfu", "footprint_B"] if is_transformer else ["bound_by"]
-    return ["time_s", *metrics, "feasible"]
-
-
-def with_values(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns with a value in some row; rates of prompts only if a row has no other rate.
-
-    Without any value, the columns of the default loads.
-    """
-    prefill_rows = [row for row in rows if row[_RATES[0]] is None]
-    present = [
-        name
-        for name in results
-        if any(row[name] is not None for row in (prefill_rows if name == _RATES[2] else rows))
-    ]
-    return present if present != ["feasible"] else [name for name in results if name != _RATES[2]]
-
-
-def with_limits(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns; a latency with a limit stands beside its mean, or replaces it in all rows."""
-    left_out = set()
-    for mean, compared in _COMPARED.items():
-        limited = [row.get(compared) is not None for row in rows if row.get(mean) is not None]
-        left_out |= {*([] if any(limited) else [compared]), *([mean] if limited and all(limited) else [])}
-    return [name for name in results if name not in left_out]
-
-
-def best_title(serves: bool, is_feasible: bool) -> str:
-    """Return the title of the best points of a grid."""
-    if serves:
-        return "Most tokens per second and device" + ("" if is_feasible else ", no point feasible")
-    return "Fastest feasible points" if is_feasible else "Fastest points, none feasible"
-
-
-def with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns with the strategy and layer strategies, unless the axes already hold them."""
-    cuts = ["cuts"] if any(row.get("cuts") for row in rows) and not _LAYER_STRATEGY_KEYS & {*columns} else []
-    if "strategy" in columns:
-        return [*columns, *cuts]
-    if _STRATEGY_KEY not in columns:
-        return [*columns, "strategy", *cuts]
-    index = columns.index(_STRATEGY_KEY) + 1
-    strategy = ["strategy"] if any(row[_STRATEGY_KEY] == AUTO for row in rows) else []
-    return [*columns[:index], *strategy, *cuts, *columns[index:]]
-
-
-def show_ranking(
-    rows: pa.Table,
-    shown: str,
-    search: Search | None,
-    chances: Callable[[Sequence[int]], Sequence[float]] | None = None,
-) -> None:
-    """Print the best strategies of a ranking, and the path of all; rows: of its dataset.
-
-    search: over the layouts of a transformer, None for other models. chances: returns the chances that the
-    best is better than some rows; None without uncertainty.
-    """
-    out = console()
-    chance_columns = [CHANCE.name] if chances else []
-    if "tpot_s" in rows.column_names:
-        best = rows.slice(0, _FIRST).to_pylist()
-        _add_chances(best, chances)
-        results = with_limits([*_LATENCIES, *_RATES, "kv_room_B", *chance_columns, "feasible"], best)
-        columns = ["strategy", *with_values(results, best)]
-        out.print(listing(f"Best of {pluralize(rows.num_rows, 'layout')}", columns, best))
-        print_parts(equivalent_layouts(rows, ["strategy"]))
-        print(f"Ranking: {shown}")
-        return
-    options = ["microbatch", "recompute", "zero"] if search else ["placement"]
-    metrics = ["mfu", "bubble_s", "footprint_B"] if search else ["footprint_B", "bound_by"]
-    columns = ["strategy", *options, "time_s", *metrics, "feasible"]
-    unique: dict[Any, dict[str, Any]] = {}
-    for row in rows.select(["point", *columns]).to_pylist():
-        unique.setdefault((row["time_s"], row["footprint_B"]), row)
-    best = list(unique.values())[:_FIRST]
-    _add_chances(best, chances)
-    columns[-1:-1] = chance_columns
-    if search:
-        total = pluralize(search.layouts, "layout")
-    else:
-        total = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
-    title = f"Best of {total}, identical results shown once"
-    out.print(listing(title, columns, best))
-    print_parts(equivalent_layouts(rows, ["strategy", *options]))
-    if search:
-        print(_search_note(search, rows.num_rows))
-    print(f"Ranking: {shown}")
-
-
-def _add_chances(
-    rows: Sequence[dict[str, Any]], chances: Callable[[Sequence[int]], Sequence[float]] | None
-) -> None:
-    """Add to the rows of a ranking the chance that the first is better."""
-    if chances:
-        of_others = chances([row["point"] for row in rows[1:]])
-        for row, likely in zip(rows, [None, *of_others], strict=True):
-            row[CHANCE.name] = likely
-
-
-def _search_note(search: Search, ranked: int) -> str:
-    """Return a line on the predicted layouts, and why the others are not in the ranking."""
-    parts = [f"{search.predicted:,} of {pluralize(search.layouts, 'layout')} predicted"]
-    if search.num_without_memory:
-        parts.append(f"{search.num_without_memory:,} lack memory")
-    if search.num_invalid:
-        parts.append(f"{search.num_invalid:,} have no time")
-    others = search.layouts - search.predicted - search.num_without_memory - search.num_invalid
-    if others > 0:
-        parts.append(f"{others:,} compute too long to be among the {ranked:,} best")
-    return "; ".join(parts)
-
-
 def _print_speed(grid: Grid, progress: Progress) -> None:
     """Print the number of points, the time and the rate."""
-    points = grid.points - progress.there
+    points = grid.points - progress.num_stored
     if not points:
-        print(f"{pluralize(grid.points, 'point')}, all there already")
+        print(f"{counted(grid.points, 'point')}, all there already")
         return
     rate = f"{progress.rate:,.0f}" if progress.rate >= 10 else f"{progress.rate:.2g}"
     already = (
-        f" ({progress.there:,} {'was' if progress.there == 1 else 'were'} there already)"
-        if progress.there
+        f" ({progress.num_stored:,} {'was' if progress.num_stored == 1 else 'were'} there already)"
+        if progress.num_stored
         else ""
     )
-    speed = f"{pluralize(points, 'point')}{already} in {progress.seconds:.2f} s: {rate} points/s"
-    print(f"{speed}; {pluralize(grid.compositions, 'composition')}")
+    speed = f"{counted(points, 'point')}{already} in {progress.seconds:.2f} s: {rate} points/s"
+    print(f"{speed}; {counted(grid.compositions, 'composition')}")

@@ -23,7 +23,7 @@ _CHIP_LABELS = {
 }  # fmt: skip
 _DITTO = "〃"
 _GAP = 2  # between columns of a table
-_LEAST = 10  # characters of a column
+_MIN_WIDTH = 10  # characters of a column
 
 
 def show_groups(rows: Iterable[tuple[str, int, str, str]]) -> None:
@@ -35,7 +35,9 @@ def show_groups(rows: Iterable[tuple[str, int, str, str]]) -> None:
         width = max(len(title), *(len(line[i]) for line in lines))
         sheet.add_column(title, justify="right" if title == "choices" else "left", min_width=width)
         width_left -= width + _GAP
-    sheet.add_column("such as", overflow="ellipsis", no_wrap=True, max_width=max(width_left - _GAP, _LEAST))
+    sheet.add_column(
+        "such as", overflow="ellipsis", no_wrap=True, max_width=max(width_left - _GAP, _MIN_WIDTH)
+    )
     for line in lines:
         sheet.add_row(*line)
     out.print(sheet)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastflow.config.messages import pluralize
+from fastflow.config.messages import counted
 from fastflow.core.units import percent
 from fastflow.reporting.charts.overview import (
     AxisSummary,
@@ -18,8 +18,17 @@ from fastflow.reporting.charts.overview import (
     title_of,
 )
 from fastflow.reporting.charts.style import LIMITERS
-from fastflow.reporting.terminal.grid import with_winners
-from fastflow.reporting.terminal.tables import assumptions_of, console, listing, new_sheet, quantity, records
+from fastflow.reporting.terminal.digest import best_title
+from fastflow.reporting.terminal.grid_columns import with_winners
+from fastflow.reporting.terminal.tables import (
+    assumptions_of,
+    console,
+    dataset_name,
+    listing,
+    new_sheet,
+    quantity,
+    records,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,23 +55,22 @@ def report(
         out.print(line)
     for line in assumptions_of(dataset):
         out.print(line)
-    title = "Fastest feasible points" if frame["feasible"].any() else "Fastest points, none feasible"
     best = records(best_first(frame).head(_BEST))
     results = chosen or ("time_s", "bound_by", "feasible")
+    title = best_title(serves=False, is_feasible=bool(frame["feasible"].any()))
     columns = [*with_winners([axis.key for axis in axes], best), *results]
     out.print(listing(title, list(dict.fromkeys(columns)), best))
     for axis in axes:
         out.print(_sheet(axis))
     out.print()
-    points = pluralize(len(frame), "point")
-    save(partial(draw, axes, f"{points} of {dataset.folder.shown.rstrip('/').rpartition('/')[2]}"))
+    save(partial(draw, axes, f"{counted(len(frame), 'point')} of {dataset_name(dataset)}"))
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> list[str]:
     """Return lines on the number of points, the axes, and the number of feasible points."""
     total = f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
     varies = ", ".join(f"{axis.key} ({len(axis.choices):,})" for axis in axes)
-    lines = [f"{dataset.folder.shown}: {pluralize(len(frame), 'point')}{total}; {varies}"]
+    lines = [f"{dataset.folder.shown}: {counted(len(frame), 'point')}{total}; {varies}"]
     timed = frame["time_s"].notna()
     lines.append(f"{int(frame['feasible'].sum()):,} feasible")
     for singular, plural, rows in (

@@ -21,6 +21,7 @@ from fastflow.reporting.terminal.tables import (
     console,
     new_sheet,
     no_effect_lines,
+    point_title,
     print_parts,
     quantity,
     validation_lines,
@@ -83,11 +84,7 @@ def is_transformer(row: Mapping[str, Any]) -> bool:
 
 def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
     """Yield a line that names a point, and for a transformer a line on its training."""
-    yield (
-        f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
-        f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
-        f"{', ' if row['cuts'] else ''}{row['cuts']}"
-    )
+    yield f"{point_title(row)}{', ' if row['cuts'] else ''}{row['cuts']}"
     used, package = row.get("devices_per_package", 0), row.get(PACKAGE, 0)
     if 0 < used < package:
         where = "a package" if row["devices"] == used else f"each of {row['devices'] // used} packages"
@@ -124,8 +121,8 @@ def chip_sheet(row: Mapping[str, Any], levels: int, title: str = "Chip generated
     """Return the generated chip as a table: capacities and rates of all levels."""
     q = {name: quantity(name, value) for name, value in row.items()}
     sheet = new_sheet(title, [("", False), ("capacity", True), ("rate", True), ("", False)])
-    made = f"{_count(q['mcus'], 'MCU')} in {_count(q['bundles'], 'bundle')}, {q['core_V']}, {q['core_Hz']}"
-    sheet.add_row("core", "", q["compute_flops"], made)
+    core = f"{_count(q['mcus'], 'MCU')} in {_count(q['bundles'], 'bundle')}, {q['core_V']}, {q['core_Hz']}"
+    sheet.add_row("core", "", q["compute_flops"], core)
     for level in range(levels):
         sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], _count(q[f"l{level}_banks"], "bank"))
     sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], _count(q["dram_devices"], "device"))

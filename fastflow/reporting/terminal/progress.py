@@ -41,7 +41,7 @@ class Progress(Listener):
     def __init__(self, what: str = "", points: int = 0, unit: str = "points") -> None:
         """Take a title of the run, the number of points (0: unknown), and their unit."""
         self.what, self.points, self.unit = what, points, unit
-        self.done = self.there = 0
+        self.done = self.num_stored = 0
         self.seconds = 0.0
         self._lock = Lock()
         self._start = self._last_shown_s = perf_counter()
@@ -70,21 +70,21 @@ class Progress(Listener):
             self._bar.stop()
             self._bar = None
 
-    def begin(self, there: int) -> None:
+    def begin(self, num_stored: int) -> None:
         """Announce the run, and restart the clock: compilation does not count in the rate.
 
-        there: points of an earlier run; they count as done, but not in the rate.
+        num_stored: points of an earlier run; they count as done, but not in the rate.
         """
-        self.done = self.there = there
+        self.done = self.num_stored = num_stored
         self._start = self._last_shown_s = perf_counter()
-        self._announce(there)
+        self._announce(num_stored)
 
-    def _announce(self, there: int) -> None:
+    def _announce(self, num_stored: int) -> None:
         """Print the title, and the number of points of an earlier run."""
         print(self.what, file=sys.stderr, flush=True)
-        if there:
+        if num_stored:
             print(
-                f"{there:,} of {pluralize(self.points, 'point')} are there already, from an earlier run",
+                f"{num_stored:,} of {pluralize(self.points, 'point')} are there already, from an earlier run",
                 file=sys.stderr,
                 flush=True,
             )
@@ -92,7 +92,7 @@ class Progress(Listener):
     @property
     def rate(self) -> float:
         """Points a second so far, or in the whole run once it is over."""
-        return (self.done - self.there) / max(self.seconds or perf_counter() - self._start, 1e-9)
+        return (self.done - self.num_stored) / max(self.seconds or perf_counter() - self._start, 1e-9)
 
     def advance(self, points: int) -> None:
         """Note, from any thread, that more points are done."""
@@ -116,7 +116,7 @@ class Progress(Listener):
 
     def _line(self, now: float) -> str:
         """Return a line with the points done, the rate, and the remaining time."""
-        rate = (self.done - self.there) / (now - self._start)
+        rate = (self.done - self.num_stored) / (now - self._start)
         if not self.points:
             return f"{self.done:,} {self.unit}, {rate:,.0f} {self.unit}/s"
         left = (self.points - self.done) / rate
@@ -151,7 +151,7 @@ class InNotebook(Progress):
         super().__init__()
         self._display = ""
 
-    def _announce(self, there: int) -> None:
+    def _announce(self, num_stored: int) -> None:
         """Print nothing: the bar shows long runs."""
 
     def _show(self, now: float) -> None:

@@ -24,6 +24,7 @@ from fastflow.reporting.terminal.tables import (
     Part,
     console,
     new_sheet,
+    point_title,
     print_parts,
     quantity,
     records,
@@ -59,7 +60,7 @@ _BUDGETS = ("area", "power", "perimeter")
 
 
 def show(answer: SearchResult, ranking: pa.Table, front: pa.Table | None) -> None:
-    """Print the best design beside the chip's unchanged shares, the ranking, and the front if it exists."""
+    """Print the best design and the unchanged chip, the ranking, and the front if it exists."""
     out = console()
     heads = ranking.filter(pc.equal(ranking["rank"], 1))
     if heads.num_rows == 1:
@@ -97,9 +98,7 @@ def show(answer: SearchResult, ranking: pa.Table, front: pa.Table | None) -> Non
 
 def title(row: Mapping[str, Any], designs: int, method: str) -> str:
     """Return the title of a best design: its point, and the number of designs."""
-    where = f"{row['devices']:,} x {row['chip']} ({row['tech']}, {row['mem']}, {row['net']})"
-    spent = f"best of {pluralize(designs, 'design')} by {method}"
-    return f"[bold]{row['model']}[/] on {where}, strategy {row['strategy']}: {spent}"
+    return f"{point_title(row)}: best of {pluralize(designs, 'design')} by {method}"
 
 
 def best_parts(

@@ -27,6 +27,7 @@ from fastflow.reporting.terminal.tables import (
     console,
     new_sheet,
     no_effect_lines,
+    point_title,
     print_parts,
     quantity,
     validation_lines,
@@ -91,11 +92,7 @@ def limits_of(inputs: Mapping[str, Any]) -> Limits:
 
 def title(row: Mapping[str, Any]) -> str:
     """Return the title of a point that serves."""
-    return (
-        f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
-        f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
-        f"{', ' if row.get('dtype') else ''}{row.get('dtype') or ''}"
-    )
+    return f"{point_title(row)}{', ' if row.get('dtype') else ''}{row.get('dtype') or ''}"
 
 
 _CHIP_TITLE = "Chip generated"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastflow.config.messages import pluralize
+from fastflow.config.messages import counted
 from fastflow.performance.serving.overload import is_overload
 from fastflow.reporting.charts.serving import (
     DEVICE,
@@ -18,7 +18,15 @@ from fastflow.reporting.charts.serving import (
     latencies_of,
     lines_of,
 )
-from fastflow.reporting.terminal.tables import assumptions_of, console, listing, new_sheet, quantity, records
+from fastflow.reporting.terminal.tables import (
+    assumptions_of,
+    console,
+    dataset_name,
+    listing,
+    new_sheet,
+    quantity,
+    records,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,20 +59,18 @@ def report(
         out.print(_front(lines, chosen, more_results))
     elif chosen:
         rows = dataset.read(list(dict.fromkeys(["point", *chosen]))).head(_MAX_ROWS)
-        out.print(listing(f"First {pluralize(len(rows), 'point')}", chosen, records(rows)))
+        out.print(listing(f"First {counted(len(rows), 'point')}", chosen, records(rows)))
     if len(lines.frame):
         out.print(_lines(lines))
     out.print()
-    points = pluralize(len(frame), "point")
-    save(partial(draw, lines, f"Serving: {points} of {dataset.folder.shown.rstrip('/').rpartition('/')[2]}"))
+    save(partial(draw, lines, f"Serving: {counted(len(frame), 'point')} of {dataset_name(dataset)}"))
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:
     """Return lines on the number of points, the feasible points, and the first infeasible point of a kind."""
     total = f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
     report_lines = [
-        f"{dataset.folder.shown}: {pluralize(len(frame), 'point')}{total}, "
-        f"{pluralize(len(lines.names), 'line')}"
+        f"{dataset.folder.shown}: {counted(len(frame), 'point')}{total}, {counted(len(lines.names), 'line')}"
     ]
     report_lines.append(f"{int(frame['feasible'].sum()):,} feasible")
     late = lines.frame[lines.frame["late"]]
@@ -89,7 +95,7 @@ def _front(lines: Lines, chosen: Sequence[str], more_results: pd.DataFrame | Non
     rows = lines.frame.loc[lines.front]
     rows = rows if more_results is None else rows.join(more_results, on="point")
     shown = chosen or [*latencies_of(rows), DEVICE, USER, "joules_per_token"]
-    title = f"Front of {pluralize(len(rows), 'point')}" + (
+    title = f"Front of {counted(len(rows), 'point')}" + (
         f", the first {_MAX_ROWS}" if len(rows) > _MAX_ROWS else ""
     )
     names = [("point", True), ("line", False), *((name, True) for name in (*load, *shown))]

@@ -97,6 +97,17 @@ def assumptions_of(dataset: Dataset) -> list[str]:
     return assumption_lines({name: text} for text in dataset.read([name])[name].unique())
 
 
+def dataset_name(dataset: Dataset) -> str:
+    """Return the name of a dataset: that of its folder."""
+    return dataset.folder.shown.rstrip("/").rpartition("/")[2]
+
+
+def point_title(row: Mapping[str, Any]) -> str:
+    """Return the model, the hardware and the strategy of a point."""
+    hardware = f"{row['devices']:,} x {row['chip']} ({row['tech']}, {row['mem']}, {row['net']})"
+    return f"[bold]{row['model']}[/] on {hardware}, strategy {row['strategy']}"
+
+
 def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
     """Return an empty table; columns: names, and whether they hold numbers."""
     sheet = WideTable(

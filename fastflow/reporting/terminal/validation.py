@@ -35,6 +35,11 @@ def title_of(path: str, kind: str, where: str) -> str:
     return f"of {Path(path).name} ({kind}) on {where}"
 
 
+def file_columns_of(dataset: Dataset) -> list[str]:
+    """Return the columns that a validation has from its file of measurements."""
+    return [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
+
+
 def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
     """Print the errors of a validation, and its worst rows explained.
 
@@ -57,8 +62,7 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             f"the first one: {first['reason']}",
             markup=False,
         )
-    file_columns = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
-    naming = naming_columns(dataset.about("kind"), file_columns)
+    naming = naming_columns(dataset.about("kind"), file_columns_of(dataset))
     out.print(f"\n[bold]Worst rows[/]: {explanation_title(rows)}")
     for head, *more in worst_rows(rows, naming):
         for text, indent in ((head, "  "), *((text, "    ") for text in more)):

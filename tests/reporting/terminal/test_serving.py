@@ -16,7 +16,7 @@ from fastflow.performance.serving.columns import served_columns
 from fastflow.performance.serving.predict import serve
 from fastflow.reporting.charts.serving import PROMPTS, draw, lines_of
 from fastflow.reporting.charts.style import render
-from fastflow.reporting.terminal.grid import Digest
+from fastflow.reporting.terminal.digest import Digest
 from fastflow.reporting.terminal.serving import load_of
 from tests.conftest import columns_of
 from tests.support.paths import DATA, ROOT

@@ -1,4 +1,4 @@
-"""Pages of back-tests: real chips beside generated chips."""
+"""Pages of back-tests: real chips and generated chips."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts.backtest import draw
 from fastflow.reporting.charts.style import render
 from fastflow.reporting.html.columns import first_present, provenance_of, quantities, varying_columns
-from fastflow.reporting.html.content import Headline, Page, View
+from fastflow.reporting.html.content import Headline, Page, PointTable, View
+from fastflow.reporting.terminal.tables import dataset_name
 
 _TOLERANCE = 0.2  # relative; a usual bound of a good prediction
 
@@ -30,7 +31,7 @@ def page_of(dataset: Dataset) -> Page:
     y = "quantity" if has_chips else first_present(("foundry_gain", "generated_error", *numbers[1:]), names)
     colour = first_present(("scaling", *texts), texts) or names[0]
     return Page(
-        title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
+        title=dataset_name(dataset),
         summary=(
             f"{kind.removeprefix('a ').removeprefix('the ').capitalize()}: {pluralize(len(frame), 'row')}"
         ),
@@ -49,7 +50,7 @@ def page_of(dataset: Dataset) -> Page:
             colour=colour,
             bars=texts[0] if texts else colour,
             histogram=x,
-            listed=tuple(names),
+            table=PointTable(tuple(names)),
             named=tuple(texts),
             diagonal=not has_chips,
             log=False,

@@ -29,13 +29,14 @@ from fastflow.reporting.html.content import (
     Headline,
     Page,
     Parts,
+    PointTable,
     ResultLine,
     View,
 )
 from fastflow.reporting.html.point_details import details_of
 from fastflow.reporting.html.rows import Sample, sample_points
 from fastflow.reporting.studies import report_of
-from fastflow.reporting.terminal.tables import quantity
+from fastflow.reporting.terminal.tables import dataset_name, quantity
 
 if TYPE_CHECKING:
     from fastflow.reporting.studies.claims import Claim
@@ -97,7 +98,7 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
     details, missing_note = details_of(dataset, frame, config_dir)
     study = study or dataset.about("report")
     return Page(
-        title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
+        title=dataset_name(dataset),
         summary=_summary(dataset, points, labels, study),
         provenance=provenance_of(dataset, "sweep -m" if len(points) > 1 else "sweep"),
         headlines=_headlines(points, labels),
@@ -216,7 +217,7 @@ def _figure(dataset: Dataset, study: str, serves: bool, axes: list[str]) -> byte
     if study:
         report = report_of(study)
         return render(lambda: report.draw(dataset.read(report.columns)))
-    name = dataset.folder.shown.rstrip("/").rpartition("/")[2]
+    name = dataset_name(dataset)
     if serves:
         frame = dataset.read(serving.columns_of(dataset.schema.names))
         lines = serving.lines_of(frame)
@@ -259,10 +260,9 @@ def _view(
         colour=colour,
         bars=limiter or colour,
         histogram=main,
-        sort=main,
         rows=rows,
         across=across if rows else "",
-        listed=("point", *labels, *strategy_columns, *results),
+        table=PointTable(("point", *labels, *strategy_columns, *results), main),
         named=tuple(name for name in ("point", *labels, *strategy_columns) if name in names),
         said=SERVED_LINES if "tpot_s" in names else RESULT_LINES,
         opened=index_of_best(frame, main),

@@ -21,7 +21,7 @@ from fastflow.reporting.html.columns import (
     quantities,
     varying_columns,
 )
-from fastflow.reporting.html.content import RESULT_LINES, Headline, Listing, Page, Parts, View
+from fastflow.reporting.html.content import RESULT_LINES, Headline, Listing, Page, Parts, PointTable, View
 from fastflow.reporting.html.kinds.grid import (
     INFEASIBLE_SUFFIX,
     MAX_COLOURS,
@@ -41,6 +41,7 @@ from fastflow.reporting.terminal.ranges import (
     title,
 )
 from fastflow.reporting.terminal.ranking import labels_of
+from fastflow.reporting.terminal.tables import dataset_name
 
 _LISTED = (
     "objective", "second_objective", "gain", "gap", "own_objective", "time_s", "ttft_s", "tpot_s",
@@ -53,38 +54,38 @@ _MAX_LISTINGS = 6
 def page_of(dataset: Dataset, config_dir: str | None) -> Page:
     """Return the page of a search's history, ranking or front; raises InputError."""
     names = dataset.schema.names
-    whole = dataset.read(names)
-    if whole.empty:
+    designs = dataset.read(names)
+    if designs.empty:
         return _empty(dataset)
     better = {
         name: direction
         for name, direction in comparable_columns(names).items()
-        if varying_columns(whole, [name])
+        if varying_columns(designs, [name])
     }
-    labels = varying_columns(whole, labels_of(names))
-    sample = sample_points(whole, better, labels, "objective")
-    frame = whole.iloc[sample.rows].reset_index(drop=True)
+    labels = varying_columns(designs, labels_of(names))
+    sample = sample_points(designs, better, labels, "objective")
+    frame = designs.iloc[sample.rows].reset_index(drop=True)
     details, missing_note = details_of(dataset, frame, config_dir)
     ranked, is_history = "rank" in names, "step" in names
-    size = pluralize(len(whole), "candidate" if ranked else "design")
+    size = pluralize(len(designs), "candidate" if ranked else "design")
     number = first_present(("rank", "design"), names)
     rows, within = ranges_of(dataset, labels_of(names))
     return Page(
-        title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
+        title=dataset_name(dataset),
         summary=f"Search: {size}, {'ranked' if ranked else 'as scored' if is_history else 'of the front'}",
         provenance=[*provenance_of(dataset, "search"), ("search", dataset.about("search"))],
         headlines=[
-            *_headlines(dataset, whole, labels),
-            *(_equivalents(whole, within.tolerance) if rows else []),
+            *_headlines(dataset, designs, labels),
+            *(_equivalents(designs, within.tolerance) if rows else []),
         ],
         claims=[],
-        figure=_figure(dataset, whole),
+        figure=_figure(dataset, designs),
         points=quantities(dataset, frame),
-        total=len(whole),
-        sample_note=sample_note_of(sample, len(whole), best_points_text(better, "objective")),
+        total=len(designs),
+        sample_note=sample_note_of(sample, len(designs), best_points_text(better, "objective")),
         weight=sample.weight,
         fronts=sample.fronts,
-        view=_view(whole, labels, number)._replace(opened=index_of_best(frame, "objective")),
+        view=_view(designs, labels, number)._replace(opened=index_of_best(frame, "objective")),
         details=details,
         missing_note=missing_note,
         listings=_listings(rows, within) if rows else (),
@@ -123,7 +124,7 @@ def _empty(dataset: Dataset) -> Page:
     view = View(x="", y="", colour="", bars="", histogram="")
     summary = "Search: no design has a time"
     provenance = [*provenance_of(dataset, "search"), ("search", dataset.about("search"))]
-    title = dataset.folder.shown.rstrip("/").rpartition("/")[2]
+    title = dataset_name(dataset)
     return Page(title, summary, provenance, [], [], b"", [], 0, "", None, (), view, None, "")
 
 
@@ -211,22 +212,19 @@ def _view(frame: pd.DataFrame, labels: list[str], number: str) -> View:
     )
     colour = first_present(few, names) or limiter or "feasible"
     rows, across = (*labels, "", "")[:2]
+    numbering = [number] if number else []
+    results = [name for name in _LISTED if name in names and frame[name].notna().any()]
     return View(
         x=x,
         y="objective",
         colour=colour,
         bars=limiter or "feasible",
         histogram="objective",
-        sort="objective",
         rows=rows if across else "",
         across=across,
-        listed=(
-            *([number] if number else []),
-            *labels,
-            *(name for name in _LISTED if name in names and frame[name].notna().any()),
-        ),
+        table=PointTable((*numbering, *labels, *results), "objective"),
         said=SERVED_LINES if "tpot_s" in names else RESULT_LINES,
-        named=tuple(dict.fromkeys((*([number] if number else []), *labels, "strategy"))),
+        named=tuple(dict.fromkeys((*numbering, *labels, "strategy"))),
         parts=tuple(
             _budget_parts(budget, shares) for budget in BUDGETS if _budget_parts(budget, shares).columns
         ),

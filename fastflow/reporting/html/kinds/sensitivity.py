@@ -10,8 +10,8 @@ from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts.sensitivity import draw, important_figures
 from fastflow.reporting.charts.style import render
 from fastflow.reporting.html.columns import provenance_of, quantities
-from fastflow.reporting.html.content import Headline, Page, View
-from fastflow.reporting.terminal.tables import quantity
+from fastflow.reporting.html.content import Headline, Page, PointTable, View
+from fastflow.reporting.terminal.tables import dataset_name, quantity
 
 _MAX_NAMED = 4  # figures named
 _SECTION = "section"
@@ -25,7 +25,7 @@ def page_of(dataset: Dataset) -> Page:
     important = important_figures(figures)
     notes = (("assumed", result.assumptions), ("validation", result.validation_class))
     return Page(
-        title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
+        title=dataset_name(dataset),
         summary=f"Sensitivity of {result.objective} to {pluralize(len(figures), 'figure')}",
         provenance=[
             *provenance_of(dataset, "sensitivity"),
@@ -48,7 +48,7 @@ def page_of(dataset: Dataset) -> Page:
             colour=_SECTION,
             bars=_SECTION,
             histogram="elasticity",
-            listed=tuple(map(str, figures.columns[figures.notna().any()])),
+            table=PointTable(tuple(map(str, figures.columns[figures.notna().any()]))),
             named=("figure",),
             log=False,
         ),

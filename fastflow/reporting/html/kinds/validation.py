@@ -14,77 +14,72 @@ from fastflow.engine.dataset.reader import Dataset, find
 from fastflow.reporting.charts.style import render
 from fastflow.reporting.charts.validation import draw
 from fastflow.reporting.html.columns import first_present, provenance_of, quantities, varying_columns
-from fastflow.reporting.html.content import LIMITER, Headline, Page, Parts, ResultLine, View
+from fastflow.reporting.html.content import LIMITER, Headline, Page, Parts, PointTable, ResultLine, View
 from fastflow.reporting.html.kinds.grid import sample_note_of
 from fastflow.reporting.html.rows import sample_points
-from fastflow.reporting.terminal.validation import title
+from fastflow.reporting.terminal.tables import dataset_name
+from fastflow.reporting.terminal.validation import file_columns_of, title
 
 _CATEGORICALS = ("device", "dtype", "model", "phase", "bound_by", "strategy", "source", "framework")
 
 
 def page_of(dataset: Dataset) -> Page:
     """Return the page of a validation, from either of its two datasets; raises InputError."""
-    whole = find(dataset.folder.shown.rstrip("/").removesuffix(ERRORS))
-    errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
-    rows, error_rows = (part.read(part.schema.names) for part in (whole, errors))
+    rows_dataset = find(dataset.folder.shown.rstrip("/").removesuffix(ERRORS))
+    errors = find(f"{rows_dataset.folder.shown.rstrip('/')}{ERRORS}")
+    rows, error_rows = (part.read(part.schema.names) for part in (rows_dataset, errors))
     if not rows["predicted_s"].notna().any():
-        raise InputError("dataset", whole.folder.shown, "a validation of fastflow; it has no prediction")
+        raise InputError(
+            "dataset", rows_dataset.folder.shown, "a validation of fastflow; it has no prediction"
+        )
     sample = sample_points(rows, {"error": "more"}, [], "error")
     frame = rows.iloc[sample.rows].reset_index(drop=True)
-    file_columns = [field.name for field in whole.schema if b"own" in (field.metadata or {})]
-    colour = first_present(_CATEGORICALS, varying_columns(frame, _CATEGORICALS)) or "bound_by"
-    names = list(map(str, frame))
-    naming = naming_columns(whole.about("kind"), file_columns)
-    title_of_needs = "Time of each resource alone (they overlap)"
-    needs = {name[6:-2]: name for name in names if name.startswith("needs_")}
     return Page(
-        title=whole.folder.shown.rstrip("/").rpartition("/")[2],
-        summary=f"Validation: {pluralize(len(rows), 'row')} {title(whole)}",
+        title=dataset_name(rows_dataset),
+        summary=f"Validation: {pluralize(len(rows), 'row')} {title(rows_dataset)}",
         provenance=[
-            *provenance_of(whole, f"validate measurements={whole.about('measurements')}"),
-            *(("assumed", line) for line in whole.texts("said")),
+            *provenance_of(rows_dataset, f"validate measurements={rows_dataset.about('measurements')}"),
+            *(("assumed", line) for line in rows_dataset.texts("said")),
         ],
         headlines=_headlines(rows, error_rows),
         claims=[],
-        figure=render(lambda: draw(rows, title(whole))),
-        points=quantities(whole, frame),
+        figure=render(lambda: draw(rows, title(rows_dataset))),
+        points=quantities(rows_dataset, frame),
         total=len(rows),
         sample_note=sample_note_of(sample, len(rows), "with the largest error"),
         weight=sample.weight,
         fronts=(),
-        view=View(
-            x="measured_s",
-            y="predicted_s",
-            colour=colour,
-            bars=colour,
-            histogram="error",
-            sort="error",
-            worst_first=True,
-            listed=tuple(
-                name
-                for name in dict.fromkeys(
-                    (
-                        "line",
-                        *naming,
-                        "measured_s",
-                        "predicted_s",
-                        "error",
-                        "bound_by",
-                        *file_columns,
-                        "reason",
-                    )
-                )
-                if name in frame and frame[name].notna().any()
-            ),
-            named=("line", *naming),
-            said=(ResultLine("measured", "measured_s"), ResultLine("predicted", "predicted_s"), LIMITER),
-            diagonal=True,
-            log=True,
-            opened=int(frame["error"].fillna(-1.0).to_numpy().argmax()),
-            parts=(Parts(title_of_needs, needs, overlap=True),) if needs else (),
-        ),
+        view=_view(rows_dataset, frame),
         details=None,
         missing_note="",
+    )
+
+
+def _view(dataset: Dataset, frame: pd.DataFrame) -> View:
+    """Return the initial view of the charts; frame: the drawn rows of the dataset."""
+    file_columns = file_columns_of(dataset)
+    naming = naming_columns(dataset.about("kind"), file_columns)
+    results = ("measured_s", "predicted_s", "error", "bound_by")
+    listed = dict.fromkeys(("line", *naming, *results, *file_columns, "reason"))
+    colour = first_present(_CATEGORICALS, varying_columns(frame, _CATEGORICALS)) or "bound_by"
+    needs = {name[6:-2]: name for name in map(str, frame) if name.startswith("needs_")}
+    return View(
+        x="measured_s",
+        y="predicted_s",
+        colour=colour,
+        bars=colour,
+        histogram="error",
+        table=PointTable(
+            tuple(name for name in listed if name in frame and frame[name].notna().any()),
+            sort="error",
+            worst_first=True,
+        ),
+        named=("line", *naming),
+        said=(ResultLine("measured", "measured_s"), ResultLine("predicted", "predicted_s"), LIMITER),
+        diagonal=True,
+        log=True,
+        opened=int(frame["error"].fillna(-1.0).to_numpy().argmax()),
+        parts=(Parts("Time of each resource alone (they overlap)", needs, overlap=True),) if needs else (),
     )
 
 
