@@ -1,4 +1,4 @@
-"""Draw mutants of a package at random and run each against the tests nearest to its module: see mutation.md."""
+"""Draw mutants of a package at random, each run against the tests nearest to its module: see mutation.md."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def mutants(package: Path) -> list[MutationSpec]:
 
 
 def nearest_tests(module: Path, most: int) -> list[Path]:
-    """Return test files, nearest first: the mirror of the module, those that import it, those of like path."""
+    """Return test files, nearest first: the mirror of the module, files that import it, files of like path."""
     mirror = Path("tests", *module.parts[1:-1], f"test_{module.stem}.py")
     package = re.escape(".".join(module.parts[:-1]))
     imports = re.compile(
