@@ -206,6 +206,8 @@ WRONG = [
     ("tech=nosuch",),
     ("+patch=list",),
     ("+patch=again",),
+    ("+mem@second=hbm2", "+mem@second=hbm3"),
+    ("+mem@second=hbm3", "+mem@second=hbm2"),
     ("chip.tdp='${'",),
     ("+patch=nosuch",),
     ("chip.tdp=${",),

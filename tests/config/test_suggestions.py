@@ -107,6 +107,24 @@ def test_names_that_people_type(composer, typed, names):
     assert advised(refusal(composer, typed)) == names
 
 
+@pytest.mark.parametrize("section", ["chip", "chip.area", "model", "tech.memory.cache"])
+def test_an_unknown_key_is_refused_with_the_keys_of_its_section(composer, section):
+    names = [
+        name.removeprefix(f"{section}.")
+        for name in composer.compose([]).leaves
+        if name.startswith(f"{section}.")
+    ]
+    listed = re.search(rf"a key of {section} \((.*?)\)", refusal(composer, f"{section}.zzz=1"))
+    noted = {name for name in names if "source" in name or "uncertainty" in name or "alternative" in name}
+    assert {*listed[1].split(", ")} == {name.partition(".")[0] for name in {*names} - noted}
+
+
+@pytest.mark.parametrize("key", ["aa.tdp", "model.tdp", "zone.tdp", "tdp"])
+def test_the_keys_of_sections_before_and_after_it_in_the_alphabet(key):
+    known = ["chip.tdp", "rack.tdp"]
+    assert advised(advice_on_key(key, known, {})) == known
+
+
 def test_the_last_part_of_a_key_leads_to_the_keys_that_end_so():
     """Of all inputs; a group of this name is no key."""
     known = {name for names in LAST.values() for name in names}

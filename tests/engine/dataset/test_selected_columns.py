@@ -45,7 +45,15 @@ def test_a_name_of_no_column_is_refused(wrong, says):
 
 
 def test_a_comma_of_columns_is_no_axis():
-    overrides = ["columns=a,*_b", "columns='a,b'", "columns=[a,b]", "tech=n7,n5", "columns=null", "-m"]
+    overrides = [
+        "columns=a,*_b",
+        "columns='a,b'",
+        "columns=[a,b]",
+        "tech=n7,n5",
+        "columns=null",
+        "model.columns=1,2",
+        "-m",
+    ]
     assert quote_columns(overrides) == ["columns='a,*_b'", *overrides[1:]]
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -309,3 +310,20 @@ def points_of_one(grid, key, point):
 def test_ready_made_studies_plan():
     for path in (library_root() / "sweeps").glob("*.yaml"):
         assert plan(Composer.of_library(), [f"+sweeps={path.stem}"]).grid.points > 1
+
+
+def test_points_in_any_order_are_each_in_the_share_of_their_block(study):
+    grid = study("""
+params: {mem: 'hbm2,hbm3'}
+union:
+- params: {model.hidden: '512,1024'}
+- params: {model: gemm, model.m: '64,128'}
+- {}
+""")  # fmt: skip
+    points = np.random.default_rng(3).permutation(grid.points)
+    shares = list(grid.shares_of(points))
+    assert sorted(np.concatenate([positions for positions, _ in shares]).tolist()) == [*range(grid.points)]
+    for positions, share in shares:
+        assert share.points.tolist() == points[positions].tolist()
+        assert (share.points >= share.block.first_point).all()
+        assert (share.points < share.block.first_point + share.block.points).all()
