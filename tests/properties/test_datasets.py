@@ -75,7 +75,7 @@ def test_the_list_has_every_kind_of_whatever_makes_one() -> None:
 @pytest.mark.parametrize(
     ("kind", "tables"),
     [
-        ("GEMMs", {}), ("whole iterations", {}), ("training runs", {"stacked": True}),
+        ("GEMMs", {}), ("whole iterations", {}), ("training runs", {"has_layer_runs": True}),
         ("served points", {"served": ALL}),
     ],
 )  # fmt: skip

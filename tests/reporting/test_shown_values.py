@@ -15,7 +15,7 @@ from fastflow.reporting.terminal import (
 )
 from fastflow.reporting.terminal.cost import cost_sheet
 from fastflow.reporting.terminal.tables import column_sheet, listing
-from fastflow.schema import BANDED, RESULTS, SEARCH, SERVED, STACKED, find_result
+from fastflow.schema import BANDED, RESULTS, SEARCH, SERVED, TRANSFORMER, find_result
 from tests.support.shown import (
     CAPACITY,
     TIME,
@@ -335,7 +335,7 @@ def test_bands_are_those_of_their_columns(row):
 
 
 COLUMNS = [
-    column.name for column in (*RESULTS, *STACKED, *SERVED, *SEARCH)
+    column.name for column in (*RESULTS, *TRANSFORMER, *SERVED, *SEARCH)
     if column.kind in ("int", "float") and "*" not in column.name
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 from rich.text import Text
 
-from fastflow.schema import RESULTS, SEARCH, SERVED, STACKED, find_result
+from fastflow.schema import RESULTS, SEARCH, SERVED, TRANSFORMER, find_result
 
 TIME, CAPACITY = 2e4, 3e9
 """Of the points of `trained` and `served`: an iteration [s], the memory of a device [B]."""
@@ -93,7 +93,7 @@ def check_sheet(sheet, expected):
 def unlike(seed, **given):
     """Return a row with a number of its own in every result column of the registry; given: some of them."""
     random, row = np.random.default_rng(seed), {}
-    for column in (*RESULTS, *STACKED, *SERVED, *SEARCH):
+    for column in (*RESULTS, *TRANSFORMER, *SERVED, *SEARCH):
         for name in [column.name.replace("l*", f"l{level}") for level in range(3)]:
             if column.kind == "bool":
                 row[name] = True

@@ -17,7 +17,7 @@ from fastflow.cli.run.report import check_study
 from fastflow.config.composer import Composer
 from fastflow.config.messages import pluralize
 from fastflow.engine.dataset.folder import RANKING
-from fastflow.engine.grid.run import explaining
+from fastflow.engine.grid.run import naming_errors
 
 if TYPE_CHECKING:
     from fastflow.reporting.terminal.progress import Progress
@@ -38,7 +38,7 @@ def _search(planned: PlannedGrid) -> None:
     """Search for designs, with progress on standard error; writes files next to the history."""
     from fastflow.reporting.terminal.progress import Progress
 
-    with explaining(planned.composer, planned.run):
+    with naming_errors(planned.composer, planned.run):
         check_study(planned.run)
         options = prepare_search(planned.composer, planned.run, planned.output)
         with Progress() as progress:

@@ -17,7 +17,7 @@ from fastflow.cli.run.grid import PlannedGrid, plan_arguments, plan_composed
 from fastflow.cli.run.point import run_point
 from fastflow.config.composer import Composer
 from fastflow.core.errors import InputError
-from fastflow.engine.grid.run import Run, explaining, refuse_others
+from fastflow.engine.grid.run import Run, naming_errors, refuse_others
 
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
@@ -34,7 +34,7 @@ def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
 def _predict(planned: PlannedGrid) -> None:
     """Predict a point or a grid, and print the results; raises InputError."""
     run = planned.run
-    with explaining(planned.composer, run):
+    with naming_errors(planned.composer, run):
         if planned.sweeper is not None:
             run_grid(run, planned.output)
             return

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Floats, Ints, Texts, stacked, take
+from fastflow.core.tables import Floats, Ints, Texts, concat_tables, take
 from fastflow.physics.workload.sharding_rules import ShardingRule
 
 # phases
@@ -286,7 +286,7 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     names = np.unique(np.concatenate([graph.names for graph in graphs]))
     point = np.concatenate([rows[graph.point] for graph, rows in zip(graphs, members, strict=True)])
     order = np.argsort(point, kind="stable")
-    columns = stacked([{field: getattr(graph, field) for field in _COLUMNS} for graph in graphs])
+    columns = concat_tables([{field: getattr(graph, field) for field in _COLUMNS} for graph in graphs])
     attributes = {
         name: np.concatenate([graph.attributes.get(name, np.zeros(graph.point.size)) for graph in graphs])
         for name in dict.fromkeys(name for graph in graphs for name in graph.attributes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.reporting.terminal.grid_columns import RATES
 
 if TYPE_CHECKING:
@@ -90,11 +90,11 @@ def infeasible_lines(digest: Digest, points: int, row: Callable[[int], Mapping[s
     kinds = _INFEASIBLE_SERVERS if digest.serves else _INFEASIBLE_KINDS
     for kind, count in digest.infeasible.items():
         if count:
-            share = f"{count:,} of {counted(points, 'point')} {kinds[kind][points > 1]}"
+            share = f"{count:,} of {pluralize(points, 'point')} {kinds[kind][points > 1]}"
             first = row(digest.first[kind])
             yield f"{share} (column `reason`); point {first['point']:,}: {first['reason']}"
     if digest.not_stationary:
-        share = f"{digest.not_stationary:,} of {counted(points, 'point')}"
+        share = f"{digest.not_stationary:,} of {pluralize(points, 'point')}"
         yield f"{share} not stationary (column `{_STATIONARY}`): their times may still grow"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core.uncertainty.percentiles import DISTINGUISHABLE, chance
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.unset import max_trials, num_sampled
@@ -137,7 +137,7 @@ def _tables(
         yield listing(f"First {_FIRST} of {grid.points:,} points", columns, head)
         yield listing(best_title(digest.serves, is_feasible), with_chances, best)
     else:
-        yield listing(counted(grid.points, "point"), with_chances, head)
+        yield listing(pluralize(grid.points, "point"), with_chances, head)
     if verdict:
         yield verdict
 
@@ -188,7 +188,7 @@ def _no_effect_lines(grid: Grid, parts: int, part: Callable[[int], pa.Table]) ->
         where = (
             "at all points"
             if num_points == len(texts)
-            else f"at {num_points:,} of {counted(len(texts), 'point')}"
+            else f"at {num_points:,} of {pluralize(len(texts), 'point')}"
         )
         sampled_note = f" ({num_sampled(grid)} of them were tried)" if grid.points > max_trials(grid) else ""
         yield f"No effect: {key} {where}{sampled_note}: every result is {equality} (column `{name}`)"
@@ -214,7 +214,7 @@ def _print_speed(grid: Grid, progress: Progress) -> None:
     """Print the number of points, the time and the rate."""
     points = grid.points - progress.num_stored
     if not points:
-        print(f"{counted(grid.points, 'point')}, all there already")
+        print(f"{pluralize(grid.points, 'point')}, all there already")
         return
     rate = f"{progress.rate:,.0f}" if progress.rate >= 10 else f"{progress.rate:.2g}"
     already = (
@@ -222,5 +222,5 @@ def _print_speed(grid: Grid, progress: Progress) -> None:
         if progress.num_stored
         else ""
     )
-    speed = f"{counted(points, 'point')}{already} in {progress.seconds:.2f} s: {rate} points/s"
-    print(f"{speed}; {counted(grid.compositions, 'composition')}")
+    speed = f"{pluralize(points, 'point')}{already} in {progress.seconds:.2f} s: {rate} points/s"
+    print(f"{speed}; {pluralize(grid.compositions, 'composition')}")

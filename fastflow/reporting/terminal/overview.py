@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.core.units import percent
 from fastflow.reporting.charts.overview import (
     AxisSummary,
@@ -63,14 +63,14 @@ def report(
     for axis in axes:
         out.print(_sheet(axis))
     out.print()
-    save(partial(draw, axes, f"{counted(len(frame), 'point')} of {dataset_name(dataset)}"))
+    save(partial(draw, axes, f"{pluralize(len(frame), 'point')} of {dataset_name(dataset)}"))
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> list[str]:
     """Return lines on the number of points, the axes, and the number of feasible points."""
     total = f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
     varies = ", ".join(f"{axis.key} ({len(axis.choices):,})" for axis in axes)
-    lines = [f"{dataset.folder.shown}: {counted(len(frame), 'point')}{total}; {varies}"]
+    lines = [f"{dataset.folder.shown}: {pluralize(len(frame), 'point')}{total}; {varies}"]
     timed = frame["time_s"].notna()
     lines.append(f"{int(frame['feasible'].sum()):,} feasible")
     for singular, plural, rows in (

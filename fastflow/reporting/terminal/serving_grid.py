@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.performance.serving.overload import is_overload
 from fastflow.reporting.charts.serving import (
     DEVICE,
@@ -59,19 +59,18 @@ def report(
         out.print(_front(lines, chosen, more_results))
     elif chosen:
         rows = dataset.read(list(dict.fromkeys(["point", *chosen]))).head(_MAX_ROWS)
-        out.print(listing(f"First {counted(len(rows), 'point')}", chosen, records(rows)))
+        out.print(listing(f"First {pluralize(len(rows), 'point')}", chosen, records(rows)))
     if len(lines.frame):
         out.print(_lines(lines))
     out.print()
-    save(partial(draw, lines, f"Serving: {counted(len(frame), 'point')} of {dataset_name(dataset)}"))
+    save(partial(draw, lines, f"Serving: {pluralize(len(frame), 'point')} of {dataset_name(dataset)}"))
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:
     """Return lines on the number of points, the feasible points, and the first infeasible point of a kind."""
     total = f" of {dataset.grid_points:,}; the run was cut short" if dataset.grid_points > len(frame) else ""
-    report_lines = [
-        f"{dataset.folder.shown}: {counted(len(frame), 'point')}{total}, {counted(len(lines.names), 'line')}"
-    ]
+    points, count = pluralize(len(frame), "point"), pluralize(len(lines.names), "line")
+    report_lines = [f"{dataset.folder.shown}: {points}{total}, {count}"]
     report_lines.append(f"{int(frame['feasible'].sum()):,} feasible")
     late = lines.frame[lines.frame["late"]]
     others = frame[~frame["feasible"] & ~frame["point"].isin(late["point"])]
@@ -95,7 +94,7 @@ def _front(lines: Lines, chosen: Sequence[str], more_results: pd.DataFrame | Non
     rows = lines.frame.loc[lines.front]
     rows = rows if more_results is None else rows.join(more_results, on="point")
     shown = chosen or [*latencies_of(rows), DEVICE, USER, "joules_per_token"]
-    title = f"Front of {counted(len(rows), 'point')}" + (
+    title = f"Front of {pluralize(len(rows), 'point')}" + (
         f", the first {_MAX_ROWS}" if len(rows) > _MAX_ROWS else ""
     )
     names = [("point", True), ("line", False), *((name, True) for name in (*load, *shown))]

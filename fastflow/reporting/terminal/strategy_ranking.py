@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastflow.config.messages import counted
+from fastflow.config.messages import pluralize
 from fastflow.reporting.terminal.equivalents import equivalent_layouts
 from fastflow.reporting.terminal.grid_columns import LATENCIES, RATES, present_results
 from fastflow.reporting.terminal.tables import Part, listing, print_parts
@@ -45,7 +45,7 @@ def _server_parts(
     _add_chances(best, chances)
     results = [*LATENCIES, *RATES, "kv_room_B", *([CHANCE.name] if chances else []), "feasible"]
     columns = ["strategy", *present_results(results, best, serves=True)]
-    yield listing(f"Best of {counted(rows.num_rows, 'layout')}", columns, best)
+    yield listing(f"Best of {pluralize(rows.num_rows, 'layout')}", columns, best)
     yield from equivalent_layouts(rows, ["strategy"])
 
 
@@ -63,7 +63,7 @@ def _iteration_parts(
     _add_chances(best, chances)
     columns[-1:-1] = [CHANCE.name] if chances else []
     if search:
-        total = counted(search.layouts, "layout")
+        total = pluralize(search.layouts, "layout")
     else:
         total = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
     yield listing(f"Best of {total}, identical results shown once", columns, best)
@@ -82,7 +82,7 @@ def _add_chances(
 
 def _search_note(search: Search, ranked: int) -> str:
     """Return a line on the predicted layouts, and why the others are not in the ranking."""
-    parts = [f"{search.predicted:,} of {counted(search.layouts, 'layout')} predicted"]
+    parts = [f"{search.predicted:,} of {pluralize(search.layouts, 'layout')} predicted"]
     if search.num_without_memory:
         parts.append(f"{search.num_without_memory:,} lack memory")
     if search.num_invalid:
