@@ -43,7 +43,7 @@ def mutants(package: Path) -> list[MutationSpec]:
 
 
 def nearest_tests(module: Path, most: int) -> list[Path]:
-    """Return test files, nearest first: the mirror of the module, importing files, files of like path."""
+    """Return test files, nearest first: the mirror of a module, importing files, files of like path."""
     mirror = Path("tests", *module.parts[1:-1], f"test_{module.stem}.py")
     package = re.escape(".".join(module.parts[:-1]))
     imports = re.compile(
