@@ -18,7 +18,7 @@ CONFIG = tomllib.loads(Path("bench/mutation.toml").read_text(encoding="utf-8"))[
 EXCLUDED = [re.compile(text) for text in CONFIG["filters"]["operators-filter"]["exclude-operators"]]
 PYTEST = "python -m pytest -q -x -n 0 -p no:cacheprovider --tb=line"
 # tests of the whole model that are cheap: they run after those of the module
-PROPERTIES = [Path(f"tests/properties/test_{name}.py") for name in ("chips", "table2", "doc_numbers")]
+PROPERTIES = [Path("tests", "properties", f"test_{name}.py") for name in ("chips", "table2", "doc_numbers")]
 
 
 def mutants(package: Path) -> list[MutationSpec]:

@@ -215,7 +215,11 @@ def test_others_are_predicted_beside_a_point_without_a_time():
 def schedulable(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm", chunks=1):
     """What is said of one point with a kernel for each count of launches; layers are numbered from 0."""
     layer = [*layer, *[0] * (len(repeat) - len(layer))]
-    graph = SimpleNamespace(offset=np.array([0, len(repeat)]), repeat=np.array(repeat), layer=np.array(layer))
+    graph = SimpleNamespace(
+        offset=np.array([0, len(repeat)]),
+        launches=SimpleNamespace(repeat=np.array(repeat)),
+        layer=SimpleNamespace(number=np.array(layer)),
+    )
     strategies = SimpleNamespace(lp=np.array([stages]), chunks=np.array([chunks]))
     inputs = {"model.name": np.array([name]), "parallel.concurrent_kernels": np.array([slots])}
     return validity.too_large_to_schedule(inputs, graph, strategies, np.array([microbatches]))[0]
