@@ -28,7 +28,7 @@ BLOCK = "uncertainty"
 """The name of the blocks, and of the group."""
 _WHOLE = 100.0  # percent: an upper bound
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
-_LEAST_SAMPLES, _MAX_SAMPLES = 2, 65_536
+_MIN_SAMPLES, _MAX_SAMPLES = 2, 65_536
 _ALLOWED = (
     "a percentage below 100% such as 10%, or a range that holds the value, such as 12 USD/GB to 18 USD/GB"
 )
@@ -69,7 +69,7 @@ def sampling(composer: Composer, composition: Composition) -> Sampling | None:
     if leaves.keys() <= {f"{BLOCK}.name"}:
         return None
     with composer.naming_origins(composition):
-        samples = _whole(f"{BLOCK}.samples", leaves, _LEAST_SAMPLES, _MAX_SAMPLES)
+        samples = _whole(f"{BLOCK}.samples", leaves, _MIN_SAMPLES, _MAX_SAMPLES)
         seed = _whole(f"{BLOCK}.seed", leaves, 0, INT64_MAX)
         return Sampling(samples, seed, {work: _model_error(work, leaves) for work in WORK})
 

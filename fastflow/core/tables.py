@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -77,6 +77,17 @@ def single(column: NDArray[Any]) -> Any:
 Rows = TypeVar("Rows")
 
 
+def map_columns(function: Callable[..., Any], *tables: Any) -> Any:
+    """Return a (nested) table or mapping of a function's results, each of the same column of every table."""
+    first = tables[0]
+    if isinstance(first, dict):
+        return {name: map_columns(function, *(table[name] for table in tables)) for name in first}
+    if isinstance(first, tuple):
+        parts = [map_columns(function, *columns) for columns in zip(*tables, strict=True)]
+        return first._make(parts) if hasattr(first, "_make") else tuple(parts)
+    return function(*tables)
+
+
 def take(columns: Rows, rows: Ints) -> Rows:
     """Return some rows of a column, or of every column of a (nested) table or mapping."""
     if isinstance(columns, np.ndarray):
@@ -91,17 +102,12 @@ def take(columns: Rows, rows: Ints) -> Rows:
 
 def concat_tables(parts: Sequence[Rows]) -> Rows:
     """Return the concatenated rows of (nested) tables or mappings of the same columns, masked or not."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    if isinstance(first, np.ndarray):
-        is_masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
-        return (np.ma if is_masked else np).concatenate(parts)  # type: ignore[no-any-return]
-    if isinstance(first, dict):
-        return {name: concat_tables([part[name] for part in parts]) for name in first}  # type: ignore[index,return-value]
-    assert isinstance(first, tuple)
-    columns_of_parts = [concat_tables(columns) for columns in zip(*parts, strict=True)]
-    return first._make(columns_of_parts) if hasattr(first, "_make") else tuple(columns_of_parts)  # type: ignore[return-value]
+    return parts[0] if len(parts) == 1 else map_columns(_concat, *parts)
+
+
+def _concat(*columns: NDArray[Any]) -> NDArray[Any]:
+    is_masked = any(isinstance(column, np.ma.MaskedArray) for column in columns)
+    return (np.ma if is_masked else np).concatenate(columns)  # type: ignore[no-any-return]
 
 
 def repeat(columns: Rows, rows: int) -> Rows:

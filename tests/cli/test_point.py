@@ -1,5 +1,6 @@
 """Strategies, placements, pipelines and traces from the command line."""
 
+import errno
 import json
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 import fastflow
 from fastflow.cli.commands.sweep import main
+from fastflow.cli.run.point import _writing
+from fastflow.core.errors import InputError
 from tests.naive import space
 from tests.support.networks import three_products
 
@@ -172,3 +175,12 @@ def test_sequences_are_not_cut(tmp_path):
     file.write_text("sequences: 5\n" + three_products(64, [64, 64, 64, 64]), encoding="utf-8")
     with pytest.raises(fastflow.InputError, match="sequences is a divisor of its 64 rows"):
         fastflow.evaluate(*base)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_file_that_cannot_be_written_is_named_with_its_key(code):
+    with (
+        pytest.raises(InputError, match=r"^trace=t\.json .*a file that can be written"),
+        _writing("trace", "t.json"),
+    ):
+        raise OSError(code, "why")

@@ -19,7 +19,7 @@ def fit_and_write(
 ) -> tuple[FittedChip, str]:
     """Fit, and write the chip file, if a path is given; returns its text, too. Raises InputError.
 
-    listener: of every prediction of all rows; their number is unknown beforehand.
+    listener: gets every prediction of all rows; their number is not known before.
     """
     folder = None if where is None else LocalFolder(Path(where).parent, path_of(Path(where).parent))
     new_folders = [] if folder is None else folder.make()  # before the fit: it may not be writable

@@ -147,7 +147,7 @@ def _most_variables(run: Run) -> int:
 def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[pa.Table, Sensitivity]:
     """Analyse a point; raises InputError where it does not have the objective.
 
-    listener: of the number of points to evaluate, and of those that are done.
+    listener: gets the number of points to evaluate, and of those that are done.
     """
     with ThreadPool(options.run.settings) as pool:
         evaluate = _evaluator(pool, listener)

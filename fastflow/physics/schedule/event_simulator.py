@@ -70,9 +70,10 @@ class _Workspace(NamedTuple):
 
 
 @lean_kernel
-def _push(heap: Ints, base: int, size: int, task: int) -> None:
-    """Add a task to the binary heap of `size` numbers from heap[base] on."""
-    index = size
+def _push_ready(workspace: _Workspace, queue: int, task: int) -> None:
+    """Add a task to a queue."""
+    heap, base, index = workspace.heap, workspace.heap_offset[queue], workspace.num_ready[queue]
+    workspace.num_ready[queue] += 1
     while index > 0 and heap[base + ((index - 1) >> 1)] > task:
         heap[base + index] = heap[base + ((index - 1) >> 1)]
         index = (index - 1) >> 1
@@ -80,8 +81,10 @@ def _push(heap: Ints, base: int, size: int, task: int) -> None:
 
 
 @lean_kernel
-def _pop(heap: Ints, base: int, size: int) -> int:
-    """Take the lowest number out of the heap from heap[base] on, in which `size` remain."""
+def _pop_ready(workspace: _Workspace, queue: int) -> int:
+    """Take the lowest task out of a queue."""
+    workspace.num_ready[queue] -= 1
+    heap, base, size = workspace.heap, workspace.heap_offset[queue], workspace.num_ready[queue]
     lowest: int = heap[base]
     moved, index, child = heap[base + size], 0, 1
     while child < size:
@@ -93,20 +96,6 @@ def _pop(heap: Ints, base: int, size: int) -> int:
         index, child = child, 2 * child + 1
     heap[base + index] = moved
     return lowest
-
-
-@lean_kernel
-def _push_ready(workspace: _Workspace, queue: int, task: int) -> None:
-    """Add a task to a queue."""
-    _push(workspace.heap, workspace.heap_offset[queue], workspace.num_ready[queue], task)
-    workspace.num_ready[queue] += 1
-
-
-@lean_kernel
-def _pop_ready(workspace: _Workspace, queue: int) -> int:
-    """Take the lowest task out of a queue."""
-    workspace.num_ready[queue] -= 1
-    return _pop(workspace.heap, workspace.heap_offset[queue], workspace.num_ready[queue])
 
 
 @lean_kernel
@@ -244,18 +233,6 @@ def _release(tasks: Tasks, task: int, workspace: _Workspace, num_changed: int) -
 
 
 @lean_kernel
-def _release_roots(tasks: Tasks, duration: Floats, workspace: _Workspace, times: _Times) -> int:
-    """Queue the tasks without predecessors; returns how many resources are marked."""
-    num_changed = 0 * duration.size  # for the literal 0 Numba would compile all that it is passed to twice
-    for task in range(duration.size):
-        workspace.waits[task], workspace.remaining[task] = tasks.needs[task], duration[task]
-        times.start[task], times.end[task] = np.inf, np.inf
-        if workspace.waits[task] == 0:
-            num_changed = _release(tasks, task, workspace, num_changed)
-    return num_changed
-
-
-@lean_kernel
 def simulate_once(
     tasks: Tasks, duration: Floats, workspace: _Workspace, times: _Times, segments: Segments
 ) -> int:
@@ -265,8 +242,12 @@ def simulate_once(
     """
     waits, num_ready, busy, capacity = workspace.waits, workspace.num_ready, workspace.busy, tasks.capacity
     none = 0 * duration.size  # for the literal 0 Numba would compile all that it is passed to twice
-    size, num_segments, now = none, none, 0.0
-    num_changed = _release_roots(tasks, duration, workspace, times)
+    size, num_segments, num_changed, now = none, none, none, 0.0
+    for task in range(duration.size):
+        waits[task], workspace.remaining[task] = tasks.needs[task], duration[task]
+        times.start[task], times.end[task] = np.inf, np.inf
+        if waits[task] == 0:
+            num_changed = _release(tasks, task, workspace, num_changed)
     while True:
         for i in range(num_changed):
             resource = workspace.changed[i]

@@ -248,12 +248,6 @@ def _assign_resources(
 
 
 @kernel
-def _new_labels(tasks: int) -> Labels:
-    labels = np.empty((3, tasks), dtype=np.int64)
-    return Labels(labels[0], labels[1], labels[2])
-
-
-@kernel
 def build_task_graph(kernels: TimedKernels, plan: PipelinePlan, point: int) -> tuple[Tasks, Floats, Labels]:
     """Return the task graph of one point, its durations [s], and the labels of its tasks.
 
@@ -264,7 +258,8 @@ def build_task_graph(kernels: TimedKernels, plan: PipelinePlan, point: int) -> t
     begin, rows = kernels.offset[point], _rows_of(kernels, point)
     stage_rows, last_stage = stage_rows_of(rows, kernels.send_s[begin : kernels.offset[point + 1]], stages)
     numbers = number_tasks(rows, stage_rows, order, plan.microbatches[point])
-    tasks, labels = numbers.tasks, _new_labels(numbers.tasks)
+    tasks, label_columns = numbers.tasks, np.empty((3, numbers.tasks), dtype=np.int64)
+    labels = Labels(label_columns[0], label_columns[1], label_columns[2])
     label_tasks(numbers, labels)
     edges = np.empty((2, 4 * tasks), dtype=np.int64)
     num_edges = _add_all_edges(numbers, last_stage, order, slots, edges)

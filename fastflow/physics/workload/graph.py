@@ -7,7 +7,7 @@ The graph is of the whole, unsharded model. Each kernel holds the dimensions of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from operator import attrgetter
 from types import MappingProxyType
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Floats, Ints, Texts, concat_tables, take
+from fastflow.core.tables import Floats, Ints, Texts, concat_tables, map_columns, take
 from fastflow.physics.workload.sharding_rules import ShardingRule
 
 # phases
@@ -226,15 +226,6 @@ _COLUMNS = tuple(field for field in Graph._fields[Graph._fields.index("phase") :
 """Columns, and records of columns, that are fields of `Kernel` too."""
 
 
-def _map_columns(function: Callable[..., Any], *fields: Any) -> Any:
-    """Return a function's result for a field of several kernels; for a record, of each of its fields."""
-    if isinstance(fields[0], dict):
-        return {name: _map_columns(function, column) for name, column in fields[0].items()}
-    if isinstance(fields[0], tuple):
-        return type(fields[0])(*(_map_columns(function, *column) for column in zip(*fields, strict=True)))
-    return function(*fields)
-
-
 def stack(kernels: list[Kernel], points: int) -> Graph:
     """Return a list of kernels, whose values are scalars or columns of shape (points,), as a graph."""
 
@@ -249,7 +240,7 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     names, label = np.unique([kernel.label for kernel in kernels], return_inverse=True)
     count = len(kernels)
     columns = {
-        field: _map_columns(
+        field: map_columns(
             partial(flatten, dtype=np.float64 if field == "per_element" else np.int64),
             *(getattr(kernel, field) for kernel in kernels),
         )
@@ -322,7 +313,7 @@ def take_points(graph: Graph, index: Ints) -> Graph:
         def copy(column: NDArray[Any]) -> NDArray[Any]:
             return _take_rows(column.reshape(kernels.size, -1), index)
 
-        columns = _map_columns(copy, columns)
+        columns = map_columns(copy, columns)
     else:
         columns = take(columns, np.arange(point.size) + np.repeat(graph.offset[index] - offset[:-1], count))
     return Graph(offset, graph.names, graph.structures, graph.structure[index], point, **columns)

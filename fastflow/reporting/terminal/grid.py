@@ -122,7 +122,7 @@ def _read_columns(grid: Grid, results: Sequence[str], digest: Digest) -> list[st
 def _tables(
     grid: Grid, digest: Digest, columns: list[str], head: list[dict[str, Any]], best: list[dict[str, Any]]
 ) -> Iterator[Part]:
-    """Yield the tables of a grid's points, and a line on those that cannot be told from the best.
+    """Yield the tables of a grid's points, and a line on those that may be as good as the best.
 
     head, best: rows of the first points, and of the best; they get the chance that the best is better.
     """

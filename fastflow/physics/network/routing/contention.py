@@ -20,9 +20,8 @@ from fastflow.physics.network.routing.all_pairs import all_pairs
 from fastflow.physics.network.routing.patterns import ALL_PAIRS, SHIFT, Edges, logical_edges
 from fastflow.physics.network.routing.topology import FULL, LINE, RING, SWITCH, TREE, Topology
 
-_UNIT_STRIDE = np.ones(
-    1, dtype=np.int64
-)  # read, not written out: Numba would compile callees for a literal as well
+# read, not written out: Numba would compile callees for a literal as well
+_UNIT_STRIDE = np.ones(1, dtype=np.int64)
 
 
 @kernel
