@@ -7,6 +7,7 @@ import yaml
 
 import fastflow
 from fastflow.analysis.measurements.aliases import match_name
+from fastflow.cli.commands.calibrate import main as calibrate
 from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.validate import main
 from fastflow.config.library import library_root
@@ -322,9 +323,11 @@ def test_without_a_column_of_times_or_of_layers_a_file_is_none_of_runs(runs):
         fastflow.validate(runs(names=[name for name in NAMES if name != "layers"]))
 
 
-def test_no_chip_is_calibrated_to_runs(runs):
-    with pytest.raises(fastflow.InputError, match="a whole system"):
-        fastflow.calibrate(runs(), "chip=h100_sxm")
+def test_no_chip_is_calibrated_to_runs(cli, runs):
+    runs()
+    code, _, err = cli(calibrate, "measurements=runs.csv", "chip=h100_sxm")
+    assert (code, len(err)) == (2, 1)
+    assert "a whole system" in err[0]
 
 
 # --- what is said
