@@ -64,13 +64,13 @@ def _card(group: str, name: str) -> list[str]:
         path = catalog.path_of(group, name)
         assert path is not None, (group, name)
         return ["```yaml", path.read_text(encoding="utf-8").rstrip(), "```", ""]
-    uncertain = any(figure.spread for figure in found)
+    uncertain = any(figure.uncertainty for figure in found)
     rows, before = [], ""
     for figure in found:
         source = _SAME if figure.source and figure.source == before else escaped(figure.source)
         before = figure.source
-        spread = [escaped(figure.spread)] if uncertain else []
-        rows.append([code(figure.key), escaped(figure.value), *spread, source])
+        uncertainty = [escaped(figure.uncertainty)] if uncertain else []
+        rows.append([code(figure.key), escaped(figure.value), *uncertainty, source])
     titles = ("key", "value", *(("uncertainty",) if uncertain else ()), "source")
     made = [f"- {escaped(line)}" for line in _made(name, found)] if group == _CHIP else []
     return [*(["It comes to:", "", *made, ""] if made else []), *table(titles, rows)]
