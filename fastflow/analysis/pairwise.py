@@ -49,7 +49,7 @@ def chances_of(composer: Composer, overrides: Sequence[str], objective: str) -> 
     matrix = np.full((len(exact), len(exact)), np.nan)
     matrix[np.ix_(known, known)] = [chance(sample[None], samples, more) for sample in samples]
     np.fill_diagonal(matrix, np.nan)
-    points = _point_index(exact, run.grid.keys)
+    points = _point_index(exact, run.grid.keys or ["point"])
     frame = pd.DataFrame(matrix, index=points, columns=points)
     unknown = np.setdiff1d(np.arange(len(exact)), known)
     reason = exact["reason"].tolist()
@@ -71,7 +71,7 @@ def _points_with(exact: pd.DataFrame, objective: str) -> Ints:
 
 
 def _point_index(exact: pd.DataFrame, keys: list[str]) -> pd.Index:
-    """Return an index of the points: the values of the swept keys."""
+    """Return an index of the points: the values of some columns."""
     names: pd.Index[Any]
     names = (
         pd.Index(exact[keys[0]], name=keys[0]) if len(keys) == 1 else pd.MultiIndex.from_frame(exact[keys])

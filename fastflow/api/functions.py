@@ -39,10 +39,8 @@ def _single_point(
         composer = Composer.of_library(config_dir)
         run = plan(composer, overrides)
     if run.grid.points != 1:
-        key = run.grid.keys[0]
-        raise InputError(
-            key, "several values", f"one: this is of one {subject}", composer.origin_of_overrides
-        )
+        allowed = f"one: this is of one {subject}"
+        raise InputError(run.grid.first_key, "several values", allowed, composer.origin_of_overrides)
     return composer, run
 
 

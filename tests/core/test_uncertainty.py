@@ -333,6 +333,20 @@ def test_chances_are_called_as_what_is_swept():
     assert both.loc[("n3", "hbm4"), ("n7", "hbm4")] == alone.loc["n3", "n7"]
 
 
+def test_chances_of_a_study_of_single_points_are_called_as_their_points(tmp_path):
+    """No key is swept: what differs is in the grids that the study joins."""
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "two.yaml").write_text(
+        "# @package _global_\n"
+        "hydra: {sweeper: {union: [{params: {chip.tdp: 300 W}}, {params: {chip.tdp: 303 W}}]}}\n"
+    )
+    joined = fastflow.chances(*FEW, "+sweeps=two", config_dir=tmp_path)
+    assert joined.index.name == joined.columns.name == "point"
+    assert list(joined.index) == list(joined.columns) == [0, 1]
+    swept = fastflow.chances(*FEW, "chip.tdp=300 W,303 W")
+    np.testing.assert_array_equal(joined, swept)
+
+
 def test_a_point_that_cannot_be_made_is_in_no_pair_and_keeps_its_reason():
     found = fastflow.chances(*FEW, "chip.tdp=1 W,300 W,400 W")
     assert found.loc[1.0].isna().all()

@@ -151,8 +151,8 @@ class Measurements:
             origin = composer.origin_of_overrides
             raise InputError("model", model_overrides[-1].get_value_string(), allowed, origin)
         run = plan(composer, (f"model={self.model}", *overrides) if self.model else overrides)
-        if run.grid.keys:
-            raise several_values_error(run.grid.keys[0])
+        if run.grid.keys or run.grid.points > 1:
+            raise several_values_error(run.grid.first_key)
         return run
 
     def predict_all(

@@ -114,8 +114,8 @@ def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOpt
     run = plan(composer, overrides)
     refuse_others(run)
     if run.grid.points != 1:
-        key = run.grid.keys[0]
-        raise InputError(key, "several values", "one: a sensitivity is of one point", origin)
+        allowed = "one: a sensitivity is of one point"
+        raise InputError(run.grid.first_key, "several values", allowed, origin)
     most_variables = _most_variables(run)
     least = _MIN_ROWS * (most_variables + 2)
     if 0 < samples < least:

@@ -156,6 +156,11 @@ class Grid(NamedTuple):
         """Everything that varies, in written order."""
         return list(dict.fromkeys(key for block in self.blocks for axis in block.axes for key in axis.keys))
 
+    @property
+    def first_key(self) -> str:
+        """The first key that varies; the union of a study whose grids are of a point each."""
+        return next(iter(self.keys), "hydra.sweeper.union")
+
     def describe(self) -> str:
         """Describe the number of points and the axes."""
         products = [

@@ -139,6 +139,7 @@ NO_TIME = " is invalid: expected a time above 0, from 1e-10 to 1e+09 seconds"
 WHOLE = " is invalid: expected a whole number at least 1 and at most 1e+12"
 KEY = "is invalid: expected an input of the model, or a name without a dot"
 BATCH = "did you mean model.batch?"
+GROUPS = ["cost", "mem", "model", "net", "precision", "serve", "system", "tech", "tiling"]
 REFUSED = [
     # what no measurement is
     (HEAD + "1,2,3,5e-324\n", f"time_s=5e-324 (from some.csv, line 2){NO_TIME}"),
@@ -196,6 +197,18 @@ def test_what_is_no_measurement_is_refused_in_one_line(file, content, says):
         fastflow.validate(file(content), "system=dgx_a100" if of_system else "chip=v100_sxm")
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [8, 9])
+def test_a_refusal_names_the_first_eight_columns(file, count):
+    for names, says in (
+        ("abcdefghi"[:count], "; this one has {}"),
+        (GROUPS[:count], " by its columns {}, with times in time_s; this one has no such column"),
+    ):
+        with pytest.raises(fastflow.InputError) as caught:
+            fastflow.validate(file(f"{','.join(names)}\n{','.join('1' * count)}\n"), "chip=a100")
+        listed = ", ".join(names[:8]) + (", ..." if count > 8 else "")
+        assert str(caught.value).endswith(says.format(listed))
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(file, monkeypatch):

@@ -115,6 +115,9 @@ def test_one_side_alone_and_none():
     assert asked(2.0).both == pytest.approx(1.0)
     assert asked(2.0).kink == "less alone: too much"
     assert asked(1.0, high=1.0).kink == "less alone: at most 1"
+    ends = 1.0 * (1.0 + 0.05)  # a step up to the bound is within it
+    assert (asked(1.0, high=ends).kink, asked(1.0, high=ends).right) == ("", pytest.approx(1.0))
+    assert asked(1.0, high=np.nextafter(ends, 0.0)).kink == "less alone: at most 1.05"
     assert asked(0.0).reason == "is 0"
     assert asked(5.0).reason == "too much"
 

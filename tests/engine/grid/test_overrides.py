@@ -255,6 +255,16 @@ hydra:
     assert frame["time_s"].tolist()[4:] == alone["time_s"].tolist()
 
 
+@pytest.mark.parametrize("function", ["explain_layout", "sensitivity", "validate"])
+def test_a_study_of_single_points_is_several_values(study, tmp_path, function):
+    """Where one point is taken: no key is swept, and the union is what is named."""
+    assert study("union: [{params: {tech: n7}}, {params: {tech: n5}}]").keys == []
+    (tmp_path / "some.csv").write_text("m,n,k,time_s\n64,64,64,1e-5\n")
+    measured = [f"measurements={tmp_path / 'some.csv'}"] if function == "validate" else []
+    with pytest.raises(InputError, match=r"^hydra\.sweeper\.union(=several values .* one: |: one value)"):
+        getattr(fastflow, function)("+sweeps=mine", *measured, config_dir=tmp_path)
+
+
 def test_a_million_points_are_described_without_being_made(monkeypatch):
     seen = []
     of_point = compose.point_inputs
