@@ -67,9 +67,10 @@ def chances(
 
     overrides: as for `evaluate`, of 2 to 512 points, under `uncertainty=on`. objective: a result column that
     has bands (docs/uncertainty.md). Returns a square frame: the chance that the point of the row is better
-    than that of the column, both called as what is swept. NaN on the diagonal, and for a point without this
-    result; `DataFrame.attrs["reason"]` says why, a text for each point. Figures that two points share are
-    drawn alike for both. Raises InputError, also where no point has the result.
+    than that of the column, both called as what is swept, or by number where nothing is. NaN on the
+    diagonal, and for a point without this result; `DataFrame.attrs["reason"]` says why, a text for each
+    point. Figures that two points share are drawn alike for both. Raises InputError, also where no point has
+    the result.
     """
     from fastflow.api.notebook.calls import chances
 
