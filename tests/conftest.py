@@ -16,14 +16,34 @@ import fastflow
 from fastflow.config.chiplets import with_chiplets
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules, library_root
-from fastflow.config.model_inputs import model_inputs, to_column
-from fastflow.performance import crossflow, results
+from fastflow.config.model_inputs import find_input, model_inputs, to_column
+from fastflow.performance import crossflow, precompile, results
 
 
 @pytest.fixture(scope="session", autouse=True)
 def kernels():
     """Kernels that are compiled: commands say that they compile, once."""
     fastflow.evaluate("tech=n7")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def inputs_have_their_types():
+    """Inputs have the types of the schema, wherever they come from: other types compile kernels anew."""
+    kinds = {"float": "f", "int": "i", "bool": "b", "str": "U"}
+    compile_ahead = precompile.compile_ahead
+
+    def compile_checked(inputs, kind=""):
+        wrong = [
+            f"{key}: {values.dtype}"
+            for key, values in inputs.items()
+            if (column := find_input(key)) and values.dtype.kind != kinds[column.kind]
+        ]
+        assert not wrong, wrong
+        compile_ahead(inputs, kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precompile, "compile_ahead", compile_checked)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import isfinite
@@ -235,7 +235,7 @@ def _check_text(key: str, value: str) -> None:
         read_order(value)
 
 
-def to_column(key: str, values: list[Scalar]) -> NDArray[np.generic]:
+def to_column(key: str, values: Sequence[Scalar] | NDArray[Any]) -> NDArray[np.generic]:
     """Return the values of one input as an array of its type, shape (len(values),)."""
     column = find_input(key)
     assert column is not None, key

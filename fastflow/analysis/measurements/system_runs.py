@@ -181,7 +181,7 @@ class SystemRuns(Measurements):
     def _set_input(self, key: str, values: NDArray[Any], is_set: Bools | None = None) -> None:
         """Set an input for rows, by default all, unless it is overridden."""
         is_set = np.ones(self.rows, np.bool_) if is_set is None else is_set
-        column = InputColumn(values, is_set)
+        column = InputColumn(to_column(key, values), is_set)
         self.inputs[key] = merge_columns(column, self.overriding[key]) if key in self.overriding else column
 
     def _read_words(self, column: str, key: str, read: Callable[[str], Scalar], allowed: str) -> None:
