@@ -1,12 +1,14 @@
 """What a notebook shows: HTML, figures, progress and completion; and the notebooks of docs/."""
 
 import html
+import json
 import os
 import pickle
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,12 @@ import pytest
 from matplotlib.figure import Figure
 
 import fastflow
+from fastflow.analysis.search.candidates import COMPETE
+from fastflow.analysis.search.optimizers.halving import Rules
+from fastflow.analysis.search.optimizers.methods import METHODS
+from fastflow.analysis.search.optimizers.objective import OBJECTIVES
+from fastflow.analysis.search.options import SearchOptions
+from fastflow.analysis.search.ranges import KEY, read_ranges
 from fastflow.api.notebook import calls, markup
 from fastflow.api.notebook.extension import continuations, load, unload
 from fastflow.api.notebook.frames import Points
@@ -158,6 +166,25 @@ def test_points_that_serve_show_rates_and_latencies(served):
     assert any(line.startswith("Bound by | prefill by") for line in card)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "swept", "text"),
+    [
+        ([], {}, "in the longest run"),
+        (["serve.requests=0"], {}, "in the longest run"),
+        (["serve.requests=9"], {}, "after 9 requests"),
+        (["serve.requests=5", "serve.requests=7000"], {}, "after 7,000 requests"),
+        (["serve.requests=6,80"], {"serve.requests": 80}, "after 80 requests"),
+        (["serve.requests=0,80"], {"serve.requests": 0}, "in the longest run"),
+        (["serve.requests=6,80"], {"serve.requests": np.nan}, "in the longest run"),  # of frames put together
+    ],
+)
+def test_a_point_that_is_not_stationary_says_after_how_many_requests(served, overrides, swept, text):
+    point = served[:1].assign(stationary=False, **swept)
+    point.attrs = served.attrs | {"fastflow.overrides": json.dumps(overrides)}
+    (line,) = (line for line in said(point._repr_html_()) if line.startswith("Not stationary"))
+    assert line.startswith(f"Not stationary {text}")
+
+
 def test_passes_that_serve_say_what_they_have():
     prompts = fastflow.evaluate("serve=prefill", *SERVED[1:])
     assert re.match(
@@ -234,6 +261,32 @@ def test_a_search_shows_its_best_design_beside_the_chips_own(found):
     assert any(line.startswith("core | ") and "->" in line for line in lines)
     assert "Ranking of 2 candidates" in lines
     assert len(found.plot().axes) == 2
+
+
+@pytest.mark.parametrize(
+    ("ranks", "gaps", "text"),
+    [
+        ((1, 2), (0.0, 0.5), "2 of 2 candidates within 1% of the best: hbm3, hbm2"),
+        ((1, 2), (0.0, 1.5), "1 of 2 candidates within 1% of the best: hbm3"),
+        ((1, 1), (0.0, 0.0), None),  # a competition each, with a best of its own
+    ],
+)
+def test_candidates_as_good_as_the_best_are_named_within_one_competition(found, ranks, gaps, text):
+    tolerance = read_ranges(found.ranking.attrs[KEY]).tolerance
+    ranking = found.ranking.assign(rank=ranks, gap=[gap * tolerance for gap in gaps])
+    ranking.attrs = found.ranking.attrs
+    lines = said(found._replace(ranking=ranking)._repr_html_())
+    assert [line for line in lines if " of the best: " in line] == ([] if text is None else [text])
+
+
+def test_every_choice_of_a_search_is_read_back_from_its_history(found):
+    for method, objective, pareto, compete in product(METHODS, OBJECTIVES, (None, *OBJECTIVES), COMPETE):
+        options = SearchOptions(Rules(method, 2, 4, 0), objective, pareto, compete, 0.01)
+        history = pd.DataFrame()
+        history.attrs["fastflow.search"] = options.written
+        choices = {"method": method, "objective": objective, "pareto": pareto, "compete": compete}
+        numbers = {"starts": "2", "steps": "4", "seed": "0"}
+        assert found._replace(history=history)._options == choices | numbers
 
 
 def test_a_front_is_there_on_a_click():
@@ -324,6 +377,17 @@ def test_html_escapes_what_is_not_its_own():
         "a <i>", "[/none] <u>", "Memory | <8 GB>", "<b>title</b>", "<x> | &",
         "<script>alert(1)</script> | 1 < 2", "<more>", "x",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sections", [(), (0,), (1, 2), (0, 1, 2)])
+def test_a_line_is_under_the_names_and_under_each_section(sections):
+    sheet = new_sheet("", [("name", False)])
+    for row in range(4):
+        sheet.add_row(f"row {row}", end_section=row in sections)
+    rows = re.findall(r"<tr(.*?)>.*?</tr>", markup.card("", [sheet], []))
+    lined = [place for place, style in enumerate(rows) if "border-bottom" in style]
+    assert len(rows) == 5
+    assert lined == [0, *(row + 1 for row in sections)]
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,31 @@ def test_bars_of_a_page_are_of_the_columns_that_their_labels_name():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("main", "better", "labels", "x", "colour"),
+    [
+        ("time_s", ["time_s", "energy_J", "iteration_usd"], ["tech"], "iteration_usd", "bound_by"),
+        ("time_s", ["time_s", "energy_J"], ["tech"], "energy_J", "bound_by"),
+        ("time_s", ["time_s"], ["tech", "mem"], "tech", "bound_by"),
+        ("time_s", ["time_s"], [], "point", "bound_by"),
+        ("tokens_per_s_per_device", ["tokens_per_s_per_user"], ["tech"], "tokens_per_s_per_user", "tech"),
+        ("tokens_per_s_per_device", ["ttft_s"], ["point", "mem"], "ttft_s", "mem"),
+        ("tokens_per_s_per_device", [], ["point"], "ttft_s", "point"),
+    ],
+)
+def test_the_first_view_of_a_grid_has_its_main_result_upwards(main, better, labels, x, colour):
+    frame = pd.DataFrame([
+        trained(seed) | {"point": seed, "time_s": 1 / seed, "tech": f"n{seed % 3}", "mem": f"hbm{seed % 2}"}
+        for seed in range(1, grid.MAX_COLOURS + 2)
+    ])  # fmt: skip
+    view = grid._view(frame, labels, main, dict.fromkeys(better, ""), None)
+    assert (view.x, view.y, view.colour, view.bars) == (x, main, colour, "bound_by")
+    assert (view.histogram, view.table.sort) == (main, main)
+    best = frame[main].idxmax() if main == "tokens_per_s_per_device" else frame[main].idxmin()
+    assert view.opened == best
+    assert (view.across, view.rows) == (tuple(labels) if len(labels) > 1 else ("", ""))
+
+
 @pytest.mark.parametrize("serves", [False, True])
 def test_headlines_of_a_page_are_the_best_of_their_columns(monkeypatch, serves):
     monkeypatch.setattr(grid, "_MAX_HEADLINES", 99)

@@ -58,7 +58,7 @@ def point_card(frame: pd.DataFrame) -> str:
     if serves:
         latencies, rates, *sheets_below = serving.served_sheets(row, serving.NO_LIMITS)
         chip_sheet = point.chip_sheet(row, point.num_levels(row), serving.chip_title(row))
-        state = serving.stationarity_lines(row, _num_requests(frame))
+        state = serving.stationarity_lines(row, _num_requests(frame, row))
         parts = [serving.title(row), *serving.conclusion(row), *state, latencies, rates, *bands, chip_sheet]
         folded[:0] = [("Where the time goes, memory", sheets_below)]
     else:
@@ -73,10 +73,11 @@ def point_card(frame: pd.DataFrame) -> str:
     return card(_headline(row, serves), parts, folded)
 
 
-def _num_requests(frame: pd.DataFrame) -> int:
-    """Return the value of serve.requests among the overrides of a frame, 0 without it."""
+def _num_requests(frame: pd.DataFrame, row: Mapping[str, Any]) -> int:
+    """Return serve.requests of a row: of its column where it is swept, or of the overrides of its frame."""
     values = [text.partition("=")[2] for text in _overrides(frame) if text.startswith("serve.requests=")]
-    return int(values[-1]) if values and values[-1].isdigit() else 0
+    value = str(row.get("serve.requests", ["0", *values][-1]))
+    return int(value) if value.isdigit() else 0
 
 
 def _cost_inputs(frame: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, Any]:

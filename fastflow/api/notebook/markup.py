@@ -89,8 +89,8 @@ def _sheet(sheet: Sheet) -> str:
         rows.append(f'<tr style="border-bottom:{_LINE}">{names}</tr>')
     for index, row in enumerate(sheet.rows):
         line = "".join(_cell(column[index], side) for column, side in zip(cells, right, strict=True))
-        ends = row.end_section and index + 1 < sheet.row_count
-        rows.append(f'<tr style="border-bottom:{_LINE}">{line}</tr>' if ends else f"<tr>{line}</tr>")
+        style = f' style="border-bottom:{_LINE}"' if row.end_section else ""
+        rows.append(f"<tr{style}>{line}</tr>")
     title = sheet.title.strip() if isinstance(sheet.title, str) else ""
     return _table(title, "".join(rows))
 

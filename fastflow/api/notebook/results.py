@@ -85,7 +85,7 @@ class Search(NamedTuple):
     @property
     def _options(self) -> dict[str, Any]:
         """The options of the search: `method`, `objective`, `pareto` and so on."""
-        options = dict(text.split("=", 1) for text in self.history.attrs["fastflow.search"].split(" "))
+        options = dict(text.split("=") for text in self.history.attrs["fastflow.search"].split(" "))
         return options | {"pareto": None if options["pareto"] == "null" else options["pareto"]}
 
     @property

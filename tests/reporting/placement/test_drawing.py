@@ -216,6 +216,22 @@ def test_one_line_for_both_directions(name):
     assert max(part.value.max() for part in parts) == edges.max()
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_switches_lie_between_the_rows_and_spines_above_leaf_switches(name):
+    plan, tiers = floorplan(topology(*NETWORKS[name])), []
+    for level in (plan.inner, plan.outer):
+        heights = [height for height in (level.bar, level.spine) if not np.isnan(height).all()]
+        tiers.append(len(heights))
+        if heights:
+            middle = level.centre[:, 1]
+            above = np.where(middle > middle[:, None], middle - level.half[1], np.inf).min(axis=1)
+            layers = np.stack([middle + level.half[1], *heights, above])
+            assert (np.diff(layers, axis=0) > 0.1).all()  # and every node has a number
+    switched = {"switch": [0, 1], "tree": [0, 2], "tree of long leaves": [0, 2]}
+    switched |= {"switch in packages": [1, 0], "packages on a tree": [0, 2]}
+    assert tiers == switched.get(name, [0, 0])
+
+
 def test_a_line_goes_from_its_source_to_its_target_on_the_right():
     network = topology(*NETWORKS["line"])
     plan = floorplan(network)

@@ -300,7 +300,7 @@ def test_the_axes_are_those_that_were_swept():
     assert [axis.key for axis in axes_of(frame, ["net"])] == ["placement_asked"]  # it does not vary
 
 
-def test_choices_without_an_order_are_not_joined():
+def test_choices_without_an_order_are_not_joined_and_the_best_are_drawn_last():
     frame = some_grid().rename(columns={"model.batch": "pins"}).assign(time_s_p10=0.5, time_s_p90=9.0)
     frame["pins"] = frame["pins"].map({1: "kept", 2: "none", 3: "some"})
     axes = axes_of(frame, ["tech", "pins"])
@@ -308,6 +308,9 @@ def test_choices_without_an_order_are_not_joined():
     figure = draw_overview(axes, "a title")
     styles = [[line.get_linestyle() for line in figure.axes[place].lines] for place in (0, 2)]
     assert styles == [["-", "--"], ["None", "None"]]
+    for panel in figure.axes[::2]:  # what is drawn later lies on top
+        parts = sorted([*panel.collections, *panel.lines], key=lambda part: part.get_zorder())
+        assert [part.get_label() for part in parts] == ["10% to 90%", "median", "best"]
     assert axes_of(some_grid())[1].ordered
 
 
