@@ -23,10 +23,11 @@ Table = TypeVar("Table", bound=tuple[Any, ...])
 def table(cls: type[Table], inputs: Inputs, prefix: str, **overrides: NDArray[Any]) -> Table:
     """Build a struct-of-arrays table whose fields are the inputs under `prefix`, or `overrides`.
 
-    cls: a NamedTuple of columns.
+    cls: a NamedTuple of columns, each of its own memory, as kernels take them.
     """
     fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
-    return cls(*(overrides[field] if field in overrides else inputs[f"{prefix}.{field}"] for field in fields))
+    columns = (overrides[field] if field in overrides else inputs[f"{prefix}.{field}"] for field in fields)
+    return cls(*map(np.ascontiguousarray, columns))
 
 
 def where_read(rows: Bools, inputs: Inputs, key: str, otherwise: float) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from numba.core import types
 
 import fastflow
+from fastflow.core.jit.dispatcher import Kernel
 from fastflow.core.jit.signatures import read_type, write_type
 from fastflow.performance import precompile
 from fastflow.performance.precompile import work
@@ -140,3 +142,20 @@ def test_the_first_run_compiles_in_several_processes_and_says_so(tmp_path):
         [*command, "output=two"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
     assert "compiling" not in done.stderr
+
+
+def test_no_kernel_takes_columns_that_are_broadcast_or_strided():
+    """For Numba they are of another type, and each of their kernels would be compiled a second time."""
+    fastflow.evaluate("model=llama2_7b", "chip=h100_sxm,a100", "system.devices=8")
+    fastflow.evaluate("model=gemm", "model.m=64,128", "chip=v100_sxm")
+    kernels = {
+        value
+        for name, module in list(sys.modules.items())
+        if name.startswith("fastflow.")
+        for value in vars(module).values()
+        if isinstance(value, Kernel)
+    }
+    assert len(kernels) > 100
+    for kernel in kernels:
+        for signature in kernel.signatures:
+            assert not re.search(r"readonly|, A[,)]", str(signature)), (kernel, signature)

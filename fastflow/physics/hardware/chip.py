@@ -196,7 +196,7 @@ def sram_parameters(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[S
                 for field in SramComponent._fields
             )
         )
-        capacity = inputs.get(f"{where}.capacity", np.full(instances.size, np.inf))
+        capacity = np.ascontiguousarray(inputs.get(f"{where}.capacity", np.full(instances.size, np.inf)))
         yield Sram(**budgets, instances=instances, target_capacity=capacity, component=component)
 
 

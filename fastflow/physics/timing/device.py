@@ -221,11 +221,11 @@ def _library(
         overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
         splits=dtype != SCALED,
         promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
-        launch=inputs["chip.launch_overhead"],
+        launch=np.ascontiguousarray(inputs["chip.launch_overhead"]),
         drive=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * boost_power / budget,
-        strided=inputs["chip.strided.cost"],
-        reach=inputs["chip.strided.reach"],
-        miss=inputs["chip.strided.miss"],
+        strided=np.ascontiguousarray(inputs["chip.strided.cost"]),
+        reach=np.ascontiguousarray(inputs["chip.strided.reach"]),
+        miss=np.ascontiguousarray(inputs["chip.strided.miss"]),
     )
 
 

@@ -74,7 +74,7 @@ def check_same(one, other):
 
 def device_and_work(design):
     """Return one point with some GEMMs."""
-    m, k, n = np.array(GEMMS, dtype=np.int64).T
+    m, k, n = np.ascontiguousarray(np.array(GEMMS, dtype=np.int64).T)
 
     def same(value, dtype=np.int64):
         return np.full(len(GEMMS), value, dtype=dtype)
