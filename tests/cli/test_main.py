@@ -1,6 +1,7 @@
 """`fastflow`: all commands under one name, what the library has, and completion."""
 
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fastflow.__main__ import COMMANDS, main
+from fastflow.cli.command import Command
 from fastflow.config import catalog
 from fastflow.config.cards import figures
 from fastflow.config.composer import Composer
@@ -62,6 +64,17 @@ def test_a_command_does_what_its_module_does(run):
     assert (code, "2 points: 2 tech" in err, "2 points" in out) == (0, True, True)
     code, out, _ = run("report", "both")
     assert (code, "Figure: both-report.svg" in out) == (0, True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_runs_as_a_module_and_not_where_it_is_imported(name, monkeypatch):
+    ran = []
+    monkeypatch.setattr(Command, "main", lambda command: ran.append(command.name) or 7)
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module(f"fastflow.{name}", run_name="__main__")
+    assert (ran, stop.value.code) == ([name], 7)
+    runpy.run_module(f"fastflow.{name}")
+    assert ran == [name]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,10 @@ WRITERS = {
 """Modules that leave datasets, and by what: of each there is a case."""
 
 
+NAMED = ("Dataset", "Errors", "Front", "Ranking")
+"""What lines of a screen begin with that say where a dataset is."""
+
+
 def test_the_list_has_every_module_that_writes_a_dataset() -> None:
     found = set()
     for path in PACKAGE.rglob("*.py"):
@@ -125,6 +129,8 @@ def test_every_dataset_has_its_report_and_its_page(
     assert run([case.command, *words(case, tmp_path, name)]) == 0, capsys.readouterr().err
     there = {path.name for path in tmp_path.iterdir() if path.is_dir() and any(path.glob("*.parquet"))}
     assert there == {f"{name}{suffix}" for suffix in case.leaves}
+    lines = [line.partition(": ") for line in capsys.readouterr().out.splitlines()]
+    assert {Path(rest).name for key, _, rest in lines if key in NAMED} == there
     for dataset in sorted(there):
         capsys.readouterr()
         assert run(["report", str(tmp_path / dataset)]) == 0, dataset

@@ -11,6 +11,7 @@ from fastflow.analysis.backtest.measured_kernels import KernelPredictions, error
 from fastflow.analysis.backtest.study import read_options, write
 from fastflow.cli.commands.backtest import main as command
 from fastflow.cli.commands.report import main as report
+from fastflow.cli.run.report import print_backtest
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.core.errors import InputError
@@ -83,6 +84,23 @@ def test_tables_are_written(tmp_path):
     assert stored["difference"].tolist() == found.chips["difference"].tolist()
     assert len(pd.read_parquet(tmp_path / "mine-gains")) == len(found.gains)
     assert not (tmp_path / "mine-files").exists()
+
+
+@pytest.mark.parametrize("has_files", [False, True])
+def test_a_back_test_names_every_table_that_it_writes(found, tmp_path, capsys, has_files):
+    with hydra_rules():
+        question, _ = read_options(Composer.of_library(None, config_name="backtest"), ())
+    old = _predictions("old.csv", "v100_sxm", [4.0] * 30, real=4.0, paper=2.0, foundry=8.0)
+    backtest = found._replace(files=errors_of([old])) if has_files else found
+    drawn = []
+    print_backtest(
+        backtest, question, lambda: write(str(tmp_path / "mine"), backtest, question), drawn.append
+    )
+    named = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Dataset: ")]
+    written = [tmp_path / name for name in ("mine", "mine-gains", *(["mine-files"] if has_files else []))]
+    assert named == [f"Dataset: {path}" for path in written]
+    assert {*tmp_path.iterdir()} == {*written}
+    assert len(drawn) == 1
 
 
 @pytest.mark.parametrize("suffix", ["", "-gains", "-files"])

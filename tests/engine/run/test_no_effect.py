@@ -202,6 +202,22 @@ def test_what_only_training_chooses(strategy: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "text"),
+    [
+        ("continuous", "+serve.prefill.devices=4"), ("continuous", "+serve.prefill.strategy=TP-2"),
+        ("disaggregated", "serve.prefill.devices=6"), ("disaggregated", "serve.prefill.strategy=TP-2"),
+    ],
+)  # fmt: skip
+def test_keys_of_prefill_count_where_it_has_devices_of_its_own(mode: str, text: str) -> None:
+    """Even where they say what is done without them: columns name its devices and its strategy."""
+    fixed = ("serve.prefill.devices=4",) if mode == "disaggregated" and "devices" not in text else ()
+    frame = fastflow.evaluate(*SERVED[:2], f"serve={mode}", "parallel.strategy=TP-2", *fixed, text)
+    key = text.lstrip("+").partition("=")[0]
+    assert frame["feasible"].all()
+    assert frame[COLUMN].tolist() == ["" if mode == "disaggregated" else f"{key}: as without it"]
+
+
+@pytest.mark.parametrize(
     "texts",
     [
         ("model=mixtral_8x22b", "system=dgx_h100", "serve=continuous", "system.devices=16",

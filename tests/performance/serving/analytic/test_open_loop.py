@@ -9,6 +9,7 @@ from fastflow.cli.commands.sweep import main as sweep
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.overload import is_overload
 from fastflow.performance.serving.requests.load import TAKEN, TOO_MANY
+from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
 from fastflow.performance.serving.slo import is_slo_violation
 from tests.support.commands import report
@@ -88,6 +89,20 @@ def test_both_methods_have_the_same_verdict_and_near_times(count, shares, most):
         both = near & stationary
         assert metrics.requests_per_s[both] == pytest.approx(shared_load.rate[both], rel=0.1)
         assert metrics.decoding[both] == pytest.approx(fast.decoding[both], rel=0.1)
+
+
+@pytest.mark.parametrize("osl", [64.0, 1024.0])
+@pytest.mark.parametrize("server", [{}, {"times": 1}, {"mixes": True}, {"times": 1, "mixes": True}])
+def test_both_methods_are_near_from_an_idle_server_on(server, osl):
+    """A rare request is alone: one of its iterations computes its prompt, and each other one a token."""
+    times, rates = realistic(), (1e-3, 0.01, 0.1, 0.3, 1.0, 2.0)
+    many = [{"osl": osl, "concurrency": 0, "rate": rate, "requests": 300, "most": 16384} for rate in rates]
+    table, load = servers(*(server for _ in rates)), loads(*many)
+    fast, simulated = steady(times, table, load), columns_of(simulate(times, table, load))
+    assert fast.near.all()
+    for name in ("ttft_s", "tpot_s", "prefill_share"):
+        assert getattr(fast, name) == pytest.approx(simulated[name], rel=0.05), name
+    assert fast.prefill_share[0] == pytest.approx(1.0 / osl, rel=0.01)
 
 
 def test_a_load_is_carried_or_an_overload_in_both_methods():
