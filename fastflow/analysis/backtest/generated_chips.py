@@ -9,10 +9,10 @@ import pandas as pd
 
 from fastflow.analysis.backtest.options import BacktestOptions
 from fastflow.config.composer import Composer
-from fastflow.engine.dataset.schema import frame_of
+from fastflow.engine.dataset.schema import frame_of, schema_of
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import naming_errors
-from fastflow.engine.run.execute import collect
+from fastflow.engine.run.chunks import rows
 
 SCALINGS = ("paper", "foundry")
 """Scaling models under which every chip is generated."""
@@ -28,8 +28,9 @@ _LINK_BUDGETS = ("area", "power", "perimeter")
 def predict_frame(composer: Composer, overrides: Iterable[str]) -> pd.DataFrame:
     """Predict the grid of some overrides, as a frame; raises InputError."""
     run = plan(composer, tuple(overrides))
+    grid = run.grid._replace(no_effect="")  # nobody reads which keys have none
     with naming_errors(composer, run):
-        return frame_of(*collect(run))
+        return frame_of([rows(grid, 0, grid.points)], schema_of(grid))
 
 
 def leaves_of(composer: Composer, overrides: Iterable[str]) -> Mapping[str, Any]:
@@ -70,24 +71,24 @@ def types_of(composer: Composer, overrides: Sequence[str]) -> list[str]:
 def _quantities(composer: Composer, overrides: Sequence[str], link: str) -> dict[str, float]:
     """Return the quantities of a chip, and its tensor rate in every data type."""
     types = types_of(composer, overrides)
-    rows = predict_frame(composer, (*overrides, *_ANY_WORKLOAD, f"model.dtype={','.join(types)}"))
-    quantities = {name: float(rows[name].iloc[0]) for name in QUANTITIES}
-    quantities[LINK] = float(rows[link].iloc[0])
+    frame = predict_frame(composer, (*overrides, *_ANY_WORKLOAD, f"model.dtype={','.join(types)}"))
+    quantities = {name: float(frame[name].iloc[0]) for name in QUANTITIES}
+    quantities[LINK] = float(frame[link].iloc[0])
     return quantities | {
         f"{RATE}.{name}": float(flops)
-        for name, flops in zip(types, rows["compute_flops"].tolist(), strict=True)
+        for name, flops in zip(types, frame["compute_flops"].tolist(), strict=True)
     }
 
 
 def compare_chips(composer: Composer, options: BacktestOptions) -> pd.DataFrame:
     """Return real and generated quantities: a row for each quantity, chip and scaling."""
-    rows = []
+    compared = []
     for chip, net in options.chips.items():
         real = _quantities(composer, real_overrides(options, chip), "inter_Bps")
         link = "inter_Bps" if net.endswith("_x8") else "intra_Bps"
         for scaling in SCALINGS:
             generated = _quantities(composer, generated_overrides(composer, options, chip, scaling), link)
-            rows += [
+            compared += [
                 {
                     "chip": chip, "scaling": scaling, "quantity": name, "real": value,
                     "generated": generated[name],
@@ -96,4 +97,4 @@ def compare_chips(composer: Composer, options: BacktestOptions) -> pd.DataFrame:
                 for name, value in real.items()
                 if not (name == LINK and net.endswith("_x8"))
             ]  # fmt: skip
-    return pd.DataFrame(rows)
+    return pd.DataFrame(compared)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import factorize, map_values
-from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts, table
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.sram import SramDesign
 from fastflow.physics.timing.tile_catalogue import read_catalogue
@@ -118,10 +118,10 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         special_functions=inputs["chip.special_functions"] * instances * chip.cores.frequency,
         memories=memories,
         launch=inputs["chip.launch_overhead"] + latency,
-        units=Units(
-            m=inputs["chip.mcu.m"],
-            k=inputs["chip.mcu.k"],
-            n=inputs["chip.mcu.n"],
+        units=table(
+            Units,
+            inputs,
+            "chip.mcu",
             dataflow=map_values(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
         ),
         instances=instances,
