@@ -21,8 +21,10 @@ from fastflow.performance import crossflow, precompile, results
 
 
 @pytest.fixture(scope="session", autouse=True)
-def kernels():
-    """Kernels that are compiled: commands say that they compile, once."""
+def kernels(request):
+    """Kernels that are compiled: commands say that they compile, once. For many tests, those of every run."""
+    if request.session.testscollected > 1000:
+        precompile.compile_every_kind()
     fastflow.evaluate("tech=n7")
 
 

@@ -67,12 +67,25 @@ def compile_ahead(inputs: Inputs, kind: str = "") -> None:
         if kind in _checked_kinds:
             return
         _checked_kinds.add(kind)
-        calls = _calls(kind)
-        if len(_missing(calls)) < _MIN_KERNELS:
-            return
-        with _cache_lock():
-            if missing := _missing(calls):  # another process may have compiled them meanwhile
-                _compile_all(missing)
+        _compile_missing(_calls(kind))
+
+
+def compile_every_kind() -> None:
+    """Compile the kernels of all kinds of run together, which takes less than one kind after the other."""
+    lists = json.loads(SIGNATURES.read_text())
+    with _lock:
+        _checked_kinds.update(lists)
+        calls = {json.dumps(call): call for kind in lists for call in _calls(kind)}
+        _compile_missing([*calls.values()])
+
+
+def _compile_missing(calls: Sequence[Call]) -> None:
+    """Compile the kernels that are not in the cache, if they are several."""
+    if len(_missing(calls)) < _MIN_KERNELS:
+        return
+    with _cache_lock():
+        if missing := _missing(calls):  # another process may have compiled them meanwhile
+            _compile_all(missing)
 
 
 def _calls(kind: str) -> list[Call]:
