@@ -43,7 +43,10 @@ class KernelSchedule(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """All quantities of a batch of predicted points."""
+    """All quantities of a batch of predicted points.
+
+    A field a stage of `crossflow.predict`, in the order of the stages: result columns read any of them.
+    """
 
     inputs: Inputs  # of every point
     chip: Chip  # of every point

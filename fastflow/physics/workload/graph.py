@@ -158,7 +158,8 @@ class LayerOfKernel(NamedTuple, Generic[Number]):
 class Kernel(NamedTuple):
     """A kernel of a compute graph; values are scalars, or columns of shape (points,).
 
-    Dimensions are those of the whole, unsharded model.
+    Dimensions are those of the whole, unsharded model. A flat row, since models name the fields that differ
+    from the defaults: a nested record would have to be built for each of them.
     """
 
     label: str
@@ -193,7 +194,7 @@ class Graph(NamedTuple):
     """Kernels of all points as flat columns: those of point p are rows offset[p] to offset[p+1].
 
     The columns from `phase` on are the fields of `Kernel` with these names. Each array but `offset`, `names`
-    and `structure` has an entry a kernel.
+    and `structure` has an entry a kernel. A flat table, as `Kernel` is a flat row.
     """
 
     offset: Ints  # (points + 1,)
