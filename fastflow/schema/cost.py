@@ -74,7 +74,7 @@ _INPUTS: tuple[Column, ...] = (
         1.0,
         10.0,
     ),
-    positive("cost.lifetime", "s", "time over which a system is written off, in even parts"),
+    positive("cost.lifetime", "s", "time of depreciation of a system, in even parts"),
     positive(
         "cost.rent", "USD", "rent of a device in an hour, all else within it; auto: cost.rents's"
     )._replace(auto=0.0, absent="devices and systems are bought"),
@@ -107,7 +107,7 @@ COSTS: tuple[Column, ...] = (
         "usd_per_h",
         "float",
         "USD",
-        "the system in an hour: what is written off of it, and electricity; or its rent (cost=rent)",
+        "the system in an hour: depreciation and electricity; or its rent (cost=rent)",
     ),
 )
 """Result columns of every point; the costs of an iteration and of a token need a time."""

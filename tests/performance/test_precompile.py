@@ -137,7 +137,7 @@ def test_the_first_run_compiles_in_several_processes_and_says_so(tmp_path):
     )
     first, second = done.stderr.splitlines()
     assert first == f"compiling {len(LISTS['layer, searched'])} kernels, once for this version"
-    assert second == "2 points: 2 tech; 2 compositions"
+    assert second == "2 points: 2 tech"
     done = subprocess.run(
         [*command, "output=two"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )

@@ -585,7 +585,7 @@ def test_a_run_cut_short_says_so(cli, tmp_path, datasets):
 
 def test_the_winning_strategy_is_shown(cli):
     code, out, err = cli(sweep, "-m", "model=gemm", "parallel.strategy=auto,d1", "output=here")
-    assert (code, err) == (0, ["2 points: 2 parallel.strategy; 1 composition"])
+    assert (code, err) == (0, ["2 points: 2 parallel.strategy"])
     assert [line.split()[1:3] for line in out if line.strip().startswith(("0 ", "1 "))] == [
         ["auto", "d1"],
         ["d1", "d1"],
@@ -594,9 +594,9 @@ def test_the_winning_strategy_is_shown(cli):
 
 def test_one_of_a_thing_is_no_plural(cli):
     code, out, err = cli(sweep, "-m", "model=gemm", "tech=n7", "output=here")
-    assert (code, err) == (0, ["1 point; 1 composition"])
+    assert (code, err) == (0, ["1 point"])
     lines = [re.sub(r"\S+ points/s", "", line) for line in out]
-    assert not any(word in line for line in lines for word in ("1 points", "1 compositions"))
+    assert not any("1 points" in line for line in lines)
     code, out, _ = cli(report, "here")
     assert code == 0
     assert out[0].startswith("here: 1 point; ")

@@ -168,7 +168,7 @@ class Grid(NamedTuple):
             for block in self.blocks
         ]
         spanned = f": {' + '.join(products)}" if self.keys else ""
-        return f"{pluralize(self.points, 'point')}{spanned}; {pluralize(self.compositions, 'composition')}"
+        return f"{pluralize(self.points, 'point')}{spanned}"
 
     def shares(self, start: int, stop: int) -> Iterator[Share]:
         """Yield points start to stop by block and batch, in the order of points within each."""

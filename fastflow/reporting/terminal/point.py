@@ -117,18 +117,18 @@ def num_levels(row: Mapping[str, Any]) -> int:
     return sum(1 for rate in rates if rate is not None and rate > 0.0)
 
 
-def chip_sheet(row: Mapping[str, Any], levels: int, title: str = "Chip generated") -> Sheet:
+def chip_sheet(row: Mapping[str, Any], levels: int, title: str = "Chip") -> Sheet:
     """Return the generated chip as a table: capacities and rates of all levels."""
     q = {name: quantity(name, value) for name, value in row.items()}
     sheet = new_sheet(title, [("", False), ("capacity", True), ("rate", True), ("", False)])
-    core = f"{_count(q['mcus'], 'MCU')} in {_count(q['bundles'], 'bundle')}, {q['core_V']}, {q['core_Hz']}"
-    sheet.add_row("core", "", q["compute_flops"], core)
+    units = f"{_count(q['mcus'], 'matrix unit')} in {_count(q['bundles'], 'bundle')}"
+    sheet.add_row("core", "", q["compute_flops"], f"{units}, {q['core_V']}, {q['core_Hz']}")
     for level in range(levels):
         sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], _count(q[f"l{level}_banks"], "bank"))
     sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], _count(q["dram_devices"], "device"))
-    sheet.add_row("network", "", q["inter_Bps"], "between packages, one direction")
+    sheet.add_row("network", "", q["inter_Bps"], "between scale-up domains, one direction")
     if row["intra_Bps"] > 0:
-        sheet.add_row("", "", q["intra_Bps"], "in a package, one direction")
+        sheet.add_row("", "", q["intra_Bps"], "in the scale-up domain, one direction")
     return sheet
 
 

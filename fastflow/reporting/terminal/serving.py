@@ -95,7 +95,7 @@ def title(row: Mapping[str, Any]) -> str:
     return f"{point_title(row)}{', ' if row.get('dtype') else ''}{row.get('dtype') or ''}"
 
 
-_CHIP_TITLE = "Chip generated"
+_CHIP_TITLE = "Chip"
 
 
 def chip_title(row: Mapping[str, Any]) -> str:

@@ -195,7 +195,7 @@ class PointDetails {
   }
 
   async chip(box, room) {
-    const areas = Object.entries(this.explorer.points.details?.areas ?? {}).map(([name, values]) => ({ name: name || "of no part", area: values[this.drawn] * 1e6 })).filter((part) => part.area > 0.05);
+    const areas = Object.entries(this.explorer.points.details?.areas ?? {}).map(([name, values]) => ({ name: name || "unassigned area", area: values[this.drawn] * 1e6 })).filter((part) => part.area > 0.05);
     if (!areas.length) return;
     const die = areas.reduce((all, part) => all + part.area, 0);
     const parts = areas.map(({ name, area }) => ({ name, area, fill: COMPONENTS[name] ?? GREY, ink: inkFor(COMPONENTS[name] ?? GREY), t: `${name} ${digits(area)} mm²`, tip: `${name}: ${digits(area)} mm², ${digits((100 * area) / die)}% of the die${Number.isNaN(this.value(`${name}_B`)) ? "" : `\n${this.text(`${name}_B`)}`}` }));
@@ -217,7 +217,7 @@ class PointDetails {
     ].filter(([, capacity, rate]) => capacity || rate);
     if (rows.length < 2) return;
     const apart = this.value("prefill_devices") > 0 ? " of decode" : "";
-    const element = this.part(box, `Chip generated${apart}`), table = document.createElement("table"), head = table.createTHead().insertRow();
+    const element = this.part(box, `Chip${apart}`), table = document.createElement("table"), head = table.createTHead().insertRow();
     table.className = "generated";
     for (const name of ["", "capacity", "rate", ""]) head.append(Object.assign(document.createElement("th"), { textContent: name }));
     const body = table.createTBody();

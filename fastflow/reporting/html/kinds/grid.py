@@ -166,8 +166,9 @@ def _headlines(frame: pd.DataFrame, labels: list[str]) -> list[Headline]:
     if not len(usable):
         usable, suffix = frame[frame["time_s"].notna()], INFEASIBLE_SUFFIX
     headlines += _no_effect_headlines(frame)
-    names = _BEST | ({"time_s": "Shortest pass"} if "tpot_s" in frame else {})
-    for name, label in names.items():
+    for name, label in _BEST.items():
+        if name == "time_s" and "tpot_s" in frame:
+            continue  # of servers it is a pass, which nobody asks for
         if varying_columns(usable, [name]):
             row = usable.iloc[index_of_best(usable, name)]
             headlines.append(
