@@ -3,7 +3,6 @@
 import doctest
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -17,7 +16,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 def examples_of(name):
     finder = doctest.DocTestFinder(recurse=False)
-    names = {"fastflow": fastflow, "np": np, "pd": pd}
+    names = {"fastflow": fastflow, "pd": pd}
     (found,) = finder.find(getattr(fastflow, name), f"fastflow.{name}", module=False, extraglobs=names)
     return found
 
