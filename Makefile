@@ -47,8 +47,10 @@ bench:        ## benchmarks, held against bench/baseline.json
 docs:         ## the site, in docs/_build; a warning is an error
 	python -m sphinx -q -W --keep-going docs docs/_build
 
-release: docs ## wheel, source archive and site, in dist/
-	rm -rf dist
+release:      ## wheel, source archive and site, in dist/
+	pip install --quiet --no-deps --no-build-isolation -e .  # the site says which version is installed
+	rm -rf dist docs/_build
+	$(MAKE) docs
 	hatchling build
 	tar -C docs/_build -czf dist/fastflow-$(VERSION)-site.tar.gz .
 	@ls -l dist

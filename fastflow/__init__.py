@@ -93,8 +93,8 @@ def sweep(
 
     The same as `evaluate`, for as many points as fit the disk: `pandas.read_parquet(folder)` reads
     all of them. output: the folder, or any fsspec URL; the default is a folder under `outputs/` with date and
-    time. If the folder holds a part of the same dataset, the call resumes it. Raises InputError if the folder
-    holds anything else.
+    time. If the folder holds a part of the same dataset, the call resumes it. Raises InputError as
+    `evaluate` does, and if the folder holds anything else.
 
     >>> folder = fastflow.sweep(tech=["n7", "n5"], mem="hbm3", output="results")
     >>> pd.read_parquet(folder)["tech"].tolist()
