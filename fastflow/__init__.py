@@ -186,7 +186,9 @@ def predict_collective(
     return predict_collective(collective, size, ranks, overrides)
 
 
-def explain_layout(*overrides: str, config_dir: FilePath | None = None, **choices: Any) -> pd.DataFrame:
+def explain_layout(
+    *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
+) -> pd.DataFrame:
     """Return how one point's kernels are laid out over its devices; one row per kernel, in order.
 
     `reads`, `weights` and `makes` are layouts along each axis of the mesh that has several devices, in the
@@ -368,18 +370,20 @@ def unload_ipython_extension(shell: Any) -> None:
     unload(shell)
 
 
-if not TYPE_CHECKING:  # a type checker knows both from above, and that there are no others
+def _attribute(name: str) -> Any:
+    if name == "__version__":
+        from fastflow.core.version import version
 
-    def __getattr__(name: str) -> Any:
-        if name == "__version__":
-            from fastflow.core.version import version
+        return version()
+    if name == "InputError":
+        from fastflow.core.errors import InputError
 
-            return version()
-        if name == "InputError":
-            from fastflow.core.errors import InputError
+        return InputError
+    raise AttributeError(f"module 'fastflow' has no attribute {name!r}")
 
-            return InputError
-        raise AttributeError(f"module 'fastflow' has no attribute {name!r}")
+
+if not TYPE_CHECKING:  # a type checker knows these from above, and that there are no others
+    __getattr__ = _attribute
 
 
 def _meet_ipython() -> None:
