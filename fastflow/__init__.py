@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from fastflow.api.notebook.results import Backtest, Calibration, Search, Sensitivity, Validation
+    from fastflow.core.errors import InputError
+
+    __version__: str
+    FilePath = str | os.PathLike[str]
 
 __all__ = [
     "InputError", "backtest", "calibrate", "chances", "clear_cache", "evaluate", "explain_layout",
@@ -38,9 +42,7 @@ sys.modules[__name__].__class__ = _Package
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
 
 
-def evaluate(
-    *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
-) -> pd.DataFrame:
+def evaluate(*overrides: str, config_dir: FilePath | None = None, **choices: Any) -> pd.DataFrame:
     """Predict every point of a grid; returns one row per point, in the order of the grid.
 
     overrides: as on the command line, such as `"tech=n7"`, `"mem=hbm2,hbm3"`, `"model.batch=range(1,9)"` or
@@ -51,6 +53,10 @@ def evaluate(
     The columns are those of `fastflow.schema.RESULTS`, and one for each swept key. Values are in SI units;
     `DataFrame.attrs["units"]` names them. An infeasible point is a row with its `reason`.
     Raises InputError for a key, a choice or a value that is not allowed.
+
+    >>> df = fastflow.evaluate(tech=["n7", "n5"], mem="hbm3")
+    >>> df["time_s"].round(2).tolist(), df.attrs["units"]["time_s"]
+    ([1.42, 1.27], 's')
     """
     from fastflow.api.notebook.calls import evaluate
 
@@ -60,7 +66,7 @@ def evaluate(
 def chances(
     *overrides: str,
     objective: str = "time_s",
-    config_dir: str | os.PathLike[str] | None = None,
+    config_dir: FilePath | None = None,
     **choices: Any,
 ) -> pd.DataFrame:
     """Say how likely each point of a grid is better than each other, by what is uncertain of both.
@@ -71,6 +77,9 @@ def chances(
     diagonal, and for a point without this result; `DataFrame.attrs["reason"]` says why, a text for each
     point. Figures that two points share are drawn alike for both. Raises InputError, also where no point has
     the result.
+
+    >>> fastflow.chances(tech=["n7", "n5"], mem="hbm3").loc["n5"].round(1).tolist()
+    [0.7, nan]
     """
     from fastflow.api.notebook.calls import chances
 
@@ -78,17 +87,18 @@ def chances(
 
 
 def sweep(
-    *overrides: str,
-    output: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    **choices: Any,
+    *overrides: str, output: FilePath | None = None, config_dir: FilePath | None = None, **choices: Any
 ) -> Path | str:
     """Predict every point of a grid and write a Parquet dataset; returns its folder, or its URL.
 
     The same as `evaluate`, for as many points as fit the disk: `pandas.read_parquet(folder)` reads
     all of them. output: the folder, or any fsspec URL; the default is a folder under `outputs/` with date and
-    time. If the folder holds a part of the same dataset, the call resumes it. Raises InputError if the folder
-    holds anything else.
+    time. If the folder holds a part of the same dataset, the call resumes it. Raises InputError as
+    `evaluate` does, and if the folder holds anything else.
+
+    >>> folder = fastflow.sweep(tech=["n7", "n5"], mem="hbm3", output="results")
+    >>> pd.read_parquet(folder)["tech"].tolist()
+    ['n7', 'n5']
     """
     from fastflow.api.notebook.calls import sweep
 
@@ -105,6 +115,9 @@ def predict_gemm(
     that it has, such as `"fp16"` or `"fp8"`, whose time includes quantising A (docs/model.md). Returns an
     array of shape (products,), or a zero-dimensional array for single numbers. Raises InputError for an
     unknown chip or data type, or a size below 1.
+
+    >>> fastflow.predict_gemm([1024, 4096], 4096, 4096, chip="a100").round(6)
+    array([0.000165, 0.000584])
     """
     from fastflow.api.functions import predict_gemm
 
@@ -124,6 +137,9 @@ def predict_attention(
     `"fp8"`. phase: `"prefill"` or `"decode"`; by default decode where there are at most 16 queries and more
     keys. Returns an array of shape (kernels,), or a zero-dimensional array for single numbers. Raises
     InputError as `predict_gemm` does.
+
+    >>> fastflow.predict_attention(64, 1, [4096, 8192], 32, 8, chip="h100_sxm").round(6)
+    array([0.000361, 0.000712])
     """
     from fastflow.api.functions import predict_attention
 
@@ -142,6 +158,9 @@ def predict_experts(
     chooses; power_law: the exponent of the experts' loads, 0 for even ones. Numbers, or arrays of equal
     length, shape (layers,). What is sent between chips is left out. Returns an array of shape (layers,), or a
     zero-dimensional array for single numbers. Raises InputError as `predict_gemm` does.
+
+    >>> fastflow.predict_experts([64, 4096], 2048, 768, 128, 8, ep=8, chip="h100_sxm").round(6)
+    array([7.70e-05, 1.51e-04])
     """
     from fastflow.api.functions import predict_experts
 
@@ -158,6 +177,9 @@ def predict_collective(
     ranks: number of devices; both are single numbers or arrays of one shape. overrides: the system, such as
     `"system=dgx_a100"`, or `"system=torus"` with `"tech=n7"`. Returns an array of that shape.
     Raises InputError for an unknown collective or system, or a value that is not allowed.
+
+    >>> fastflow.predict_collective("all-reduce", [1e6, 1e9], 8, "system=dgx_a100").round(6)
+    array([4.000e-05, 7.692e-03])
     """
     from fastflow.api.functions import predict_collective
 
@@ -184,19 +206,24 @@ def explain_layout(
     `layer` and `stage` count from 0.
 
     Raises InputError as `evaluate` does, if the overrides make several points, and if the point has no time.
+
+    >>> layout = fastflow.explain_layout("parallel.strategy=RC-2-8-d32")
+    >>> layout.loc[1, ["kernel", "weights"]].tolist()
+    ['lstm cell', 'kp1: B, kp2: S(gates), dp: B']
     """
     from fastflow.api.functions import explain_layout
 
     return explain_layout(*overrides, config_dir=config_dir, **choices)
 
 
-def rank_strategies(
-    *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
-) -> pd.DataFrame:
+def rank_strategies(*overrides: str, config_dir: FilePath | None = None, **choices: Any) -> pd.DataFrame:
     """Predict one point under every strategy for its devices; returns one row per strategy, the best first.
 
     Strategies that fit the memory come first; both groups are sorted by time. The columns are those of
     `evaluate`. Raises InputError as `evaluate` does, and if the overrides make several points.
+
+    >>> fastflow.rank_strategies(tech="n7", mem="hbm3")["strategy"].head(2).tolist()
+    ['RC-1-16-d32', 'RC-2-16-d16']
     """
     from fastflow.api.notebook.calls import rank_strategies
 
@@ -204,10 +231,7 @@ def rank_strategies(
 
 
 def search(
-    *overrides: str,
-    output: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    **choices: Any,
+    *overrides: str, output: FilePath | None = None, config_dir: FilePath | None = None, **choices: Any
 ) -> Search:
     """Search for the best breakdown of area, power and die edge for the points of a grid (section 7).
 
@@ -217,8 +241,11 @@ def search(
     the same call with the same folder resumes the search.
 
     Returns the best design, the ranking of candidates, the history, the chips, and the ranges of shares
-    within the tolerance of the best objective.
-    Raises InputError as `evaluate` does.
+    within the tolerance of the best objective. Raises InputError as `evaluate` does.
+
+    >>> found = fastflow.search(tech="n7", mem="hbm3", parallel__strategy="RC-1-16-d32", steps=5)
+    >>> print(round(found.best["gain"], 2))  # times as fast as the chip was
+    1.28
     """
     from fastflow.api.notebook.calls import search
 
@@ -226,10 +253,7 @@ def search(
 
 
 def validate(
-    *overrides: str,
-    output: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    **choices: Any,
+    *overrides: str, output: FilePath | None = None, config_dir: FilePath | None = None, **choices: Any
 ) -> Validation:
     """Predict every row of a CSV file of measurements, and compute the errors of the predictions.
 
@@ -240,6 +264,12 @@ def validate(
 
     Returns the rows with their predictions, and the errors by size, limiter and category.
     Raises InputError as `evaluate` does, and for a wrong value in the file, with its line.
+
+    >>> sizes = {"m": [1024, 4096], "k": 4096, "n": 4096, "time_s": [0.00015, 0.0006]}
+    >>> pd.DataFrame(sizes).to_csv("measured.csv", index=False)
+    >>> found = fastflow.validate(measurements="measured.csv", chip="a100")
+    >>> found.errors["mean_error"].head(1).round(3).tolist()
+    [0.062]
     """
     from fastflow.api.notebook.calls import validate
 
@@ -247,10 +277,7 @@ def validate(
 
 
 def sensitivity(
-    *overrides: str,
-    output: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    **choices: Any,
+    *overrides: str, output: FilePath | None = None, config_dir: FilePath | None = None, **choices: Any
 ) -> Sensitivity:
     """Say which figures of technology, chip and system a result of one point hangs on.
 
@@ -261,6 +288,10 @@ def sensitivity(
     Returns a row for every figure, ranked by its elasticity: the relative change of the result for one of the
     figure, for less and for more of it, and why both differ (docs/sensitivity.md).
     Raises InputError as `evaluate` does, and where the point has no such result.
+
+    >>> found = fastflow.sensitivity(tech="n7", mem="hbm3", output="ranked")
+    >>> pd.read_parquet("ranked")["elasticity"].head(2).round(2).tolist()
+    [-1.34, 1.33]
     """
     from fastflow.api.notebook.calls import sensitivity
 
@@ -268,10 +299,7 @@ def sensitivity(
 
 
 def backtest(
-    *overrides: str,
-    output: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    **choices: Any,
+    *overrides: str, output: FilePath | None = None, config_dir: FilePath | None = None, **choices: Any
 ) -> Backtest:
     """Try the generator on chips that exist: make each from its budgets, and hold it against the real one.
 
@@ -280,6 +308,10 @@ def backtest(
 
     Returns the chips' quantities, the gains of generations, and errors and gains on files of measurements.
     Raises InputError as `evaluate` does, and for a chip or folder that is not there.
+
+    >>> found = fastflow.backtest()
+    >>> found.gains["workload"].nunique()
+    5
     """
     from fastflow.api.notebook.calls import backtest
 
@@ -287,10 +319,7 @@ def backtest(
 
 
 def calibrate(
-    *overrides: str,
-    output: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    **choices: Any,
+    *overrides: str, output: FilePath | None = None, config_dir: FilePath | None = None, **choices: Any
 ) -> Calibration:
     """Fit the few physical scalars of a chip to a CSV file of measurements, by robust least squares.
 
@@ -302,6 +331,13 @@ def calibrate(
     A fifth of the rows is held back. Returns the scalars before and after with their standard errors, the
     mean relative errors on both sets of rows, and the chip file as a text.
     Raises InputError as `validate` does, for an unknown scalar, and for fewer than five rows per scalar.
+
+    >>> gemms = pd.DataFrame({"m": [512, 1024, 2048, 4096, 8192, 16384], "k": 4096, "n": 4096})
+    >>> gemms["time_s"] = 1.1 * fastflow.predict_gemm(gemms["m"], 4096, 4096, chip="a100")
+    >>> gemms.to_csv("gemms.csv", index=False)
+    >>> fitted = fastflow.calibrate(measurements="gemms.csv", chip="a100", fit="utilization")
+    >>> fitted.errors["after"].lt(fitted.errors["before"]).tolist()
+    [True, True]
     """
     from fastflow.api.notebook.calls import calibrate
 
@@ -312,6 +348,8 @@ def clear_cache() -> None:
     """Remove the compiled kernels that are kept on disk, of all versions of fastflow; the next call compiles.
 
     They lie in the folder that the variable FASTFLOW_CACHE names, else in the user's cache folder.
+
+    >>> fastflow.clear_cache()
     """
     from fastflow.core.jit import cache
 
@@ -319,23 +357,20 @@ def clear_cache() -> None:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Have IPython complete what fastflow's functions are asked for, as `%load_ext fastflow` does.
-
-    An import of fastflow in IPython does so, too.
-    """
+    """Have IPython complete arguments of these functions: `%load_ext fastflow`, or an import in IPython."""
     from fastflow.api.notebook.extension import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Have IPython complete it no more, as `%unload_ext fastflow` does."""
+    """Have IPython complete them no more, as `%unload_ext fastflow` does."""
     from fastflow.api.notebook.extension import unload
 
     unload(shell)
 
 
-def __getattr__(name: str) -> Any:
+def _attribute(name: str) -> Any:
     if name == "__version__":
         from fastflow.core.version import version
 
@@ -345,6 +380,10 @@ def __getattr__(name: str) -> Any:
 
         return InputError
     raise AttributeError(f"module 'fastflow' has no attribute {name!r}")
+
+
+if not TYPE_CHECKING:  # a type checker knows these from above, and that there are no others
+    __getattr__ = _attribute
 
 
 def _meet_ipython() -> None:

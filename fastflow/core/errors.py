@@ -8,7 +8,12 @@ import re
 class InputError(ValueError):
     """A value that the user gave is not allowed.
 
-    `str()` returns the line that a command prints before it exits with code 2.
+    `str()` returns the line that a command prints before it exits with code 2. `key`, `value`, `allowed` and
+    `origin` are its parts.
+
+    >>> fastflow.evaluate(tech="n8")
+    Traceback (most recent call last):
+    fastflow.core.errors.InputError: tech=n8 (from the overrides) is invalid: expected one of n1, ...
     """
 
     def __init__(self, key: str, value: object, allowed: str, origin: str = "") -> None:

@@ -48,7 +48,8 @@ def test_imports_run_downwards_and_in_no_circle():
 
 
 def test_the_top_of_the_package_can_be_taken_in_at_a_glance():
-    there = {path.name for path in PACKAGE.iterdir() if path.name not in ("__pycache__", "_library")}
+    hidden = ("__pycache__", "_library", "py.typed")
+    there = {path.name for path in PACKAGE.iterdir() if path.name not in hidden}
     assert len(there) <= 12
     assert {name for name in there if name.endswith(".py")} == {"__init__.py", "__main__.py"}
 

@@ -32,7 +32,7 @@ from fastflow.schema import (
     TRANSFORMER,
     VALIDATION,
 )
-from tests.support.documents import DOCS, MISTAKE, NOT_RUN, ROOT, blocks, pages, prose
+from tests.support.documents import DOCS, MISTAKE, NOT_RUN, ROOT, blocks, pages, project_pages, prose
 
 LINK = re.compile(r"(?<!`)!?\[[^\]]*\]\(([^)\s]+)\)")
 LOADED = re.compile(
@@ -66,7 +66,7 @@ def anchors(page):
     return found
 
 
-@pytest.mark.parametrize("page", pages(), ids=name_of)
+@pytest.mark.parametrize("page", [*pages(), *project_pages()], ids=name_of)
 def test_links_lead_somewhere(page):
     for target in LINK.findall(re.sub(r"`[^`\n]*`", "", prose(page))):
         if target.startswith(("http://", "https://")):
@@ -81,7 +81,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_files_that_texts_name_are_there():
-    texts = [*pages(), *(ROOT / "conf").rglob("*.yaml")]
+    texts = [*pages(), *project_pages(), *(ROOT / "conf").rglob("*.yaml")]
     texts += [path for name in ("fastflow", "tests", "bench") for path in (ROOT / name).rglob("*.py")]
     named = {(name, name_of(path)) for path in texts for name in PATH.findall(path.read_text("utf-8"))}
     assert len(named) > 50

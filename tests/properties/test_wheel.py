@@ -42,6 +42,28 @@ def test_a_wheel_sweeps_from_any_folder(installed, tmp_path):
     assert frame["time_s"][1] == frame["time_s"][2] < frame["time_s"][0]
 
 
+def test_users_types_are_checked_against_the_wheel(installed, tmp_path):
+    assert (installed / "fastflow" / "py.typed").is_file()
+    (tmp_path / "mine.py").write_text(
+        "import fastflow\n"
+        "reveal_type(fastflow.predict_gemm(64, 64, 64))\n"
+        "reveal_type(fastflow.InputError)\n"
+        "fastflow.evalute()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports=silent", "mine.py"],
+        cwd=tmp_path,
+        env=os.environ | {"MYPYPATH": "", "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stdout.splitlines()
+    assert "ndarray" in lines[0], done.stdout + done.stderr
+    assert "InputError" in lines[1]
+    assert 'has no attribute "evalute"' in lines[2]
+    assert lines[3].startswith("Found 1 error")
+
+
 def test_the_wheel_holds_the_whole_library(installed):
     root = library_root()
     for name in ("conf", "sweeps"):

@@ -39,6 +39,12 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *found]
 
 
+def project_pages() -> list[Path]:
+    """Return the pages of the project itself, beside the documents: their commands are not run."""
+    names = ("CONTRIBUTING.md", "CHANGELOG.md", "conf/README.md", "bench/mutation.md")
+    return [ROOT / name for name in names]
+
+
 def _is_source(path: Path) -> bool:
     return not {"_build", "generated", "notebooks"} & set(path.relative_to(DOCS).parts)
 
