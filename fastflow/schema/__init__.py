@@ -17,6 +17,7 @@ from typing import Any
 from fastflow.core.field import Column, ColumnType
 from fastflow.core.registry import Registry
 from fastflow.physics.network.collectives.algorithms import CHOICES as ALGORITHMS
+from fastflow.physics.network.collectives.algorithms import REGISTRY as COLLECTIVES
 from fastflow.physics.parallelism.options import SCHEDULES
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.family import Family
@@ -75,7 +76,7 @@ def _matches(key: str, name: str) -> bool:
 
 
 _MODEL = "model."
-_REGISTRIES: dict[str, Registry[Any]] = {"model.name": FAMILIES}
+_REGISTRIES: dict[str, Registry[Any]] = {"model.name": FAMILIES, "system.collective": COLLECTIVES}
 """The inputs whose choices packages may add."""
 OF_PREFILL, SECTIONS_OF_CHIP = "serve.prefill.", ("tech.", "scaling.", "mem.", "net.", "chip.")
 """Prefix of the inputs of a prefill-only device's chip, and prefixes of a chip's inputs after it."""

@@ -14,6 +14,8 @@ from fastflow.analysis.measurements import kinds
 from fastflow.analysis.measurements.kind import KINDS
 from fastflow.analysis.search.optimizers.methods import METHODS, defaults
 from fastflow.cli.commands import COMMANDS
+from fastflow.performance.results import explain
+from fastflow.physics.network.collectives.algorithms import REGISTRY as COLLECTIVES
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.ops import TYPES
 from fastflow.reporting.charts import CHARTS
@@ -22,7 +24,7 @@ from tests.support.documents import DOCS, blocks
 
 assert kinds  # its modules register their kinds, before a test takes down what is registered
 PAGE = DOCS / "extending.md"
-REGISTRIES = (METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES)
+REGISTRIES = (METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES, COLLECTIVES)
 BLOCKS = tuple(blocks(PAGE))
 MODULES = [block for block in BLOCKS if block.language == "py"]
 PROJECT = next(block.text for block in BLOCKS if block.language == "toml")
@@ -159,6 +161,20 @@ def test_an_input_of_a_family_is_checked_as_any_other(mine):
         fastflow.evaluate("model=layers.yaml", "model.width=0")
     with pytest.raises(fastflow.InputError, match=r"^model\.name=mlb .*one of gemm, .*, graph, mlp"):
         fastflow.evaluate("model=layers.yaml", "model.name=mlb")
+
+
+def test_a_collective_algorithm(mine, compose, predict):
+    arguments = command_of("in_network")[2:4]
+    times = fastflow.evaluate(*arguments, "system.collective=ring,in_network,auto")["exposed_comm_s"]
+    assert times[1] < times[0] / 1.4  # a ring sends nearly twice as much
+    alone = fastflow.evaluate(*arguments, "system.collective=auto")["exposed_comm_s"]
+    assert times[2] == alone[0] > times[1]
+    prediction = predict(
+        [compose(*arguments, f"system.collective={name}") for name in ("auto", "in_network")]
+    )
+    kernels = explain(prediction, 1)
+    assert {*kernels["algorithm"][kernels["comm"] == "all-reduce"]} == {"in_network"}
+    assert "in_network" not in explain(prediction, 0)["algorithm"]
 
 
 def test_a_scheduling_policy(mine):
