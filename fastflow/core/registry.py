@@ -107,15 +107,18 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
         thing: Thing = getattr(import_module(module), attribute)
         return thing
 
-    def _entry_points(self) -> dict[str, EntryPoint]:
+    def _entry_points(self) -> dict[str, list[EntryPoint]]:
         """Return the entry points of packages by name; fastflow's names cannot be taken."""
         points = _entry_points(self.group, tuple(sys.path))
-        return {name: point for name, point in points.items() if name not in self.built_in}
+        return {name: of_name for name, of_name in points.items() if name not in self.built_in}
 
-    def _load(self, point: EntryPoint) -> Thing:
-        """Import the thing of an entry point; raises InputError."""
-        package = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
-        where = f"{self.key}={point.name}: the entry point {point.value}{package} (group {self.group})"
+    def _load(self, points: list[EntryPoint]) -> Thing:
+        """Import the thing of a name's entry points, of which there has to be one; raises InputError."""
+        point, *others = points
+        where = f"{self.key}={point.name}: the entry point {_described(point)} (group {self.group})"
+        if others:
+            more = " and ".join(map(_described, others))
+            raise CompositionError(f"{where} has the name of {more}; one package can have it")
         try:
             thing: Thing = point.load()
         except Exception as error:  # whatever goes wrong while a user's package is imported
@@ -129,8 +132,16 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
 
 @lru_cache(maxsize=32)
-def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
     """Return the entry points of a group by name; path: `sys.path`, by which packages are found."""
     from importlib.metadata import entry_points  # takes longer to import than all of this module
 
-    return {point.name: point for point in sorted(entry_points(group=group), key=lambda point: point.name)}
+    by_name: dict[str, list[EntryPoint]] = {}
+    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+        by_name.setdefault(point.name, []).append(point)
+    return by_name
+
+
+def _described(point: EntryPoint) -> str:
+    """Return what an entry point names, and its package."""
+    return f"{point.value} of {point.dist.name} {point.dist.version}" if point.dist else point.value
