@@ -154,6 +154,17 @@ def test_a_family_of_models(mine):
     assert one == fastflow.evaluate("model=gemm", *product, model__m=65536, **sides)["time_s"][0]
 
 
+def test_points_of_a_family_differ_by_its_structure(mine):
+    """A pipeline of four stages suits eight layers, and not two: whether it does is found for each depth."""
+    Path("mine/model.py").write_text(
+        f"{Path('mine/model.py').read_text()}\n"
+        "FAMILY = FAMILY._replace(layers=lambda inputs: inputs['model.depth'])\n"
+    )
+    points = fastflow.evaluate("model=layers.yaml", "model.depth=8,2", "parallel.strategy=d2-p4")
+    assert points["reason"][0] == ""
+    assert points["time_s"].notna().tolist() == [True, False]
+
+
 def test_an_input_of_a_family_is_checked_as_any_other(mine):
     with pytest.raises(
         fastflow.InputError, match=r"^model\.width=0 .*expected a whole number at least 1 and"
