@@ -14,6 +14,7 @@ import re
 from functools import cache
 from typing import Any
 
+from fastflow.core.errors import InputError
 from fastflow.core.field import Column, ColumnType
 from fastflow.core.registry import Registry
 from fastflow.physics.network.collectives.algorithms import CHOICES as ALGORITHMS
@@ -92,13 +93,16 @@ def find_input(key: str) -> Column | None:
 
 
 def _input_of_packages(key: str) -> Column | None:
-    """Return an input that only models of packages have; raises InputError where one cannot be loaded."""
+    """Return an input that only models of packages have, or None."""
 
     def column_of(family: Family) -> Column | None:
         columns = (*family.structure, *family.sizes)
         return next((column for column in columns if column.name == key), None)
 
-    families = FAMILIES.added(lambda family: column_of(family) is not None)
+    try:
+        families = FAMILIES.added(lambda family: column_of(family) is not None)
+    except InputError:  # of a broken package, which is told where `model.name` chooses it
+        return None
     return column_of(families[0]) if families else None
 
 

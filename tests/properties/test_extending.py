@@ -243,6 +243,8 @@ def test_a_command_ends_with_this_line(broken, cli, command):
 
 def test_what_is_not_asked_for_may_be_broken(broken, cli, tmp_path):
     assert fastflow.evaluate("tech=n7")["time_s"].notna().all()
+    with pytest.raises(fastflow.InputError, match=r"^model\.hiden=8 .*did you mean model\.hidden"):
+        fastflow.evaluate("tech=n7", "model.hiden=8")
     (tmp_path / "some.csv").write_text("m,k,n,dtype,time_s\n1024,1024,1024,fp16,1e-5\n")
     assert fastflow.validate("measurements=some.csv", "chip=a100").rows.attrs["fastflow.kind"] == "GEMMs"
     code, out, _ = cli(main, "--help")
