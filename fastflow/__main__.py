@@ -13,7 +13,6 @@ from fastflow.cli.argparse_commands import exit_code
 from fastflow.cli.commands import COMMANDS
 from fastflow.core.errors import CompositionError, InputError
 
-_ABOUT_COMMANDS = {name: command.about for name, command in COMMANDS.items()}
 _OTHER_COMMANDS = {
     "list": "the groups of the library, or the choices of one",
     "show": "the figures of a choice, each with its source",
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         from fastflow.cli.completion import complete
 
-        complete(_ABOUT_COMMANDS | _OTHER_COMMANDS)
+        complete(_about_commands())
     words = list(sys.argv[1:] if arguments is None else arguments)
     return exit_code(partial(_run, words))
 
@@ -58,20 +57,32 @@ def _run(words: list[str]) -> int:
         from fastflow.core.version import version
 
         print(f"fastflow {version()}")
+    elif name in _OTHER_COMMANDS:
+        _run_other_command(name, rest)
     elif name in COMMANDS:
         atexit.register(gc.freeze)  # Python would go through all that is left for what could be freed: 0.2 s
         sys.argv = [f"fastflow {name}", *rest]
         return COMMANDS[name].main()
-    elif name in _OTHER_COMMANDS:
-        _run_other_command(name, rest)
     else:
         raise _mistake(words)
     return 0
 
 
+def _about_commands() -> dict[str, str]:
+    """Return the name and the line of every command; of a package that cannot be imported, why."""
+    about = {}
+    for name in COMMANDS:
+        try:
+            about[name] = COMMANDS[name].about
+        except InputError as error:
+            about[name] = str(error)
+    return about | _OTHER_COMMANDS
+
+
 def _help() -> str:
-    width = max(map(len, (*COMMANDS, *_OTHER_COMMANDS)))
-    lines = [f"  {name:{width}}  {what}" for name, what in (_ABOUT_COMMANDS | _OTHER_COMMANDS).items()]
+    commands = _about_commands()
+    width = max(map(len, commands))
+    lines = [f"  {name:{width}}  {what}" for name, what in commands.items()]
     return _ABOUT.format(commands="\n".join(lines))
 
 

@@ -184,8 +184,8 @@ def run_from_hydra(
         check_single(composer, overrides)
     folder = path_of(Path(hydra.runtime.output_dir)) if sweeper is None else str(hydra.sweep.dir)
     # a user's primary configuration is for a sweep
-    name = next((name for name in COMMANDS if COMMANDS[name].config == composer.config_name), "sweep")
-    command = COMMANDS[name]
+    by_config = {command.config: command for command in COMMANDS.built_ins() if command.config}
+    command = by_config.get(composer.config_name or "", COMMANDS["sweep"])
     if command.grid_refusal and sweeper is not None:
         raise CompositionError(command.grid_refusal)
     command.module().run(composer, overrides, sweeper, folder)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """A command. Paths are below `fastflow/`; "" where it has none."""
+    """A command. Paths are below `fastflow/`, or names of a package's modules; "" where it has none."""
 
     name: str
     """`python -m fastflow.NAME`."""
@@ -17,7 +17,7 @@ class Command(NamedTuple):
     config: str = ""
     """Its primary configuration, `conf/NAME.yaml`; "" where Hydra does not run it."""
     line: str = "cli/application.py"
-    """The file that reads its command line; see `main`."""
+    """The file that reads its command line, by `main(command)`, which returns the exit code."""
     run: str = ""
     """The file that runs it and prints; see `module`."""
     computes: str = ""
@@ -49,5 +49,7 @@ class Command(NamedTuple):
 
 
 def _module(path: str) -> ModuleType:
-    """Return a module of a path below `fastflow/`."""
+    """Return the module of a path below `fastflow/`, or of a dotted name."""
+    if not path.endswith(".py"):
+        return import_module(path)
     return import_module("fastflow." + path.removesuffix(".py").replace("/", "."))

@@ -26,6 +26,8 @@ draws a figure beside the dataset: results/mine-fig09.svg or results/mine-report
 
 columns=train_s,*_usd has these columns in its tables, by name or pattern.
 
+chart=overview, search or serving draws this chart alone, or one of an installed package, without tables.
+
 With html=FILE.html it writes a page instead, for a browser: linked charts of all columns, fronts, the
 breakdown of every point. The page is one file, which needs no network and no server.
 """
@@ -39,7 +41,7 @@ examples:
 """
 
 
-_KEYS = {"html": "html=FILE.html", COLUMNS: f"{COLUMNS}=NAME,..."}
+_KEYS = {"html": "html=FILE.html", COLUMNS: f"{COLUMNS}=NAME,...", "chart": "chart=NAME"}
 """The keys of this command, as they are written."""
 
 
@@ -55,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DATASET",
         nargs="+",
         help="the folder of a dataset, or any fsspec URL; html=FILE.html writes a page of it into a file, "
-        "columns=NAME,... chooses columns of the tables",
+        "columns=NAME,... chooses columns of the tables, chart=NAME draws a chart alone",
     )
     parser.add_argument(
         "--config-dir",
@@ -90,15 +92,21 @@ def main(command: Command, arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     """Report on the datasets; returns 0. Raises InputError."""
     options = _parser().parse_intermixed_args(arguments)
-    from fastflow.cli.run.report import report, write_page
+    from fastflow.cli.run.report import draw_chart, report, write_page
 
     datasets, keys = _split(options.datasets)
-    page, columns = keys.get("html"), keys.get(COLUMNS, "")
+    page, columns, chart = keys.get("html"), keys.get(COLUMNS, ""), keys.get("chart")
+    if chart is not None and (columns or options.study or page is not None):
+        raise InputError("chart", chart, "no html=, no columns= and no --study: a chart is drawn alone")
     if page is None:
         if options.config_dir is not None:
             raise InputError("config-dir", options.config_dir, "nothing without html=FILE.html")
+        kind = options.format or FORMATS[0]
         for name in datasets:
-            report(name, options.study, options.figures, options.format or FORMATS[0], columns)
+            if chart is not None:
+                draw_chart(name, chart, options.figures, kind)
+            else:
+                report(name, options.study, options.figures, kind, columns)
         return 0
     if len(datasets) != 1:
         raise InputError("html", page, f"one dataset for a page, not {len(datasets)}")

@@ -36,7 +36,7 @@ from fastflow.physics.workload.models.transformer.model_size import with_size
 from fastflow.physics.workload.models.transformer.published import PUBLISHED, with_types
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
-from fastflow.schema import INPUTS, Column, find_input
+from fastflow.schema import INPUTS, Column, find_input, with_packages
 
 Scalar = float | int | bool | str
 
@@ -148,6 +148,7 @@ def convert_to(column: Column, key: str, value: Any) -> Scalar:
     """Return the value of a key in the unit of a column; raises InputError."""
     if column.auto is not None and value == AUTO:
         return int(column.auto)
+    column = with_packages(column, value)
     try:
         return _check(column, _read(column, value))
     except InputError:

@@ -8,7 +8,7 @@ aliases can expand to more than any memory holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any, TypeVar
@@ -181,7 +181,7 @@ def entries_of(where: str, value: Any) -> list[Any]:
     return value
 
 
-def choice_of(where: str, value: Any, choices: Sequence[str]) -> str:
+def choice_of(where: str, value: Any, choices: Collection[str]) -> str:
     """Return a text that is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise wrong(where, one_of(choices), value)

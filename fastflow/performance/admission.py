@@ -24,6 +24,7 @@ from fastflow.physics.parallelism.strategy import invalid_strategy, parse_column
 from fastflow.physics.workload import (
     STRUCTURE,
     count_layers,
+    family_of,
     invalid_model_dims,
     row_shard_limit,
     trained_types,
@@ -76,7 +77,8 @@ def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -
     chip, faults: as `generate_chips` returns them; refused: why a stage refused a point before (or "").
     """
     by_layer = names_layers(inputs)
-    read = (*STRATEGY, *LAYERS) if by_layer else STRATEGY
+    read = (*STRATEGY, *(column.name for column in family_of(inputs).structure))
+    read = (*read, *LAYERS) if by_layer else read
     parallelism, invalid_strategies = compute_unique(_read_strategies, inputs, *read)
     count, invalid_batch = _count_microbatches(inputs, parallelism, invalid_strategies)
     reason = first_nonempty(

@@ -17,6 +17,7 @@ from fastflow.physics.cost.columns import Devices, iteration_columns
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.packages import per_package
+from fastflow.physics.network.collectives.algorithms import package_of
 from fastflow.physics.network.collectives.custom_all_reduce import NAMES as PEER
 from fastflow.physics.network.collectives.nccl import NAMES as NCCL
 from fastflow.physics.parallelism.mesh import AXES
@@ -336,6 +337,7 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
     names = limiter_names(levels)
     waited, gradient = prediction.shards.waited[rows], prediction.shards.gradient.collective[rows]
     has_gradient = gradient > 0
+    collective = str(prediction.inputs["system.collective"][point])
     columns: Columns = {
         "kernel": graph.names[graph.label[rows]],
         "phase": np.array(PHASES)[graph.phase[rows]],
@@ -349,7 +351,7 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
         "bound_by": np.array(names)[timing.limiter[rows]],
         "comm": np.array(COLLECTIVES)[np.where(has_gradient, gradient, waited)],
         "comm_s": launches * (exchange_times.sync_s + exchange_times.send_s) + exchange_times.gradient_s,
-        "algorithm": np.array([*ALGORITHMS, *NCCL, *PEER])[
+        "algorithm": np.array([*ALGORITHMS, package_of(collective), *NCCL, *PEER])[
             np.where(has_gradient, exchange_times.gradient_by, exchange_times.sync_by)
         ],
         "flop": timing.flop[rows],

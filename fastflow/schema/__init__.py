@@ -12,10 +12,16 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
+from fastflow.core.errors import InputError
 from fastflow.core.field import Column, ColumnType
+from fastflow.core.registry import Registry
 from fastflow.physics.network.collectives.algorithms import CHOICES as ALGORITHMS
+from fastflow.physics.network.collectives.algorithms import REGISTRY as COLLECTIVES
 from fastflow.physics.parallelism.options import SCHEDULES
+from fastflow.physics.workload import FAMILIES
+from fastflow.physics.workload.family import Family
 from fastflow.schema.backtest import BACKTEST
 from fastflow.schema.inputs import INPUTS
 from fastflow.schema.results import (
@@ -50,6 +56,7 @@ __all__ = [
     "find_result",
     "result_column",
     "result_order",
+    "with_packages",
 ]
 
 
@@ -69,6 +76,9 @@ def _matches(key: str, name: str) -> bool:
     return _pattern(name).fullmatch(key) is not None if "*" in name else key == name
 
 
+_MODEL = "model."
+_REGISTRIES: dict[str, Registry[Any]] = {"model.name": FAMILIES, "system.collective": COLLECTIVES}
+"""The inputs whose choices packages may add."""
 OF_PREFILL, SECTIONS_OF_CHIP = "serve.prefill.", ("tech.", "scaling.", "mem.", "net.", "chip.")
 """Prefix of the inputs of a prefill-only device's chip, and prefixes of a chip's inputs after it."""
 
@@ -78,7 +88,30 @@ def find_input(key: str) -> Column | None:
     """Return the registered input that a dotted key belongs to, or None."""
     if key.removeprefix(OF_PREFILL).startswith(SECTIONS_OF_CHIP):
         key = key.removeprefix(OF_PREFILL)
-    return next((column for column in INPUTS if _matches(key, column.name)), None)
+    column = next((column for column in INPUTS if _matches(key, column.name)), None)
+    return column or (_input_of_packages(key) if key.startswith(_MODEL) else None)
+
+
+def _input_of_packages(key: str) -> Column | None:
+    """Return an input that only models of packages have, or None."""
+
+    def column_of(family: Family) -> Column | None:
+        columns = (*family.structure, *family.sizes)
+        return next((column for column in columns if column.name == key), None)
+
+    try:
+        families = FAMILIES.added(lambda family: column_of(family) is not None)
+    except InputError:  # of a broken package, which is told where `model.name` chooses it
+        return None
+    return column_of(families[0]) if families else None
+
+
+def with_packages(column: Column, value: object) -> Column:
+    """Return an input's column; for a value that is no choice of fastflow, with the choices of packages."""
+    registry = _REGISTRIES.get(column.name)
+    if registry is None or value in column.choices:
+        return column
+    return column._replace(choices=tuple(dict.fromkeys((*column.choices, *registry))))
 
 
 @cache

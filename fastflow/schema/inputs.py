@@ -53,7 +53,7 @@ def _family_columns() -> Iterable[Column]:
     Its lower bound is the lowest of all families; `workload.invalid_model_dims` checks the bound of each.
     """
     columns: dict[str, Column] = {}
-    for family in FAMILIES.values():
+    for family in FAMILIES.built_ins():
         for column in family.structure + family.sizes:
             merged = columns.setdefault(column.name, column)
             low, meaning = min(merged.low, column.low), merged.meaning
@@ -379,7 +379,7 @@ INPUTS: tuple[Column, ...] = (
     *CHIPLET,
     *COST,
     # --- workloads
-    text("model.name", "workload", tuple(FAMILIES)),
+    text("model.name", "workload", FAMILIES.built_in),
     text("model.dtype", "data type of the operands", tuple(FORMATS)),
     Column("model.training", "bool", "", "true: forward, backward and update; false: forward only"),
     text("model.optimizer", "optimizer", tuple(STATES)),

@@ -69,7 +69,7 @@ def test_the_list_has_every_kind_of_whatever_makes_one() -> None:
     }  # fmt: skip
     studies = {path.stem for path in (library_root() / "sweeps").glob("*.yaml")}
     assert {*datasets.STUDIES} == studies
-    assert {*datasets.MEASURED} == {kind.name for kind in KINDS}
+    assert {*datasets.MEASURED} == {*KINDS}
     assert {*datasets.FAMILIES} == {*FAMILIES} - {serving_pass.FAMILY.name}
     assert {*datasets.MODES} == {*MODES} - {NO_SERVING}
     for method in METHODS:

@@ -68,7 +68,7 @@ def predict_kernels(
 def _devices_of(path: Path, devices: Mapping[str, str]) -> dict[str, str]:
     """Return the devices that a file names, and their chips."""
     columns = list(pd.read_csv(path, nrows=0).columns)
-    kinds = [kind.name for kind in KINDS if kind.claims(columns, ())]
+    kinds = [kind.name for kind in KINDS.built_ins() if kind.claims(columns, ())]
     if "device" not in columns or not set(kinds) & set(KERNELS):
         return {}
     texts = pd.read_csv(path, usecols=["device"])["device"].astype(str).unique()

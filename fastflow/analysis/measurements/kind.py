@@ -19,6 +19,7 @@ from fastflow.analysis.measurements.host_overhead import product_call
 from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, with_reasons, with_rows
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError, InputError
+from fastflow.core.registry import Registry
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.plan import plan
@@ -259,14 +260,19 @@ class Measurements:
         return [*each_once(self.timed), *self.devices]
 
 
-KINDS: list[type[Measurements]] = []
-"""Every kind that has registered itself."""
+KINDS: Registry[type[Measurements]] = Registry(
+    "kind of measurement",
+    "measurements",
+    lambda thing: isinstance(thing, type) and issubclass(thing, Measurements),
+    "a class below fastflow.analysis.measurements.kind.Measurements",
+)
+"""Every kind that has registered itself, by its name in the plural."""
 _Kind = TypeVar("_Kind", bound=type[Measurements])
 
 
 def register(kind: _Kind) -> _Kind:
     """Register a kind: a decorator of its class."""
-    KINDS.append(kind)
+    KINDS.register(kind.name, kind)
     return kind
 
 

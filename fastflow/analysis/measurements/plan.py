@@ -41,7 +41,7 @@ def plan_file(composer: Composer, overrides: Sequence[str]) -> PlannedFile:
     if timed is not None and timed not in TIMED:
         raise InputError("timed", timed, f"{one_of(TIMED)}, or null", origin)
     with composer.naming_origins(composition):
-        for kind in KINDS:
+        for kind in KINDS.built_ins():
             kind.check_section(leaves)
     device = None if device is None else str(device)
     measurements = read_measurements(path, composer.is_group, leaves, timed, device, _command_line(parsed))
@@ -77,5 +77,5 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _overrides_of_measurements(parsed: Sequence[Override]) -> list[str]:
     """Return the overrides of keys that concern measurements alone."""
-    keys = {"measurements", "timed", "device", *(kind.section for kind in KINDS if kind.section)}
+    keys = {"measurements", "timed", "device", *(kind.section for kind in KINDS.built_ins() if kind.section)}
     return [override.input_line or "" for override in parsed if override.key_or_group.split(".")[0] in keys]

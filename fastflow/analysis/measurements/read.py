@@ -67,29 +67,26 @@ def naming_columns(name: str, file_columns: Sequence[str]) -> tuple[str, ...]:
 
     For kinds without naming columns, and unknown kinds: columns of the file that are keys, or name a model.
     """
-    of_kind = next((kind.naming_keys for kind in KINDS if kind.name == name), ())
+    of_kind = KINDS[name].naming_keys if name in KINDS else ()
     return of_kind or tuple(column for column in file_columns if "." in column or column == "model")
 
 
 def has_errors_by_part(name: str) -> bool:
     """Say whether a kind has separate errors for the parts of its rows; False for unknown kinds."""
-    return any(kind.has_errors_by_part for kind in KINDS if kind.name == name)
+    return name in KINDS and KINDS[name].has_errors_by_part
 
 
 def _kind_of(file: CsvFile, keys: Collection[str]) -> type[Measurements]:
     """Return the kind of a file by its columns; raises InputError."""
     path, columns = file.path, file.columns
-    claiming = [kind for kind in KINDS if kind.claims(columns, keys)]
-    # a kind whose columns are a subset of another's, or that needs none, gives way
-    claiming = [
-        kind for kind in claiming if not any(set(kind.needed) < set(other.needed) for other in claiming)
-    ]
+    claiming = _claiming(file, keys)
     if len(claiming) > 1:
         names = " and of ".join(kind.name for kind in claiming)
         raise InputError("measurements", path, f"a file of one kind; this one has the columns of {names}")
     if not claiming:
-        columns_of_kinds = [f"{', '.join(kind.needed)} ({kind.name})" for kind in KINDS if kind.needed]
-        others = ", ".join(kind.name for kind in KINDS if not kind.needed)
+        kinds = [*KINDS.values()]
+        columns_of_kinds = [f"{', '.join(kind.needed)} ({kind.name})" for kind in kinds if kind.needed]
+        others = ", ".join(kind.name for kind in kinds if not kind.needed)
         allowed = (
             f"a file with the columns {'; '.join(columns_of_kinds)}; or groups and keys of the configuration"
         )
@@ -103,10 +100,23 @@ def _kind_of(file: CsvFile, keys: Collection[str]) -> type[Measurements]:
     return kind
 
 
+def _claiming(file: CsvFile, keys: Collection[str]) -> list[type[Measurements]]:
+    """Return the kinds that a file may be of; those of packages are asked about files of no other kind.
+
+    A kind whose columns are a subset of another's, or that needs none, gives way.
+    """
+
+    def claims(kind: type[Measurements]) -> bool:
+        return kind.claims(file.columns, keys)
+
+    claiming = [*filter(claims, KINDS.built_ins())] or KINDS.added(claims)
+    return [kind for kind in claiming if not any(set(kind.needed) < set(other.needed) for other in claiming)]
+
+
 def _check_keys(file: CsvFile, keys: Collection[str]) -> None:
     """Refuse a dotted name that looks like a key of the configuration and is no key; raises InputError."""
     known = [column.name for column in INPUTS]
-    sections = {*SECTIONS, *_OTHER_SECTIONS, *(kind.section for kind in KINDS if kind.section)}
+    sections = {*SECTIONS, *_OTHER_SECTIONS, *(kind.section for kind in KINDS.built_ins() if kind.section)}
     for name in file.columns:
         if "." not in name or name in keys:
             continue

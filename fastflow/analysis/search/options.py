@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from fastflow.analysis.search.candidates import COMPETE
@@ -63,11 +63,11 @@ def read_options(section: Mapping[str, Any]) -> SearchOptions:
     )
 
 
-def _choice(section: Mapping[str, Any], key: str, among: Iterable[str]) -> str:
+def _choice(section: Mapping[str, Any], key: str, among: Collection[str]) -> str:
     value = section.get(key)
-    if value not in tuple(among):
-        raise InputError(key, "null" if value is None else value, one_of(tuple(among)))
-    return str(value)
+    if not isinstance(value, str) or value not in among:
+        raise InputError(key, "null" if value is None else value, one_of(among))
+    return value
 
 
 def _tolerance(section: Mapping[str, Any]) -> float:

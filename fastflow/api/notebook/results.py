@@ -49,9 +49,10 @@ class Search(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Return the best design, the unchanged chip, and the first rows of the ranking."""
+        from fastflow.reporting.charts.search import labels_of
         from fastflow.reporting.terminal.equivalents import equivalent_candidates
         from fastflow.reporting.terminal.ranges import range_parts
-        from fastflow.reporting.terminal.ranking import front_sheet, labels_of, sheet_of
+        from fastflow.reporting.terminal.ranking import front_sheet, sheet_of
         from fastflow.reporting.terminal.search import best_parts, title
 
         options, within = self._options, read_ranges(self.ranking.attrs.get(KEY, ""))
@@ -116,9 +117,8 @@ class Search(NamedTuple):
 
     def plot(self) -> Figure:
         """Draw the convergence of the search, and its front if it has one; a matplotlib Figure."""
-        from fastflow.reporting.charts.search import draw
+        from fastflow.reporting.charts.search import draw, labels_of
         from fastflow.reporting.charts.style import figure_style
-        from fastflow.reporting.terminal.ranking import labels_of
 
         axes = [
             f"{name} [{OBJECTIVES[name]}]"

@@ -8,9 +8,16 @@ from __future__ import annotations
 from importlib import import_module
 
 from fastflow.cli.command import Command
+from fastflow.core.registry import Registry
 
-COMMANDS: dict[str, Command] = {
-    name: import_module(f"{__name__}.{name}").COMMAND
-    for name in ("sweep", "search", "validate", "calibrate", "sensitivity", "backtest", "report")
-}
-"""All of them, in the order of `fastflow --help`."""
+COMMANDS: Registry[Command] = Registry(
+    "command",
+    "commands",
+    lambda thing: isinstance(thing, Command) and not thing.line.endswith(".py"),
+    "a fastflow.cli.command.Command whose `line` is a module of the package",
+    {
+        name: import_module(f"{__name__}.{name}").COMMAND
+        for name in ("sweep", "search", "validate", "calibrate", "sensitivity", "backtest", "report")
+    },
+)
+"""All of them, in the order of `fastflow --help`, then those of packages."""

@@ -19,6 +19,7 @@ from fastflow.engine.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.engine.dataset.reader import Dataset, find
 from fastflow.engine.dataset.selected_columns import select_columns
 from fastflow.engine.grid.run import Run
+from fastflow.reporting.charts import CHARTS
 from fastflow.reporting.studies import report_of
 from fastflow.schema import find_input, find_result
 from fastflow.schema.studies import STUDIES
@@ -77,6 +78,16 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg", col
         from fastflow.reporting.terminal import overview
 
         overview.report(dataset, partial(_save, dataset, "report", figures, kind), chosen)
+
+
+def draw_chart(name: str, chart: str, figures: str = "", kind: str = "svg") -> None:
+    """Draw a chart of the dataset at a path or URL, without tables; raises InputError.
+
+    chart: a name of `reporting.charts.CHARTS`; figures, kind: as of `report`.
+    """
+    draw = CHARTS.find(chart)
+    dataset = find(name)
+    _save(dataset, chart, figures, kind, partial(draw, dataset))
 
 
 def write_page(name: str, file: str, study: str = "", config_dir: str | None = None) -> None:
@@ -139,17 +150,8 @@ def check_study(run: Run) -> None:
 
 def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
     """Draw the figure of a search's history, or of a front; raises InputError."""
-    from fastflow.reporting.charts.search import columns_of, draw, draw_front
-    from fastflow.reporting.terminal.ranking import labels_of
-
-    names = dataset.schema.names
-    labels = labels_of(names)
-    frame = dataset.read([*labels, *(name for name in columns_of(names) if name not in labels)])
-    axes = [dataset.axis(name) for name in ("objective", "second_objective") if name in frame]
-    if "step" in names:
-        _save(dataset, "search", figures, kind, partial(draw, frame, labels, *axes))
-    else:
-        _save(dataset, "front", figures, kind, partial(draw_front, frame, labels, *axes))
+    what = "search" if "step" in dataset.schema.names else "front"
+    _save(dataset, what, figures, kind, partial(CHARTS["search"], dataset))
 
 
 def _missing_content(rows: pd.DataFrame, errors: pd.DataFrame) -> str:

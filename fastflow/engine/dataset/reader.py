@@ -46,6 +46,11 @@ class Dataset(NamedTuple):
     parts: list[str]
     schema: pa.Schema
 
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.folder.shown.rstrip("/").rpartition("/")[2]
+
     def about(self, key: str) -> str:
         """Return the metadata under a key of fastflow, "" for none; raises InputError."""
         metadata = self.schema.metadata or {}

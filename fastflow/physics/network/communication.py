@@ -15,7 +15,7 @@ from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Inputs, Ints, Texts
 from fastflow.physics.hardware.chip import Chip
-from fastflow.physics.network.collectives.algorithms import CHOICES
+from fastflow.physics.network.collectives.algorithms import number_of
 from fastflow.physics.network.collectives.cost import KINDS, DeviceLinks, cheapest, price
 from fastflow.physics.network.collectives.custom_all_reduce import (
     backend_of,
@@ -253,7 +253,7 @@ def _sends(graph: Graph, shards: Supergraph, pipe: Pipeline) -> tuple[Ints, Ints
 def _requested_algorithms(inputs: Inputs) -> Ints:
     """Return the algorithm that every point requests, as `cheapest` takes it, (points,)."""
     names, inverse = factorize(inputs["system.collective"])
-    return np.array([CHOICES.index(name) - 1 for name in names], dtype=np.int64)[inverse]
+    return np.array([number_of(name) for name in names], dtype=np.int64)[inverse]
 
 
 def _by_consumer(timed: _Timed) -> Exchanges:
@@ -316,7 +316,7 @@ def collective_times(inputs: Inputs, chip: Chip, collective: int, size: Floats, 
     library = str(inputs["system.library"][0])
     check_choice(library, name)
     check_backend(library, str(backend_of(inputs)[0]))
-    requested = CHOICES.index(name) - 1
+    requested = number_of(name)
     links = DeviceLinks(*(float(column[0]) for column in wires[:-1]))
     time = np.empty(size.size)
     for num_ranks in np.unique(ranks):

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import unique_rows
+from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Inputs, Ints, Reasons, Texts
-from fastflow.physics.network.collectives.algorithms import Cost
+from fastflow.physics.network.collectives.algorithms import Cost, package_of
 from fastflow.physics.network.collectives.custom_all_reduce import backend_of, check_backend
 from fastflow.physics.network.collectives.decompose import Recipe, canonical_group, recipe
 from fastflow.physics.network.collectives.nccl import check_choice
@@ -64,8 +64,8 @@ def _network(*system: int | str | float) -> Topology:
 
 
 @lru_cache(maxsize=4096)
-def _recipe(system: tuple[int | str | float, ...], devices: int, group: Group) -> Recipe:
-    return recipe(_network(*system), devices, group)
+def _recipe(system: tuple[int | str | float, ...], devices: int, group: Group, package: str) -> Recipe:
+    return recipe(_network(*system), devices, group, package)
 
 
 @lru_cache(maxsize=16384)
@@ -83,7 +83,7 @@ def _neighbour_cost(
 def neighbours(inputs: Inputs, ranks: int) -> Recipe:
     """Return the recipe of a group of neighbouring devices of one point's system; raises InputError."""
     system = tuple(inputs[key][0].item() for key in SYSTEM)
-    return _recipe(system, ranks, group_of([(ranks, 1)]))
+    return _recipe(system, ranks, group_of([(ranks, 1)]), package_of(str(inputs["system.collective"][0])))
 
 
 def _groups(
@@ -149,8 +149,12 @@ def _route(
     placement: str,
     groups: Groups,
     replicas: int,
+    package: str,
 ) -> Route:
-    """Return the route of one kind of points; base: degrees of the strategy; replicas: of all weights."""
+    """Return the route of one kind of points.
+
+    base: degrees of the strategy; replicas: of all weights; package: a package's algorithm, "" for none.
+    """
     network, devices = _network(*system), prod(base)
     candidate_orders = [read_order(placement)] if placement != AUTO else _orders(network, layouts)
     is_switch = network.kind.size == 1 and network.kind[0] == SWITCH
@@ -173,7 +177,7 @@ def _route(
         load[:, np.array(base) > 1, network.level.max(initial=0)] = 1.0
     else:
         load, hops = axis_costs(base, candidate_orders, partial(_neighbour_cost, system, devices))
-    built_recipes = tuple(_recipe(system, devices, group) for group in recipes)
+    built_recipes = tuple(_recipe(system, devices, group, package) for group in recipes)
     return Route(
         tuple(map(order_name, candidate_orders)),
         recipes=built_recipes,
@@ -190,6 +194,9 @@ def routes_of(
 ) -> tuple[list[Route], Ints]:
     """Return the routes of some points, and the index of each point's route."""
     columns = [inputs[key] for key in (*SYSTEM, "placement")]
+    packages = _packages_of(inputs)
+    if (packages != "").any():
+        columns.append(packages)
     first, route_index = unique_rows([*columns, strategies.degrees, *layouts], strategies.assignment.size)
     routes, systems = [], [inputs[key].tolist() for key in SYSTEM]
     for i in first.tolist():
@@ -197,10 +204,15 @@ def routes_of(
         degrees = map(tuple, layouts.degrees[i].tolist())
         layer_layouts = tuple(zip(layouts.assignment[i].tolist(), degrees, strict=True))
         base = tuple(strategies.degrees[i].tolist())
-        routes.append(
-            _route(system, layer_layouts, base, str(inputs["placement"][i]), groups, int(layouts.replicas[i]))
-        )
+        placement, replicas = str(inputs["placement"][i]), int(layouts.replicas[i])
+        routes.append(_route(system, layer_layouts, base, placement, groups, replicas, str(packages[i])))
     return routes, route_index
+
+
+def _packages_of(inputs: Inputs) -> Texts:
+    """Return the algorithm of a package that every point requests, "" for none; (points,)."""
+    names, inverse = factorize(inputs["system.collective"])
+    return np.array([package_of(name) for name in names], dtype=np.str_)[inverse]
 
 
 def invalid_network(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:

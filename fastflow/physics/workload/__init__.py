@@ -10,6 +10,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
+from fastflow.core.registry import Registry
 from fastflow.core.tables import (
     Bools,
     Floats,
@@ -43,23 +44,29 @@ from fastflow.physics.workload.precision import UNSIZED, Precision
 
 __all__ = ["OTHERS", "WORK"]
 MAX_PRODUCT = 1e18  # of a product of sizes: int64 counts nine times as many
-FAMILIES: dict[str, Family] = {
-    module.FAMILY.name: module.FAMILY
-    for module in (
-        gemm,
-        operator,
-        attention,
-        latent_attention,
-        moe_layer,
-        rnn,
-        lstm_lm,
-        serving_pass,
-        transformer,
-        graph_file,
-    )
-}
-STRUCTURE = tuple(column.name for family in FAMILIES.values() for column in family.structure)
-"""The inputs that decide which kernels a model has, and how many layers."""
+FAMILIES: Registry[Family] = Registry(
+    "model.name",
+    "model_families",
+    lambda thing: isinstance(thing, Family),
+    "a fastflow.physics.workload.family.Family",
+    {
+        module.FAMILY.name: module.FAMILY
+        for module in (
+            gemm,
+            operator,
+            attention,
+            latent_attention,
+            moe_layer,
+            rnn,
+            lstm_lm,
+            serving_pass,
+            transformer,
+            graph_file,
+        )
+    },
+)
+STRUCTURE = tuple(column.name for family in FAMILIES.built_ins() for column in family.structure)
+"""The inputs that decide which kernels a model of fastflow has, and how many layers."""
 
 
 _EMPTY = stack([Kernel(label="", form=Form(TYPES["gemm"]), phase=FORWARD, kind=PRODUCT, rows=0)], points=0)
@@ -149,7 +156,7 @@ def _count(model: Values) -> int:
 def count_layers(inputs: Inputs) -> Ints:
     """Return the number of layers of each point's model that a pipeline can split between, (points,).
 
-    inputs: at least `model.name`, and the columns of STRUCTURE that the family has.
+    inputs: at least `model.name`, and the columns of the family's structure.
     """
     layers = family_of(inputs).layers
     return layers(inputs) if layers else np.ones(inputs["model.name"].size, dtype=np.int64)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 from math import ceil
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.reporting.charts.style import (
     LIMITERS,
@@ -21,6 +22,9 @@ from fastflow.reporting.charts.style import (
     draw_limiter_shares,
 )
 from fastflow.schema import band_of, find_input, find_result
+
+if TYPE_CHECKING:
+    from fastflow.engine.dataset.reader import Dataset
 
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "strategy", "placement_asked", "tiling")
 """Result columns that are choices; any column that is no result is an axis too."""
@@ -165,6 +169,13 @@ def label(key: str, value: Any) -> str:
     if column is not None and column.unit:
         return units.show(float(value), column.unit)
     return f"{int(value)}" if value == int(value) and abs(value) < _MILLION else units.show(float(value), "")
+
+
+def draw_dataset(dataset: Dataset) -> Figure:
+    """Draw a grid as `draw`; raises InputError where the dataset is none."""
+    axis_keys = dataset.texts("axes") if dataset.about("axes") else []
+    frame = dataset.read(columns_of(dataset.schema.names, axis_keys))
+    return draw(axes_of(frame, axis_keys), f"{pluralize(len(frame), 'point')} of {dataset.name}")
 
 
 def draw(axes: Sequence[AxisSummary], title: str) -> Figure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,9 +14,14 @@ from matplotlib.figure import Figure
 from fastflow.analysis.search.optimizers.design_space import BUDGETS
 from fastflow.config.messages import pluralize
 from fastflow.core import units
+from fastflow.core.errors import InputError
 from fastflow.core.pareto import nondominated
+from fastflow.engine.grid.plan import CHOICES
 from fastflow.reporting.charts.style import SEQUENTIAL, display_name, draw_heading
 from fastflow.reporting.colours import QUIET
+
+if TYPE_CHECKING:
+    from fastflow.engine.dataset.reader import Dataset
 
 COMPONENTS = {
     "core": "#3d4f60", "l0": "#d5e8dc", "l1": "#97c6ac", "l2": "#3f9270", "l3": "#2a6b51", "l4": "#174633",
@@ -31,6 +36,25 @@ def columns_of(names: Sequence[str]) -> list[str]:
     """Return the columns that a figure needs of a history or a front, besides those that name candidates."""
     wanted = {"candidate", "step", "score", "objective", "second_objective", "feasible"}
     return [name for name in names if name in wanted or name.split(".")[:2] in _BUDGET_PREFIXES]
+
+
+def labels_of(names: Sequence[str]) -> list[str]:
+    """Return the columns that may label candidates: choices, swept keys, the strategy."""
+    shares = tuple(f"chip.{budget}." for budget in BUDGETS)
+    swept = [name for name in names if "." in name and not name.startswith(shares)]
+    chosen = ("strategy", "microbatch", "recompute", "zero")
+    return [name for name in (*CHOICES, *swept, *chosen) if name in names]
+
+
+def draw_dataset(dataset: Dataset) -> Figure:
+    """Draw a history as `draw`, or a front as `draw_front`; raises InputError for other datasets."""
+    names = dataset.schema.names
+    if "score" not in names or "rank" in names:
+        raise InputError("dataset", dataset.folder.shown, "the history, or the front, of a search")
+    labels = labels_of(names)
+    frame = dataset.read([*labels, *(name for name in columns_of(names) if name not in labels)])
+    axes = [dataset.axis(name) for name in ("objective", "second_objective") if name in frame]
+    return draw(frame, labels, *axes) if "step" in names else draw_front(frame, labels, *axes)
 
 
 def draw(frame: pd.DataFrame, labels: Sequence[str], objective: str, second: str = "") -> Figure:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Ints
@@ -17,6 +18,9 @@ from fastflow.performance.serving.slo import COMPARED, is_slo_violation
 from fastflow.reporting.charts.overview import choice_columns, label, swept_columns
 from fastflow.reporting.charts.style import QUALITATIVE, display_name, draw_heading
 from fastflow.reporting.colours import INK, QUIET
+
+if TYPE_CHECKING:
+    from fastflow.engine.dataset.reader import Dataset
 
 _LATENCIES = {f"{name}_s": compared for name, compared in COMPARED.items()}
 """Mean latencies, and the columns that limits compare with."""
@@ -86,6 +90,12 @@ def lines_of(frame: pd.DataFrame) -> Lines:
     rates = valid.loc[~valid["late"], [USER, DEVICE]].dropna()
     order_of_front = nondominated(-rates[USER].to_numpy(), -rates[DEVICE].to_numpy())[::-1]
     return Lines(valid, names, load, rates.index.to_numpy()[order_of_front])
+
+
+def draw_dataset(dataset: Dataset) -> Figure:
+    """Draw points that serve as `draw`; raises InputError where the dataset has others."""
+    frame = dataset.read(columns_of(dataset.schema.names))
+    return draw(lines_of(frame), f"Serving: {pluralize(len(frame), 'point')} of {dataset.name}")
 
 
 def draw(lines: Lines, title: str) -> Figure:

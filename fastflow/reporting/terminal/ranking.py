@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from fastflow.analysis.search.optimizers.design_space import BUDGETS
 from fastflow.config.messages import pluralize
 from fastflow.core import units
-from fastflow.engine.grid.plan import CHOICES
-from fastflow.reporting.charts.search import distinguishing_labels
+from fastflow.reporting.charts.search import distinguishing_labels, labels_of
 from fastflow.reporting.terminal.equivalents import equivalent_candidates
 from fastflow.reporting.terminal.ranges import range_parts, ranges_of
 from fastflow.reporting.terminal.tables import console, new_sheet, print_parts, quantity, records
@@ -31,14 +29,6 @@ _RESULTS = (
     "objective", "second_objective", "chance_of_first", "chance_on_front", "gain", "gap", "designs",
     "bound_by", "feasible",
 )  # fmt: skip
-
-
-def labels_of(names: Sequence[str]) -> list[str]:
-    """Return the columns that may label candidates: choices, swept keys, the strategy."""
-    shares = tuple(f"chip.{budget}." for budget in BUDGETS)
-    swept = [name for name in names if "." in name and not name.startswith(shares)]
-    chosen = ("strategy", "microbatch", "recompute", "zero")
-    return [name for name in (*CHOICES, *swept, *chosen) if name in names]
 
 
 def sheet_of(

@@ -14,11 +14,12 @@ from fastflow.analysis.search.run import SearchResult
 from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.engine.dataset.schema import to_frame
+from fastflow.reporting.charts.search import labels_of
 from fastflow.reporting.terminal.equivalents import equivalent_candidates
 from fastflow.reporting.terminal.grid import cost_note, grid_assumptions
 from fastflow.reporting.terminal.progress import Progress
 from fastflow.reporting.terminal.ranges import range_parts
-from fastflow.reporting.terminal.ranking import front_sheet, labels_of, ranking_sheet
+from fastflow.reporting.terminal.ranking import front_sheet, ranking_sheet
 from fastflow.reporting.terminal.tables import (
     VALIDATION_CLASS,
     Part,

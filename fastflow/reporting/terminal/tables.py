@@ -99,7 +99,7 @@ def assumptions_of(dataset: Dataset) -> list[str]:
 
 def dataset_name(dataset: Dataset) -> str:
     """Return the name of a dataset: that of its folder."""
-    return dataset.folder.shown.rstrip("/").rpartition("/")[2]
+    return dataset.name
 
 
 def point_title(row: Mapping[str, Any]) -> str:

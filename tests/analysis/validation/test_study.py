@@ -344,7 +344,7 @@ def test_rows_of_several_workloads_stay_in_their_order(file):
 @pytest.mark.parametrize(("text", "key"), [(GEMMS, "chip=a100"), (ITERATIONS, "model.devices=16")])
 def test_rows_do_not_depend_on_how_many_go_together(file, monkeypatch, text, key):
     whole = fastflow.validate(file(text), key).rows
-    for kind in KINDS:
+    for kind in KINDS.values():
         monkeypatch.setattr(kind, "batch_size", 1)
     pd.testing.assert_frame_equal(fastflow.validate(file(text), key).rows, whole, check_exact=True)
 

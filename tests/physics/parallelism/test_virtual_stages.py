@@ -370,7 +370,7 @@ def test_layers_that_stand_for_several_are_those_written_out(tmp_path, monkeypat
         points = inputs["model.name"].size
         return Order(14 * np.arange(points + 1), np.tile([0, *[1] * 12, 2], points))
 
-    monkeypatch.setitem(FAMILIES, "graph", whole._replace(network=written_once, order=order))
+    monkeypatch.setitem(FAMILIES._things, "graph", whole._replace(network=written_once, order=order))
     build_one.cache_clear()
     got = predicted()
     build_one.cache_clear()

@@ -58,7 +58,7 @@ def predicted(compose, predict, monkeypatch):
 
     def run(family=None, **changed):
         if family:
-            monkeypatch.setitem(FAMILIES, family.name, family)
+            monkeypatch.setitem(FAMILIES._things, family.name, family)
         prediction = predict([common | sizes | changed])
         return {key: column.tolist() for key, column in results.summary(prediction).items()}
 
@@ -80,7 +80,7 @@ def test_a_family_is_predicted_as_its_network_is_from_a_file(predicted, tmp_path
 
 def test_what_an_entry_says_is_asked_for(predicted, monkeypatch):
     monkeypatch.setitem(
-        FAMILIES, "tower", tower(kernels=single_operation, multiplied=("model.hidden", "model.batch"))
+        FAMILIES._things, "tower", tower(kernels=single_operation, multiplied=("model.hidden", "model.batch"))
     )
     points = {
         "model.name": np.full(2, "tower"), "model.dtype": np.full(2, "fp16"),
@@ -93,7 +93,9 @@ def test_what_an_entry_says_is_asked_for(predicted, monkeypatch):
     assert [column.tolist() for column in workload.row_shard_limit(points)] == [[4, 10**7], [False, False]]
     assert [reason[:13] for reason in workload.invalid_model_dims(points)] == ["", "model.hidden="]
     assert workload.transposed(points).tolist() == [False, False]
-    monkeypatch.setitem(FAMILIES, "tower", tower(transposed="model.stored", quick_count=lambda points: 77))
+    monkeypatch.setitem(
+        FAMILIES._things, "tower", tower(transposed="model.stored", quick_count=lambda points: 77)
+    )
     assert workload.transposed(points).tolist() == [False, True]
     assert workload.count_kernels(points).tolist() == [77, 77]
     assert workload.invalid_model_dims(points).tolist() == ["", ""]

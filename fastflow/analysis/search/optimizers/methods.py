@@ -10,7 +10,7 @@ from fastflow.analysis.search.optimizers.design_space import Space, random_desig
 from fastflow.analysis.search.optimizers.gradient import Gradient
 from fastflow.analysis.search.optimizers.mirror_descent import Mirror
 from fastflow.analysis.search.optimizers.simplex import project
-from fastflow.core.errors import InputError
+from fastflow.core.registry import Registry
 from fastflow.core.tables import Floats
 
 
@@ -47,16 +47,24 @@ class MethodDefaults(NamedTuple):
     """A method, with its default number of starts and steps."""
 
     start: Callable[[Space, Floats, int], Method]
+    """Of the space, a design to begin at, shape (|W|,), and a seed."""
     starts: int
     steps: int
 
 
-METHODS = {
-    "mirror": MethodDefaults(Mirror, 1, 150),
-    "cma": MethodDefaults(Evolution, 1, 150),
-    "gradient": MethodDefaults(Gradient, 10, 100),  # S and T of Section 7
-    "random": MethodDefaults(Random, 10, 100),
-}
+METHODS = Registry(
+    "method",
+    "search_methods",
+    lambda thing: isinstance(thing, MethodDefaults),
+    "a fastflow.analysis.search.optimizers.methods.MethodDefaults",
+    {
+        "mirror": MethodDefaults(Mirror, 1, 150),
+        "cma": MethodDefaults(Evolution, 1, 150),
+        "gradient": MethodDefaults(Gradient, 10, 100),  # S and T of Section 7
+        "random": MethodDefaults(Random, 10, 100),
+    },
+)
+"""By the names that `method` takes."""
 
 
 def make(name: str, space: Space, start: Floats, seed: int) -> Method:
@@ -64,16 +72,10 @@ def make(name: str, space: Space, start: Floats, seed: int) -> Method:
 
     Raises InputError where the method is none of METHODS.
     """
-    return _defaults_of(name).start(space, project(start[None], space)[0], seed)
+    return METHODS.find(name).start(space, project(start[None], space)[0], seed)
 
 
 def defaults(name: str) -> tuple[int, int]:
     """Return a method's default number of starts and steps. Raises InputError as `make`."""
-    of_method = _defaults_of(name)
+    of_method = METHODS.find(name)
     return of_method.starts, of_method.steps
-
-
-def _defaults_of(name: str) -> MethodDefaults:
-    if name not in METHODS:
-        raise InputError("method", name, "one of " + ", ".join(METHODS))
-    return METHODS[name]

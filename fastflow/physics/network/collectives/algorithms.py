@@ -34,10 +34,11 @@ hidden by the memory traffic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
+from fastflow.core.registry import Registry
 from fastflow.physics.workload.graph import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -51,8 +52,9 @@ AUTO = -1  # the fastest
 RING, HALVING_DOUBLING, DOUBLE_TREE, DIRECT, HIERARCHICAL, PER_DIMENSION = range(6)
 ALGORITHMS = ("ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension")
 CHOICES = ("auto", *ALGORITHMS)
-"""What `system.collective` may be."""
-NUM_ALGORITHMS = len(ALGORITHMS)
+"""What `system.collective` may be, without the algorithms of packages."""
+OF_PACKAGE = len(ALGORITHMS)  # the algorithm of a package that a point requests
+NUM_ALGORITHMS = len(ALGORITHMS) + 1
 
 Cost = tuple[float, float, float, float]
 """Cost of a pattern, as `contention.reach` returns it: load within packages and between, then both hops."""
@@ -248,3 +250,48 @@ def sent(collective: int, algorithm: int, n: int) -> float:
     if collective == BROADCAST and algorithm == HALVING_DOUBLING:
         return 0.5 * (n.bit_length() - 1) / n + once
     return once
+
+
+def least_sent(collective: int, n: int) -> float:
+    """Return the bytes that each of n ranks sends on average, where it sends no more than it must."""
+    return sent(collective, RING, n)
+
+
+class Algorithm(NamedTuple):
+    """An algorithm of collectives of more than one rank; collectives are numbers of `graph.COLLECTIVES`."""
+
+    phases: Callable[[int, int, Patterns, Sequence[Dimension]], list[Phase]]
+    """From a collective, its ranks, the costs of patterns and the dimensions of their network, to the phases.
+    Without phases it does not offer the collective, and the fastest of fastflow's own takes its place."""
+    sent: Callable[[int, int], float] = least_sent
+    """From a collective and its ranks to the bytes that a rank sends on average [share of S]."""
+
+
+def _built_in(algorithm: int) -> Algorithm:
+    """Return one of fastflow's algorithms, by its number."""
+    return Algorithm(
+        phases=lambda collective, n, patterns, dimensions: phases(
+            collective, algorithm, n, patterns, dimensions
+        ),
+        sent=lambda collective, n: sent(collective, algorithm, n),
+    )
+
+
+REGISTRY: Registry[Algorithm] = Registry(
+    "system.collective",
+    "collectives",
+    lambda thing: isinstance(thing, Algorithm),
+    "a fastflow.physics.network.collectives.algorithms.Algorithm",
+    {name: _built_in(number) for number, name in enumerate(ALGORITHMS)},
+)
+"""Algorithms by name: those of `ALGORITHMS`, and those of packages, which a point has to request."""
+
+
+def package_of(name: str) -> str:
+    """Return the name of a package's algorithm; "" for `auto` and fastflow's own."""
+    return "" if name in CHOICES else name
+
+
+def number_of(name: str) -> int:
+    """Return the number of an algorithm that a point requests, as `cost.cheapest` takes it."""
+    return OF_PACKAGE if package_of(name) else CHOICES.index(name) - 1

@@ -9,12 +9,12 @@ import numpy as np
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.network.collectives import custom_all_reduce, nccl
 from fastflow.physics.network.collectives.algorithms import (
+    ALGORITHMS,
     NUM_ALGORITHMS,
+    REGISTRY,
     Cost,
     Dimension,
     Patterns,
-    phases,
-    sent,
     worse,
 )
 from fastflow.physics.network.routing.contention import reach, split
@@ -36,7 +36,8 @@ from fastflow.physics.workload.graph import COLLECTIVES, NO_EXCHANGE
 class Recipe(NamedTuple):
     """Every algorithm of every collective of one group on one network, before bandwidths are known.
 
-    A collective has NUM_ALGORITHMS of them, then NCCL's, then the custom kernels of servers.
+    A collective has those of ALGORITHMS, one of a package where points request it, then NCCL's, then the
+    custom kernels of servers.
     """
 
     offered: Bools  # shape (collectives, NUM_ALGORITHMS)
@@ -74,10 +75,11 @@ def canonical_group(topology: Topology, devices: int, group: Group) -> Group:
     return group_of(rows)
 
 
-def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
+def recipe(topology: Topology, devices: int, group: Group, package: str = "") -> Recipe:
     """Return every algorithm of every collective of a group, while all groups like it work at once.
 
-    devices: those in use, from 0 on, in whole groups. A group of one rank is offered everything at no cost.
+    devices: those in use, from 0 on, in whole groups. package: the name of a package's algorithm, "" for
+    none. A group of one rank is offered everything at no cost.
     """
     ranks = group.ranks
     patterns, dimensions = _patterns(topology, devices, group), _dimensions(topology, devices, group)
@@ -90,14 +92,15 @@ def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
     sent_shares[:, NUM_ALGORITHMS : nccl.TOTAL_ALGORITHMS] = nccl.sent(ranks, int(nccl_topology.inside))
     sent_shares[:, nccl.TOTAL_ALGORITHMS :] = custom_all_reduce.sent(ranks)
     offset, rows = [0], []
+    algorithms = [REGISTRY[name] for name in (*ALGORITHMS, *filter(None, [package]))]
     for collective, algorithm in np.ndindex(shape):
         if ranks == 1 or collective == NO_EXCHANGE:
             offered[collective, algorithm] = True
-        else:
-            algorithm_phases = phases(collective, algorithm, ranks, patterns, dimensions)
+        elif algorithm < len(algorithms):
+            algorithm_phases = algorithms[algorithm].phases(collective, ranks, patterns, dimensions)
             if algorithm_phases:
                 offered[collective, algorithm] = True
-                sent_shares[collective, algorithm] = sent(collective, algorithm, ranks)
+                sent_shares[collective, algorithm] = algorithms[algorithm].sent(collective, ranks)
                 rows += algorithm_phases
         offset.append(len(rows))
     return Recipe(

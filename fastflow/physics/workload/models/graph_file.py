@@ -177,7 +177,7 @@ def _node(where: str, entry: Mapping[str, Any], context: _Context, before: str) 
     """Return a kernel with valid sizes; by default it has the model's rows and reads `before`."""
     if "type" not in entry:
         raise MistakeError(f"a file that gives {where}.type, {one_of(TYPES)}")
-    kind = TYPES[choice_of(f"{where}.type", entry["type"], tuple(TYPES))]
+    kind = TYPES[choice_of(f"{where}.type", entry["type"], TYPES)]
     fields = mapping_of(where, entry, ("name", "type", *kind.required), (*kind.optional, *_KEEPS, "source"))
     side_names = {"rows", "groups", *kind.required, *kind.optional_sides} - {*kind.required_strings}
     side_keys = [key for key in fields if key in side_names]

@@ -11,7 +11,7 @@ from fastflow.analysis.search.ranges import WithinTolerance
 from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.engine.dataset.reader import Dataset
-from fastflow.reporting.charts.search import columns_of, draw, draw_front
+from fastflow.reporting.charts.search import columns_of, draw, draw_front, labels_of
 from fastflow.reporting.charts.style import render
 from fastflow.reporting.html.columns import (
     comparable_columns,
@@ -40,7 +40,6 @@ from fastflow.reporting.terminal.ranges import (
     rows_of,
     title,
 )
-from fastflow.reporting.terminal.ranking import labels_of
 from fastflow.reporting.terminal.tables import dataset_name
 
 _LISTED = (

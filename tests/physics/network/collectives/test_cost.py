@@ -18,6 +18,7 @@ from fastflow.physics.network.collectives.algorithms import (
     DOUBLE_TREE,
     HALVING_DOUBLING,
     HIERARCHICAL,
+    OF_PACKAGE,
     PER_DIMENSION,
     RING,
     Dimension,
@@ -449,7 +450,7 @@ def test_the_algorithm_that_is_named_is_taken_and_auto_is_the_fastest(compose, s
         for name in NAMES
     }
     network = topology(*(point[key] for key in SYSTEM))
-    offered = recipe(network, devices, group_of([(devices, 1)])).offered[number]
+    offered = recipe(network, devices, group_of([(devices, 1)])).offered[number, :OF_PACKAGE]
     assert ["auto", *ALGORITHMS] == list(NAMES)
     best = np.min([found[name] for name, there in zip(ALGORITHMS, offered, strict=True) if there], axis=0)
     assert (found["auto"] == best).all()

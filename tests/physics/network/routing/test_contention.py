@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fastflow.core.errors import InputError
 from fastflow.physics.network import placement
-from fastflow.physics.network.collectives.algorithms import ALGORITHMS, DIRECT
+from fastflow.physics.network.collectives.algorithms import DIRECT, NUM_ALGORITHMS
 from fastflow.physics.network.collectives.decompose import canonical_group, recipe
 from fastflow.physics.network.link_loads import link_loads
 from fastflow.physics.network.placement import (
@@ -268,7 +268,7 @@ def test_what_one_stage_sends_to_the_next_is_the_worse_way(data):
     system = data.draw(systems())
     devices, group = data.draw(groups(system))
     made = recipe(make(system), devices, group_of(group))
-    row = POINT_TO_POINT * len(ALGORITHMS) + DIRECT
+    row = POINT_TO_POINT * NUM_ALGORITHMS + DIRECT
     found = made.phases[made.offset[row] : made.offset[row + 1]].tolist()
     ways = [naive.loads(system, naive.edges(devices, group, way)) for way in ("forward", "backward")]
     assert found == ([[*map(max, *ways), 1.0]] if len(naive.members(group)) > 1 else [])

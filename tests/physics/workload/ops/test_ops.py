@@ -84,7 +84,7 @@ FOLD_TYPE = KernelType(
 @pytest.fixture
 def file(file, monkeypatch):
     """There is a type more than the package has."""
-    monkeypatch.setitem(TYPES, "fold", FOLD_TYPE)
+    monkeypatch.setitem(TYPES._things, "fold", FOLD_TYPE)
     return file
 
 
@@ -161,7 +161,7 @@ QUICK = ("attention",)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else long) for name in TYPES])
 def test_nothing_else_knows_a_type(file, monkeypatch, name):
     """One that says the same under another name is predicted alike, in every network of the documentation."""
-    monkeypatch.setitem(TYPES, "own", replace(TYPES[name], name="own", title="own"))
+    monkeypatch.setitem(TYPES._things, "own", replace(TYPES[name], name="own", title="own"))
     docs = (ROOT / "docs" / "graphs.md").read_text(encoding="utf-8")
     for text in re.findall(r"```yaml\n(.*?)```", docs, re.DOTALL):
         renamed, count = re.subn(rf"type: {name},", "type: own,", text)
