@@ -105,10 +105,10 @@ def rank_strategies(*overrides: str, config_dir: Folder = None, **choices: Any) 
             return Points.of(to_frame([to_arrow(ranking.table, schema_of(ranking.run.grid))]))
 
 
-def chances(
+def probability_better(
     *overrides: str, objective: str = "time_s", config_dir: Folder = None, **choices: Any
 ) -> pd.DataFrame:
-    """Return the chance that each point is better than each other; see `fastflow.chances`."""
+    """Return the chance that each point is better than each other; see `fastflow.probability_better`."""
     from fastflow.analysis.pairwise import chances_of
     from fastflow.api.notebook.frames import Chances
 

@@ -27,7 +27,7 @@ Order = tuple[int, ...]
 
 
 def order_name(order: Order) -> str:
-    """Write an order, innermost first, such as kp1-kp2-dp-lp."""
+    """Write an order, innermost first, such as kp1-kp2-dp-pp."""
     return "-".join(AXES[axis] for axis in order)
 
 
