@@ -7,8 +7,8 @@ import sys
 _given: set[str] = set()
 
 
-def advise(line: str) -> None:
-    """Print a line on standard error, once in a process."""
-    if line not in _given:
-        _given.add(line)
+def advise(line: str, about: str = "") -> None:
+    """Print a line on standard error, once in a process; about: what only the first line is printed of."""
+    if (about or line) not in _given:
+        _given.add(about or line)
         print(line, file=sys.stderr, flush=True)

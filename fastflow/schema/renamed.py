@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from fastflow.core.advice import advise
-
 COLUMNS: dict[str, str] = {
     "again_s": "recompute_s",
     "tensor_wait_s": "tp_comm_exposed_s",
@@ -63,14 +61,6 @@ _LEVEL = re.compile(r"(?<![A-Za-z0-9])l(\d+)(?=_)")
 def new_column(name: str) -> str:
     """Return today's name of a result column; the name itself where it has not changed."""
     return _translated(name, COLUMNS)
-
-
-def current_column(name: str) -> str:
-    """Return today's name of a result column that a user named, and say it where it has changed."""
-    current = new_column(name)
-    if current != name:
-        advise(f"the column {name} is now {current}")
-    return current
 
 
 def old_column(name: str) -> str:

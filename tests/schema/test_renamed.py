@@ -7,9 +7,8 @@ import warnings
 import pytest
 
 import fastflow
-from fastflow.core import advice
 from fastflow.schema import find_result
-from fastflow.schema.renamed import COLUMNS, FUNCTIONS, current_column, new_column, old_column
+from fastflow.schema.renamed import COLUMNS, FUNCTIONS, new_column, old_column
 
 
 @pytest.mark.parametrize("old", COLUMNS)
@@ -29,13 +28,6 @@ def test_no_two_columns_have_one_new_name() -> None:
 @pytest.mark.parametrize("name", ["time_s", "l2_bound_frac", "gemm_l2_tile", "serve.batch", "own"])
 def test_other_names_are_left_alone(name: str) -> None:
     assert new_column(name) == old_column(name) == name
-
-
-def test_a_user_is_told_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice, "_given", set())
-    assert [current_column("again_s") for _ in range(3)] == ["recompute_s"] * 3
-    assert current_column("time_s") == "time_s"
-    assert capsys.readouterr().err == "the column again_s is now recompute_s\n"
 
 
 @pytest.mark.parametrize("old", FUNCTIONS)

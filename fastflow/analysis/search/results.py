@@ -84,8 +84,8 @@ def ranking(result: SearchResult) -> pa.Table:
     ]
     report = result.candidates.grid.report
     metadata = {**best.schema.metadata, **({"fastflow.report": report} if report else {})}
-    metadata |= {KEY: result.ranges.written, kinds.KEY: kinds.RANKING}
-    table = pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
+    metadata[KEY] = result.ranges.written
+    table = pa.table(arrays, schema=kinds.with_kind(pa.schema(fields, metadata=metadata), kinds.RANKING))
     return with_chance_of_first(result, table, result.best[order])
 
 
@@ -116,7 +116,7 @@ def front(result: SearchResult) -> pa.Table:
         inside = np.flatnonzero(members)
         rows += inside[nondominated(first[inside], second[inside])].tolist()
     designs = history.take(np.array(rows, dtype=np.int64)).drop_columns("step")
-    designs = designs.replace_schema_metadata({**designs.schema.metadata, kinds.KEY: kinds.FRONT})
+    designs = designs.cast(kinds.with_kind(designs.schema, kinds.FRONT))
     return with_chance_on_front(result, designs)
 
 

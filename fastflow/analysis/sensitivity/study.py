@@ -24,6 +24,7 @@ from fastflow.core.uncertainty.sampling import Distribution, factors
 from fastflow.engine.dataset.folder import folder_at
 from fastflow.engine.dataset.kinds import SENSITIVITY
 from fastflow.engine.dataset.reader import Dataset
+from fastflow.engine.dataset.renamed import current_column
 from fastflow.engine.dataset.schema import identity, result_field, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
@@ -34,7 +35,6 @@ from fastflow.engine.run.workers import ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.serving import is_serving
 from fastflow.schema import BANDS, RESULTS, SERVED, TRANSFORMER, find_result
-from fastflow.schema.renamed import current_column
 from fastflow.schema.results import ASSUMPTIONS, TYPICAL
 
 CONFIG = "sensitivity"

@@ -41,6 +41,11 @@ _OLD_COLUMNS = {
 """Columns that identify a kind of datasets without one: no grid has all columns of a kind."""
 
 
+def with_kind(schema: pa.Schema, kind: str) -> pa.Schema:
+    """Return a schema whose metadata name another kind."""
+    return schema.with_metadata({**(schema.metadata or {}), KEY.encode(): kind.encode()})
+
+
 def says_kind(schema: pa.Schema) -> bool:
     """Say whether the metadata of a dataset name its kind; those of before 0.2.0 do not."""
     return (schema.metadata or {}).get(KEY.encode(), b"").decode(errors="replace") in TITLES

@@ -19,7 +19,7 @@ from fastflow.core.errors import InputError
 from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
 from fastflow.engine.dataset.part import read_part
-from fastflow.engine.dataset.renamed import advise_of, renamed_cells, renamed_schema
+from fastflow.engine.dataset.renamed import advise_of, renamed_schema, renamed_table
 from fastflow.engine.dataset.schema import TYPES, differs_in
 from fastflow.engine.dataset.store import PART, PART_NAME
 from fastflow.schema import find_input, find_result
@@ -158,8 +158,8 @@ class Dataset(NamedTuple):
         """Read a part; raises InputError where it is damaged, or belongs to another dataset."""
         with self.whole(f"its {part}"), self.folder.open(part) as file:
             table = read_part(file, [self.stored.get(name, name) for name in names])
-        if self.stored:
-            table = table.rename_columns(names)
+        if self.is_old:
+            table = renamed_table(table, names)
         same_columns = table.schema.remove_metadata().equals(
             pa.schema([self.schema.field(name) for name in names])
         )
@@ -168,7 +168,7 @@ class Dataset(NamedTuple):
             raise self._refusal(f"its {part} is of another one, with other {difference}")
         if "point" in names and self.grid_points and _lacks_rows(table["point"]):
             raise self._refusal(f"its {part} lacks some of its rows")
-        return renamed_cells(table) if self.is_old else table
+        return table
 
     def _check_rows(self, table: pa.Table, number: str, is_whole: bool) -> None:
         """Refuse a dataset without rows or with duplicates, and null, infinity or NaN where invalid."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +15,7 @@ from fastflow.schema.renamed import new_column
 MEASURED = "fastflow.measured"
 """Key of the kind of measurement in the metadata of a validation."""
 _PLACEMENTS = ("placement", "placement_requested")
+_SIBLING = re.compile(r"-(ranking|front|errors|gains|files)$")
 _MAX_NAMED = 3  # new names that the line names
 
 
@@ -46,11 +50,13 @@ def _metadata(schema: pa.Schema, kind: str) -> dict[bytes, bytes]:
     return metadata | {key: kind.encode()}
 
 
-def renamed_cells(table: pa.Table) -> pa.Table:
-    """Return a table of a dataset of before 0.2.0 with today's names in its cells.
+def renamed_table(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return a table of a dataset of before 0.2.0 with today's names: those of its columns, and in cells.
 
     The pipeline's axis was `lp`; errors of a validation name the column that they are grouped by.
     """
+    fields = [field.with_name(name) for field, name in zip(table.schema, names, strict=True)]
+    table = pa.Table.from_arrays(table.columns, schema=pa.schema(fields, metadata=table.schema.metadata))
     for index, field in enumerate(table.schema):
         if not pa.types.is_string(field.type) or b"own" in (field.metadata or {}):
             continue
@@ -58,9 +64,17 @@ def renamed_cells(table: pa.Table) -> pa.Table:
             cells = pc.replace_substring_regex(table.column(index), r"\blp\b", "pp")
             table = table.set_column(index, field, cells)
         elif field.name == "by":
-            names = [name if name is None else new_column(name) for name in table.column(index).to_pylist()]
-            table = table.set_column(index, field, pa.array(names, pa.string()))
+            texts = [text if text is None else new_column(text) for text in table.column(index).to_pylist()]
+            table = table.set_column(index, field, pa.array(texts, pa.string()))
     return table
+
+
+def current_column(name: str) -> str:
+    """Return today's name of a result column that a user named, and say it where it has changed."""
+    current = new_column(name)
+    if current != name:
+        advise(f"the column {name} is now {current}")
+    return current
 
 
 def advise_of(stored: dict[str, str], shown: str) -> None:
@@ -68,4 +82,5 @@ def advise_of(stored: dict[str, str], shown: str) -> None:
     if stored:
         pairs = [f"{old} is {new}" for new, old in stored.items()]
         more = f" and {len(pairs) - _MAX_NAMED} more (docs/columns.md)" if len(pairs) > _MAX_NAMED else ""
-        advise(f"{shown}: its columns have new names: {', '.join(pairs[:_MAX_NAMED])}{more}")
+        line = f"{shown}: its columns have new names: {', '.join(pairs[:_MAX_NAMED])}{more}"
+        advise(line, about=_SIBLING.sub("", shown.rstrip("/")))

@@ -6,6 +6,7 @@ import pytest
 from fastflow import evaluate
 from fastflow.core.errors import InputError
 from fastflow.performance import results
+from fastflow.physics.network.placement import read_order
 from fastflow.physics.network.routes import routes_of
 from fastflow.physics.parallelism.mesh import AXES, axes
 from fastflow.physics.parallelism.plans import assignments
@@ -220,6 +221,11 @@ def test_what_is_no_order_is_refused(text):
     assert said.startswith(f"placement={text}")
     assert "kp1-kp2-dp-pp" in said
     assert "\n" not in said
+
+
+def test_the_old_name_of_the_pipelines_axis_is_read(capsys):
+    assert read_order("kp1-lp-kp2-dp") == read_order("kp1-pp-kp2-dp")
+    assert "placement=kp1-lp-kp2-dp: the axis lp is now pp: kp1-pp-kp2-dp" in capsys.readouterr().err
 
 
 def test_a_grid_of_orders():
