@@ -206,7 +206,7 @@ def calibrate(
 def sensitivity(
     *overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any
 ) -> Sensitivity:
-    """Return the sensitivity of a result to figures; see `fastflow.sensitivity`."""
+    """Return the sensitivity of a result to parameters; see `fastflow.sensitivity`."""
     from fastflow.analysis.sensitivity.study import CONFIG, analyse, read_options
     from fastflow.api.notebook.results import Sensitivity
     from fastflow.engine.dataset.kinds import SENSITIVITY
