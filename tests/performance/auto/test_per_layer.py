@@ -180,7 +180,7 @@ def test_points_of_a_grid_choose_for_themselves():
 
 
 @pytest.mark.parametrize(
-    ("strategy", "softmax", "layer_strategies"),
+    ("strategy", "softmax", "cuts"),
     [
         ("d8", "RC-1-4", "softmax RC-1-4-d2"),
         ("d8", "same", ""),

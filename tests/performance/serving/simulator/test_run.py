@@ -169,7 +169,7 @@ def check_metrics(row, requests, window, load_, begin):
     )
     assert near(row["requests_per_s"], len(ended) / span, 1e-9)
     assert row["decoding"] * span == pytest.approx(decoding, rel=1e-9, abs=1e-12)
-    assert row["waiting_requests"] * span == pytest.approx(queue, rel=1e-9, abs=1e-12)
+    assert row["queue"] * span == pytest.approx(queue, rel=1e-9, abs=1e-12)
     if "stationary" not in window:
         assert np.isnan(row["stationary"])
         if load_["concurrency"]:
