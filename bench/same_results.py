@@ -127,6 +127,10 @@ class Recording:
         return {key: self.hide(value) for key, value in pairs if not IGNORED.search(key)}
 
 
+def _is_text(column: pa.Array) -> bool:
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+
+
 def _plain(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks()
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
@@ -301,7 +305,7 @@ class Comparison:
             self._differ(where, "values differ, which a recording has no more")
             return
         are_renamed = False
-        if pa.types.is_string(first.type) and pa.types.is_string(second.type):
+        if _is_text(first) and _is_text(second):
             stored = first, second
             first, second = (pa.array(map(self._renamed, side.to_pylist()), pa.string()) for side in stored)
             are_renamed = (first, second) != stored
@@ -319,7 +323,8 @@ class Comparison:
             self._differ(where, "the hashes differ, the files do not: these are not of their recordings")
 
     def _metadata(self, where: str, first: dict[str, str], second: dict[str, str]) -> None:
-        for key in {**first, **second} if not self.values else ():
+        keys = [] if self.values else [key for key in {**first, **second} if not IGNORED.search(key)]
+        for key in keys:
             old, new = self._renamed(first.get(key)), self._renamed(second.get(key))
             if old != new:
                 self._differ(where, f"metadata {key}", [("", old, new)])
@@ -352,10 +357,10 @@ def _around(value: Any, other: Any) -> str:
 
 
 def _known_renames() -> dict[str, str]:
-    """Return the columns that fastflow has renamed, old name to new, and the axis of the pipeline."""
-    columns = runpy.run_path(str(ROOT / "fastflow" / "schema" / "renamed.py"))["COLUMNS"]
-    pairs = {"lp": "pp"}
-    for old, new in columns.items():
+    """Return the columns and functions that fastflow has renamed, old to new, and the pipeline's axis."""
+    renamed = runpy.run_path(str(ROOT / "fastflow" / "schema" / "renamed.py"))
+    pairs = {"lp": "pp"} | {f"fastflow.{old}": f"fastflow.{new}" for old, new in renamed["FUNCTIONS"].items()}
+    for old, new in renamed["COLUMNS"].items():
         for level in range(LEVELS) if "l*" in old else (0,):
             pairs[old.replace("l*", f"l{level}")] = new.replace("l*", f"l{level}")
     return pairs
