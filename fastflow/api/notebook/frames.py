@@ -9,6 +9,8 @@ import pandas as pd
 from pandas.plotting import PlotAccessor
 
 from fastflow.api.notebook.schema import draw, has_all_columns
+from fastflow.engine.dataset.renamed import current_column
+from fastflow.schema.renamed import new_column
 
 _MAX_SHOWN = 20  # rows and columns of chances
 
@@ -40,6 +42,18 @@ class Points(_Frame):
 
     It is an ordinary DataFrame otherwise. Without all result columns a notebook shows an ordinary table.
     """
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return what pandas does; columns that are missing are looked for by their names of before 0.2.0."""
+        try:
+            return super().__getitem__(key)
+        except KeyError:
+            asked = [key] if isinstance(key, str) else key
+            is_names = isinstance(asked, list) and all(isinstance(name, str) for name in asked)
+            if not is_names or not all(new_column(name) in self.columns for name in asked):
+                raise
+        names = [current_column(name) for name in asked]
+        return super().__getitem__(names[0] if isinstance(key, str) else names)
 
     @property
     def plot(self) -> Any:

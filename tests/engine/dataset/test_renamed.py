@@ -117,6 +117,18 @@ def test_a_user_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "the column again_s is now recompute_s\n"
 
 
+def test_a_column_of_points_is_found_by_its_old_name(capsys: pytest.CaptureFixture[str]) -> None:
+    points = fastflow.evaluate(*POINT)
+    assert points["gemm_parts"].equals(points["gemm_split_k"])
+    assert [*points[["lp_hops", "time_s"]]] == ["pp_hops", "time_s"]
+    assert capsys.readouterr().err.splitlines() == [
+        "the column gemm_parts is now gemm_split_k", "the column lp_hops is now pp_hops",
+    ]  # fmt: skip
+    for missing in ("nothing", ["lp_hops", "nothing"], ["lp_hops", 3], 3):
+        with pytest.raises(KeyError):
+            points[missing]
+
+
 def test_an_objective_is_found_by_its_old_name(capsys: pytest.CaptureFixture[str]) -> None:
     found = fastflow.sensitivity(*POINT, objective="gemm_parts")
     assert found.objective == "gemm_split_k"
