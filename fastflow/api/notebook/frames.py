@@ -48,11 +48,11 @@ class Points(_Frame):
         try:
             return super().__getitem__(key)
         except KeyError:
-            asked = [key] if isinstance(key, str) else key
-            is_names = isinstance(asked, list) and all(isinstance(name, str) for name in asked)
-            if not is_names or not all(new_column(name) in self.columns for name in asked):
+            wanted = [key] if isinstance(key, str) else key
+            is_names = isinstance(wanted, list) and all(isinstance(name, str) for name in wanted)
+            if not is_names or not all(new_column(name) in self.columns for name in wanted):
                 raise
-        names = [current_column(name) for name in asked]
+        names = [current_column(name) for name in wanted]
         return super().__getitem__(names[0] if isinstance(key, str) else names)
 
     @property
