@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     FilePath = str | os.PathLike[str]
 
 __all__ = [
-    "InputError", "backtest", "calibrate", "chances", "clear_cache", "evaluate", "explain_layout",
-    "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "rank_strategies", "search",
-    "sensitivity", "sweep", "validate",
+    "InputError", "backtest", "calibrate", "clear_cache", "evaluate", "explain_sharding",
+    "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "probability_better",
+    "rank_strategies", "search", "sensitivity", "sweep", "validate",
 ]  # fmt: skip
 
 __path__ = [*__path__, f"{__path__[0]}/cli/commands"]  # where `python -m fastflow.sweep` is a file
@@ -63,7 +63,7 @@ def evaluate(*overrides: str, config_dir: FilePath | None = None, **choices: Any
     return evaluate(*overrides, config_dir=config_dir, **choices)
 
 
-def chances(
+def probability_better(
     *overrides: str,
     objective: str = "time_s",
     config_dir: FilePath | None = None,
@@ -75,15 +75,15 @@ def chances(
     has bands (docs/uncertainty.md). Returns a square frame: the chance that the point of the row is better
     than that of the column, both called as what is swept, or by number where nothing is. NaN on the
     diagonal, and for a point without this result; `DataFrame.attrs["reason"]` says why, a text for each
-    point. Figures that two points share are drawn alike for both. Raises InputError, also where no point has
-    the result.
+    point. Parameters that two points share are drawn alike for both. Raises InputError, also where no point
+    has the result.
 
-    >>> fastflow.chances(tech=["n7", "n5"], mem="hbm3").loc["n5"].round(1).tolist()
+    >>> fastflow.probability_better(tech=["n7", "n5"], mem="hbm3").loc["n5"].round(1).tolist()
     [0.7, nan]
     """
-    from fastflow.api.notebook.calls import chances
+    from fastflow.api.notebook.calls import probability_better
 
-    return chances(*overrides, objective=objective, config_dir=config_dir, **choices)
+    return probability_better(*overrides, objective=objective, config_dir=config_dir, **choices)
 
 
 def sweep(
@@ -186,7 +186,7 @@ def predict_collective(
     return predict_collective(collective, size, ranks, overrides)
 
 
-def explain_layout(
+def explain_sharding(
     *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
 ) -> pd.DataFrame:
     """Return how one point's kernels are laid out over its devices; one row per kernel, in order.
@@ -207,13 +207,13 @@ def explain_layout(
 
     Raises InputError as `evaluate` does, if the overrides make several points, and if the point has no time.
 
-    >>> layout = fastflow.explain_layout("parallel.strategy=RC-2-8-d32")
+    >>> layout = fastflow.explain_sharding("parallel.strategy=RC-2-8-d32")
     >>> layout.loc[1, ["kernel", "weights"]].tolist()
     ['lstm cell', 'kp1: B, kp2: S(gates), dp: B']
     """
-    from fastflow.api.functions import explain_layout
+    from fastflow.api.functions import explain_sharding
 
-    return explain_layout(*overrides, config_dir=config_dir, **choices)
+    return explain_sharding(*overrides, config_dir=config_dir, **choices)
 
 
 def rank_strategies(*overrides: str, config_dir: FilePath | None = None, **choices: Any) -> pd.DataFrame:
@@ -279,14 +279,14 @@ def validate(
 def sensitivity(
     *overrides: str, output: FilePath | None = None, config_dir: FilePath | None = None, **choices: Any
 ) -> Sensitivity:
-    """Say which figures of technology, chip and system a result of one point hangs on.
+    """Say which parameters of technology, chip and system a result of one point hangs on.
 
     overrides: those of `evaluate`, for one point; `"objective=energy_J"`, any numeric result column;
     `"sensitivity.step=0.05"`, `"sensitivity.strategy=fixed"`; `"sensitivity.samples=65536"` for Sobol's
     indices. output: a folder for the rows.
 
-    Returns a row for every figure, ranked by its elasticity: the relative change of the result for one of the
-    figure, for less and for more of it, and why both differ (docs/sensitivity.md).
+    Returns a row for every parameter, ranked by its elasticity: the relative change of the result for one of
+    the parameter, for less and for more of it, and why both differ (docs/sensitivity.md).
     Raises InputError as `evaluate` does, and where the point has no such result.
 
     >>> found = fastflow.sensitivity(tech="n7", mem="hbm3", output="ranked")
@@ -379,6 +379,14 @@ def _attribute(name: str) -> Any:
         from fastflow.core.errors import InputError
 
         return InputError
+    from fastflow.schema.renamed import FUNCTIONS
+
+    if name in FUNCTIONS:
+        import warnings
+
+        new = FUNCTIONS[name]
+        warnings.warn(f"fastflow.{name} is now fastflow.{new}", FutureWarning, stacklevel=2)
+        return globals()[new]
     raise AttributeError(f"module 'fastflow' has no attribute {name!r}")
 
 

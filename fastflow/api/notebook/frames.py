@@ -9,6 +9,8 @@ import pandas as pd
 from pandas.plotting import PlotAccessor
 
 from fastflow.api.notebook.schema import draw, has_all_columns
+from fastflow.engine.dataset.renamed import current_column
+from fastflow.schema.renamed import new_column
 
 _MAX_SHOWN = 20  # rows and columns of chances
 
@@ -41,6 +43,18 @@ class Points(_Frame):
     It is an ordinary DataFrame otherwise. Without all result columns a notebook shows an ordinary table.
     """
 
+    def __getitem__(self, key: Any) -> Any:
+        """Return what pandas does; columns that are missing are looked for by their names of before 0.2.0."""
+        try:
+            return super().__getitem__(key)
+        except KeyError:
+            wanted = [key] if isinstance(key, str) else key
+            is_names = isinstance(wanted, list) and all(isinstance(name, str) for name in wanted)
+            if not is_names or not all(new_column(name) in self.columns for name in wanted):
+                raise
+        names = [current_column(name) for name in wanted]
+        return super().__getitem__(names[0] if isinstance(key, str) else names)
+
     @property
     def plot(self) -> Any:
         """Draw the figure of the points: `plot()`; with arguments, and as `plot.scatter`, pandas' plot."""
@@ -56,7 +70,7 @@ class Points(_Frame):
 
 
 class Chances(_Frame):
-    """A DataFrame of chances, as `fastflow.chances` returns them; a notebook shows them in percent."""
+    """A DataFrame of chances, as `fastflow.probability_better` returns them; notebooks show percent."""
 
     def _repr_html_(self) -> str | None:
         """Return the chances in percent, under the name of the objective; pandas' table of other frames."""

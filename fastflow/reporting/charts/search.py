@@ -16,6 +16,7 @@ from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.core.errors import InputError
 from fastflow.core.pareto import nondominated
+from fastflow.engine.dataset.kinds import FRONT, SEARCH
 from fastflow.engine.grid.plan import CHOICES
 from fastflow.reporting.charts.style import SEQUENTIAL, display_name, draw_heading
 from fastflow.reporting.colours import QUIET
@@ -49,12 +50,12 @@ def labels_of(names: Sequence[str]) -> list[str]:
 def draw_dataset(dataset: Dataset) -> Figure:
     """Draw a history as `draw`, or a front as `draw_front`; raises InputError for other datasets."""
     names = dataset.schema.names
-    if "score" not in names or "rank" in names:
+    if dataset.kind not in (SEARCH, FRONT):
         raise InputError("dataset", dataset.folder.shown, "the history, or the front, of a search")
     labels = labels_of(names)
     frame = dataset.read([*labels, *(name for name in columns_of(names) if name not in labels)])
     axes = [dataset.axis(name) for name in ("objective", "second_objective") if name in frame]
-    return draw(frame, labels, *axes) if "step" in names else draw_front(frame, labels, *axes)
+    return draw(frame, labels, *axes) if dataset.kind == SEARCH else draw_front(frame, labels, *axes)
 
 
 def draw(frame: pd.DataFrame, labels: Sequence[str], objective: str, second: str = "") -> Figure:

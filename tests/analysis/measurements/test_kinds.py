@@ -87,7 +87,7 @@ def test_a_kind_is_one_class(tmp_path, monkeypatch):
         fastflow.calibrate(f"measurements={tmp_path / 'some.csv'}", "chip=a100")
     assert found.rows["predicted_s"].tolist() == [1e-3, 4e-3]
     assert found.errors["mean_error"][0] == 0.25
-    assert found.rows.attrs["fastflow.kind"] == "pauses"
+    assert found.rows.attrs["fastflow.measured"] == "pauses"
     assert found.rows.attrs["fastflow.said"] == '["a millisecond a round", "not used: who"]'
 
 

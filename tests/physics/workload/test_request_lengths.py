@@ -65,7 +65,7 @@ def test_of_each_part_of_a_file_one_request_is_sent(pairs, count):
 def test_requests_of_one_length_are_as_isl_and_osl(requests):
     same = fastflow.evaluate(*POINT, "serve.isl=700", "serve.osl=90", "serve.spread=0", "serve.simulate=true")
     read = fastflow.evaluate(*POINT, requests([(700, 90)] * 3))
-    times = ["ttft_s", "tpot_s", "ttft_p99_s", "tokens_per_s", "most_requests"]
+    times = ["ttft_s", "tpot_s", "ttft_p99_s", "tokens_per_s", "max_concurrent_requests"]
     assert read[times].equals(same[times])
 
 
