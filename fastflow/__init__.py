@@ -64,10 +64,7 @@ def evaluate(*overrides: str, config_dir: FilePath | None = None, **choices: Any
 
 
 def probability_better(
-    *overrides: str,
-    objective: str = "time_s",
-    config_dir: FilePath | None = None,
-    **choices: Any,
+    *overrides: str, objective: str = "time_s", config_dir: FilePath | None = None, **choices: Any
 ) -> pd.DataFrame:
     """Say how likely each point of a grid is better than each other, by what is uncertain of both.
 
