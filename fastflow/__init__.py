@@ -393,9 +393,7 @@ if not TYPE_CHECKING:  # a type checker knows these from above, and that there a
 
 def _meet_ipython() -> None:
     """Load the extension where IPython runs this."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if shell is not None:
+    if (shell := getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()) is not None:
         load_ipython_extension(shell)
 
 

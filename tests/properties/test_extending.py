@@ -98,7 +98,7 @@ def test_a_kind_of_measurement(mine):
     expected = fastflow.evaluate(
         "model=operator", "chip=a100", model__rows=[4096, 8192], model__cols=[4096, 8192]
     )
-    assert found.attrs["fastflow.kind"] == "copies"
+    assert found.attrs["fastflow.measured"] == "copies"
     assert found["predicted_s"].tolist() == expected["time_s"].iloc[[0, 3]].tolist()
 
 
@@ -246,7 +246,7 @@ def test_what_is_not_asked_for_may_be_broken(broken, cli, tmp_path):
     with pytest.raises(fastflow.InputError, match=r"^model\.hiden=8 .*did you mean model\.hidden"):
         fastflow.evaluate("tech=n7", "model.hiden=8")
     (tmp_path / "some.csv").write_text("m,k,n,dtype,time_s\n1024,1024,1024,fp16,1e-5\n")
-    assert fastflow.validate("measurements=some.csv", "chip=a100").rows.attrs["fastflow.kind"] == "GEMMs"
+    assert fastflow.validate("measurements=some.csv", "chip=a100").rows.attrs["fastflow.measured"] == "GEMMs"
     code, out, _ = cli(main, "--help")
     assert code == 0
     assert any(line.startswith("  raises       command=raises: the entry point ") for line in out)
