@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import yaml
 from hydra._internal.config_repository import CachingConfigRepository
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hydra._internal.config_repository import IConfigRepository
     from hydra.core.default_element import InputDefault
     from hydra.plugins.config_source import ConfigResult, ConfigSource
+    from omegaconf import DictConfig
 
 _TICK = 50_000_000  # a file may be written twice within one tick of a file system's clock, with margin [ns]
 
@@ -126,7 +127,8 @@ def rename_keys(loaded: ConfigResult, config_path: str, path: Path) -> None:
     package = loaded.header["package"] or "_group_"
     group = config_path.partition("/")[0] if "/" in config_path else ""
     section = {"_global_": "", "_group_": group}.get(package, package)
-    loaded.config = renamed_config(loaded.config, f"{section}." if section else "", path_of(path))
+    config = cast("DictConfig", loaded.config)
+    loaded.config = renamed_config(config, f"{section}." if section else "", path_of(path))
     for default in loaded.defaults_list or ():
         if isinstance(default, GroupDefault) and default.group is not None:
             slash = "/" if default.group.startswith("/") else ""

@@ -227,7 +227,7 @@ INPUTS: tuple[Column, ...] = (
     count("system.devices", "accelerators in the system"),
     text("system.topology", "network between packages", TOPOLOGIES),
     text("system.shape", "mesh or torus: 1d, 2d or 3d (the most even sides), or its sides, such as 16x32"),
-    count("system.leaf_radix", "fat tree: devices per leaf switch"),
+    count("system.leaf_radix", "fat tree: devices per leaf switch, the ports of its radix that go down"),
     Column(
         "system.oversubscription",
         "float",

@@ -23,7 +23,12 @@ SERVING: tuple[Column, ...] = (
     _length("serve.osl", "tokens of an answer, on average"),
     text("serve.lengths", "file of requests, CSV or JSON Lines: their tokens, and times of arrival"),
     Column(
-        "serve.length_range_ratio", "float", "", "lengths are uniform, the shortest so much shorter", 0.0, 1.0
+        "serve.length_range_ratio",
+        "float",
+        "",
+        "lengths are uniform, the shortest 1 - this of the longest; 0: all alike",
+        0.0,
+        1.0,
     ),
     Column(
         "serve.prefix_cache_hit_rate", "float", "", "share of a prompt that the cache holds already", 0.0, 1.0

@@ -22,8 +22,9 @@ SAYS_ZERO = re.compile(r"\b0: |\(0\)")
 """A meaning that says what 0 stands for."""
 FROM_ZERO = {
     "tech.generation", "chip.chiplets.*.generation", "tiling.seed", "parallel.overlap.bundles",
-    "serve.num_speculative_tokens", "serve.prefill.devices", "server.moe_alignment", "model.rotary", "model.shared_experts", "model.topk",
-    "model.experts", "model.mtp", "model.topk_groups", "model.before", "model.expert_rows",
+    "serve.num_speculative_tokens", "serve.prefill.devices", "server.moe_alignment",
+    "model.rotary", "model.shared_experts", "model.topk", "model.experts", "model.mtp", "model.topk_groups",
+    "model.before", "model.expert_rows",
 }  # fmt: skip
 """Whole numbers that are counted from 0, or of what there may be none."""
 DIVISORS = ("V", "Hz", "bit/s", "1/m", "B", "m^2/bit", "flop")

@@ -229,9 +229,8 @@ def test_what_is_said_of_unequal_stages_is_right_when_followed(compose, predict,
     said = uneven_stages(prediction, 1)
     even, balanced = fastflow.evaluate(*asked, "parallel.pipeline_partition=even,balanced")["time_s"]
     assert said.startswith(f"stage {prediction.bottleneck.stage[1]} takes 1.")
-    assert said.endswith(
-        f";\nparallel.split=balanced takes {units.show(balanced, 's')}, {1 - balanced / even:.0%} less"
-    )
+    gain = f"{units.show(balanced, 's')}, {1 - balanced / even:.0%} less"
+    assert said.endswith(f";\nparallel.pipeline_partition=balanced takes {gain}")
     works = stage_walk.run(walked(predict([compose(*asked)])))[1]
     most, *others = sorted((stage.work for stage in works), reverse=True)
     assert f"takes {most / np.mean(others):.1f} times" in said
