@@ -26,6 +26,9 @@ _IN_MAPPING = re.compile(r"[{}]|\w+(?=\s*:)", re.ASCII)
 _DOCUMENTATION = ("source", "uncertainty", "alternative")
 """Blocks of a file whose names are those of the section that they are in."""
 _SECTIONS = {key.rpartition(".")[0] for key in KEYS}
+_RENAMED = {*KEYS, *VALUES, COLUMNS}
+_UNUSUAL = re.compile(rf"^[{_SIGNS}]|@|={{|\$|^{re.escape(OF_PREFILL)}")
+"""What an override has that is not a mere key or group with values."""
 _reported: set[str] = set()
 
 
@@ -66,6 +69,8 @@ def renamed_value(key: str, value: str) -> str:
 def renamed_override(text: str) -> str:
     """Return an override with the names of today: `+server.most=64` is `+server.max_num_seqs=64`."""
     name, equals, value = text.partition("=")
+    if not (name in _RENAMED or _UNUSUAL.search(text)):
+        return text  # most are: a call should not wait for this
     key, at, package = name.lstrip(_SIGNS).partition("@")
     new = renamed_key(key)
     if new == COLUMNS:
