@@ -1,4 +1,4 @@
-"""Names that fastflow has renamed, old to new: keys and groups, their values, columns and functions.
+"""Names that version 0.2.0 has changed, old to new: of keys and groups of the configuration, and their values.
 
 Old names go on working, with one line that says the new one (docs/renames.md): `config/renamed_keys.py`
 translates keys and values where overrides and files are read, so that nothing behind it knows them.
@@ -58,9 +58,3 @@ VALUES: dict[str, dict[str, str]] = {
     "calibration": {"kept": "measured"},
 }
 """Values of keys and choices of groups, by the new names of these."""
-
-COLUMNS: dict[str, str] = {}
-"""Columns of results."""
-
-FUNCTIONS: dict[str, str] = {}
-"""Functions of `import fastflow`."""
