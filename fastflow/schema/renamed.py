@@ -1,4 +1,4 @@
-"""Names that version 0.2.0 has changed, old to new: of keys and groups of the configuration, and their values.
+"""Names that version 0.2.0 has changed, old to new: of keys and groups, and of their values.
 
 Old names go on working, with one line that says the new one (docs/renames.md): `config/renamed_keys.py`
 translates keys and values where overrides and files are read, so that nothing behind it knows them.
