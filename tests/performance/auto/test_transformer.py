@@ -247,8 +247,8 @@ def test_a_search_of_designs_takes_the_best_layouts():
     np.testing.assert_allclose(own.iloc[0], ranking["time_s"].iloc[0])
     assert found.best["time_s"] <= ranking["time_s"].iloc[0]
     (text,) = found.chips.values()
-    for name in ("strategy", "recompute", "zero"):
-        assert f"parallel.{name}={found.best[name]}" in text
+    for key, name in (("strategy", "strategy"), ("recompute", "recompute"), ("zero_stage", "zero")):
+        assert f"parallel.{key}={found.best[name]}" in text
 
 
 def test_layers_of_a_transformer_are_cut_alike():

@@ -133,7 +133,7 @@ TRACE = "tests/data/trace_vidur.csv"
         (
             {"serve.length_range_ratio": 0.5},
             False,
-            ["(667 to 1,333), answers of 100 (67 to 133)", "evenly between (serve.s"],
+            ["(667 to 1,333), answers of 100 (67 to 133)", "evenly between (serve.l"],
         ),
         (
             {"serve.lengths": TRACE},
