@@ -41,7 +41,7 @@ _PLACEMENT_COLUMNS = ("system", "strategy", "placement", "devices")
 """Columns that determine a drawing."""
 _STRATEGY = CHOSEN[0]
 _PER_LAYER = "parallel.per_layer"
-_COMPARE = re.compile(r"\bcompare=(\w+)")
+_COMPARE = re.compile(r"\bcomp(?:are|ete)=(\w+)")  # compete: before version 0.2.0
 
 
 def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) -> tuple[Details | None, str]:
