@@ -11,10 +11,12 @@ default `../shared/measurements` beside this checkout. --only: commands whose na
 is there gets these anew. Versions, digests, paths, dates, and the time that commands take are masked.
 
 `compare` prints each dataset, column and text that differs, with the first values of both, and exits 1 where
-anything does. --renames: lines of `old,new`, for columns, and for whole words of texts. --values: columns'
-values, nulls and types alone, not the metadata and texts. --only: what commands left whose name matches.
+anything does. Columns that fastflow has renamed (`fastflow/schema/renamed.py`) count as the same, in either
+recording by the new name. --renames: more lines of `old,new`, for columns, and for whole words of texts.
+--values: columns' values, nulls and types alone, not the metadata and texts. --only: what commands left whose
+name matches.
 
-The script uses nothing of fastflow but commands and public functions, so that it holds through any redesign.
+`record` uses nothing of fastflow but commands and public functions, so that it holds through any redesign.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -47,6 +50,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 FILE = "recording.json"
 SHOWN = 3  # rows or lines of a difference
+LEVELS = 8  # most on-chip memory levels of a chip
 AROUND = 60  # characters of a long text on each side of a difference
 
 MASKS = (  # what may differ between two runs of the same fastflow
@@ -55,7 +59,9 @@ MASKS = (  # what may differ between two runs of the same fastflow
     (r"\b(fastflow[ =]?v?)\d+\.\d+[\w.+]*", r"\1VERSION"),
     (r"\bin [\d.,]+ (?:ms|s|min|h)\b(?:: [\d.,]+ \w+/s)?(?=;|$)", "in TIME"),
 )
-IGNORED = re.compile(r"(?:^|[._])(?:version|model|fingerprint|digest|path|date|pandas)$")  # keys of a schema
+IGNORED = re.compile(
+    r"(?:^|[._])(?:version|model|fingerprint|digest|path|date|pandas|kind|measured)$"
+)  # keys of a schema
 
 
 class Recording:
@@ -119,6 +125,10 @@ class Recording:
     def _masked(self, metadata: dict[bytes, bytes] | None) -> dict[str, str]:
         pairs = ((key.decode(), value.decode()) for key, value in (metadata or {}).items())
         return {key: self.hide(value) for key, value in pairs if not IGNORED.search(key)}
+
+
+def _is_text(column: pa.Array) -> bool:
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
@@ -264,7 +274,7 @@ class Comparison:
 
     def _compare_dataset(self, name: str) -> None:
         first, second = self.first.datasets[name], self.second.datasets[name]
-        names = {self.renames.get(column, column): column for column in first["columns"]}
+        names = {self._new_name(column, second["columns"]): column for column in first["columns"]}
         self._lacks("column", names, second["columns"], f"{name}: ")
         common = [column for column in names if column in second["columns"]]
         if common != [column for column in second["columns"] if column in names]:
@@ -285,14 +295,20 @@ class Comparison:
                 )
             self._metadata(where, old["metadata"], new["metadata"])
 
+    def _new_name(self, column: str, others: Any) -> str:
+        """Return the name that a column of the first recording has in the second; others: its columns."""
+        new = self.renames.get(column, column)
+        return new if new in others or column not in others else column
+
     def _compare_cells(self, where: str, first: pa.Array | None, second: pa.Array | None) -> None:
         if first is None or second is None:
             self._differ(where, "values differ, which a recording has no more")
             return
-        if self.renames and pa.types.is_string(first.type) and pa.types.is_string(second.type):
-            first, second = (
-                pa.array(map(self._renamed, side.to_pylist()), pa.string()) for side in (first, second)
-            )
+        are_renamed = False
+        if _is_text(first) and _is_text(second):
+            stored = first, second
+            first, second = (pa.array(map(self._renamed, side.to_pylist()), pa.string()) for side in stored)
+            are_renamed = (first, second) != stored
         rows = min(len(first), len(second))
         (null, bits), (other_null, other_bits) = _bits(first[:rows]), _bits(second[:rows])
         if bits.dtype != other_bits.dtype:
@@ -303,18 +319,19 @@ class Comparison:
         if at.size:
             shown = [(f"row {row}", first[row].as_py(), second[row].as_py()) for row in at[:SHOWN].tolist()]
             self._differ(where, f"{at.size} of {rows} values differ", shown)
-        elif len(first) == len(second) and first.type == second.type and not self.renames:
+        elif len(first) == len(second) and first.type == second.type and not are_renamed:
             self._differ(where, "the hashes differ, the files do not: these are not of their recordings")
 
     def _metadata(self, where: str, first: dict[str, str], second: dict[str, str]) -> None:
-        for key in {**first, **second} if not self.values else ():
+        keys = [] if self.values else [key for key in {**first, **second} if not IGNORED.search(key)]
+        for key in keys:
             old, new = self._renamed(first.get(key)), self._renamed(second.get(key))
             if old != new:
                 self._differ(where, f"metadata {key}", [("", old, new)])
 
     def _renamed(self, text: str | None) -> str | None:
-        if not self.renames or text is None:
-            return text
+        if text is None:
+            return None
         return re.sub(r"[\w.]*\w", lambda word: self.renames.get(word[0], word[0]), text)
 
     def _lacks(self, what: str, first: Any, second: Any, where: str) -> None:
@@ -339,12 +356,22 @@ def _around(value: Any, other: Any) -> str:
     return f"...{value[begin : begin + 2 * AROUND]!r}..."
 
 
+def _known_renames() -> dict[str, str]:
+    """Return the columns and functions that fastflow has renamed, old to new, and the pipeline's axis."""
+    renamed = runpy.run_path(str(ROOT / "fastflow" / "schema" / "renamed.py"))
+    pairs = {"lp": "pp"} | {f"fastflow.{old}": f"fastflow.{new}" for old, new in renamed["FUNCTIONS"].items()}
+    for old, new in renamed["COLUMNS"].items():
+        for level in range(LEVELS) if "l*" in old else (0,):
+            pairs[old.replace("l*", f"l{level}")] = new.replace("l*", f"l{level}")
+    return pairs
+
+
 def compare(first: Path, second: Path, renames: Path | None, only: str, values: bool) -> int:
     """Print what differs; returns the exit code."""
-    pairs: dict[str, str] = {}
+    pairs = _known_renames()
     if renames is not None:
         with renames.open(encoding="utf-8", newline="") as file:
-            pairs = {row[0].strip(): row[1].strip() for row in csv.reader(file) if row}
+            pairs |= {row[0].strip(): row[1].strip() for row in csv.reader(file) if row}
     sides = [Recording.load(folder) for folder in (first, second)]
     for side in sides:
         for kept in (side.datasets, side.texts):

@@ -16,6 +16,11 @@ import pyarrow.parquet as pq
 
 import fastflow
 
+explain_sharding, probability_better = (  # by their names of before 0.2.0, where there are no others
+    getattr(fastflow, new if new in fastflow.__all__ else old)
+    for new, old in (("explain_sharding", "explain_layout"), ("probability_better", "chances"))
+)
+
 
 def main() -> None:
     """Write a dataset of each answer."""
@@ -62,12 +67,12 @@ def _answers() -> Iterator[tuple[str, pd.DataFrame]]:
         "mixture": ["model=mixtral_8x7b", "system=dgx_h100", "parallel.strategy=TP-1-e8-d8"],
     }
     for name, asked in layouts.items():
-        yield f"explain_layout-{name}", fastflow.explain_layout(*asked)
+        yield f"explain_layout-{name}", explain_sharding(*asked)
     served = ("serve=continuous", "server=vllm", "model=llama3_8b", "system=dgx_h100")
     yield "evaluate", fastflow.evaluate(tech=["n12", "n7", "n3"], mem=["hbm2", "hbm3"], chip__tdp="300 W")
     yield "evaluate-served", fastflow.evaluate(*served, serve__concurrency=[4, 64])
     yield "rank_strategies", fastflow.rank_strategies("tech=n7", "mem=hbm3", "system.devices=16")
-    yield "chances", fastflow.chances("uncertainty=on", tech=["n5", "n3"], mem=["hbm3", "hbm4"])
+    yield "chances", probability_better("uncertainty=on", tech=["n5", "n3"], mem=["hbm3", "hbm4"])
 
 
 if __name__ == "__main__":

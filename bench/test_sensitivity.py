@@ -11,7 +11,7 @@ POINT = ("tech=n7", "mem=hbm3", "parallel.strategy=d512")
 
 def test_every_figure_one_at_a_time(benchmark: BenchmarkFixture) -> None:
     found = benchmark(fastflow.sensitivity, *POINT)
-    benchmark.extra_info["count:figures"] = len(found.figures)
+    benchmark.extra_info["count:parameters"] = len(found.parameters)
 
 
 def test_indices_of_all_figures_at_once(benchmark: BenchmarkFixture) -> None:

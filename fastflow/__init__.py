@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from fastflow.api.notebook.results import Backtest, Calibration, Search, Sensitivity, Validation
 
 __all__ = [
-    "InputError", "backtest", "calibrate", "chances", "clear_cache", "evaluate", "explain_layout",
-    "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "rank_strategies", "search",
-    "sensitivity", "sweep", "validate",
+    "InputError", "backtest", "calibrate", "clear_cache", "evaluate", "explain_sharding",
+    "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "probability_better",
+    "rank_strategies", "search", "sensitivity", "sweep", "validate",
 ]  # fmt: skip
 
 __path__ = [*__path__, f"{__path__[0]}/cli/commands"]  # where `python -m fastflow.sweep` is a file
@@ -57,7 +57,7 @@ def evaluate(
     return evaluate(*overrides, config_dir=config_dir, **choices)
 
 
-def chances(
+def probability_better(
     *overrides: str,
     objective: str = "time_s",
     config_dir: str | os.PathLike[str] | None = None,
@@ -69,12 +69,12 @@ def chances(
     has bands (docs/uncertainty.md). Returns a square frame: the chance that the point of the row is better
     than that of the column, both called as what is swept, or by number where nothing is. NaN on the
     diagonal, and for a point without this result; `DataFrame.attrs["reason"]` says why, a text for each
-    point. Figures that two points share are drawn alike for both. Raises InputError, also where no point has
-    the result.
+    point. Parameters that two points share are drawn alike for both. Raises InputError, also where no point
+    has the result.
     """
-    from fastflow.api.notebook.calls import chances
+    from fastflow.api.notebook.calls import probability_better
 
-    return chances(*overrides, objective=objective, config_dir=config_dir, **choices)
+    return probability_better(*overrides, objective=objective, config_dir=config_dir, **choices)
 
 
 def sweep(
@@ -164,7 +164,7 @@ def predict_collective(
     return predict_collective(collective, size, ranks, overrides)
 
 
-def explain_layout(
+def explain_sharding(
     *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
 ) -> pd.DataFrame:
     """Return how one point's kernels are laid out over its devices; one row per kernel, in order.
@@ -185,9 +185,9 @@ def explain_layout(
 
     Raises InputError as `evaluate` does, if the overrides make several points, and if the point has no time.
     """
-    from fastflow.api.functions import explain_layout
+    from fastflow.api.functions import explain_sharding
 
-    return explain_layout(*overrides, config_dir=config_dir, **choices)
+    return explain_sharding(*overrides, config_dir=config_dir, **choices)
 
 
 def rank_strategies(
@@ -252,14 +252,14 @@ def sensitivity(
     config_dir: str | os.PathLike[str] | None = None,
     **choices: Any,
 ) -> Sensitivity:
-    """Say which figures of technology, chip and system a result of one point hangs on.
+    """Say which parameters of technology, chip and system a result of one point hangs on.
 
     overrides: those of `evaluate`, for one point; `"objective=energy_J"`, any numeric result column;
     `"sensitivity.step=0.05"`, `"sensitivity.strategy=fixed"`; `"sensitivity.samples=65536"` for Sobol's
     indices. output: a folder for the rows.
 
-    Returns a row for every figure, ranked by its elasticity: the relative change of the result for one of the
-    figure, for less and for more of it, and why both differ (docs/sensitivity.md).
+    Returns a row for every parameter, ranked by its elasticity: the relative change of the result for one of
+    the parameter, for less and for more of it, and why both differ (docs/sensitivity.md).
     Raises InputError as `evaluate` does, and where the point has no such result.
     """
     from fastflow.api.notebook.calls import sensitivity
@@ -344,6 +344,14 @@ def __getattr__(name: str) -> Any:
         from fastflow.core.errors import InputError
 
         return InputError
+    from fastflow.schema.renamed import FUNCTIONS
+
+    if name in FUNCTIONS:
+        import warnings
+
+        new = FUNCTIONS[name]
+        warnings.warn(f"fastflow.{name} is now fastflow.{new}", FutureWarning, stacklevel=2)
+        return globals()[new]
     raise AttributeError(f"module 'fastflow' has no attribute {name!r}")
 
 

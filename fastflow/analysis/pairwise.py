@@ -27,7 +27,7 @@ _MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_device", "requests_per_s", 
 
 
 def chances_of(composer: Composer, overrides: Sequence[str], objective: str) -> pd.DataFrame:
-    """Return how likely each point (row) is better than each other (column); see `fastflow.chances`."""
+    """Return how likely each point (row) is better than another (column); `fastflow.probability_better`."""
     if objective not in BANDED:
         raise InputError("objective", objective, one_of(BANDED))
     has_uncertainty = sets(overrides, "uncertainty")

@@ -44,12 +44,12 @@ def _single_point(
     return composer, run
 
 
-def explain_layout(
+def explain_sharding(
     *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
 ) -> pd.DataFrame:
-    """Return how the kernels of a point are laid out; see `fastflow.explain_layout`."""
+    """Return how the kernels of a point are laid out; see `fastflow.explain_sharding`."""
     from fastflow.engine.run.predict import predict_range
-    from fastflow.performance.results import explain_layout
+    from fastflow.performance.results import explain_sharding
     from fastflow.performance.sharding_report import EXCHANGES
 
     composer, run = _single_point(as_overrides(overrides, choices, None, config_dir), "point", config_dir)
@@ -61,7 +61,7 @@ def explain_layout(
         )
     with naming_errors(composer, run):
         prediction = cast("Prediction", predict_range(run.grid, 0, 1)[0].prediction)
-        kernels = explain_layout(prediction, 0)
+        kernels = explain_sharding(prediction, 0)
         if not kernels:
             reason = str(prediction.reason[0])
             raise InputError.read(reason) or CompositionError(f"no time can be predicted: {reason}")

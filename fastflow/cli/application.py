@@ -37,7 +37,6 @@ from fastflow.config.composer import Composer
 from fastflow.config.hydra_errors import translated
 from fastflow.config.library import PACKAGE, hydra_rules, library_root, use_plugins
 from fastflow.config.messages import COMMAND_LINE, first_line, path_of, unwritable
-from fastflow.config.renamed_keys import forget_reported
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.version import version
 from fastflow.engine.grid.plan import check_path
@@ -66,7 +65,6 @@ def main(command: Command) -> int:
     if "--version" in sys.argv[1:]:  # Hydra would print its version
         print(f"fastflow {version()}")
         return 0
-    forget_reported()
     use_plugins()
     precompile.on_compile(Compiling())
     mistakes: list[InputError] = []

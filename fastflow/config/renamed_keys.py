@@ -1,16 +1,16 @@
 """Old names of keys, groups and values, which go on working: translated where overrides and files are read.
 
-Nothing behind knows an old name. Each is named once a command, in a line on standard error.
+Nothing behind knows an old name. Each is named once in a process, in a line on standard error.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastflow.config.list_keys import COLUMNS
+from fastflow.core.advice import advise
 from fastflow.core.errors import InputError
 from fastflow.schema import OF_PREFILL
 from fastflow.schema.renamed import KEYS, VALUES
@@ -29,12 +29,6 @@ _SECTIONS = {key.rpartition(".")[0] for key in KEYS}
 _RENAMED = {*KEYS, *VALUES, COLUMNS}
 _UNUSUAL = re.compile(rf"^[{_SIGNS}]|@|={{|\$|^{re.escape(OF_PREFILL)}")
 """What an override has that is not a mere key or group with values."""
-_reported: set[str] = set()
-
-
-def forget_reported() -> None:
-    """Begin a command: its old names are not named yet."""
-    _reported.clear()
 
 
 def renamed_key(key: str) -> str:
@@ -133,8 +127,6 @@ def _renamed_content(content: Mapping[Any, Any], section: str, file: str) -> dic
 
 
 def _report(old: str, new: str) -> str:
-    """Say once a command how a name is called today; returns that name."""
-    if old not in _reported:
-        _reported.add(old)
-        print(f"{old} is called {new} now", file=sys.stderr)
+    """Say once how a name is called today; returns that name."""
+    advise(f"{old} is called {new} now")
     return new

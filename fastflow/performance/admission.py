@@ -105,14 +105,14 @@ def _read_strategies(inputs: Inputs) -> tuple[Parallelism, Texts]:
     wrong_strategy = invalid_strategy(strategies, printed, inputs["system.devices"], count_layers(inputs))
     layouts, invalid_layout = resolve_layouts(inputs, strategies)
     return Parallelism(strategies, layouts, printed), first_nonempty(
-        invalid_network(inputs, strategies.lp, layouts), wrong_strategy, invalid_layout
+        invalid_network(inputs, strategies.pp, layouts), wrong_strategy, invalid_layout
     )
 
 
 def _count_microbatches(inputs: Inputs, parallelism: Parallelism, invalid: Texts) -> tuple[Ints, Texts]:
     """Return every point's micro-batches, 1 where its strategy is invalid, and why they cannot be (or "")."""
     strategies, layouts, _ = parallelism
-    count, reason = microbatches(inputs, *row_shard_limit(inputs), layouts, strategies.lp)
+    count, reason = microbatches(inputs, *row_shard_limit(inputs), layouts, strategies.pp)
     return np.where(invalid == "", count, 1), reason
 
 

@@ -112,7 +112,7 @@ def build(points: Points) -> Graph:
 def shard(points: Points, graph: Graph) -> Supergraph:
     """Return one device's share of every point's graph, and the edges between devices."""
     strategies, layouts, _ = points.parallelism
-    options = parallel_options(points.inputs, strategies.lp, points.microbatches)
+    options = parallel_options(points.inputs, strategies.pp, points.microbatches)
     return shard_graph(graph, layouts, options, points.precision)
 
 

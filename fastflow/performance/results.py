@@ -103,8 +103,8 @@ def _chip_columns(prediction: Prediction) -> Columns:
     """Return the columns of the generated chip and of the strategy; of every point."""
     columns: Columns = {
         "strategy": prediction.parallelism.printed,
-        "cuts": _layer_strategies(prediction),
-        "placement_asked": prediction.inputs["placement"],
+        "layer_strategies": _layer_strategies(prediction),
+        "placement_requested": prediction.inputs["placement"],
         "devices": prediction.parallelism.strategies.devices,
         "devices_per_package": per_package(prediction.inputs),
         "compute_flops": _finite(_device_peak(prediction)),
@@ -151,7 +151,7 @@ def _layer_strategies(prediction: Prediction) -> Texts:
     texts = []
     for i in first.tolist():
         fields = np.column_stack([assignment[i], layouts.degrees[i]]).tolist()
-        chosen = [Strategy(*values)._replace(lp=1) for values in fields]
+        chosen = [Strategy(*values)._replace(pp=1) for values in fields]
         layer_kinds = kinds[section[i]]
         labels = names[section[i]] if by_layer[i] else np.array(LAYER_KINDS)[layer_kinds]
         order = range(len(chosen)) if by_layer[i] else layer_kinds.argsort(kind="stable")
@@ -254,7 +254,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
         "optimizer_B": memory.optimizer,
         "activation_B": memory.activations,
         "buffer_B": memory.buffers,
-        "fullest_stage": memory.stage,
+        "peak_memory_stage": memory.stage,
     }
     for axis, name in enumerate(AXES):
         columns[f"{name}_Bps"] = communication.bandwidth[:, axis]
@@ -281,7 +281,7 @@ def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
         "gemm_bound_by": np.array(names)[timing.limiter[rows]],
         "gemm_utilization": _share(timing.flop[rows], fastest * timing.time[rows]),
         "gemm_waves": timing.waves[rows],
-        "gemm_parts": timing.parts[rows],
+        "gemm_split_k": timing.parts[rows],
         "gemm_busy_frac": _share(timing.busy[rows], np.ones(rows.size)),
         "gemm_compute_s": timing.times[rows, 0],
     }
@@ -290,7 +290,7 @@ def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
         columns[f"gemm_{name}_s"] = timing.times[rows, 1 + number]
     for level in range(levels):
         columns[f"gemm_l{level}_tile"] = _format_tiles(timing.tile[tiling, level])
-        columns[f"gemm_l{level}_stays"] = np.array(["", *OPERANDS])[timing.stationary[tiling, level] + 1]
+        columns[f"gemm_l{level}_stationary"] = np.array(["", *OPERANDS])[timing.stationary[tiling, level] + 1]
     return columns
 
 
@@ -364,11 +364,11 @@ def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Colum
     columns |= {f"{name}_B": timing.bytes[rows, i] for i, name in enumerate(names[1:-1])}
     for level in range(levels):
         columns[f"l{level}_tile"] = _format_tiles(timing.tile[tiling, level])
-        columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stationary[tiling, level] + 1]
+        columns[f"l{level}_stationary"] = np.array(["", *OPERANDS])[timing.stationary[tiling, level] + 1]
     return columns
 
 
-def explain_layout(prediction: Prediction, point: int) -> list[sharding_report.KernelSharding]:
+def explain_sharding(prediction: Prediction, point: int) -> list[sharding_report.KernelSharding]:
     """Return the sharding of every kernel of a point and the exchanges after it, in order.
 
     Empty for a point without a time.

@@ -13,6 +13,7 @@ from fastflow.physics.schedule.layer_times import GRADIENTS, WAITS, WEIGHTS
 from fastflow.physics.workload import parameters_of, tokens_of
 from fastflow.physics.workload.graph import PARTS, UPDATE, model_flop, sum_by_kind, sum_by_point
 from fastflow.physics.workload.precision import types_of
+from fastflow.schema.results import EXPOSED
 
 
 def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
@@ -53,14 +54,14 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     part = np.where(graph.phase == UPDATE, len(PARTS), graph.layer.part)
     by_part = sum_by_kind(graph.offset, part, kernel_s, len(PARTS) + 1)
     columns |= {f"{name}_s": by_part[:, i] for i, name in enumerate((*PARTS, "optimizer"))}
-    columns["again_s"] = sum_by_point(graph, recomputed * timing.time)
+    columns["recompute_s"] = sum_by_point(graph, recomputed * timing.time)
     exposed = zip(WAITS[:WEIGHTS], blocks.waits[:WEIGHTS], strict=True)
-    columns |= {f"{name}_wait_s": wait for name, wait in exposed}
+    columns |= {EXPOSED[name]: wait for name, wait in exposed}
     columns |= {
-        "weight_wait_s": blocks.waits[WEIGHTS] + blocks.times.gathers,
-        "gradient_wait_s": blocks.waits[GRADIENTS] + blocks.times.reduces,
-        "send_wait_s": blocks.times.sends,
-        "offload_wait_s": blocks.offload,
+        "param_gather_exposed_s": blocks.waits[WEIGHTS] + blocks.times.gathers,
+        "grad_reduce_exposed_s": blocks.waits[GRADIENTS] + blocks.times.reduces,
+        "pp_comm_exposed_s": blocks.times.sends,
+        "offload_exposed_s": blocks.offload,
         "host_B": prediction.footprint.host,
     }
     ratio = inputs["model.train_tokens_per_parameter"]

@@ -74,7 +74,7 @@ def too_large_to_schedule(inputs: Inputs, graph: Graph, strategies: Strategies, 
 
     inputs: `parallel.concurrent_kernels`, and a workload; strategies, microbatches: (points,).
     """
-    stages = strategies.lp
+    stages = strategies.pp
     launches = max_by_point(graph, graph.launches.repeat.astype(np.float64)) * microbatches
     layers = max_by_point(graph, graph.layer.number.astype(np.float64)) + 1.0
     if has_layer_runs(inputs):

@@ -13,6 +13,7 @@ from fastflow.schema import (
     TRANSFORMER,
     VALIDATION,
 )
+from fastflow.schema.renamed import COLUMNS
 
 
 def markdown() -> str:
@@ -37,6 +38,8 @@ def markdown() -> str:
             unit = column.unit.replace("^2", "²")
             lines.append(f"| `{column.name}` | {column.kind} | {unit} | {column.meaning} | {allowed} |")
         lines.append("")
+    lines += ["## Names of before 0.2.0", "", "Old names go on working.", "", "| old | new |", "|---|---|"]
+    lines += [f"| `{old}` | `{new}` |" for old, new in COLUMNS.items()]
     return "\n".join(lines).rstrip()
 
 

@@ -347,7 +347,7 @@ INPUTS: tuple[Column, ...] = (
     ),
     text(
         "placement",
-        "order in which parallel dimensions fill the network, such as kp1-kp2-dp-lp; auto: the best",
+        "order in which parallel dimensions fill the network, such as kp1-kp2-dp-pp; auto: the best",
     ),
     # --- tiling search (6.2)
     text("tiling.tiles", "source of the tried tiles", ("random", "divisors", "blocks")),

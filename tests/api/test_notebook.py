@@ -35,8 +35,8 @@ from fastflow.reporting.terminal.tables import new_sheet
 from tests.support.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-ENTRIES = ("backtest", "calibrate", "chances", "evaluate", "rank_strategies", "search", "sensitivity",
-           "sweep", "validate")  # fmt: skip
+ENTRIES = ("backtest", "calibrate", "evaluate", "probability_better", "rank_strategies", "search",
+           "sensitivity", "sweep", "validate")  # fmt: skip
 SERVED = ("serve=continuous", "server=vllm", "model=llama3_8b", "chip=h100_sxm", "system=dgx_h100")
 GEMMS = "m,n,k,dtype,time_s\n" + "".join(
     f"{m},{n},4096,bf16,{2.2 * m * n * 4096 / 250e12 + 8e-6:.4g}\n"
@@ -259,7 +259,7 @@ def test_the_figure_of_a_study_is_its_own(monkeypatch, grid):
 
 def test_a_search_shows_its_best_design_beside_the_chips_own(found):
     lines = said(found._repr_html_())
-    best, own = (units.show(found.best[name], "s") for name in ("objective", "own_objective"))
+    best, own = (units.show(found.best[name], "s") for name in ("objective", "baseline_objective"))
     assert lines[0].startswith(f"Best time {best}, {found.best['gain']:.2f}x better")
     assert f"time | {own} | {best} | {found.best['gain']:.2f}x" in lines
     assert any(line.startswith("core | ") and "->" in line for line in lines)
@@ -332,7 +332,7 @@ def test_a_calibration_shows_scalars_and_errors(calibrated):
 
 def test_a_sensitivity_shows_the_first_ten(hung):
     lines = said(hung._repr_html_())
-    first = hung.figures["figure"].tolist()
+    first = hung.parameters["parameter"].tolist()
     assert lines[0] == f"time_s is {units.show(hung.value, 's')}; most of all it hangs on {first[0]}"
     rows = [line.split(" | ")[0] for line in lines]
     assert first[9] in rows
@@ -351,7 +351,7 @@ def test_a_backtest_shows_chips_by_quantities():
 
 
 def test_chances_are_in_percent():
-    chances = fastflow.chances("tech=n7,n5", "mem=hbm3")
+    chances = fastflow.probability_better("tech=n7,n5", "mem=hbm3")
     lines = said(chances._repr_html_().replace("<style", "<div").replace("</style", "</div"))
     assert lines[0] == "Chance that the row is better than the column, in time_s"
     assert sorted(line for line in lines if line.endswith("%")) == sorted(

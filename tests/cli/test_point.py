@@ -84,7 +84,7 @@ def test_a_ranking_beside_the_dataset(cli, tmp_path):
 @pytest.mark.long
 def test_a_grid_that_chooses_has_no_ranking(cli, tmp_path):
     code, _, err = cli(
-        "-m", *SMALL, "parallel.strategy=auto,d16", "placement=auto,lp-dp-kp2-kp1", "output=here"
+        "-m", *SMALL, "parallel.strategy=auto,d16", "placement=auto,pp-dp-kp2-kp1", "output=here"
     )
     assert code == 0
     assert len(err) == 1
@@ -99,7 +99,7 @@ def test_a_grid_that_chooses_has_no_ranking(cli, tmp_path):
 def test_the_screen_of_a_pipeline(cli):
     code, out, _ = cli(*SMALL, "system=torus", "parallel.strategy=RC-2-2-d2-p2", "output=here")
     assert code == 0
-    for words in ("Placement kp", "bubble", "pipeline stage", "8 micro-batches", "lp (pipeline)"):
+    for words in ("Placement kp", "bubble", "pipeline stage", "8 micro-batches", "pp (pipeline)"):
         assert words in out
 
 
@@ -107,7 +107,7 @@ def test_the_screen_of_a_pipeline(cli):
 @pytest.mark.parametrize(
     ("wrong", "allowed", "fixed"),
     [
-        ("placement=kp1-kp2", "auto, or kp1, kp2, dp and lp, or tp, dp and lp, or tp, cp, dp and lp", []),
+        ("placement=kp1-kp2", "auto, or kp1, kp2, dp and pp, or tp, dp and pp, or tp, cp, dp and pp", []),
         ("system.shape=3x5", "1d, 2d, 3d, or sides whose product is 16 packages; 3 x 5", ["system=torus"]),
         ("system.shape=4y4", "1d, 2d, 3d, or up to three sides", ["system=mesh"]),
         ("system.oversubscription=0.5", "a number at least 1", ["system=fat_tree"]),

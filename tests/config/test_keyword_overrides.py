@@ -63,9 +63,11 @@ def test_every_function_takes_keywords(tmp_path):
     folder = fastflow.sweep(tech=["n7", "n5"], output=tmp_path / "two")
     assert len(pd.read_parquet(folder)) == 2
     assert len(fastflow.rank_strategies(tech="n7", system__devices=8)) > 1
-    assert len(fastflow.explain_layout(parallel__strategy="RC-2-8-d32"))
-    assert len(fastflow.sensitivity(model="gemm", system__devices=1).figures)
-    assert fastflow.chances(tech=["n7", "n5"], uncertainty="on", uncertainty__samples=16).shape == (2, 2)
+    assert len(fastflow.explain_sharding(parallel__strategy="RC-2-8-d32"))
+    assert len(fastflow.sensitivity(model="gemm", system__devices=1).parameters)
+    assert fastflow.probability_better(
+        tech=["n7", "n5"], uncertainty="on", uncertainty__samples=16
+    ).shape == (2, 2)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import pytest
 import fastflow
 from fastflow.analysis.measurements.read import read_measurements
 from fastflow.cli.commands import COMMANDS
-from fastflow.config import renamed_keys
 from fastflow.config.composer import Composer
 from fastflow.config.keyword_overrides import as_overrides
 from fastflow.config.library import hydra_rules
 from fastflow.config.messages import written
 from fastflow.config.renamed_keys import renamed_override, renamed_overrides
+from fastflow.core import advice
 from fastflow.core.errors import InputError
 from fastflow.schema.renamed import KEYS, VALUES
 
@@ -29,9 +29,9 @@ GROUPS = {
 
 
 @pytest.fixture(autouse=True)
-def nothing_reported():
-    """A command begins: no old name has been named."""
-    renamed_keys.forget_reported()
+def nothing_said(monkeypatch):
+    """A process begins: no old name has been named."""
+    monkeypatch.setattr(advice, "_given", set())
 
 
 def leaves_of(overrides, primary="config", config_dir=None):
@@ -123,9 +123,7 @@ def test_a_point_of_old_names_is_that_of_new_ones(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_command_says_what_the_one_before_said(cli, capsys):
-    renamed_override("tiling.parts=1")
-    capsys.readouterr()
+def test_a_command_says_an_old_name(cli):
     typed = ("tech=n7", "tiling=blocks", "tiling.parts=8", "output=here")
     code, _, err = cli(COMMANDS["sweep"].main, *typed)
     assert (code, err) == (0, ["tiling.parts is called tiling.max_split_k now"])

@@ -185,7 +185,7 @@ def test_bands_stand_beside_their_column_and_hold_the_median(frame):
     assert (frame["time_s_p10"] < frame["time_s_p50"]).all()
     assert (frame["time_s_p50"] < frame["time_s_p90"]).all()
     assert frame.attrs["units"]["time_s_p90"] == "s"
-    assert frame["model_share"].between(0.0, 1.0).all()
+    assert frame["model_error_share"].between(0.0, 1.0).all()
 
 
 def test_off_changes_nothing():
@@ -303,33 +303,35 @@ def test_every_family_has_a_kind_of_work():
 
 def test_what_two_designs_share_does_not_tell_them_apart():
     """The same chip with a little more power."""
-    found = fastflow.chances(*POINT, "chip.tdp=300 W,303 W", *CERTAIN)
+    found = fastflow.probability_better(*POINT, "chip.tdp=300 W,303 W", *CERTAIN)
     assert found.loc[300.0, 303.0] + found.loc[303.0, 300.0] == pytest.approx(1.0)
     assert found.loc[303.0, 300.0] > 0.9  # though their bands overlap almost wholly
     assert found.attrs["reason"] == ["", ""]
 
 
 def test_what_nothing_tells_apart_has_even_chances():
-    found = fastflow.chances("tech=n7", "mem=hbm3", POINT[2], "net=xdr_x8", "cost=public,market", *CERTAIN)
+    found = fastflow.probability_better(
+        "tech=n7", "mem=hbm3", POINT[2], "net=xdr_x8", "cost=public,market", *CERTAIN
+    )
     assert found.loc["public", "market"] == found.loc["market", "public"] == 0.5
 
 
 def test_chances_take_any_result_with_bands():
-    usd = fastflow.chances(*POINT, "cost=public,market", objective="device_usd")
+    usd = fastflow.probability_better(*POINT, "cost=public,market", objective="device_usd")
     assert usd.loc["public", "market"] == 1.0
-    rate = fastflow.chances(*POINT, "tech=n7,n3", objective="compute_flops")
+    rate = fastflow.probability_better(*POINT, "tech=n7,n3", objective="compute_flops")
     assert rate.loc["n3", "n7"] > 0.9
     with pytest.raises(InputError, match="objective=mfu is invalid: expected one of time_s"):
-        fastflow.chances(*POINT, objective="mfu")
+        fastflow.probability_better(*POINT, objective="mfu")
 
 
 def test_chances_are_called_as_what_is_swept():
-    one = fastflow.chances(*POINT, "uncertainty.samples=16", "chip.tdp=300 W,400 W")
+    one = fastflow.probability_better(*POINT, "uncertainty.samples=16", "chip.tdp=300 W,400 W")
     assert list(one.index) == list(one.columns) == [300.0, 400.0]
     assert one.index.name == "chip.tdp"
-    both = fastflow.chances("tech=n7,n3", "mem=hbm3,hbm4", *FEW[2:])
+    both = fastflow.probability_better("tech=n7,n3", "mem=hbm3,hbm4", *FEW[2:])
     assert both.index.names == both.columns.names == ["tech", "mem"]
-    alone = fastflow.chances("tech=n7,n3", "mem=hbm4", *FEW[2:])
+    alone = fastflow.probability_better("tech=n7,n3", "mem=hbm4", *FEW[2:])
     assert both.loc[("n3", "hbm4"), ("n7", "hbm4")] == alone.loc["n3", "n7"]
 
 
@@ -340,15 +342,15 @@ def test_chances_of_a_study_of_single_points_are_called_as_their_points(tmp_path
         "# @package _global_\n"
         "hydra: {sweeper: {union: [{params: {chip.tdp: 300 W}}, {params: {chip.tdp: 303 W}}]}}\n"
     )
-    joined = fastflow.chances(*FEW, "+sweeps=two", config_dir=tmp_path)
+    joined = fastflow.probability_better(*FEW, "+sweeps=two", config_dir=tmp_path)
     assert joined.index.name == joined.columns.name == "point"
     assert list(joined.index) == list(joined.columns) == [0, 1]
-    swept = fastflow.chances(*FEW, "chip.tdp=300 W,303 W")
+    swept = fastflow.probability_better(*FEW, "chip.tdp=300 W,303 W")
     np.testing.assert_array_equal(joined, swept)
 
 
 def test_a_point_that_cannot_be_made_is_in_no_pair_and_keeps_its_reason():
-    found = fastflow.chances(*FEW, "chip.tdp=1 W,300 W,400 W")
+    found = fastflow.probability_better(*FEW, "chip.tdp=1 W,300 W,400 W")
     assert found.loc[1.0].isna().all()
     assert found[1.0].isna().all()
     assert found.loc[300.0, 400.0] + found.loc[400.0, 300.0] == pytest.approx(1.0)
@@ -358,14 +360,14 @@ def test_a_point_that_cannot_be_made_is_in_no_pair_and_keeps_its_reason():
 
 
 def test_a_point_that_exceeds_its_memory_is_compared_and_keeps_its_reason():
-    found = fastflow.chances("tech=n7,n3", "mem=hbm3", "parallel.strategy=d512", *FEW[3:])
+    found = fastflow.probability_better("tech=n7,n3", "mem=hbm3", "parallel.strategy=d512", *FEW[3:])
     assert found.loc["n3", "n7"] > 0.5
     assert all("of memory a device" in reason for reason in found.attrs["reason"])
 
 
 def test_a_point_of_a_model_without_tokens_is_in_no_pair():
     models = ("model=lstm_lm,llama3_8b,llama3_70b", "system.devices=64", "parallel.strategy=auto")
-    found = fastflow.chances("tech=n3", "mem=hbm4", *models, *FEW[3:], objective="token_usd")
+    found = fastflow.probability_better("tech=n3", "mem=hbm4", *models, *FEW[3:], objective="token_usd")
     assert found.loc["lstm_lm"].isna().all()
     assert found.attrs["reason"][0] == "has no token_usd"
     assert found.loc["llama3_8b", "llama3_70b"] == 1.0
@@ -389,7 +391,7 @@ def test_a_point_of_a_model_without_tokens_is_in_no_pair():
 )
 def test_chances_of_nothing_are_refused(overrides, objective, message):
     with pytest.raises(InputError) as error:
-        fastflow.chances("mem=hbm3", *FEW[2:], *overrides, objective=objective)
+        fastflow.probability_better("mem=hbm3", *FEW[2:], *overrides, objective=objective)
     assert str(error.value).startswith(message)
 
 
@@ -575,11 +577,11 @@ def test_a_ranking_and_a_front_say_what_cannot_be_told_apart():
         run = plan(composer, (*asked, "uncertainty=on", "uncertainty.samples=16"))
     answer = search_designs(run, read_options(run.first.leaves), None)
     ranks = ranking(answer).to_pandas()
-    assert math.isnan(ranks["chance_of_first"][0])
-    assert 0.0 <= ranks["chance_of_first"][1] <= 1.0
+    assert math.isnan(ranks["prob_first_better"][0])
+    assert 0.0 <= ranks["prob_first_better"][1] <= 1.0
     edge = front(answer).to_pandas()
-    assert edge["chance_on_front"].between(0.0, 1.0).all()
-    assert edge["chance_on_front"].max() > 0.0
+    assert edge["prob_on_front"].between(0.0, 1.0).all()
+    assert edge["prob_on_front"].max() > 0.0
 
 
 # --- on the screen
@@ -602,7 +604,7 @@ def test_the_screen_says_how_far_a_point_may_be_off(tmp_path):
         f"output={tmp_path / 'grid'}",
     ]
     found = subprocess.run(grid, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
-    assert "chance_of_first" in found
+    assert "prob_first_better" in found
     assert "told from" in found
 
 
@@ -610,7 +612,7 @@ def test_the_screen_says_how_far_a_point_may_be_off(tmp_path):
 
 
 def test_sobols_indices_vary_figures_as_their_files_say():
-    found = fastflow.sensitivity(*POINT, "sensitivity.samples=1024").figures.set_index("figure")
+    found = fastflow.sensitivity(*POINT, "sensitivity.samples=1024").parameters.set_index("parameter")
     known = found["sobol_total"].dropna()
     assert set(known[known > 0.0].index) <= set(distributions(*POINT)[0])
     assert known.idxmax().startswith("tech.scaling.")

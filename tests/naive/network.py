@@ -167,7 +167,7 @@ def edges(devices, group, pattern, step=0):
     return found
 
 
-AXES = ("kp1", "kp2", "dp", "lp")
+AXES = ("kp1", "kp2", "dp", "pp")
 
 
 def orders(axes=AXES):
@@ -177,13 +177,13 @@ def orders(axes=AXES):
 def first_orders(axes, above, stages_at_an_end):
     """Return the first of all orders that have the axes `above` in the same order, of each kind.
 
-    stages_at_an_end: of those with lp at either end, if lp is one of several in `above`.
+    stages_at_an_end: of those with pp at either end, if pp is one of several in `above`.
     """
     first = {}
     for order in orders(axes):
         words = order.split("-")
-        is_free = not stages_at_an_end or "lp" not in above or len(above) == 1
-        if is_free or "lp" in (words[0], words[-1]):
+        is_free = not stages_at_an_end or "pp" not in above or len(above) == 1
+        if is_free or "pp" in (words[0], words[-1]):
             first.setdefault(tuple(word for word in words if word in above), order)
     return list(first.values())
 
@@ -191,7 +191,7 @@ def first_orders(axes, above, stages_at_an_end):
 def fill(order, degrees):
     """Return the device of every shard: shards in the order's own counting, one device after the other.
 
-    degrees: by name. A shard is a tuple of its ranks along kp1, kp2, dp and lp.
+    degrees: by name. A shard is a tuple of its ranks along kp1, kp2, dp and pp.
     """
     names, shards = order.split("-"), [{}]
     for name in reversed(names):  # the first name's rank changes fastest

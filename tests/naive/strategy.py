@@ -29,7 +29,7 @@ def parse(text):
         return None
     found = dict(zip(CUTS[kernel], map(degree, own), strict=True))
     more = (("c", "cp"), ("e", "ep")) if kernel == "TP" else ()
-    for letter, name in (*more, ("d", "dp"), ("p", "lp")):
+    for letter, name in (*more, ("d", "dp"), ("p", "pp")):
         if rest and rest[0].startswith(letter):
             word, rest = rest[0][1:], rest[1:]
             if letter == "p" and "x" in word:
@@ -38,7 +38,7 @@ def parse(text):
             found[name] = degree(word)
     if rest or None in found.values():
         return None
-    if found.get("chunks", 1) > 1 and found["lp"] == 1:
+    if found.get("chunks", 1) > 1 and found["pp"] == 1:
         return None
     return kernel, found
 

@@ -74,5 +74,5 @@ def bytes_of_a_layer(rows, hidden, keys, tensor=1, context=1, stages=1, topk=0):
     if topk:
         found |= {"all-to-all along ep": 4 * topk * own}
     if stages > 1:
-        found |= {"point-to-point along lp": 2 * own // tensor}
+        found |= {"point-to-point along pp": 2 * own // tensor}
     return found

@@ -27,7 +27,7 @@ def prediction(tmp_path_factory, compose, predict):
     file.write_text(three_products(ROWS, SIZES), encoding="utf-8")
     point = compose(
         "model=graph", f"model.file={file}", "parallel.strategy=RC-4-2-d3-p2", "parallel.microbatches=1",
-        "system=torus", "system.devices=48", "system.shape=4x12", "placement=kp1-kp2-lp-dp",
+        "system=torus", "system.devices=48", "system.shape=4x12", "placement=kp1-kp2-pp-dp",
         "system.collective=ring",
     )  # fmt: skip
     return predict([point])
@@ -52,10 +52,10 @@ def test_neighbours(prediction, got):
     goes either way: one such edge on a link along KP1; both of a pair's along KP2; 4 replicas' rings
     interleave along DP. Of LP's whole messages 2 share a link.
     """
-    assert got["placement"] == "kp1-kp2-lp-dp"
+    assert got["placement"] == "kp1-kp2-pp-dp"
     assert got["devices"] == 48
     link = got["inter_Bps"] * prediction.inputs["net.inter.utilization"][0] / 4
-    for name, hops, edges in (("kp1", 1, 0.5), ("kp2", 1, 2 * 0.5), ("lp", 2, 2), ("dp", 4, 4 * 0.5)):
+    for name, hops, edges in (("kp1", 1, 0.5), ("kp2", 1, 2 * 0.5), ("pp", 2, 2), ("dp", 4, 4 * 0.5)):
         assert got[f"{name}_hops"] == hops
         assert near(got[f"{name}_Bps"], link / edges), name
 
@@ -104,7 +104,7 @@ def test_times_of_cross_edges(prediction, got, kernels):
     size = LOCAL * SIZES[2] * FP16
     gathered = hop + size / 2 / got["kp2_Bps"] + size / 2 / memory  # half comes from the other, half is read
     assert near(took.sync_s[kernels["middle"]], gathered, 1e-12)
-    sent = 2 * hop + size / 2 / got["lp_Bps"] + size / 2 / memory
+    sent = 2 * hop + size / 2 / got["pp_Bps"] + size / 2 / memory
     for name in ("middle", "high input gradient"):
         assert near(took.send_s[kernels[name]], sent, 1e-12)
 

@@ -1,4 +1,4 @@
-"""Where operands lie and what is exchanged for them, as `fastflow.explain_layout` and the screen say it."""
+"""Where operands lie and what is exchanged for them, as `fastflow.explain_sharding` and the screen say it."""
 
 from math import prod
 
@@ -26,7 +26,7 @@ def explained(tmp_path):
 
     def explain(*overrides, devices=8):
         given = ("model=graph", f"model.file={file}", f"system.devices={devices}", "model.dtype=fp16")
-        frame = fastflow.explain_layout(*given, *overrides)
+        frame = fastflow.explain_sharding(*given, *overrides)
         return frame.set_index("kernel")
 
     return explain
@@ -102,7 +102,7 @@ def test_column_row_scatters_partial_sums(explained):
 
 
 def test_tables_and_passes():
-    frame = fastflow.explain_layout("parallel.strategy=RC-2-8-d32").drop_duplicates("kernel")
+    frame = fastflow.explain_sharding("parallel.strategy=RC-2-8-d32").drop_duplicates("kernel")
     frame = frame.set_index("kernel")
     types = {"embedding": "lookup", "lstm cell": "product", "lstm gates": "elementwise", "loss": "rowwise"}
     assert {name: frame.loc[name, "type"] for name in types} == types
@@ -115,12 +115,12 @@ def test_tables_and_passes():
     rows = said(frame, "embedding gradient")
     assert rows[2:] == ("kp1: P, kp2: S(hidden), dp: P", "all-gather along kp1 x dp, 1.34 GB")
     assert frame.loc["lstm gates", "repeat"] == 20
-    assert fastflow.explain_layout("parallel.strategy=CR-4-d128").attrs["units"]["sync_B"] == "B"
+    assert fastflow.explain_sharding("parallel.strategy=CR-4-d128").attrs["units"]["sync_B"] == "B"
 
 
 def test_megatron_cuts_the_table_by_its_words():
     """So that what is looked up is a partial sum, which goes where the hidden columns lie, then to all."""
-    frame = fastflow.explain_layout("parallel.strategy=TP-8-d64").set_index("kernel")
+    frame = fastflow.explain_sharding("parallel.strategy=TP-8-d64").set_index("kernel")
     assert said(frame, "embedding")[:3] == (
         "tp: S(vocabulary), dp: S(batch)",
         "tp: S(vocabulary), dp: B",
@@ -145,7 +145,7 @@ def test_a_pipeline_sends_where_it_is_cut(explained):
     assert sends["stage"].tolist() == [0, 1, 2, 1]
     # of 8 rows a micro-batch
     assert sends["send_B"].tolist() == [2.0 * 8 * 32, 2.0 * 8 * 16, 2.0 * 8 * 16, 2.0 * 8 * 32]
-    assert sends.loc["low", "exchange"] == "point-to-point along lp, 512 B"
+    assert sends.loc["low", "exchange"] == "point-to-point along pp, 512 B"
     assert frame.loc["middle", "repeat"] == 4
     two = explained("parallel.strategy=d4-p2")
     crossing = two[two["send_B"] > 0]
@@ -176,7 +176,7 @@ def degrees_of(text, devices, stages):
     """Return the devices along every axis, of a cut that takes so many."""
     own = parse(text)
     cut = own.kp1 * own.kp2
-    return {"kp1": own.kp1, "kp2": own.kp2, "dp": devices // stages // cut, "lp": stages}
+    return {"kp1": own.kp1, "kp2": own.kp2, "dp": devices // stages // cut, "pp": stages}
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ def degrees_of(text, devices, stages):
 @pytest.mark.parametrize("softmax", ["same", "RC-2-2", "CR-4", "RC-1-4"])
 def test_along_the_axes_named_are_as_many_devices_as_exchange(explained, strategy, softmax):
     frame = explained(f"parallel.strategy={strategy}", f"parallel.softmax={softmax}")
-    usual = degrees_of(strategy, 8, parse(strategy).lp)
-    last = usual if softmax == "same" else degrees_of(softmax, 8, usual["lp"])
+    usual = degrees_of(strategy, 8, parse(strategy).pp)
+    last = usual if softmax == "same" else degrees_of(softmax, 8, usual["pp"])
     for row in frame.itertuples():
         own = last if row.layer == 2 else usual
         for role in ("sync", "relayout", "gradient", "send"):
@@ -202,9 +202,9 @@ def test_along_the_axes_named_are_as_many_devices_as_exchange(explained, strateg
 
 
 def test_the_best_strategy_is_explained():
-    frame = fastflow.explain_layout("tech=n7", "mem=hbm3", "parallel.strategy=auto")
+    frame = fastflow.explain_sharding("tech=n7", "mem=hbm3", "parallel.strategy=auto")
     best = fastflow.evaluate("tech=n7", "mem=hbm3", "parallel.strategy=auto")["strategy"][0]
-    assert frame.equals(fastflow.explain_layout("tech=n7", "mem=hbm3", f"parallel.strategy={best}"))
+    assert frame.equals(fastflow.explain_sharding("tech=n7", "mem=hbm3", f"parallel.strategy={best}"))
 
 
 def test_one_device_lays_nothing_out(explained, capsys):
@@ -225,7 +225,7 @@ def test_one_device_lays_nothing_out(explained, capsys):
 )
 def test_what_is_no_point_is_refused(overrides, says):
     with pytest.raises(InputError, match=says) as error:
-        fastflow.explain_layout(*overrides)
+        fastflow.explain_sharding(*overrides)
     assert "\n" not in str(error.value)
 
 
@@ -255,14 +255,14 @@ def test_the_screen_shows_what_is_exchanged_once(cli):
     assert "lstm gates x 40 kp2 S(gates) S(gates) all-gather 8.39 MB" in lines
     assert "lstm cell x 40 kp2 B S(gates) S(gates)" in lines
     assert "lstm cell weight gradient x 2 kp1 x dp S(batch) P all-reduce 537 MB" in lines
-    end = lines.index("All kernels: fastflow.explain_layout(...) in Python")
+    end = lines.index("All kernels: fastflow.explain_sharding(...) in Python")
     assert end == 10
     assert not any("norm" in line or "update" in line for line in lines[:end])
 
 
 def test_the_screen_shows_sends_and_nothing_without_exchange(cli):
     sends = on_screen(cli, "parallel.strategy=d256-p2")
-    assert any("lp point-to-point" in line for line in sends)
+    assert any("pp point-to-point" in line for line in sends)
     # of eight micro-batches and two layers
     assert "lstm cell weight gradient x 2 dp S(batch) P all-reduce 4.29 GB" in sends
     assert on_screen(cli, "parallel.strategy=d1", "system.devices=1") == []
@@ -283,4 +283,4 @@ def test_a_long_table_ends(cli, tmp_path):
     lines = on_screen(
         cli, "model=graph", "model.file=long.yaml", "parallel.strategy=RC-1-8", "system.devices=8"
     )
-    assert lines[20] == "29 more lines; all kernels: fastflow.explain_layout(...) in Python"
+    assert lines[20] == "29 more lines; all kernels: fastflow.explain_sharding(...) in Python"

@@ -226,7 +226,7 @@ def schedulable(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm
         launches=SimpleNamespace(repeat=np.array(repeat)),
         layer=SimpleNamespace(number=np.array(layer)),
     )
-    strategies = SimpleNamespace(lp=np.array([stages]), chunks=np.array([chunks]))
+    strategies = SimpleNamespace(pp=np.array([stages]), chunks=np.array([chunks]))
     inputs = {"model.name": np.array([name]), "parallel.concurrent_kernels": np.array([slots])}
     return validity.too_large_to_schedule(inputs, graph, strategies, np.array([microbatches]))[0]
 

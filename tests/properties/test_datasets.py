@@ -23,6 +23,7 @@ from fastflow.analysis.measurements.kind import KINDS
 from fastflow.analysis.search.optimizers.methods import METHODS
 from fastflow.config.library import PACKAGE, library_root
 from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING
+from fastflow.engine.dataset.kinds import TITLES
 from fastflow.engine.dataset.reader import find
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.models.transformer import serving_pass
@@ -133,6 +134,7 @@ def test_every_dataset_has_its_report_and_its_page(
     assert {Path(rest).name for key, _, rest in lines if key in NAMED} == there
     for dataset in sorted(there):
         capsys.readouterr()
+        assert find(str(tmp_path / dataset)).about("kind") in TITLES, dataset
         assert run(["report", str(tmp_path / dataset)]) == 0, dataset
         assert capsys.readouterr().out.count("\n") >= 1, dataset
         page = tmp_path / f"{dataset}.html"

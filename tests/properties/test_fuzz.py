@@ -85,7 +85,7 @@ TEXTS = {
     "parallel.hidden": ("same", "d2", "RC-2-1", "CR-8"),
     "parallel.softmax": ("same", "d1", "RC-1-8", "CR-3"),
     "serve.prefill.strategy": ("same", "auto", "TP-1", "TP-2-p2", "d4"),
-    "placement": ("auto", "kp1-kp2-dp-lp", "lp-dp-kp2-kp1", "dp-lp-kp1-kp2"),
+    "placement": ("auto", "kp1-kp2-dp-pp", "pp-dp-kp2-kp1", "dp-pp-kp1-kp2"),
     "system.shape": ("1d", "2d", "3d", "2x2", "8x8"),
     "system.package.shape": ("1d", "2d", "3d", "2x2"),
     "chip.blocks.matrix": ("1x1", "64x64", "999999999x3", "16x64 64x16"),

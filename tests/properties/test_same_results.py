@@ -76,6 +76,27 @@ def test_a_change_of_values(
     assert shown.endswith("1 differences\n")
 
 
+def test_a_renamed_column_is_the_same(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = {
+        "placement": ["dp-lp", None, "lp-dp"],
+        "gemm_l2_stays": ["A", "B", "C"],
+        "again_s": [0.0, 1.0, None],
+    }
+    new = {"placement": ["dp-pp", None, "pp-dp"], "gemm_l2_stationary": ["A", "B", "C"],
+           "recompute_s": [0.0, 1.0, None]}  # fmt: skip
+    first = write("a", COLUMNS | cells)
+    code, shown = compare(capsys, first, write("b", COLUMNS | new))
+    assert code == 0, shown
+    assert "6 columns" in shown
+    code, shown = compare(capsys, first, write("c", COLUMNS | new | {"recompute_s": [0.0, 1.5, None]}))
+    assert code == 1
+    assert "study/out: recompute_s: 1 of 3 values differ" in shown
+    code, shown = compare(capsys, first, write("d", COLUMNS | new | {"placement": ["pp-dp", None, "pp-dp"]}))
+    assert code == 1
+    assert "study/out: placement: 1 of 3 values differ" in shown
+    assert compare(capsys, first, write("e", COLUMNS | cells))[0] == 0
+
+
 def test_a_lost_column_and_a_changed_order(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     lost = {name: values for name, values in COLUMNS.items() if name != "reason"}
     code, shown = compare(capsys, write("a"), write("b", lost))

@@ -88,7 +88,7 @@ def test_results_of_a_search_for_a_server(seed):
             ("energy of a token", *compared(own, best, "joules_per_token")),
             ("cost of a device", *compared(own, best, "device_usd")),
             ("cost of tokens", *compared(own, best, "token_usd")),
-            ("room for caches", *of(own, "kv_room_B"), *of(best, "kv_room_B")),
+            ("room for caches", *of(own, "kv_cache_capacity_B"), *of(best, "kv_cache_capacity_B")),
             ("prompts bound by",),
             ("decoding bound by",),
         ],
@@ -148,7 +148,7 @@ SCHEMA = pa.schema([
     pa.field("objective", pa.float64(), metadata={"meaning": "energy [J]", "unit": "J"}),
     pa.field("second_objective", pa.float64(), metadata={"meaning": "area [m^2]", "unit": "s m^2"}),
 ])  # fmt: skip
-PLAIN = ("chance_of_first", "chance_on_front", "gain", "gap", "designs")
+PLAIN = ("prob_first_better", "prob_on_front", "gain", "gap", "designs")
 HEADS = ["", "mem", "energy [J]", "area [m^2]", *PLAIN, "bound_by", "feasible"]
 
 
@@ -193,12 +193,12 @@ def test_designs_of_a_front():
 
 LAYOUTS = {
     "time": "time_s", "mfu": "mfu", "bubble": "bubble_s", "footprint_B": "footprint_B",
-    "chance_of_first": "chance_of_first",
+    "prob_first_better": "prob_first_better",
 }  # fmt: skip
 SERVERS = {
     "ttft": "ttft_s", "ttft_slo": "ttft_slo_s", "tpot": "tpot_s", "tpot_slo": "tpot_slo_s",
     "tokens_per_s_per_device": "tokens_per_s_per_device", "tokens_per_s_per_user": "tokens_per_s_per_user",
-    "kv_room_B": "kv_room_B", "chance_of_first": "chance_of_first",
+    "kv_cache_capacity_B": "kv_cache_capacity_B", "prob_first_better": "prob_first_better",
 }  # fmt: skip
 COUNTS = ("microbatch", "zero")
 
@@ -222,7 +222,7 @@ def chances(points):
 def with_chances(rows):
     """The rows with the chance of the first, a dash in its own row."""
     values = [np.nan, *chances([row["point"] for row in rows[1:]])]
-    return [row | {"chance_of_first": value} for row, value in zip(rows, values, strict=True)]
+    return [row | {"prob_first_better": value} for row, value in zip(rows, values, strict=True)]
 
 
 def shown_of(rows, names, counts=()):

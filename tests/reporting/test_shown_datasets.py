@@ -112,7 +112,7 @@ def test_headlines_of_a_search():
     frame = pd.DataFrame({
         "point": range(4), "mem": ["<a>", "<b>", "<c>", "<d>"], "feasible": [False, True, True, True],
         "reason": "", "objective": [1e6, 4.4e6, 3.1e6, 7.3e6],
-        "second_objective": [1e-6, 23e-6, 41e-6, 17e-6], "own_objective": [3e6, 11e6, 9.3e6, 13e6],
+        "second_objective": [1e-6, 23e-6, 41e-6, 17e-6], "baseline_objective": [3e6, 11e6, 9.3e6, 13e6],
     })  # fmt: skip
     headlines = search_page._headlines(SimpleNamespace(schema=schema), frame, ["mem"])
     assert [headline.label for headline in headlines] == [
@@ -169,7 +169,7 @@ def test_errors_of_a_validation_are_shown_as_what_they_are():
 
 
 def test_headlines_of_a_sensitivity():
-    moving = pd.DataFrame({"figure": ["a", "b"], "elasticity": [0.71, -0.12]})
+    moving = pd.DataFrame({"parameter": ["a", "b"], "elasticity": [0.71, -0.12]})
     value, count, *others = sensitivity_page._headlines(moving, "energy_J", 4.4e7, 9)
     check_text(value.value, [(4.4e7, "J")])
     check_text(count.value, [(2, ""), (9, "")])
@@ -196,13 +196,13 @@ def test_values_of_an_axis():
 
 def test_elasticities_and_indices():
     rows = pd.DataFrame([{
-        "figure": "tech.x", "figure_value": 2.7e9, "unit": "B/s", "elasticity": 0.711,
-        "left_elasticity": -0.345, "right_elasticity": 0.982, "kink": "", "sobol_first": 0.123,
+        "parameter": "tech.x", "parameter_value": 2.7e9, "unit": "B/s", "elasticity": 0.711,
+        "elasticity_minus": -0.345, "elasticity_plus": 0.982, "nonlinearity": "", "sobol_first": 0.123,
         "sobol_first_error": 0.045, "sobol_total": 0.678, "sobol_total_error": 0.089,
     }])  # fmt: skip
     sheet = sensitivity._sheet(rows)
     assert [column.header for column in sheet.columns] == [
-        "figure", "value", "both", "less", "more", "alone", "in all", "kink",
+        "parameter", "value", "both", "less", "more", "alone", "in all", "nonlinearity",
     ]  # fmt: skip
     numbers = (0.711, -0.345, 0.982, 0.123, 0.045, 0.678, 0.089)
     check_sheet(sheet, [("tech.x", (2.7e9, "B/s"), *((number, "") for number in numbers))])

@@ -16,6 +16,7 @@ from fastflow.reporting.terminal import (
 from fastflow.reporting.terminal.cost import cost_sheet
 from fastflow.reporting.terminal.tables import column_sheet, listing
 from fastflow.schema import BANDED, RESULTS, SEARCH, SERVED, TRANSFORMER, find_result
+from fastflow.schema.results import EXPOSED
 from tests.support.shown import (
     CAPACITY,
     TIME,
@@ -67,14 +68,13 @@ def test_parts_of_a_training_iteration(row):
     def part(name):
         return [*of(row, name), share(row, name)]
 
-    kernels = ("attention", "feed_forward", "experts", "head", "other", "optimizer")
-    waits = ("tensor", "context", "expert", "weight", "gradient", "send", "offload")
+    kernels = ("attention", "feed_forward", "experts", "lm_head", "other", "optimizer")
     check_sheet(
         time,
         [
             *((name.replace("_", " "), *part(f"{name}_s")) for name in kernels),
-            ("", *of(row, "again_s")),
-            *((f"waits: {name}", *part(f"{name}_wait_s")) for name in waits),
+            ("", *of(row, "recompute_s")),
+            *((f"waits: {name}", *part(EXPOSED[name])) for name in EXPOSED),
             ("bubble", *part("bubble_s"), *of(row, "microbatches")),
             ("total", *of(row, "time_s")),
         ],
@@ -82,14 +82,14 @@ def test_parts_of_a_training_iteration(row):
     parts = dict(training.time_parts(row))
     assert parts == {
         **{name.replace("_", " "): row[f"{name}_s"] for name in kernels},
-        **{f"waits: {name}": row[f"{name}_wait_s"] for name in waits},
+        **{f"waits: {name}": row[EXPOSED[name]] for name in EXPOSED},
         "bubble": row["bubble_s"],
     }
 
 
 def test_memory_of_training(row):
     *_, memory = training.training_sheets(row, {})
-    check_text(memory.title, of(row, "fullest_stage"))
+    check_text(memory.title, of(row, "peak_memory_stage"))
     parts = ("weight", "gradient", "optimizer", "activation", "buffer")
     check_sheet(
         memory,
@@ -138,7 +138,7 @@ def test_chip_and_placement(row):
             ("", *of(row, "intra_Bps")),
         ],
     )
-    axes = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "lp": "pipeline"}
+    axes = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "pp": "pipeline"}
     check_sheet(
         point.placement_sheet(row),
         [(f"{name} ({what})", *of(row, f"{name}_hops", f"{name}_Bps")) for name, what in axes.items()],
@@ -156,7 +156,7 @@ def kernels_of(seed, count=3):
     whole = ("m", "k", "n", "repeat", "waves", "parts")
     kernels |= {name: random.integers(2, 9000, count) for name in whole}
     kernels |= {f"l{level}_tile": np.array([f"{level}x{i}x8" for i in range(count)]) for level in range(3)}
-    kernels |= {f"l{level}_stays": np.array(["C"] * count) for level in range(3)}
+    kernels |= {f"l{level}_stationary": np.array(["C"] * count) for level in range(3)}
     texts = {"kernel": "kernel", "bound_by": "dram", "comm": "gather", "algorithm": "ring"}
     kernels |= {
         name: np.array([f"{text} {chr(97 + i)}" for i in range(count)]) for name, text in texts.items()
@@ -245,7 +245,7 @@ def test_conclusion_of_training(row):
     for text, (value, name) in zip(said, ordered, strict=True):
         check_text(text.removeprefix(name), [(value, "")])
     check_text(used, of(row, "mfu", "flop", "energy_J"))
-    check_text(memory, of(row, "footprint_B", "dram_capacity_B", "fullest_stage"))
+    check_text(memory, of(row, "footprint_B", "dram_capacity_B", "peak_memory_stage"))
     check_text(parts, of(row, "weight_B", "gradient_B", "optimizer_B", "activation_B"))
     assert [text.split()[-3] for text in parts.split(",")] == [
         "weight", "gradient", "optimizer", "activation",
@@ -276,9 +276,9 @@ def test_times_and_rates_of_a_server(seed):
             ("a user", *of(row, "tokens_per_s_per_user")),
             ("prompt tokens", *of(row, "prefill_tokens_per_s")),
             ("requests", *of(row, "requests_per_s"), (7.5, "1/s")),
-            ("requests in flight", (row["batch_in_flight"], ""), (row["most_requests"], "")),
+            ("requests in flight", (row["running_requests"], ""), (row["max_concurrent_requests"], "")),
             ("", *of(row, "replicas")),
-            ("requests waiting", (row["queue"], "")),
+            ("requests waiting", (row["waiting_requests"], "")),
             ("preemptions", (row["preemptions"], "")),
         ],
     )
@@ -307,7 +307,7 @@ def test_time_memory_and_energy_of_a_server(seed):
             ("weights", *of(row, "weight_B"), share(row, "weight_B", whole)),
             (
                 "caches in use", *of(row, "kv_B"), share(row, "kv_B", whole),
-                *of(row, "kv_token_B", "kv_room_B"),
+                *of(row, "kv_token_B", "kv_cache_capacity_B"),
             ),
             ("work space", (rest, "B"), (rest / CAPACITY, "")),
             ("total of", *of(row, whole, "footprint_B"), share(row, "footprint_B", whole)),
@@ -318,7 +318,7 @@ def test_time_memory_and_energy_of_a_server(seed):
 
 
 def test_bands_are_those_of_their_columns(row):
-    row |= {"model_share": 0.37, "samples_failed": 5}
+    row |= {"model_error_share": 0.37, "samples_failed": 5}
     names = {name: percentiles.band_of(name) for name in percentiles._NAMES}
     for number, ends in enumerate(names.values()):
         row |= {end: (1.7 + number) * 10.0**nth for nth, end in enumerate(ends)}

@@ -19,7 +19,6 @@ from fastflow.config.composer import Composer
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.folder import folder_at
-from fastflow.engine.dataset.kinds import kind_of_table
 from fastflow.engine.dataset.reader import Dataset, find
 from fastflow.engine.dataset.schema import origin, result_field
 from fastflow.engine.dataset.store import check_table, write_table
@@ -84,11 +83,11 @@ def write(output: str, backtest: Backtest, options: BacktestOptions) -> list[str
     }
     options_json = json.dumps(options._replace(output=None)._asdict())
     metadata = {
-        **origin(hashlib.sha256(options_json.encode()).hexdigest(), options.overrides),
+        **origin(kinds.BACKTEST, hashlib.sha256(options_json.encode()).hexdigest(), options.overrides),
         "fastflow.asked": options_json,
     }
     return [
-        write_table(_folder_of(output, name), _arrow_table(frame, metadata))
+        write_table(_folder_of(output, name), _arrow_table(frame, metadata | {kinds.KEY: _KINDS[name]}))
         for name, frame in frames.items()
         if len(frame)
     ]
@@ -99,8 +98,7 @@ def read(dataset: Dataset) -> tuple[Dataset, Backtest, BacktestOptions]:
 
     dataset: any of its tables. Errors on files of an earlier run with other options are left out.
     """
-    kind = kind_of_table(dataset.schema)
-    suffix = next(name for name, known in _KINDS.items() if known == kind)
+    suffix = next(name for name, known in _KINDS.items() if known == dataset.kind)
     output = dataset.folder.shown.rstrip("/").removesuffix(suffix)
     chips_dataset = find(output)
     frames = {}

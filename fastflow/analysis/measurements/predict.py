@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
+from fastflow.schema.results import ROOFLINE
 
 if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
@@ -74,7 +75,7 @@ def _needs(prediction: Prediction) -> dict[str, NDArray[Any]]:
     if prediction.timed.size:
         of_kernels = prediction.pipeline.launches[:, None] * prediction.timing.times
         needs[prediction.timed] = np.add.reduceat(of_kernels, prediction.graph.offset[:-1])
-    return {f"needs_{name}_s": needs[:, index] for index, name in enumerate(names)}
+    return {f"{ROOFLINE}{name}_s": needs[:, index] for index, name in enumerate(names)}
 
 
 def with_reasons(predicted: PredictedRows) -> PredictedRows:

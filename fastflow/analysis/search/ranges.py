@@ -15,6 +15,7 @@ from fastflow.analysis.search.scorer import Scorer
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.engine.dataset.folder import FRONT, RANKING
+from fastflow.engine.dataset.kinds import RANKING as RANKED
 from fastflow.engine.dataset.reader import Dataset, find
 
 KEY = "fastflow.ranges"
@@ -59,7 +60,7 @@ def read_ranges(text: str) -> WithinTolerance:
 
 def ranking_of_search(dataset: Dataset) -> Dataset | None:
     """Return the ranking of the search of a history, front or ranking; None where it is missing."""
-    if "rank" in dataset.schema.names:
+    if dataset.kind == RANKED:
         return dataset
     try:
         ranking = find(f"{dataset.folder.shown.rstrip('/').removesuffix(FRONT)}{RANKING}")

@@ -24,6 +24,7 @@ from fastflow.config.model_inputs import SEARCH_KEYS
 from fastflow.core.errors import InputError
 from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.folder import FRONT, RANKING, folder_at, is_url
 from fastflow.engine.dataset.schema import result_field
 from fastflow.engine.dataset.store import PART
@@ -66,8 +67,8 @@ def ranking(result: SearchResult) -> pa.Table:
     columns = {
         "rank": rank,
         **{name: best[name] for name in best.schema.names if name not in ("design", "step")},
-        "own_objective": configured,
-        "own_feasible": first["feasible"],
+        "baseline_objective": configured,
+        "baseline_feasible": first["feasible"],
         "gain": configured / best_objective,
         "gap": _gaps(best_objective, group, searched & (result.score[order] < LACKS_MEMORY)),
         "designs": result.num_scored[order],
@@ -75,7 +76,7 @@ def ranking(result: SearchResult) -> pa.Table:
     of_history = best.schema.names
     fields = [best.schema.field(name) if name in of_history else result_field(name) for name in columns]
     of_objective = best.schema.field("objective").metadata[b"unit"]
-    index = list(columns).index("own_objective")
+    index = list(columns).index("baseline_objective")
     fields[index] = fields[index].with_metadata({**fields[index].metadata, b"unit": of_objective})
     arrays = [
         pa.array(column, type=field.type, from_pandas=True) if isinstance(column, np.ndarray) else column
@@ -84,7 +85,7 @@ def ranking(result: SearchResult) -> pa.Table:
     report = result.candidates.grid.report
     metadata = {**best.schema.metadata, **({"fastflow.report": report} if report else {})}
     metadata[KEY] = result.ranges.written
-    table = pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
+    table = pa.table(arrays, schema=kinds.with_kind(pa.schema(fields, metadata=metadata), kinds.RANKING))
     return with_chance_of_first(result, table, result.best[order])
 
 
@@ -114,7 +115,9 @@ def front(result: SearchResult) -> pa.Table:
             members &= feasible
         inside = np.flatnonzero(members)
         rows += inside[nondominated(first[inside], second[inside])].tolist()
-    return with_chance_on_front(result, history.take(np.array(rows, dtype=np.int64)).drop_columns("step"))
+    designs = history.take(np.array(rows, dtype=np.int64)).drop_columns("step")
+    designs = designs.cast(kinds.with_kind(designs.schema, kinds.FRONT))
+    return with_chance_on_front(result, designs)
 
 
 def chips(

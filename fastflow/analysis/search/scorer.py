@@ -15,6 +15,7 @@ from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, OBJECTIV
 from fastflow.analysis.search.options import SearchOptions
 from fastflow.config.engine_settings import Settings
 from fastflow.core.tables import Bools, Floats, Ints, concat_tables
+from fastflow.engine.dataset.kinds import SEARCH as HISTORY
 from fastflow.engine.dataset.schema import ResultTable, field_of, identity, kind_of
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.run import naming_missing_input
@@ -207,7 +208,7 @@ def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Sche
     kinds |= dict.fromkeys(candidates.space.keys, "float") | {"score": "float", "objective": "float"}
     if options.pareto is not None:
         kinds["second_objective"] = "float"
-    left_out = {*kinds, "point", "placement_asked", *grid.labels}
+    left_out = {*kinds, "point", "placement_requested", *grid.labels}
     for name in result_order(grid.levels, grid.has_layer_runs, grid.served):
         if name not in left_out:
             kinds[name] = result_column(name).kind
@@ -216,5 +217,5 @@ def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Sche
         if objective is not None:
             index = list(kinds).index(name)
             fields[index] = fields[index].with_metadata({"unit": OBJECTIVES[objective], "meaning": objective})
-    metadata = identity(grid, options._replace(tolerance=0.0)) | {"fastflow.search": options.written}
+    metadata = identity(grid, HISTORY, options._replace(tolerance=0.0)) | {"fastflow.search": options.written}
     return pa.schema(fields, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Elasticities: relative changes of a result by relative changes of figures, one at a time."""
+"""Elasticities: relative changes of a result by relative changes of parameters, one at a time."""
 
 from __future__ import annotations
 
@@ -8,58 +8,60 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.analysis.sensitivity.parameters import Figure
+from fastflow.analysis.sensitivity.parameters import Parameter
 from fastflow.core.tables import Columns, Floats, Inputs
 
-FLAT = 0.001  # a smaller elasticity counts as 0
-_CURVED = 0.05  # smallest difference of both sides that is a kink
+INSENSITIVE = 0.001  # a smaller elasticity counts as 0
+_CURVED = 0.05  # smallest difference of both sides that counts as nonlinear
 _LIMITER, _STRATEGY = "bound_by", "strategy"
 _COUNTS = ("mcus", "bundles", "l0_banks", "l1_banks", "l2_banks", "dram_devices")
-_MAX_COUNTS = 2  # that explain a kink
+_MAX_COUNTS = 2  # that explain a nonlinearity
 Evaluate = Callable[[Columns], Columns]
 """Input columns to result columns, and `reason`, of the same points."""
 
 
 class Elasticity(NamedTuple):
-    """Elasticity of one figure, by decrease, increase and both; NaN with a reason where there is none."""
+    """Elasticity of one parameter, by decrease, increase and both; NaN with a reason where there is none."""
 
     left: float
     right: float
     both: float
-    kink: str
+    nonlinearity: str
     reason: str
 
     @property
-    def flat(self) -> bool:
-        """Whether the result does not depend on the figure: neither side changes it."""
-        return not self.reason and all(abs(side) < FLAT for side in (self.left, self.right) if side == side)
+    def insensitive(self) -> bool:
+        """Whether the result does not depend on the parameter: neither side changes it."""
+        return not self.reason and all(
+            abs(side) < INSENSITIVE for side in (self.left, self.right) if side == side
+        )
 
 
-def perturb(inputs: Inputs, figures: Sequence[Figure], step: float) -> Columns:
-    """Return a point, followed by the point with each figure decreased and increased; (1 + 2 x figures,).
+def perturb(inputs: Inputs, parameters: Sequence[Parameter], step: float) -> Columns:
+    """Return a point, followed by the point with each parameter made less and more; (1 + 2 x parameters,).
 
-    inputs: of the point, (1,); step: relative change of a figure.
+    inputs: of the point, (1,); step: relative change of a parameter.
     """
-    columns = {key: np.repeat(column, 1 + 2 * len(figures)) for key, column in inputs.items()}
-    for index, figure in enumerate(figures):
+    columns = {key: np.repeat(column, 1 + 2 * len(parameters)) for key, column in inputs.items()}
+    for index, parameter in enumerate(parameters):
         for side, factor in ((1, 1.0 - step), (2, 1.0 + step)):
-            columns[figure.key][side + 2 * index] = figure.value * factor
+            columns[parameter.key][side + 2 * index] = parameter.value * factor
     return columns
 
 
 def elasticities(
-    results: Columns, figures: Sequence[Figure], objective: str, step: float
+    results: Columns, parameters: Sequence[Parameter], objective: str, step: float
 ) -> list[Elasticity]:
-    """Return the elasticity of an objective to every figure, by differences in logarithms.
+    """Return the elasticity of an objective to every parameter, by differences in logarithms.
 
     results: of the points of `perturb`.
     """
     logs = logarithms(results[objective])
-    per_figure = []
-    for index, figure in enumerate(figures):
+    per_parameter = []
+    for index, parameter in enumerate(parameters):
         less, more = 1 + 2 * index, 2 + 2 * index
-        per_figure.append(_elasticity(figure, logs, results, less, more, step))
-    return per_figure
+        per_parameter.append(_elasticity(parameter, logs, results, less, more, step))
+    return per_parameter
 
 
 def logarithms(values: Any) -> Floats:
@@ -71,13 +73,13 @@ def logarithms(values: Any) -> Floats:
 
 
 def _elasticity(
-    figure: Figure, logs: Floats, results: Columns, less: int, more: int, step: float
+    parameter: Parameter, logs: Floats, results: Columns, less: int, more: int, step: float
 ) -> Elasticity:
-    """Return the elasticity of one figure; less, more: rows of results with it decreased and increased."""
-    if figure.value == 0.0:
+    """Return the elasticity of one parameter; less, more: rows of results with it decreased and increased."""
+    if parameter.value == 0.0:
         return Elasticity(np.nan, np.nan, np.nan, "", "is 0")
     left, right = _one_sided(logs, less, more, step)
-    is_bounded = figure.value * (1.0 + step) > figure.high
+    is_bounded = parameter.value * (1.0 + step) > parameter.high
     if is_bounded:
         right = np.nan
     if np.isnan(left) and np.isnan(right):
@@ -86,19 +88,21 @@ def _elasticity(
         )
     if np.isnan(left) or np.isnan(right):
         side, other = ("less", more) if np.isnan(right) else ("more", less)
-        reason = f"at most {figure.high:g}" if is_bounded and other == more else _short_reason(results, other)
+        reason = (
+            f"at most {parameter.high:g}" if is_bounded and other == more else _short_reason(results, other)
+        )
         return Elasticity(left, right, right if np.isnan(left) else left, f"{side} alone: {reason}", "")
     both = float(logs[more] - logs[less]) / (np.log1p(step) - np.log1p(-step))
-    kink = _kink(results, less, more, step) if _is_kinked(left, right) else ""
-    return Elasticity(left, right, both, kink, "")
+    cause = _nonlinearity(results, less, more, step) if _is_nonlinear(left, right) else ""
+    return Elasticity(left, right, both, cause, "")
 
 
 def _one_sided(logs: Floats, less: int, more: int, step: float) -> tuple[float, float]:
-    """Return elasticities of logarithms to a decrease and to an increase of a figure; row 0: unchanged."""
+    """Return elasticities of logarithms to a decrease and to an increase of a parameter; row 0: unchanged."""
     return float(logs[less] - logs[0]) / np.log1p(-step), float(logs[more] - logs[0]) / np.log1p(step)
 
 
-def _is_kinked(left: float, right: float) -> bool:
+def _is_nonlinear(left: float, right: float) -> bool:
     """Say whether both sides differ by more than the tolerance."""
     return abs(right - left) > max(_CURVED, 0.2 * max(abs(left), abs(right)))
 
@@ -108,10 +112,10 @@ def _short_reason(results: Columns, row: int) -> str:
     return str(results["reason"][row]).split(":")[0].split(" (")[0].removesuffix(" is invalid")
 
 
-def _kink(results: Columns, less: int, more: int, step: float) -> str:
-    """Say why both sides of a figure differ.
+def _nonlinearity(results: Columns, less: int, more: int, step: float) -> str:
+    """Say why both sides of a parameter differ.
 
-    Counts are named if they have a kink of their own: at most two, the largest kink first.
+    Counts are named if they are nonlinear themselves: at most two, the least linear first.
     """
     rows = (less, 0, more)
     for name, word in ((_STRATEGY, "strategy"), (_LIMITER, "limiter")):
@@ -121,7 +125,7 @@ def _kink(results: Columns, less: int, more: int, step: float) -> str:
     for name in _COUNTS:
         if name in results:
             left, right = _one_sided(logarithms(results[name]), less, more, step)
-            if _is_kinked(left, right):
+            if _is_nonlinear(left, right):
                 uneven[name] = abs(right - left)
     most = sorted(uneven, key=lambda name: -uneven[name])[:_MAX_COUNTS]
     if not most:

@@ -1,4 +1,4 @@
-"""Which inputs are figures: real numbers of technology, chip and system."""
+"""Which inputs are parameters: real numbers of technology, chip and system."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fastflow.schema import find_input
 SECTIONS = ("tech", "scaling", "mem", "net", "chip", "system", "server")
 
 
-class Figure(NamedTuple):
-    """A figure and its value."""
+class Parameter(NamedTuple):
+    """A parameter and its value."""
 
     key: str
     value: float
@@ -21,19 +21,19 @@ class Figure(NamedTuple):
     high: float = inf  # upper bound
 
 
-def figures_of(inputs: Inputs) -> list[Figure]:
-    """Return the figures among the inputs of one point, in the order of the registry.
+def parameters_of(inputs: Inputs) -> list[Parameter]:
+    """Return the parameters among the inputs of one point, in the order of the registry.
 
-    A figure is a registered real number of one of `SECTIONS`. Counts come in whole numbers, texts and
+    A parameter is a registered real number of one of `SECTIONS`. Counts come in whole numbers, texts and
     switches have no size, and dimensions of a model define the workload.
     """
     return list(_figures(inputs))
 
 
-def _figures(inputs: Inputs) -> Iterator[Figure]:
+def _figures(inputs: Inputs) -> Iterator[Parameter]:
     for key, column in inputs.items():
         if key.split(".")[0] not in SECTIONS or column.dtype.kind != "f":
             continue
         registered = find_input(key)
         if registered is not None and registered.kind == "float":
-            yield Figure(key, float(column[0]), registered.unit, registered.high)
+            yield Parameter(key, float(column[0]), registered.unit, registered.high)

@@ -1,4 +1,4 @@
-"""Sobol's indices: shares of figures in the variance of a result, where all figures vary at once."""
+"""Sobol's indices: shares of parameters in the variance of a result, where all parameters vary at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fastflow.sensitivity`: the figures that a result depends on, for Python and the command."""
+"""`fastflow.sensitivity`: the parameters that a result depends on, for Python and the command."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ import pandas as pd
 import pyarrow as pa
 
 from fastflow.analysis.sensitivity.elasticity import Elasticity, Evaluate, elasticities, logarithms, perturb
-from fastflow.analysis.sensitivity.parameters import Figure, figures_of
+from fastflow.analysis.sensitivity.parameters import Parameter, parameters_of
 from fastflow.analysis.sensitivity.reoptimize import CANDIDATES, has_candidates, with_best_strategy
 from fastflow.analysis.sensitivity.sobol import Indices, rows_per_matrix, sobol
 from fastflow.config.composer import Composer
 from fastflow.config.messages import one_of, pluralize, sets, suggestion
+from fastflow.core.advice import advise
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.tables import Columns, Floats, Ints, concat_tables, take
 from fastflow.core.uncertainty.sampling import Distribution, factors
 from fastflow.engine.dataset.folder import folder_at
+from fastflow.engine.dataset.kinds import SENSITIVITY
 from fastflow.engine.dataset.reader import Dataset
+from fastflow.engine.dataset.renamed import current_column
 from fastflow.engine.dataset.schema import identity, result_field, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
@@ -65,8 +68,8 @@ class SensitivityOptions(NamedTuple):
 class Sensitivity(NamedTuple):
     """Elasticities and indices of a result; `attrs` of the frame hold the units and the step."""
 
-    figures: pd.DataFrame
-    """A row for every figure, sorted by the larger of its one-sided elasticities."""
+    parameters: pd.DataFrame
+    """A row for every parameter, sorted by the larger of its one-sided elasticities."""
     objective: str
     value: float
     """The objective of the point itself, in SI units."""
@@ -78,6 +81,12 @@ class Sensitivity(NamedTuple):
     """Assumptions of the point, as the result column."""
     validation_class: str = ""
     """Errors of predictions of its class in validation, as the result column; "" in older datasets."""
+
+    @property
+    def figures(self) -> pd.DataFrame:
+        """The name of `parameters` before 0.2.0."""
+        advise("the frame figures of a sensitivity is now parameters")
+        return self.parameters
 
 
 def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOptions:
@@ -103,7 +112,7 @@ def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOpt
     strategy = setting("strategy")
     if strategy not in _STRATEGIES:
         raise InputError("sensitivity.strategy", strategy, one_of(_STRATEGIES), origin)
-    objective = _SHORT.get(str(leaves.get("objective")), str(leaves.get("objective")))
+    objective = current_column(_SHORT.get(str(leaves.get("objective")), str(leaves.get("objective"))))
     result_column = find_result(objective)
     if result_column is None or result_column.kind not in ("float", "int"):
         close = suggestion(objective, _objective_names())
@@ -119,7 +128,7 @@ def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOpt
     most_variables = _most_variables(run)
     least = _MIN_ROWS * (most_variables + 2)
     if 0 < samples < least:
-        allowed = f"0 for none, or at least {least:,} ({_MIN_ROWS} in a matrix, {most_variables} figures)"
+        allowed = f"0 for none, or at least {least:,} ({_MIN_ROWS} in a matrix, {most_variables} parameters)"
         origin_of_value = composer.origin("sensitivity.samples", composition)
         raise InputError("sensitivity.samples", samples, allowed, origin_of_value)
     output = str(leaves["output"]) if has_output else None
@@ -138,10 +147,10 @@ def _objective_names() -> list[str]:
 
 
 def _most_variables(run: Run) -> int:
-    """Return the most figures that may vary at once: flat ones will not vary."""
+    """Return the most parameters that may vary at once: insensitive ones will not vary."""
     stated = {distribution.key for distribution in _distributions(run)}
-    figures = figures_of(run.grid.first_inputs())
-    return sum(figure.value != 0.0 and (not stated or figure.key in stated) for figure in figures)
+    parameters = parameters_of(run.grid.first_inputs())
+    return sum(parameter.value != 0.0 and (not stated or parameter.key in stated) for parameter in parameters)
 
 
 def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[pa.Table, Sensitivity]:
@@ -155,34 +164,35 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
         evaluations_of_point = 1  # points evaluated for one point
         if not is_serving(inputs) and has_candidates(inputs):
             evaluate, evaluations_of_point = with_best_strategy(inputs, evaluate), CANDIDATES
-        figures = figures_of(inputs)
-        num_changes = pluralize(2 * len(figures), "change")
+        parameters = parameters_of(inputs)
+        num_changes = pluralize(2 * len(parameters), "change")
         listener.start(
-            f"{options.objective} under {num_changes}", evaluations_of_point * (1 + 2 * len(figures))
+            f"{options.objective} under {num_changes}", evaluations_of_point * (1 + 2 * len(parameters))
         )
-        results = evaluate(perturb(inputs, figures, options.step))
+        results = evaluate(perturb(inputs, parameters, options.step))
         value = _base_value(options, results)
-        per_figure = elasticities(results, figures, options.objective, options.step)
+        per_parameter = elasticities(results, parameters, options.objective, options.step)
         stated = {distribution.key: distribution for distribution in _distributions(options.run)}
         variables = [
             index
-            for index, elasticity in enumerate(per_figure)
-            if not (elasticity.reason or elasticity.flat) and (not stated or figures[index].key in stated)
+            for index, elasticity in enumerate(per_parameter)
+            if not (elasticity.reason or elasticity.insensitive)
+            and (not stated or parameters[index].key in stated)
         ]
         factors_of = _uniform_factors(options.range)
         if stated:
-            factors_of = _stated_factors([stated[figures[index].key] for index in variables])
+            factors_of = _stated_factors([stated[parameters[index].key] for index in variables])
         points, indices = _num_points(options, len(variables)), None
         if points:
             listener.start(
-                f"Sobol's indices of {pluralize(len(variables), 'figure')}", evaluations_of_point * points
+                f"Sobol's indices of {pluralize(len(variables), 'parameter')}", evaluations_of_point * points
             )
             indices = _sobol_indices(
-                options, inputs, [figures[index] for index in variables], evaluate, factors_of
+                options, inputs, [parameters[index] for index in variables], evaluate, factors_of
             )
-    frame = _frame(figures, per_figure, variables, indices)
+    frame = _frame(parameters, per_parameter, variables, indices)
     fields = [result_field(name) for name in map(str, frame)]
-    metadata = identity(options.run.grid, options.objective, *options[2:7])
+    metadata = identity(options.run.grid, SENSITIVITY, options.objective, *options[2:7])
     failed = 0 if indices is None else indices.failed
     answer_fields: dict[str, Any] = {"value": value, "points": points, "failed": failed}
     answer_fields |= _trust_columns(options.run, inputs)
@@ -206,10 +216,10 @@ def _trust_columns(run: Run, inputs: Columns) -> dict[str, str]:
 
 def read(dataset: Dataset) -> Sensitivity:
     """Read a sensitivity from a dataset; raises InputError."""
-    figures = dataset.read(dataset.schema.names)
+    parameters = dataset.read(dataset.schema.names)
     with dataset.whole("the metadata of its part"):
-        figures.attrs["step"] = float(dataset.about("step"))
-        return Sensitivity(figures, dataset.about("objective"), **dataset.mapping("answer"))
+        parameters.attrs["step"] = float(dataset.about("step"))
+        return Sensitivity(parameters, dataset.about("objective"), **dataset.mapping("answer"))
 
 
 def _inputs(options: SensitivityOptions) -> Columns:
@@ -258,34 +268,37 @@ def _base_value(options: SensitivityOptions, results: Columns) -> float:
 def _sobol_indices(
     options: SensitivityOptions,
     inputs: Columns,
-    figures: list[Figure],
+    parameters: list[Parameter],
     evaluate: Evaluate,
     factors_of: Callable[[Floats], Floats],
 ) -> Indices:
-    """Return Sobol's indices of some figures, for the logarithm of the objective."""
+    """Return Sobol's indices of some parameters, for the logarithm of the objective."""
 
     def values(uniform: Floats) -> Floats:
         drawn = factors_of(uniform)
-        samples = {figure.key: figure.value * drawn[None, :, column] for column, figure in enumerate(figures)}
+        samples = {
+            parameter.key: parameter.value * drawn[None, :, column]
+            for column, parameter in enumerate(parameters)
+        }
         return logarithms(evaluate(with_samples(inputs, samples, 1, len(uniform)))[options.objective])
 
-    return sobol(values, len(figures), options.samples, options.seed)
+    return sobol(values, len(parameters), options.samples, options.seed)
 
 
 def _distributions(run: Run) -> Sequence[Distribution]:
-    """Return the uncertainty of the figures of the point; empty where all are exact."""
+    """Return the uncertainty of the parameters of the point; empty where all are exact."""
     uncertain = run.grid.uncertainty
     return () if uncertain is None else uncertain.distributions[0]
 
 
 def _uniform_factors(share: float) -> Callable[[Floats], Floats]:
-    """Return a function from uniform numbers to factors of figures, log-uniform within a range."""
+    """Return a function from uniform numbers to factors of parameters, log-uniform within a range."""
     reach = np.log1p(share)
     return lambda uniform: np.exp((2.0 * uniform - 1.0) * reach)
 
 
 def _stated_factors(distributions: Sequence[Distribution]) -> Callable[[Floats], Floats]:
-    """Return a function from uniform numbers to factors of figures, distributed as their files say."""
+    """Return a function from uniform numbers to factors of parameters, distributed as their files say."""
 
     def factors_of(uniform: Floats) -> Floats:
         from scipy.special import ndtri
@@ -306,29 +319,32 @@ def _num_points(options: SensitivityOptions, variables: int) -> int:
 
 
 def _frame(
-    figures: list[Figure], per_figure: list[Elasticity], variables: list[int], indices: Indices | None
+    parameters: list[Parameter],
+    per_parameter: list[Elasticity],
+    variables: list[int],
+    indices: Indices | None,
 ) -> pd.DataFrame:
-    """Return the figures as rows, sorted by the larger of their one-sided elasticities."""
+    """Return the parameters as rows, sorted by the larger of their one-sided elasticities."""
     rows = pd.DataFrame(
         {
-            "figure": figure.key,
-            "figure_value": figure.value,
-            "unit": figure.unit,
+            "parameter": parameter.key,
+            "parameter_value": parameter.value,
+            "unit": parameter.unit,
             "elasticity": elasticity.both,
-            "left_elasticity": elasticity.left,
-            "right_elasticity": elasticity.right,
-            "kink": elasticity.kink,
-            "flat": elasticity.flat,
+            "elasticity_minus": elasticity.left,
+            "elasticity_plus": elasticity.right,
+            "nonlinearity": elasticity.nonlinearity,
+            "insensitive": elasticity.insensitive,
         }
-        for figure, elasticity in zip(figures, per_figure, strict=True)
+        for parameter, elasticity in zip(parameters, per_parameter, strict=True)
     )
     if indices is not None:
         for name, column in zip(
             ("sobol_first", "sobol_first_error", "sobol_total", "sobol_total_error"), indices[:4], strict=True
         ):
-            padded = np.where(rows["flat"], 0.0, np.nan)
+            padded = np.where(rows["insensitive"], 0.0, np.nan)
             padded[variables] = column
             rows[name] = padded
-    rows["reason"] = [elasticity.reason for elasticity in per_figure]
-    rank = rows[["left_elasticity", "right_elasticity"]].abs().max(axis=1).fillna(-1.0)
+    rows["reason"] = [elasticity.reason for elasticity in per_parameter]
+    rank = rows[["elasticity_minus", "elasticity_plus"]].abs().max(axis=1).fillna(-1.0)
     return rows.iloc[np.argsort(-rank.to_numpy(), kind="stable")].reset_index(drop=True)

@@ -15,8 +15,9 @@ from fastflow.analysis.measurements.plan import PlannedFile
 from fastflow.analysis.measurements.predict import PredictedRows
 from fastflow.analysis.validation.error_metrics import categories_of, errors
 from fastflow.core.errors import CompositionError
+from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.folder import ERRORS
-from fastflow.engine.dataset.kinds import VALIDATION
+from fastflow.engine.dataset.renamed import MEASURED
 from fastflow.engine.dataset.schema import identity, result_field
 from fastflow.engine.dataset.store import check_table, write_table
 
@@ -45,9 +46,9 @@ def predicted_tables(
     file_columns = [name for name in frame if _is_file_column(table.schema.field(name))]
     row_columns = [name for name in ("part", "timed") if name in frame]
     metadata = {
-        **identity(run.grid, measurements.file.digest, measurements.read_with()),
+        **identity(run.grid, kinds.VALIDATION, measurements.file.digest, measurements.read_with()),
         "fastflow.measurements": measurements.file.path,
-        "fastflow.kind": measurements.name,
+        MEASURED: measurements.name,
         "fastflow.where": planned.where,
         "fastflow.said": json.dumps(measurements.notes()),
     }
@@ -56,7 +57,8 @@ def predicted_tables(
     fields = [result_field(name) for name in map(str, metrics)]
     error_table = pa.Table.from_pandas(metrics, pa.schema(fields), preserve_index=False)
     return ValidationTables(
-        table.replace_schema_metadata(metadata), error_table.replace_schema_metadata(metadata)
+        table.replace_schema_metadata(metadata),
+        error_table.replace_schema_metadata(metadata | {kinds.KEY: kinds.ERRORS}),
     )
 
 
@@ -147,8 +149,8 @@ def _arrow_values(column: pd.Series[Any]) -> tuple[Any, pa.DataType]:
 
 def check_validation_output(output: str) -> None:
     """Refuse a folder that cannot be written, or holds anything but an earlier validation; InputError."""
-    for suffix in ("", ERRORS):
-        check_table(output + suffix, VALIDATION)
+    for suffix, kind in zip(("", ERRORS), kinds.OF_VALIDATION, strict=True):
+        check_table(output + suffix, kind)
 
 
 def write_tables(output: str, tables: ValidationTables) -> list[str]:

@@ -105,10 +105,10 @@ def rank_strategies(*overrides: str, config_dir: Folder = None, **choices: Any) 
             return Points.of(to_frame([to_arrow(ranking.table, schema_of(ranking.run.grid))]))
 
 
-def chances(
+def probability_better(
     *overrides: str, objective: str = "time_s", config_dir: Folder = None, **choices: Any
 ) -> pd.DataFrame:
-    """Return the chance that each point is better than each other; see `fastflow.chances`."""
+    """Return the chance that each point is better than each other; see `fastflow.probability_better`."""
     from fastflow.analysis.pairwise import chances_of
     from fastflow.api.notebook.frames import Chances
 
@@ -206,7 +206,7 @@ def calibrate(
 def sensitivity(
     *overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any
 ) -> Sensitivity:
-    """Return the sensitivity of a result to figures; see `fastflow.sensitivity`."""
+    """Return the sensitivity of a result to parameters; see `fastflow.sensitivity`."""
     from fastflow.analysis.sensitivity.study import CONFIG, analyse, read_options
     from fastflow.api.notebook.results import Sensitivity
     from fastflow.engine.dataset.kinds import SENSITIVITY

@@ -56,7 +56,7 @@ class Points(_Frame):
 
 
 class Chances(_Frame):
-    """A DataFrame of chances, as `fastflow.chances` returns them; a notebook shows them in percent."""
+    """A DataFrame of chances, as `fastflow.probability_better` returns them; notebooks show percent."""
 
     def _repr_html_(self) -> str | None:
         """Return the chances in percent, under the name of the objective; pandas' table of other frames."""

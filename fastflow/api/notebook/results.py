@@ -28,7 +28,7 @@ from fastflow.reporting.terminal.tables import Part, quantity, records
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_TOP, _FIGURES, _WORST = 5, 10, 5
+_TOP, _PARAMETERS, _WORST = 5, 10, 5
 
 
 class Search(NamedTuple):
@@ -159,7 +159,9 @@ class Validation(NamedTuple):
     def _title(self) -> str:
         from fastflow.reporting.terminal.validation import title_of
 
-        return title_of(*(self.rows.attrs[f"fastflow.{name}"] for name in ("measurements", "kind", "where")))
+        return title_of(
+            *(self.rows.attrs[f"fastflow.{name}"] for name in ("measurements", "measured", "where"))
+        )
 
     @property
     def _naming(self) -> list[str]:
@@ -168,7 +170,7 @@ class Validation(NamedTuple):
 
         names = list(map(str, self.rows))
         file_columns = names[1 : names.index("measured_s")]
-        return list(naming_columns(self.rows.attrs["fastflow.kind"], file_columns))
+        return list(naming_columns(self.rows.attrs["fastflow.measured"], file_columns))
 
     def plot(self) -> Figure:
         """Draw predicted over measured times; a matplotlib Figure."""
@@ -213,26 +215,28 @@ class Sensitivity(sensitivity.Sensitivity):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        """Return the figures with the largest effect, and the number of the others."""
+        """Return the parameters with the largest effect, and the number of the others."""
         from fastflow.reporting.terminal.sensitivity import parts
 
-        return card(self._headline, islice(parts(self, _FIGURES), 1, None))
+        return card(self._headline, islice(parts(self, _PARAMETERS), 1, None))
 
     @property
     def _headline(self) -> str:
-        value, first = quantity(self.objective, self.value), self.figures.iloc[0]
+        value, first = quantity(self.objective, self.value), self.parameters.iloc[0]
         note = (
-            f"; most of all it hangs on [bold]{escape(str(first['figure']))}[/]" if not first["flat"] else ""
+            f"; most of all it hangs on [bold]{escape(str(first['parameter']))}[/]"
+            if not first["insensitive"]
+            else ""
         )
         return f"{self.objective} is [bold]{value}[/]{note}"
 
     def plot(self) -> Figure:
-        """Draw the effect of less or more of each figure; a matplotlib Figure."""
+        """Draw the effect of less or more of each parameter; a matplotlib Figure."""
         from fastflow.reporting.charts.sensitivity import draw
         from fastflow.reporting.charts.style import figure_style
 
         with figure_style():
-            return draw(self.figures, self.objective, self.value)
+            return draw(self.parameters, self.objective, self.value)
 
 
 class Backtest(backtest.Backtest):

@@ -1,4 +1,4 @@
-"""`python -m fastflow.sensitivity`: say which figures a result hangs on."""
+"""`python -m fastflow.sensitivity`: say which parameters a result hangs on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastflow.cli.command import Command
 
 COMMAND = Command(
     name="sensitivity",
-    about="say which figures a result hangs on",
+    about="say which parameters a result hangs on",
     config="sensitivity",
     run="cli/run/sensitivity.py",
     computes="analysis/sensitivity/",

@@ -74,12 +74,12 @@ def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> Non
         )  # fmt: skip
         return
     from fastflow.engine.run.stage_imbalance import uneven_stages
-    from fastflow.performance.results import explain, explain_layout
+    from fastflow.performance.results import explain, explain_sharding
     from fastflow.reporting.terminal import point
     from fastflow.reporting.terminal.point import SHOWN_PREFIXES
 
     prediction = cast("Prediction", result.prediction)
-    layouts = explain_layout(prediction, result.point)
+    layouts = explain_sharding(prediction, result.point)
     inputs = {
         key: column[result.point].item()
         for key, column in prediction.inputs.items()

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING
 from fastflow.config.list_keys import COLUMNS
 from fastflow.config.messages import COMMAND_LINE, one_of, pluralize
 from fastflow.core.errors import InputError
+from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_folder, is_url
-from fastflow.engine.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.engine.dataset.reader import Dataset, find
 from fastflow.engine.dataset.selected_columns import select_columns
 from fastflow.engine.grid.run import Run
@@ -45,29 +45,28 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg", col
     dataset = _dataset_of_study(find(name))
     names = dataset.schema.names
     study = study or dataset.about("report")
-    if columns and (study or dataset.about("measurements") or kind_of_table(dataset.schema)):
+    if columns and (study or dataset.kind not in (kinds.GRID, *kinds.OF_SEARCH)):
         raise InputError(COLUMNS, columns, f"nothing here: the tables of {name} are of one kind alone")
     chosen = select_columns(columns, names)
-    if dataset.about("measurements"):
+    if dataset.kind in kinds.OF_VALIDATION:
         show_validation(dataset, figures, kind)
         return
-    table_kind = kind_of_table(dataset.schema)
-    if table_kind == SENSITIVITY:
+    if dataset.kind == kinds.SENSITIVITY:
         show_sensitivity(dataset, figures, kind)
         return
-    if table_kind:
+    if dataset.kind in kinds.OF_BACKTEST:
         show_backtest(dataset, figures, kind)
         return
     if study:
         if study not in STUDIES:
             raise InputError("study", study, one_of(STUDIES), name)
         judge(dataset, study, figures, kind)
-    elif "score" in names:
+    elif dataset.kind in kinds.OF_SEARCH:
         from fastflow.reporting.terminal import ranking
 
         dataset.read(names)  # check every column before printing any
         ranking.report(dataset, chosen)
-        if "rank" not in names:
+        if dataset.kind != kinds.RANKING:
             draw_search(dataset, figures, kind)
     elif is_of_servers(names):
         from fastflow.reporting.terminal import serving_grid
@@ -123,7 +122,7 @@ def _dataset_of_study(dataset: Dataset) -> Dataset:
     """Return the ranking of a search whose study judges the ranking; else the dataset itself."""
     from fastflow.analysis.search.ranges import ranking_of_search
 
-    ranking = ranking_of_search(dataset) if "step" in dataset.schema.names else None
+    ranking = ranking_of_search(dataset) if dataset.kind == kinds.SEARCH else None
     return ranking if ranking is not None and ranking.about("report") else dataset
 
 
@@ -146,7 +145,7 @@ def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
     labels = labels_of(names)
     frame = dataset.read([*labels, *(name for name in columns_of(names) if name not in labels)])
     axes = [dataset.axis(name) for name in ("objective", "second_objective") if name in frame]
-    if "step" in names:
+    if dataset.kind == kinds.SEARCH:
         _save(dataset, "search", figures, kind, partial(draw, frame, labels, *axes))
     else:
         _save(dataset, "front", figures, kind, partial(draw_front, frame, labels, *axes))
@@ -216,8 +215,8 @@ def print_sensitivity(
 
     show(sensitivity)
     print(f"Dataset: {write()}")
-    if not sensitivity.figures["flat"].all():
-        save(partial(draw, sensitivity.figures, sensitivity.objective, sensitivity.value))
+    if not sensitivity.parameters["insensitive"].all():
+        save(partial(draw, sensitivity.parameters, sensitivity.objective, sensitivity.value))
 
 
 def show_backtest(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:

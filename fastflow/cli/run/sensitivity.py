@@ -1,4 +1,4 @@
-"""`python -m fastflow.sensitivity`: says which figures a result hangs on; prints, stores and draws it."""
+"""`python -m fastflow.sensitivity`: says which parameters a result hangs on; prints, stores and draws it."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from fastflow.config.renamed_keys import renamed_overrides
 from fastflow.core.errors import InputError
+from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
-from fastflow.engine.dataset.kinds import kind_of_table
 from fastflow.engine.dataset.part import read_part
+from fastflow.engine.dataset.renamed import advise_of, renamed_schema, renamed_table
 from fastflow.engine.dataset.schema import TYPES, differs_in
 from fastflow.engine.dataset.store import PART, PART_NAME
 from fastflow.schema import find_input, find_result
@@ -31,10 +32,10 @@ _ALLOWED = "the folder or URL of a fastflow dataset"
 _NUMBERS = ("point", "design")
 """Columns that number the rows of a dataset, each row once."""
 _NEVER_NULL = (*_NUMBERS, "feasible", "candidate", "rank", "step")
-_NEVER_NULL_WITH = {"predicted_s": ("line", "measured_s"), "mean_error": ("by", "value", "rows")}
-"""And the columns of a validation, recognised by one of its columns."""
+_NEVER_NULL_OF = {kinds.VALIDATION: ("line", "measured_s"), kinds.ERRORS: ("by", "value", "rows")}
+"""And those of a kind."""
 _SIGNED = (
-    "score", "log_correlation", "difference", "elasticity", "left_elasticity", "right_elasticity",
+    "score", "log_correlation", "difference", "elasticity", "elasticity_minus", "elasticity_plus",
     "sobol_first", "sobol_total",
 )  # fmt: skip
 """Columns of fastflow that may be below 0."""
@@ -46,6 +47,16 @@ class Dataset(NamedTuple):
     folder: LocalFolder | UrlFolder
     parts: list[str]
     schema: pa.Schema
+    """Under today's names, with the kind."""
+    stored: Mapping[str, str] = MappingProxyType({})
+    """The stored name of each column that has another one today."""
+    is_old: bool = False
+    """Whether it was written before 0.2.0, when datasets named no kind."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of the dataset, of `fastflow.engine.dataset.kinds`."""
+        return kinds.dataset_kind(self.schema)
 
     def about(self, key: str) -> str:
         """Return the metadata under a key of fastflow, "" for none; raises InputError."""
@@ -148,7 +159,9 @@ class Dataset(NamedTuple):
     def _part(self, part: str, names: list[str]) -> pa.Table:
         """Read a part; raises InputError where it is damaged, or belongs to another dataset."""
         with self.whole(f"its {part}"), self.folder.open(part) as file:
-            table = read_part(file, names)
+            table = read_part(file, [self.stored.get(name, name) for name in names])
+        if self.is_old:
+            table = renamed_table(table, names)
         same_columns = table.schema.remove_metadata().equals(
             pa.schema([self.schema.field(name) for name in names])
         )
@@ -161,11 +174,9 @@ class Dataset(NamedTuple):
 
     def _check_rows(self, table: pa.Table, number: str, is_whole: bool) -> None:
         """Refuse a dataset without rows or with duplicates, and null, infinity or NaN where invalid."""
-        is_front = "score" in self.schema.names and not {"rank", "step"} & set(self.schema.names)
-        if not table.num_rows and not is_front:  # the front of a search may be empty
+        if not table.num_rows and self.kind != kinds.FRONT:  # the front of a search may be empty
             raise self._refusal("it holds no rows")
-        required = [names for key, names in _NEVER_NULL_WITH.items() if key in self.schema.names]
-        for name in (*_NEVER_NULL, *chain.from_iterable(required)):
+        for name in (*_NEVER_NULL, *_NEVER_NULL_OF.get(self.kind, ())):
             if name in table.column_names and table[name].null_count:
                 raise self._refusal(f"its column {name} has empty rows")
         for name in (field.name for field in table.schema if pa.types.is_floating(field.type)):
@@ -175,7 +186,7 @@ class Dataset(NamedTuple):
             minimum = pc.min(table[name]).as_py()
             if minimum is not None and minimum < 0:
                 raise self._refusal(f"its column {name} holds {minimum:g}, below 0")
-        if len(self.parts) > 1 and not (self.grid_points or "step" in self.schema.names):
+        if len(self.parts) > 1 and not (self.grid_points or self.kind == kinds.SEARCH):
             raise self._refusal(f"it has {len(self.parts):,} parts and is written as one")
         if not number or not (self.grid_points or number == "design"):
             return
@@ -184,7 +195,7 @@ class Dataset(NamedTuple):
             return
         if len(set(values.tolist())) < values.size:
             raise self._refusal(f"a {number} is there twice, as if a part had been copied")
-        is_history = is_whole and "step" in self.schema.names
+        is_history = is_whole and self.kind == kinds.SEARCH
         last = self.grid_points if number == "point" else values.size if is_history else 0
         if values.min() < 0 or (last and values.max() >= last):
             gap = (
@@ -224,10 +235,12 @@ def find(name: str) -> Dataset:
     with dataset.whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
         schema = _schema(file)
     if b"fastflow.version" not in (schema.metadata or {}):
-        kind = kind_of_table(schema)
-        reason = f"this is {kind} of an older version: run it again" if kind else ""
+        kind = kinds.dataset_kind(schema)
+        reason = f"this is {kinds.TITLES[kind]} of an older version: run it again" if kind else ""
         raise InputError("dataset", name, f"{_ALLOWED}; {reason or f'fastflow did not write {parts[0]}'}")
-    return dataset._replace(schema=schema)
+    renamed, stored = renamed_schema(schema)
+    advise_of(stored, dataset.folder.shown)
+    return dataset._replace(schema=renamed, stored=stored, is_old=renamed is not schema)
 
 
 def written(name: str, table: pa.Table) -> Dataset:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fastflow.core import jit
 from fastflow.core.tables import Texts, is_broadcast
 from fastflow.core.version import version
+from fastflow.engine.dataset.kinds import GRID, KEY
 from fastflow.engine.grid.grid import Grid
 from fastflow.schema import Column, find_input, find_result, result_column, result_order
 
@@ -97,7 +98,7 @@ def schema_of(grid: Grid) -> pa.Schema:
     return pa.schema(
         [field_of(name, kind_of(name, grid)) for name in column_order(grid)],
         metadata={
-            **identity(grid),
+            **identity(grid, GRID),
             "fastflow.points": str(grid.points),
             "fastflow.axes": json.dumps(grid.keys),
             **({"fastflow.report": grid.report} if grid.report else {}),
@@ -105,18 +106,22 @@ def schema_of(grid: Grid) -> pa.Schema:
     )
 
 
-def identity(grid: Grid, *extra: object) -> dict[str, str]:
-    """Return the metadata that identify results: those of a grid, and extra inputs."""
+def identity(grid: Grid, kind: str, *extra: object) -> dict[str, str]:
+    """Return the metadata that identify results: those of a grid, and extra inputs.
+
+    kind: of the dataset, of `fastflow.engine.dataset.kinds`.
+    """
     fingerprint, overrides, user_overrides = grid.provenance
     if extra:
         fingerprint = hashlib.sha256(json.dumps([fingerprint, *extra]).encode()).hexdigest()
     of_user = {"fastflow.given": json.dumps(user_overrides)} if user_overrides else {}
-    return origin(fingerprint, overrides) | of_user
+    return origin(kind, fingerprint, overrides) | of_user
 
 
-def origin(fingerprint: str, overrides: Sequence[str]) -> dict[str, str]:
-    """Return the metadata that identify results: versions, a fingerprint of all inputs, and the overrides."""
+def origin(kind: str, fingerprint: str, overrides: Sequence[str]) -> dict[str, str]:
+    """Return the metadata of every dataset: kind, versions, a fingerprint of all inputs, overrides."""
     return {
+        KEY: kind,
         "fastflow.version": version(),
         "fastflow.model": jit.MODEL_DIGEST,
         "fastflow.fingerprint": fingerprint,

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.folder import folder_at, remove_empty
-from fastflow.engine.dataset.kinds import kind_of_table
+from fastflow.engine.dataset.kinds import TITLES, dataset_kind
 from fastflow.engine.dataset.part import read_part
 from fastflow.engine.dataset.schema import differs_in, how_to_write, schema_of
 from fastflow.engine.grid.grid import Grid
@@ -167,12 +167,12 @@ def check_table(output: str, kind: str) -> None:
     for name in folder.names():
         if name.startswith((".", "_")):
             continue
-        allowed = f"a new or empty folder, or one with {kind}; {folder.shown} holds {name}"
+        allowed = f"a new or empty folder, or one with {TITLES[kind]}; {folder.shown} holds {name}"
         if name != PART:
             raise InputError("output", output, allowed)
         try:
             with folder.open(name) as file:
-                existing_kind = kind_of_table(pq.read_schema(file))
+                existing_kind = dataset_kind(pq.read_schema(file))
         except (pa.ArrowException, OSError, InputError):
             existing_kind = ""
         if existing_kind != kind:

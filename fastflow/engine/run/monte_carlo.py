@@ -49,7 +49,7 @@ def band_columns(grid: Grid, predicted: Predicted, columns: Columns) -> Columns:
         shares[rows] = _model_share(samples[_TIME], samples["model"])
     return {
         **{band: bands[name][i] for name in names for i, band in enumerate(band_of(name))},
-        "model_share": shares,
+        "model_error_share": shares,
         "samples_failed": failed,
     }
 

@@ -46,7 +46,7 @@ _MEANINGS = {
     "parallel.microbatch": "microbatch", "parallel.microbatches": "microbatches", "placement": "placement",
 }  # fmt: skip
 """Key to the result column of its resolved value, where its default stands for a value."""
-_ECHOES = (COLUMN, "placement_asked", "recompute", "schedule", "split", "zero")
+_ECHOES = (COLUMN, "placement_requested", "recompute", "schedule", "split", "zero")
 """Result columns that repeat an input, as written or resolved."""
 _PLACEHOLDERS = (AUTO, OPERAND)
 """Defaults that stand for another value."""

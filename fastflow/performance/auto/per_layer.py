@@ -64,7 +64,7 @@ class _Space(NamedTuple):
 
     def columns(self, combinations: Ints) -> Columns:
         """Return the inputs of combinations; a part with the strategy of the base part needs none."""
-        layer_strategies = np.array([str(parse(name)._replace(lp=1)) for name in self.strategies])
+        layer_strategies = np.array([str(parse(name)._replace(pp=1)) for name in self.strategies])
         strategy = combinations[:, self.base]
         columns: Columns = {STRATEGY: np.array(self.strategies)[strategy]}
         columns[PER_LAYER] = np.zeros(strategy.size, dtype=np.bool_)
@@ -165,7 +165,7 @@ def _space(
     These split rows by KP1 and DP differently, with equal shards and equal communication on every device.
     prediction: of all strategies of the point.
     """
-    layouts, stages = prediction.parallelism.layouts, prediction.parallelism.strategies.lp
+    layouts, stages = prediction.parallelism.layouts, prediction.parallelism.strategies.pp
     exchanged = np.full(stages.size, np.inf)
     exchanged[prediction.timed] = prediction.communication.total
     is_column_row = (layouts.assignment == COLUMN_ROW).astype(np.int64)

@@ -163,7 +163,7 @@ def all_servers(inputs: Inputs) -> list[str]:
     for tensor in (n for n in divisors(devices) if n <= max_tensor and heads % n == 0):
         for stages in (n for n in divisors(devices // tensor) if n <= min(MAX_STAGES, layers)):
             left = devices // (tensor * stages)
-            servers.append(Strategy(TENSOR, tp=tensor, dp=left, lp=stages))
+            servers.append(Strategy(TENSOR, tp=tensor, dp=left, pp=stages))
             if experts < 2 or stages > 1:
                 continue
             for ranks in divisors(left):

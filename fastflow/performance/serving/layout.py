@@ -63,7 +63,7 @@ def server_layouts(inputs: Inputs) -> ServerLayouts:
     for i in reason.without((devices_along(degrees, axes("kp1", "kp2", "cp")) > 1) | (strategies.chunks > 1)):
         allowed = "tensor, expert, data and pipeline parallelism alone, where serve is not none"
         reason.add(i, str(InputError(STRATEGY, texts[i], allowed)))
-    layers, stages = inputs["model.layers"], np.maximum(strategies.lp, 1)
+    layers, stages = inputs["model.layers"], np.maximum(strategies.pp, 1)
     degree = {name: degrees[:, AXES.index(name)] for name in ("tp", "ep", "dp")}
     _refuse_uneven_stages(inputs, degree["tp"] * degree["ep"], reason)
     return ServerLayouts(

@@ -177,7 +177,7 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
         "prefill_bound_by": bound_by(scenario, prefill, inputs["server.step_overhead"]),
         "exchange_s": prefill.exchange, "pipeline_stall_s": prefill.stall,
         "serve_host_s": inputs["server.step_overhead"],
-        "batch_in_flight": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
+        "running_requests": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
     }  # fmt: skip
     columns |= _energy(
         prefill.energy * layouts.stage * layouts.replicas,
@@ -202,7 +202,7 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
         "tpot_s": pass_s / scenario.servers.per_pass, "time_s": pass_s,
         "decode_bound_by": bound_by(scenario, decode, host), "exchange_s": decode.exchange,
         "serve_host_s": host,
-        "pipeline_stall_s": decode.stall, "batch_in_flight": 1.0 * inputs["serve.batch"],
+        "pipeline_stall_s": decode.stall, "running_requests": 1.0 * inputs["serve.batch"],
         "kv_B": scenario.cache.of(context) * requests * layouts.slots,
     } | _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))  # fmt: skip
     columns |= _energy(
@@ -250,7 +250,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + request, "tpot_s": tpot, "requests_per_s": rate,
         "time_s": decode.time + host,
-        "batch_in_flight": metrics["decoding"], "queue": metrics["queue"],
+        "running_requests": metrics["decoding"], "waiting_requests": metrics["queue"],
         "transfer_s": metrics["transfer_s"],
         "prefill_share": metrics["prefill_iterations"] / iterations, "serve_host_s": host,
         "exchange_s": decode.exchange, "pipeline_stall_s": decode.stall,
@@ -312,7 +312,8 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + inputs["server.request_overhead"], "tpot_s": tpot,
         "requests_per_s": requests_per_s, "time_s": decode.time + host,
-        "batch_in_flight": metrics["decoding"] * active * share, "queue": metrics["queue"] * active,
+        "running_requests": metrics["decoding"] * active * share,
+        "waiting_requests": metrics["queue"] * active,
         "prefill_share": metrics["prefill_share"], "serve_host_s": host, "exchange_s": decode.exchange,
         "pipeline_stall_s": decode.stall, "prefill_tokens_per_s": requests_per_s * computed,
         "kv_B": metrics["cache"] * scenario.room.caches,
@@ -365,8 +366,8 @@ def _memory(scenario: ServingScenario) -> Columns:
     return {
         "footprint_B": room.weights + room.work, "weight_B": room.weights,
         "kv_token_B": scenario.cache.token + scenario.cache.windowed,
-        "kv_room_B": np.maximum(room.caches, 0.0),
-        "most_requests": most, "compute_flops": scenario.passes.peak[scenario.server],
+        "kv_cache_capacity_B": np.maximum(room.caches, 0.0),
+        "max_concurrent_requests": most, "compute_flops": scenario.passes.peak[scenario.server],
     }  # fmt: skip
 
 

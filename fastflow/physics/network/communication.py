@@ -209,7 +209,7 @@ def communicate(
     routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
     columns = layouts.assignment.shape[1]
     prices = prices_of(routes, of_point, wires, libraries, columns * len(shards.groups.sets))
-    per_microbatch = sums_each_microbatch(inputs, strategies.lp)
+    per_microbatch = sums_each_microbatch(inputs, strategies.pp)
     sums = graph.launches.times
     if per_microbatch.any():
         sums = sums * np.where(per_microbatch, pipe.microbatches, 1)[graph.point]

@@ -14,6 +14,7 @@ from itertools import permutations
 
 import numpy as np
 
+from fastflow.core.advice import advise
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats
 from fastflow.physics.network.collectives.algorithms import Cost, worse
@@ -27,13 +28,15 @@ Order = tuple[int, ...]
 
 
 def order_name(order: Order) -> str:
-    """Write an order, innermost first, such as kp1-kp2-dp-lp."""
+    """Write an order, innermost first, such as kp1-kp2-dp-pp."""
     return "-".join(AXES[axis] for axis in order)
 
 
 def read_order(name: str) -> Order:
-    """Read an order of all axes of one mesh. Raises InputError for an invalid name."""
-    words = name.split("-")
+    """Read an order of all axes of one mesh; lp is the old name of pp. Raises InputError."""
+    words = ["pp" if word == "lp" else word for word in name.split("-")]
+    if "lp" in name.split("-"):
+        advise(f"placement={name}: the axis lp is now pp: {'-'.join(words)}")
     if sorted(words) not in map(sorted, MESHES):
         meshes = ", or ".join(f"{', '.join(mesh[:-1])} and {mesh[-1]}" for mesh in MESHES)
         raise InputError("placement", name, f"auto, or {meshes} in any order, such as {'-'.join(MESHES[0])}")

@@ -122,7 +122,7 @@ def _orders(network: Topology, layouts: tuple[LayerLayout, ...]) -> list[Order]:
     """Return the orders that differ for some kind of layer, and give stages the same devices in all.
 
     There is one order where every device is as near as any other, on one switch or one full mesh. Tensor,
-    context and expert parallelism have one order, that of the frameworks: tp-cp-ep-dp-lp
+    context and expert parallelism have one order, that of the frameworks: tp-cp-ep-dp-pp
     (RankGenerator, NVIDIA/Megatron-LM, megatron/core/parallel_state.py at 00caa53).
     """
     distinct, mesh = dict.fromkeys(layouts), _mesh([degrees for _, degrees in layouts])
@@ -241,5 +241,5 @@ def _allowed_orders(order: Order, degrees: Sequence[Sequence[int]], has_fixed_st
         axes = ", ".join(AXES[axis] for axis in mesh)
         return f"auto, or {axes} in any order: the strategy's axes"
     if has_fixed_stages and not _has_stages_at_an_end(order):
-        return "an order with lp first or last, since layers have different cuts"
+        return "an order with pp first or last, since layers have different cuts"
     return ""

@@ -75,7 +75,7 @@ def _layouts(
                     continue
                 ep_degrees = within_bounds("ep", divisors(max(options["model.experts"], 1)))
                 for ep, (split, chunks) in product(ep_degrees, partitions):
-                    strategy = Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, lp=pp, chunks=chunks)
+                    strategy = Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, pp=pp, chunks=chunks)
                     if ep > 1 and not _can_shard_experts(
                         strategy, not options["parallel.expert_tensor_parallel"]
                     ):

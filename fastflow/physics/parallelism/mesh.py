@@ -8,16 +8,16 @@ import numpy as np
 
 from fastflow.core.tables import Ints
 
-AXES = ("kp1", "kp2", "tp", "cp", "ep", "dp", "lp")
+AXES = ("kp1", "kp2", "tp", "cp", "ep", "dp", "pp")
 """Parallel dimensions, each a column of degrees: kernel parallelism twice, tensor, context, expert, data,
 pipeline."""
 MESHES = (
-    ("kp1", "kp2", "dp", "lp"), ("tp", "dp", "lp"), ("tp", "cp", "dp", "lp"), ("tp", "ep", "dp", "lp"),
-    ("tp", "cp", "ep", "dp", "lp"), ("kp1", "kp2", "tp", "dp", "lp"),
+    ("kp1", "kp2", "dp", "pp"), ("tp", "dp", "pp"), ("tp", "cp", "dp", "pp"), ("tp", "ep", "dp", "pp"),
+    ("tp", "cp", "ep", "dp", "pp"), ("kp1", "kp2", "tp", "dp", "pp"),
 )  # fmt: skip
 """Axes of the possible meshes: a point has the first mesh with all axes whose degree is above 1."""
 
-PIPELINE = AXES.index("lp")
+PIPELINE = AXES.index("pp")
 DATA = AXES.index("dp")
 SHARDS, REPLICAS = 1 << len(AXES), (1 << len(AXES) + 1) + (1 << DATA)
 """The bit of a set of axes whose dp has only the shards of one replica; and the set of all replicas that have

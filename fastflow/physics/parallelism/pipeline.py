@@ -109,7 +109,7 @@ def invalid_schedule(
     inputs: `parallel.schedule`, `.strategy`, `.recompute`, `.offload`; num_microbatches: (points,);
     layer_runs: whether the models' graphs have layer runs.
     """
-    schedule, chunks, stages = inputs["parallel.schedule"], strategies.chunks, strategies.lp
+    schedule, chunks, stages = inputs["parallel.schedule"], strategies.chunks, strategies.pp
     order, reason = map_values(ORDERS, schedule), Reasons(schedule.size)
     if not layer_runs:
         for i in reason.without(chunks > 1):
@@ -194,7 +194,7 @@ def pipeline(
     layer runs; strategies, num_microbatches: (points,); kernel_s: time of a launch of every kernel [s],
     (kernels,).
     """
-    stages, launches = strategies.lp, all_launches(graph, num_microbatches)
+    stages, launches = strategies.pp, all_launches(graph, num_microbatches)
     order = map_values(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     if layer_partition is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)

@@ -22,7 +22,7 @@ NOTATION = (
 )
 AUTO = "auto"  # stands for the best of `every_strategy`
 MAX_DEVICES = 10**15  # far below what 64-bit integers count
-_LETTERS = {"cp": "c", "ep": "e", "dp": "d", "lp": "p"}
+_LETTERS = {"cp": "c", "ep": "e", "dp": "d", "pp": "p"}
 """Axes whose degree follows a letter; it is 1 where there is none."""
 _LETTERED = "".join(rf"(?:(?:^|-){letter}(?P<{axis}>\d{{1,99}}))?" for axis, letter in _LETTERS.items())
 # of each plan, the axes whose degrees it lists
@@ -51,7 +51,7 @@ class Strategy(NamedTuple):
     cp: int = 1
     ep: int = 1  # devices that share experts, taken from the other axes
     dp: int = 1
-    lp: int = 1
+    pp: int = 1
     chunks: int = 1  # of layers, a stage
 
     @property
@@ -104,7 +104,7 @@ class Strategies(NamedTuple):
     expert_axes: Ints  # axes other than ep that shard experts, as bits, (points,)
 
     @property
-    def lp(self) -> Ints:
+    def pp(self) -> Ints:
         """Pipeline stages, (points,)."""
         return self.degrees[:, PIPELINE].copy()
 
@@ -125,8 +125,8 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     name, *sizes = (groups.pop("plan", None) or "").split("-")
     degrees = {axis: int(degree) for axis, degree in groups.items() if degree is not None}
     degrees |= zip(_PLAN_AXES[name], map(int, sizes), strict=True)
-    unknown_axes = degrees.keys() - {"dp", "lp", "chunks"} - {sharding.axis for sharding in PLANS[name]}
-    invalid_chunks = "chunks" in degrees and ("lp" not in degrees or degrees["chunks"] > 1 == degrees["lp"])
+    unknown_axes = degrees.keys() - {"dp", "pp", "chunks"} - {sharding.axis for sharding in PLANS[name]}
+    invalid_chunks = "chunks" in degrees and ("pp" not in degrees or degrees["chunks"] > 1 == degrees["pp"])
     if not degrees or 0 in degrees.values() or unknown_axes or invalid_chunks:
         raise InputError(key, text, NOTATION + _advice(text))
     strategy = Strategy(NAMES.index(name), **degrees)
@@ -193,7 +193,7 @@ def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Stra
 def invalid_strategy(strategies: Strategies, printed: Texts, devices: Ints, layers: Ints) -> Texts:
     """Say for every point why its strategy does not suit its devices, layers or experts; or ""."""
     reason = Reasons(devices.size)
-    virtual, used, stages = strategies.lp * strategies.chunks, strategies.devices, strategies.lp
+    virtual, used, stages = strategies.pp * strategies.chunks, strategies.devices, strategies.pp
     expert_parallel = strategies.degrees[:, AXES.index("ep")].copy()
     for axis in ("tp", "cp"):
         is_expert_axis = strategies.expert_axes & axes(axis) > 0
@@ -245,8 +245,8 @@ def every_strategy(devices: int, layers: int) -> list[Strategy]:
     A plan with degrees of 1 is left out, since it equals the strategy without a plan.
     """
     return [
-        Strategy(kernel, **dict(zip(_PLAN_AXES[NAMES[kernel]], degrees, strict=True)), dp=dp, lp=lp)
+        Strategy(kernel, **dict(zip(_PLAN_AXES[NAMES[kernel]], degrees, strict=True)), dp=dp, pp=pp)
         for kernel in (NO_KERNEL, COLUMN_ROW, ROW_COLUMN)
-        for *degrees, dp, lp in _factorisations(devices, len(_PLAN_AXES[NAMES[kernel]]) + 2)
-        if lp <= layers and (prod(degrees) > 1 or not degrees)
+        for *degrees, dp, pp in _factorisations(devices, len(_PLAN_AXES[NAMES[kernel]]) + 2)
+        if pp <= layers and (prod(degrees) > 1 or not degrees)
     ]

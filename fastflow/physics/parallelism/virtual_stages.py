@@ -110,7 +110,7 @@ def layer_partition_of(graph: Graph, order: Order | None, strategies: Strategies
     first_hidden = np.full(points, np.iinfo(np.int64).max)
     np.minimum.at(first_hidden, point[hidden], position[hidden])
     before = np.where(count > 0, first_hidden, 0)
-    return LayerPartition(order, kind, first, before, count, strategies.lp * strategies.chunks)
+    return LayerPartition(order, kind, first, before, count, strategies.pp * strategies.chunks)
 
 
 def divides(virtual: Ints, layers: Ints) -> Bools:
@@ -125,7 +125,7 @@ def invalid_pipeline_partition(partition: LayerPartition, strategies: Strategies
 
     inputs: `parallel.pipeline_partition`, `.strategy`.
     """
-    stages, chunks, even = strategies.lp, strategies.chunks, inputs["parallel.pipeline_partition"] != BALANCED
+    stages, chunks, even = strategies.pp, strategies.chunks, inputs["parallel.pipeline_partition"] != BALANCED
     reason = Reasons(stages.size)
     for i in reason.without(even & (partition.virtual > 1) & ~divides(partition.virtual, partition.hidden)):
         parts = f"{stages[i]} stages" if chunks[i] == 1 else f"{stages[i]} stages of {chunks[i]} chunks"

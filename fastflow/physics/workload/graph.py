@@ -45,7 +45,7 @@ LAYER_KINDS = ("embedding", "hidden", "softmax")
 
 # the part of a layer that a kernel belongs to
 OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
-PARTS = ("other", "attention", "feed_forward", "experts", "head")
+PARTS = ("other", "attention", "feed_forward", "experts", "lm_head")
 
 # how a kernel's result becomes a weight gradient
 NO_GRADIENT, DENSE, SPARSE = 0, 1, 2

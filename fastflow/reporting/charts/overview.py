@@ -22,12 +22,12 @@ from fastflow.reporting.charts.style import (
 )
 from fastflow.schema import band_of, find_input, find_result
 
-CHOICES = ("tech", "mem", "net", "chip", "system", "model", "strategy", "placement_asked", "tiling")
+CHOICES = ("tech", "mem", "net", "chip", "system", "model", "strategy", "placement_requested", "tiling")
 """Result columns that are choices; any column that is no result is an axis too."""
 _ORDERED = ("tech", "mem", "net")
 """Choices ordered by generation."""
-_WINNERS = ("strategy", "cuts")
-_STORED = {"placement": "placement_asked"}
+_WINNERS = ("strategy", "layer_strategies")
+_STORED = {"placement": "placement_requested"}
 """Input columns by the key of an axis, for keys that are names of results too."""
 REQUIRED = ("time_s", "feasible", "bound_by", "reason")
 _MAX_VALUES = 24  # of an axis that are shown

@@ -1,4 +1,4 @@
-"""Tornado figure of a sensitivity: the effect of less and more of every figure on the result."""
+"""Tornado figure of a sensitivity: the effect of less and more of every parameter on the result."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from fastflow.reporting.charts.style import QUALITATIVE, draw_heading
 from fastflow.reporting.colours import INK, QUIET
 from fastflow.schema import find_result
 
-_MAX_FIGURES = 20
-MIN_EFFECT = 0.01  # percent for 1% of a figure, to either side
+_MAX_PARAMETERS = 20
+MIN_EFFECT = 0.01  # percent for 1% of a parameter, to either side
 _MIN_VARIANCE_SHARE = 0.01  # share of the variance
 _ROW = 0.24  # height of a row [in]
 _BAR = 0.7  # of a row
 
 
-def important_figures(figures: pd.DataFrame, limit: int | None = None) -> pd.DataFrame:
-    """Return the important figures: the first of the ranking, and those with more than 1% of the variance.
+def important_parameters(parameters: pd.DataFrame, limit: int | None = None) -> pd.DataFrame:
+    """Return the important parameters: the first of the ranking, and those with more than 1% of the variance.
 
-    figures: rows of a sensitivity, ranked; limit: number of the first, None: all that change the result
+    parameters: rows of a sensitivity, ranked; limit: number of the first, None: all that change the result
     by a hundredth of a percent for 1%.
     """
-    effect = figures[["left_elasticity", "right_elasticity"]].abs().max(axis=1)
-    has_effect = effect.ge(MIN_EFFECT) & figures["reason"].eq("")
+    effect = parameters[["elasticity_minus", "elasticity_plus"]].abs().max(axis=1)
+    has_effect = effect.ge(MIN_EFFECT) & parameters["reason"].eq("")
     is_important = has_effect if limit is None else has_effect & has_effect.cumsum().le(limit)
-    if "sobol_total" in figures:
-        is_important |= figures["sobol_total"].gt(_MIN_VARIANCE_SHARE)
-    return figures[is_important]
+    if "sobol_total" in parameters:
+        is_important |= parameters["sobol_total"].gt(_MIN_VARIANCE_SHARE)
+    return parameters[is_important]
 
 
-def draw(figures: pd.DataFrame, objective: str, value: float) -> Figure:
-    """Draw the most important figures, a bar for less of each and a bar for more.
+def draw(parameters: pd.DataFrame, objective: str, value: float) -> Figure:
+    """Draw the most important parameters, a bar for less of each and a bar for more.
 
-    figures: rows of a sensitivity, ranked; objective: a result column; value: of the point.
+    parameters: rows of a sensitivity, ranked; objective: a result column; value: of the point.
     """
-    rows = important_figures(figures, _MAX_FIGURES).iloc[::-1]
+    rows = important_parameters(parameters, _MAX_PARAMETERS).iloc[::-1]
     indices = "sobol_total" in rows
     height = 1.35 + _ROW * max(len(rows), 1)
     figure = Figure(figsize=(9.0, height))
     about = (
-        f"Change of {objective} ({_format_value(objective, value)}) per 1% of a figure, one at a time; "
-        f"each is changed by {100.0 * figures.attrs['step']:g}% (sensitivity.step)"
+        f"Change of {objective} ({_format_value(objective, value)}) per 1% of a parameter, one at a time; "
+        f"each is changed by {100.0 * parameters.attrs['step']:g}% (sensitivity.step)"
     )
     draw_heading(figure, f"What {objective} hangs on", about)
     below, room = 0.45 / height, (height - 1.35) / height
     axes = figure.add_axes((0.31, below, 0.42 if indices else 0.66, room))
     positions = np.arange(len(rows))
-    less, more = -rows["left_elasticity"].fillna(0.0), rows["right_elasticity"].fillna(0.0)
+    less, more = -rows["elasticity_minus"].fillna(0.0), rows["elasticity_plus"].fillna(0.0)
     same_side = less * more > 0.0  # the shorter bar is thinner, in front of the other
     for change, is_thin, colour, label in (
         (less, same_side & less.abs().lt(more.abs()), QUALITATIVE[0], "less of it"),
@@ -57,7 +57,7 @@ def draw(figures: pd.DataFrame, objective: str, value: float) -> Figure:
     ):
         axes.barh(positions[~is_thin], change[~is_thin], color=colour, height=_BAR, label=label)
         axes.barh(positions[is_thin], change[is_thin], color=colour, height=0.5 * _BAR, zorder=2)
-    axes.set_yticks(positions, list(rows["figure"]))
+    axes.set_yticks(positions, list(rows["parameter"]))
     axes.axvline(0.0, color=INK, linewidth=0.8)
     axes.grid(axis="x")
     axes.grid(visible=False, axis="y")

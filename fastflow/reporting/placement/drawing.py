@@ -216,10 +216,10 @@ def _caption(shown: Scene, plan: Floorplan, pitch: float, sorts: set[int]) -> li
         notes.append("Of a link's two directions the busier one is drawn.")
     notes.append("Grey links are idle." if _draws_idle(shown) else "Idle links are not drawn.")
     names = {traffic.name for traffic in shown.traffic}
-    if names != {"lp"}:
+    if names != {"pp"}:
         notes.append("A ring has an edge each way between neighbours, of half of the bytes.")
-    if "lp" in names:
-        notes.append("lp: activations forward or gradients backward, whichever load a link more.")
+    if "pp" in names:
+        notes.append("pp: activations forward or gradients backward, whichever load a link more.")
     if WRAP in sorts:
         notes.append("Stubs at an edge lead to the opposite one.")
     if PLANE in sorts:

@@ -26,10 +26,10 @@ _GRADIENT = "viridis"  # for more ranks than hues
 _NAMES = {
     "kp1": "kernel rank (kp1)", "kp2": "kernel rank (kp2)", "tp": "tensor rank (tp)",
     "cp": "context rank (cp)", "ep": "expert rank (ep)", "dp": "data-parallel rank (dp)",
-    "lp": "pipeline stage (lp)",
+    "pp": "pipeline stage (pp)",
 }  # fmt: skip
-_LETTERS = {"kp1": "k", "kp2": "k", "tp": "t", "cp": "c", "ep": "e", "dp": "d", "lp": "p"}
-_COLOUR_PRIORITY = ("dp", "lp", "kp1", "kp2", "tp", "cp", "ep")
+_LETTERS = {"kp1": "k", "kp2": "k", "tp": "t", "cp": "c", "ep": "e", "dp": "d", "pp": "p"}
+_COLOUR_PRIORITY = ("dp", "pp", "kp1", "kp2", "tp", "cp", "ep")
 """Parallel dimensions in the order of preference for hue and lightness."""
 
 

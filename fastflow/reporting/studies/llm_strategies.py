@@ -9,13 +9,14 @@ from matplotlib.figure import Figure
 from fastflow.core.units import percent
 from fastflow.reporting.charts.style import draw_heading
 from fastflow.reporting.studies.claims import Claim
+from fastflow.schema.results import EXPOSED
 
 _PARTS = {
     "attention": (("attention_s",), "#3d5a80"),
     "feed forward and experts": (("feed_forward_s", "experts_s"), "#98c1d9"),
-    "embedding, head and other": (("head_s", "other_s", "optimizer_s"), "#d9d9d9"),
+    "embedding, head and other": (("lm_head_s", "other_s", "optimizer_s"), "#d9d9d9"),
     "exposed communication": (
-        tuple(f"{name}_wait_s" for name in ("tensor", "context", "expert", "weight", "gradient", "send")),
+        tuple(column for name, column in EXPOSED.items() if name != "offload"),
         "#ee6c4d",
     ),
     "bubble": (("bubble_s",), "#f2c14e"),

@@ -114,7 +114,7 @@ def _default_results(grid: Grid) -> list[str]:
 
 def _read_columns(grid: Grid, results: Sequence[str], digest: Digest) -> list[str]:
     """Return the columns to read of a grid's dataset."""
-    strategy = ["strategy"] if digest.serves else ["strategy", "cuts"]
+    strategy = ["strategy"] if digest.serves else ["strategy", "layer_strategies"]
     notes = ["reason", NO_EFFECT.name, VALIDATION_CLASS]
     return list(dict.fromkeys(["point", *grid.keys, *strategy, *results, *digest.needs, *notes]))
 

@@ -68,7 +68,11 @@ def with_bands(results: Sequence[str]) -> list[str]:
 
 def with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the columns with the strategy and layer strategies, unless the axes already hold them."""
-    cuts = ["cuts"] if any(row.get("cuts") for row in rows) and not _LAYER_STRATEGY_KEYS & {*columns} else []
+    cuts = (
+        ["layer_strategies"]
+        if any(row.get("layer_strategies") for row in rows) and not _LAYER_STRATEGY_KEYS & {*columns}
+        else []
+    )
     if "strategy" in columns:
         return [*columns, *cuts]
     if STRATEGY_KEY not in columns:

@@ -43,7 +43,7 @@ def show_layout(out: Console, kernels: Sequence[KernelSharding]) -> None:
         sheet.add_row(*(cells[name] for name in shown))
     out.print(sheet)
     others = f"{len(counts) - _MAX_LINES} more lines; all" if len(counts) > _MAX_LINES else "All"
-    out.print(f"{others} kernels: fastflow.explain_layout(...) in Python")
+    out.print(f"{others} kernels: fastflow.explain_sharding(...) in Python")
 
 
 def _lines(kernel: KernelSharding) -> Iterator[tuple[str, ...]]:

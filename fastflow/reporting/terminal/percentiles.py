@@ -26,7 +26,7 @@ def has_bands(row: Mapping[str, Any]) -> bool:
 
 def band_sheet(row: Mapping[str, Any]) -> Sheet:
     """Return the percentiles of a point's results, as far as it has them."""
-    share = quantity("model_share", row["model_share"])
+    share = quantity("model_error_share", row["model_error_share"])
     title = "How far it may be off"
     sheet = new_sheet(title, [("", False), *((f"{nth}%", True) for nth in (10, 50, 90)), ("", False)])
     notes = {"time_s": f"{float(share):.0%} of the variance is the model's own error"} if share != "-" else {}

@@ -37,7 +37,7 @@ SHOWN_PREFIXES = (PACKAGE, _FUSED, _FLASH, "chip.name", TOKENS_PER_PARAMETER, CO
 _MAX_KERNELS = 16
 _MAX_LEVELS = 9
 _IDENTITY = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
-_DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "lp": "pipeline"}
+_DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "pp": "pipeline"}
 _SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
 
 
@@ -84,7 +84,7 @@ def is_transformer(row: Mapping[str, Any]) -> bool:
 
 def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
     """Yield a line that names a point, and for a transformer a line on its training."""
-    yield f"{point_title(row)}{', ' if row['cuts'] else ''}{row['cuts']}"
+    yield f"{point_title(row)}{', ' if row['layer_strategies'] else ''}{row['layer_strategies']}"
     used, package = row.get("devices_per_package", 0), row.get(PACKAGE, 0)
     if 0 < used < package:
         where = "a package" if row["devices"] == used else f"each of {row['devices'] // used} packages"
@@ -251,7 +251,7 @@ def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
     sheet = new_sheet(title, columns)
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MAX_KERNELS // 2]:
         if kernels["l0_tile"][i]:
-            tiles = [f"{kernels[f'{name}_tile'][i]} {kernels[f'{name}_stays'][i]}" for name in names]
+            tiles = [f"{kernels[f'{name}_tile'][i]} {kernels[f'{name}_stationary'][i]}" for name in names]
             occupancy = (
                 f"{kernels['waves'][i]:,}",
                 f"{kernels['busy_frac'][i]:.0%}",
@@ -275,7 +275,7 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
         f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
         for name in ("weight", "gradient", "optimizer", "activation")
     )
-    fullest = f", in pipeline stage {row['fullest_stage']} (the fullest)" if row["lp_hops"] > 0 else ""
+    fullest = f", in pipeline stage {row['peak_memory_stage']} (the fullest)" if row["pp_hops"] > 0 else ""
     yield f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}"
     yield f"             {parts}"
     yield from assumption_lines([row])

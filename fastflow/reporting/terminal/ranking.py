@@ -10,6 +10,7 @@ import pyarrow as pa
 from fastflow.analysis.search.optimizers.design_space import BUDGETS
 from fastflow.config.messages import pluralize
 from fastflow.core import units
+from fastflow.engine.dataset.kinds import RANKING, SEARCH
 from fastflow.engine.grid.plan import CHOICES
 from fastflow.reporting.charts.search import distinguishing_labels
 from fastflow.reporting.terminal.equivalents import equivalent_candidates
@@ -28,7 +29,7 @@ _MAX_CANDIDATES = 10  # candidates of one problem
 _MAX_PROBLEMS = 20
 _MAX_OF_FRONT = 16
 _RESULTS = (
-    "objective", "second_objective", "chance_of_first", "chance_on_front", "gain", "gap", "designs",
+    "objective", "second_objective", "prob_first_better", "prob_on_front", "gain", "gap", "designs",
     "bound_by", "feasible",
 )  # fmt: skip
 
@@ -112,12 +113,11 @@ def report(dataset: Dataset, chosen: Sequence[str] = ()) -> None:
     wanted = {*labels_of(names), *_RESULTS, *chosen, "rank", "candidate", "step", "reason"}
     frame = dataset.read([name for name in names if name in wanted])
     out = console()
-    out.print(
-        f"{dataset.folder.shown}: {pluralize(len(frame), 'candidate' if 'rank' in frame else 'design')}"
-    )
-    if "rank" in frame:
+    row = "candidate" if dataset.kind == RANKING else "design"
+    out.print(f"{dataset.folder.shown}: {pluralize(len(frame), row)}")
+    if dataset.kind == RANKING:
         out.print(ranking_sheet(frame, dataset.schema, chosen))
-    elif "step" in frame:
+    elif dataset.kind == SEARCH:
         best = _best_of_each(frame).head(_MAX_CANDIDATES)
         title = "Best design of each candidate"
         out.print(

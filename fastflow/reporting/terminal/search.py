@@ -40,7 +40,7 @@ _SERVER_LABELS = {
     "tpot_s": "further token", "tpot_slo_s": "  for serve.slo",
     "tokens_per_s_per_device": "tokens of a device",
     "joules_per_token": "energy of a token", "device_usd": "cost of a device", "token_usd": "cost of tokens",
-    "kv_room_B": "room for caches",
+    "kv_cache_capacity_B": "room for caches",
     "prefill_bound_by": "prompts bound by", "decode_bound_by": "decoding bound by",
 }  # fmt: skip
 _LESS_IS_BETTER = (

@@ -1,4 +1,4 @@
-"""Output of a sensitivity: figures that matter, flat figures, and figures that cannot change."""
+"""Output of a sensitivity: parameters that matter, that move nothing, and that cannot change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fastflow.config.messages import pluralize
 from fastflow.core import units
-from fastflow.reporting.charts.sensitivity import MIN_EFFECT, important_figures
+from fastflow.reporting.charts.sensitivity import MIN_EFFECT, important_parameters
 from fastflow.reporting.terminal.tables import (
     Part,
     assumption_lines,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from fastflow.analysis.sensitivity.study import Sensitivity
 
-_MAX_FIGURES = 24
+_MAX_PARAMETERS = 24
 
 
 def show(sensitivity: Sensitivity) -> None:
@@ -33,25 +33,25 @@ def show(sensitivity: Sensitivity) -> None:
     print_parts(parts(sensitivity))
 
 
-def parts(sensitivity: Sensitivity, limit: int = _MAX_FIGURES) -> Iterator[Part]:
-    """Yield the sensitivity of a result; limit: figures of the table besides those with a large share."""
-    rows = sensitivity.figures
-    important, shown_rows = important_figures(rows), important_figures(rows, limit)
-    slight = rows[rows["reason"].eq("") & ~rows["flat"]].drop(important.index)
+def parts(sensitivity: Sensitivity, limit: int = _MAX_PARAMETERS) -> Iterator[Part]:
+    """Yield the sensitivity of a result; limit: parameters of the table besides those with a large share."""
+    rows = sensitivity.parameters
+    important, shown_rows = important_parameters(rows), important_parameters(rows, limit)
+    slight = rows[rows["reason"].eq("") & ~rows["insensitive"]].drop(important.index)
     value = quantity(sensitivity.objective, sensitivity.value)
-    yield f"[bold]{pluralize(len(rows), 'figure')}; {sensitivity.objective} is {value}[/]"
+    yield f"[bold]{pluralize(len(rows), 'parameter')}; {sensitivity.objective} is {value}[/]"
     yield _sheet(shown_rows)
     if len(important) > len(shown_rows):
         yield f"and {len(important) - len(shown_rows):,} more (dataset)"
     for name, rows_of in (
         (f"less than {MIN_EFFECT:g}", slight),
-        ("flat", rows[rows["flat"]]),
+        ("insensitive", rows[rows["insensitive"]]),
         ("not asked", rows[rows["reason"].ne("")]),
     ):
         if len(rows_of):
-            first = ", ".join(rows_of["figure"].head(6))
+            first = ", ".join(rows_of["parameter"].head(6))
             yield Text(
-                f"{pluralize(len(rows_of), 'figure')} {name}: {first}{', ...' if len(rows_of) > 6 else ''}"
+                f"{pluralize(len(rows_of), 'parameter')} {name}: {first}{', ...' if len(rows_of) > 6 else ''}"
             )
     if sensitivity.points:
         failed_note = (
@@ -65,20 +65,22 @@ def parts(sensitivity: Sensitivity, limit: int = _MAX_FIGURES) -> Iterator[Part]
 
 
 def _sheet(rows: pd.DataFrame) -> Sheet:
-    """Return figures as a table."""
+    """Return parameters as a table."""
     indices = "sobol_first" in rows
-    heads = [("figure", False), ("value", True), ("both", True), ("less", True), ("more", True)]
+    heads = [("parameter", False), ("value", True), ("both", True), ("less", True), ("more", True)]
     if indices:
         heads += [("alone", True), ("in all", True)]
-    sheet = new_sheet("1% more of a figure changes the result by so many percent", [*heads, ("kink", False)])
+    sheet = new_sheet(
+        "1% more of a parameter changes the result by so many percent", [*heads, ("nonlinearity", False)]
+    )
     sheet.columns[0].no_wrap = True
     sheet.columns[-1].overflow = "fold"
     for row in rows.to_dict("records"):
-        cells = [str(row["figure"]), units.show(row["figure_value"], row["unit"])]
-        cells += [_signed(row[f"{side}elasticity"]) for side in ("", "left_", "right_")]
+        cells = [str(row["parameter"]), units.show(row["parameter_value"], row["unit"])]
+        cells += [_signed(row[f"elasticity{side}"]) for side in ("", "_minus", "_plus")]
         if indices:
             cells += [_share(row, "sobol_first"), _share(row, "sobol_total")]
-        sheet.add_row(*cells, str(row["kink"]))
+        sheet.add_row(*cells, str(row["nonlinearity"]))
     return sheet
 
 

@@ -289,12 +289,12 @@ def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
                 notes += [f"of {quantity(name, rate)} that are sent"] if rate > 0.0 else []
                 notes += ["stationary"] if _has_value(row, "stationary") and row["stationary"] else []
             sheet.add_row(label, quantity(name, row[name]), ", ".join(notes))
-    max_text = f"of at most {row['most_requests']:,.0f} that caches hold"
-    sheet.add_row("requests in flight", f"{row['batch_in_flight']:,.1f}", max_text)
+    max_text = f"of at most {row['max_concurrent_requests']:,.0f} that caches hold"
+    sheet.add_row("requests in flight", f"{row['running_requests']:,.1f}", max_text)
     if replicas > 1:
         sheet.add_row("", "", f"on {replicas:,} servers that share nothing")
-    if _has_value(row, "queue"):
-        sheet.add_row("requests waiting", f"{row['queue']:,.2f}", "to start")
+    if _has_value(row, "waiting_requests"):
+        sheet.add_row("requests waiting", f"{row['waiting_requests']:,.2f}", "to start")
     if _has_value(row, "preemptions"):
         sheet.add_row("preemptions", f"{row['preemptions']:,.0f}", "requests that gave their places up")
     return sheet
@@ -332,12 +332,12 @@ def _time(row: Mapping[str, Any]) -> Sheet:
 
 def _memory(row: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet("Memory of a device", [("", False), ("memory", True), ("share", True), ("", False)])
-    capacity, kv_capacity = row["dram_capacity_B"], row["kv_room_B"]
+    capacity, kv_capacity = row["dram_capacity_B"], row["kv_cache_capacity_B"]
     token = f"{quantity('kv_token_B', row['kv_token_B'])} a token"
     workspace = row["footprint_B"] - row["weight_B"] - row["kv_B"]
     for label, size, note in (
         ("weights", row["weight_B"], ""),
-        ("caches in use", row["kv_B"], f"{token}; room for {quantity('kv_room_B', kv_capacity)}"),
+        ("caches in use", row["kv_B"], f"{token}; room for {quantity('kv_cache_capacity_B', kv_capacity)}"),
         ("work space", workspace, ""),
     ):
         sheet.add_row(label, units.show(float(size), "B"), f"{size / capacity:.1%}", note)

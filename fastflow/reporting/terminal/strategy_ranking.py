@@ -43,7 +43,7 @@ def _server_parts(
     """Yield the best layouts of a server as a table, and a line on their equivalents."""
     best = rows.slice(0, _MAX_ROWS).to_pylist()
     _add_chances(best, chances)
-    results = [*LATENCIES, *RATES, "kv_room_B", *([CHANCE.name] if chances else []), "feasible"]
+    results = [*LATENCIES, *RATES, "kv_cache_capacity_B", *([CHANCE.name] if chances else []), "feasible"]
     columns = ["strategy", *present_results(results, best, serves=True)]
     yield listing(f"Best of {pluralize(rows.num_rows, 'layout')}", columns, best)
     yield from equivalent_layouts(rows, ["strategy"])

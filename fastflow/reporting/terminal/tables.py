@@ -134,7 +134,7 @@ def bottleneck_stage_text(row: Mapping[str, Any]) -> str:
     stage = row.get("bottleneck_stage")
     if stage is None or stage is np.ma.masked or stage != stage:
         return ""
-    return f"stage {stage} of 0 to {parse(row['strategy']).lp - 1}"
+    return f"stage {stage} of 0 to {parse(row['strategy']).pp - 1}"
 
 
 def listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sheet:

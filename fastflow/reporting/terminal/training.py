@@ -9,9 +9,9 @@ from rich.table import Table as Sheet
 
 from fastflow.reporting.terminal.cost import train_tokens_key
 from fastflow.reporting.terminal.tables import bottleneck_stage_text, new_sheet, quantity
+from fastflow.schema.results import EXPOSED
 
-_KERNELS = ("attention", "feed_forward", "experts", "head", "other", "optimizer")
-_WAITS = ("tensor", "context", "expert", "weight", "gradient", "send", "offload")
+_KERNELS = ("attention", "feed_forward", "experts", "lm_head", "other", "optimizer")
 _NOTES = {
     "tensor": "exchanges of tensor parallelism",
     "context": "exchanges of context parallelism",
@@ -20,7 +20,7 @@ _NOTES = {
     "gradient": "sums of weight gradients",
     "send": "messages between pipeline stages",
     "offload": "what moves between device and host",
-    "head": "embedding, head and loss",
+    "lm_head": "embedding, head and loss",
     "other": "norms and sums between layers",
     "optimizer": "gradient clipping and weight update",
 }
@@ -31,8 +31,8 @@ def time_parts(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield the parts of an iteration's time [s]: kernels by kind, waits by network use, and the bubble."""
     for name in _KERNELS:
         yield name.replace("_", " "), float(row[f"{name}_s"])
-    for name in _WAITS:
-        yield f"waits: {name}", float(row[f"{name}_wait_s"])
+    for name, column in EXPOSED.items():
+        yield f"waits: {name}", float(row[column])
     yield "bubble", float(row["bubble_s"])
 
 
@@ -56,12 +56,12 @@ def _time(row: Mapping[str, Any]) -> Sheet:
 
     for name in _KERNELS:
         add(name.replace("_", " "), f"{name}_s", _NOTES.get(name, ""))
-    if row["again_s"] > 0:
-        note = f"of these {quantity('again_s', row['again_s'])} computed again for the backward pass"
+    if row["recompute_s"] > 0:
+        note = f"of these {quantity('recompute_s', row['recompute_s'])} computed again for the backward pass"
         sheet.add_row("", "", "", note)
     sheet.add_section()
-    for name in _WAITS:
-        add(f"waits: {name}", f"{name}_wait_s", _NOTES[name])
+    for name, column in EXPOSED.items():
+        add(f"waits: {name}", column, _NOTES[name])
     add("bubble", "bubble_s", f"of the pipeline, {row['microbatches']} micro-batches")
     sheet.add_section()
     sheet.add_row("total", quantity("time_s", total), "", "")
@@ -69,7 +69,7 @@ def _time(row: Mapping[str, Any]) -> Sheet:
 
 
 def _memory(row: Mapping[str, Any]) -> Sheet:
-    stage = f" of pipeline stage {row['fullest_stage']}" if row["lp_hops"] > 0 else ""
+    stage = f" of pipeline stage {row['peak_memory_stage']}" if row["pp_hops"] > 0 else ""
     sheet = new_sheet(f"Memory of a device{stage}", [("", False), ("memory", True), ("share", True)])
     for name in _MEMORY:
         size = row[f"{name}_B"]
@@ -95,7 +95,7 @@ def _rates(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
     a_device = f"{row['tokens_per_s_per_device']:,.0f} a device"
     sheet.add_row("tokens per second", f"{row['tokens_per_s']:,.0f}", a_device)
     sheet.add_row("model operations", q["model_flops_per_device"], f"a device, {row['mfu']:.1%} of its peak")
-    if row["again_s"] > 0:
+    if row["recompute_s"] > 0:
         sheet.add_row("with recomputation", q["hardware_flops_per_device"], "a device")
     if row["train_s"] > 0:
         sheet.add_row("to train", q["train_s"], f"{q['train_energy_J']}, on {train_tokens_key(inputs)}")

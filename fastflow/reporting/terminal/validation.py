@@ -13,6 +13,7 @@ from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.reporting.terminal.tables import console, new_sheet, records
 from fastflow.reporting.terminal.training import time_parts
+from fastflow.schema.results import ROOFLINE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,7 @@ _HEADS = ("mean", "median", "90%", "bias", "log corr.")
 
 def title(dataset: Dataset) -> str:
     """Return the title after the number of rows: the file and the chip or system."""
-    return title_of(*(dataset.about(name) for name in ("measurements", "kind", "where")))
+    return title_of(*(dataset.about(name) for name in ("measurements", "measured", "where")))
 
 
 def title_of(path: str, kind: str, where: str) -> str:
@@ -62,14 +63,14 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             f"the first one: {first['reason']}",
             markup=False,
         )
-    naming = naming_columns(dataset.about("kind"), file_columns_of(dataset))
+    naming = naming_columns(dataset.about("measured"), file_columns_of(dataset))
     out.print(f"\n[bold]Worst rows[/]: {explanation_title(rows)}")
     for head, *more in worst_rows(rows, naming):
         for text, indent in ((head, "  "), *((text, "    ") for text in more)):
             for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
                 out.print(line, markup=False)
     out.print()
-    by = "part" if has_errors_by_part(dataset.about("kind")) else ALL
+    by = "part" if has_errors_by_part(dataset.about("measured")) else ALL
     for row in records(errors[errors["by"] == by]):
         print(f"{'' if by == ALL else row['value'] + ' '}mean relative error {row['mean_error']:.1%}")
 
@@ -133,9 +134,9 @@ def _explanation_lines(row: Mapping[str, Any], naming: Sequence[str]) -> Iterato
         ]
         yield ", ".join(f"{label} {units.show(seconds, 's')}" for label, seconds in parts)
         return
-    names = [name for name in row if name.startswith("needs_")]
+    names = [name for name in row if name.startswith(ROOFLINE)]
     names += [name for name in ("latency_s", "exposed_comm_s", "bubble_s") if name in row]
-    resource_times = [(name.removeprefix("needs_").removesuffix("_s"), row[name]) for name in names]
+    resource_times = [(name.removeprefix(ROOFLINE).removesuffix("_s"), row[name]) for name in names]
     texts = [
         f"{_RESOURCE_NAMES.get(name, name)} {units.show(float(value), 's')}"
         for name, value in resource_times
@@ -183,6 +184,6 @@ def _tiling_text(row: Mapping[str, Any]) -> str:
         f"{row['gemm_waves']:,.0f} wave{'' if row['gemm_waves'] == 1 else 's'}",
         f"{row['gemm_busy_frac']:.0%} of bundles busy",
     ]
-    if row["gemm_parts"] > 1:
-        parts.append(f"k in {row['gemm_parts']:,.0f} parts")
+    if row["gemm_split_k"] > 1:
+        parts.append(f"k in {row['gemm_split_k']:,.0f} parts")
     return "; ".join(parts)

@@ -91,7 +91,7 @@ def test_a_kind_is_one_class(tmp_path, monkeypatch):
         KINDS.remove(_Pauses)
     assert found.rows["predicted_s"].tolist() == [1e-3, 4e-3]
     assert found.errors["mean_error"][0] == 0.25
-    assert found.rows.attrs["fastflow.kind"] == "pauses"
+    assert found.rows.attrs["fastflow.measured"] == "pauses"
     assert found.rows.attrs["fastflow.said"] == '["a millisecond a round", "not used: who"]'
 
 

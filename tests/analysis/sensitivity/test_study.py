@@ -7,14 +7,14 @@ from matplotlib.container import ErrorbarContainer
 
 import fastflow
 from fastflow.analysis.sensitivity.elasticity import elasticities, perturb
-from fastflow.analysis.sensitivity.parameters import Figure, figures_of
+from fastflow.analysis.sensitivity.parameters import Parameter, parameters_of
 from fastflow.analysis.sensitivity.sobol import rows_per_matrix, sobol
 from fastflow.analysis.sensitivity.study import Sensitivity
 from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.sensitivity import main as command
 from fastflow.core.errors import InputError
 from fastflow.engine.run.monte_carlo import with_samples
-from fastflow.reporting.charts.sensitivity import draw, important_figures
+from fastflow.reporting.charts.sensitivity import draw, important_parameters
 from fastflow.reporting.terminal.sensitivity import show
 from tests.conftest import columns_of
 
@@ -32,7 +32,7 @@ def found():
 
 
 def of(found, figure):
-    (row,) = found.figures[found.figures["figure"].eq(figure)].to_dict("records")
+    (row,) = found.parameters[found.parameters["parameter"].eq(figure)].to_dict("records")
     return row
 
 
@@ -46,14 +46,14 @@ def answers(inputs, figures, evaluate, objective, step):
 @pytest.mark.parametrize("power", [-1.0, 0.5, 2.0])
 def test_a_power_law_has_its_power(power):
     inputs = {"x": np.array([3.0]), "y": np.array([7.0])}
-    figures = [Figure("x", 3.0, ""), Figure("y", 7.0, "")]
+    figures = [Parameter("x", 3.0, ""), Parameter("y", 7.0, "")]
 
     def evaluate(columns):
         return {"f": 5.0 * columns["x"] ** power, "reason": np.full(columns["x"].size, "")}
 
     first, second = answers(inputs, figures, evaluate, "f", 0.05)
     assert (first.left, first.right, first.both) == pytest.approx((power, power, power), abs=1e-12)
-    assert (second.both, second.flat, second.kink) == (0.0, True, "")
+    assert (second.both, second.insensitive, second.nonlinearity) == (0.0, True, "")
 
 
 def test_both_sides_of_a_kink_are_told_apart():
@@ -65,9 +65,9 @@ def test_both_sides_of_a_kink_are_told_apart():
         return {"time_s": time, "bound_by": limiter, "reason": np.full(time.size, "")}
 
     inputs = {"bandwidth": np.array([1.0])}
-    (one,) = answers(inputs, [Figure("bandwidth", 1.0, "B/s")], evaluate, "time_s", 0.01)
+    (one,) = answers(inputs, [Parameter("bandwidth", 1.0, "B/s")], evaluate, "time_s", 0.01)
     assert (one.left, one.right) == pytest.approx((-1.0, 0.0))
-    assert one.kink == "limiter: dram to compute"
+    assert one.nonlinearity == "limiter: dram to compute"
 
 
 def whole(columns):
@@ -79,14 +79,14 @@ def whole(columns):
 
 
 def test_a_kink_names_the_units_that_make_it():
-    (one,) = answers({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], whole, "f", 0.05)
-    assert one.kink == "whole units: 3 to 4 to 3 dram_devices"
+    (one,) = answers({"area": np.array([1.0])}, [Parameter("area", 1.0, "m^2")], whole, "f", 0.05)
+    assert one.nonlinearity == "whole units: 3 to 4 to 3 dram_devices"
 
 
 def test_a_figure_whose_sides_cancel_is_not_flat():
-    (one,) = answers({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], whole, "f", 0.05)
+    (one,) = answers({"area": np.array([1.0])}, [Parameter("area", 1.0, "m^2")], whole, "f", 0.05)
     assert abs(one.both) < 0.1 < min(abs(one.left), abs(one.right))
-    assert not one.flat
+    assert not one.insensitive
 
 
 def test_a_curve_without_uneven_units_is_curved():
@@ -94,13 +94,13 @@ def test_a_curve_without_uneven_units_is_curved():
         curve = np.exp((columns["area"] - 0.5) ** 2 * 10.0)
         return {**whole(columns), "f": curve, "dram_devices": np.full(curve.size, 4)}
 
-    (one,) = answers({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], evaluate, "f", 0.2)
-    assert one.kink == "curved"
+    (one,) = answers({"area": np.array([1.0])}, [Parameter("area", 1.0, "m^2")], evaluate, "f", 0.2)
+    assert one.nonlinearity == "curved"
 
 
 def test_units_of_the_engine_that_make_a_kink():
     found = fastflow.sensitivity("tech=n5", "mem=hbm3", "objective=device_usd")
-    assert of(found, "chip.die_area")["kink"] == "whole units: 3 to 4 to 3 dram_devices"
+    assert of(found, "chip.die_area")["nonlinearity"] == "whole units: 3 to 4 to 3 dram_devices"
 
 
 def test_one_side_alone_and_none():
@@ -109,15 +109,15 @@ def test_one_side_alone_and_none():
         return {"f": np.where(bad, np.nan, columns["x"]), "reason": np.where(bad, "too much: of it", "")}
 
     def asked(value, high=np.inf):
-        figure = Figure("x", value, "", high)
+        figure = Parameter("x", value, "", high)
         return answers({"x": np.array([value])}, [figure], evaluate, "f", 0.05)[0]
 
     assert asked(2.0).both == pytest.approx(1.0)
-    assert asked(2.0).kink == "less alone: too much"
-    assert asked(1.0, high=1.0).kink == "less alone: at most 1"
+    assert asked(2.0).nonlinearity == "less alone: too much"
+    assert asked(1.0, high=1.0).nonlinearity == "less alone: at most 1"
     ends = 1.0 * (1.0 + 0.05)  # a step up to the bound is within it
-    assert (asked(1.0, high=ends).kink, asked(1.0, high=ends).right) == ("", pytest.approx(1.0))
-    assert asked(1.0, high=np.nextafter(ends, 0.0)).kink == "less alone: at most 1.05"
+    assert (asked(1.0, high=ends).nonlinearity, asked(1.0, high=ends).right) == ("", pytest.approx(1.0))
+    assert asked(1.0, high=np.nextafter(ends, 0.0)).nonlinearity == "less alone: at most 1.05"
     assert asked(0.0).reason == "is 0"
     assert asked(5.0).reason == "too much"
 
@@ -127,18 +127,18 @@ def test_a_memory_bound_product_hangs_on_its_bandwidth():
     row = of(found, "chip.pinned.dram_Bps")
     assert row["elasticity"] == pytest.approx(-1.0, abs=1e-3)
     assert of(found, "chip.dram_utilization")["elasticity"] == pytest.approx(-1.0, abs=1e-3)
-    assert of(found, "chip.pinned.core_Hz")["flat"]
+    assert of(found, "chip.pinned.core_Hz")["insensitive"]
 
 
 def test_every_figure_has_an_elasticity_or_a_reason(found):
-    rows = found.figures
+    rows = found.parameters
     assert 120 < len(rows) < 200
-    assert rows["figure"].is_unique
+    assert rows["parameter"].is_unique
     assert (rows["elasticity"].isna() == rows["reason"].ne("")).all()
-    assert not {"chip.mcus_per_bundle", "model.batch", "tech.name"} & set(rows["figure"])
-    magnitude = rows[["left_elasticity", "right_elasticity"]].abs().max(axis=1).fillna(-1.0)
+    assert not {"chip.mcus_per_bundle", "model.batch", "tech.name"} & set(rows["parameter"])
+    magnitude = rows[["elasticity_minus", "elasticity_plus"]].abs().max(axis=1).fillna(-1.0)
     assert magnitude.is_monotonic_decreasing
-    assert rows["flat"].equals(magnitude.between(0.0, 0.001, inclusive="left"))
+    assert rows["insensitive"].equals(magnitude.between(0.0, 0.001, inclusive="left"))
 
 
 def test_it_agrees_with_two_evaluations(found):
@@ -146,21 +146,21 @@ def test_it_agrees_with_two_evaluations(found):
     for key, unit in (("tech.core.nominal_frequency", "Hz"), ("net.inter.nominal_frequency", "bit/s")):
         row = of(found, key)
         less, more = fastflow.evaluate(
-            *POINT, f"{key}={row['figure_value'] * 0.95} {unit},{row['figure_value'] * 1.05} {unit}"
+            *POINT, f"{key}={row['parameter_value'] * 0.95} {unit},{row['parameter_value'] * 1.05} {unit}"
         )["time_s"]
-        assert row["left_elasticity"] == pytest.approx(np.log(less / base) / np.log(0.95), rel=1e-6)
-        assert row["right_elasticity"] == pytest.approx(np.log(more / base) / np.log(1.05), rel=1e-6)
+        assert row["elasticity_minus"] == pytest.approx(np.log(less / base) / np.log(0.95), rel=1e-6)
+        assert row["elasticity_plus"] == pytest.approx(np.log(more / base) / np.log(1.05), rel=1e-6)
 
 
 def test_a_fixed_strategy_is_kept():
     auto = ("tech=n7", "mem=hbm3", "parallel.strategy=auto")
     best, fixed = (fastflow.sensitivity(*auto, f"sensitivity.strategy={how}") for how in ("best", "fixed"))
     assert best.value == fixed.value
-    both = best.figures.merge(fixed.figures, on="figure")
+    both = best.parameters.merge(fixed.parameters, on="parameter")
     # choosing again is never worse than keeping
-    gains = both["right_elasticity_x"] - both["right_elasticity_y"]
+    gains = both["elasticity_plus_x"] - both["elasticity_plus_y"]
     assert gains.max() <= 1e-6
-    assert not fixed.figures["kink"].str.startswith("strategy").any()
+    assert not fixed.parameters["nonlinearity"].str.startswith("strategy").any()
 
 
 def test_the_strategy_of_a_change_is_the_best_of_all(found):
@@ -169,10 +169,10 @@ def test_the_strategy_of_a_change_is_the_best_of_all(found):
     got = fastflow.sensitivity(*auto)
     for key in ("net.inter.maximum_voltage", "chip.area.core", "mem.nominal_frequency"):
         row = of(got, key)
-        values = ",".join(str(row["figure_value"] * factor) + " " + row["unit"] for factor in (0.95, 1.05))
+        values = ",".join(str(row["parameter_value"] * factor) + " " + row["unit"] for factor in (0.95, 1.05))
         less, more = fastflow.evaluate(*auto, f"{key}={values.replace(' ,', ',').strip()}")["time_s"]
-        assert row["left_elasticity"] == pytest.approx(np.log(less / got.value) / np.log(0.95), rel=1e-6)
-        assert row["right_elasticity"] == pytest.approx(np.log(more / got.value) / np.log(1.05), rel=1e-6)
+        assert row["elasticity_minus"] == pytest.approx(np.log(less / got.value) / np.log(0.95), rel=1e-6)
+        assert row["elasticity_plus"] == pytest.approx(np.log(more / got.value) / np.log(1.05), rel=1e-6)
 
 
 def test_of_what_serves():
@@ -233,7 +233,7 @@ def test_points_without_a_result_are_counted():
 
 def test_shares_stay_within_the_whole(compose):
     point = columns_of([compose(*POINT)])
-    figures = figures_of(point)
+    figures = parameters_of(point)
     columns = with_samples(point, {one.key: np.full((1, 3), 1.2 * one.value) for one in figures}, 1, 3)
     for budget in ("chip.area.", "chip.power.", "chip.perimeter."):
         total = sum(column for key, column in columns.items() if key.startswith(budget))
@@ -248,9 +248,9 @@ def test_indices_of_the_engine_are_the_same_again(tmp_path):
         fastflow.sensitivity(*asked, output=tmp_path / "a"),
         fastflow.sensitivity(*asked, "engine.jobs=1"),
     )
-    pd.testing.assert_frame_equal(once.figures, again.figures)
+    pd.testing.assert_frame_equal(once.parameters, again.parameters)
     stored = pd.read_parquet(tmp_path / "a")
-    assert {"figure", "elasticity", "sobol_first", "sobol_total"} <= set(stored)
+    assert {"parameter", "elasticity", "sobol_first", "sobol_total"} <= set(stored)
     assert once.failed == 0
     assert stored["sobol_total"].notna().sum() > 80
 
@@ -295,22 +295,23 @@ def rows():
     share[[0, 3]] = np.nan
     frame = pd.DataFrame(
         {
-            "figure": [f"tech.memory.registers.figure_{place}" for place in range(sides.size)],
-            "figure_value": 1.0, "unit": "J/bit", "elasticity": -sides, "left_elasticity": -sides,
-            "right_elasticity": -0.9 * sides, "kink": "", "flat": sides == 0.0, "sobol_first": 0.8 * share,
+            "parameter": [f"tech.memory.registers.figure_{place}" for place in range(sides.size)],
+            "parameter_value": 1.0, "unit": "J/bit", "elasticity": -sides, "elasticity_minus": -sides,
+            "elasticity_plus": -0.9 * sides, "nonlinearity": "", "insensitive": sides == 0.0,
+            "sobol_first": 0.8 * share,
             "sobol_first_error": 0.01, "sobol_total": share, "sobol_total_error": 0.02, "reason": "",
         }
     )  # fmt: skip
-    frame.loc[0, ["elasticity", "right_elasticity", "kink"]] = [0.0, 1.5, KINK]
+    frame.loc[0, ["elasticity", "elasticity_plus", "nonlinearity"]] = [0.0, 1.5, KINK]
     frame.attrs["step"] = 0.05
     return frame
 
 
 def test_what_takes_part_in_the_variance_is_listed(rows):
-    assert list(important_figures(rows, 20).index) == [*range(20), 30]
-    assert list(important_figures(rows).index) == [*range(30), 30]
+    assert list(important_parameters(rows, 20).index) == [*range(20), 30]
+    assert list(important_parameters(rows).index) == [*range(30), 30]
     alone = rows.drop(columns=[name for name in rows if name.startswith("sobol")])
-    assert list(important_figures(alone).index) == list(range(30))
+    assert list(important_parameters(alone).index) == list(range(30))
 
 
 def test_the_table_cuts_nothing(rows, capsys, monkeypatch):
@@ -321,7 +322,7 @@ def test_the_table_cuts_nothing(rows, capsys, monkeypatch):
     lines = said.splitlines()
     (start,) = [place for place, line in enumerate(lines) if "figure_0 " in line]
     end = next(place for place, line in enumerate(lines) if "figure_1 " in line)
-    edge = next(line for line in lines if " kink" in line).index("kink")
+    edge = next(line for line in lines if " nonlinearity" in line).index("nonlinearity")
     assert " ".join(line[edge:].strip() for line in lines[start:end]) == KINK
     assert "tech.memory.registers.figure_30" in said
     assert "and 6 more (dataset)" in said
@@ -358,8 +359,8 @@ def test_bars_on_one_side_both_show(rows):
 
 
 def test_a_figure_of_nothing_that_moves_the_result(rows):
-    still = rows[rows["flat"]]
-    assert important_figures(still).empty
+    still = rows[rows["insensitive"]]
+    assert important_parameters(still).empty
     assert not [bar for axes in draw(still, "time_s", 1.0).axes for bar in axes.patches]
 
 

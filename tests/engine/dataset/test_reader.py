@@ -27,7 +27,7 @@ def write(folder, parts, columns, **about):
 @pytest.mark.parametrize("parts", [1, 2, 3])
 @pytest.mark.parametrize(
     ("columns", "about", "has_parts"),
-    [(GRID, {"points": 6}, True), (HISTORY, {}, True), (GAINS, {}, False)],
+    [(GRID, {"points": 6}, True), (HISTORY, {"kind": "search"}, True), (GAINS, {}, False)],
 )
 def test_only_what_is_written_in_parts_has_several(tmp_path, columns, about, has_parts, parts):
     dataset = find(write(tmp_path, parts, columns, **about))

@@ -255,7 +255,7 @@ hydra:
     assert frame["time_s"].tolist()[4:] == alone["time_s"].tolist()
 
 
-@pytest.mark.parametrize("function", ["explain_layout", "sensitivity", "validate"])
+@pytest.mark.parametrize("function", ["explain_sharding", "sensitivity", "validate"])
 def test_a_study_of_single_points_is_several_values(study, tmp_path, function):
     """Where one point is taken: no key is swept, and the union is what is named."""
     assert study("union: [{params: {tech: n7}}, {params: {tech: n5}}]").keys == []

@@ -170,13 +170,13 @@ def test_points_of_a_grid_choose_for_themselves():
     """What is chosen is in the columns: given as inputs, it makes the same row."""
     grid = [*AUTO, *CASES["a wide softmax"], "mem=hbm2,hbm3"]
     got = fastflow.evaluate(*grid, f"{PER_LAYER}=false,true")
-    assert (got["cuts"] != "").tolist() == got[PER_LAYER].tolist() == [False, True, False, True]
+    assert (got["layer_strategies"] != "").tolist() == got[PER_LAYER].tolist() == [False, True, False, True]
     for row in got[got[PER_LAYER]].to_dict("records"):
-        cuts = [f"parallel.{cut.replace(' ', '=')}" for cut in row["cuts"].split(", ")]
+        cuts = [f"parallel.{cut.replace(' ', '=')}" for cut in row["layer_strategies"].split(", ")]
         own = fastflow.evaluate(*grid, f"mem={row['mem']}", f"parallel.strategy={row['strategy']}", *cuts)
         results = [name for name in own if name in got and not name.startswith(("parallel.", "point", "mem"))]
         pd.testing.assert_series_equal(own.loc[0, results], pd.Series(row)[results], check_names=False)
-        assert row["cuts"] == own.loc[0, "cuts"]
+        assert row["layer_strategies"] == own.loc[0, "layer_strategies"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_column_of_cuts(compose, summary, strategy, softmax, cuts):
     """It names what differs, in full; a row without any cut of its own stands beside it."""
     point = compose(*model(8, 512, 64, 4000), f"parallel.strategy={strategy}", f"parallel.softmax={softmax}")
     alike = point | {"parallel.softmax": "same"}
-    assert summary([alike, point, point])["cuts"].tolist() == ["", cuts, cuts]
+    assert summary([alike, point, point])["layer_strategies"].tolist() == ["", cuts, cuts]
 
 
 def test_a_point_that_asks_for_no_choice_has_a_reason():
@@ -225,13 +225,13 @@ def test_commands_show_what_is_chosen(cli):
     row = fastflow.evaluate(*point, f"{PER_LAYER}=true").iloc[0]
     code, out, err = cli(main, *point, f"{PER_LAYER}=true", "output=one")
     assert (code, err) == (0, [])
-    assert any(line.endswith(f"strategy {row['strategy']}, {row['cuts']}") for line in out)
+    assert any(line.endswith(f"strategy {row['strategy']}, {row['layer_strategies']}") for line in out)
     code, out, _ = cli(main, "-m", *point, f"{PER_LAYER}=true,false", "output=two")
     assert code == 0
     head, first, second = [line.split() for line in out if line.split() and line.split()[0] in "point01"][-3:]
-    assert "cuts" in head
-    assert " ".join(first).count(row["cuts"]) == 1
-    assert row["cuts"] not in " ".join(second)
+    assert "layer_strategies" in head
+    assert " ".join(first).count(row["layer_strategies"]) == 1
+    assert row["layer_strategies"] not in " ".join(second)
     code, _, err = cli(main, "parallel.strategy=d512", f"{PER_LAYER}=true", "output=three")
     assert code == 2
     assert len(err) == 1
@@ -317,7 +317,7 @@ def test_layers_of_a_kind_have_cuts_of_their_own(monkeypatch, compose, summary, 
     got = summary([by_layer, {LAYERS: "same"} | by_kind])
     assert got["time_s"][0] < got["time_s"][1] / 2
     assert by_layer["parallel.strategy"] == "d16"
-    assert got["cuts"][0] == by_layer[LAYERS].replace(":", "") == "dense RC-1-8-d2, head CR-8-d2"
+    assert got["layer_strategies"][0] == by_layer[LAYERS].replace(":", "") == "dense RC-1-8-d2, head CR-8-d2"
 
 
 def test_a_layer_whose_cut_is_given_keeps_it(compose, towers):
@@ -341,9 +341,9 @@ def test_a_layer_is_named_or_cut_by_the_strategy(tmp_path, compose, towers, name
 def test_points_of_a_grid_choose_layers_for_themselves(towers):
     """What is chosen is in the columns: given as inputs, it makes the same row."""
     got = fastflow.evaluate(*towers, "mem=hbm2,hbm3", f"{PER_LAYER}=false,true")
-    assert ["," in cuts for cuts in got["cuts"]] == [False, True, False, True]
+    assert ["," in cuts for cuts in got["layer_strategies"]] == [False, True, False, True]
     for row in got[got[PER_LAYER]].to_dict("records"):
-        cuts = ", ".join(cut.replace(" ", ": ") for cut in row["cuts"].split(", "))
+        cuts = ", ".join(cut.replace(" ", ": ") for cut in row["layer_strategies"].split(", "))
         own = fastflow.evaluate(
             *towers, f"mem={row['mem']}", f"parallel.strategy={row['strategy']}", f"{LAYERS}='{cuts}'"
         )

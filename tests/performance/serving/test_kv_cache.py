@@ -126,4 +126,4 @@ def test_columns_of_a_served_point_are_the_parts_of_its_memory():
     assert row["weight_B"] == pytest.approx(weights, rel=1e-3)  # and gains of norms
     assert row["kv_token_B"] == 2 * 2 * 2 * 64 * SIZE  # layers, keys and values, heads, columns
     assert row["footprint_B"] == row["weight_B"] + work + row["kv_B"]
-    assert row["kv_room_B"] == pytest.approx(0.5 * row["dram_capacity_B"] - row["weight_B"] - work)
+    assert row["kv_cache_capacity_B"] == pytest.approx(0.5 * row["dram_capacity_B"] - row["weight_B"] - work)

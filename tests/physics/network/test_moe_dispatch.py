@@ -66,12 +66,12 @@ def test_the_dispatcher_decides_and_groups_choose_it():
         fastflow.evaluate(*deepseek, f"parallel.token_dispatcher={one}")
         for one in ("auto", "flex", "alltoall")
     ]
-    auto, flex, alltoall = (frame["expert_wait_s"][0] for frame in every)
+    auto, flex, alltoall = (frame["ep_comm_exposed_s"][0] for frame in every)
     assert auto == flex < 0.7 * alltoall
     free = fastflow.evaluate(*deepseek, "model.expert_groups=0", "model.topk_groups=0")
-    assert free["expert_wait_s"][0] == pytest.approx(alltoall)
+    assert free["ep_comm_exposed_s"][0] == pytest.approx(alltoall)
     in_a_framework = fastflow.evaluate(*deepseek, "framework=megatron_core")
-    assert in_a_framework["expert_wait_s"][0] > 1.3 * flex
+    assert in_a_framework["ep_comm_exposed_s"][0] > 1.3 * flex
 
 
 @pytest.mark.parametrize(

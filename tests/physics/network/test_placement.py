@@ -6,6 +6,7 @@ import pytest
 from fastflow import evaluate
 from fastflow.core.errors import InputError
 from fastflow.performance import results
+from fastflow.physics.network.placement import read_order
 from fastflow.physics.network.routes import routes_of
 from fastflow.physics.parallelism.mesh import AXES, axes
 from fastflow.physics.parallelism.plans import assignments
@@ -85,10 +86,10 @@ def test_the_order_with_the_least_communication_wins(placed, system, strategy):
     _, got, total = placed(system, strategy)
     assert near(total[0], total[1:].min(), 1e-12)
     chosen = 1 + ORDERS.index(got["placement"][0])
-    assert got["placement_asked"].tolist() == ["auto", *ORDERS]
+    assert got["placement_requested"].tolist() == ["auto", *ORDERS]
     for name, column in got.items():
         same = np.array_equal(column[0], column[chosen], equal_nan=column.dtype.kind == "f")
-        assert same or name == "placement_asked", name
+        assert same or name == "placement_requested", name
     assert got["placement"][1:].tolist() == ORDERS
     if system == "cluster":  # on one switch all are alike
         assert np.ptp(total) == 0.0
@@ -101,7 +102,7 @@ def test_the_order_with_the_least_communication_wins(placed, system, strategy):
 def test_bandwidth_and_hops_to_neighbours(placed, system, strategy):
     """Loads counted link by link, times what the chip's links reach."""
     base, got, _ = placed(system, strategy)
-    degrees = dict(zip(("kp1", "kp2", "dp", "lp"), DEGREES[strategy], strict=True))
+    degrees = dict(zip(("kp1", "kp2", "dp", "pp"), DEGREES[strategy], strict=True))
     links = SYSTEMS[system][1]
     for i, order in enumerate(ORDERS, 1):
         stride = 1
@@ -112,7 +113,7 @@ def test_bandwidth_and_hops_to_neighbours(placed, system, strategy):
                 assert np.isnan(bandwidth)
                 assert hops == 0
                 continue
-            patterns = ("forward", "backward") if name == "lp" else ("neighbours",)
+            patterns = ("forward", "backward") if name == "pp" else ("neighbours",)
             edges = [naive.edges(16, [(degree, stride)], pattern) for pattern in patterns]
             loads = [max(pair) for pair in zip(*(naive.loads(links, each) for each in edges), strict=True)]
             reached = [
@@ -198,11 +199,11 @@ def test_orders_that_cost_the_same_are_tried_once(compose, strategy, tried):
 def test_stages_have_the_same_devices_however_layers_are_cut(placed):
     _, got, _ = placed("torus", "RC-2-2-d2-p2", **{"parallel.softmax": "RC-1-8"})
     for reason, order in zip(got["reason"][1:], ORDERS, strict=True):
-        if order.startswith("lp") or order.endswith("lp"):
+        if order.startswith("pp") or order.endswith("pp"):
             assert reason == ""
         else:
             assert reason.startswith(f"placement={order} is invalid: ")
-            assert "lp" in reason.partition(": ")[2]
+            assert "pp" in reason.partition(": ")[2]
     assert got["reason"][0] == ""
 
 
@@ -219,8 +220,13 @@ def test_what_is_no_order_is_refused(text):
         evaluate(f"placement={text}")
     said = str(error.value)
     assert said.startswith(f"placement={text}")
-    assert "kp1-kp2-dp-lp" in said
+    assert "kp1-kp2-dp-pp" in said
     assert "\n" not in said
+
+
+def test_the_old_name_of_the_pipelines_axis_is_read(capsys):
+    assert read_order("kp1-lp-kp2-dp") == read_order("kp1-pp-kp2-dp")
+    assert "placement=kp1-lp-kp2-dp: the axis lp is now pp: kp1-pp-kp2-dp" in capsys.readouterr().err
 
 
 def test_a_grid_of_orders():

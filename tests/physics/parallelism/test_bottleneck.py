@@ -15,6 +15,7 @@ from fastflow.physics.schedule.layer_times import GRADIENTS, WAITS, WEIGHTS
 from fastflow.physics.schedule.overlap import MAX_TAKEN
 from fastflow.physics.workload import layer_order
 from fastflow.physics.workload.graph import COLLECTIVES, EMBEDDING, HIDDEN, PARTS, PRODUCTS
+from fastflow.schema.results import EXPOSED
 from tests.naive import stage_walk
 from tests.naive.stacks import deal
 from tests.support.checks import cases
@@ -125,12 +126,12 @@ def check(prediction):
     for name in (*PARTS, "optimizer"):
         assert got[f"{name}_s"] == pytest.approx(own.parts[name], rel=1e-9, abs=1e-12 * total), name
     assert got["compute_s"] == pytest.approx(sum(own.parts.values()), rel=1e-9)
-    assert got["again_s"] == pytest.approx(own.again, rel=1e-9, abs=1e-12 * total)
+    assert got["recompute_s"] == pytest.approx(own.again, rel=1e-9, abs=1e-12 * total)
     for kind, name in enumerate(WAITS[:WEIGHTS]):
-        assert got[f"{name}_wait_s"] == pytest.approx(own.waits[kind], rel=1e-9, abs=1e-12 * total), name
+        assert got[EXPOSED[name]] == pytest.approx(own.waits[kind], rel=1e-9, abs=1e-12 * total), name
     assert got["bubble_s"] == pytest.approx(idle, rel=1e-9, abs=1e-9 * total)
     assert got["compute_s"] + got["exposed_comm_s"] + got["bubble_s"] == pytest.approx(total, rel=1e-9)
-    named = sum(value for name, value in got.items() if name.endswith("_wait_s"))
+    named = sum(value for name, value in got.items() if name in EXPOSED.values())
     assert named == pytest.approx(
         got["exposed_comm_s"], abs=0.01 * total
     )  # sends may hide sums, and gathers sends
@@ -169,7 +170,7 @@ def test_a_part_that_gets_smaller_saves_what_it_took(compose, summary, model):
     got = summary(every)
     last = int(given[1].rpartition("p")[2]) - 1
     assert got["bottleneck_stage"].tolist() == [last, last]
-    saved, took = -np.diff(got["time_s"])[0], -np.diff(got["head_s"])[0]
+    saved, took = -np.diff(got["time_s"])[0], -np.diff(got["lm_head_s"])[0]
     assert saved == pytest.approx(took, rel=0.03)
     assert saved > least * got["time_s"][0]
 
@@ -181,7 +182,7 @@ def test_a_stage_that_is_not_the_last_has_no_head(compose, summary):
         summary([compose(*asked, f"parallel.pipeline_partition={split}")]) for split in ("even", "balanced")
     )
     assert 0 < balanced["bottleneck_stage"][0] < 7
-    assert balanced["head_s"][0] == 0.0 < even["head_s"][0]
+    assert balanced["lm_head_s"][0] == 0.0 < even["lm_head_s"][0]
     assert balanced["time_s"][0] < 0.8 * even["time_s"][0]
 
 
@@ -214,7 +215,7 @@ def test_kernels_of_the_stage_are_its_parts(compose, predict):
         own["kernel"], [name for name in own["kernel"] if name.startswith(("logits", "loss", "head norm"))]
     )
     in_update = own["phase"] == "update"
-    assert own["time_s"][head & ~in_update].sum() == pytest.approx(got["head_s"][0])
+    assert own["time_s"][head & ~in_update].sum() == pytest.approx(got["lm_head_s"][0])
     assert own["time_s"][in_update].sum() == pytest.approx(got["optimizer_s"][0])
     assert not any(name.startswith("embedding") for name in own["kernel"])
 

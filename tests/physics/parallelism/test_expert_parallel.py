@@ -80,7 +80,7 @@ def file(tmp_path_factory):
 
 def exchanged(file, strategy, *overrides):
     """Return what is exchanged for the experts: of a kernel, (collective, along, bytes) in order."""
-    frame = fastflow.explain_layout(
+    frame = fastflow.explain_sharding(
         "model=graph", f"model.file={file}", "chip=h100_sxm", "model.dtype=bf16", "precision=mixed",
         "system.devices=16", f"parallel.strategy={strategy}", *overrides,
     )  # fmt: skip

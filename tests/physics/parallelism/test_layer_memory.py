@@ -17,7 +17,7 @@ def test_what_is_offloaded_lies_with_the_host():
     none, optimizer, activations, every = (
         run(*base, f"parallel.offload={what}") for what in ("none", "optimizer", "activations", "all")
     )
-    assert none["host_B"] == none["offload_wait_s"] == optimizer["optimizer_B"] == 0
+    assert none["host_B"] == none["offload_exposed_s"] == optimizer["optimizer_B"] == 0
     masters = none["weight_B"] - optimizer["weight_B"]
     assert masters == pytest.approx(none["optimizer_B"] / 2)  # four bytes beside Adam's eight
     assert optimizer["host_B"] == pytest.approx(none["optimizer_B"] + masters)
@@ -33,7 +33,7 @@ def test_the_link_to_the_host_takes_its_time():
     away = run(*ONE_DEVICE, "parallel.offload=activations", link)
     moved = 2 * away["host_B"]  # of four layers two are on the device at a time
     assert away["time_s"] == pytest.approx(2 * 8 * moved / 1e8 + none["update_s"], rel=1e-6)
-    assert away["offload_wait_s"] == pytest.approx(away["time_s"] - none["time_s"])
+    assert away["offload_exposed_s"] == pytest.approx(away["time_s"] - none["time_s"])
     states = run(*ONE_DEVICE, "parallel.offload=optimizer", link)
     assert states["update_s"] == pytest.approx(states["host_B"] / 1e8)
     fast = run(*ONE_DEVICE, "parallel.offload=all", "parallel.host_bandwidth='1e6 GB/s'")
@@ -51,7 +51,7 @@ def test_weights_that_stay_gathered_are_gathered_once():
     given_up, kept = ((*base, f"parallel.reshard_after_forward={one}") for one in ("true", "false"))
 
     def gathered(point):
-        kernels = fastflow.explain_layout(*point)
+        kernels = fastflow.explain_sharding(*point)
         return (kernels["fetch_B"] * kernels["repeat"])[kernels["kernel"] != "embedding"].sum()
 
     assert gathered(kept) == gathered(given_up) / 2
@@ -77,7 +77,7 @@ def test_checkpoints_are_offloaded_too(layers, recompute, strategy):
     none, away = (run(*base, f"parallel.offload={what}") for what in ("none", "activations"))
     assert away["host_B"] > 0.0
     assert "offload" not in away["no_effect"]
-    if away["fullest_stage"] == none["fullest_stage"]:
+    if away["peak_memory_stage"] == none["peak_memory_stage"]:
         assert away["footprint_B"] == pytest.approx(none["footprint_B"] - away["host_B"])
     assert away["footprint_B"] < none["footprint_B"]
 

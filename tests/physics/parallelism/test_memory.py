@@ -48,7 +48,7 @@ def test_each_part_of_the_memory_is_counted_by_hand(cases, predict):
         assert got["reason"][i] == "", plan
         stage, expected = naive.fullest(MODEL, plan)
         stages.add((plan.stages, stage))
-        assert got["fullest_stage"][i] == stage, plan
+        assert got["peak_memory_stage"][i] == stage, plan
         for part, column in COLUMNS.items():
             assert got[column][i] == pytest.approx(getattr(expected, part), rel=1e-12, abs=1e-6), (part, plan)
         assert got["footprint_B"][i] == pytest.approx(expected.device, rel=1e-12)

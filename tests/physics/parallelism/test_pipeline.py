@@ -153,7 +153,7 @@ def test_what_cannot_be_cut_so_has_a_reason(base, summary, more, words):
 
 
 def test_memory_of_the_fullest_stage(prediction, got, cases):
-    names = ("weight_B", "gradient_B", "optimizer_B", "activation_B", "fullest_stage")
+    names = ("weight_B", "gradient_B", "optimizer_B", "activation_B", "peak_memory_stage")
     fullest = set()
     for place, (point, lm, cut, _) in enumerate(cases):
         expected = naive.footprint(
@@ -233,7 +233,7 @@ def test_the_time_is_kernels_bubbles_and_what_nothing_hides(got, cases):
     stages = np.array([stages for *_, stages in cases])
     assert (got["bubble_s"][stages == 1] == 0.0).all()
     assert (got["bubble_s"][stages > 1] > 0.0).all()
-    assert (got["lp_hops"] > 0).tolist() == (stages > 1).tolist()
+    assert (got["pp_hops"] > 0).tolist() == (stages > 1).tolist()
     for name in ("time_s", "compute_s", "comm_s", "exposed_comm_s"):
         assert (got[name] > 0.0).all()
 

@@ -271,7 +271,7 @@ def test_sequence_parallelism_keeps_less(files):
     ("text", "said"),
     [
         ("axes: [rows]", "axes is a mapping"),
-        ("axes: {lp: [rows]}", "without axes.lp"),
+        ("axes: {pp: [rows]}", "without axes.pp"),
         ("axes: {dp: rows}", "axes.dp is a list of dimensions"),
         ("dp: [rows]", "without dp"),
         ("axes: {dp: [rows]}\nsoftmax: {kp9: [cols]}", "without softmax.kp9"),

@@ -96,7 +96,7 @@ class Wanted:
     """Strategies of one point."""
 
     def __init__(self, stages, chunks):
-        self.lp, self.chunks = np.array([stages]), np.array([chunks])
+        self.pp, self.chunks = np.array([stages]), np.array([chunks])
 
 
 @given(

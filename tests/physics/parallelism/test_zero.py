@@ -42,7 +42,7 @@ def test_a_part_is_made_of_a_whole(stages):
 @pytest.mark.parametrize(("stage", "volume"), [(0, 2), (1, 2), (2, 2), (3, 3)])
 def test_volume_is_that_of_the_paper(overrides, stage, volume):
     """Section 7: as much as data parallelism up to stage 2, half as much again in stage 3."""
-    table = fastflow.explain_layout(
+    table = fastflow.explain_sharding(
         *overrides, f"parallel.strategy=d{DEVICES}", f"parallel.zero_stage={stage}"
     )
     moved = 2 if stage == 0 else 1  # an all-reduce is a scatter and a gather
@@ -96,8 +96,8 @@ def test_replicas_have_all_weights_each(overrides, stage):
     (point,) = fastflow.evaluate(*given, "parallel.hybrid_shard_size=2").itertuples()
     whole, part = [(16, 0), (4, 12), (2, 14), (0, 16)][stage]
     assert point.weight_B + point.gradient_B + point.optimizer_B == MLP_WEIGHTS * (whole + part / 2)
-    table = fastflow.explain_layout(*given, "parallel.hybrid_shard_size=2")
-    every = fastflow.explain_layout(*given)
+    table = fastflow.explain_sharding(*given, "parallel.hybrid_shard_size=2")
+    every = fastflow.explain_sharding(*given)
     for name in ("fetch", "gradient"):
         there = table[f"{name}_B"] > 0
         assert (table[f"{name}_B"] == every[f"{name}_B"]).all()
@@ -115,7 +115,7 @@ def test_a_replica_is_of_neighbours(overrides, compose, predict):
         *overrides, f"parallel.strategy=d{DEVICES}", "parallel.zero_stage=3", "system=cluster",
         "system.package.devices=2", "system.collective=ring", "parallel.hybrid_shard_size=2",
     )  # fmt: skip
-    table = fastflow.explain_layout(*given)
+    table = fastflow.explain_sharding(*given)
     inside = (table["fetch_B"] * table["repeat"]).sum() + table["gradient_B"].sum()
     sent = predict([compose(*given)]).communication.sent
     assert near(sent[0][0], inside / 2)

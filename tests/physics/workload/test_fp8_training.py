@@ -16,7 +16,7 @@ def run(*overrides):
 
 
 def kernels(dtype):
-    result = fastflow.explain_layout(*BASE, f"model.dtype={dtype}")
+    result = fastflow.explain_sharding(*BASE, f"model.dtype={dtype}")
     return result.drop_duplicates("kernel").set_index("kernel")
 
 
@@ -46,7 +46,7 @@ def test_passes_read_two_bytes_and_write_two_copies(compose):
 def test_layers_compute_in_fp8_and_logits_in_bf16(dtype):
     wide, narrow = run(), run(f"model.dtype={dtype}")
     assert narrow["feed_forward_s"] < 0.85 * wide["feed_forward_s"]
-    assert narrow["head_s"] == pytest.approx(wide["head_s"], rel=0.02)  # its norm is one of the layers'
+    assert narrow["lm_head_s"] == pytest.approx(wide["lm_head_s"], rel=0.02)  # its norm is one of the layers'
     assert narrow["flop"] == pytest.approx(wide["flop"], rel=0.01)
 
 

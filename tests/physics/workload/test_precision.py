@@ -28,7 +28,7 @@ def exchanged(overrides):
     """A function from overrides to bytes exchanged in an iteration, by kind of exchange, and the table."""
 
     def explain(*further):
-        table = fastflow.explain_layout(*overrides, *further)
+        table = fastflow.explain_sharding(*overrides, *further)
         return {name: (table[f"{name}_B"] * table["repeat"]).sum() for name in EXCHANGES}, table
 
     return explain
@@ -95,7 +95,7 @@ def test_every_role_moves_its_bytes(overrides, exchanged, role, doubled, kept):
 def test_relayouts_move_activations():
     def moved(*types):
         apart = ("system.devices=8", "parallel.strategy=d8", "parallel.softmax=RC-1-8", *types)
-        return fastflow.explain_layout(*apart)["relayout_B"].sum()
+        return fastflow.explain_sharding(*apart)["relayout_B"].sum()
 
     assert moved("precision.activation=fp32") == 2 * moved() > 0
     assert moved("precision.gradient=fp32", "precision.weight=fp32") == moved()

@@ -67,7 +67,7 @@ def test_requests_of_one_length_are_as_isl_and_osl(requests):
         *POINT, "serve.isl=700", "serve.osl=90", "serve.length_range_ratio=0", "serve.simulate=true"
     )
     read = fastflow.evaluate(*POINT, requests([(700, 90)] * 3))
-    times = ["ttft_s", "tpot_s", "ttft_p99_s", "tokens_per_s", "most_requests"]
+    times = ["ttft_s", "tpot_s", "ttft_p99_s", "tokens_per_s", "max_concurrent_requests"]
     assert read[times].equals(same[times])
 
 

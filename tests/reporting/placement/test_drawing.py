@@ -37,8 +37,8 @@ NETWORKS = {
     "packages on a tree": (64, 4, "mesh", "2d", "fat_tree", "1d", 4, 1.0),
 }
 POINTS = {
-    "figure 5": "48 system=torus system.shape=4x12 parallel.strategy=RC-4-2-d3-p2 placement=kp1-kp2-lp-dp",
-    "line": "6 system=mesh system.shape=1d parallel.strategy=CR-3-d2 placement=kp1-kp2-dp-lp",
+    "figure 5": "48 system=torus system.shape=4x12 parallel.strategy=RC-4-2-d3-p2 placement=kp1-kp2-pp-dp",
+    "line": "6 system=mesh system.shape=1d parallel.strategy=CR-3-d2 placement=kp1-kp2-dp-pp",
     "idle": "16 system=torus parallel.strategy=d8",
     "ring": "12 system=ring parallel.strategy=CR-3-d4",
     "switch": "16 system=cluster parallel.strategy=d16",
@@ -93,7 +93,7 @@ def test_every_parallel_dimension_has_ranks_that_are_drawn(prediction, axis):
     panel = Figure().add_axes((0, 0, 1, 1))
     patches = draw_ranks(panel, named, floorplan(shown.network), 60.0)
     assert [patch.get_label() for patch in patches] == [f"{axis} {i}" for i in range(named.traffic[0].degree)]
-    assert any({"lp": "p"}.get(axis, axis[0]) in text.get_text() for text in panel.texts)
+    assert any({"pp": "p"}.get(axis, axis[0]) in text.get_text() for text in panel.texts)
 
 
 @pytest.mark.long
@@ -168,13 +168,13 @@ def test_figure_5(prediction, tmp_path):
     draw_placement(path, prediction, number("figure 5"))
     text = text_of(path)
     assert "RC-4-2-d3-p2 on 48 devices: 4x12 torus" in text
-    assert "placement kp1-kp2-lp-dp, innermost first" in text
+    assert "placement kp1-kp2-pp-dp, innermost first" in text
     assert re.findall(r"^k\d,\d$", text, re.M) == [f"k{at % 4},{at // 4 % 2}" for at in range(48)]
     assert re.findall(r"^d\d p\d$", text, re.M) == [f"d{at // 16} p{at // 8 % 2}" for at in range(48)]
     panels = {one.name: one for one in scene(prediction, number("figure 5")).traffic}
-    assert [panels[name].stride for name in ("kp1", "kp2", "dp", "lp")] == [1, 4, 16, 8]
-    assert [panels[name].hops for name in ("kp1", "kp2", "dp", "lp")] == [1, 1, 4, 2]
-    assert [panels[name].edges.max() for name in ("kp1", "kp2", "dp", "lp")] == [1, 2, 4, 2]
+    assert [panels[name].stride for name in ("kp1", "kp2", "dp", "pp")] == [1, 4, 16, 8]
+    assert [panels[name].hops for name in ("kp1", "kp2", "dp", "pp")] == [1, 1, 4, 2]
+    assert [panels[name].edges.max() for name in ("kp1", "kp2", "dp", "pp")] == [1, 2, 4, 2]
     along = panels["dp"].edges[panels["dp"].links.dimension == 1]
     assert (along == 4).all()
 

@@ -294,10 +294,10 @@ def test_a_value_without_a_time_and_many_values():
 
 def test_the_axes_are_those_that_were_swept():
     """Neither what varies with them, nor none of a choice that is a column of results."""
-    frame = some_grid().assign(placement_asked=["auto", "kp1-kp2-dp-lp", "auto"] * 2)
+    frame = some_grid().assign(placement_requested=["auto", "kp1-kp2-dp-pp", "auto"] * 2)
     keys = [axis.key for axis in axes_of(frame, ["mem", "placement"])]
-    assert keys == ["mem", "placement_asked"]
-    assert [axis.key for axis in axes_of(frame, ["net"])] == ["placement_asked"]  # it does not vary
+    assert keys == ["mem", "placement_requested"]
+    assert [axis.key for axis in axes_of(frame, ["net"])] == ["placement_requested"]  # it does not vary
 
 
 def test_choices_without_an_order_are_not_joined_and_the_best_are_drawn_last():
@@ -376,8 +376,8 @@ def test_a_report_on_any_grid(cli, tmp_path):
         (("chip=a100,h100_sxm", "calibration=measured,none"), "chip (2), calibration (2)"),
         (("chip=a100,v100_sxm,h100_sxm",), "chip (3)"),
         (
-            ("parallel.strategy=auto,d1", "placement=auto,kp1-kp2-dp-lp"),
-            "parallel.strategy (2), placement_asked (2)",
+            ("parallel.strategy=auto,d1", "placement=auto,kp1-kp2-dp-pp"),
+            "parallel.strategy (2), placement_requested (2)",
         ),
     ],
 )

@@ -103,7 +103,7 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
     assert f"{row['tpot_median_s'] * 1e3:.3g}" in further
     assert (
         words(out, "requests in flight")[-7:]
-        == f"of at most {row['most_requests']:,.0f} that caches hold".split()
+        == f"of at most {row['max_concurrent_requests']:,.0f} that caches hold".split()
     )
     assert words(out, "Bound by")[2:5] == ["prefill", "by", row["prefill_bound_by"]]
     assert words(out, "Not feasible")[2:7] == ["ttft", "at", "the", "99th", "percentile"]
@@ -210,7 +210,7 @@ def test_a_point_without_results_and_files_of_one_that_serves_are_refused(cli):
         assert err[0].startswith(f"{key}={name} ")
         assert "null where a point serves" in err[0]
     with pytest.raises(InputError, match="serve=continuous"):
-        fastflow.explain_layout(*LOADED, "parallel.strategy=TP-4")
+        fastflow.explain_sharding(*LOADED, "parallel.strategy=TP-4")
 
 
 def test_the_screen_says_of_an_open_loop_that_it_is_stationary_or_not(cli):

@@ -242,4 +242,4 @@ def _weight_type(width: str, published: str) -> str:
 
 def _strategy_text(tensor: int, experts: int, ranks: int, stages: int) -> str:
     """Write a layout in the notation of strategies."""
-    return str(Strategy(TENSOR, tp=tensor, ep=experts, dp=ranks, lp=stages))
+    return str(Strategy(TENSOR, tp=tensor, ep=experts, dp=ranks, pp=stages))

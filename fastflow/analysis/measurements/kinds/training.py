@@ -87,7 +87,7 @@ class TrainingRuns(SystemRuns):
     )  # fmt: skip
     times: ClassVar[Mapping[str, str]] = {"time_s": "", "iter_time_s": ""}
     naming_keys = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
-    error_groups = ("device", "origin", "library", "family", "billions", "dtype", "complete")
+    error_groups = ("device", "origin", "library", "family", "parameters_billions", "dtype", "complete")
     section = "training"
     alias_tables = ("devices", "networks", "frameworks", "families", "selective")
     groups = ("framework", "model")
@@ -265,7 +265,7 @@ class TrainingRuns(SystemRuns):
         results = results_of_rows(inputs)
         num_weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
         size_class = _BILLIONS[np.searchsorted(_BILLIONS, num_weights / 1e9, side="right") - 1]
-        billions = {"billions": np.where(np.isnan(num_weights), np.nan, size_class)}
+        billions = {"parameters_billions": np.where(np.isnan(num_weights), np.nan, size_class)}
         result_columns = {name: column for name, column in results.items() if name not in OF_FILE}
         return PredictedRows(rows, result_columns | billions | self.row_columns(rows))
 
@@ -294,7 +294,7 @@ class TrainingRuns(SystemRuns):
 
 def _strategy(tp: int, cp: int, ep: int, dp: int, pp: int, vp: int) -> str:
     """Write a layout in the notation of strategies."""
-    return str(Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, lp=pp, chunks=vp))
+    return str(Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, pp=pp, chunks=vp))
 
 
 def _is_hidden(name: str, text: str) -> bool:
@@ -328,7 +328,7 @@ def _chunks_of(strategies: NDArray[Any]) -> _Chunks:
     for text in dict.fromkeys(strategies.tolist()):
         try:
             read = parse(text)
-            known[text] = read.lp * read.chunks, read.chunks
+            known[text] = read.pp * read.chunks, read.chunks
         except InputError:
             known[text] = 1, 1
     of_all, of_stage = zip(*(known[text] for text in strategies.tolist()), strict=True)

@@ -153,7 +153,7 @@ def _write_overrides(
     inputs: Inputs, strategies: Strategies, columns: Sections, layouts: Layouts, reason: Reasons
 ) -> None:
     """Write the layouts of kinds of layers, or of layers, that replace their strategy's."""
-    stages, per_stage = strategies.lp, strategies.devices // strategies.lp
+    stages, per_stage = strategies.pp, strategies.devices // strategies.pp
     for override in _overrides(inputs, columns):
         p, strategy, devices = override.point, override.strategy, int(per_stage[override.point])
         sharded = strategy.devices // strategy.dp
@@ -170,7 +170,7 @@ def _write_overrides(
             allowed = "a cut without e, which parallel.strategy has"
             reason.add(p, str(InputError(override.key, override.text, allowed)))
         layouts.assignment[p, override.columns] = strategy.kernel
-        layouts.degrees[p, override.columns] = strategy._replace(lp=int(stages[p])).degrees
+        layouts.degrees[p, override.columns] = strategy._replace(pp=int(stages[p])).degrees
 
 
 def _check_mixed_layouts(inputs: Inputs, layouts: Layouts, reason: Reasons) -> None:
@@ -321,7 +321,7 @@ def parse_layout(text: str, key: str) -> Strategy:
     if text == SAME:
         return Strategy()
     strategy = parse(text, key)
-    if strategy.lp > 1:
+    if strategy.pp > 1:
         raise InputError(
             key, text, "a cut without pipeline stages; parallel.strategy sets those for all layers"
         )

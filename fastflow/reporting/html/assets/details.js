@@ -5,7 +5,7 @@ const WAITS = { "exposed communication": LIMITERS.network, bubble: LIMITERS.pipe
 const COMPONENTS = { core: "#3d4f60", l0: LIMITERS.l0, l1: LIMITERS.l1, l2: LIMITERS.l2, l3: LIMITERS.l3, dram: "#d55e00", intra: "#b79ad1", inter: "#5b4a8a", link: "#c9a227" };
 const PALE = new Set([LIMITERS.l0, LIMITERS.l1, "#a9cce8", "#e6c300", "#e69f00", "#56b4e9", "#cc79a7", "#b79ad1", "#c9a227", "#6ea8d4", GREY, "#eef1f4"]);
 const inkFor = (fill) => (PALE.has(fill) ? "#111" : "#fff");
-const AXES = { kp1: "kernel", kp2: "kernel", tp: "tensor", cp: "context", ep: "experts", dp: "data", lp: "pipeline" };
+const AXES = { kp1: "kernel", kp2: "kernel", tp: "tensor", cp: "context", ep: "experts", dp: "data", pp: "pipeline" };
 
 class PointDetails {
   constructor(explorer) {
@@ -133,11 +133,11 @@ class PointDetails {
 
   // What is waited for, by kind, where the columns say so.
   waits(x, time, add) {
-    const kinds = [...this.explorer.points.columns.keys()].filter((name) => name.endsWith("_wait_s") && this.value(name) > 0);
+    const kinds = [...this.explorer.points.columns.keys()].filter((name) => name.endsWith("_exposed_s") && this.value(name) > 0);
     const sum = kinds.reduce((all, name) => all + this.value(name), 0);
     for (const name of kinds.sort((a, b) => this.value(b) - this.value(a))) {
       const part = (this.value(name) / sum) * time;
-      add(x, part, 2, GREY, name.slice(0, -"_wait_s".length));
+      add(x, part, 2, GREY, name.slice(0, -"_exposed_s".length));
       x += part;
     }
   }

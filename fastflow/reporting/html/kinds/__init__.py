@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastflow.config.messages import COMMAND_LINE
 from fastflow.core.errors import InputError
-from fastflow.engine.dataset.kinds import SENSITIVITY, kind_of_table
+from fastflow.engine.dataset.kinds import GRID, OF_SEARCH, OF_VALIDATION, SENSITIVITY
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.html.content import Page
 from fastflow.reporting.html.kinds import backtest, grid, search, sensitivity, validation
@@ -15,14 +15,14 @@ def page_of(dataset: Dataset, study: str = "", config_dir: str | None = None) ->
 
     study: whose claims judge a grid; config_dir: the user's library, which its points need.
     """
-    kind = kind_of_table(dataset.schema)
-    if study and (kind or dataset.about("measurements")):
+    kind = dataset.kind
+    if study and kind not in (GRID, *OF_SEARCH):
         allowed = "none: this dataset is no grid, and no search"
         raise InputError("study", study, allowed, COMMAND_LINE)
-    if dataset.about("measurements"):
+    if kind in OF_VALIDATION:
         return validation.page_of(dataset)
-    if kind:
-        return sensitivity.page_of(dataset) if kind == SENSITIVITY else backtest.page_of(dataset)
-    if "score" in dataset.schema.names and not study:
-        return search.page_of(dataset, config_dir)
-    return grid.page_of(dataset, study, config_dir)
+    if kind == SENSITIVITY:
+        return sensitivity.page_of(dataset)
+    if kind == GRID or study:
+        return grid.page_of(dataset, study, config_dir)
+    return search.page_of(dataset, config_dir) if kind in OF_SEARCH else backtest.page_of(dataset)

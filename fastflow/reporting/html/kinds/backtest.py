@@ -7,7 +7,7 @@ import pandas as pd
 from fastflow.analysis.backtest.study import read
 from fastflow.config.messages import pluralize
 from fastflow.core.units import percent
-from fastflow.engine.dataset.kinds import BACKTEST, kind_of_table
+from fastflow.engine.dataset.kinds import BACKTEST, TITLES
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts.backtest import draw
 from fastflow.reporting.charts.style import render
@@ -22,10 +22,10 @@ def page_of(dataset: Dataset) -> Page:
     """Return the page of any table of a back-test; raises InputError."""
     _, backtest, question = read(dataset)
     frame = dataset.read(dataset.schema.names).reset_index(drop=True)
-    kind = kind_of_table(dataset.schema)
+    kind = TITLES[dataset.kind]
     names = list(map(str, frame))
     texts = varying_columns(frame, [name for name in names if frame[name].dtype.kind not in "fiu"])
-    has_chips = kind == BACKTEST
+    has_chips = dataset.kind == BACKTEST
     numbers = [name for name in names if frame[name].dtype.kind == "f"]
     x = "difference" if has_chips else numbers[0]
     y = "quantity" if has_chips else first_present(("foundry_gain", "generated_error", *numbers[1:]), names)

@@ -249,7 +249,9 @@ def _view(
     across, rows = (*labels, "", "")[:2]
     results = [name for name in _LISTED if name in names and frame[name].notna().any()]
     strategy_columns = [
-        name for name in ("strategy", "cuts") if name in varying_columns(frame, names) and name not in labels
+        name
+        for name in ("strategy", "layer_strategies")
+        if name in varying_columns(frame, names) and name not in labels
     ]
     limiter = first_present(("bound_by", "decode_bound_by", "prefill_bound_by"), names)
     has_kernels = details is not None and details.kernels.name.size > 0

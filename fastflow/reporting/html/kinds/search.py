@@ -10,6 +10,7 @@ from fastflow.analysis.search.optimizers.design_space import BUDGETS
 from fastflow.analysis.search.ranges import WithinTolerance
 from fastflow.config.messages import pluralize
 from fastflow.core import units
+from fastflow.engine.dataset.kinds import RANKING, SEARCH
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts.search import columns_of, draw, draw_front
 from fastflow.reporting.charts.style import render
@@ -44,7 +45,7 @@ from fastflow.reporting.terminal.ranking import labels_of
 from fastflow.reporting.terminal.tables import dataset_name
 
 _LISTED = (
-    "objective", "second_objective", "gain", "gap", "own_objective", "time_s", "ttft_s", "tpot_s",
+    "objective", "second_objective", "gain", "gap", "baseline_objective", "time_s", "ttft_s", "tpot_s",
     "tokens_per_s_per_device", "tokens_per_s_per_user", "bound_by", "decode_bound_by", "energy_J",
     "joules_per_token", "iteration_usd", "token_usd", "feasible", "reason",
 )  # fmt: skip
@@ -66,7 +67,7 @@ def page_of(dataset: Dataset, config_dir: str | None) -> Page:
     sample = sample_points(designs, better, labels, "objective")
     frame = designs.iloc[sample.rows].reset_index(drop=True)
     details, missing_note = details_of(dataset, frame, config_dir)
-    ranked, is_history = "rank" in names, "step" in names
+    ranked, is_history = dataset.kind == RANKING, dataset.kind == SEARCH
     size = pluralize(len(designs), "candidate" if ranked else "design")
     number = first_present(("rank", "design"), names)
     rows, within = ranges_of(dataset, labels_of(names))
@@ -165,8 +166,8 @@ def _headlines(dataset: Dataset, frame: pd.DataFrame, labels: list[str]) -> list
 
 def _baseline_objective(frame: pd.DataFrame, best: pd.Series[Any]) -> float:
     """Return the objective of the candidate's unchanged chip, NaN if unknown."""
-    if "own_objective" in frame:
-        return float(best["own_objective"])
+    if "baseline_objective" in frame:
+        return float(best["baseline_objective"])
     if "step" not in frame:
         return float("nan")
     first = frame[frame["candidate"] == best["candidate"]].iloc[0]  # a search begins with the unchanged chip
@@ -190,12 +191,12 @@ def _point_name(row: pd.Series[Any], labels: list[str]) -> str:
 def _figure(dataset: Dataset, frame: pd.DataFrame) -> bytes:
     """Return the figure of a history or a front, as the command draws it; a ranking has none."""
     names = dataset.schema.names
-    if "rank" in names:
+    if dataset.kind == RANKING:
         return b""
     labels = labels_of(names)
     rows = frame[[*labels, *(name for name in columns_of(names) if name not in labels)]]
     axes = [dataset.axis(name) for name in ("objective", "second_objective") if name in rows]
-    if "step" in names:
+    if dataset.kind == SEARCH:
         return render(lambda: draw(rows, labels, *axes))
     return render(lambda: draw_front(rows, labels, *axes))
 

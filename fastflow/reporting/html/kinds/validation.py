@@ -19,6 +19,7 @@ from fastflow.reporting.html.kinds.grid import sample_note_of
 from fastflow.reporting.html.rows import sample_points
 from fastflow.reporting.terminal.tables import dataset_name
 from fastflow.reporting.terminal.validation import file_columns_of, title
+from fastflow.schema.results import ROOFLINE
 
 _CATEGORICALS = ("device", "dtype", "model", "phase", "bound_by", "strategy", "source", "framework")
 
@@ -58,11 +59,15 @@ def page_of(dataset: Dataset) -> Page:
 def _view(dataset: Dataset, frame: pd.DataFrame) -> View:
     """Return the initial view of the charts; frame: the drawn rows of the dataset."""
     file_columns = file_columns_of(dataset)
-    naming = naming_columns(dataset.about("kind"), file_columns)
+    naming = naming_columns(dataset.about("measured"), file_columns)
     results = ("measured_s", "predicted_s", "error", "bound_by")
     listed = dict.fromkeys(("line", *naming, *results, *file_columns, "reason"))
     colour = first_present(_CATEGORICALS, varying_columns(frame, _CATEGORICALS)) or "bound_by"
-    needs = {name[6:-2]: name for name in map(str, frame) if name.startswith("needs_")}
+    needs = {
+        name.removeprefix(ROOFLINE).removesuffix("_s"): name
+        for name in map(str, frame)
+        if name.startswith(ROOFLINE)
+    }
     return View(
         x="measured_s",
         y="predicted_s",

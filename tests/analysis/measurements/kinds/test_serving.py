@@ -72,7 +72,7 @@ def test_types_are_those_that_a_model_is_published_in(points):
 def test_a_client_lets_no_more_requests_go_than_it_has_connections(points):
     alone = {"model": "openai/gpt-oss-120b", "gemm_quant_mode": "nvfp4", "moe_quant_mode": "nvfp4"}
     rows = fastflow.validate(points(alone | {"concurrency": 200}, alone | {"concurrency": 80})).rows
-    in_flight = rows["batch_in_flight"]
+    in_flight = rows["running_requests"]
     assert 90 < in_flight.iloc[0] <= 100
     assert 70 < in_flight.iloc[2] <= 80
     assert rows["ttft_s"].iloc[0] > 10 * rows["ttft_s"].iloc[2]

@@ -95,7 +95,7 @@ def test_a_run_is_the_point_that_its_columns_describe(runs):
     assert row["predicted_s"] == fastflow.evaluate(*SAME)["time_s"].item()
     assert (row["strategy"], row["devices"]) == ("TP-4-c2-d2-p4x5", 64)
     assert (row["library"], row["family"], row["complete"]) == ("nemo", "Llama3", True)
-    assert row["billions"] == 30.0
+    assert row["parameters_billions"] == 30.0
 
 
 def test_a_run_may_say_its_kernel_of_attention_and_what_shares_its_weights(runs):
@@ -340,14 +340,22 @@ def test_errors_are_by_device_source_framework_family_size_and_completeness(cli,
     code, out, _ = cli(main, f"measurements={SAMPLE / 'training.csv'}", "output=here")
     assert code == 0
     said = "\n".join(out)
-    for by in ("device", "origin", "library", "family", "billions", "dtype", "complete"):
+    for by in ("device", "origin", "library", "family", "parameters_billions", "dtype", "complete"):
         assert f"by {by}" in said
     assert "complete layouts: " in said
     assert "feed forward " in said  # of a worst row
     assert out[-4].startswith("mean relative error ")
     errors = fastflow.validate(f"measurements={SAMPLE / 'training.csv'}").errors
     assert cli(report, "here")[0] == 0
-    assert set(errors["by"]) >= {"device", "origin", "library", "family", "billions", "dtype", "complete"}
+    assert set(errors["by"]) >= {
+        "device",
+        "origin",
+        "library",
+        "family",
+        "parameters_billions",
+        "dtype",
+        "complete",
+    }
 
 
 # --- frameworks

@@ -114,7 +114,7 @@ def test_a_load_is_carried_or_an_overload_in_both_methods():
         assert simulated["stationary"] == carried
         if carried:
             assert simulated["requests_per_s"] == pytest.approx(rate, rel=0.03)
-            assert simulated["batch_in_flight"] == pytest.approx(rate * 1023 * simulated["tpot_s"], rel=0.03)
+            assert simulated["running_requests"] == pytest.approx(rate * 1023 * simulated["tpot_s"], rel=0.03)
     short = open_loop(GPT, 78.0, "serve.simulate=true", "serve.num_requests=1000")
     assert not short["stationary"]
     assert short["feasible"]  # so short a run says nothing of an overload
@@ -153,7 +153,7 @@ def test_loads_at_shares_of_capacity(point):
         if share < 1 and simulated["stationary"]:
             assert fast["tpot_s"] == pytest.approx(simulated["tpot_s"], rel=0.08)
             assert simulated["requests_per_s"] == pytest.approx(share * most, rel=0.05)
-        at_once = max(1, round(simulated["batch_in_flight"]))
+        at_once = max(1, round(simulated["running_requests"]))
         both = [
             fastflow.evaluate(*point, f"serve.concurrency={at_once}", f"serve.simulate={value}").iloc[0]
             for value in ("false", "true")

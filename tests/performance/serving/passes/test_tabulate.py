@@ -10,7 +10,15 @@ SERVER = (
     "serve=continuous", "model=llama3_8b", "chip=h100_sxm", "system=dgx_h100", "system.devices=2",
     "parallel.strategy=TP-2", "serve.isl=512", "serve.osl=64", "serve.concurrency=4", "engine.jobs=1",
 )  # fmt: skip
-COLUMNS = ("ttft_s", "tpot_s", "tokens_per_s", "energy_J", "decode_bound_by", "kv_room_B", "compute_flops")
+COLUMNS = (
+    "ttft_s",
+    "tpot_s",
+    "tokens_per_s",
+    "energy_J",
+    "decode_bound_by",
+    "kv_cache_capacity_B",
+    "compute_flops",
+)
 
 
 @pytest.fixture

@@ -458,7 +458,7 @@ def test_a_fat_tree(leaf, leaves, taper):
 
 # --- placement -------------------------------------------------------------------------------------
 
-FIGURE_5 = Strategy(kp1=4, kp2=2, dp=3, lp=2).degrees  # RC-4-2-d3-p2
+FIGURE_5 = Strategy(kp1=4, kp2=2, dp=3, pp=2).degrees  # RC-4-2-d3-p2
 MESH = [AXES.index(name) for name in naive.AXES]
 
 
@@ -471,7 +471,7 @@ def test_figure_5():
     the last closing the ring, so that four halves pass every link of Y in each direction.
     """
     network = topology(48, 1, "switch", "1d", "torus", "4x12", 1, 1.0)
-    order = read_order("kp1-kp2-lp-dp")
+    order = read_order("kp1-kp2-pp-dp")
     assert [strides(order, FIGURE_5)[axis] for axis in MESH] == [1, 4, 16, 8]
     load, hops = placed(network, FIGURE_5, [order])
     assert load[:, MESH].tolist() == [[[0.0, 2.0], [0.0, 4.0], [0.0, 8.0], [0.0, 8.0]]]
@@ -484,7 +484,7 @@ def test_figure_5():
 def test_figure_5_on_a_mesh():
     """8 x 6: data shards are two rows apart, so that the edge that closes their ring has four hops."""
     network = topology(48, 1, "switch", "1d", "mesh", "8x6", 1, 1.0)
-    _, hops = placed(network, FIGURE_5, [read_order("kp1-kp2-lp-dp")])
+    _, hops = placed(network, FIGURE_5, [read_order("kp1-kp2-pp-dp")])
     assert hops[0, AXES.index("dp")].tolist() == [0.0, 4.0]
 
 
@@ -523,7 +523,7 @@ def test_place(placement):
         apart = np.array(strides(read_order(order), full(degrees)))[MESH]
         assert all(np.dot(shard, apart) == where for shard, where in device.items())
         for dimension, name in enumerate(by_name):
-            ways = ("forward", "backward") if name == "lp" else ("neighbours",)
+            ways = ("forward", "backward") if name == "pp" else ("neighbours",)
             costs = [
                 naive.loads(system, messages(device, dimension, degrees[dimension], way)) for way in ways
             ]
@@ -561,14 +561,14 @@ def test_orders_of_axes_above_one_cost_what_all_orders_do(placement):
 
 
 @pytest.mark.parametrize(
-    "axes", ["kp1 kp2 dp lp", "kp1 kp2 tp cp dp lp", "kp1 lp tp cp dp", "lp dp", "lp dp kp1 kp2 ep"]
+    "axes", ["kp1 kp2 dp pp", "kp1 kp2 tp cp dp pp", "kp1 pp tp cp dp", "pp dp", "pp dp kp1 kp2 ep"]
 )
 def test_an_order_is_the_first_of_all_that_differ_in_axes_of_one_rank(monkeypatch, axes):
     """Whatever axes there are: of all orders, in the order in which they are numbered."""
     names = axes.split()
     monkeypatch.setattr(placement, "AXES", tuple(names))
     monkeypatch.setattr(placement, "MESHES", (tuple(names),))
-    monkeypatch.setattr(placement, "PIPELINE", names.index("lp"))
+    monkeypatch.setattr(placement, "PIPELINE", names.index("pp"))
     for count in range(len(names) + 1):
         for above in combinations(names, count):
             for at_an_end in (False, True):
@@ -584,8 +584,8 @@ def test_few_of_many_axes_have_few_orders(monkeypatch):
 
 
 def test_orders_are_named():
-    assert order_name(tuple(MESH)) == "kp1-kp2-dp-lp"
-    with pytest.raises(InputError, match=r"placement=kp1-dp is invalid: expected .*kp1-kp2-dp-lp"):
+    assert order_name(tuple(MESH)) == "kp1-kp2-dp-pp"
+    with pytest.raises(InputError, match=r"placement=kp1-dp is invalid: expected .*kp1-kp2-dp-pp"):
         read_order("kp1-dp")
 
 

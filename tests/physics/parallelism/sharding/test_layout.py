@@ -214,7 +214,7 @@ def test_exchanges_take_as_long_as_their_collectives_among_their_own_devices(
 
 def test_the_longer_of_an_exchange_and_a_relayout_says_where_it_was(compose, predict):
     """Pairs within a package gather h for the next step; the softmax's cut is over all packages."""
-    point = compose(*SMALL, "system=mcm", "parallel.strategy=RC-1-2-d8", "placement=kp2-kp1-dp-lp")
+    point = compose(*SMALL, "system=mcm", "parallel.strategy=RC-1-2-d8", "placement=kp2-kp1-dp-pp")
     prediction = predict([point | {"parallel.softmax": text} for text in ("same", "RC-1-16")])
     graph, took = prediction.graph, prediction.communication.exchanges
     levels = [
@@ -267,7 +267,7 @@ def files(tmp_path):
 
 def alike(one, other):
     """Check that two rows have the same results, but for the names of what is cut otherwise."""
-    results = [name for name in one if name in other and name != "cuts" and "." not in name]
+    results = [name for name in one if name in other and name != "layer_strategies" and "." not in name]
     pd.testing.assert_series_equal(one[results], other[results], check_names=False, check_exact=True)
 
 
@@ -296,7 +296,7 @@ def test_a_layer_goes_before_its_kind(files):
     base = ["system.devices=8", "parallel.strategy=d8", "model=graph", f"model.file={files}/layers.yaml"]
     own = fastflow.evaluate(*base, "parallel.hidden=CR-8", f"{KEY}='low: RC-1-8, high: d8'").loc[0]
     alike(own, fastflow.evaluate(*base, f"{KEY}='low: RC-1-8, middle: CR-8'").loc[0])
-    assert own["cuts"] == "low RC-1-8, middle CR-8"
+    assert own["layer_strategies"] == "low RC-1-8, middle CR-8"
 
 
 def test_models_of_other_layers_share_a_call(files, compose, summary):
@@ -316,7 +316,7 @@ def test_models_of_other_layers_share_a_call(files, compose, summary):
         for name, column in summary([point]).items():
             assert str(together[name][place]) == str(column[0]), (place, name)
     own = ["head CR-8", "low d8, high CR-4-d2", "softmax RC-1-8", "low CR-8", "", ""]
-    assert together["cuts"].tolist() == own
+    assert together["layer_strategies"].tolist() == own
     assert together["reason"][5] == (f"{KEY}=low: CR-8 is invalid: expected layers of the model: mlp, head")
 
 
@@ -376,7 +376,7 @@ def test_a_file_lays_out_layers_by_name(files):
 
 
 def test_a_relayout_between_layers_of_a_kind_names_the_layer(files):
-    frame = fastflow.explain_layout(
+    frame = fastflow.explain_sharding(
         "system.devices=8", "parallel.strategy=d8", "model=graph", f"model.file={files}/layers.yaml",
         f"{KEY}='high: RC-1-8'",
     )  # fmt: skip

@@ -34,24 +34,24 @@ degrees = st.integers(1, 100_000) | st.sampled_from([1, 2, 512])
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("RC-4-2-d3-p2", ("RC", {"kp1": 4, "kp2": 2, "dp": 3, "lp": 2})),
-        ("CR-8-d4-p1", ("CR", {"kp1": 8, "dp": 4, "lp": 1})),
+        ("RC-4-2-d3-p2", ("RC", {"kp1": 4, "kp2": 2, "dp": 3, "pp": 2})),
+        ("CR-8-d4-p1", ("CR", {"kp1": 8, "dp": 4, "pp": 1})),
         ("d512", ("", {"dp": 512})),
-        ("RC-4-2-d64-p1", ("RC", {"kp1": 4, "kp2": 2, "dp": 64, "lp": 1})),
+        ("RC-4-2-d64-p1", ("RC", {"kp1": 4, "kp2": 2, "dp": 64, "pp": 1})),
         ("CR-8", ("CR", {"kp1": 8})),
         ("RC-1-1", ("RC", {"kp1": 1, "kp2": 1})),
-        ("TP-8-d4-p2", ("TP", {"tp": 8, "dp": 4, "lp": 2})),
+        ("TP-8-d4-p2", ("TP", {"tp": 8, "dp": 4, "pp": 2})),
         ("TP-8-c2-e2-d4", ("TP", {"tp": 8, "cp": 2, "ep": 2, "dp": 4})),
         ("TP-8", ("TP", {"tp": 8})),
         ("TP-1-c2-d4", ("TP", {"tp": 1, "cp": 2, "dp": 4})),
         ("TP-1-e8", ("TP", {"tp": 1, "ep": 8})),
         ("2D-2-4", ("2D", {"kp1": 2, "kp2": 4})),
         ("3D-2-4-2", ("3D", {"kp1": 2, "kp2": 4, "tp": 2})),
-        ("p4", ("", {"lp": 4})),
-        ("d2-p4", ("", {"dp": 2, "lp": 4})),
-        ("TP-2-d2-p4x3", ("TP", {"tp": 2, "dp": 2, "lp": 4, "chunks": 3})),
-        ("p4x1", ("", {"lp": 4, "chunks": 1})),
-        ("p1x1", ("", {"lp": 1, "chunks": 1})),
+        ("p4", ("", {"pp": 4})),
+        ("d2-p4", ("", {"dp": 2, "pp": 4})),
+        ("TP-2-d2-p4x3", ("TP", {"tp": 2, "dp": 2, "pp": 4, "chunks": 3})),
+        ("p4x1", ("", {"pp": 4, "chunks": 1})),
+        ("p1x1", ("", {"pp": 1, "chunks": 1})),
     ],
 )
 def test_notation(text, expected):
@@ -107,8 +107,8 @@ def test_what_is_no_strategy_is_refused(text):
 def strategies(draw):
     kernel = draw(st.sampled_from(NAMES))
     more = ("cp", "ep") if kernel == "TP" else ()
-    found = {axis: draw(degrees) for axis in (*naive.CUTS[kernel], *more, "dp", "lp")}
-    found["chunks"] = draw(degrees) if found["lp"] > 1 else 1
+    found = {axis: draw(degrees) for axis in (*naive.CUTS[kernel], *more, "dp", "pp")}
+    found["chunks"] = draw(degrees) if found["pp"] > 1 else 1
     return Strategy(NAMES.index(kernel), **found)
 
 
@@ -125,7 +125,7 @@ def test_parser_and_printer_round_trip(strategy):
 def test_a_strategy_has_a_degree_of_every_axis():
     assert Strategy._fields == ("kernel", *AXES, "chunks")
     assert (
-        parse("RC-4-2-d3-p5").degrees == Strategy(kp1=4, kp2=2, dp=3, lp=5).degrees == (4, 2, 1, 1, 1, 3, 5)
+        parse("RC-4-2-d3-p5").degrees == Strategy(kp1=4, kp2=2, dp=3, pp=5).degrees == (4, 2, 1, 1, 1, 3, 5)
     )
     assert parse("TP-2-c3-e4-d8-p5").degrees == (1, 1, 2, 3, 4, 2, 5)
 

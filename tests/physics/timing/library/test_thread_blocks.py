@@ -213,7 +213,7 @@ def test_real_chips_run_their_librarys_blocks():
         evaluate("model=gemm", "chip=a100").time_s[0]
     )
     point = evaluate("model=gemm", "chip=a100").iloc[0]
-    assert (point.tiling, point.gemm_l1_stays) == ("blocks", "C")
+    assert (point.tiling, point.gemm_l1_stationary) == ("blocks", "C")
 
 
 def test_a_linear_layer_on_p100_pays_for_its_layout():

@@ -74,7 +74,7 @@ def test_it_exchanges_what_the_products_that_it_fuses_do(file, strategy, context
         given = (f"model.file={file(FILE.replace('ATTENTION', inside))}", f"parallel.strategy={strategy}",
                  f"parallel.cp_comm_type={context}")  # fmt: skip
         (row,) = fastflow.evaluate(*OVERRIDES, *given).to_dict("records")
-        layout = fastflow.explain_layout(*OVERRIDES, *given)
+        layout = fastflow.explain_sharding(*OVERRIDES, *given)
         sent = layout[[name for name in layout.columns if name.endswith("_B")]].to_numpy().sum()
         result.append((row, sent))
     (fused, sent), (apart, sent_apart) = result
@@ -87,7 +87,7 @@ def test_it_exchanges_what_the_products_that_it_fuses_do(file, strategy, context
 
 def test_grouped_heads_are_sharded_with_the_heads_that_share_them(file):
     path = file(GROUPED)
-    explained = fastflow.explain_layout(*OVERRIDES, f"model.file={path}", "parallel.strategy=TP-4-d4")
+    explained = fastflow.explain_sharding(*OVERRIDES, f"model.file={path}", "parallel.strategy=TP-4-d4")
     lies = {str(row["kernel"]): str(row["makes"]) for row in explained.to_dict("records")}
     assert lies["q"] == lies["k"] == lies["context"] == "tp: S(heads), dp: S(batch)"
     single, four = (

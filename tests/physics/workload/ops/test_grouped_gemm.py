@@ -57,7 +57,7 @@ def test_it_exchanges_what_products_of_groups_do(file, strategy, training):
         given = (*OVERRIDES, f"model.file={file(HEAD + inside + TAIL)}", "system.devices=8",
                  f"parallel.strategy={strategy}", f"model.training={training}")  # fmt: skip
         (row,) = fastflow.evaluate(*given).to_dict("records")
-        layout = fastflow.explain_layout(*given)
+        layout = fastflow.explain_sharding(*given)
         sent = layout[[name for name in layout.columns if name.endswith("_B")]].to_numpy().sum(axis=1)
         result.append((row, list(zip(layout["kernel"], layout["exchange"], sent, strict=True))))
     (fused, exchanges), (apart, exchanges_apart) = result

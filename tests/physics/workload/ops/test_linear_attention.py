@@ -86,7 +86,7 @@ def test_a_network_of_them(name, file):
         "parallel.strategy=d4-p2,TP-8,TP-2-d4,RC-1-8,CR-8", "model.training=true,false",
     )  # fmt: skip
     assert (results["reason"] == "").all()
-    explained = fastflow.explain_layout(
+    explained = fastflow.explain_sharding(
         "model=graph", f"model.file={path}", "system.devices=8", "parallel.strategy=TP-8"
     ).set_index("kernel")
     assert set(explained.loc[["scan"], "makes"]) == {"tp: S(heads)"}

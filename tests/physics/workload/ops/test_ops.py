@@ -141,7 +141,7 @@ def test_a_user_defined_type_is_predicted(file):
     result = predicted(folded, STRATEGIES)
     assert (result["reason"] == "").all()
     assert np.isfinite(result["time_s"]).all()
-    explained = fastflow.explain_layout(
+    explained = fastflow.explain_sharding(
         "model=graph", f"model.file={folded}", "system.devices=8", "parallel.strategy=TP-8"
     )
     assert "a sum of columns" in str(explained.to_dict())

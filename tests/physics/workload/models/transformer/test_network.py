@@ -219,7 +219,7 @@ def test_norms_of_queries_and_keys_have_gains():
 def exchanges(*overrides):
     """Exchanges of a layer by phase: how often, and bytes of all; of weights' gradients none."""
     base = ("chip=h100_sxm", "model=transformer", "model.layers=1", "model.batch=16", "model.hidden=2048")
-    kernels = fastflow.explain_layout(*base, "system.devices=16", *overrides)
+    kernels = fastflow.explain_sharding(*base, "system.devices=16", *overrides)
     result = Counter()
     for row in kernels[kernels.layer == 1].to_dict("records"):
         for text in filter(None, row["exchange"].split("; ")):
@@ -274,7 +274,7 @@ def test_bytes_of_a_layer_are_counted_by_hand(tensor, context, data, stages, exp
     """What all but sums of gradients move: a micro-batch, and one layer of it."""
     strategy = f"TP-{tensor}-c{context}-e{experts or 1}-d{data}-p{stages}"
     mixed = SPARSE if experts else ()
-    kernels = fastflow.explain_layout(*FOUR_LAYERS, f"parallel.strategy={strategy}", *mixed)
+    kernels = fastflow.explain_sharding(*FOUR_LAYERS, f"parallel.strategy={strategy}", *mixed)
     result = Counter()
     for row in kernels[(kernels.layer == 1) & (kernels.phase != "update")].to_dict("records"):
         for text, moved in zip(
