@@ -127,10 +127,6 @@ class Recording:
         return {key: self.hide(value) for key, value in pairs if not IGNORED.search(key)}
 
 
-def _is_text(column: pa.Array) -> bool:
-    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
-
-
 def _plain(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks()
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
@@ -305,7 +301,7 @@ class Comparison:
             self._differ(where, "values differ, which a recording has no more")
             return
         are_renamed = False
-        if _is_text(first) and _is_text(second):
+        if {first.type, second.type} <= {pa.string(), pa.large_string()}:
             stored = first, second
             first, second = (pa.array(map(self._renamed, side.to_pylist()), pa.string()) for side in stored)
             are_renamed = (first, second) != stored
@@ -360,9 +356,8 @@ def _known_renames() -> dict[str, str]:
     """Return the columns and functions that fastflow has renamed, old to new, and the pipeline's axis."""
     renamed = runpy.run_path(str(ROOT / "fastflow" / "schema" / "renamed.py"))
     pairs = {"lp": "pp"} | {f"fastflow.{old}": f"fastflow.{new}" for old, new in renamed["FUNCTIONS"].items()}
-    for old, new in renamed["COLUMNS"].items():
-        for level in range(LEVELS) if "l*" in old else (0,):
-            pairs[old.replace("l*", f"l{level}")] = new.replace("l*", f"l{level}")
+    for pair in renamed["COLUMNS"].items():
+        pairs |= [[name.replace("l*", f"l{level}") for name in pair] for level in range(LEVELS)]
     return pairs
 
 
