@@ -7,7 +7,7 @@ import pytest
 
 from fastflow.config.catalog import groups
 from fastflow.schema import find_input
-from fastflow.schema.renamed import COLUMNS, FUNCTIONS, KEYS, VALUES
+from fastflow.schema.renamed import FUNCTIONS, KEYS, VALUES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "renames.md"
 
@@ -33,6 +33,5 @@ def test_the_page_lists_the_table():
     rows = re.findall(r"^\| (`.*`) \|$", PAGE.read_text(), re.MULTILINE)
     keys = [f"`{old}` | `{new}`" for old, new in KEYS.items()]
     values = [f"`{key}` | `{old}` | `{new}`" for key, table in VALUES.items() for old, new in table.items()]
-    columns = [f"`{old}` | `{new}`" for old, new in COLUMNS.items()]
     functions = [f"`fastflow.{old}` | `fastflow.{new}`" for old, new in FUNCTIONS.items()]
-    assert rows == keys + values + columns + functions
+    assert rows == keys + values + functions
