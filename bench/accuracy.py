@@ -45,9 +45,9 @@ FILES = {  # column: file, overrides, and a column of the file that must be so
 }
 WITHOUT = {
     "as it is": (),
-    "plain maximum instead of the soft one": ("tiling.overlap=0",),
-    "one part of the inner dimension": ("tiling.parts=1",),
-    "8 parts at most": ("tiling.parts=8",),
+    "plain maximum instead of the soft one": ("tiling.soft_max_order=0",),
+    "one part of the inner dimension": ("tiling.max_split_k=1",),
+    "8 parts at most": ("tiling.max_split_k=8",),
     "no steps of a block": ("chip.step_latency=0 s",),
     "operands through registers": ("chip.blocks.operands=registers",),
     "no clusters": ("chip.blocks.cluster=1",),

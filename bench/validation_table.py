@@ -123,7 +123,7 @@ def tasks(folder: Path) -> Iterator[Task]:
                 own = (f"device='{device}'", f"chip={CHIPS[chosen]}", *OWN.get(kind.name, ()))
                 yield Task(path, own)
                 if kind.name in OF_THE_LIBRARY:
-                    yield Task(path, (*own, "pins=none"))
+                    yield Task(path, (*own, "calibration=none"))
 
 
 def rows_of(task: Task) -> pd.DataFrame:
@@ -237,7 +237,7 @@ def summary(text: str) -> str:
     ]
     for key, errors in table.read_table(text).items():
         if key.work in (TRAINING, SERVING, FIRST_TOKEN) and key.standing in (table.MEASURED, table.GENERATED):
-            chip = key.chip or "made from budgets (`pins=none`)"
+            chip = key.chip or "made from budgets (`calibration=none`)"
             figures = f"{errors.mean_error:.0%} | {errors.median_error:.0%} | {errors.bias:.2f}"
             lines.append(f"| {key.work} | {key.kind} | {chip} | {errors.rows:,} | {figures} |")
     return "\n".join(lines) + "\n"

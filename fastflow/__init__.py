@@ -233,7 +233,7 @@ def search(
     """Search for the best breakdown of area, power and die edge for the points of a grid (section 7).
 
     overrides: as for `evaluate`, and `"method=gradient"`, `"starts=10"`, `"steps=100"`, `"seed=0"`,
-    `"objective=energy"`, `"pareto=energy"`, `"compete=all"`, `"tolerance=0.01"`. With
+    `"objective=energy"`, `"pareto=energy"`, `"compare=all"`, `"tolerance=0.01"`. With
     `"parallel.strategy=auto"` all strategies compete by successive halving. output: a folder for the history;
     the same call with the same folder resumes the search.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fastflow.config.composer import Composer
-from fastflow.config.keyword_overrides import as_overrides, check_call, numbers_of, text_of
+from fastflow.config.keyword_overrides import as_overrides, numbers_of, text_of
 from fastflow.config.library import hydra_rules
 from fastflow.config.messages import one_of
 from fastflow.core import units
@@ -108,7 +108,7 @@ def predict_collective(
 
     if text_of("collective", collective) not in COLLECTIVES[1:]:
         raise InputError("collective", collective, one_of(COLLECTIVES[1:]))
-    check_call(overrides)
+    overrides = as_overrides(overrides, {})
     sizes, group_sizes = numbers_of({"size": size, "ranks": ranks}).values()
     sizes = sizes.astype(np.float64)
     composer, run = _single_point(overrides)

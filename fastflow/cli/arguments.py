@@ -18,6 +18,7 @@ from fastflow.config.catalog import SWEEPS
 from fastflow.config.composer import Composer
 from fastflow.config.list_keys import as_lists, quote_columns
 from fastflow.config.messages import COMMAND_LINE, key_of
+from fastflow.config.renamed_keys import renamed_overrides
 from fastflow.core.errors import CompositionError, InputError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _SECTION = "output"
 def read_arguments(command: Command) -> Namespace:
     """Read the command line of a command as Hydra will; raises InputError."""
     complaint = io.StringIO()
-    sys.argv[1:] = as_lists(quote_columns(sys.argv[1:]), command.lists)
+    sys.argv[1:] = as_lists(quote_columns(renamed_overrides(sys.argv[1:])), command.lists)
     try:
         with redirect_stderr(complaint):
             return get_args_parser().parse_args()

@@ -62,6 +62,10 @@ def list_library(arguments: Sequence[str]) -> None:
         return
     group = PLURALS.get(options.group, options.group)
     if group not in groups:
+        from fastflow.config.renamed_keys import renamed_key
+
+        group = renamed_key(group)
+    if group not in groups:
         hint = suggestion(options.group, [*groups, *PLURALS])
         raise InputError("group", options.group, one_of(groups) + hint, COMMAND_LINE)
     if group == _CHIP:
@@ -111,10 +115,11 @@ def show_choice(arguments: Sequence[str]) -> None:
     from fastflow.config.cards import figures
     from fastflow.config.composer import Composer
     from fastflow.config.library import hydra_rules
+    from fastflow.config.renamed_keys import renamed_key, renamed_overrides
     from fastflow.reporting.terminal.library import show_card
 
-    sections = [text for text in options.overrides if "=" not in text]
-    overrides = [text for text in options.overrides if "=" in text]
+    sections = [renamed_key(text) for text in options.overrides if "=" not in text]
+    overrides = renamed_overrides(text for text in options.overrides if "=" in text)
     groups = [group for group in catalog.groups(user_folder) if group != catalog.SWEEPS]
     groups_of_overrides = [text.lstrip("+").partition("=")[0].partition(".")[0] for text in overrides]
     shown = sections or list(dict.fromkeys(name for name in groups_of_overrides if name in groups))

@@ -18,7 +18,7 @@ NO_SYSTEM = "cluster"
 """The default system: one switch."""
 _NO_NETWORK = (DEVICES, "system.collective")
 """Keys of a system that do not describe its network."""
-_PINS, _UNPINNED = "pins", "none"
+_CALIBRATION, _GENERATED = "calibration", "none"
 _GROUPS = (SYSTEM, "net", "links")
 _SECTIONS = ("system", "net.inter", "net.intra", "chip.pinned.inter_Bps", "chip.pinned.intra_Bps")
 _PRICE = "_price"
@@ -69,8 +69,8 @@ def implied_machine(composer: HydraComposer, composition: Composition) -> str:
 
 def network_override(composer: HydraComposer, composition: Composition) -> str:
     """Return the first of the user's groups and keys that describes the network, "" for none."""
-    if composition.choices.get(_PINS) == _UNPINNED:
-        return f"{_PINS}={_UNPINNED}"
+    if composition.choices.get(_CALIBRATION) == _GENERATED:
+        return f"{_CALIBRATION}={_GENERATED}"
     override_keys = (override.key_or_group for override in composer.read(composition.overrides))
     return next(filter(describes_network, override_keys), "")
 

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import yaml
 from hydra._internal.config_repository import CachingConfigRepository
@@ -15,7 +15,8 @@ from hydra.errors import ConfigCompositionException
 from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.config.library import USER_FILES, library_root
-from fastflow.config.messages import first_line
+from fastflow.config.messages import first_line, path_of
+from fastflow.config.renamed_keys import renamed_config, renamed_key, renamed_value
 from fastflow.config.yaml_numbers import check_numbers
 from fastflow.core.errors import InputError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hydra._internal.config_repository import IConfigRepository
     from hydra.core.default_element import InputDefault
     from hydra.plugins.config_source import ConfigResult, ConfigSource
+    from omegaconf import DictConfig
 
 _TICK = 50_000_000  # a file may be written twice within one tick of a file system's clock, with margin [ns]
 
@@ -74,6 +76,7 @@ class Repository(CachingConfigRepository):
         if not path.is_relative_to(library_root()):
             try:
                 check_numbers(path)
+                rename_keys(loaded, config_path, path)
             except InputError:
                 del self.cache[f"config_path={config_path}"]  # the next call is refused too
                 raise
@@ -117,6 +120,21 @@ class Repository(CachingConfigRepository):
             if status is not None and stat.S_ISREG(status.st_mode):
                 return _Stamp(source, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
         return _Stamp(None)
+
+
+def rename_keys(loaded: ConfigResult, config_path: str, path: Path) -> None:
+    """Give the keys, groups and choices of a user's file the names of today, in place; raises InputError."""
+    package = loaded.header["package"] or "_group_"
+    group = config_path.partition("/")[0] if "/" in config_path else ""
+    section = {"_global_": "", "_group_": group}.get(package, package)
+    config = cast("DictConfig", loaded.config)
+    loaded.config = renamed_config(config, f"{section}." if section else "", path_of(path))
+    for default in loaded.defaults_list or ():
+        if isinstance(default, GroupDefault) and default.group is not None:
+            slash = "/" if default.group.startswith("/") else ""
+            default.group = slash + renamed_key(default.group.lstrip("/"))
+            if isinstance(default.value, str):
+                default.value = renamed_value(default.group.lstrip("/"), default.value)
 
 
 def path_of_config(loaded: ConfigResult, config_path: str) -> Path:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fastflow.config.catalog import SWEEPS
 from fastflow.config.messages import written
+from fastflow.config.renamed_keys import renamed_overrides
 from fastflow.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ def as_overrides(
     """Return the arguments of a call as overrides of a command line; raises InputError.
 
     choices: keywords, such as `tech=["n7", "n5"]`. Two underscores stand for a dot: `chip__tdp="300 W"`; so
-    does a mapping, `model={"batch": 512}`. A list, a range or an array is an axis of a grid.
+    does a mapping, `model={"batch": 512}`. A list, a range or an array is an axis of a grid. Old names
+    of keys become those of today.
     """
     check_call(overrides, output, config_dir)
-    return (*overrides, *_overrides_of(choices, ""))
+    return tuple(renamed_overrides((*overrides, *_overrides_of(choices, ""))))
 
 
 def _overrides_of(choices: Mapping[Any, Any], prefix: str) -> Iterator[str]:

@@ -56,7 +56,7 @@ SECTIONS = (
     "cost",
 )
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
-SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete", "tolerance")
+SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compare", "tolerance")
 """Leaves of the configuration that say how designs are searched."""
 VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "serving", "fit")
 """Keys of measurements, for a comparison with predictions or a fit."""

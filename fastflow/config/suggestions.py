@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from fastflow.config.messages import suggestion
+from fastflow.schema.renamed import KEYS
 
 _MAX_NAMES = 4  # names in one advice
 _PARTS = re.compile(r"[a-z]+|\d+")
@@ -29,6 +30,8 @@ def advice_on_choice(name: str, choices: Sequence[str]) -> str:
 def advice_on_key(key: str, known: Iterable[str], conditions: Mapping[str, str]) -> str:
     """Return "; did you mean X?" with keys similar to a key: by its last part, or as a whole.
 
+    A last part of before a renaming counts too: `model.zero` is close to `parallel.zero_stage`.
+
     known: keys and groups of the configuration. conditions: further keys, and what has to be chosen for each.
     """
     configured, group = sorted(known), key.partition("@")[0]
@@ -43,6 +46,9 @@ def advice_on_key(key: str, known: Iterable[str], conditions: Mapping[str, str])
         key=lambda known_key: (known_key not in configured, known_key.count("."), known_key),
     ):
         by_last_part.setdefault(_normalised(name.rpartition(".")[2]), []).append(name)
+    for old, name in KEYS.items():
+        if name in configured or name in conditions:
+            by_last_part.setdefault(old.rpartition(".")[2], [name])
     exact = [name for name in by_last_part.get(last, ()) if name != key]
     if similar and not (exact and "." not in key):
         return similar

@@ -16,7 +16,7 @@ from fastflow.performance.prediction import Parallelism
 from fastflow.physics.cost.rent import invalid_rent, is_rented
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.hardware.infeasible import chip_faults, unsupported_dtype
-from fastflow.physics.network.collectives.custom_all_reduce import EXCHANGE
+from fastflow.physics.network.collectives.custom_all_reduce import BACKEND
 from fastflow.physics.network.routes import invalid_network
 from fastflow.physics.parallelism.pipeline import microbatches
 from fastflow.physics.parallelism.sharding.layout import indivisible_dims, names_layers, resolve_layouts
@@ -32,7 +32,7 @@ from fastflow.physics.workload import (
 from fastflow.physics.workload.precision import Precision, invalid_training_types, precision
 
 # inputs that strategies depend on, and that data types depend on
-STRATEGY = ("parallel.", "system.", EXCHANGE, "placement", "model.name", *STRUCTURE)
+STRATEGY = ("parallel.", "system.", BACKEND, "placement", "model.name", *STRUCTURE)
 LAYERS = ("model.",)  # inputs that names of layers depend on, in addition to those of strategies
 TYPES = (
     "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients",
@@ -101,7 +101,9 @@ def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -
 
 def _read_strategies(inputs: Inputs) -> tuple[Parallelism, Texts]:
     """Return strategies and their layouts, and why a strategy does not suit its system or model (3.3)."""
-    strategies, printed = parse_column(inputs["parallel.strategy"], ~inputs["parallel.expert_tensor"])
+    strategies, printed = parse_column(
+        inputs["parallel.strategy"], ~inputs["parallel.expert_tensor_parallel"]
+    )
     wrong_strategy = invalid_strategy(strategies, printed, inputs["system.devices"], count_layers(inputs))
     layouts, invalid_layout = resolve_layouts(inputs, strategies)
     return Parallelism(strategies, layouts, printed), first_nonempty(

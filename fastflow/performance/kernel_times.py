@@ -52,8 +52,8 @@ def time_on_devices(
             seed=where_read(tiles, device_inputs, "tiling.seed", 0),
             brute=device_inputs["tiling.search"] == "brute",
             blocks=overlaps,
-            overlap=where_read(overlaps, device_inputs, "tiling.overlap", 0.0),
-            parts=where_read(overlaps, device_inputs, "tiling.parts", 1),
+            overlap=where_read(overlaps, device_inputs, "tiling.soft_max_order", 0.0),
+            parts=where_read(overlaps, device_inputs, "tiling.max_split_k", 1),
         ),
     )
     is_sustained = is_iteration(inputs)

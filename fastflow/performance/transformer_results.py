@@ -39,7 +39,9 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "hidden": inputs["model.hidden"],
         "dtype": types_of(inputs),
         "chunks": blocks.plan.chunks,
-        "split": np.where(inputs["parallel.split"] == AUTO, EVEN, inputs["parallel.split"]),
+        "split": np.where(
+            inputs["parallel.pipeline_partition"] == AUTO, EVEN, inputs["parallel.pipeline_partition"]
+        ),
         "microbatch": inputs["model.batch"] // (rows * pipe.microbatches),
         "schedule": np.array(SCHEDULES)[pipe.order],
         "recompute": np.where(inputs[RECOMPUTE] == AUTO, NONE, inputs[RECOMPUTE]),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from fastflow.core.field import Column, count, fraction, nonnegative, positive, share, text
 from fastflow.physics.network.collectives.algorithms import CHOICES as ALGORITHMS
 from fastflow.physics.parallelism.options import (
-    CONTEXTS,
+    CP_COMM_TYPES,
     DISPATCHER,
     DISPATCHERS,
     OFFLOADS,
@@ -32,7 +32,7 @@ from fastflow.physics.workload.precision import (
 from fastflow.schema.chiplets import CHIPLET
 from fastflow.schema.components import link, supply
 from fastflow.schema.cost import COST
-from fastflow.schema.serving import EXCHANGES, SERVING
+from fastflow.schema.serving import ALL_REDUCE_BACKENDS, SERVING
 from fastflow.schema.technology import SCALING
 
 SCOPES = ("mcu", "bundle", "global")
@@ -126,10 +126,10 @@ INPUTS: tuple[Column, ...] = (
     ),
     share("net.library.load", "share of its links that loads from peers' memory reach"),
     text(
-        "net.exchange",
-        "peer: kernels of serving libraries, beside the library of collectives; library: that one alone",
-        EXCHANGES,
-    )._replace(absent="library"),
+        "net.all_reduce_backend",
+        "nccl: the library of collectives alone; custom: kernels of serving libraries beside it",
+        ALL_REDUCE_BACKENDS,
+    )._replace(absent="nccl"),
     # --- chip: the architecture template and its budgets (4.2, 4.3)
     text("chip.name", "chip"),
     text("chip.architecture", "architecture: chips of one run the same kernels")._replace(
@@ -171,7 +171,10 @@ INPUTS: tuple[Column, ...] = (
     positive(
         "chip.matrix_power", "", "power of busy matrix units over that of busy vector lanes, of boost_W"
     ),
-    share("chip.sustained", "share of the power budget that cores and caches have in runs of minutes"),
+    share(
+        "chip.sustained_power_fraction",
+        "share of the power budget that cores and caches have in runs of minutes",
+    ),
     Column(
         "chip.flash_attention",
         "bool",
@@ -224,9 +227,13 @@ INPUTS: tuple[Column, ...] = (
     count("system.devices", "accelerators in the system"),
     text("system.topology", "network between packages", TOPOLOGIES),
     text("system.shape", "mesh or torus: 1d, 2d or 3d (the most even sides), or its sides, such as 16x32"),
-    count("system.leaf", "fat tree: devices per leaf switch"),
+    count("system.leaf_radix", "fat tree: devices per leaf switch, the ports of its radix that go down"),
     Column(
-        "system.taper", "float", "", "fat tree: bandwidth into a leaf switch over bandwidth out of it", 1.0
+        "system.oversubscription",
+        "float",
+        "",
+        "fat tree: bandwidth into a leaf switch over bandwidth out of it",
+        1.0,
     ),
     count("system.package.devices", "accelerators per package"),
     text("system.package.topology", "network within a package", TOPOLOGIES),
@@ -235,7 +242,7 @@ INPUTS: tuple[Column, ...] = (
     text("system.collective", "algorithm of the collectives; auto: the fastest for each message", ALGORITHMS),
     text("parallel.strategy", "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all"),
     text(
-        "parallel.within",
+        "parallel.search_bounds",
         "bounds of what strategy=auto of a transformer tries, such as tp<=8, pp<=16; any: none of your own",
     ),
     text("parallel.embedding", "cut of the embedding layers, such as RC-1-8; same: that of the strategy"),
@@ -246,12 +253,15 @@ INPUTS: tuple[Column, ...] = (
     ),
     Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each layer"),
     text(
-        "parallel.sequence",
+        "parallel.sequence_parallel",
         "true: TP cuts the tokens too, wherever it cuts nothing else; auto: true in transformers",
         SWITCH,
     ),
     Column(
-        "parallel.expert_tensor", "bool", "", "true: TP cuts each expert; false: EP has its devices first"
+        "parallel.expert_tensor_parallel",
+        "bool",
+        "",
+        "true: TP cuts each expert; false: EP has its devices first",
     ),
     text(
         DISPATCHER,
@@ -260,10 +270,12 @@ INPUTS: tuple[Column, ...] = (
         DISPATCHERS,
     ),
     text(
-        "parallel.context", "how attention meets the tokens that cp cuts: keys sent, or heads dealt", CONTEXTS
+        "parallel.cp_comm_type",
+        "how attention meets the tokens that cp cuts: keys and values sent on (p2p), or heads dealt (a2a)",
+        CP_COMM_TYPES,
     ),
     Column(
-        "parallel.zero",
+        "parallel.zero_stage",
         "int",
         "",
         "stage of ZeRO: devices share optimizer state (1), gradients too (2), weights too (3); 0: none; "
@@ -273,25 +285,25 @@ INPUTS: tuple[Column, ...] = (
         auto=-1.0,
     ),
     Column(
-        "parallel.reshard",
+        "parallel.reshard_after_forward",
         "bool",
         "",
         "ZeRO 3: true: weights are given up after the forward pass, and gathered anew",
     ),
     Column(
-        "parallel.shards",
+        "parallel.hybrid_shard_size",
         "int",
         "",
         "devices along dp, cp and ep that have parts of all weights, states or gradients under ZeRO; 0: all",
         0.0,
     ),
     text(
-        "parallel.reduce",
-        "a transformer's weight gradients are summed over devices for every micro-batch, or once; auto: for"
-        " every one from ZeRO 2 on, but once in a pipeline; buffer: the same, from ZeRO 3 on",
+        "parallel.grad_reduce",
+        "a transformer's weight gradients are summed over devices for every micro-batch, or once (step);"
+        " auto: for every one from ZeRO 2 on, but once in a pipeline; buffer: the same, from ZeRO 3 on",
         REDUCES,
     ),
-    text("parallel.split", "how layers are dealt to pipeline stages; auto: evenly", SPLITS),
+    text("parallel.pipeline_partition", "how layers are dealt to pipeline stages; auto: evenly", SPLITS),
     text(
         "parallel.offload",
         "what lies in the host's memory: the optimizer's states, activations, or both",
@@ -342,8 +354,12 @@ INPUTS: tuple[Column, ...] = (
     text("tiling.search", "exact: pruned search; brute: all combinations", ("exact", "brute")),
     Column("tiling.samples", "int", "", "tiles tried at each level (the paper's N)", 1.0, 1000.0),
     count("tiling.seed", "seed of the tile sequence", low=0),
-    Column("tiling.overlap", "float", "", "order of the soft maximum of times; 0: the maximum", 0.0, 64.0),
-    Column("tiling.parts", "int", "", "largest number of parts of the inner dimension (split-K)", 1.0, 64.0),
+    Column(
+        "tiling.soft_max_order", "float", "", "order of the soft maximum of times; 0: the maximum", 0.0, 64.0
+    ),
+    Column(
+        "tiling.max_split_k", "int", "", "largest number of parts of the inner dimension (split-K)", 1.0, 64.0
+    ),
     # --- data types by the roles of tensors
     *(
         text(f"precision.{role}", f"data type of {tensors}; operand: that of model.dtype", ROLE_TYPES)

@@ -1,13 +1,68 @@
-"""Names that version 0.2.0 has changed, old to new: of columns and of Python functions.
+"""Names that version 0.2.0 has changed, old to new: keys and groups, values, columns, Python functions.
 
-Old names go on working: the reader of datasets renames columns (engine/dataset/renamed.py), and so does
-whatever takes the name of a column; `import fastflow` finds functions.
+Old names go on working, with one line that says the new one (docs/renames.md). Keys and values are translated
+where overrides and files are read (config/renamed_keys.py); the reader of datasets renames columns
+(engine/dataset/renamed.py), and so does whatever takes the name of a column; `import fastflow` finds
+functions.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
+
+KEYS: dict[str, str] = {
+    "server.most": "server.max_num_seqs",
+    "server.budget": "server.max_num_batched_tokens",
+    "server.chunks": "server.chunked_prefill",
+    "server.mixes": "server.mixed_batches",
+    "server.reserves": "server.guaranteed_no_evict",
+    "server.memory": "server.gpu_memory_utilization",
+    "server.memory_of": "server.memory_fraction_of",
+    "server.iteration": "server.step_overhead",
+    "server.row": "server.step_overhead_per_request",
+    "server.request": "server.request_overhead",
+    "server.expert_rows": "server.moe_alignment",
+    "server.exchange": "server.all_reduce_backend",
+    "net.exchange": "net.all_reduce_backend",
+    "serve.spread": "serve.length_range_ratio",
+    "serve.draft": "serve.num_speculative_tokens",
+    "serve.accepted": "serve.mean_acceptance_length",
+    "serve.drafter": "serve.speculative_method",
+    "serve.drafter_share": "serve.draft_cost_ratio",
+    "serve.prompts": "serve.num_unique_prompts",
+    "serve.prefix": "serve.prefix_cache_hit_rate",
+    "serve.requests": "serve.num_requests",
+    "serve.rate": "serve.request_rate",
+    "parallel.within": "parallel.search_bounds",
+    "parallel.shards": "parallel.hybrid_shard_size",
+    "parallel.split": "parallel.pipeline_partition",
+    "parallel.reduce": "parallel.grad_reduce",
+    "parallel.reshard": "parallel.reshard_after_forward",
+    "parallel.context": "parallel.cp_comm_type",
+    "parallel.zero": "parallel.zero_stage",
+    "parallel.sequence": "parallel.sequence_parallel",
+    "parallel.expert_tensor": "parallel.expert_tensor_parallel",
+    "system.taper": "system.oversubscription",
+    "system.leaf": "system.leaf_radix",
+    "tiling.parts": "tiling.max_split_k",
+    "tiling.overlap": "tiling.soft_max_order",
+    "chip.sustained": "chip.sustained_power_fraction",
+    "sensitivity.range": "sensitivity.relative_range",
+    "compete": "compare",
+    "pins": "calibration",
+}
+"""Keys of the configuration, by their dotted names, and groups."""
+
+VALUES: dict[str, dict[str, str]] = {
+    "server.memory_fraction_of": {"all": "total"},
+    "server.all_reduce_backend": {"library": "nccl", "peer": "custom"},
+    "net.all_reduce_backend": {"library": "nccl", "peer": "custom"},
+    "parallel.grad_reduce": {"iteration": "step"},
+    "parallel.cp_comm_type": {"ring": "p2p", "all_to_all": "a2a"},
+    "calibration": {"kept": "measured"},
+}
+"""Values of keys and choices of groups, by the new names of these."""
 
 COLUMNS: dict[str, str] = {
     "again_s": "recompute_s",
@@ -59,8 +114,8 @@ _LEVEL = re.compile(r"(?<![A-Za-z0-9])l(\d+)(?=_)")
 
 
 def new_column(name: str) -> str:
-    """Return today's name of a result column; the name itself where it has not changed."""
-    return _translated(name, COLUMNS)
+    """Return today's name of a result column or a key; the name itself where it has not changed."""
+    return KEYS.get(name) or _translated(name, COLUMNS)
 
 
 def old_column(name: str) -> str:
@@ -70,7 +125,7 @@ def old_column(name: str) -> str:
 
 @cache
 def _old_columns() -> dict[str, str]:
-    return {new: old for old, new in COLUMNS.items()}
+    return {new: old for old, new in (KEYS | COLUMNS).items()}
 
 
 def _translated(name: str, names: dict[str, str]) -> str:

@@ -6,7 +6,7 @@ from fastflow.core.field import Column, count, nonnegative, share, text
 
 NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
-EXCHANGES = ("library", "peer")
+ALL_REDUCE_BACKENDS = ("nccl", "custom")
 
 
 def _length(name: str, meaning: str) -> Column:
@@ -22,15 +22,24 @@ SERVING: tuple[Column, ...] = (
     _length("serve.isl", "tokens of a prompt, on average"),
     _length("serve.osl", "tokens of an answer, on average"),
     text("serve.lengths", "file of requests, CSV or JSON Lines: their tokens, and times of arrival"),
-    Column("serve.spread", "float", "", "lengths are uniform, the shortest so much shorter", 0.0, 1.0),
-    Column("serve.prefix", "float", "", "share of a prompt that the cache holds already", 0.0, 1.0),
-    count("serve.prompts", "prompts of a benchmark that differ; 0: all", low=0),
+    Column(
+        "serve.length_range_ratio",
+        "float",
+        "",
+        "lengths are uniform, the shortest 1 - this of the longest; 0: all alike",
+        0.0,
+        1.0,
+    ),
+    Column(
+        "serve.prefix_cache_hit_rate", "float", "", "share of a prompt that the cache holds already", 0.0, 1.0
+    ),
+    count("serve.num_unique_prompts", "prompts of a benchmark that differ; 0: all", low=0),
     count("serve.concurrency", "requests at a time of a closed loop; 0: open", low=0, high=1e6),
     nonnegative(
-        "serve.rate", "1/s", "requests of an open loop (Poisson); 0: closed, or as serve.lengths says"
+        "serve.request_rate", "1/s", "requests of an open loop (Poisson); 0: closed, or as serve.lengths says"
     ),
     count(
-        "serve.requests",
+        "serve.num_requests",
         "requests that are sent in all; 0: ten for each at a time, or until a rate is stationary",
         low=0,
         high=1e7,
@@ -43,11 +52,18 @@ SERVING: tuple[Column, ...] = (
         high=1e6,
     ),
     count("serve.context", "tokens in the cache in one pass of decoding; 0: isl + osl / 2", low=0, high=1e9),
-    count("serve.draft", "tokens that are proposed and verified in each pass", low=0, high=64),
-    Column("serve.accepted", "float", "", "tokens that a pass yields then", 1.0, 65.0),
-    text("serve.drafter", "what proposes tokens", ("mtp", "model")),
+    count(
+        "serve.num_speculative_tokens", "tokens that are proposed and verified in each pass", low=0, high=64
+    ),
+    Column("serve.mean_acceptance_length", "float", "", "tokens that a pass yields then", 1.0, 65.0),
+    text("serve.speculative_method", "what proposes tokens", ("mtp", "model")),
     Column(
-        "serve.drafter_share", "float", "", "share of a pass that a proposed token of a model takes", 0.0, 1.0
+        "serve.draft_cost_ratio",
+        "float",
+        "",
+        "share of a pass that a proposed token of a model takes",
+        0.0,
+        1.0,
     ),
     count("serve.prefill.devices", "devices that compute prompts alone; the rest decodes", low=0),
     text("serve.prefill.strategy", "their strategy, for servers; same: servers as those that decode"),
@@ -58,19 +74,19 @@ SERVING: tuple[Column, ...] = (
     Column(
         "serve.slo.percentile", "float", "", "of requests, at which both must hold; 0: their mean", 0.0, 100.0
     ),
-    _overhead("server.iteration", "what the host adds to each iteration"),
-    _overhead("server.row", "what the host adds for each request of an iteration"),
-    _overhead("server.request", "from the client to the queue and back, of a first token"),
-    count("server.budget", "most tokens of an iteration on a rank", high=1e8),
-    count("server.most", "most requests in flight on a rank", high=1e6),
-    share("server.memory", "share of a device's memory that a server takes"),
+    _overhead("server.step_overhead", "what the host adds to each iteration"),
+    _overhead("server.step_overhead_per_request", "what the host adds for each request of an iteration"),
+    _overhead("server.request_overhead", "from the client to the queue and back, of a first token"),
+    count("server.max_num_batched_tokens", "most tokens of an iteration on a rank", high=1e8),
+    count("server.max_num_seqs", "most requests in flight on a rank", high=1e6),
+    share("server.gpu_memory_utilization", "share of a device's memory that a server takes"),
     text(
-        "server.memory_of",
-        "of all, with weights and work; of what these leave free, for caches",
-        ("all", "free"),
+        "server.memory_fraction_of",
+        "of the total memory, with weights and work; or of what these leave free, for caches",
+        ("total", "free"),
     ),
     count(
-        "server.expert_rows",
+        "server.moe_alignment",
         "rows that each expert computes at least, chosen or not, of fp8 with scales of blocks",
         low=0,
         high=1e6,
@@ -80,8 +96,12 @@ SERVING: tuple[Column, ...] = (
         "pipeline stages with a layer more, where stages do not divide the layers",
         ("first", "before_last", "last"),
     ),
-    text("server.exchange", "what runs exchanges: net.exchange of a server", EXCHANGES),
-    Column("server.mixes", "bool", "", "true: chunks of prompts share iterations with what decodes"),
-    Column("server.chunks", "bool", "", "true: prompts are cut where an iteration is full"),
-    Column("server.reserves", "bool", "", "true: requests start once all of them fits the cache"),
+    text(
+        "server.all_reduce_backend",
+        "what runs all-reduces: net.all_reduce_backend of a server",
+        ALL_REDUCE_BACKENDS,
+    ),
+    Column("server.mixed_batches", "bool", "", "true: chunks of prompts share iterations with what decodes"),
+    Column("server.chunked_prefill", "bool", "", "true: prompts are cut where an iteration is full"),
+    Column("server.guaranteed_no_evict", "bool", "", "true: requests start once all of them fits the cache"),
 )

@@ -17,7 +17,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fastflow
-from fastflow.analysis.search.candidates import COMPETE
+from fastflow.analysis.search.candidates import COMPARE
 from fastflow.analysis.search.optimizers.halving import Rules
 from fastflow.analysis.search.optimizers.methods import METHODS
 from fastflow.analysis.search.optimizers.objective import OBJECTIVES
@@ -86,7 +86,7 @@ def served():
 
 @pytest.fixture(scope="module")
 def found():
-    return fastflow.search("tech=n7", "mem=hbm2,hbm3", "compete=all", "steps=4", "starts=2")
+    return fastflow.search("tech=n7", "mem=hbm2,hbm3", "compare=all", "steps=4", "starts=2")
 
 
 @pytest.fixture(scope="module")
@@ -170,12 +170,16 @@ def test_points_that_serve_show_rates_and_latencies(served):
     ("overrides", "swept", "text"),
     [
         ([], {}, "in the longest run"),
-        (["serve.requests=0"], {}, "in the longest run"),
-        (["serve.requests=9"], {}, "after 9 requests"),
-        (["serve.requests=5", "serve.requests=7000"], {}, "after 7,000 requests"),
-        (["serve.requests=6,80"], {"serve.requests": 80}, "after 80 requests"),
-        (["serve.requests=0,80"], {"serve.requests": 0}, "in the longest run"),
-        (["serve.requests=6,80"], {"serve.requests": np.nan}, "in the longest run"),  # of frames put together
+        (["serve.num_requests=0"], {}, "in the longest run"),
+        (["serve.num_requests=9"], {}, "after 9 requests"),
+        (["serve.num_requests=5", "serve.num_requests=7000"], {}, "after 7,000 requests"),
+        (["serve.num_requests=6,80"], {"serve.num_requests": 80}, "after 80 requests"),
+        (["serve.num_requests=0,80"], {"serve.num_requests": 0}, "in the longest run"),
+        (
+            ["serve.num_requests=6,80"],
+            {"serve.num_requests": np.nan},
+            "in the longest run",
+        ),  # of frames put together
     ],
 )
 def test_a_point_that_is_not_stationary_says_after_how_many_requests(served, overrides, swept, text):
@@ -280,11 +284,11 @@ def test_candidates_as_good_as_the_best_are_named_within_one_competition(found, 
 
 
 def test_every_choice_of_a_search_is_read_back_from_its_history(found):
-    for method, objective, pareto, compete in product(METHODS, OBJECTIVES, (None, *OBJECTIVES), COMPETE):
-        options = SearchOptions(Rules(method, 2, 4, 0), objective, pareto, compete, 0.01)
+    for method, objective, pareto, compare in product(METHODS, OBJECTIVES, (None, *OBJECTIVES), COMPARE):
+        options = SearchOptions(Rules(method, 2, 4, 0), objective, pareto, compare, 0.01)
         history = pd.DataFrame()
         history.attrs["fastflow.search"] = options.written
-        choices = {"method": method, "objective": objective, "pareto": pareto, "compete": compete}
+        choices = {"method": method, "objective": objective, "pareto": pareto, "compare": compare}
         numbers = {"starts": "2", "steps": "4", "seed": "0"}
         assert found._replace(history=history)._options == choices | numbers
 

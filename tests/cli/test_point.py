@@ -110,7 +110,7 @@ def test_the_screen_of_a_pipeline(cli):
         ("placement=kp1-kp2", "auto, or kp1, kp2, dp and pp, or tp, dp and pp, or tp, cp, dp and pp", []),
         ("system.shape=3x5", "1d, 2d, 3d, or sides whose product is 16 packages; 3 x 5", ["system=torus"]),
         ("system.shape=4y4", "1d, 2d, 3d, or up to three sides", ["system=mesh"]),
-        ("system.taper=0.5", "a number at least 1", ["system=fat_tree"]),
+        ("system.oversubscription=0.5", "a number at least 1", ["system=fat_tree"]),
         ("system.collective=rings", "one of auto, ring, ", []),
         ("trace=my.json", "null here", ["-m", "model.layers=2,3"]),
         ("trace=my.txt", "a file whose name ends in .json", []),

@@ -83,7 +83,7 @@ def test_the_number_of_devices_of_a_model_is_kept(composer, chip):
         ("system.topology=ring",),
         ("system.package.devices=2",),
         ("chip.pinned.inter_Bps=100 GB/s",),
-        ("pins=none",),
+        ("calibration=none",),
     ],
 )
 def test_who_describes_the_network_gets_it_and_a_line_unless_a_system_is_typed(composer, user_overrides):
@@ -102,7 +102,7 @@ def test_who_describes_the_network_gets_it_and_a_line_unless_a_system_is_typed(c
 
 @pytest.mark.parametrize(
     "user_overrides",
-    ["system.collective=ring", "net.inter.cable_price='1 USD/(GB/s)'", "cost=market", "pins=kept"],
+    ["system.collective=ring", "net.inter.cable_price='1 USD/(GB/s)'", "cost=market", "calibration=measured"],
 )
 def test_what_says_nothing_of_the_network_leaves_the_machine(composer, user_overrides):
     assert composer.compose(["chip=h100_sxm", *MODEL, user_overrides]).machine == "dgx_h100"

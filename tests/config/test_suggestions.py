@@ -96,7 +96,7 @@ def test_the_command_line_gives_the_advice_for_every_group(composer, group):
         ("batch=64", ["model.batch", "serve.batch"]),
         ("concurency=64", ["serve.concurrency"]),
         ("devices=64", ["system.devices", "system.package.devices", "serve.prefill.devices"]),
-        ("model.zero=1", ["parallel.zero"]),
+        ("model.zero=1", ["parallel.zero_stage"]),
         ("chp.tdp=300", ["chip.tdp"]),
         ("mdoel=gemm", ["model"]),
         ("parallel.strategi=d8", ["parallel.strategy"]),
@@ -148,7 +148,7 @@ UNSUITED = [
     (
         ("system=fat_tree", "system.devices=100", "parallel.strategy=auto"),
         "system.devices=100",
-        ("system.leaf=25",),
+        ("system.leaf_radix=25",),
     ),
     (
         ("chip=gb200", "system.devices=101", "parallel.strategy=TP-1"),
@@ -174,7 +174,7 @@ DEFAULTS = [
     (
         "model=llama3_70b system=superpod_h100 system.devices=100",
         "of 100 devices",
-        "parallel.strategy=TP-4-p25 parallel.split=balanced",
+        "parallel.strategy=TP-4-p25 parallel.pipeline_partition=balanced",
     ),
     ("model=llama3_70b model.batch=100", "divides 100", "parallel.strategy=TP-8-d4-p16"),
     ("model.batch=8 model=llama3_70b", "divides 8", "parallel.strategy=TP-8-d8-p8"),
@@ -240,9 +240,9 @@ def test_a_chip_in_another_technology_is_made_as_advised(machine, other):
 
 def test_a_search_of_a_known_chip_goes_on_as_advised():
     words = ("model=gemm", "system=dgx_h100", "parallel.strategy=d8")
-    with pytest.raises(InputError, match="; pins=none generates this one"):
+    with pytest.raises(InputError, match="; calibration=none generates this one"):
         fastflow.search(*words)
-    answer = fastflow.search(*words, "pins=none", "steps=1", "starts=1", "tolerance=0")
+    answer = fastflow.search(*words, "calibration=none", "steps=1", "starts=1", "tolerance=0")
     assert answer.best["time_s"] > 0.0
 
 
@@ -311,12 +311,14 @@ def test_a_rate_beside_a_concurrency_says_what_to_set():
         "system.devices=1",
         "parallel.strategy=TP-1",
         "serve=continuous",
-        "serve.rate='0.01 1/s'",
+        "serve.request_rate='0.01 1/s'",
     )
     reason = fastflow.evaluate(*words)["reason"][0]
-    assert reason.startswith("serve.rate=0.01 1/s is invalid: expected serve.concurrency=0 beside it, not 64")
+    assert reason.startswith(
+        "serve.request_rate=0.01 1/s is invalid: expected serve.concurrency=0 beside it, not 64"
+    )
     assert fastflow.evaluate(*words, "serve.concurrency=0")["reason"][0] == ""
-    assert fastflow.evaluate(*words, "serve.rate='0 1/s'")["reason"][0] == ""
+    assert fastflow.evaluate(*words, "serve.request_rate='0 1/s'")["reason"][0] == ""
 
 
 @pytest.mark.parametrize(

@@ -569,7 +569,7 @@ def test_a_ranking_and_a_front_say_what_cannot_be_told_apart():
             "tech=n5,n3",
             "mem=hbm4",
             POINT[2],
-            "compete=all",
+            "compare=all",
             "steps=2",
             "starts=2",
             "pareto=device_usd",

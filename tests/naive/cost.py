@@ -66,7 +66,7 @@ def _of_bandwidth(point, prefix, topology):
         price += point[f"{prefix}.cable_price"] + point[f"{prefix}.switch_price"]  # to a leaf
         if topology == "fat_tree":  # from a leaf to a spine, for less of the bandwidth
             second = point[f"{prefix}.cable_price"] + 2.0 * point[f"{prefix}.switch_price"]
-            price += second / point["system.taper"]
+            price += second / point["system.oversubscription"]
     else:
         price += point[f"{prefix}.cable_price"] / 2.0  # two devices share a cable
     return price

@@ -32,7 +32,13 @@ def test_every_attribute_of_a_memory_is_needed(component, attribute):
 
 @pytest.mark.parametrize(
     "key",
-    ["chip.memory.l2.scope", "chip.perimeter.intra", "chip.matrix.fp16", "tiling.overlap", "tiling.parts"],
+    [
+        "chip.memory.l2.scope",
+        "chip.perimeter.intra",
+        "chip.matrix.fp16",
+        "tiling.soft_max_order",
+        "tiling.max_split_k",
+    ],
 )
 def test_what_is_missing_is_named(key):
     with pytest.raises(InputError, match=f"{key}=nothing.*it is missing"):

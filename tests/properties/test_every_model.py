@@ -21,9 +21,9 @@ LOAD = ("server=vllm", "serve.isl=100", "serve.osl=50")
 MODES = {
     "prefill": ("serve=prefill", "serve.batch=2"),
     "decode": ("serve=decode", "serve.batch=4"),
-    "continuous": ("serve=continuous", "serve.concurrency=4", "serve.requests=8",
+    "continuous": ("serve=continuous", "serve.concurrency=4", "serve.num_requests=8",
                    "serve.simulate=false,true"),
-    "disaggregated": ("serve=disaggregated", "serve.concurrency=4", "serve.requests=8",
+    "disaggregated": ("serve=disaggregated", "serve.concurrency=4", "serve.num_requests=8",
                       "serve.simulate=false,true", "serve.prefill.strategy=auto"),
 }  # fmt: skip
 SEEN = {
@@ -229,11 +229,11 @@ def test_drafts_need_what_proposes_them(model, drafter, fits):
     asked = (
         "serve=decode",
         "serve.batch=4",
-        "serve.draft=2",
-        "serve.accepted=1.7",
-        f"serve.drafter={drafter}",
+        "serve.num_speculative_tokens=2",
+        "serve.mean_acceptance_length=1.7",
+        f"serve.speculative_method={drafter}",
     )
     row = fastflow.evaluate(f"model={model}", *CHIP, *LOAD, *asked, "parallel.strategy=TP-8").iloc[0]
-    refused = "serve.draft=2 is invalid" in row.reason
+    refused = "serve.num_speculative_tokens=2 is invalid" in row.reason
     assert refused != fits
-    assert fits or ("serve.drafter=model" in row.reason and "model.mtp is 0" in row.reason)
+    assert fits or ("serve.speculative_method=model" in row.reason and "model.mtp is 0" in row.reason)

@@ -62,10 +62,11 @@ NODES = ("chip=h100_sxm", "system=dgx_h100", "system.devices=16")
 TRANSFORMERS = (
     ("model=transformer", *SMALL, *NODES, "parallel.strategy=TP-2-c2-d2-p2x2", "model.window=64",
      "model.pattern='dense, dense window'"),
-    ("model=transformer", *SMALL, "chip=a100", "system.devices=8", "parallel.strategy=d8", "parallel.zero=3",
+    ("model=transformer", *SMALL, "chip=a100", "system.devices=8", "parallel.strategy=d8",
+    "parallel.zero_stage=3",
      "parallel.offload=all", "model.block=parallel", "model.biases=all", "model.position=learned"),
     ("model=mixtral_8x7b", *SMALL, *NODES, "model.kv_heads=2", "parallel.strategy=TP-2-e4-d4-p2",
-     "parallel.microbatch=2", "parallel.recompute=selective", "parallel.expert_tensor=false"),
+     "parallel.microbatch=2", "parallel.recompute=selective", "parallel.expert_tensor_parallel=false"),
     ("model=deepseek_v3", "model.layers=4", "model.pattern='dense, 3*experts'", "model.batch=64", *NODES,
      "parallel.strategy=TP-2-e4-d4-p2", "parallel.schedule=zero-bubble", "parallel.recompute=full"),
     ("model=llama3_8b", *SMALL, "model.kv_heads=2", "chip=h100_sxm", "model.training=false",
@@ -94,7 +95,7 @@ TEXTS = {
 }  # fmt: skip
 # what takes long rather than being wrong: many layers to write out, combinations to try one by one
 MOST = {
-    "serve.requests": 300,
+    "serve.num_requests": 300,
     "serve.concurrency": 1000,
     "model.layers": 12,
     "tiling.samples": 10,
@@ -104,7 +105,7 @@ MOST = {
 FLOATS = (1e-320, 1e-300, 1e-100, 1e-30, 1e-15, 1e-6, 1e-3, 0.5, 1.0, 2.0, 1e3, 1e6, 1e12, 1e30, 1e100, 1e300)
 INTS = (0, 1, 2, 3, 7, 8, 63, 64, 1000, 4097, 2**20, 2**31, 2**40, 10**12)
 SERVED = [
-    (*words, f"server={server}", f"serve={mode}", "serve.isl=128", "serve.osl=32", "serve.requests=20")
+    (*words, f"server={server}", f"serve={mode}", "serve.isl=128", "serve.osl=32", "serve.num_requests=20")
     for words in (
         ("model=gpt_1_7b", "chip=a100_sxm_80", "system=dgx_a100"),
         ("model=llama2_7b", "chip=v100_sxm", "system=dgx_v100", "model.dtype=fp16"),
@@ -123,7 +124,14 @@ LAYOUTS = (
     "TP-1", "TP-2", "TP-8", "TP-4-d2", "TP-2-p2", "TP-1-p3", "TP-1-p7", "TP-8-p2", "TP-1-e8-d8", "TP-8-e8",
     "TP-2-e4-d2", "TP-1-d4-p2", "auto", "TP-2-c2",
 )  # fmt: skip
-OF_SERVERS = ("serve.", "server.", "model.", "parallel.split", "parallel.zero", "precision.")
+OF_SERVERS = (
+    "serve.",
+    "server.",
+    "model.",
+    "parallel.pipeline_partition",
+    "parallel.zero_stage",
+    "precision.",
+)
 LONG_NAMES = re.compile(r"([a-z_]+(?:\.[a-z_]+)+)=\S+ is invalid")
 NULLABLE = {"intensity", "bottleneck_stage", *(f"{name}_Bps" for name in AXES)}
 """Results that are null where there is nothing to speak of."""

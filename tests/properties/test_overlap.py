@@ -40,16 +40,16 @@ MACHINES = (
 CHOICES = {
     "model.sequence": ("256", "4096", "32768"),
     "parallel.microbatches": ("0", "1", "4", "16"),
-    "parallel.zero": ("0", "1", "2", "3"),
-    "parallel.reduce": ("auto", "microbatch", "iteration"),
-    "parallel.reshard": ("true", "false"),
+    "parallel.zero_stage": ("0", "1", "2", "3"),
+    "parallel.grad_reduce": ("auto", "microbatch", "step"),
+    "parallel.reshard_after_forward": ("true", "false"),
     "parallel.recompute": ("none", "selective", "full", "1"),
     "parallel.schedule": ("1f1b", "gpipe", "zero-bubble"),
-    "parallel.split": ("even", "balanced"),
+    "parallel.pipeline_partition": ("even", "balanced"),
     "parallel.offload": ("none", "optimizer", "activations"),
-    "parallel.context": ("ring", "all_to_all"),
-    "parallel.sequence": ("auto", "false"),
-    "parallel.expert_tensor": ("true", "false"),
+    "parallel.cp_comm_type": ("p2p", "a2a"),
+    "parallel.sequence_parallel": ("auto", "false"),
+    "parallel.expert_tensor_parallel": ("true", "false"),
     "model.fused_attention": ("true", "false"),
 }
 
@@ -166,7 +166,7 @@ def test_kernels_that_delay_others_run_one_after_the_other():
     arguments = (
         "model=lstm_lm", "model.hidden=4096", "model.batch=1024", "model.vocabulary=5000", "model.sequence=3",
         "model.layers=4", "chip=pathfinding", "system=torus", "system.devices=8", "parallel.strategy=d2-p4",
-        "parallel.schedule=gpipe", "parallel.microbatches=4", "parallel.zero=3",
+        "parallel.schedule=gpipe", "parallel.microbatches=4", "parallel.zero_stage=3",
     )  # fmt: skip
     serial, several = times(arguments, parallel__concurrent_kernels=("1", "4"))[0]
     assert several == serial

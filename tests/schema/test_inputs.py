@@ -10,22 +10,29 @@ from fastflow.schema import INPUTS
 NUMBERS = [column for column in INPUTS if column.kind in ("float", "int")]
 SHARE = re.compile(r"(?:NCCL: )?(?:highest )?share of (?!.*\badded\b)")
 """How the meaning of a share begins; an overhead that is added may be more than the whole."""
-ABOVE_ZERO = ("utilization", "yield", "net.library.load", "chip.sustained", "server.memory")
+ABOVE_ZERO = (
+    "utilization",
+    "yield",
+    "net.library.load",
+    "chip.sustained_power_fraction",
+    "server.gpu_memory_utilization",
+)
 """How names of shares end that nothing works without."""
 SAYS_ZERO = re.compile(r"\b0: |\(0\)")
 """A meaning that says what 0 stands for."""
 FROM_ZERO = {
-    "tech.generation", "chip.chiplets.*.generation", "tiling.seed", "parallel.overlap.bundles", "serve.draft",
-    "serve.prefill.devices", "server.expert_rows", "model.rotary", "model.shared_experts", "model.topk",
-    "model.experts", "model.mtp", "model.topk_groups", "model.before", "model.expert_rows",
+    "tech.generation", "chip.chiplets.*.generation", "tiling.seed", "parallel.overlap.bundles",
+    "serve.num_speculative_tokens", "serve.prefill.devices", "server.moe_alignment",
+    "model.rotary", "model.shared_experts", "model.topk", "model.experts", "model.mtp", "model.topk_groups",
+    "model.before", "model.expert_rows",
 }  # fmt: skip
 """Whole numbers that are counted from 0, or of what there may be none."""
 DIVISORS = ("V", "Hz", "bit/s", "1/m", "B", "m^2/bit", "flop")
 """Units of what is divided by."""
 HIGHEST = {
     "tech.memory.*.overhead": 0.99,  # a bank without cells holds nothing
-    "parallel.zero": 3,  # the stages of ZeRO: states, gradients, weights
-    "serve.accepted": 65,  # tokens of a draft, and one more
+    "parallel.zero_stage": 3,  # the stages of ZeRO: states, gradients, weights
+    "serve.mean_acceptance_length": 65,  # tokens of a draft, and one more
 }
 """Upper bounds that are no round numbers."""
 
@@ -99,4 +106,4 @@ def test_auto_is_the_number_that_its_meaning_says():
             assert value == int(said[1] or 0), column.name
             # no other value means the same, unless 0 does
             assert is_taken(column, value) == (said[1] == "0"), column.name
-    assert stands_for == {"parallel.zero": -1, "parallel.microbatch": 0, "cost.rent": 0}
+    assert stands_for == {"parallel.zero_stage": -1, "parallel.microbatch": 0, "cost.rent": 0}

@@ -54,7 +54,7 @@ def generated_overrides(
     net, leaves = options.chips[chip], leaves_of(composer, (*options.overrides, f"chip={chip}"))
     moved_budgets = () if net.endswith("_x8") else _LINK_BUDGETS
     return (
-        *options.overrides, f"chip={chip}", "pins=none", f"scaling={scaling}", f"net={net}",
+        *options.overrides, f"chip={chip}", "calibration=none", f"scaling={scaling}", f"net={net}",
         *(f"chip.{budget}.intra={leaves[f'chip.{budget}.inter']}" for budget in moved_budgets),
         *(f"chip.{budget}.inter=0" for budget in moved_budgets),
     )  # fmt: skip

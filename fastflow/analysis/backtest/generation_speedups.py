@@ -55,7 +55,7 @@ def foresight_overrides(composer: Composer, options: BacktestOptions, chip: str)
     )
     net = options.chips[chip]
     return (
-        *options.overrides, f"chip={last}", "pins=none", "scaling=foundry", f"net={net}",
+        *options.overrides, f"chip={last}", "calibration=none", "scaling=foundry", f"net={net}",
         f"tech={choices['tech']}", f"mem={choices['mem']}", *shares,
         *(f"chip.{key}={real[f'chip.{key}']}" for key in ("die_area", "node_area", "tdp")),
         f"chip.area.dram={real['chip.area.dram']}", f"chip.power.dram={real['chip.power.dram']}",

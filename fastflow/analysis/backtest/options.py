@@ -65,7 +65,7 @@ def read_section(composer: Composer, overrides: Sequence[str]) -> BacktestOption
 
 _LISTS = {"generations": 2, "known": 1}
 """Lists of chips, and how many each has at least."""
-_RESERVED_GROUPS = ("chip", "pins", "scaling", "tech", "mem", "net", "model", "serve", "system")
+_RESERVED_GROUPS = ("chip", "calibration", "scaling", "tech", "mem", "net", "model", "serve", "system")
 """Groups that a back-test sets itself."""
 
 

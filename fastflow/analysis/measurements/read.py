@@ -18,9 +18,11 @@ from fastflow.analysis.measurements.csv_file import CsvFile, listed, read_csv
 from fastflow.analysis.measurements.kind import KINDS, Measurements, Options, TimedRows
 from fastflow.config.messages import suggestion
 from fastflow.config.model_inputs import SECTIONS, SETS_OTHERS
+from fastflow.config.renamed_keys import renamed_key, renamed_value
 from fastflow.core.errors import InputError
 from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
-from fastflow.schema import INPUTS, find_input
+from fastflow.schema import INPUTS, OF_PREFILL, find_input
+from fastflow.schema.renamed import KEYS, VALUES
 
 assert kinds  # its modules register their kinds
 _GROUP = re.compile(r"[A-Za-z]\w{0,50}", re.ASCII)  # groups are looked up as folders
@@ -43,7 +45,7 @@ def read_measurements(
     all rows were measured, instead of the file's column; device: selects its rows, by default all;
     command_line: groups and keys that the command line sets.
     """
-    file = read_csv(path)
+    file = _with_new_names(read_csv(path), is_group)
     keys = tuple(
         name
         for name in file.columns
@@ -55,6 +57,22 @@ def read_measurements(
     if device is not None:
         file = _of_device(file, device)
     return kind(_timed_rows(file, kind), Options(leaves, timed, keys, command_line))
+
+
+def _with_new_names(file: CsvFile, is_group: Callable[[str], bool]) -> CsvFile:
+    """Return a file whose columns of keys and groups have the names of today, and their cells the values."""
+    renamed = {
+        name: renamed_key(name)
+        for name in file.columns
+        if name.removeprefix(OF_PREFILL) in KEYS and ("." in name or is_group(KEYS[name]))
+    }
+    twice = next((old for old, new in renamed.items() if new in file.frame), None)
+    if twice is not None:
+        raise file.column_error(twice, f"{renamed[twice]}, its new name, once; both are columns")
+    frame = file.frame.rename(columns=renamed)
+    for name in VALUES.keys() & set(frame):
+        frame[name] = [renamed_value(name, text) for text in frame[name]]
+    return file._replace(frame=frame)
 
 
 def _is_settable_input(name: str) -> bool:

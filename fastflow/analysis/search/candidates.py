@@ -19,7 +19,7 @@ from fastflow.performance.serving import is_serving
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.physics.parallelism.strategy import AUTO
 
-COMPETE = {"strategies": ("parallel",), "software": ("parallel", "model", "precision"), "all": ("",)}
+COMPARE = {"strategies": ("parallel",), "software": ("parallel", "model", "precision"), "all": ("",)}
 """The groups and sections whose choices compete, by the name for it; "" stands for all."""
 _STRATEGY = CHOSEN[0]
 MAX_LAYOUTS = 48  # of a transformer, as many as the second rung of successive halving takes
@@ -72,11 +72,11 @@ def _column_of(grid: Grid, name: str) -> NDArray[Any]:
     return values.astype(numbers) if numbers and known else values.astype(str)
 
 
-def candidates_of(grid: Grid, compete: str) -> Candidates:
+def candidates_of(grid: Grid, compare: str) -> Candidates:
     """Return the candidates of a grid: its points under their strategy, or under every one for `auto`.
 
-    Of a transformer those are the `MAX_LAYOUTS` best layouts on the configured breakdown. compete: a key of
-    COMPETE. Raises InputError where chips have different shares, or pin quantities that follow from shares.
+    Of a transformer those are the `MAX_LAYOUTS` best layouts on the configured breakdown. compare: a key of
+    COMPARE. Raises InputError where chips have different shares, or pin quantities that follow from shares.
     """
     points: list[int] = []
     chosen: list[tuple[Any, ...]] = []
@@ -107,7 +107,7 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
         raise CompositionError("the chips have different on-chip levels; search them one by one")
     order = np.argsort(points, kind="stable")
     point = np.array(points, dtype=np.int64)[order]
-    group = _competing_groups(grid, point, compete)
+    group = _competing_groups(grid, point, compare)
     templates_of_points = np.array(templates)[order]
     columns = {
         key: np.array(column)[order] for key, column in zip(CHOSEN, zip(*chosen, strict=True), strict=True)
@@ -148,13 +148,15 @@ def _refuse_pinned(inputs: Columns) -> None:
     """Refuse chips with pinned quantities, except for the bandwidth of networks; raises InputError."""
     for key in inputs:
         if key.startswith("chip.pinned.") and key.split(".")[2] not in ("intra_Bps", "inter_Bps"):
-            allowed = "a chip generated from its shares, such as pathfinding; pins=none generates this one"
+            allowed = (
+                "a chip generated from its shares, such as pathfinding; calibration=none generates this one"
+            )
             raise InputError("chip", inputs["chip.name"][0], f"{allowed} ({key} is set)")
 
 
-def _competing_groups(grid: Grid, point: Ints, compete: str) -> Ints:
+def _competing_groups(grid: Grid, point: Ints, compare: str) -> Ints:
     """Number the groups of competing candidates: their keys that do not compete have equal values."""
-    other_keys = [key for key in grid.keys if not {"", key.partition(".")[0]} & set(COMPETE[compete])]
+    other_keys = [key for key in grid.keys if not {"", key.partition(".")[0]} & set(COMPARE[compare])]
     columns = [
         np.unique(_column_of(grid, key).astype(str), return_inverse=True)[1][point] for key in other_keys
     ]

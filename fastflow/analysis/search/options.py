@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from fastflow.analysis.search.candidates import COMPETE
+from fastflow.analysis.search.candidates import COMPARE
 from fastflow.analysis.search.optimizers.halving import Rules
 from fastflow.analysis.search.optimizers.methods import METHODS, defaults
 from fastflow.analysis.search.optimizers.objective import OBJECTIVES
@@ -21,7 +21,7 @@ class SearchOptions(NamedTuple):
     rules: Rules
     objective: str
     pareto: str | None
-    compete: str
+    compare: str
     tolerance: float
     """Relative, of the objective: designs within it count as good as the best design."""
 
@@ -31,7 +31,7 @@ class SearchOptions(NamedTuple):
         fields = self.rules._asdict() | {
             "objective": self.objective,
             "pareto": self.pareto,
-            "compete": self.compete,
+            "compare": self.compare,
         }
         return " ".join(f"{key}={'null' if value is None else value}" for key, value in fields.items())
 
@@ -58,7 +58,7 @@ def read_options(section: Mapping[str, Any]) -> SearchOptions:
         rules=rules,
         objective=objective,
         pareto=pareto,
-        compete=_choice(section, "compete", COMPETE),
+        compare=_choice(section, "compare", COMPARE),
         tolerance=_tolerance(section),
     )
 

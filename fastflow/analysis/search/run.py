@@ -80,7 +80,7 @@ def search_designs(
     _check_objectives(run, options)
     if run.grid.served != ALL:
         compile_ahead(run.grid.first_inputs(), SEARCH)
-    candidates = candidates_of(run.grid, options.compete)
+    candidates = candidates_of(run.grid, options.compare)
     history = History(output, schema_of_history(candidates, options))
     cancellation = CancellationToken()
     scorer_context = scorer_of(candidates, options, history, run.settings, cancellation)

@@ -118,7 +118,7 @@ def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOpt
         close = suggestion(objective, _objective_names())
         raise InputError("objective", objective, f"a numeric result column (docs/columns.md){close}", origin)
     has_output = sets(overrides, "output")
-    step, span = share("step"), share("range")
+    step, span = share("step"), share("relative_range")
     samples, seed = count("samples", _MAX_SAMPLES), count("seed", 2**32 - 1)
     run = plan(composer, overrides)
     refuse_others(run)

@@ -74,9 +74,9 @@ def point_card(frame: pd.DataFrame) -> str:
 
 
 def _num_requests(frame: pd.DataFrame, row: Mapping[str, Any]) -> int:
-    """Return serve.requests of a row: of its column where it is swept, or of the overrides of its frame."""
-    values = [text.partition("=")[2] for text in _overrides(frame) if text.startswith("serve.requests=")]
-    value = str(row.get("serve.requests", ["0", *values][-1]))
+    """Return serve.num_requests of a row: of its column where it is swept, or of its frame's overrides."""
+    values = [text.partition("=")[2] for text in _overrides(frame) if text.startswith("serve.num_requests=")]
+    value = str(row.get("serve.num_requests", ["0", *values][-1]))
     return int(value) if value.isdigit() else 0
 
 

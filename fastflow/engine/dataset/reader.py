@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fastflow.config.renamed_keys import renamed_overrides
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
@@ -78,8 +79,9 @@ class Dataset(NamedTuple):
 
     @property
     def user_overrides(self) -> list[str]:
-        """The overrides that plan the same grid; [] where the metadata have none; raises InputError."""
-        return next((self.texts(key) for key in ("given", "overrides") if self.about(key)), [])
+        """Overrides that plan the same grid, by today's names; [] where there are none; raises InputError."""
+        texts = next((self.texts(key) for key in ("given", "overrides") if self.about(key)), [])
+        return renamed_overrides(texts)
 
     def mapping(self, key: str) -> dict[str, Any]:
         """Return the mapping that its metadata hold under a key; raises InputError."""

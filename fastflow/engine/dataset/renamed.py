@@ -10,12 +10,14 @@ import pyarrow.compute as pc
 
 from fastflow.core.advice import advise
 from fastflow.engine.dataset import kinds
-from fastflow.schema.renamed import new_column
+from fastflow.schema.renamed import VALUES, new_column
 
 MEASURED = "fastflow.measured"
 """Key of the kind of measurement in the metadata of a validation."""
 _PLACEMENTS = ("placement", "placement_requested")
 _SIBLING = re.compile(r"-(ranking|front|errors|gains|files)$")
+_AXES = b"fastflow.axes"
+_QUOTED = re.compile(r'"([\w.]+)"', re.ASCII)
 _MAX_NAMED = 3  # new names that the line names
 
 
@@ -47,6 +49,9 @@ def _metadata(schema: pa.Schema, kind: str) -> dict[bytes, bytes]:
     if b"fastflow.objective" in metadata:
         objective = metadata[b"fastflow.objective"].decode(errors="replace")
         metadata[b"fastflow.objective"] = new_column(objective).encode()
+    if _AXES in metadata:
+        axes = metadata[_AXES].decode(errors="replace")
+        metadata[_AXES] = _QUOTED.sub(lambda match: f'"{new_column(match[1])}"', axes).encode()
     return metadata | {key: kind.encode()}
 
 
@@ -63,8 +68,12 @@ def renamed_table(table: pa.Table, names: Sequence[str]) -> pa.Table:
         if field.name in _PLACEMENTS:
             cells = pc.replace_substring_regex(table.column(index), r"\blp\b", "pp")
             table = table.set_column(index, field, cells)
-        elif field.name == "by":
-            texts = [text if text is None else new_column(text) for text in table.column(index).to_pylist()]
+        elif field.name == "by" or field.name in VALUES:
+            values = VALUES.get(field.name, {})
+            texts = [
+                values.get(text, text) if values or text is None else new_column(text)
+                for text in table.column(index).to_pylist()
+            ]
             table = table.set_column(index, field, pa.array(texts, pa.string()))
     return table
 

@@ -22,6 +22,7 @@ from fastflow.config.composer import Composer
 from fastflow.config.hydra_composer import seeded_shuffle
 from fastflow.config.messages import COMMAND_LINE, PROGRAM, one_of
 from fastflow.config.model_inputs import NOT_OF_THE_MODEL, is_documentation
+from fastflow.config.renamed_keys import renamed_override
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.engine.grid import limits
 
@@ -271,7 +272,7 @@ def _sweeper_terms(composer: Composer, parts: Sequence[_StudyPart], origin: str)
     """Read the terms of one grid of a study."""
     terms: list[Term] = []
     for number, part in enumerate(parts):
-        written = [f"{key}={_choices(value)}" for key, value in part.values.items()]
+        written = [renamed_override(f"{key}={_choices(value)}") for key, value in part.values.items()]
         try:
             terms += read_terms(composer, written, origin, number if part.zipped else -1)
         except CompositionError as error:

@@ -37,12 +37,12 @@ _OF_PREFILL = ("serve.prefill.strategy", "serve.prefill.devices")
 """Keys that result columns have, where prefill has separate devices."""
 _SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence")
 """Keys that every iteration of training depends on."""
-_LOADS = ("serve.isl", "serve.osl", "serve.concurrency", "serve.rate")
+_LOADS = ("serve.isl", "serve.osl", "serve.concurrency", "serve.request_rate")
 """Keys that all servers of requests depend on, unless a file has the requests."""
 _OF_CHOICE = (*CHOSEN, WITHIN, "parallel.per_layer", "parallel.microbatches")
 """Keys that direct the choice of a strategy in training."""
 _MEANINGS = {
-    RECOMPUTE: "recompute", "parallel.split": "split", "parallel.zero": "zero",
+    RECOMPUTE: "recompute", "parallel.pipeline_partition": "split", "parallel.zero_stage": "zero",
     "parallel.microbatch": "microbatch", "parallel.microbatches": "microbatches", "placement": "placement",
 }  # fmt: skip
 """Key to the result column of its resolved value, where its default stands for a value."""

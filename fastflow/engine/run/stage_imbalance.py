@@ -10,7 +10,7 @@ from fastflow.performance import crossflow
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.parallelism.virtual_stages import BALANCED
 
-SPLIT = "parallel.split"
+SPLIT = "parallel.pipeline_partition"
 _MIN_RATIO = 1.1  # of the mean of the others: whole layers allow no smaller ratio
 _MIN_GAIN = 0.03  # of an iteration: smaller gains are not reported
 

@@ -35,7 +35,7 @@ MODES = ("continuous",)
 """Modes of serving that are measured."""
 _THRESHOLDS = {"model.training": 0.0, "system.devices": 1.0, "model.experts": 1.0, "model.latent": 0.0}
 """Inputs that matter only by whether they exceed a threshold."""
-_HOST = ("server.iteration", "server.row")
+_HOST = ("server.step_overhead", "server.step_overhead_per_request")
 _ZERO, _NO_TEXT = np.zeros(1), np.array([""])
 _TEXTS = (
     "model.name",

@@ -94,7 +94,8 @@ def ranked(inputs: Inputs) -> RankedLayouts:
     text = ""
     if (served.reason != "").all() and served.need.available[least] < total[least] < np.inf:
         parts = {name: float(getattr(served.need, name)[least]) for name in ("weights", "work", "cache")}
-        layout = f"{served.layouts.printed[least]} with server.memory={inputs['server.memory'][0]:g}"
+        share = f"server.gpu_memory_utilization={inputs['server.gpu_memory_utilization'][0]:g}"
+        layout = f"{served.layouts.printed[least]} with {share}"
         text = least_memory_text(layout, float(total[least]), float(served.need.available[least]), parts)
     by = total if text else -scores(served.columns, served.reason, served.short, served.overload)
     return RankedLayouts(take(layouts, np.argsort(by, kind="stable")), text)

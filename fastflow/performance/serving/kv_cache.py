@@ -77,7 +77,9 @@ def cache_shortage(
     """Say why caches of a point do not fit; needs: of a device [B]; slots: batches that share the room."""
     occupied, left = f"weights of {room.weights[i] / 1e9:.4g} GB", max(float(room.caches[i]), 0.0)
     if room.work[i] > room.weights[i]:
-        occupied += f" and activations of {room.work[i] / 1e9:.4g} GB (server.budget={budget} tokens)"
+        occupied += (
+            f" and activations of {room.work[i] / 1e9:.4g} GB (server.max_num_batched_tokens={budget} tokens)"
+        )
     shared = f", which {slots} batches in flight share, one for each stage" if needs <= left else ""
     return f"caches need {needs / 1e9:.4g} GB of a {which}; {occupied} leave them {left / 1e9:.4g} GB{shared}"
 
@@ -87,16 +89,17 @@ def room_of_fullest_stage(
 ) -> tuple[Room, Cache]:
     """Return the room and the cache of a device of the stage whose memory is full first.
 
-    inputs: `server.memory`, the share of a device's memory that a server uses, or where `server.memory_of` is
-    `free`, the share for caches of the memory beside weights and workspace; `server.budget`.
+    inputs: `server.gpu_memory_utilization`, the share of a device's memory that a server uses, or where
+    `server.memory_fraction_of` is `free`, the share for caches of the memory beside weights and workspace;
+    `server.max_num_batched_tokens`.
     weights: of a device that has the whole model, by its parts, (points, PARTS_OF_MODEL) [B]; capacity: of a
     device [B]; tokens: of a request, (points,).
     """
-    size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.memory"]
+    size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.gpu_memory_utilization"]
     stage_weights = _weights(inputs, layouts, stages, weights)
     layer_token = _token_bytes_per_layer(size, numbers, layouts)
-    work = _workspace(inputs, size, numbers, layouts, inputs["server.budget"])
-    free = inputs["server.memory_of"] == FREE
+    work = _workspace(inputs, size, numbers, layouts, inputs["server.max_num_batched_tokens"])
+    free = inputs["server.memory_fraction_of"] == FREE
     cache_share, budget = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)
     caches = cache_share * (budget[:, None] - stage_weights - work[:, None])
     window = np.asarray(size.window)
@@ -142,7 +145,7 @@ class Need(NamedTuple):
 @np.errstate(over="ignore")  # for a tiny share no memory is enough
 def memory_need(inputs: Inputs, room: Room, available: Floats, cache: Floats) -> Need:
     """Return the memory that devices need for some caches; available: their memory [B], (points,)."""
-    fixed, share = room.weights + room.work, inputs["server.memory"]
-    free = inputs["server.memory_of"] == FREE
+    fixed, share = room.weights + room.work, inputs["server.gpu_memory_utilization"]
+    free = inputs["server.memory_fraction_of"] == FREE
     total = np.where(free, fixed + cache / share, (fixed + cache) / share)
     return Need(total, available, room.weights, room.work, cache)

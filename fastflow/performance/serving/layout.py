@@ -21,6 +21,7 @@ import numpy as np
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns, Inputs, Ints, Reasons, Texts, first_nonempty
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE, devices_per_package, per_package
+from fastflow.physics.network.collectives.custom_all_reduce import BACKEND, NCCL
 from fastflow.physics.parallelism.mesh import AXES, axes, devices_along
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, invalid_strategy, parse_column
 from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS
@@ -92,8 +93,8 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
     count = servers.tensor.size
     changed = {
         STRATEGY: np.array([_stage_strategy(*degrees) for degrees in stages], dtype=np.str_),
-        "parallel.expert_tensor": servers.experts == 1,
-        "parallel.sequence": np.full(count, "false"),
+        "parallel.expert_tensor_parallel": servers.experts == 1,
+        "parallel.sequence_parallel": np.full(count, "false"),
         "parallel.microbatches": np.ones(count, dtype=np.int64),
         "parallel.microbatch": np.zeros(count, dtype=np.int64),
         "model.training": np.zeros(count, dtype=np.bool_),
@@ -101,7 +102,7 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "model.fused_attention": np.ones(count, dtype=np.bool_),  # as in all serving libraries
         "system.devices": servers.stage,
         EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
-        "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
+        BACKEND: np.where(inputs["system.library"] == "none", NCCL, inputs["server.all_reduce_backend"]),
     }
     packages = inputs[DEVICES] // per_package(inputs), servers.stage // package
     each_shape = zip(inputs[SHAPE].tolist(), *(counts.tolist() for counts in packages), strict=True)
@@ -125,7 +126,7 @@ def _expert_rows(inputs: Inputs, tensor: Ints) -> Ints:
     tensor parallelism has sharded the experts over many devices (vllm-project/vllm#29346).
     """
     padded = (stored_experts(inputs) == PADDED) & (tensor < THIN)
-    return np.where(padded, inputs["server.expert_rows"], 0)
+    return np.where(padded, inputs["server.moe_alignment"], 0)
 
 
 @lru_cache(maxsize=4096)

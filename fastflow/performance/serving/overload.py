@@ -19,7 +19,7 @@ def overload_text(served: float, sent: float, from_file: bool = False) -> str:
 
     from_file: they arrive at the times of a file.
     """
-    advice = f"serve.rate='{CARRIED * served:.2g} 1/s' is carried"
+    advice = f"serve.request_rate='{CARRIED * served:.2g} 1/s' is carried"
     if from_file:
         advice = "requests that come more slowly"
     message = f"serves {served:.3g} of {sent:.3g} requests a second that are sent {_MARK}"
@@ -42,8 +42,8 @@ def overloads(columns: Columns, rate: np.ndarray) -> Texts:
 
 def overload_excess(inputs: Inputs, columns: Columns) -> Floats:
     """Return the logarithm of the rate of random arrivals over the rate served, at least 0; (points,)."""
-    total = np.zeros(inputs["serve.rate"].size)
+    total = np.zeros(inputs["serve.request_rate"].size)
     if "requests_per_s" in columns:
-        rows = np.flatnonzero(inputs["serve.rate"] > columns["requests_per_s"])
-        total[rows] = np.log(inputs["serve.rate"][rows] / columns["requests_per_s"][rows])
+        rows = np.flatnonzero(inputs["serve.request_rate"] > columns["requests_per_s"])
+        total[rows] = np.log(inputs["serve.request_rate"][rows] / columns["requests_per_s"][rows])
     return total

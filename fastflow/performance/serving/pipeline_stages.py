@@ -2,8 +2,9 @@
 
 Where the number of stages does not divide the layers, some stages have one layer more: the first ones
 (TensorRT-LLM's Mapping.pp_layers), the last ones (SGLang's get_pp_indices), or the last ones before the very
-last, which has the head (vLLM's get_pp_indices). `parallel.split=balanced` chooses the numbers that make the
-slowest stage fastest, which users do by hand (VLLM_PP_LAYER_PARTITION, SGLANG_PP_LAYER_PARTITION).
+last,
+which has the head (vLLM's get_pp_indices). `parallel.pipeline_partition=balanced` chooses the numbers that
+make the slowest stage fastest, which users do by hand (VLLM_PP_LAYER_PARTITION, SGLANG_PP_LAYER_PARTITION).
 
 The first stage has the embedding too, the last one the head. Where as many batches are in flight as there
 are stages, a batch returns to a stage once the slowest stage has run all of them.
@@ -45,8 +46,14 @@ def stages_of(inputs: Inputs, layouts: ServerLayouts, part_s: Floats) -> Stages:
     (points, PARTS_OF_MODEL).
     """
     points, slots = layouts.slots.size, layouts.slots
-    columns = [inputs[KEY], inputs["model.layers"], slots, inputs[EXTRA_LAYERS], inputs["parallel.split"]]
-    balances = (inputs["parallel.split"] == BALANCED) & (slots > 1)
+    columns = [
+        inputs[KEY],
+        inputs["model.layers"],
+        slots,
+        inputs[EXTRA_LAYERS],
+        inputs["parallel.pipeline_partition"],
+    ]
+    balances = (inputs["parallel.pipeline_partition"] == BALANCED) & (slots > 1)
     times = np.where(balances[:, None], part_s, 0.0)  # no other split depends on it
     first, inverse = unique_rows([*columns, *times.T], points)
     split_by = [part_s[row] if balances[row] else None for row in first.tolist()]

@@ -101,7 +101,7 @@ def serve(inputs: Inputs) -> ServingResult:
                 columns[name][rows] = column
     chip = compute_unique(generate, inputs, *HARDWARE, cached=True)
     columns = with_compared(inputs, columns | served_costs(inputs, columns, chip))
-    overload = overloads(columns, inputs["serve.rate"])
+    overload = overloads(columns, inputs["serve.request_rate"])
     columns.pop(OVERLOAD, None)
     short, reasons = first_nonempty(overload, slo_violations(inputs, columns)), reason.astype(np.str_)
     return ServingResult(point_inputs, layouts, columns, reasons, short, overload, Need(*need), chip)
@@ -120,32 +120,34 @@ def _need(scenario: ServingScenario, columns: Columns) -> Need:
 
 def invalid_load(inputs: Inputs) -> Texts:
     """Say for every point which inputs of its load contradict each other; or "", (points,)."""
-    mode, at_once, rate = inputs["serve.mode"], inputs["serve.concurrency"], inputs["serve.rate"]
+    mode, at_once, rate = inputs["serve.mode"], inputs["serve.concurrency"], inputs["serve.request_rate"]
     reason = Reasons(mode.size)
     has_requests, arrivals = np.isin(mode, (CONTINUOUS, DISAGGREGATED)), arrivals_of_files(inputs)
     for i in reason.without(has_requests & (at_once == 0) & (rate == 0.0) & (arrivals == 0)):
-        allowed = f"requests at a time, or serve.rate above 0, or {LENGTHS} with times of arrival"
+        allowed = f"requests at a time, or serve.request_rate above 0, or {LENGTHS} with times of arrival"
         reason.add(i, str(InputError("serve.concurrency", 0, allowed)))
     for i in np.flatnonzero(arrivals > 0).tolist():
         rows = read_lengths(str(inputs[LENGTHS][i])).isl.size
         if arrivals[i] > rows:
             allowed = f"at most the {rows} requests of {LENGTHS}, which are sent once each, or 0 for all"
-            reason.add(i, str(InputError("serve.requests", int(arrivals[i]), allowed)))
+            reason.add(i, str(InputError("serve.num_requests", int(arrivals[i]), allowed)))
     for i in reason.without(has_requests & (at_once > 0) & (rate > 0.0)):
-        allowed = f"serve.concurrency=0 beside it, not {at_once[i]}; or serve.rate='0 1/s'"
-        reason.add(i, str(InputError("serve.rate", f"{rate[i]:g} 1/s", allowed)))
+        allowed = f"serve.concurrency=0 beside it, not {at_once[i]}; or serve.request_rate='0 1/s'"
+        reason.add(i, str(InputError("serve.request_rate", f"{rate[i]:g} 1/s", allowed)))
     for i in reason.without(np.isin(mode, (ONE_PREFILL, ONE_DECODE)) & (inputs["serve.batch"] < 1)):
         reason.add(i, str(InputError("serve.batch", 0, "at least 1 sequence of the pass")))
-    draft, accepted = inputs["serve.draft"], inputs["serve.accepted"]
+    draft, accepted = inputs["serve.num_speculative_tokens"], inputs["serve.mean_acceptance_length"]
     for i in reason.without((draft > 0) & (accepted > draft + 1)):
-        allowed = f"at most serve.draft + 1 = {draft[i] + 1} tokens of a pass"
-        reason.add(i, str(InputError("serve.accepted", float(accepted[i]), allowed)))
-    for i in reason.without((draft > 0) & (inputs["serve.drafter"] == MTP) & (inputs["model.mtp"] < 1)):
+        allowed = f"at most serve.num_speculative_tokens + 1 = {draft[i] + 1} tokens of a pass"
+        reason.add(i, str(InputError("serve.mean_acceptance_length", float(accepted[i]), allowed)))
+    for i in reason.without(
+        (draft > 0) & (inputs["serve.speculative_method"] == MTP) & (inputs["model.mtp"] < 1)
+    ):
         allowed = (
-            "0 where serve.drafter is mtp, since model.mtp is 0: the model has no modules that predict"
-            " further tokens; or serve.drafter=model, whose tokens another model proposes"
+            "0 where serve.speculative_method is mtp, since model.mtp is 0: the model has no modules that"
+            " predict further tokens; or serve.speculative_method=model, whose tokens another model proposes"
         )
-        reason.add(i, str(InputError("serve.draft", int(draft[i]), allowed)))
+        reason.add(i, str(InputError("serve.num_speculative_tokens", int(draft[i]), allowed)))
     return first_nonempty(reason.texts(), _exceeds_positions(inputs))
 
 

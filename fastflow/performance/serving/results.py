@@ -169,14 +169,14 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
     prompts = -(-inputs["serve.batch"] // (layouts.ranks * layouts.replicas))
     computed = scenario.computed_tokens
     prefill = prompt_passes(scenario, 1.0 * prompts, computed, np.full(prompts.size, np.inf))
-    pass_s = prefill.time + inputs["server.iteration"]
-    ttft = pass_s + inputs["server.request"]
+    pass_s = prefill.time + inputs["server.step_overhead"]
+    ttft = pass_s + inputs["server.request_overhead"]
     columns = {
         "ttft_s": ttft, "time_s": pass_s, "requests_per_s": inputs["serve.batch"] / pass_s,
         "prefill_tokens_per_s": inputs["serve.batch"] * computed / pass_s,
-        "prefill_bound_by": bound_by(scenario, prefill, inputs["server.iteration"]),
+        "prefill_bound_by": bound_by(scenario, prefill, inputs["server.step_overhead"]),
         "exchange_s": prefill.exchange, "pipeline_stall_s": prefill.stall,
-        "serve_host_s": inputs["server.iteration"],
+        "serve_host_s": inputs["server.step_overhead"],
         "running_requests": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
     }  # fmt: skip
     columns |= _energy(
@@ -235,7 +235,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     inputs, prefill, metrics = scenario.inputs, result.prefill, result.metrics
     if not metrics:
         return PhaseResults({}, result.reason)
-    layouts, servers, request = scenario.layouts, scenario.servers, inputs["server.request"]
+    layouts, servers, request = scenario.layouts, scenario.servers, inputs["server.request_overhead"]
     batch = np.maximum(metrics["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
     decode = decode_pass(scenario, batch, scenario.mean_context)
     host = _decode_host_s(scenario, batch)
@@ -272,7 +272,7 @@ def _refusals(scenario: ServingScenario, refused: Ints, carried: Floats) -> Text
         if refused[i] == TOO_LONG:
             reason[i] = _cache_shortage(scenario, i, float(scenario.longest_request_cache[i]))
         else:
-            reason[i] = overload_text(float(carried[i]), float(scenario.inputs["serve.rate"][i]))
+            reason[i] = overload_text(float(carried[i]), float(scenario.inputs["serve.request_rate"][i]))
     return reason.astype(np.str_)
 
 
@@ -310,7 +310,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     passes = scenario.osl / servers.per_pass
     energy = decode.energy * passes / (np.maximum(batch, 1.0) * layouts.ranks) + prompt.energy / layouts.ranks
     columns: Columns = {
-        "ttft_s": metrics["ttft_s"] + inputs["server.request"], "tpot_s": tpot,
+        "ttft_s": metrics["ttft_s"] + inputs["server.request_overhead"], "tpot_s": tpot,
         "requests_per_s": requests_per_s, "time_s": decode.time + host,
         "running_requests": metrics["decoding"] * active * share,
         "waiting_requests": metrics["queue"] * active,
@@ -334,7 +334,7 @@ def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     """Return the columns of simulated points only; first tokens with the host's time, as in the mean."""
     columns = {name: metrics[name] for name in SIMULATED if name in metrics}
     for name in columns.keys() & {*_TTFT}:
-        columns[name] = columns[name] + scenario.inputs["server.request"]
+        columns[name] = columns[name] + scenario.inputs["server.request_overhead"]
     for name in columns.keys() & {*_TPOT}:
         columns[name] = np.where(scenario.osl > 1.0, columns[name], np.nan)
     return columns

@@ -29,7 +29,7 @@ from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 LOAD_SECTIONS = ("serve.", "server.")
 """Inputs that passes do not depend on, but for `PASS_KEYS`."""
-PASS_KEYS = ("server.exchange", "server.expert_rows")
+PASS_KEYS = ("server.all_reduce_backend", "server.moe_alignment")
 REQUESTS_OPEN = 1000
 """Requests of an open loop that are simulated at first."""
 MIN_REQUESTS_OPEN, MAX_REQUESTS_OPEN = 250, 65_536
@@ -91,7 +91,7 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     prefills: whether servers only prefill.
     """
     isl, osl = inputs["serve.isl"], inputs["serve.osl"]
-    queries = inputs["serve.draft"] + 1
+    queries = inputs["serve.num_speculative_tokens"] + 1
     shared = {
         key: column for key, column in inputs.items() if key in PASS_KEYS or not key.startswith(LOAD_SECTIONS)
     }
@@ -128,14 +128,16 @@ def _axes(inputs: Inputs, layouts: ServerLayouts) -> Axes:
     """Return axes of the tables that cover all points of a call."""
     mode, longest = inputs["serve.mode"], longest_of(inputs)
     isl = longest.isl
-    at_once = np.where(inputs["serve.concurrency"] > 0, inputs["serve.concurrency"], inputs["server.most"])
+    at_once = np.where(
+        inputs["serve.concurrency"] > 0, inputs["serve.concurrency"], inputs["server.max_num_seqs"]
+    )
     batch = np.where(np.isin(mode, (ONE_PREFILL, ONE_DECODE)), inputs["serve.batch"], at_once)
     requests = np.maximum(np.minimum(-(-batch // layouts.ranks), _MAX_REQUESTS), 2)
     prompt_tokens = np.where(mode == ONE_PREFILL, -(-batch // layouts.ranks) * isl, 0)
-    tokens = np.maximum(inputs["server.budget"], prompt_tokens).max()
+    tokens = np.maximum(inputs["server.max_num_batched_tokens"], prompt_tokens).max()
     context = np.maximum(inputs["serve.context"].max(), longest.both.max())
-    chunk = np.where(mode == ONE_PREFILL, isl, np.minimum(isl, inputs["server.budget"])).max()
-    draft = int(inputs["serve.draft"].max()) + 1
+    chunk = np.where(mode == ONE_PREFILL, isl, np.minimum(isl, inputs["server.max_num_batched_tokens"])).max()
+    draft = int(inputs["serve.num_speculative_tokens"].max()) + 1
     return axes_of(
         tokens=int(max(tokens, requests.max() * draft)), requests=int(requests.max()),
         context=int(context), chunk=int(max(chunk, 2)), before=int(isl.max()),
@@ -152,21 +154,23 @@ class _Load(NamedTuple):
 
 def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> _Load:
     """Return the loads of points."""
-    at_once, rate, replicas = inputs["serve.concurrency"], inputs["serve.rate"], layouts.replicas
+    at_once, rate, replicas = inputs["serve.concurrency"], inputs["serve.request_rate"], layouts.replicas
     active = np.where(at_once > 0, np.minimum(replicas, np.maximum(at_once, 1)), replicas)
     concurrency = -(-at_once // active)
     default = np.where(at_once > 0, REQUESTS * at_once, REQUESTS_OPEN)
     arrivals = arrivals_of_files(inputs)
     default = np.where(arrivals > 0, arrivals, default)
-    total = np.where(inputs["serve.requests"] > 0, inputs["serve.requests"], default)
+    total = np.where(inputs["serve.num_requests"] > 0, inputs["serve.num_requests"], default)
     requests = np.maximum(-(-total // active), 1)
-    is_extended = (at_once == 0) & (rate > 0.0) & (inputs["serve.requests"] == 0)
+    is_extended = (at_once == 0) & (rate > 0.0) & (inputs["serve.num_requests"] == 0)
     requests = np.where(is_extended, np.maximum(requests, MIN_REQUESTS_OPEN), requests)
-    hit_rate = np.maximum(1.0 - inputs["serve.prompts"] / total, 0.0)
-    prefix = np.maximum(inputs["serve.prefix"], np.where(inputs["serve.prompts"] > 0, hit_rate, 0.0))
+    hit_rate = np.maximum(1.0 - inputs["serve.num_unique_prompts"] / total, 0.0)
+    prefix = np.maximum(
+        inputs["serve.prefix_cache_hit_rate"], np.where(inputs["serve.num_unique_prompts"] > 0, hit_rate, 0.0)
+    )
     points = isl.size
     loads = Loads(
-        isl=isl, osl=osl, relative_range=inputs["serve.spread"], prefix=prefix,
+        isl=isl, osl=osl, relative_range=inputs["serve.length_range_ratio"], prefix=prefix,
         concurrency=concurrency, rate=rate / active, requests=requests,
         most=np.where(is_extended, MAX_REQUESTS_OPEN, 0), known=num_known_requests(inputs),
         lengths=np.zeros((points, 2, 0), dtype=np.int64), arrivals=np.zeros((points, 0)),
@@ -201,12 +205,12 @@ def _balancing_pass_s(points: _Points) -> Floats:
     if not (layouts.slots > 1).any():
         return np.zeros((layouts.slots.size, PARTS_OF_MODEL))
     loads = points.loads
-    prompt = np.minimum(loads.isl, inputs["server.budget"])
+    prompt = np.minimum(loads.isl, inputs["server.max_num_batched_tokens"])
     prompts = _pass_s(points, prompt, np.ones(prompt.size), PREFILL, prompt, np.zeros(prompt.size))
     rank_requests = np.minimum(
-        np.maximum(_concurrency(points) / (layouts.ranks * layouts.slots), 1.0), inputs["server.most"]
+        np.maximum(_concurrency(points) / (layouts.ranks * layouts.slots), 1.0), inputs["server.max_num_seqs"]
     )
-    rows, context = rank_requests * (inputs["serve.draft"] + 1), loads.isl + loads.osl / 2.0
+    rows, context = rank_requests * (inputs["serve.num_speculative_tokens"] + 1), loads.isl + loads.osl / 2.0
     decode = _pass_s(points, rows, rows, DECODE, rank_requests, context)
     part_s = np.where(((inputs["serve.mode"] == ONE_PREFILL) | points.prefills)[:, None], prompts, decode)
     return np.where(np.isfinite(part_s), part_s, 0.0)
@@ -231,9 +235,11 @@ def _concurrency(points: _Points) -> Floats:
             (passes.times.decode, (passes.times.requests, passes.times.context), (single, loads.isl)),
         )
     )  # fmt: skip
-    per_pass = np.where(inputs["serve.draft"] > 0, inputs["serve.accepted"], 1.0)
+    per_pass = np.where(
+        inputs["serve.num_speculative_tokens"] > 0, inputs["serve.mean_acceptance_length"], 1.0
+    )
     with np.errstate(over="ignore", invalid="ignore"):  # of rates that no server carries
-        open_loop = loads.rate * (single_pass_s + inputs["server.iteration"]) * loads.osl / per_pass
+        open_loop = loads.rate * (single_pass_s + inputs["server.step_overhead"]) * loads.osl / per_pass
     requests = np.where(loads.concurrency > 0, 1.0 * loads.concurrency, open_loop)
     requests = np.clip(np.where(np.isnan(requests), 1.0, requests), 1.0, np.maximum(loads.requests, 1))
     is_pass = inputs["serve.mode"] == ONE_DECODE
@@ -250,15 +256,17 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         times=server,
         ranks=layouts.ranks,
         slots=layouts.slots,
-        host=Hosts(inputs["server.iteration"], inputs["server.row"]),
-        budget=inputs["server.budget"],
-        most=np.maximum(np.minimum(inputs["server.most"], limit), 1),
+        host=Hosts(inputs["server.step_overhead"], inputs["server.step_overhead_per_request"]),
+        budget=inputs["server.max_num_batched_tokens"],
+        most=np.maximum(np.minimum(inputs["server.max_num_seqs"], limit), 1),
         capacity=capacity,
-        mixes=inputs["server.mixes"],
-        chunks=inputs["server.chunks"],
-        reserves=inputs["server.reserves"],
-        per_pass=np.where(inputs["serve.draft"] > 0, inputs["serve.accepted"], 1.0),
-        queries=inputs["serve.draft"] + 1,
+        mixes=inputs["server.mixed_batches"],
+        chunks=inputs["server.chunked_prefill"],
+        reserves=inputs["server.guaranteed_no_evict"],
+        per_pass=np.where(
+            inputs["serve.num_speculative_tokens"] > 0, inputs["serve.mean_acceptance_length"], 1.0
+        ),
+        queries=inputs["serve.num_speculative_tokens"] + 1,
         draft_s=_drafting_s(inputs, points.passes, server),
         pipeline=Pipelines(np.minimum(layouts.slots, at_once), stages.widest, stages.last),
     )
@@ -273,8 +281,13 @@ def _drafting_s(inputs: Inputs, passes: Passes, server: Ints) -> Floats:
     layers, head = passes.times.shared[server, 0], passes.times.head[server, 0]
     module = layers / inputs["model.layers"] + head
     draft_s = np.where(
-        inputs["serve.drafter"] == MTP, module, inputs["serve.drafter_share"] * (layers + head)
+        inputs["serve.speculative_method"] == MTP, module, inputs["serve.draft_cost_ratio"] * (layers + head)
     )
     drafts = np.zeros(draft_s.size)  # a draft of a chip without links takes forever
-    np.multiply(inputs["serve.draft"], draft_s, out=drafts, where=inputs["serve.draft"] > 0)
+    np.multiply(
+        inputs["serve.num_speculative_tokens"],
+        draft_s,
+        out=drafts,
+        where=inputs["serve.num_speculative_tokens"] > 0,
+    )
     return drafts

@@ -68,17 +68,17 @@ def _of_burst(inputs: Inputs, columns: Columns, i: int) -> str:
     if at_once == 0 or columns["ttft_median_s"][i] > 0.5 * inputs[LIMITS["ttft"]][i]:
         return ""
     enough = requests_past_burst(at_once, percentile, int(columns["replicas"][i]))
-    requests = inputs["serve.requests"][i] or REQUESTS * at_once
+    requests = inputs["serve.num_requests"][i] or REQUESTS * at_once
     if requests >= enough:
         return ""
     advice = ""
     if enough <= _MAX_REQUESTS:
-        advice = f"serve.requests={_round_up(enough)} has it in less than {100.0 - percentile:g}%, "
+        advice = f"serve.num_requests={_round_up(enough)} has it in less than {100.0 - percentile:g}%, "
     burst = f"the first burst of {min(at_once, requests):,} requests counts"
-    return f"; {burst}: {advice}serve.rate with serve.concurrency=0 has none"
+    return f"; {burst}: {advice}serve.request_rate with serve.concurrency=0 has none"
 
 
-_MAX_REQUESTS = 1e7  # of serve.requests
+_MAX_REQUESTS = 1e7  # of serve.num_requests
 
 
 def requests_past_burst(at_once: int, percentile: float, servers: int) -> float:

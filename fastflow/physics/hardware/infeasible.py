@@ -58,9 +58,9 @@ def _check_pins(inputs: Inputs, reason: Reasons) -> None:
         rows = reason.without(pinned != inputs[f"{group}.name"])
         for i, fault in zip(rows, _faults_without_pins(inputs, rows), strict=True):
             chip, other = inputs["chip.name"][i], inputs[f"{group}.name"][i]
-            hint = "pins=none generates them instead"
+            hint = "calibration=none generates them instead"
             if fault:
-                hint = f"chip=pathfinding is generated in {other} (this one with pins=none: {fault})"
+                hint = f"chip=pathfinding is generated in {other} (this one with calibration=none: {fault})"
             allowed = f"{pinned[i]}, since {chip} pins its figures; {hint}"
             reason.add(i, str(InputError(f"{group}.name", other, allowed)))
 

@@ -40,7 +40,7 @@ from fastflow.physics.parallelism.strategy import Strategies
 AUTO = "auto"
 SYSTEM = (
     "system.devices", "system.package.devices", "system.package.topology", "system.package.shape",
-    "system.topology", "system.shape", "system.leaf", "system.taper",
+    "system.topology", "system.shape", "system.leaf_radix", "system.oversubscription",
 )  # fmt: skip
 
 

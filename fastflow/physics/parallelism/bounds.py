@@ -1,4 +1,4 @@
-"""`parallel.within`: bounds of the layouts that `parallel.strategy=auto` of a transformer tries.
+"""`parallel.search_bounds`: bounds of the layouts that `parallel.strategy=auto` of a transformer tries.
 
 A bound is `NAME<=N`, `NAME>=N` or `NAME=N`; N may be `machine`: the devices of a package. Commas separate
 bounds. Tensor parallelism is inside a machine of several devices unless a bound names tp.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fastflow.core.errors import InputError
 
-KEY, ANY, MACHINE = "parallel.within", "any", "machine"
+KEY, ANY, MACHINE = "parallel.search_bounds", "any", "machine"
 NAMES = ("tp", "cp", "ep", "dp", "pp", "chunks", "microbatch")
 _ALLOWED = (
     f"{ANY}, or bounds of {', '.join(NAMES)}, each by a number or {MACHINE}, such as "

@@ -31,8 +31,8 @@ from fastflow.physics.parallelism.virtual_stages import (
     divides,
 )
 
-STRATEGY, MICROBATCH, ZERO = "parallel.strategy", "parallel.microbatch", "parallel.zero"
-SPLIT = "parallel.split"
+STRATEGY, MICROBATCH, ZERO = "parallel.strategy", "parallel.microbatch", "parallel.zero_stage"
+SPLIT = "parallel.pipeline_partition"
 CHOSEN = (STRATEGY, MICROBATCH, RECOMPUTE, ZERO, SPLIT)
 """The inputs that are chosen."""
 MICROBATCHES = (1, 2, 4, 8)  # sequences; more are for sequences that are short
@@ -43,7 +43,7 @@ def every_layout(inputs: Inputs) -> Columns:
     """Return the layouts of a transformer on its devices, as columns of CHOSEN, (layouts,).
 
     inputs: of one point, (1,). Without a valid layout it is data parallelism, and the model gives the
-    reason. Raises InputError where `parallel.within` excludes all layouts.
+    reason. Raises InputError where `parallel.search_bounds` excludes all layouts.
     """
     names = [key for key in inputs if key.startswith(("model.", "parallel."))]
     options = {key: inputs[key][0].item() for key in names}
@@ -76,7 +76,9 @@ def _layouts(
                 ep_degrees = within_bounds("ep", divisors(max(options["model.experts"], 1)))
                 for ep, (split, chunks) in product(ep_degrees, partitions):
                     strategy = Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, pp=pp, chunks=chunks)
-                    if ep > 1 and not _can_shard_experts(strategy, not options["parallel.expert_tensor"]):
+                    if ep > 1 and not _can_shard_experts(
+                        strategy, not options["parallel.expert_tensor_parallel"]
+                    ):
                         continue
                     sizes = within_bounds("microbatch", _microbatches(options, batch // dp, pp, chunks))
                     zero_stages = _zero_stages(options, pp, dp * cp)

@@ -22,22 +22,22 @@ class ParallelOptions(NamedTuple):
 
 
 def parallel_options(inputs: Inputs, stages: Ints, microbatches: Ints) -> ParallelOptions:
-    """Return the options of every point; inputs: `parallel.zero`, `.reshard` and columns of `model`."""
+    """Return the options of every point; inputs: `parallel.zero_stage`, `.reshard` and columns of `model`."""
     return ParallelOptions(
         stages=stages,
         microbatches=microbatches,
         zero=zero_stage(inputs),
-        reshards=np.array(inputs["parallel.reshard"]),  # a column that kernels take
+        reshards=np.array(inputs["parallel.reshard_after_forward"]),  # a column that kernels take
         copies=copies_embedding(inputs) & (stages > 1),
     )
 
 
 def zero_stage(inputs: Inputs) -> Ints:
-    """Return the stage of ZeRO of every point (`parallel.zero`), (points,).
+    """Return the stage of ZeRO of every point (`parallel.zero_stage`), (points,).
 
     A transformer's optimizer is sharded by default (Megatron-LM's distributed optimizer).
     """
-    requested = inputs["parallel.zero"]
+    requested = inputs["parallel.zero_stage"]
     stage: Ints = np.where(requested < 0, int(has_layer_runs(inputs)), requested)
     return stage
 
@@ -56,7 +56,7 @@ def copies_embedding(inputs: Inputs) -> Bools:
 
 
 def sums_each_microbatch(inputs: Inputs, stages: Ints) -> Bools:
-    """Return whether every micro-batch's gradients are summed over devices (`parallel.reduce`), (points,).
+    """Return whether gradients are summed for every micro-batch (`parallel.grad_reduce`), (points,).
 
     By default so where gradients are sharded, since no device has room for all of them: DeepSpeed's stages 2
     and 3 (deepspeed/runtime/zero/stage_1_and_2.py), and FSDP without `no_sync` (pytorch/pytorch#126166). But
@@ -67,7 +67,7 @@ def sums_each_microbatch(inputs: Inputs, stages: Ints) -> Bools:
 
     stages: of a pipeline, (points,).
     """
-    requested, zero = inputs["parallel.reduce"], zero_stage(inputs)
+    requested, zero = inputs["parallel.grad_reduce"], zero_stage(inputs)
     shards_gradients = ((requested == AUTO) & (zero >= 2)) | ((requested == BUFFER) & (zero >= 3))
     result: Bools = ((shards_gradients & (stages == 1)) | (requested == MICROBATCH)) & has_layer_runs(inputs)
     return result

@@ -194,7 +194,7 @@ def footprint(
     masters (1), gradients (2), weights (3), but keep weights gathered from the forward pass on where they do
     not reshard.
 
-    inputs: `model.training`, `parallel.zero`, `.reshard`, `.reduce`, `.offload`; layers: of points with
+    inputs: `model.training`, `parallel.zero_stage`, `.reshard`, `.reduce`, `.offload`; layers: of points with
     layer runs.
     """
     zero, offload = zero_stage(inputs), offload_of(inputs)
@@ -205,7 +205,7 @@ def footprint(
     full_bytes, shard_bytes = np.zeros((2, zero.size))
     # until the last micro-batch, a device has all of its gradients where nothing reduces them before
     shards_grad = (zero >= 2) & (sums_each_microbatch(inputs, pipeline.stages) | (not has_layer_runs(inputs)))
-    sharded = [zero >= 1, shards_grad, (zero >= 3) & inputs["parallel.reshard"]]
+    sharded = [zero >= 1, shards_grad, (zero >= 3) & inputs["parallel.reshard_after_forward"]]
     for is_sharded, size in zip(sharded, element_bytes, strict=True):
         full_bytes += np.where(is_sharded, 0.0, size)
         shard_bytes += np.where(is_sharded, size, 0.0)

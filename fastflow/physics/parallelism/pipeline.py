@@ -198,7 +198,7 @@ def pipeline(
     order = map_values(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     if layer_partition is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
-        even = inputs["parallel.split"] != BALANCED
+        even = inputs["parallel.pipeline_partition"] != BALANCED
         chunks = partition_layers(graph, layer_partition, even, recompute_of(inputs), launches * kernel_s)
         recompute_launches = recompute_launches_of(graph.numbers, chunks, num_microbatches)
         zeros = np.zeros(graph.point.size, dtype=np.int64)

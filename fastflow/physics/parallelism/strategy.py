@@ -220,7 +220,7 @@ def _expert_parallel_sizes(strategy: Strategy) -> str:
     if strategy.cp > 1:
         texts += [f"{strategy.cp} times such a one"]
     if strategy.tp > 1:
-        texts += [f"with parallel.expert_tensor=false {strategy.tp} times that"]
+        texts += [f"with parallel.expert_tensor_parallel=false {strategy.tp} times that"]
     return ", or ".join(texts)
 
 

@@ -121,16 +121,17 @@ def divides(virtual: Ints, layers: Ints) -> Bools:
 
 
 def invalid_pipeline_partition(partition: LayerPartition, strategies: Strategies, inputs: Inputs) -> Texts:
-    """Say for every point why its pipeline partition is invalid; or "", (points,). inputs: `parallel.split`,
-    `.strategy`.
+    """Say for every point why its pipeline partition is invalid; or "", (points,).
+
+    inputs: `parallel.pipeline_partition`, `.strategy`.
     """
-    stages, chunks, even = strategies.pp, strategies.chunks, inputs["parallel.split"] != BALANCED
+    stages, chunks, even = strategies.pp, strategies.chunks, inputs["parallel.pipeline_partition"] != BALANCED
     reason = Reasons(stages.size)
     for i in reason.without(even & (partition.virtual > 1) & ~divides(partition.virtual, partition.hidden)):
         parts = f"{stages[i]} stages" if chunks[i] == 1 else f"{stages[i]} stages of {chunks[i]} chunks"
         allowed = f"a strategy whose {parts} divide the {partition.hidden[i]} layers, or those and two"
         if chunks[i] == 1 and stages[i] <= partition.hidden[i]:
-            allowed += f"; or parallel.split={BALANCED}"
+            allowed += f"; or parallel.pipeline_partition={BALANCED}"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     return reason.texts()
 

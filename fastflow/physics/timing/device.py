@@ -133,7 +133,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
             vector_peak=vector_peak,
             registers=chip.levels[0].design.capacity / np.maximum(instances, 1.0),
             latency=latency,
-            budget=inputs["chip.tdp"] * (inputs["chip.sustained"] if lasts else 1.0),
+            budget=inputs["chip.tdp"] * (inputs["chip.sustained_power_fraction"] if lasts else 1.0),
         ),
         blocks=np.where(by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.vector"]),
         batched_blocks=np.where(

@@ -34,7 +34,7 @@ _FRONT_COLOUR = "#f2e3bd"
 _OTHERS_COLOUR = "#c9d3dc"
 LOADS = {
     "serve.concurrency": "requests at a time",
-    "serve.rate": "requests a second",
+    "serve.request_rate": "requests a second",
     "serve.batch": "sequences of the pass",
 }
 """Inputs that set the load of a server: a line runs through their values."""

@@ -41,7 +41,7 @@ _PLACEMENT_COLUMNS = ("system", "strategy", "placement", "devices")
 """Columns that determine a drawing."""
 _STRATEGY = CHOSEN[0]
 _PER_LAYER = "parallel.per_layer"
-_COMPETE = re.compile(r"\bcompete=(\w+)")
+_COMPARE = re.compile(r"\bcomp(?:are|ete)=(\w+)")  # compete: before version 0.2.0
 
 
 def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) -> tuple[Details | None, str]:
@@ -87,8 +87,8 @@ def _inputs(dataset: Dataset, grid: Grid, frame: pd.DataFrame) -> Iterator[tuple
     if "candidate" in frame:
         from fastflow.analysis.search.candidates import candidates_of
 
-        compete = _COMPETE.search(dataset.about("search"))
-        candidates = candidates_of(grid, compete[1] if compete else "software")
+        compare = _COMPARE.search(dataset.about("search"))
+        candidates = candidates_of(grid, compare[1] if compare else "software")
         rows = np.flatnonzero(frame["time_s"].notna())  # designs without shares are not scored
         designs = frame[list(candidates.space.keys)].to_numpy(dtype=np.float64)[rows]
         candidate = frame["candidate"].to_numpy(dtype=np.int64)[rows]

@@ -18,18 +18,20 @@ QUANTITIES = {
     "compute_flops": "tensor rate", "dram_capacity_B": "memory", "dram_Bps": "memory rate", "l2_B": "L2",
     "l2_Bps": "L2 rate",
 }  # fmt: skip
-COLUMNS = ("chip", "pins", "scaling", "model.m", "time_s", *QUANTITIES)
+COLUMNS = ("chip", "calibration", "scaling", "model.m", "time_s", *QUANTITIES)
 TOLERANCE = 0.2
 """Tolerance of quantities and gains."""
 _RULES = {"foundry": "by foundries' figures", "paper": "by the paper's rule"}
-_REAL, _GENERATED = "kept", "none"
+_REAL, _GENERATED = "measured", "none"
 _MARGINS = {"left": 0.07, "right": 0.99, "top": 0.76, "bottom": 0.07, "hspace": 0.35}
 _PRODUCTS = {16: "thin product", 8192: "large product"}
 
 
-def _rows_of(frame: pd.DataFrame, pins: str, scaling: str, m: int) -> pd.DataFrame:
+def _rows_of(frame: pd.DataFrame, calibration: str, scaling: str, m: int) -> pd.DataFrame:
     """Return the rows of a product on real or on generated chips, by chip."""
-    rows = frame[(frame["pins"] == pins) & (frame["scaling"] == scaling) & (frame["model.m"] == m)]
+    rows = frame[
+        (frame["calibration"] == calibration) & (frame["scaling"] == scaling) & (frame["model.m"] == m)
+    ]
     return rows[rows["time_s"].notna()].drop_duplicates("chip").set_index("chip")
 
 
@@ -53,7 +55,9 @@ def _gains(frame: pd.DataFrame, scaling: str) -> dict[tuple[str, str], float]:
     """Return the relative differences of the gain of every generation from the real gain."""
     differences = {}
     for m, product in _PRODUCTS.items():
-        generated, real = (_rows_of(frame, pins, scaling, m)["time_s"] for pins in (_GENERATED, _REAL))
+        generated, real = (
+            _rows_of(frame, calibration, scaling, m)["time_s"] for calibration in (_GENERATED, _REAL)
+        )
         for before, after in pairwise(_chips(frame)):
             gain = float(generated[before]) / float(generated[after])
             differences[f"{before} to {after}", product] = (
@@ -81,11 +85,11 @@ def _missing_points(frame: pd.DataFrame, scaling: str) -> Sequence[str]:
     if len(chips) < 2:
         return ["a second chip"]
     return [
-        f"{chip} (pins={pins}, scaling={scaling}, m={m})"
-        for pins in (_REAL, _GENERATED)
+        f"{chip} (calibration={calibration}, scaling={scaling}, m={m})"
+        for calibration in (_REAL, _GENERATED)
         for m in _PRODUCTS
         for chip in chips
-        if chip not in _rows_of(frame, pins, scaling, m).index
+        if chip not in _rows_of(frame, calibration, scaling, m).index
     ]
 
 

@@ -62,7 +62,7 @@ def show_served(
     for line in load_of(inputs, bool(_has_value(row, "simulated") and row["simulated"])):
         out.print(line)
     limits = limits_of(inputs)
-    print_parts(served_sheets(row, limits, float(inputs["serve.rate"])))
+    print_parts(served_sheets(row, limits, float(inputs["serve.request_rate"])))
     out.print(chip_sheet(row, num_levels(row), chip_title(row)))
     if prefill_chip is not None:
         out.print(chip_sheet(prefill_chip, num_levels(prefill_chip), f"{_CHIP_TITLE} of prefill"))
@@ -71,7 +71,7 @@ def show_served(
         out.print(band_sheet(row))
     out.print()
     print_parts(conclusion(row))
-    print_parts(stationarity_lines(row, int(inputs["serve.requests"])))
+    print_parts(stationarity_lines(row, int(inputs["serve.num_requests"])))
     out.print()
 
 
@@ -116,23 +116,24 @@ def served_sheets(row: Mapping[str, Any], limits: Limits, rate: float = 0.0) -> 
 
 
 def stationarity_lines(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
-    """Yield a line on an open loop that is not stationary; requests: of serve.requests."""
+    """Yield a line on an open loop that is not stationary; requests: of serve.num_requests."""
     if not _has_value(row, "stationary") or row["stationary"]:
         return
     if is_overload(str(row["reason"])):
         yield "Times are those seen so far: they grow for as long as requests are sent"
     elif requests > 0:
         yield (
-            f"[bold red]Not stationary[/] after {requests:,} requests: serve.requests=0 goes on until it is"
+            f"[bold red]Not stationary[/] after {requests:,} requests:"
+            " serve.num_requests=0 goes on until it is"
         )
     else:
         yield (
-            "[bold red]Not stationary[/] in the longest run, so times may still grow: a larger serve.requests"
-            " goes on for longer; at a lower serve.rate it takes less"
+            "[bold red]Not stationary[/] in the longest run, so times may still grow: a larger"
+            " serve.num_requests goes on for longer; at a lower serve.request_rate it takes less"
         )
 
 
-_BENCHMARK_SPREAD = 0.2  # the spread of conf/serve
+_BENCHMARK_RATIO = 0.2  # serve.length_range_ratio of conf/serve
 _BATCHES = {CONTINUOUS: "continuous batching", DISAGGREGATED: "prefill and decoding apart"}
 
 
@@ -160,7 +161,7 @@ def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]
 
 def _percentile_lines(inputs: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line if a percentile has too few requests, as the 99th of fewer than 100."""
-    percentile, requests = inputs[PERCENTILE], inputs["serve.requests"] or _num_replayed(inputs)
+    percentile, requests = inputs[PERCENTILE], inputs["serve.num_requests"] or _num_replayed(inputs)
     requests = requests or REQUESTS * inputs["serve.concurrency"]  # 0: an open loop, of hundreds
     needed = math.ceil(100.0 / (100.0 - percentile) - 1e-6) if percentile < 100.0 else 0
     if 0 < requests < needed and _needs_requests(inputs):
@@ -194,7 +195,10 @@ def unused_arrival_lines(inputs: Mapping[str, Any]) -> Iterator[str]:
     if not _num_arrival_times(inputs) or _num_replayed(inputs):
         return
     needed = [] if inputs["serve.mode"] in _BATCHES else ["serve=continuous"]
-    needed += ["serve.concurrency=0", *(["serve.rate='0 1/s'"] if inputs["serve.rate"] > 0.0 else [])]
+    needed += [
+        "serve.concurrency=0",
+        *(["serve.request_rate='0 1/s'"] if inputs["serve.request_rate"] > 0.0 else []),
+    ]
     yield f"Times of arrival in {inputs[LENGTHS]} are not used: {' '.join(needed)} sends requests then"
 
 
@@ -210,7 +214,7 @@ def _num_replayed(inputs: Mapping[str, Any]) -> int:
 
 def _arrival_text(inputs: Mapping[str, Any]) -> str:
     """Return the arrivals of requests in words."""
-    concurrency, rate = inputs["serve.concurrency"], inputs["serve.rate"]
+    concurrency, rate = inputs["serve.concurrency"], inputs["serve.request_rate"]
     count, arrivals = _num_replayed(inputs), _num_arrival_times(inputs)
     if count:
         share = f"the first {count:,} of {arrivals:,}" if count < arrivals else f"all {count:,}"
@@ -220,21 +224,24 @@ def _arrival_text(inputs: Mapping[str, Any]) -> str:
 
 def _lengths(inputs: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the lengths of requests in one or two lines."""
-    isl, osl, spread = (float(inputs[f"serve.{name}"]) for name in ("isl", "osl", "spread"))
+    isl, osl, range_ratio = (float(inputs[f"serve.{name}"]) for name in ("isl", "osl", "length_range_ratio"))
     if LENGTHS in inputs:
         file = read_lengths(str(inputs[LENGTHS]))
         ranges = [f"{column.min():,} to {column.max():,}" for column in (file.isl, file.osl)]
         source = f"those of {inputs[LENGTHS]}"
-    elif spread == 0.0:
-        return (f"Requests of {isl:,.0f} tokens with answers of {osl:,.0f}, all alike (serve.spread=0)",)
+    elif range_ratio == 0.0:
+        return (
+            f"Requests of {isl:,.0f} tokens with answers of {osl:,.0f}, all alike"
+            " (serve.length_range_ratio=0)",
+        )
     else:
-        longest_lengths = [float(longest(mean, spread)) for mean in (isl, osl)]
+        longest_lengths = [float(longest(mean, range_ratio)) for mean in (isl, osl)]
         ranges = [
-            f"{max(1.0, (1.0 - spread) * longest_length):,.0f} to {longest_length:,.0f}"
+            f"{max(1.0, (1.0 - range_ratio) * longest_length):,.0f} to {longest_length:,.0f}"
             for longest_length in longest_lengths
         ]
-        source = "as benchmarks draw them" if spread == _BENCHMARK_SPREAD else "evenly between"
-        source = f"{source} (serve.spread={spread:g})"
+        source = "as benchmarks draw them" if range_ratio == _BENCHMARK_RATIO else "evenly between"
+        source = f"{source} (serve.length_range_ratio={range_ratio:g})"
     return (
         f"Requests of {isl:,.0f} tokens on average ({ranges[0]}), answers of {osl:,.0f} ({ranges[1]})",
         source,

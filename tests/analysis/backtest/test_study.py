@@ -198,15 +198,15 @@ def test_the_study_judges_both_rules():
     assert [claim.holds for claim in judged] == [True, True, False, True]
     assert all(claim.line.endswith(("; yes", "; no")) for claim in judged)
     assert "25 of 25" in judged[0].figure
-    without = claims(frame[frame["chip"].ne("h100_sxm") | frame["pins"].ne("none")])
+    without = claims(frame[frame["chip"].ne("h100_sxm") | frame["calibration"].ne("none")])
     assert not any(claim.holds for claim in without)
-    assert "not judged, no time for h100_sxm (pins=none, scaling=foundry, m=16)" in without[0].figure
+    assert "not judged, no time for h100_sxm (calibration=none, scaling=foundry, m=16)" in without[0].figure
     assert len(render(lambda: draw(frame))) > 10_000
 
 
 def test_without_its_pins_a_chip_is_what_its_budgets_make():
     asked = ("chip=h100_sxm", "model=gemm", "system.devices=1", "parallel.strategy=d1")
-    none, null = (fastflow.evaluate(*asked, more) for more in ("pins=none", "chip.pinned=null"))
-    names = [name for name in null if name in none and name != "pins"]
+    none, null = (fastflow.evaluate(*asked, more) for more in ("calibration=none", "chip.pinned=null"))
+    names = [name for name in null if name in none and name != "calibration"]
     pd.testing.assert_frame_equal(none[names], null[names])
     assert fastflow.evaluate(*asked)["mcus"][0] == 4224

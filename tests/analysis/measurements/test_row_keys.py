@@ -76,7 +76,7 @@ OWN = {
 }  # fmt: skip
 LEAVES = {
     "training": ("model.ffn=4096", "parallel.overlap.data=false"),
-    "serving": ("serve.spread=0.1", "model.kv_heads=4"),
+    "serving": ("serve.length_range_ratio=0.1", "model.kv_heads=4"),
 }
 
 
@@ -141,8 +141,9 @@ BEFORE = {
     "serving.experts": ({}, ("precision.experts=bf16", "+serving.experts.Llama_8B=mxfp4",
                              "model.dtype=fp8"), {"moe_quant_mode": "bf16"}),
     "serving.caches": ({}, ("precision.cache=operand", "+serving.caches.vllm_Llama_8B=bf16"), {}),
-    "serving.spreads": ({}, ("serve.spread=0", "+serving.spreads.Llama_8B=0.4"), {}),
-    "serving.prompts": ({"isl": 1000}, ("serve.prompts=0", "+serving.prompts.vllm=3"), {"isl": 1000}),
+    "serving.spreads": ({}, ("serve.length_range_ratio=0", "+serving.spreads.Llama_8B=0.4"), {}),
+    "serving.prompts": ({"isl": 1000}, ("serve.num_unique_prompts=0", "+serving.prompts.vllm=3"),
+                        {"isl": 1000}),
     "serving.connections": ({}, ("serve.batch=0", "+serving.connections.vllm_Llama_8B=1"), {}),
 }  # fmt: skip
 
@@ -174,11 +175,12 @@ def test_the_command_line_goes_before_what_names_stand_for(file, name):
 
 def test_spreads_of_the_command_line_are_those_of_the_lengths(file):
     drawn = POINT | {"model": "meta-llama/Llama-3.1-70B", "tp": 4, "moe_tp": 4}
-    whole = fastflow.validate(file(drawn), "serve.spread=0").rows
+    whole = fastflow.validate(file(drawn), "serve.length_range_ratio=0").rows
     same = fastflow.evaluate(
         "serve=continuous", "server=vllm", "model=llama3_70b", "system=superpod_h100", "chip=h100_sxm",
         "model.dtype=fp8", "precision.cache=fp8", "parallel.strategy=TP-4", "system.devices=4",
-        "serve.isl=128", "serve.osl=16", "serve.spread=0", "serve.concurrency=2", "serve.simulate=true",
+        "serve.isl=128", "serve.osl=16", "serve.length_range_ratio=0", "serve.concurrency=2",
+        "serve.simulate=true",
         "precision.experts=fp8",
     )  # fmt: skip
     assert whole["predicted_s"].tolist() == [same["ttft_s"].item(), same["tpot_s"].item()]
@@ -217,7 +219,7 @@ def test_needed_cells_may_be_on_the_command_line(file):
     said = [f"{TrainingRuns.inputs_of_columns[name]}={RUN[name]}" for name in keys]
     assert predicted(file(RUN | dict.fromkeys(keys, "")), *said) == predicted(file(RUN))
     words = {"dtype": "magic", "dp_kind": "magic", "recompute": "magic"}
-    said = ("model.dtype=bf16", "parallel.zero=1", "parallel.recompute=none")
+    said = ("model.dtype=bf16", "parallel.zero_stage=1", "parallel.recompute=none")
     assert predicted(file(RUN | words), *said) == predicted(file(RUN))
 
 
@@ -356,7 +358,8 @@ def test_every_column_named_by_a_key_is_as_the_command_line(compose, file):
 @pytest.mark.long
 def test_columns_named_by_keys_of_servers(compose, file):
     base = compose("serve=continuous", "server=vllm", "model=llama3_8b", "system=superpod_h100")
-    keys = {"serve.prefix": "0.5", "server.most": "1", "server.iteration": "3 ms", "model.ffn": "4096",
+    keys = {"serve.prefix_cache_hit_rate": "0.5", "server.max_num_seqs": "1", "server.step_overhead": "3 ms",
+            "model.ffn": "4096",
             "model.mtp": "1", "serve.slo.ttft": "1 s", "chip.tdp": "300 W"}  # fmt: skip
     check_keys(file, keys, base, POINT)
 
@@ -365,7 +368,8 @@ def test_a_key_of_a_row_goes_before_what_is_derived_of_it(file):
     """The pattern, machines of a job, the split of layers and what is computed again."""
     row = {name: text for name, text in RUN.items() if name != "recompute"} | {"layers": 7}
     said = {
-        "model.pattern": "dense, experts", "system.package.devices": "2", "parallel.split": "even",
+        "model.pattern": "dense, experts", "system.package.devices": "2",
+        "parallel.pipeline_partition": "even",
         "parallel.recompute": "selective", "framework": "torchtitan",
     }  # fmt: skip
     for keys in ({"model.pattern": "dense, experts"}, {"system.package.devices": "2"}):
@@ -378,7 +382,9 @@ def test_a_key_of_a_row_goes_before_what_is_derived_of_it(file):
     assert predicted(file(mine | {"pattern": "dense, experts"})) == predicted(
         file(mine), "model.pattern='dense, experts'"
     )
-    rows = fastflow.validate(file(row, row | {"parallel.split": said["parallel.split"]})).rows
+    rows = fastflow.validate(
+        file(row, row | {"parallel.pipeline_partition": said["parallel.pipeline_partition"]})
+    ).rows
     assert "stages" in rows["reason"].iloc[1]
     half = row | {"framework": "torchtitan", "pp": 1}
     (own,) = predicted(file(half | {"parallel.recompute": "selective"}))
@@ -426,8 +432,8 @@ PLAIN = [
                                     name in ("tensor", "context", "expert", "data", "pipeline")}),
     ({"overlap": "all"}, {f"parallel.overlap.{name}": "true" for name in
                           ("tensor", "context", "expert", "data", "pipeline")}),
-    ({"cp_comm_type": "a2a"}, {"parallel.context": "all_to_all"}),
-    ({"cp_comm_type": "p2p"}, {"parallel.context": "ring"}),
+    ({"cp_comm_type": "a2a"}, {"parallel.cp_comm_type": "a2a"}),
+    ({"cp_comm_type": "p2p"}, {"parallel.cp_comm_type": "p2p"}),
     ({"first_k_dense": 3}, {"model.pattern": "3*dense, 5*experts"}),
     ({"first_k_dense_replace": 0}, {"model.pattern": "experts"}),
     ({"pattern": "dense, experts"}, {"model.pattern": "dense, experts"}),

@@ -272,7 +272,14 @@ def test_where_no_design_has_a_time_the_search_says_why(kind, fault, says):
 @pytest.mark.parametrize("kind", ["model=gpt_1_7b", SERVED[0]], ids=str)
 def test_a_search_goes_on_from_a_breakdown_that_makes_no_chip(kind):
     words = (kind,) if isinstance(kind, str) else kind
-    fixed = ("system=dgx_h100", "pins=none", "parallel.strategy=TP-8", "steps=1", "starts=1", "tolerance=0")
+    fixed = (
+        "system=dgx_h100",
+        "calibration=none",
+        "parallel.strategy=TP-8",
+        "steps=1",
+        "starts=1",
+        "tolerance=0",
+    )
     answer = fastflow.search(*words, *fixed)
     assert answer.history["time_s"].notna().any()
     assert answer.history["reason"][0].startswith("intra has no room")
@@ -285,7 +292,7 @@ def test_points_of_a_grid_are_searched_beside_each_other():
     assert set(both.chips) == {"n7", "n5"}
     alone = fastflow.search(*FIXED, "tech=n5", *QUICK)
     assert both.ranking.set_index("tech")["time_s"]["n5"] == alone.best["time_s"]
-    together = fastflow.search(*FIXED, "tech=n7,n5", *QUICK, "compete=all")
+    together = fastflow.search(*FIXED, "tech=n7,n5", *QUICK, "compare=all")
     assert together.ranking["rank"].tolist() == [1, 2]
     assert together.best["tech"] == "n5"
 
@@ -303,7 +310,7 @@ def test_models_compete_with_strategies_unless_they_are_not_to(key, values):
     grid = (*rest, axis, "parallel.strategy=d16,RC-1-4-d4", "steps=2", "starts=1")
     ranking = fastflow.search(*grid).ranking
     assert ranking["rank"].tolist() == [1, 2, 3, 4]
-    apart = fastflow.search(*grid, "compete=strategies").ranking
+    apart = fastflow.search(*grid, "compare=strategies").ranking
     assert apart["rank"].tolist() == [1, 2, 1, 2]
     assert apart[key].tolist() == np.repeat(values, 2).tolist()
 
@@ -351,7 +358,7 @@ def test_a_front_of_two_objectives():
             "chip.area.core=several values.*a search starts there and finds the best shares itself",
         ),
         ("pareto=time", "pareto=time.*an objective other than time"),
-        ("compete=nobody", "compete=nobody"),
+        ("compare=nobody", "compare=nobody"),
         ("chip=a100", "chip=.*a chip generated from its shares"),
         ("trace=a.json", "trace=a.json"),
         ("parallel.strategy=d7", "divide"),

@@ -177,7 +177,9 @@ def test_memory_of_training():
             "system=superpod_a100", "precision=fp32_gradients", "framework=megatron_2021",
         )  # fmt: skip
         rows = {
-            mode: fastflow.evaluate(*point, f"parallel.sequence={cut}", f"parallel.recompute={again}").iloc[0]
+            mode: fastflow.evaluate(
+                *point, f"parallel.sequence_parallel={cut}", f"parallel.recompute={again}"
+            ).iloc[0]
             for mode, (cut, again) in MODES.items()
         }
         for mode in ("none", "seqsel"):

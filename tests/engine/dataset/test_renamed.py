@@ -59,6 +59,18 @@ def test_every_old_column_is_read_by_its_new_name(
     assert capsys.readouterr().err == f"{name}: its columns have new names: {asked} is {new}\n"
 
 
+def test_keys_and_their_values_in_an_old_grid(tmp_path: Path) -> None:
+    columns = {
+        "point": pa.array([0, 1]), "pins": pa.array(["kept", "none"]), "parallel.zero": pa.array([1, 3]),
+    }  # fmt: skip
+    axes = '["pins", "parallel.zero", "tech"]'
+    dataset = find(write(tmp_path, columns, points="2", axes=axes, overrides='["pins=kept,none"]'))
+    assert dataset.schema.names == ["point", "calibration", "parallel.zero_stage"]
+    assert dataset.read(["calibration"])["calibration"].tolist() == ["measured", "none"]
+    assert dataset.texts("axes") == ["calibration", "parallel.zero_stage", "tech"]
+    assert dataset.user_overrides == ["calibration=measured,none"]
+
+
 def test_a_dataset_of_today_may_have_a_column_of_an_old_name(tmp_path: Path) -> None:
     """A user's own group of choices may be called `flat`."""
     columns = {"point": pa.array([0]), "flat": pa.array(["mine"])}

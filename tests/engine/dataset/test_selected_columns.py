@@ -11,7 +11,7 @@ from fastflow.engine.dataset.selected_columns import select_columns
 from tests.support.commands import report
 
 NAMES = ["point", "model", "time_s", "iteration_usd", "parameters", "train_s", "train_usd"]
-GRID = ("-m", "system=dgx_h100", "model=llama3_8b", "parallel.strategy=TP-8", "parallel.zero=0,1")
+GRID = ("-m", "system=dgx_h100", "model=llama3_8b", "parallel.strategy=TP-8", "parallel.zero_stage=0,1")
 
 
 def heads(out):
@@ -62,7 +62,7 @@ def test_a_grid_shows_them_and_its_dataset_is_the_same(cli):
     code, out, _ = cli(sweep, *GRID, "output=o", "columns=train_s,*_usd,parameters")
     assert code == 0
     assert heads(out) == [
-        "parallel.zero", "strategy", "train", "die_usd", "memory_usd", "package_usd", "device_usd",
+        "parallel.zero_stage", "strategy", "train", "die_usd", "memory_usd", "package_usd", "device_usd",
         "system_usd", "iteration_usd", "token_usd", "train_usd", "parameters",
     ]  # fmt: skip
     assert "USD: Cost to build (cost=public)" in out

@@ -70,7 +70,7 @@ def _other_values(key: str, value: Any) -> Iterator[str]:
     elif column.kind == "bool":
         yield str(not value).lower()
     elif column.kind == "str":
-        yield from {"parallel.recompute": ("full", "3"), "parallel.within": ("tp<=4",)}.get(key, ())
+        yield from {"parallel.recompute": ("full", "3"), "parallel.search_bounds": ("tp<=4",)}.get(key, ())
     else:
         for other in (value * 2, value + 1, value / 2):
             if column.low <= other <= column.high and (other > column.low or not column.above_low):
@@ -156,11 +156,11 @@ def test_cases_cover_the_registry() -> None:
         (("parallel.overlap.context=false",), "parallel.overlap.context: as without it"),
         (("parallel.recompute=99",), "parallel.recompute: as with 98"),
         (("parallel.recompute=selective",), "parallel.recompute: as without it"),
-        (("parallel.within='tp<=4'",), "parallel.within: as without it"),
+        (("parallel.search_bounds='tp<=4'",), "parallel.search_bounds: as without it"),
         (("server=vllm",), "server: as without it"),
-        (("parallel.recompute=none", "parallel.zero=1", "parallel.microbatch=1"), ""),
-        (("parallel.sequence=true",), ""),
-        (("parallel.strategy=auto", "parallel.within='tp<=4'", "parallel.recompute=full"), ""),
+        (("parallel.recompute=none", "parallel.zero_stage=1", "parallel.microbatch=1"), ""),
+        (("parallel.sequence_parallel=true",), ""),
+        (("parallel.strategy=auto", "parallel.search_bounds='tp<=4'", "parallel.recompute=full"), ""),
     ],
 )
 def test_of_training(texts: tuple[str, ...], expected_text: str) -> None:
@@ -191,7 +191,8 @@ SERVED = ("model=llama3_8b", "system=dgx_h100", "serve=continuous")
     "text",
     [
         "parallel.recompute=full", "parallel.recompute=5", "parallel.microbatch=4", "parallel.microbatches=2",
-        "parallel.zero=3", "parallel.split=balanced", "parallel.within='tp<=4'", "+serve.prefill.devices=4",
+        "parallel.zero_stage=3", "parallel.pipeline_partition=balanced", "parallel.search_bounds='tp<=4'",
+        "+serve.prefill.devices=4",
     ],
 )  # fmt: skip
 def test_what_only_training_chooses(strategy: str, text: str) -> None:
@@ -223,7 +224,7 @@ def test_keys_of_prefill_count_where_it_has_devices_of_its_own(mode: str, text: 
         ("model=mixtral_8x22b", "system=dgx_h100", "serve=continuous", "system.devices=16",
          "system.package.devices=2"),
         ("model=llama2_70b", "system=dgx_h200", "system.devices=20", "parallel.strategy=auto",
-         "framework=fsdp", "parallel.context=all_to_all"),
+         "framework=fsdp", "parallel.cp_comm_type=a2a"),
         ("model=nemotron4_340b", "system=superpod_h100", "system.devices=1", "parallel.strategy=auto",
          "framework=jax"),
         ("model=llama2_70b", "system=dgx_h200", "system.devices=20", "parallel.strategy=auto",
@@ -261,10 +262,10 @@ def test_rows_of_a_grid() -> None:
 
 
 def test_many_points() -> None:
-    texts = ("parallel.strategy=d512", "parallel.within='tp<=4'", "model.batch=range(1024,11264,32)")
+    texts = ("parallel.strategy=d512", "parallel.search_bounds='tp<=4'", "model.batch=range(1024,11264,32)")
     frame = fastflow.evaluate(*texts, "parallel.overlap.data=true,false")
     assert len(frame) > SAMPLE
-    assert set(frame[COLUMN]) == {"parallel.within: as without it"}
+    assert set(frame[COLUMN]) == {"parallel.search_bounds: as without it"}
 
 
 def test_without_a_time() -> None:
@@ -274,8 +275,10 @@ def test_without_a_time() -> None:
 
 
 def test_the_same_results_next_to_trials() -> None:
-    plain, limited = (fastflow.evaluate(*TRAINED[:-1], *more) for more in ((), ("parallel.within='tp<=4'",)))
-    assert limited[COLUMN].tolist() == ["parallel.within: as without it"]
+    plain, limited = (
+        fastflow.evaluate(*TRAINED[:-1], *more) for more in ((), ("parallel.search_bounds='tp<=4'",))
+    )
+    assert limited[COLUMN].tolist() == ["parallel.search_bounds: as without it"]
     assert _same(plain, limited)
 
 

@@ -148,7 +148,7 @@ def test_work_that_nothing_measured_is_not_validated(what, overrides):
         (("model=gemm", "chip=h200_sxm"), ("products", "", "", RELATIVE, "hopper")),
         (("model=gemm", "chip=t4"), ("products", "", "", UNMEASURED, "NVIDIA")),
         (("model=gemm", "chip=mi210"), ("products", "", "", UNMEASURED, "AMD")),
-        (("model=gemm", "chip=a100", "pins=none"), ("products", "", "fp16", GENERATED, "")),
+        (("model=gemm", "chip=a100", "calibration=none"), ("products", "", "fp16", GENERATED, "")),
         (("model=gemm", "tech=n3"), ("products", "", "fp16", GENERATED, "")),
         (("model=gemm", "chip=a100", "chip.tdp=300 W"), ("products", "", "fp16", RELATIVE, "ampere")),
         (("model=gemm", "chip=a100", "mem.latency=1 us"), ("products", "", "fp16", RELATIVE, "ampere")),

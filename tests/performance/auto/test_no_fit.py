@@ -24,7 +24,7 @@ CASES = {
     "a model for a cluster": ("model=llama3_405b", "system=dgx_h100", "model.batch=64"),
     "one device": ("model=llama3_8b", "system=dgx_a100", "system.devices=1", "model.batch=16"),
     "on Volta": ("model=gpt3_175b", "system=dgx_v100", "model.dtype=fp16", "model.batch=64"),
-    "ZeRO that is set": ("model=llama3_70b", "system=dgx_h100", "model.batch=32", "parallel.zero=0"),
+    "ZeRO that is set": ("model=llama3_70b", "system=dgx_h100", "model.batch=32", "parallel.zero_stage=0"),
     "a language model of LSTMs": ("model=lstm_lm", "system.devices=2", "chip=v100_sxm"),
     "a mixture served": ("model=deepseek_v3", "system=dgx_a100", "model.dtype=fp16", *SERVED),
     "one device that serves": ("model=deepseek_v3", "system=dgx_h100", "system.devices=1", *SERVED),
@@ -99,8 +99,8 @@ def test_devices_are_tried_from_few_to_many(compose):
 @pytest.mark.parametrize(
     ("texts", "advice"),
     [
-        (("model=deepseek_v3", "parallel.strategy=TP-8-e2-d2-p2"), ("parallel.split=balanced",)),
-        (("model=kimi_k2", "parallel.strategy=TP-4-d2-p4"), ("parallel.split=balanced",)),
+        (("model=deepseek_v3", "parallel.strategy=TP-8-e2-d2-p2"), ("parallel.pipeline_partition=balanced",)),
+        (("model=kimi_k2", "parallel.strategy=TP-4-d2-p4"), ("parallel.pipeline_partition=balanced",)),
         (("model=qwen3_32b", "parallel.strategy=TP-8-d3"), ("parallel.strategy=auto",)),
         (("model=mixtral_8x7b", "parallel.strategy=TP-8-d16-p4"), ("parallel.strategy=auto",)),
     ],

@@ -25,11 +25,11 @@ MIXTURE = ["model.pattern=experts", "model.experts=4", "model.topk=2"]
 CASES = {
     "dense": [],
     "experts": MIXTURE,
-    "experts of whole tensors": [*MIXTURE, "parallel.expert_tensor=false"],
+    "experts of whole tensors": [*MIXTURE, "parallel.expert_tensor_parallel=false"],
     "attention in three kernels": ["model.fused_attention=false"],
     "no machines": ["system=fat_tree", "chip=h100_sxm"],
     "an odd number": ["system.devices=24", "model.batch=48", "model.layers=10"],
-    "bounds": ['parallel.within="tp<=4, cp=1, chunks<=2, pp<=machine"'],
+    "bounds": ['parallel.search_bounds="tp<=4, cp=1, chunks<=2, pp<=machine"'],
 }
 
 
@@ -46,7 +46,7 @@ def expected_of(inputs, **more):
         name: int(inputs[f"model.{name}"][0]) for name in ("layers", "heads", "sequence", "batch", "experts")
     }
     devices, machine = (int(inputs[f"system.{name}"][0]) for name in ("devices", "package.devices"))
-    fused, cut = bool(inputs["model.fused_attention"][0]), bool(inputs["parallel.expert_tensor"][0])
+    fused, cut = bool(inputs["model.fused_attention"][0]), bool(inputs["parallel.expert_tensor_parallel"][0])
     return naive.layouts(devices, machine, **own, fused=fused, tp_cuts=cut, **more)
 
 
@@ -61,7 +61,7 @@ def test_what_is_tried(compose, case):
 
 @pytest.mark.parametrize("given", [
     {"parallel.microbatch": 2}, {"parallel.recompute": "full"}, {"parallel.recompute": "3"},
-    {"parallel.zero": 0}, {"parallel.zero": 3}, {"parallel.split": "even"},
+    {"parallel.zero_stage": 0}, {"parallel.zero_stage": 3}, {"parallel.pipeline_partition": "even"},
 ])  # fmt: skip
 def test_what_is_given_is_not_searched(compose, given):
     found = every_layout(inputs_of(compose, *(f"{key}={value}" for key, value in given.items())))
@@ -81,7 +81,9 @@ def test_a_schedule_that_is_given(compose, schedule, chunks):
 
 
 def test_stages_that_are_balanced_need_not_divide_the_layers(compose):
-    found = every_layout(inputs_of(compose, "model.layers=7", "parallel.split=balanced"))["parallel.strategy"]
+    found = every_layout(inputs_of(compose, "model.layers=7", "parallel.pipeline_partition=balanced"))[
+        "parallel.strategy"
+    ]
     assert {one.partition("-p")[2] for one in found.tolist()} == {"", "2", "4"}
 
 
@@ -135,19 +137,19 @@ def test_where_nothing_fits_the_fastest_is_best(compose):
 
 
 def test_a_point_of_a_grid_has_what_was_chosen_for_it():
-    asked = ["parallel.recompute=auto,full", "parallel.zero=auto,3", "system.devices=8,16"]
+    asked = ["parallel.recompute=auto,full", "parallel.zero_stage=auto,3", "system.devices=8,16"]
     got = fastflow.evaluate(*SMALL, "parallel.strategy=auto", *asked)
     assert len(got) == 8
     for row in got.to_dict("records"):
         alone = fastflow.evaluate(
             *SMALL, f"system.devices={row['system.devices']}", f"parallel.strategy={row['strategy']}",
             f"parallel.microbatch={row['microbatch']}", f"parallel.recompute={row['recompute']}",
-            f"parallel.zero={row['zero']}", f"parallel.split={row['split']}",
+            f"parallel.zero_stage={row['zero']}", f"parallel.pipeline_partition={row['split']}",
         ).iloc[0]  # fmt: skip
         for name in ("time_s", "footprint_B", "microbatch", "recompute", "zero", "schedule", "placement"):
             assert row[name] == alone[name]
         assert row["recompute"] == "full" or row["parallel.recompute"] == "auto"
-        assert row["zero"] == 3 or row["parallel.zero"] == -1
+        assert row["zero"] == 3 or row["parallel.zero_stage"] == -1
     assert got["time_s"].nunique() > 2
 
 
@@ -192,7 +194,7 @@ def test_a_rehearsal_takes_some_layout(compose):
 
 
 def test_the_rest_of_a_column_stays(compose):
-    fixed = compose(*SMALL, "parallel.strategy=TP-2-d8", "parallel.zero=2")
+    fixed = compose(*SMALL, "parallel.strategy=TP-2-d8", "parallel.zero_stage=2")
     auto = compose(*SMALL, "parallel.strategy=auto")
     found = resolve_strategy(columns_of([fixed, auto]))
     assert [found[key][0] for key in CHOSEN] == ["TP-2-d8", 0, "auto", 2, "auto"]
@@ -205,8 +207,8 @@ def test_the_rest_of_a_column_stays(compose):
 ])  # fmt: skip
 def test_what_is_no_bound_is_refused(text):
     with pytest.raises(InputError) as error:
-        fastflow.evaluate(*SMALL, f'parallel.within="{text}"')
-    assert str(error.value).startswith("parallel.within=")
+        fastflow.evaluate(*SMALL, f'parallel.search_bounds="{text}"')
+    assert str(error.value).startswith("parallel.search_bounds=")
     assert "\n" not in str(error.value)
 
 
@@ -223,8 +225,8 @@ def test_bounds():
 
 
 def test_bounds_that_leave_nothing_are_refused():
-    with pytest.raises(InputError, match=r"parallel\.within=tp=8, pp=4 .*system\.devices=16"):
-        fastflow.evaluate(*SMALL, "parallel.strategy=auto", 'parallel.within="tp=8, pp=4"')
+    with pytest.raises(InputError, match=r"parallel\.search_bounds=tp=8, pp=4 .*system\.devices=16"):
+        fastflow.evaluate(*SMALL, "parallel.strategy=auto", 'parallel.search_bounds="tp=8, pp=4"')
 
 
 def test_a_system_without_any_layout_has_a_reason():
@@ -245,8 +247,8 @@ def test_a_search_of_designs_takes_the_best_layouts():
     np.testing.assert_allclose(own.iloc[0], ranking["time_s"].iloc[0])
     assert found.best["time_s"] <= ranking["time_s"].iloc[0]
     (text,) = found.chips.values()
-    for name in ("strategy", "recompute", "zero"):
-        assert f"parallel.{name}={found.best[name]}" in text
+    for key, name in (("strategy", "strategy"), ("recompute", "recompute"), ("zero_stage", "zero")):
+        assert f"parallel.{key}={found.best[name]}" in text
 
 
 def test_layers_of_a_transformer_are_cut_alike():

@@ -58,9 +58,9 @@ def inputs(servers):
     model_columns["position"] = ["learned" if model.positions else "rotary" for model, *_ in servers]
     model_columns["training"] = [False] * SERVERS
     server_columns = {
-        "server.budget": [server.budget for _, server, *_ in servers],
-        "server.memory": [server.share for _, server, *_ in servers],
-        "server.memory_of": ["free" if server.of_free else "all" for _, server, *_ in servers],
+        "server.max_num_batched_tokens": [server.budget for _, server, *_ in servers],
+        "server.gpu_memory_utilization": [server.share for _, server, *_ in servers],
+        "server.memory_fraction_of": ["free" if server.of_free else "total" for _, server, *_ in servers],
     }
     table = points(**model_columns) | mixed(SERVERS)
     return table | {key: np.array(column) for key, column in server_columns.items()}
@@ -119,7 +119,7 @@ def test_columns_of_a_served_point_are_the_parts_of_its_memory():
         "model=transformer", "model.hidden=512", "model.heads=8", "model.kv_heads=2", "model.ffn=1024",
         "model.layers=2", "model.vocabulary=1000", "chip=h100_sxm", "system=dgx_h100", "serve=decode",
         "server=vllm", "serve.isl=100", "serve.osl=20", "serve.batch=3", "system.devices=2",
-        "parallel.strategy=TP-1", "server.budget=1000", "server.memory=0.5",
+        "parallel.strategy=TP-1", "server.max_num_batched_tokens=1000", "server.gpu_memory_utilization=0.5",
     ).iloc[0]  # fmt: skip
     work = 1000 * (3 * 512 + 3 * 1024) * SIZE
     weights = SIZE * (2 * (512 * 64 * 12 + 512 * 512 + 3 * 512 * 1024) + 2 * 1000 * 512)

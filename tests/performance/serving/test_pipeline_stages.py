@@ -59,7 +59,7 @@ def test_a_pass_waits_for_the_slowest_stage(split, batch):
     ends = small[0] - 4 * layer
     results = of_stages(
         f"serve.batch={batch}", f"model.layers={layers}", "system.devices=3", "parallel.strategy=TP-1-p3",
-        f"parallel.split={split}",
+        f"parallel.pipeline_partition={split}",
     )  # fmt: skip
     if split == "balanced":
         slowest = naive.balanced_s(stages, [layer] * layers, 0.0, ends)
@@ -96,7 +96,8 @@ def test_the_fullest_stage_sets_the_room():
 def test_balanced_stages_are_never_slower():
     results = fastflow.evaluate(
         *SERVER, "serve.batch=1,64", "model.layers=5,8,13", "system.devices=4",
-        "parallel.strategy=TP-1-p4,TP-2-p2", "parallel.split=even,balanced", "model.vocabulary=1000,128256",
+        "parallel.strategy=TP-1-p4,TP-2-p2", "parallel.pipeline_partition=even,balanced",
+        "model.vocabulary=1000,128256",
         "server.extra_layers=first,before_last,last",
     )  # fmt: skip
     assert (results.reason == "").all()
@@ -104,7 +105,8 @@ def test_balanced_stages_are_never_slower():
         name for name in results if name.startswith(("serve.", "server.", "model.")) or name == "strategy"
     ]
     even_, balanced = (
-        results[results["parallel.split"] == split].reset_index() for split in ("even", "balanced")
+        results[results["parallel.pipeline_partition"] == split].reset_index()
+        for split in ("even", "balanced")
     )
     assert (even_[index] == balanced[index]).all(axis=None)
     assert (balanced.tpot_s <= even_.tpot_s * (1 + 1e-9)).all()

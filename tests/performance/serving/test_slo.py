@@ -24,8 +24,9 @@ SMALL = (
 )  # fmt: skip
 CLOSED = (*SMALL, "serve=continuous", "parallel.strategy=TP-2-d2", "serve.concurrency=16")
 OPEN = (
-    *SMALL, "serve=continuous", "parallel.strategy=TP-4", "serve.concurrency=0", "serve.rate='20 1/s'",
-    "serve.requests=200",
+    *SMALL, "serve=continuous", "parallel.strategy=TP-4", "serve.concurrency=0",
+    "serve.request_rate='20 1/s'",
+    "serve.num_requests=200",
 )  # fmt: skip
 POOLS = (
     *SMALL, "serve=disaggregated", "parallel.strategy=TP-1", "serve.prefill.devices=2",
@@ -92,14 +93,15 @@ def drawn(compose, count, mode):
     for i in range(count):
         load = {
             "isl": float(int(2 ** random.uniform(5, 11))), "osl": float(int(2 ** random.uniform(3, 8))),
-            "spread": float(random.choice([0.0, 0.2, 1.0])), "concurrency": int(2 ** random.uniform(0, 8)),
-            "rate": 0.0, "requests": 0,
+            "length_range_ratio": float(random.choice([0.0, 0.2, 1.0])),
+            "concurrency": int(2 ** random.uniform(0, 8)),
+            "request_rate": 0.0, "num_requests": 0,
             "slo.ttft": float(random.choice([0.0, 10.0 ** random.uniform(-2, 0)])),
             "slo.tpot": float(random.choice([0.0, 10.0 ** random.uniform(-2.6, -1.8)])),
             "slo.percentile": float(random.choice([10.0, 50.0, 95.0, 99.0])),
         }  # fmt: skip
         if i % 4 == 0:
-            load |= {"concurrency": 0, "rate": 10.0 ** random.uniform(-1, 1.5), "requests": 300}
+            load |= {"concurrency": 0, "request_rate": 10.0 ** random.uniform(-1, 1.5), "num_requests": 300}
         points.append(base | {f"serve.{key}": value for key, value in load.items()})
     return columns_of(points)
 
@@ -128,7 +130,7 @@ def test_verdicts_are_the_same_in_both_methods(compose, mode, count):
 
 
 def test_a_simulation_that_takes_too_long_leaves_the_mean(compose):
-    point = compose(*CLOSED) | {"serve.concurrency": MAX_STEPS, "serve.requests": 4 * MAX_STEPS,
+    point = compose(*CLOSED) | {"serve.concurrency": MAX_STEPS, "serve.num_requests": 4 * MAX_STEPS,
                                 "serve.slo.tpot": 1e-9, "serve.slo.ttft": 1e9}  # fmt: skip
     served = serve(columns_of([point]))
     assert served.columns["simulated"][0] == 0.0
@@ -153,12 +155,14 @@ def test_the_reason_names_the_first_burst_and_requests_that_pass_over_it(percent
     late = fastflow.evaluate(*load).iloc[0]
     assert not late["feasible"]
     assert is_slo_violation(late["reason"])
-    assert "; the first burst of 200 requests counts: serve.requests=" in late["reason"]
-    advice = re.search(r"(serve\.requests=\d+) has it in less than (\S+)%, .* has none$", late["reason"])
+    assert "; the first burst of 200 requests counts: serve.num_requests=" in late["reason"]
+    advice = re.search(r"(serve\.num_requests=\d+) has it in less than (\S+)%, .* has none$", late["reason"])
     assert float(advice[2]) == pytest.approx(100 - percentile)
     more = fastflow.evaluate(*load, advice[1]).iloc[0]
     assert (more["feasible"], more["reason"]) == (True, "")
-    free = fastflow.evaluate(*load, "serve.concurrency=0", "serve.rate='1 1/s'", "serve.requests=400").iloc[0]
+    free = fastflow.evaluate(
+        *load, "serve.concurrency=0", "serve.request_rate='1 1/s'", "serve.num_requests=400"
+    ).iloc[0]
     assert free["feasible"]
 
 
@@ -181,7 +185,7 @@ def test_requests_that_pass_over_a_burst_are_the_fewest(at_once, percentile, ser
 
 
 @pytest.mark.parametrize(
-    "change", ["serve.slo.percentile=50", "serve.slo.percentile=0", "serve.requests=30000"]
+    "change", ["serve.slo.percentile=50", "serve.slo.percentile=0", "serve.num_requests=30000"]
 )
 def test_other_late_points_say_nothing_of_the_burst(change):
     reason = fastflow.evaluate(*BURST, "serve.slo.ttft='1 us'", change)["reason"][0]
@@ -191,7 +195,7 @@ def test_other_late_points_say_nothing_of_the_burst(change):
 
 def test_no_number_of_requests_takes_the_burst_from_the_longest_time():
     reason = fastflow.evaluate(*BURST, "serve.slo.ttft='80 ms'", "serve.slo.percentile=100")["reason"][0]
-    assert reason.endswith("200 requests counts: serve.rate with serve.concurrency=0 has none")
+    assert reason.endswith("200 requests counts: serve.request_rate with serve.concurrency=0 has none")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,7 @@ def test_no_number_of_requests_takes_the_burst_from_the_longest_time():
 )  # fmt: skip
 def test_the_screen_says_of_how_few_requests_a_percentile_is(compose, percentile, requests, said):
     point = compose(*CLOSED) | {
-        "serve.requests": requests, "serve.slo.percentile": percentile, "serve.slo.ttft": 1.0,
+        "serve.num_requests": requests, "serve.slo.percentile": percentile, "serve.slo.ttft": 1.0,
     }  # fmt: skip
     lines = [line for line in load_of(point, True) if "near their maximum" in line]
     assert len(lines) == (said != "")
@@ -225,7 +229,7 @@ def test_scores_of_late_servers_are_of_the_compared_values(compose):
 def test_the_best_layout_keeps_the_limit_at_the_percentile():
     """Of those whose simulation keeps it. The layout with most tokens keeps it in the mean alone."""
     layouts = ["TP-1-d4", "TP-2-d2", "TP-4", "TP-2-p2", "TP-1-d2-p2", "TP-1-p4"]
-    load = (*(text for text in CLOSED if "strategy" not in text), "serve.spread=1")
+    load = (*(text for text in CLOSED if "strategy" not in text), "serve.length_range_ratio=1")
     results = fastflow.evaluate(*load, f"parallel.strategy={','.join(layouts)}", "serve.simulate=true")
     results = results.sort_values("tokens_per_s", ascending=False)
     best = results.iloc[0]

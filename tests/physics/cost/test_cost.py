@@ -128,7 +128,7 @@ CHANGED = {
     "net.intra.cable_price": st.floats(0.0, 1e-7), "net.intra.switch_price": st.floats(0.0, 1e-7),
     "net.inter.adapter_price": st.floats(0.0, 1e-6), "system.package.devices": st.sampled_from([1, 2, 512]),
     "system.topology": st.sampled_from(["switch", "fat_tree", "ring", "torus"]),
-    "system.taper": st.floats(1.0, 4.0),
+    "system.oversubscription": st.floats(1.0, 4.0),
 }  # fmt: skip
 
 
@@ -319,7 +319,7 @@ def test_every_rent_is_of_a_chip_of_the_library_with_its_provider_and_date(compo
 
 def test_what_cannot_be_rented_is_refused_and_the_advice_works(cli):
     """A design, a real chip's budgets alone, a chip on no list; in a grid it is a row with its reason."""
-    for number, chip in enumerate((("tech=n7",), ("chip=h100_sxm", "pins=none"), ("chip=h20",))):
+    for number, chip in enumerate((("tech=n7",), ("chip=h100_sxm", "calibration=none"), ("chip=h20",))):
         code, _, err = cli(main, "model=gemm", "cost=rent", *chip, "output=o")
         assert code == 2
         assert len(err) == 1

@@ -41,7 +41,8 @@ SYSTEMS = {
         [of("full", 4, 0), of("ring", 4)],
     ),
     "fat tree": (
-        ["system=fat_tree", "system.leaf=4", "system.taper=3"], [of("tree", 16, leaf=4, taper=3.0)],
+        ["system=fat_tree", "system.leaf_radix=4", "system.oversubscription=3"], [of("tree", 16, leaf=4,
+        taper=3.0)],
     ),
     "ring": (["system=ring"], [of("ring", 16)]),
     "wafer": (["system=waferscale"], [of("line", 4, 0), of("line", 4, 0)]),

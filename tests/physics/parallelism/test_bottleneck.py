@@ -36,9 +36,9 @@ CHOICES = {
     "model.vocabulary": ("1000", "32000", "256000"),
     "model.layers": ("6", "8", "14"),
     "parallel.schedule": ("1f1b", "gpipe", "zero-bubble"),
-    "parallel.split": ("even", "balanced"),
+    "parallel.pipeline_partition": ("even", "balanced"),
     "parallel.recompute": ("none", "selective", "full", "1"),
-    "parallel.zero": ("0", "1", "2", "3"),
+    "parallel.zero_stage": ("0", "1", "2", "3"),
     "model.fused_attention": ("true", "false"),
     **{
         f"parallel.overlap.{name}": ("true", "false")
@@ -92,7 +92,7 @@ def walked(prediction):
         before = here
     order, stages = layer_order(inputs).layer.tolist(), int(prediction.pipeline.stages[0])
     virtual = chunks.offset[1] - chunks.offset[0]
-    if inputs["parallel.split"][0] == "balanced" and stages > 1:
+    if inputs["parallel.pipeline_partition"][0] == "balanced" and stages > 1:
         ends = np.cumsum(chunks.layer_counts.reshape(virtual, -1).sum(axis=1))
         places = [range(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     else:
@@ -178,7 +178,9 @@ def test_a_part_that_gets_smaller_saves_what_it_took(compose, summary, model):
 def test_a_stage_that_is_not_the_last_has_no_head(compose, summary):
     """Balanced stages: the one that sets the pace has layers alone."""
     asked = ("model=llama3_8b", "system=superpod_h100", *EXAMPLES["llama3_8b"][0])
-    even, balanced = (summary([compose(*asked, f"parallel.split={split}")]) for split in ("even", "balanced"))
+    even, balanced = (
+        summary([compose(*asked, f"parallel.pipeline_partition={split}")]) for split in ("even", "balanced")
+    )
     assert 0 < balanced["bottleneck_stage"][0] < 7
     assert balanced["lm_head_s"][0] == 0.0 < even["lm_head_s"][0]
     assert balanced["time_s"][0] < 0.8 * even["time_s"][0]
@@ -226,11 +228,10 @@ def test_what_is_said_of_unequal_stages_is_right_when_followed(compose, predict,
     asked = (*UNEVEN, f"parallel.strategy={strategy}")
     prediction = predict([compose("model=llama3_8b", "system=superpod_h100"), compose(*asked)])
     said = uneven_stages(prediction, 1)
-    even, balanced = fastflow.evaluate(*asked, "parallel.split=even,balanced")["time_s"]
+    even, balanced = fastflow.evaluate(*asked, "parallel.pipeline_partition=even,balanced")["time_s"]
     assert said.startswith(f"stage {prediction.bottleneck.stage[1]} takes 1.")
-    assert said.endswith(
-        f";\nparallel.split=balanced takes {units.show(balanced, 's')}, {1 - balanced / even:.0%} less"
-    )
+    gain = f"{units.show(balanced, 's')}, {1 - balanced / even:.0%} less"
+    assert said.endswith(f";\nparallel.pipeline_partition=balanced takes {gain}")
     works = stage_walk.run(walked(predict([compose(*asked)])))[1]
     most, *others = sorted((stage.work for stage in works), reverse=True)
     assert f"takes {most / np.mean(others):.1f} times" in said
@@ -240,7 +241,7 @@ def test_what_is_said_of_unequal_stages_is_right_when_followed(compose, predict,
     "more",
     [
         ("parallel.strategy=TP-1-d64",),
-        ("parallel.strategy=TP-1-d8-p8", "parallel.split=balanced"),
+        ("parallel.strategy=TP-1-d8-p8", "parallel.pipeline_partition=balanced"),
         ("parallel.strategy=TP-1-d8-p8", "model.vocabulary=1000"),  # even as it is
         ("parallel.strategy=TP-1-d2-p32", "model.vocabulary=4000000"),  # the head alone takes longest
     ],

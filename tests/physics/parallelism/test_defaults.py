@@ -48,19 +48,19 @@ def test_a_cut_of_a_layer_deals_no_experts_of_its_own(kind):
 def sharded(zero, reduce, overlaps="true"):
     """The result of a small model on eight devices in four micro-batches."""
     return fastflow.evaluate(
-        *SMALL, "parallel.strategy=d8", "parallel.microbatch=1", f"parallel.zero={zero}",
-        f"parallel.reduce={reduce}", f"parallel.overlap.data={overlaps}",
+        *SMALL, "parallel.strategy=d8", "parallel.microbatch=1", f"parallel.zero_stage={zero}",
+        f"parallel.grad_reduce={reduce}", f"parallel.overlap.data={overlaps}",
     ).iloc[0]  # fmt: skip
 
 
 @pytest.mark.parametrize("zero", [2, 3])
 def test_gradients_that_are_dealt_out_are_summed_for_every_micro_batch(zero):
     """As FSDP and DeepSpeed do: four sums in place of one, and no device has all gradients in between."""
-    each, once = sharded(zero, "auto"), sharded(zero, "iteration")
+    each, once = sharded(zero, "auto"), sharded(zero, "step")
     assert each["microbatches"] == 4
     assert near(once["gradient_B"], 8 * each["gradient_B"], 1e-3)
     more = each["comm_s"] - once["comm_s"]
-    apart, together = sharded(zero, "auto", "false"), sharded(zero, "iteration", "false")
+    apart, together = sharded(zero, "auto", "false"), sharded(zero, "step", "false")
     assert near(apart["time_s"] - together["time_s"], more)
     assert near(together["grad_reduce_exposed_s"], more / 3)
     assert each["time_s"] < apart["time_s"]
@@ -74,22 +74,24 @@ def test_a_pipeline_sums_gradients_once(zero, strategy):
     """Whatever is dealt out: all gradients stay until the last micro-batch, and are summed behind it."""
     said = (*SMALL, f"parallel.strategy={strategy}", "parallel.microbatches=8", "model.batch=64")
     rows = {
-        reduce: fastflow.evaluate(*said, f"parallel.zero={zero}", f"parallel.reduce={reduce}").iloc[0]
-        for reduce in ("auto", "iteration", "buffer", "microbatch")
+        reduce: fastflow.evaluate(
+            *said, f"parallel.zero_stage={zero}", f"parallel.grad_reduce={reduce}"
+        ).iloc[0]
+        for reduce in ("auto", "step", "buffer", "microbatch")
     }
     for name in ("time_s", "comm_s", "gradient_B", "footprint_B"):
-        assert rows["auto"][name] == rows["iteration"][name] == rows["buffer"][name], name
+        assert rows["auto"][name] == rows["step"][name] == rows["buffer"][name], name
     assert rows["microbatch"]["comm_s"] > rows["auto"]["comm_s"]
     assert rows["microbatch"]["gradient_B"] < rows["auto"]["gradient_B"]
     if zero == 2:
-        one = fastflow.evaluate(*said, "parallel.zero=1").iloc[0]
+        one = fastflow.evaluate(*said, "parallel.zero_stage=1").iloc[0]
         assert (one["time_s"], one["gradient_B"]) == (rows["auto"]["time_s"], rows["auto"]["gradient_B"])
 
 
 @pytest.mark.parametrize(
     ("framework", "zero", "like"),
     [
-        ("megatron_core", 2, "iteration"), ("nemo", 2, "iteration"), ("megatron_core", 3, "microbatch"),
+        ("megatron_core", 2, "step"), ("nemo", 2, "step"), ("megatron_core", 3, "microbatch"),
         ("deepspeed", 2, "microbatch"), ("deepspeed", 3, "microbatch"), ("fsdp", 2, "microbatch"),
         ("torchtitan", 3, "microbatch"), ("megatron_deepspeed", 2, "microbatch"), ("none", 2, "microbatch"),
     ],
@@ -97,20 +99,22 @@ def test_a_pipeline_sums_gradients_once(zero, strategy):
 def test_how_often_a_framework_sums_gradients_without_a_pipeline(framework, zero, like):
     said = (*SMALL, "parallel.strategy=d8", "parallel.microbatch=1", f"framework={framework}")
     own, same = (
-        fastflow.evaluate(*said, f"parallel.zero={zero}", *more).iloc[0]
-        for more in ((), (f"parallel.reduce={like}",))
+        fastflow.evaluate(*said, f"parallel.zero_stage={zero}", *more).iloc[0]
+        for more in ((), (f"parallel.grad_reduce={like}",))
     )
     assert (own["time_s"], own["gradient_B"]) == (same["time_s"], same["gradient_B"])
-    other = "iteration" if like == "microbatch" else "microbatch"
+    other = "step" if like == "microbatch" else "microbatch"
     assert (
         own["comm_s"]
-        != fastflow.evaluate(*said, f"parallel.zero={zero}", f"parallel.reduce={other}")["comm_s"][0]
+        != fastflow.evaluate(*said, f"parallel.zero_stage={zero}", f"parallel.grad_reduce={other}")["comm_s"][
+            0
+        ]
     )
 
 
 def test_gradients_are_summed_once_where_all_have_them():
     same = sharded(1, "auto")
-    assert same["time_s"] == sharded(1, "iteration")["time_s"] < sharded(1, "microbatch")["time_s"]
+    assert same["time_s"] == sharded(1, "step")["time_s"] < sharded(1, "microbatch")["time_s"]
     assert same["gradient_B"] == sharded(1, "microbatch")["gradient_B"]
 
 
@@ -244,7 +248,7 @@ def test_flash_attention_2_is_as_fast_as_published_on_h100(compose, predict, len
 def test_weights_are_gathered_once_for_what_is_computed_again(compose, predict, strategy):
     """FSDP around a checkpointed block: its weights are there then (facebookresearch/fairscale#777)."""
     given = (
-        *SMALL, f"parallel.strategy={strategy}", "parallel.microbatch=1", "parallel.zero=3",
+        *SMALL, f"parallel.strategy={strategy}", "parallel.microbatch=1", "parallel.zero_stage=3",
         "parallel.overlap.data=false",
     )  # fmt: skip
     kept, again = (

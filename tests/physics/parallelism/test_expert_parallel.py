@@ -129,13 +129,13 @@ def test_tokens_go_to_their_experts_and_back(file, strategy, along, sharing, own
     assert found == (sums if owners else {})
 
 
-WHOLE = "parallel.expert_tensor=false"
+WHOLE = "parallel.expert_tensor_parallel=false"
 
 
 @pytest.mark.parametrize("strategy", ["TP-4-e4-d4", "TP-4-e16-d4", "TP-2-c2-e16-d4"])
 def test_with_sequence_parallelism_whole_experts_get_parts_of_the_tokens(file, strategy):
     """As without tensor parallelism: tp is one more axis along which tokens are cut and experts are dealt."""
-    found = exchanged(file, strategy, WHOLE, "parallel.sequence=true")
+    found = exchanged(file, strategy, WHOLE, "parallel.sequence_parallel=true")
     size = written(2 * TOKENS / 16 * TOP * HIDDEN)
     along = {"TP-4-e4-d4": "tp", "TP-4-e16-d4": "tp x ep", "TP-2-c2-e16-d4": "tp x cp x ep"}[strategy]
     for name in ("dispatch", "down", "combine gradient", "gate and up input gradient"):
@@ -158,7 +158,7 @@ def test_tokens_that_all_have_are_summed(file):
 
 def test_experts_that_tensor_parallelism_cuts_need_all_tokens_of_their_group(file):
     """Megatron-core's default, with sequence parallelism: all-to-all, then a gather; back a scatter first."""
-    found = exchanged(file, "TP-4-e4-d4", "parallel.sequence=true")
+    found = exchanged(file, "TP-4-e4-d4", "parallel.sequence_parallel=true")
     dealt, whole = (written(2 * TOKENS / ways * TOP * HIDDEN) for ways in (16, 4))
     to, back = [("all-to-all", "ep", dealt), ("all-gather", "tp", whole)], []
     back = [("reduce-scatter", "tp", whole), ("all-to-all", "ep", dealt)]
@@ -169,7 +169,7 @@ def test_experts_that_tensor_parallelism_cuts_need_all_tokens_of_their_group(fil
 
 def test_whole_experts_that_tp_does_not_share_are_copied_along_it(file):
     """Devices along tp have the same experts then, and sum up their gradients."""
-    found = exchanged(file, "TP-4-e2-d4", WHOLE, "parallel.sequence=true")
+    found = exchanged(file, "TP-4-e2-d4", WHOLE, "parallel.sequence_parallel=true")
     size = written(2 * TOKENS / 16 * TOP * HIDDEN)
     for name in ("dispatch", "down", "combine gradient", "gate and up input gradient"):
         assert found.pop(name) == [("all-to-all", "ep", size)]
@@ -188,14 +188,16 @@ def test_devices_along_tp_share_the_work_of_whole_experts(file):
 
 
 BAD = [
-    ("TP-4-e3-d4", (), "expected an e that divides 4, or with parallel.expert_tensor=false 4 times that"),
+    ("TP-4-e3-d4", (),
+     "expected an e that divides 4, or with parallel.expert_tensor_parallel=false 4 times that"),
     ("TP-2-c2-e3-d4", (), "an e that divides 4, or 2 times such a one"),
     ("TP-16", ("model.heads=24", "model.head_dim=128", "model.kv_heads=8"), "tp=16.*of model.heads=24"),
     ("TP-1-e16-d16", ("model.experts=24",), "degree of ep=16.*a divisor of model.experts=24"),
     ("TP-1-e16-d16", ("model=llama3_8b",), "degree of ep=16.*1, since model.experts=0"),
     ("TP-4-d2-p2x7", (), "strategy=TP-4-d2-p2x7 .*divide the 32 layers"),
     ("TP-4-d2-p2x40", (), "at most 34 chunks"),
-    ("TP-4-d1-p4", ("model.layers=31", "parallel.split=even"), "strategy=TP-4-d1-p4 .*divide the 31 layers"),
+    ("TP-4-d1-p4", ("model.layers=31", "parallel.pipeline_partition=even"),
+     "strategy=TP-4-d1-p4 .*divide the 31 layers"),
     ("RC-2-1-d2-p2x2", ("model=lstm_lm",), "strategy=RC-2-1-d2-p2x2 .*stages without chunks"),
     ("TP-4-d4", ("parallel.microbatch=3", "model.batch=64"), "microbatch=3.*a divisor of the 16 sequences"),
 ]  # fmt: skip
@@ -229,7 +231,7 @@ def test_by_itself_a_transformer_has_sequence_parallelism_and_a_file_has_not(fil
         auto, same, other = (
             fastflow.evaluate(
                 *model, "chip=h100_sxm", "system.devices=16", "parallel.strategy=TP-4-d4",
-                f"parallel.sequence={one}",
+                f"parallel.sequence_parallel={one}",
             ).iloc[0]
             for one in ("auto", asked, "false" if asked == "true" else "true")
         )  # fmt: skip

@@ -45,10 +45,10 @@ def test_weights_that_stay_gathered_are_gathered_once():
         *BASE,
         "system.devices=8",
         "parallel.strategy=d8",
-        "parallel.zero=3",
+        "parallel.zero_stage=3",
         "parallel.overlap.data=false",
     )
-    given_up, kept = ((*base, f"parallel.reshard={one}") for one in ("true", "false"))
+    given_up, kept = ((*base, f"parallel.reshard_after_forward={one}") for one in ("true", "false"))
 
     def gathered(point):
         kernels = fastflow.explain_sharding(*point)

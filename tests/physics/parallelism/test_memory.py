@@ -33,7 +33,7 @@ def cases(compose):
         tokens = BATCH * SEQUENCE // (replicas * MICROBATCHES)
         plan = naive.Plan(tokens, MICROBATCHES, stages, replicas, zero, AGAIN[recompute], offload)
         point = {
-            "parallel.strategy": layout, "parallel.zero": zero, "parallel.recompute": recompute,
+            "parallel.strategy": layout, "parallel.zero_stage": zero, "parallel.recompute": recompute,
             "parallel.offload": offload, "parallel.microbatches": MICROBATCHES,
             "system.devices": replicas * stages,
         }  # fmt: skip

@@ -252,7 +252,7 @@ def test_a_layout_of_ones_own_is_the_known_way(files, sequence):
     """To the bit: the file says what the table has."""
     cuts = dict(SEQUENCE if sequence == "true" else assignment_of("TP"))
     (files / "mine.yaml").write_text(yaml.safe_dump({"axes": {axis: list(of) for axis, of in cuts.items()}}))
-    known = of_file(files, "parallel.strategy=TP-4-d2", f"parallel.sequence={sequence}")
+    known = of_file(files, "parallel.strategy=TP-4-d2", f"parallel.sequence_parallel={sequence}")
     own = of_file(files, "parallel.strategy=TP-4-d2", f"parallel.layout={files}/mine.yaml")
     results = [name for name in known if name != "no_effect"]
     assert known[results].equals(own[results])
@@ -260,7 +260,7 @@ def test_a_layout_of_ones_own_is_the_known_way(files, sequence):
 
 def test_sequence_parallelism_keeps_less(files):
     plain, both = (
-        of_file(files, "parallel.strategy=TP-8", f"parallel.sequence={sequence}").iloc[0]
+        of_file(files, "parallel.strategy=TP-8", f"parallel.sequence_parallel={sequence}").iloc[0]
         for sequence in ("false", "true")
     )
     assert both["activation_B"] < plain["activation_B"]

@@ -111,7 +111,9 @@ def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatche
     wanted = Wanted(stages, chunks)
     partition = layer_partition_of(graph, order, wanted)
     reason = invalid_pipeline_partition(
-        partition, wanted, {"parallel.split": np.array([EVEN]), "parallel.strategy": np.array(["d1"])}
+        partition,
+        wanted,
+        {"parallel.pipeline_partition": np.array([EVEN]), "parallel.strategy": np.array(["d1"])},
     )[0]
     assert (expected is None) == (reason != "" and stages > 1)
     assume(expected is not None)
@@ -282,7 +284,7 @@ def test_a_trace_has_every_block_of_every_stage(bundles):
     """Four stages of two chunks: blocks that do not overlap, sums of gradients, an update."""
     _, run = _single_point(
         ("model=transformer", "model.layers=16", "model.batch=16", "chip=h100_sxm", "system=dgx_h100",
-         "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1",
+         "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero_stage=1",
          f"parallel.overlap.bundles={bundles}")
     )  # fmt: skip
     (found,) = predict_range(run.grid, 0, 1)
@@ -358,7 +360,8 @@ def test_layers_that_stand_for_several_are_those_written_out(tmp_path, monkeypat
         _, run = _single_point(
             ("model=graph", f"model.file={path}", "chip=a100", "system=dgx_a100", "system.devices=8",
              f"parallel.strategy={strategy}", f"parallel.schedule={schedule}", "parallel.microbatches=8",
-             "parallel.zero=0", "parallel.sequence=false", "parallel.split=balanced",
+             "parallel.zero_stage=0", "parallel.sequence_parallel=false",
+             "parallel.pipeline_partition=balanced",
              "parallel.overlap.bundles=0")
         )  # fmt: skip
         (found,) = predict_range(run.grid, 0, 1)

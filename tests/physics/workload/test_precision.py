@@ -49,7 +49,7 @@ def exchanged(overrides):
 )
 def test_bytes_a_weight_are_those_of_megatron(overrides, further, whole, part):
     """Its distributed optimizer, stage 1: 6 + 12 / d with fp32 gradients, 8 + 8 / d where all is fp32."""
-    frame = fastflow.evaluate(*overrides, "parallel.zero=0,1,2,3", *further)
+    frame = fastflow.evaluate(*overrides, "parallel.zero_stage=0,1,2,3", *further)
     expected = MLP_WEIGHTS * (np.array(whole) + np.array(part) / DEVICES)
     assert np.allclose(frame[HELD].sum(axis=1), expected, rtol=1e-12)
 
@@ -57,7 +57,7 @@ def test_bytes_a_weight_are_those_of_megatron(overrides, further, whole, part):
 @pytest.mark.parametrize(("zero", "gathers"), [(0, 0), (1, 1), (2, 1), (3, 2)])
 def test_gradients_are_summed_in_their_type(exchanged, zero, gathers):
     """And weights gathered in theirs: after the update, or before each pass."""
-    moved, table = exchanged("precision=fp32_gradients", f"parallel.zero={zero}")
+    moved, table = exchanged("precision=fp32_gradients", f"parallel.zero_stage={zero}")
     assert moved["gradient"] == 4 * MLP_WEIGHTS
     collective = "reduce-scatter" if zero else "all-reduce"
     assert table["exchange"].str.contains(collective).sum() == 3
@@ -65,7 +65,7 @@ def test_gradients_are_summed_in_their_type(exchanged, zero, gathers):
     assert moved["fetch"] == 2 * (gathers * MLP_WEIGHTS - first)
 
 
-CUT = ("parallel.strategy=RC-1-2-d2-p2", "parallel.microbatches=2", "parallel.zero=1")
+CUT = ("parallel.strategy=RC-1-2-d2-p2", "parallel.microbatches=2", "parallel.zero_stage=1")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ def test_of_each_part_of_a_file_one_request_is_sent(pairs, count):
 
 
 def test_requests_of_one_length_are_as_isl_and_osl(requests):
-    same = fastflow.evaluate(*POINT, "serve.isl=700", "serve.osl=90", "serve.spread=0", "serve.simulate=true")
+    same = fastflow.evaluate(
+        *POINT, "serve.isl=700", "serve.osl=90", "serve.length_range_ratio=0", "serve.simulate=true"
+    )
     read = fastflow.evaluate(*POINT, requests([(700, 90)] * 3))
     times = ["ttft_s", "tpot_s", "ttft_p99_s", "tokens_per_s", "max_concurrent_requests"]
     assert read[times].equals(same[times])
@@ -103,7 +105,7 @@ def test_a_request_longer_than_the_model_allows_has_its_reason(requests):
 
 def test_a_request_that_no_cache_holds_says_what_it_needs(requests):
     file = requests([(100, 10), (120_000, 10)])
-    grid = fastflow.evaluate(*POINT, file, "server.memory=0.3", "serve.simulate=true")
+    grid = fastflow.evaluate(*POINT, file, "server.gpu_memory_utilization=0.3", "serve.simulate=true")
     need, left = (float(text.split()[-1]) for text in grid["reason"][0].split(" GB")[::2][:2])
     assert need > left
 
@@ -186,9 +188,9 @@ def test_requests_are_sent_when_the_file_says():
     ends = file.sent[-1] + seen["ttft_s"] + seen["tpot_s"] * file.osl[-1]
     assert 40 / seen["requests_per_s"] == pytest.approx(ends, rel=0.02)
     assert seen["tokens_per_s"] == pytest.approx(seen["requests_per_s"] * file.osl.mean())
-    few = fastflow.evaluate(*POINT, *ARRIVE, "serve.requests=10").iloc[0]
+    few = fastflow.evaluate(*POINT, *ARRIVE, "serve.num_requests=10").iloc[0]
     assert few["tokens_per_s"] == pytest.approx(few["requests_per_s"] * file.osl[:10].mean())
-    poisson = fastflow.evaluate(*POINT, *ARRIVE, "serve.rate=2 1/s").iloc[0]
+    poisson = fastflow.evaluate(*POINT, *ARRIVE, "serve.request_rate=2 1/s").iloc[0]
     assert poisson["requests_per_s"] != seen["requests_per_s"]
 
 
@@ -208,9 +210,10 @@ def test_both_pools_of_disaggregated_servers_see_a_files_arrivals():
 
 
 def test_more_requests_than_a_file_has_arrivals_of_are_refused():
-    grid = fastflow.evaluate(*POINT, *ARRIVE, "serve.requests=41")
+    grid = fastflow.evaluate(*POINT, *ARRIVE, "serve.num_requests=41")
     assert grid["reason"][0] == (
-        "serve.requests=41 is invalid: expected at most the 40 requests of serve.lengths, which are sent once"
+        "serve.num_requests=41 is invalid: expected at most the 40 requests of serve.lengths, "
+        "which are sent once"
         " each, or 0 for all"
     )
 

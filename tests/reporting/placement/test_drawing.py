@@ -43,7 +43,7 @@ POINTS = {
     "ring": "12 system=ring parallel.strategy=CR-3-d4",
     "switch": "16 system=cluster parallel.strategy=d16",
     "full mesh": "8 system=cluster system.topology=fully_connected parallel.strategy=RC-2-2-d2",
-    "tree": "64 system=fat_tree system.leaf=8 parallel.strategy=CR-8-d8",
+    "tree": "64 system=fat_tree system.leaf_radix=8 parallel.strategy=CR-8-d8",
     "packages": "64 system=mcm parallel.strategy=CR-4-d16",
     "wafer": "64 system=waferscale parallel.strategy=CR-4-d16",
     "planes": "64 system=torus3d parallel.strategy=RC-2-2-d8-p2",

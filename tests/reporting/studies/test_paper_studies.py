@@ -301,9 +301,9 @@ def test_the_axes_are_those_that_were_swept():
 
 
 def test_choices_without_an_order_are_not_joined_and_the_best_are_drawn_last():
-    frame = some_grid().rename(columns={"model.batch": "pins"}).assign(time_s_p10=0.5, time_s_p90=9.0)
-    frame["pins"] = frame["pins"].map({1: "kept", 2: "none", 3: "some"})
-    axes = axes_of(frame, ["tech", "pins"])
+    frame = some_grid().rename(columns={"model.batch": "calibration"}).assign(time_s_p10=0.5, time_s_p90=9.0)
+    frame["calibration"] = frame["calibration"].map({1: "measured", 2: "none", 3: "some"})
+    axes = axes_of(frame, ["tech", "calibration"])
     assert [axis.ordered for axis in axes] == [True, False]
     figure = draw_overview(axes, "a title")
     styles = [[line.get_linestyle() for line in figure.axes[place].lines] for place in (0, 2)]
@@ -373,7 +373,7 @@ def test_a_report_on_any_grid(cli, tmp_path):
     ("swept", "says"),
     [
         (("tech=n5,n3", "scaling=paper,foundry", "mem=hbm3"), "tech (2), scaling (2)"),
-        (("chip=a100,h100_sxm", "pins=kept,none"), "chip (2), pins (2)"),
+        (("chip=a100,h100_sxm", "calibration=measured,none"), "chip (2), calibration (2)"),
         (("chip=a100,v100_sxm,h100_sxm",), "chip (3)"),
         (
             ("parallel.strategy=auto,d1", "placement=auto,kp1-kp2-dp-pp"),

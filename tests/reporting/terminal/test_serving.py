@@ -94,7 +94,7 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
     row = find("o").read(find("o").schema.names).iloc[0]
     assert out[1:3] == [
         "Requests of 64 tokens on average (57 to 71), answers of 32 (28 to 36)",
-        "as benchmarks draw them (serve.spread=0.2), 4 at a time; continuous batching,"
+        "as benchmarks draw them (serve.length_range_ratio=0.2), 4 at a time; continuous batching,"
         " every iteration simulated",
     ]
     first, further = words(out, "to the first token"), words(out, "per further token")
@@ -111,8 +111,8 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
 
 
 POINT = {
-    "serve.mode": "continuous", "serve.isl": 1000.0, "serve.osl": 100.0, "serve.spread": 0.2,
-    "serve.concurrency": 8, "serve.rate": 0.0, "serve.requests": 0, "serve.simulate": False,
+    "serve.mode": "continuous", "serve.isl": 1000.0, "serve.osl": 100.0, "serve.length_range_ratio": 0.2,
+    "serve.concurrency": 8, "serve.request_rate": 0.0, "serve.num_requests": 0, "serve.simulate": False,
     "serve.context": 0, "serve.batch": 0, "serve.slo.ttft": 0.0, "serve.slo.tpot": 0.0,
     "serve.slo.percentile": 99.0,
 }  # fmt: skip
@@ -122,18 +122,18 @@ TRACE = "tests/data/trace_vidur.csv"
 @pytest.mark.parametrize(
     ("asked", "simulated", "says"),
     [
-        ({}, False, ["(serve.spread=0.2), 8 at a time; continuous batching, fast form"]),
+        ({}, False, ["(serve.length_range_ratio=0.2), 8 at a time; continuous batching, fast form"]),
         ({}, True, ["simulated: the fast form may be far off"]),
         ({"serve.simulate": True}, True, ["every iteration simulated"]),
         (
-            {"serve.spread": 0.0},
+            {"serve.length_range_ratio": 0.0},
             False,
-            ["of 1,000 tokens with answers of 100, all alike (serve.spread=0), 8"],
+            ["of 1,000 tokens with answers of 100, all alike (serve.length_range_ratio=0), 8"],
         ),
         (
-            {"serve.spread": 0.5},
+            {"serve.length_range_ratio": 0.5},
             False,
-            ["(667 to 1,333), answers of 100 (67 to 133)", "evenly between (serve.s"],
+            ["(667 to 1,333), answers of 100 (67 to 133)", "evenly between (serve.l"],
         ),
         (
             {"serve.lengths": TRACE},
@@ -145,9 +145,12 @@ TRACE = "tests/data/trace_vidur.csv"
             ],
         ),
         (
-            {"serve.lengths": TRACE, "serve.concurrency": 0, "serve.rate": 2.0},
+            {"serve.lengths": TRACE, "serve.concurrency": 0, "serve.request_rate": 2.0},
             True,
-            ["2 a second, at random times", "serve.concurrency=0 serve.rate='0 1/s' sends requests then"],
+            [
+                "2 a second, at random times",
+                "serve.concurrency=0 serve.request_rate='0 1/s' sends requests then",
+            ],
         ),
         (
             {"serve.lengths": TRACE, "serve.mode": "decode", "serve.concurrency": 0, "serve.batch": 4},
@@ -160,7 +163,7 @@ TRACE = "tests/data/trace_vidur.csv"
             ["all 40 as they arrive;", "iteration simul"],
         ),
         (
-            {"serve.lengths": TRACE, "serve.concurrency": 0, "serve.requests": 9},
+            {"serve.lengths": TRACE, "serve.concurrency": 0, "serve.num_requests": 9},
             True,
             ["the first 9 of 40 as they arrive;"],
         ),
@@ -181,10 +184,10 @@ def test_the_advice_on_times_that_are_not_used_works(cli):
         "parallel.strategy=TP-4",
         f"serve.lengths={DATA / 'trace_azure.csv'}",
     ]
-    code, out, _ = cli(sweep, *own, "serve.concurrency=0", "serve.rate='2 1/s'", "output=o")
+    code, out, _ = cli(sweep, *own, "serve.concurrency=0", "serve.request_rate='2 1/s'", "output=o")
     assert code == 0
-    assert "serve.rate='0 1/s' sends requests then" in " ".join(" ".join(out).split())
-    code, out, _ = cli(sweep, *own, "serve.concurrency=0", "serve.rate='0 1/s'", "output=p")
+    assert "serve.request_rate='0 1/s' sends requests then" in " ".join(" ".join(out).split())
+    code, out, _ = cli(sweep, *own, "serve.concurrency=0", "serve.request_rate='0 1/s'", "output=p")
     assert code == 0
     assert not any("not used" in line for line in out)
     assert "as they arrive" in " ".join(" ".join(out).split())
@@ -211,10 +214,10 @@ def test_a_point_without_results_and_files_of_one_that_serves_are_refused(cli):
 
 
 def test_the_screen_says_of_an_open_loop_that_it_is_stationary_or_not(cli):
-    load = (*LOADED, "parallel.strategy=TP-4", "serve.concurrency=0", "serve.rate='5 1/s'")
+    load = (*LOADED, "parallel.strategy=TP-4", "serve.concurrency=0", "serve.request_rate='5 1/s'")
     _, out, _ = cli(sweep, *load, "output=o1")
     assert words(out, "requests  ")[-6:] == ["of", "5/s", "that", "are", "sent,", "stationary"]
-    _, out, _ = cli(sweep, *load, "serve.simulate=true", "serve.requests=6", "output=o2")
+    _, out, _ = cli(sweep, *load, "serve.simulate=true", "serve.num_requests=6", "output=o2")
     assert any(line.startswith("Not stationary after 6 ") for line in out)
     assert words(out, "requests  ")[-1] == "sent"
     _, out, _ = cli(sweep, *LOADED, "parallel.strategy=TP-4", "serve.concurrency=4", "output=o3")

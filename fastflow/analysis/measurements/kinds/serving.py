@@ -33,7 +33,7 @@ TTFT, TPOT = "ttft", "tpot"
 _MILLI = 1e-3
 _THOUSAND = 1000
 _DTYPE, _EXPERTS, _CACHE = "model.dtype", "precision.experts", "precision.cache"
-_BATCH, _LENGTH_RANGE, _PROMPTS = "serve.batch", "serve.spread", "serve.prompts"
+_BATCH, _LENGTH_RANGE, _PROMPTS = "serve.batch", "serve.length_range_ratio", "serve.num_unique_prompts"
 _MODES = ("continuous", "disaggregated")
 _MAX_DEGREE, _MAX_LENGTH = 1e6, 1e9  # of a degree; of tokens
 

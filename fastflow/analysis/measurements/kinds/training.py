@@ -23,6 +23,7 @@ from fastflow.config.model_inputs import Scalar, convert
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Ints
 from fastflow.engine.grid.run import Run
+from fastflow.physics.parallelism.options import CP_COMM_TYPES
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, parse
 from fastflow.physics.parallelism.virtual_stages import BALANCED, divides
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
@@ -33,12 +34,10 @@ if TYPE_CHECKING:
 
 _RECOMPUTE = "parallel.recompute"
 _RATE = "chip.pinned.inter_Bps"
-_ZERO_KEY, _PATTERN, _SPLIT = "parallel.zero", "model.pattern", "parallel.split"
+_ZERO_KEY, _PATTERN, _SPLIT = "parallel.zero_stage", "model.pattern", "parallel.pipeline_partition"
 _MAX_DEGREE = 1e6  # of a degree, and of devices
 _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 """Name of a kind of data parallelism to the stage of ZeRO."""
-_CONTEXT = {"p2p": "ring", "a2a": "all_to_all"}
-"""Megatron-core's words for exchanges of context parallelism (cp_comm_type), to the input's words."""
 OF_FILE = ("layers", "hidden", "dtype")
 """Result columns that are columns of a file already."""
 OVERLAP, HIDDEN = "parallel.overlap", ("tensor", "context", "expert", "data", "pipeline")
@@ -73,12 +72,13 @@ class TrainingRuns(SystemRuns):
         "global_batch": "model.batch", "gpus": "system.devices", "n_gpus": "system.devices",
         "kv_heads": "model.kv_heads", "ffn": "model.ffn", "vocab": "model.vocabulary",
         "experts": "model.experts", "topk": "model.topk", "micro_batch": "parallel.microbatch",
-        "microbatch": "parallel.microbatch", "seq_parallel": "parallel.sequence",
-        "shards": "parallel.shards", **STRUCTURE,
+        "microbatch": "parallel.microbatch", "seq_parallel": "parallel.sequence_parallel",
+        "shards": "parallel.hybrid_shard_size", **STRUCTURE,
     }  # fmt: skip
     keys_of_columns: ClassVar[Mapping[str, str]] = {
         "dtype": "model.dtype", "dp_kind": _ZERO_KEY, "recompute": _RECOMPUTE,
-        "attention_kernel": "model.attention_kernel", "overlap": OVERLAP, "cp_comm_type": "parallel.context",
+        "attention_kernel": "model.attention_kernel", "overlap": OVERLAP,
+        "cp_comm_type": "parallel.cp_comm_type",
         "vp": _VIRTUAL, "interleave": _VIRTUAL, **dict.fromkeys(FIRST_DENSE, _PATTERN),
     }  # fmt: skip
     other_columns = (
@@ -130,9 +130,11 @@ class TrainingRuns(SystemRuns):
         self._skip_rows(gpus != tp * pp * cp * dp, "tp x pp x cp does not divide gpus", "parallel.strategy")
         self._set_input("parallel.strategy", np.array(list(map(_strategy, tp, cp, ep, dp, pp, vp))))
         # more experts' ranks than data parallelism has: TP's are among them (expert_tensor_parallel_size 1)
-        self._set_input("parallel.expert_tensor", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
+        self._set_input("parallel.expert_tensor_parallel", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
         self._read_word("dp_kind", _ZERO_KEY, _ZERO)
-        self._read_word("cp_comm_type", "parallel.context", _CONTEXT, whole=True)
+        self._read_word(
+            "cp_comm_type", "parallel.cp_comm_type", {name: name for name in CP_COMM_TYPES}, whole=True
+        )
         self._read_overlap()
         self._read_recomputation()
         has_chunks, has_expert_degree = (pp == 1) | (degrees["vp"] > 0), ~experts | (degrees["ep"] > 0)
@@ -279,7 +281,7 @@ class TrainingRuns(SystemRuns):
         defaulted = {
             "micro-batch": ~self._is_set("parallel.microbatch"),
             "recomputation": ~self._is_set(_RECOMPUTE),
-            "data parallelism": ~self._is_set("parallel.zero"),
+            "data parallelism": ~self._is_set("parallel.zero_stage"),
             "framework": self.framework == "", "family": self.family == "",
         }  # fmt: skip
         counts = [f"{name} of {rows.sum():,}" for name, rows in defaulted.items() if rows.any()]

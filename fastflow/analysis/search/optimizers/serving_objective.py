@@ -77,4 +77,4 @@ def _needed(inputs: Inputs, columns: Columns) -> Floats:
     request = columns["kv_token_B"] * (inputs["serve.isl"] + inputs["serve.osl"])
     cached = columns.get("kv_B", np.full(request.size, np.nan))
     total: Floats = columns["weight_B"] + np.where(np.isnan(cached), request, np.maximum(cached, request))
-    return total / inputs["server.memory"]
+    return total / inputs["server.gpu_memory_utilization"]

@@ -102,7 +102,9 @@ class UserFilesSource(FileConfigSource):
         return []
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """Read the file; the result has its path, and not that of a folder."""
+        """Read the file, with keys by today's names; the result has its path, and not that of a folder."""
+        from fastflow.config.file_cache import rename_keys
+
         name = _choice_of(config_path)
         try:
             loaded = super().load_config(name)
@@ -114,6 +116,7 @@ class UserFilesSource(FileConfigSource):
             reason = error.strerror or "no keys and values in it"
             raise ConfigCompositionException(f"{name}: cannot be read ({reason})") from error
         loaded.path = f"{self.scheme()}://{name}"
+        rename_keys(loaded, config_path, Path(name))
         return loaded
 
 

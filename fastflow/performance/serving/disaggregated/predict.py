@@ -81,7 +81,7 @@ def prefill_inputs(inputs: Inputs) -> Inputs:
     columns[DEVICES] = np.maximum(inputs[PREFILL_DEVICES], 1)
     columns[STRATEGY] = np.array(strategies)
     columns["serve.concurrency"] = np.ones(points, dtype=np.int64)  # their passes decode nothing
-    columns["serve.draft"] = np.zeros(points, dtype=np.int64)
+    columns["serve.num_speculative_tokens"] = np.zeros(points, dtype=np.int64)
     return columns
 
 
@@ -162,7 +162,7 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
     )
     at_once = scenario.inputs["serve.concurrency"]
     loads = scenario.loads._replace(
-        concurrency=at_once, rate=scenario.inputs["serve.rate"], requests=scenario.requests
+        concurrency=at_once, rate=scenario.inputs["serve.request_rate"], requests=scenario.requests
     )
     reason = first_nonempty(
         prefill.passes.reason[prefill.server], _invalid_transfer_times(scenario.inputs, sending_s)

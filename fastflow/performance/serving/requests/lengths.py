@@ -1,10 +1,10 @@
 """Loads whose requests come from a file (`serve.lengths`): their means, their longest, and their arrivals.
 
-A point uses the arrival times of the file where `serve.concurrency` and `serve.rate` are both 0. It sends the
-first `serve.requests` requests of the file, or all of them. Else requests are sent as `serve.concurrency` or
-`serve.rate` say, and drawn evenly from the whole file. Requests of a file are simulated: the analytic form
-has uniform lengths only. It gets the means, and the range that gives answers the same coefficient of
-variation (standard deviation over mean), as far as uniform lengths can have it.
+A point uses the arrival times of the file where `serve.concurrency` and `serve.request_rate` are both 0. It
+sends the first `serve.num_requests` requests of the file, or all of them. Else requests are sent as
+`serve.concurrency` or `serve.request_rate` say, and drawn evenly from the whole file. Requests of a file are
+simulated: the analytic form has uniform lengths only. It gets the means, and the range that gives answers the
+same coefficient of variation (standard deviation over mean), as far as uniform lengths can have it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastflow.performance.serving.requests.load import Loads
 from fastflow.physics.workload.request_lengths import KEY, RequestLengths, read_lengths
 
 REQUESTS = 10
-"""Requests for each concurrent one of a closed loop, where `serve.requests` is 0."""
+"""Requests for each concurrent one of a closed loop, where `serve.num_requests` is 0."""
 BATCHED = ("continuous", "disaggregated")  # modes with continuous batching
 MAX_SENT = 4096  # distinct requests of a file; of longer files, so many at even distances
 MAX_ARRIVALS = 65_536  # of a file whose arrival times are used; of longer files, the first ones
@@ -46,18 +46,18 @@ class _File(NamedTuple):
 
 def arrivals_of_files(inputs: Inputs) -> Ints:
     """Return how many requests points send at the times of their files; 0: at other times, (points,)."""
-    points, requests = inputs["serve.isl"].size, inputs["serve.requests"]
+    points, requests = inputs["serve.isl"].size, inputs["serve.num_requests"]
     if KEY not in inputs:
         return np.zeros(points, dtype=np.int64)
     names, inverse = factorize(inputs[KEY])
     arrivals = np.array([read_lengths(str(name)).sent.size for name in names], dtype=np.int64)[inverse]
-    free = (inputs["serve.concurrency"] == 0) & (inputs["serve.rate"] == 0.0)
+    free = (inputs["serve.concurrency"] == 0) & (inputs["serve.request_rate"] == 0.0)
     has_arrivals = free & np.isin(inputs["serve.mode"], BATCHED) & (arrivals > 0)
     return np.where(has_arrivals, np.where(requests > 0, requests, np.minimum(arrivals, MAX_ARRIVALS)), 0)
 
 
 def with_lengths(inputs: Inputs) -> Inputs:
-    """Return inputs with a file's lengths in place of `serve.isl`, `serve.osl` and `serve.spread`.
+    """Return inputs with a file's lengths for `serve.isl`, `serve.osl` and `serve.length_range_ratio`.
 
     Raises InputError for a file that cannot be read.
     """
@@ -66,7 +66,9 @@ def with_lengths(inputs: Inputs) -> Inputs:
     means = _file_statistics(
         inputs, lambda file: (file.isl.mean(), file.osl.mean(), _uniform_range(file.osl))
     )
-    return dict(inputs) | dict(zip(("serve.isl", "serve.osl", "serve.spread"), means.T, strict=True))
+    return dict(inputs) | dict(
+        zip(("serve.isl", "serve.osl", "serve.length_range_ratio"), means.T, strict=True)
+    )
 
 
 def longest_of(inputs: Inputs) -> LongestLengths:

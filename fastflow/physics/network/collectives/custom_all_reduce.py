@@ -39,7 +39,7 @@ NAMES = ("one-shot", "two-shot", "stores")
 ONE_SHOT, TWO_SHOT, STORES = range(nccl.TOTAL_ALGORITHMS, nccl.TOTAL_ALGORITHMS + len(NAMES))
 TOTAL_ALGORITHMS = nccl.TOTAL_ALGORITHMS + len(NAMES)
 
-EXCHANGE, LIBRARY, PEER = "net.exchange", "library", "peer"
+BACKEND, NCCL, CUSTOM = "net.all_reduce_backend", "nccl", "custom"
 MAX_RANKS = 8.0  # that an all-reduce is among: vLLM's, SGLang's and TensorRT-LLM's kernels are for no more
 
 KEYS = ("chip.launch_overhead", "net.library.load")
@@ -51,15 +51,15 @@ SCALARS = OFFERS + 1  # of a row
 
 def backend_of(inputs: Inputs) -> Texts:
     """Return the all-reduce backend of every point, (points,): the library alone, or custom kernels too."""
-    if EXCHANGE in inputs:
-        return inputs[EXCHANGE]
-    return broadcast_column(np.array([LIBRARY]), inputs["system.library"].size)
+    if BACKEND in inputs:
+        return inputs[BACKEND]
+    return broadcast_column(np.array([NCCL]), inputs["system.library"].size)
 
 
 def check_backend(library: str, backend: str) -> None:
     """Refuse custom kernels without NCCL; raises InputError."""
-    if backend == PEER and library != "nccl":
-        raise InputError(EXCHANGE, backend, f"{LIBRARY}; peer takes system.library=nccl")
+    if backend == CUSTOM and library != "nccl":
+        raise InputError(BACKEND, backend, f"{NCCL}; {CUSTOM} takes system.library=nccl")
 
 
 def libraries_of(inputs: Inputs) -> tuple[Ints, Floats]:
@@ -72,7 +72,7 @@ def libraries_of(inputs: Inputs) -> tuple[Ints, Floats]:
     is_nccl: Bools = library == "nccl"
     if not is_nccl.any():
         return broadcast_column(np.full(1, -1), library.size), np.zeros((0, SCALARS))
-    is_custom = is_nccl & (backend_of(inputs) == PEER)
+    is_custom = is_nccl & (backend_of(inputs) == CUSTOM)
     columns = [
         *(where_read(is_nccl, inputs, key, 0.0) for key in nccl.KEYS),
         *(where_read(is_custom, inputs, key, 0.0) for key in KEYS),

@@ -180,10 +180,10 @@ def _check_tree(packages: int, leaf: int, taper: float, source: str) -> None:
     """Refuse a fat tree whose leaf switches are not all alike; source: the keys that give the packages."""
     if leaf < 1 or packages % leaf:
         largest = max(part for part in range(1, max(min(leaf, packages), 1) + 1) if packages % part == 0)
-        allowed = f"a divisor of the {packages} packages ({source}), such as system.leaf={largest}"
-        raise InputError("system.leaf", leaf, allowed)
+        allowed = f"a divisor of the {packages} packages ({source}), such as system.leaf_radix={largest}"
+        raise InputError("system.leaf_radix", leaf, allowed)
     if not 0.0 < taper < float("inf"):
-        raise InputError("system.taper", taper, "a number above 0")
+        raise InputError("system.oversubscription", taper, "a number above 0")
 
 
 def _sides(key: str, name: str, shape: str, count: int, source: str) -> list[int]:

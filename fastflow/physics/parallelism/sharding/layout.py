@@ -22,7 +22,7 @@ from fastflow.core.yaml_file import listed, shown
 from fastflow.physics.parallelism.layout_file import KEY as FILE
 from fastflow.physics.parallelism.layout_file import read_layout
 from fastflow.physics.parallelism.mesh import AXES, DATA, axes, devices_along
-from fastflow.physics.parallelism.options import ALL_TO_ALL, AUTO, TRUE
+from fastflow.physics.parallelism.options import A2A, AUTO, TRUE
 from fastflow.physics.parallelism.plans import (
     PLANS,
     SEQUENCE,
@@ -114,7 +114,7 @@ def resolve_layouts(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Te
 
     inputs: `parallel.embedding`, `.hidden` and `.softmax`, each `same` or a strategy without stages; without
     data parallelism in it, the remaining devices share the batch. `parallel.layers`, in place of these, as
-    `parse_layers` takes it. `parallel.shards`. Raises InputError.
+    `parse_layers` takes it. `parallel.hybrid_shard_size`. Raises InputError.
     """
     columns, reason = sections(inputs), Reasons(strategies.assignment.size)
     layouts = _same_layouts(strategies, columns)
@@ -125,7 +125,7 @@ def resolve_layouts(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Te
         allowed = "false, unless parallel.strategy=auto and parallel.layout=null"
         reason.add(p, str(InputError("parallel.per_layer", "true", allowed)))
     _write_files(inputs, columns, layouts, reason)
-    _write_replicas(inputs["parallel.shards"], layouts, layouts.differ | (FILE in inputs), reason)
+    _write_replicas(inputs["parallel.hybrid_shard_size"], layouts, layouts.differ | (FILE in inputs), reason)
     return layouts, reason.texts()
 
 
@@ -140,8 +140,8 @@ def _write_tensor_parallel(inputs: Inputs, strategies: Strategies, layouts: Layo
     """Write the assignment of each point with tensor parallelism, which depends on its options."""
     rows = np.flatnonzero(strategies.assignment == TENSOR)
     options = (
-        _shards_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.expert_axes,
-        ~inputs["parallel.expert_tensor"],
+        _shards_tokens(inputs, strategies), inputs["parallel.cp_comm_type"] == A2A, strategies.expert_axes,
+        ~inputs["parallel.expert_tensor_parallel"],
     )  # fmt: skip
     first, inverse = unique_rows([option[rows] for option in options], rows.size)
     for number, point in enumerate(rows[first].tolist()):
@@ -212,7 +212,7 @@ def _write_replicas(shards: Ints, layouts: Layouts, by_layer: Bools, reason: Rea
         allowed = f"0, or a divisor of the {sharing[p]} devices along dp, cp and ep that cp and ep divide"
         if by_layer[p]:
             allowed = "0, where layers have cuts of their own"
-        reason.add(p, str(InputError("parallel.shards", int(shards[p]), allowed)))
+        reason.add(p, str(InputError("parallel.hybrid_shard_size", int(shards[p]), allowed)))
         replicas[p] = 1
     layouts.replicas[:] = replicas
 
@@ -246,7 +246,7 @@ def _shards_tokens(inputs: Inputs, strategies: Strategies) -> Bools:
 
     By default in models that are known to name their dimensions: those with layer runs. A file may not.
     """
-    requested = inputs["parallel.sequence"]
+    requested = inputs["parallel.sequence_parallel"]
     shards_tokens: Bools = requested == TRUE
     if requested.size and family_of(inputs).order is not None:
         shards_tokens |= (requested == AUTO) & (strategies.degrees[:, AXES.index("tp")] > 1)

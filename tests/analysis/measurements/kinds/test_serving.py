@@ -37,7 +37,7 @@ def test_both_times_of_a_row_are_those_of_one_simulated_point(points):
     (same,) = fastflow.evaluate(
         "serve=continuous", "server=vllm", "model=llama3_70b", "system=superpod_h100", "chip=h100_sxm",
         "model.dtype=fp8", "precision.cache=fp8", "parallel.strategy=TP-4", "system.devices=4",
-        "serve.isl=921.6", "serve.osl=230.4", "serve.spread=0.2", "serve.concurrency=8",
+        "serve.isl=921.6", "serve.osl=230.4", "serve.length_range_ratio=0.2", "serve.concurrency=8",
         "serve.simulate=true",
     ).to_dict("records")  # fmt: skip
     assert rows["predicted_s"].tolist() == [same["ttft_s"], same["tpot_s"]]

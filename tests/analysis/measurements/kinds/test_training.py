@@ -110,10 +110,12 @@ def test_a_run_may_say_its_kernel_of_attention_and_what_shares_its_weights(runs)
     }
     row = row_of(runs(said | {"vp": ""}, names=(*NAMES, "attention_kernel", "shards")))
     same = (
-        *SAME[:3], "system.devices=128", "model.batch=128", "model.positions=8192", "parallel.zero=3",
+        *SAME[:3], "system.devices=128", "model.batch=128", "model.positions=8192", "parallel.zero_stage=3",
         "parallel.strategy=TP-1-d128", "parallel.microbatch=1",
     )  # fmt: skip
-    told = fastflow.evaluate(*same, "model.attention_kernel=flash2", "parallel.shards=8")["time_s"].item()
+    told = fastflow.evaluate(*same, "model.attention_kernel=flash2", "parallel.hybrid_shard_size=8")[
+        "time_s"
+    ].item()
     assert row["predicted_s"] == told != fastflow.evaluate(*same)["time_s"].item()
     two = runs({"attention_kernel": "magic"}, {}, names=(*NAMES, "attention_kernel"))
     first, second = fastflow.validate(two).rows["reason"]
@@ -126,7 +128,7 @@ def test_what_is_said_on_the_command_line_goes_first(runs):
     same = (
         *SAME[:2],
         *SAME[3:],
-        "parallel.zero=1",
+        "parallel.zero_stage=1",
         *others,
     )  # the row's own zero1 goes before the framework's 0
     assert row["predicted_s"] == fastflow.evaluate(*same)["time_s"].item()

@@ -29,12 +29,12 @@ POINTS = [
     ("serve=disaggregated", "server=vllm", "model=llama3_70b", "system=dgx_h100", "model.dtype=fp8",
      "parallel.strategy=TP-2", "serve.prefill.devices=4", "serve.isl=2048", "serve.osl=256"),
     ("serve=disaggregated", "server=vllm", "model=llama3_8b", "system=dgx_h100", "system.devices=4",
-     "parallel.strategy=TP-1", "serve.prefill.devices=2", "serve.spread=1"),
+     "parallel.strategy=TP-1", "serve.prefill.devices=2", "serve.length_range_ratio=1"),
 ]  # fmt: skip
 
 
 def open_loop(point, rate, *more):
-    return fastflow.evaluate(*point, "serve.concurrency=0", f"serve.rate={rate} 1/s", *more).iloc[0]
+    return fastflow.evaluate(*point, "serve.concurrency=0", f"serve.request_rate={rate} 1/s", *more).iloc[0]
 
 
 def capacity(point):
@@ -43,7 +43,7 @@ def capacity(point):
     few = fastflow.evaluate(*point, f"serve.concurrency={at_once}", "serve.simulate=true")
     best = few["requests_per_s"].idxmax()
     many = 20 * 2 ** (6 + best)
-    loop = (f"serve.concurrency={2 ** (6 + best)}", f"serve.requests={many}", "serve.simulate=true")
+    loop = (f"serve.concurrency={2 ** (6 + best)}", f"serve.num_requests={many}", "serve.simulate=true")
     most = fastflow.evaluate(*point, *loop)["requests_per_s"][0]
     while open_loop(point, 1.04 * most, "serve.simulate=true")["feasible"]:  # which has no burst at its start
         most *= 1.04
@@ -115,12 +115,12 @@ def test_a_load_is_carried_or_an_overload_in_both_methods():
         if carried:
             assert simulated["requests_per_s"] == pytest.approx(rate, rel=0.03)
             assert simulated["running_requests"] == pytest.approx(rate * 1023 * simulated["tpot_s"], rel=0.03)
-    short = open_loop(GPT, 78.0, "serve.simulate=true", "serve.requests=1000")
+    short = open_loop(GPT, 78.0, "serve.simulate=true", "serve.num_requests=1000")
     assert not short["stationary"]
     assert short["feasible"]  # so short a run says nothing of an overload
     assert "serves" in fast["reason"]
     assert "of 150 requests a second that are sent (overload)" in fast["reason"]
-    advised = fast["reason"].partition("serve.rate='")[2].partition(" 1/s'")[0]
+    advised = fast["reason"].partition("serve.request_rate='")[2].partition(" 1/s'")[0]
     assert open_loop(GPT, advised)["feasible"]
 
 
@@ -128,7 +128,7 @@ def test_the_best_layout_carries_the_load():
     rows = fastflow.evaluate(
         *GPT[:-1],
         "serve.concurrency=0",
-        "serve.rate=60 1/s",
+        "serve.request_rate=60 1/s",
         "parallel.strategy=TP-1-e8-d8,TP-8,TP-1-d8,auto",
     )
     assert rows["feasible"].iloc[-1]
@@ -165,19 +165,25 @@ def test_loads_at_shares_of_capacity(point):
 def test_an_overload_meets_no_limit_and_screens_and_reports_say_overload(cli):
     """Whether its times so far are above their limits or not; grids and reports count it by itself."""
     point = (*POINTS[1], "serve.concurrency=0", "serve.isl=512", "serve.osl=128")
-    limits = ("serve.slo.tpot='10 s','1 us'", "serve.rate=1 1/s,200 1/s")
-    rows = fastflow.evaluate(*point, *limits).sort_values(["serve.rate", "serve.slo.tpot"])
+    limits = ("serve.slo.tpot='10 s','1 us'", "serve.request_rate=1 1/s,200 1/s")
+    rows = fastflow.evaluate(*point, *limits).sort_values(["serve.request_rate", "serve.slo.tpot"])
     assert rows["meets_slo"].tolist() == [False, True, False, False]
     assert rows["simulated"].all()
     assert rows["stationary"].tolist() == [True, True, False, False]
     assert [is_slo_violation(text) for text in rows["reason"]] == [True, False, False, False]
     assert [is_overload(text) for text in rows["reason"]] == [False, False, True, True]
-    code, out, _ = cli(sweep, *point, "serve.slo.tpot='10 s'", "serve.rate='200 1/s'", "output=p")
+    code, out, _ = cli(sweep, *point, "serve.slo.tpot='10 s'", "serve.request_rate='200 1/s'", "output=p")
     assert code == 0
     assert any(line.startswith("per further token") and line.endswith("met so far") for line in out)
     assert any(line.startswith("Times are those seen so far") for line in out)
     code, out, _ = cli(
-        sweep, "-m", *point, limits[0], "serve.rate='1 1/s','200 1/s'", "columns=tpot_slo_s,*_slo", "output=g"
+        sweep,
+        "-m",
+        *point,
+        limits[0],
+        "serve.request_rate='1 1/s','200 1/s'",
+        "columns=tpot_slo_s,*_slo",
+        "output=g",
     )
     assert code == 0
     assert [line.split()[-2:] for line in out if line.startswith("point ")] == [["tpot_slo", "meets_slo"]]
@@ -189,7 +195,13 @@ def test_an_overload_meets_no_limit_and_screens_and_reports_say_overload(cli):
 
 def test_the_percentile_is_of_requests_of_the_window():
     """The value compared with a limit is of the same requests as medians and 99th percentiles."""
-    point = (*POINTS[1], "serve.concurrency=0", "serve.rate=4 1/s", "serve.osl=128", "serve.slo.ttft='1 s'")
+    point = (
+        *POINTS[1],
+        "serve.concurrency=0",
+        "serve.request_rate=4 1/s",
+        "serve.osl=128",
+        "serve.slo.ttft='1 s'",
+    )
     rows = fastflow.evaluate(*point, "serve.slo.percentile=0,50,99")
     assert rows["stationary"].all()
     assert rows["simulated"].tolist()[1:] == [True, True]
@@ -200,11 +212,16 @@ def test_the_percentile_is_of_requests_of_the_window():
 
 
 def test_grids_report_runs_that_are_too_short():
-    short = ("serve.concurrency=0", "serve.rate='2 1/s'", "serve.requests=100", "serve.simulate=true")
+    short = (
+        "serve.concurrency=0",
+        "serve.request_rate='2 1/s'",
+        "serve.num_requests=100",
+        "serve.simulate=true",
+    )
     frame = fastflow.evaluate(*POINTS[1], *short, "serve.osl=512,1024")
     assert not frame["stationary"].any()
     assert "2 of 2 points not stationary" in grid_card(frame)
-    assert "serve.requests=0" in point_card(frame.iloc[:1])
+    assert "serve.num_requests=0" in point_card(frame.iloc[:1])
 
 
 def test_closed_loops_have_no_state():

@@ -130,7 +130,8 @@ def test_the_analytic_form_refuses_overloads():
 
 POINT = (
     "serve=disaggregated", "model=llama3_70b", "chip=h100_sxm", "system=dgx_h100", "model.dtype=fp8",
-    "system.devices=8", "server.budget=2048", "serve.osl=64", "serve.isl=512", "parallel.strategy=TP-2",
+    "system.devices=8", "server.max_num_batched_tokens=2048", "serve.osl=64", "serve.isl=512",
+    "parallel.strategy=TP-2",
 )  # fmt: skip
 
 

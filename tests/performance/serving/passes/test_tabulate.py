@@ -54,8 +54,11 @@ def test_loads_share_the_tables_of_a_server(tabulated):
     assert frame["tokens_per_s"].is_monotonic_increasing
 
 
-@pytest.mark.parametrize("key", ["server.exchange=library,peer", "model.ffn=1024,2048", "serve.draft=0,1"])
+@pytest.mark.parametrize(
+    "key",
+    ["server.all_reduce_backend=nccl,custom", "model.ffn=1024,2048", "serve.num_speculative_tokens=0,1"],
+)
 def test_keys_that_passes_depend_on_make_separate_tables(tabulated, key):
-    frame = fastflow.evaluate(*SERVER, "serve.drafter=model", key)
+    frame = fastflow.evaluate(*SERVER, "serve.speculative_method=model", key)
     assert sum(tabulated) >= 2
     assert np.diff(frame["tpot_s"]) != 0.0

@@ -433,7 +433,7 @@ SYSTEMS = {
     "switch": ("system=cluster", "system.devices=8"),
     "torus": ("system=torus", "system.shape=4x4", "system.devices=16"),
     "packages": ("system=mcm", "system.devices=16"),
-    "fat tree": ("system=fat_tree", "system.leaf=4", "system.taper=3", "system.devices=16"),
+    "fat tree": ("system=fat_tree", "system.leaf_radix=4", "system.oversubscription=3", "system.devices=16"),
 }
 
 

@@ -138,7 +138,7 @@ def test_peers_are_faster_where_messages_are_small_and_never_slower(system, rank
     for name in COLLECTIVES[1:]:
         plain, library, ours = (
             times(name, sizes, ranks, f"system={system}", *more)
-            for more in ((), ("net.exchange=library",), ("net.exchange=peer",))
+            for more in ((), ("net.all_reduce_backend=nccl",), ("net.all_reduce_backend=custom",))
         )
         assert np.array_equal(plain, library)
         assert (ours <= library).all()
@@ -160,7 +160,7 @@ MEASURED = {  # KiB to us of vLLM 0.20.0 in a graph on H100, by ranks (ai-dynamo
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_all_reduces_of_vllm_take_as_long_as_measured(ranks):
     sizes = np.array(list(MEASURED[ranks])) * float(KIB)
-    got = times("all-reduce", sizes, ranks, "system=dgx_h100", "net.exchange=peer")
+    got = times("all-reduce", sizes, ranks, "system=dgx_h100", "net.all_reduce_backend=custom")
     error = np.abs(got / (1e-6 * np.array(list(MEASURED[ranks].values()))) - 1.0)
     assert error.max() < 0.15
     assert error.mean() < 0.08
@@ -168,29 +168,29 @@ def test_all_reduces_of_vllm_take_as_long_as_measured(ranks):
 
 def test_points_of_both_kinds_in_one_call_are_those_of_two_calls():
     given = ("system=dgx_h100", "parallel.strategy=RC-1-8,d8", *SMALL)
-    both = fastflow.evaluate("net.exchange=library,peer", *given)
-    for name in ("library", "peer"):
-        alone = fastflow.evaluate(f"net.exchange={name}", *given)
-        assert both[both["net.exchange"] == name]["time_s"].tolist() == alone["time_s"].tolist()
+    both = fastflow.evaluate("net.all_reduce_backend=nccl,custom", *given)
+    for name in ("nccl", "custom"):
+        alone = fastflow.evaluate(f"net.all_reduce_backend={name}", *given)
+        assert both[both["net.all_reduce_backend"] == name]["time_s"].tolist() == alone["time_s"].tolist()
     default = fastflow.evaluate(*given)
-    assert default["time_s"].tolist() == both[both["net.exchange"] == "library"]["time_s"].tolist()
+    assert default["time_s"].tolist() == both[both["net.all_reduce_backend"] == "nccl"]["time_s"].tolist()
 
 
 def test_results_name_the_way(compose):
     given = ("system=dgx_h100", "parallel.strategy=RC-8-1", *SMALL, "model.hidden=512", "model.batch=8")
     found = {}
-    for exchange in ("library", "peer"):
-        kernels = explain(predict(columns_of([compose(*given, f"net.exchange={exchange}")])), 0)
+    for exchange in ("nccl", "custom"):
+        kernels = explain(predict(columns_of([compose(*given, f"net.all_reduce_backend={exchange}")])), 0)
         found[exchange] = set(kernels["algorithm"][kernels["comm"] == "all-reduce"].tolist())
-    assert found["peer"] & {"one-shot", "two-shot"}
-    assert not found["library"] & set(custom_all_reduce.NAMES)
+    assert found["custom"] & {"one-shot", "two-shot"}
+    assert not found["nccl"] & set(custom_all_reduce.NAMES)
 
 
 def test_a_network_without_the_key_has_the_library_alone(compose):
     point = compose("system=dgx_h100")
     size, ranks = np.array([1e4]), np.array([8])
     with_key = time_collectives(columns_of([point]), ALL_REDUCE, size, ranks)
-    without = {key: value for key, value in point.items() if key != "net.exchange"}
+    without = {key: value for key, value in point.items() if key != "net.all_reduce_backend"}
     assert time_collectives(columns_of([without]), ALL_REDUCE, size, ranks) == with_key
 
 
@@ -198,15 +198,21 @@ def test_a_network_without_the_key_has_the_library_alone(compose):
 
 
 def test_peers_without_a_library_are_refused():
-    with pytest.raises(fastflow.InputError, match=r"^net.exchange=peer .*expected library; peer takes"):
-        times("all-reduce", 1e6, 8, "system=dgx_h100", "system.library=none", "net.exchange=peer")
+    with pytest.raises(
+        fastflow.InputError, match=r"^net.all_reduce_backend=custom .*expected nccl; custom takes"
+    ):
+        times("all-reduce", 1e6, 8, "system=dgx_h100", "system.library=none", "net.all_reduce_backend=custom")
     reason = fastflow.evaluate(
-        "system=dgx_h100", "net.exchange=peer", "system.library=none,nccl", "parallel.strategy=d8", *SMALL
+        "system=dgx_h100",
+        "net.all_reduce_backend=custom",
+        "system.library=none,nccl",
+        "parallel.strategy=d8",
+        *SMALL,
     ).reason
-    assert reason[0].startswith("net.exchange=peer is invalid")
+    assert reason[0].startswith("net.all_reduce_backend=custom is invalid")
     assert reason[1] == ""
 
 
 def test_what_is_neither_is_refused():
-    with pytest.raises(fastflow.InputError, match=r"^net.exchange=direct"):
-        times("all-reduce", 1e6, 8, "system=dgx_h100", "net.exchange=direct")
+    with pytest.raises(fastflow.InputError, match=r"^net.all_reduce_backend=direct"):
+        times("all-reduce", 1e6, 8, "system=dgx_h100", "net.all_reduce_backend=direct")

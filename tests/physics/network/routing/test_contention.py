@@ -661,11 +661,11 @@ def test_a_fat_tree_is_described():
             {"package": 8, "inside": "mesh", "shape": "3x3"},
             r"system\.package\.shape=3x3 is invalid: .* 8 devices; 3 x 3 is 9",
         ),
-        ({"outside": "fat_tree", "leaf": 5}, r"system\.leaf=5 is invalid: .* the 512 packages"),
-        ({"outside": "fat_tree", "leaf": 0}, r"system\.leaf=0"),
+        ({"outside": "fat_tree", "leaf": 5}, r"system\.leaf_radix=5 is invalid: .* the 512 packages"),
+        ({"outside": "fat_tree", "leaf": 0}, r"system\.leaf_radix=0"),
         (
             {"outside": "fat_tree", "leaf": 4, "taper": 0.0},
-            r"system\.taper=0\.0 is invalid: expected a number above 0",
+            r"system\.oversubscription=0\.0 is invalid: expected a number above 0",
         ),
     ],
 )

@@ -120,7 +120,7 @@ def one(chip, m, k, n, batch=1, strided=False, tiles=((128, 128),)):
 
 
 def test_fused_kernels_have_the_order_of_products(compose):
-    assert compose("model=gemm", "chip=a100", "tiling=blocks")["tiling.overlap"] == ORDER
+    assert compose("model=gemm", "chip=a100", "tiling=blocks")["tiling.soft_max_order"] == ORDER
 
 
 def test_a_wave_more():

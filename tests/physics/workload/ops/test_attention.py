@@ -67,12 +67,12 @@ OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "system.devices=16", "model=gr
 @pytest.mark.parametrize(
     "strategy", ["d16", "TP-4-d4", "TP-2-d4-p2", "TP-4-c2-d2", "TP-2-c4-d2", "RC-1-4-d4", "CR-4-d4"]
 )
-@pytest.mark.parametrize("context", ["ring", "all_to_all"])
+@pytest.mark.parametrize("context", ["p2p", "a2a"])
 def test_it_exchanges_what_the_products_that_it_fuses_do(file, strategy, context):
     result = []
     for inside in (FUSED, APART):
         given = (f"model.file={file(FILE.replace('ATTENTION', inside))}", f"parallel.strategy={strategy}",
-                 f"parallel.context={context}")  # fmt: skip
+                 f"parallel.cp_comm_type={context}")  # fmt: skip
         (row,) = fastflow.evaluate(*OVERRIDES, *given).to_dict("records")
         layout = fastflow.explain_sharding(*OVERRIDES, *given)
         sent = layout[[name for name in layout.columns if name.endswith("_B")]].to_numpy().sum()

@@ -130,7 +130,7 @@ def test_the_model_of_a_layer_has_the_same_kernels(file, chip, dtype, law):
     tokens = (4, 40, 3000)  # a file has no more groups than rows
     common = (
         f"chip={chip}", f"model.dtype={dtype}", "model.training=false", "system.devices=1",
-        "chip.sustained=1",  # a file is of what runs for minutes
+        "chip.sustained_power_fraction=1",  # a file is of what runs for minutes
     )  # fmt: skip
     of_files = [
         fastflow.evaluate(

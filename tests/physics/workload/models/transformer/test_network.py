@@ -172,7 +172,8 @@ def test_what_a_layer_keeps_is_what_korthikanti_counts(tensor, sequence, recompu
     kept = [
         fastflow.evaluate(
             "model=gpt_22b", "chip=a100", "system.devices=8", "model.batch=2", "parallel.microbatches=1",
-            f"parallel.strategy={strategy}", f"parallel.sequence={sequence}", f"model.layers={layers}",
+            f"parallel.strategy={strategy}", f"parallel.sequence_parallel={sequence}",
+            f"model.layers={layers}",
             f"parallel.recompute={recompute}",
         ).activation_B[0]
         for layers in (1, 2)
@@ -229,9 +230,9 @@ def exchanges(*overrides):
 
 def test_tensor_parallelism_exchanges_what_megatron_does():
     """Two all-reduces each way; sequence parallelism gathers and scatters as often, and twice more."""
-    plain = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=false")
+    plain = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence_parallel=false")
     assert plain == {("forward", "all-reduce along tp"): 2, ("backward", "all-reduce along tp"): 2}
-    split = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=true")
+    split = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence_parallel=true")
     assert split == {
         ("forward", "all-gather along tp"): 2, ("forward", "reduce-scatter along tp"): 2,
         ("backward", "all-gather along tp"): 4, ("backward", "reduce-scatter along tp"): 2,
@@ -296,7 +297,9 @@ def test_bytes_a_parameter_are_those_of_zero(strategy):
     Weights of experts are on fewer devices: on 16 of 8 shares, two have the same. Gains count as nothing.
     """
     experts = SPARSE if "e8" in strategy else ()
-    got = fastflow.evaluate(*FOUR_LAYERS, *experts, f"parallel.strategy={strategy}", "parallel.zero=0,1,2,3")
+    got = fastflow.evaluate(
+        *FOUR_LAYERS, *experts, f"parallel.strategy={strategy}", "parallel.zero_stage=0,1,2,3"
+    )
     width = HIDDEN // HEADS
     attention = naive.attention(HIDDEN, HEADS, KEYS, width)
     ffn, expert = naive.feed_forward(HIDDEN, FFN, True), naive.feed_forward(HIDDEN, 512, True)
@@ -312,7 +315,7 @@ def test_bytes_a_parameter_are_those_of_zero(strategy):
 def test_latents_are_gathered_in_place_of_tokens():
     """Under sequence parallelism: latent queries and keys, which every head reads."""
     latent = ("model.latent=512", "model.query_latent=768", "model.rotary=64", "model.head_dim=64")
-    result = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=true", *latent)
+    result = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence_parallel=true", *latent)
     assert result["forward", "all-gather along tp"] == 3
     assert result["forward", "reduce-scatter along tp"] == 2
     assert not any("all-to-all" in text for _, text in result)

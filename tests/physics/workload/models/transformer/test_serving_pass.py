@@ -30,7 +30,8 @@ BASE = SIZES | {
 }  # fmt: skip
 LATENT = {"latent": 128, "rotary": 32, "query_latent": 192}
 SERVER = {key: np.array([value]) for key, value in (
-    ("server.memory", 0.9), ("server.memory_of", "all"), ("server.budget", 8192),
+    ("server.gpu_memory_utilization", 0.9), ("server.memory_fraction_of", "total"),
+    ("server.max_num_batched_tokens", 8192),
 )}  # fmt: skip
 MIXTURE = {"experts": 16, "topk": 4, "expert_ffn": 256, "shared_ffn": 256}
 
@@ -40,7 +41,7 @@ def inputs_of(compose):
     given_by = compose(
         "model=transformer", "chip=h100_sxm", "system=dgx_h100", "system.devices=1",
         "system.package.devices=1", "parallel.strategy=TP-1", "parallel.microbatches=1",
-        "parallel.sequence=false", "model.training=false", "model.dtype=bf16",
+        "parallel.sequence_parallel=false", "model.training=false", "model.dtype=bf16",
     )  # fmt: skip
 
     def inputs(model, part, batch, sequence, before):
