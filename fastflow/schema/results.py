@@ -208,6 +208,12 @@ TRANSFORMER: tuple[Column, ...] = (
     Column("gradient_wait_s", "float", "s", "part of exposed_comm_s: sums of weight gradients"),
     Column("send_wait_s", "float", "s", "part of exposed_comm_s: messages between pipeline stages"),
     Column("offload_wait_s", "float", "s", "part of exposed_comm_s: what moves between device and host"),
+    Column(
+        "joint_wait_s",
+        "float",
+        "s",
+        "part of exposed_comm_s: messages, gathers and sums that hide one another, each counted alone above",
+    ),
     Column("host_B", "float", "B", "what is offloaded of one device, in its host's memory"),
     Column("train_s", "float", "s", "time to train on model.train_tokens, or those of each parameter"),
     Column("train_energy_J", "float", "J", "energy to train on as many, all devices"),

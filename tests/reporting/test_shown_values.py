@@ -68,7 +68,7 @@ def test_parts_of_a_training_iteration(row):
         return [*of(row, name), share(row, name)]
 
     kernels = ("attention", "feed_forward", "experts", "head", "other", "optimizer")
-    waits = ("tensor", "context", "expert", "weight", "gradient", "send", "offload")
+    waits = ("tensor", "context", "expert", "weight", "gradient", "send", "offload", "joint")
     check_sheet(
         time,
         [
