@@ -408,3 +408,15 @@ def test_a_value_that_is_another_keys_comes_from_where_that_is_written(composer)
     assert origin("parallel.schedule").endswith("conf/parallel/default.yaml")
     # a key that does not exist, and a circle, are the fault of the file or the command that writes them
     assert origin("parallel.strategy", "+model.a=${model.b}", "+model.b=${model.a}").endswith(".yaml")
+
+
+def test_a_file_that_leads_back_to_itself_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text("defaults: [own.yaml, _self_]\n")
+    monkeypatch.setattr("sys.argv", ["fastflow", "model=gemm", "chip=own.yaml"])
+    assert sweep() == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith(
+        "chip=own.yaml (from the command line) is invalid: expected a file whose defaults"
+    )
+    assert "\n" not in error
