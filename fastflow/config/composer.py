@@ -15,10 +15,10 @@ from fastflow.config import fast_composer
 from fastflow.config.default_system import implied_machine, overrides_for
 from fastflow.config.hydra_composer import COMPOSITION_ERRORS, Composition, HydraComposer, flatten
 from fastflow.config.hydra_errors import translated
-from fastflow.config.library import library_root, use_plugins
+from fastflow.config.library import is_user_file, library_root, use_plugins
 from fastflow.config.list_keys import quote_columns
 from fastflow.config.messages import PROGRAM, first_line
-from fastflow.core.errors import InputError
+from fastflow.core.errors import CompositionError, InputError
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -137,6 +137,13 @@ class Composer(HydraComposer):
             return self.compose_raw(overrides)
         except COMPOSITION_ERRORS as error:
             raise translated(error, self, overrides) from error
+        except RecursionError:
+            files = [text.partition("=") for text in overrides if is_user_file(text)]
+            if not files:
+                raise CompositionError("a defaults list leads back to its own file") from None
+            key, _, name = files[0]
+            allowed = "a file whose defaults list does not lead back to the file itself"
+            raise InputError(key, name, allowed, self.origin_of_overrides) from None
 
     def resolved(
         self, composition: Composition, wanted: Callable[[str], bool] = lambda key: True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 _MAX_PARSED = 10_000  # of overrides that are kept as they were read
 _MAX_CHOICES = 256  # combinations of choices that are kept composed
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")  # a value that is another key's
 
 
 @contextmanager
@@ -257,7 +259,18 @@ class HydraComposer:
             return any(f"{name}.".startswith(f"{key}.") for name in self.keys_of(default))
 
     def origin(self, key: str, composition: Composition) -> str:
-        """Return the origin of a key's value: the command line, or a file; "" for neither."""
+        """Return the origin of a key's value: the command line, or a file; "" for neither.
+
+        Where a file says that the value is another key's, the origin is that key's.
+        """
+        origin, value, seen = *self._written(key, composition), {key}
+        while (other := _REFERENCE.fullmatch(str(value))) and other[1] in composition.leaves.keys() - seen:
+            seen.add(other[1])
+            origin, value = self._written(other[1], composition)
+        return origin
+
+    def _written(self, key: str, composition: Composition) -> tuple[str, Any]:
+        """Return where a key's value is written, and, of a file, the value as it is written there."""
         names = [override.key_or_group for override in self.read(composition.overrides)]
         files = [
             (default.config_path or "", flatten(self.content(default)))
@@ -265,12 +278,28 @@ class HydraComposer:
         ]
         while key:
             if any(related(key, name) for name in names if not self.is_group(name)):
-                return self.origin_of_overrides
+                return self.origin_of_overrides, None
             for path, content in files:
                 if any(related(key, name) for name in content):
-                    return self.file_of(path)
+                    return self.file_of(path), content.get(key)
             key = key.rpartition(".")[0]  # the origin of a missing key is the file of its section
-        return ""
+        return "", None
+
+    def choice_setting(self, key: str, composition: Composition) -> tuple[str, str]:
+        """Return the user's group and choice whose file, or a file of its defaults, sets a key; or ""s."""
+        chosen = {
+            f"{override.key_or_group}/{override.value()}": (override.key_or_group, str(override.value()))
+            for override in self.read(composition.overrides)
+            if self.is_group(override.key_or_group)
+        }
+        parents = {default.config_path: default.parent for default in composition.defaults}
+        path = next(
+            (default.config_path for default in reversed(composition.defaults) if self.sets(default, key)),
+            None,
+        )
+        while path is not None and path not in chosen:
+            path = parents.get(path)
+        return chosen[path] if path is not None else ("", "")
 
     def layers(self, composition: Composition) -> list[dict[str, Any]]:
         """Return the leaves that each file sets, the file that overrides all others first."""

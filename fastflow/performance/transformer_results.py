@@ -10,6 +10,7 @@ from fastflow.physics.parallelism.defaults import zero_stage
 from fastflow.physics.parallelism.options import AUTO, SCHEDULES
 from fastflow.physics.parallelism.virtual_stages import EVEN, NONE, RECOMPUTE
 from fastflow.physics.schedule.layer_times import GRADIENTS, WAITS, WEIGHTS
+from fastflow.physics.schedule.timeline import ROUNDING, Timeline
 from fastflow.physics.workload import parameters_of, tokens_of
 from fastflow.physics.workload.graph import PARTS, UPDATE, model_flop, sum_by_kind, sum_by_point
 from fastflow.physics.workload.precision import types_of
@@ -62,9 +63,22 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "grad_reduce_exposed_s": blocks.waits[GRADIENTS] + blocks.times.reduces,
         "pp_comm_exposed_s": blocks.times.sends,
         "offload_exposed_s": blocks.offload,
-        "host_B": prediction.footprint.host,
     }
+    columns["joint_exposed_s"] = _joint_wait(prediction.timeline, columns)
+    columns["host_B"] = prediction.footprint.host
     ratio = inputs["model.train_tokens_per_parameter"]
     iterations = np.where(ratio > 0.0, ratio * active, inputs["model.train_tokens"]) / tokens
     columns |= {"train_s": iterations * total, "train_energy_J": iterations * prediction.energy * devices}
     return columns
+
+
+def _joint_wait(timeline: Timeline, columns: Columns) -> Floats:
+    """Return exposed communication that is no single kind's, 0 within rounding [s]; (points,).
+
+    The time of a message, a gather or a sum is what the iteration is shorter without it alone. While two of
+    them move at the same time, the iteration is shorter only without both: that is positive here. It is
+    negative where without either of them kernels wait for the same third.
+    """
+    by_kind = np.sum([columns[name] for name in EXPOSED.values() if name in columns], axis=0)
+    joint = timeline.exposed - by_kind
+    return np.where(np.abs(joint) < ROUNDING * timeline.total, 0.0, joint)

@@ -213,6 +213,12 @@ TRANSFORMER: tuple[Column, ...] = (
     Column("grad_reduce_exposed_s", "float", "s", "part of exposed_comm_s: sums of weight gradients"),
     Column("pp_comm_exposed_s", "float", "s", "part of exposed_comm_s: messages between pipeline stages"),
     Column("offload_exposed_s", "float", "s", "part of exposed_comm_s: what moves between device and host"),
+    Column(
+        "joint_exposed_s",
+        "float",
+        "s",
+        "part of exposed_comm_s: messages, gathers and sums that hide one another, each counted alone above",
+    ),
     Column("host_B", "float", "B", "what is offloaded of one device, in its host's memory"),
     Column("train_s", "float", "s", "time to train on model.train_tokens, or those of each parameter"),
     Column("train_energy_J", "float", "J", "energy to train on as many, all devices"),
@@ -222,7 +228,7 @@ TRANSFORMER: tuple[Column, ...] = (
 EXPOSED = {
     "tensor": "tp_comm_exposed_s", "context": "cp_comm_exposed_s", "expert": "ep_comm_exposed_s",
     "weight": "param_gather_exposed_s", "gradient": "grad_reduce_exposed_s", "send": "pp_comm_exposed_s",
-    "offload": "offload_exposed_s",
+    "offload": "offload_exposed_s", "joint": "joint_exposed_s",
 }  # fmt: skip
 """Parts of exposed_comm_s by what is waited for: name on screens, and column."""
 

@@ -16,6 +16,7 @@ from fastflow.core.errors import InputError
 from fastflow.physics.parallelism.strategy import parse
 from fastflow.schema import INPUTS
 from tests.support.checks import cases
+from tests.support.paths import ROOT
 
 GROUPS = [*catalog.default_choices()]
 CHOICES = {group: catalog.choices(group) for group in GROUPS}
@@ -204,6 +205,74 @@ def test_a_key_that_the_default_strategy_does_not_suit_is_to_blame(
     assert run(*other.split(), "output=other") == (0, "")
 
 
+UNSUITED_SYSTEMS = [
+    ("model=llama3_8b model.layers=2 system=dgx_h100", 64, 8, "parallel.strategy=TP-2-d4"),
+    pytest.param("model=lstm_lm system=mi300x_node", 512, 8, "parallel.strategy=d8", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("typed", "needs", "has", "other"), UNSUITED_SYSTEMS)
+def test_a_system_that_the_default_strategy_does_not_suit_is_to_blame(
+    typed, needs, has, other, tmp_path, monkeypatch, capsys
+):
+    """Not the file that says what the default is; and every part of the advice works."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*more):
+        monkeypatch.setattr("sys.argv", ["fastflow", *typed.split(), *more])
+        return sweep(), capsys.readouterr().err.strip()
+
+    code, error = run()
+    model, *_, system = typed.split()
+    assert code == 2
+    assert error.startswith(
+        f"{system} (from the command line) is invalid: expected one that suits the default parallel.strategy="
+    )
+    file = f"{model.replace('=', '/')}.yaml)"
+    assert f"{file}, which needs {needs} devices (it has system.devices={has}); give" in error
+    assert error.endswith(f"give parallel.strategy=auto, or a strategy of {has} devices")
+    assert run("parallel.strategy=auto", "output=there") == (0, "")
+    assert run(other, "output=other") == (0, "")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("system", ["dgx_h100", "dgx_v100", "superpod_a100", "gb200_nvl72", "torus"])
+def test_a_default_strategy_blames_no_file_for_any_model(system, tmp_path, monkeypatch, capsys):
+    """Each model runs on a system, or the line names what the user typed."""
+    monkeypatch.chdir(tmp_path)
+    for path in sorted((ROOT / "conf" / "model").glob("*.yaml")):
+        if path.stem in ("graph", "served_pass"):
+            continue
+        words = ["fastflow", f"model={path.stem}", f"system={system}", f"output={path.stem}"]
+        monkeypatch.setattr("sys.argv", words)
+        code, error = sweep(), capsys.readouterr().err.strip()
+        blamed = (f"system={system} (from the command line)", "model.dtype=")
+        assert code == 0 or error.startswith(blamed), error
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("model=llama3_70b model.layers=2", "stages divide the 2 layers"),
+        ("model=mixtral_8x7b model.layers=4 model.experts=4", "divisor of model.experts=4"),
+    ],
+)
+def test_a_default_strategy_that_does_not_suit_a_size_of_the_model_is_called_so(
+    typed, says, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["fastflow", *typed.split()])
+    assert sweep() == 2
+    error = capsys.readouterr().err.strip()
+    assert says in error
+    model = typed.split()[0]
+    advice = f"; the strategy is the default of {model}: give parallel.strategy=auto, or another"
+    assert error.endswith(advice)
+    monkeypatch.setattr("sys.argv", ["fastflow", *typed.split(), "parallel.strategy=d64"])
+    sweep()
+    assert "the default of" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("typed", "blamed", "instead"), UNSUITED, ids=str)
 def test_the_users_key_is_to_blame_and_the_advice_works(
     typed, blamed, instead, tmp_path, monkeypatch, capsys
@@ -330,3 +399,26 @@ def test_the_key_of_an_override(text, key, is_set):
     assert key_of(text) == key
     assert sets(["mem=hbm3", text], key) == is_set
     assert not sets([text], "out")
+
+
+def test_a_value_that_is_another_keys_comes_from_where_that_is_written(composer):
+    def origin(key, *overrides):
+        return composer.origin(key, composer.compose(overrides))
+
+    assert origin("parallel.strategy", "model=llama3_8b").endswith("conf/model/llama3_8b.yaml")
+    assert origin("parallel.strategy", "model.strategy=d8") == composer.origin_of_overrides
+    assert origin("parallel.schedule").endswith("conf/parallel/default.yaml")
+    # a key that does not exist, and a circle, are the fault of the file or the command that writes them
+    assert origin("parallel.strategy", "+model.a=${model.b}", "+model.b=${model.a}").endswith(".yaml")
+
+
+def test_a_file_that_leads_back_to_itself_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text("defaults: [own.yaml, _self_]\n")
+    monkeypatch.setattr("sys.argv", ["fastflow", "model=gemm", "chip=own.yaml"])
+    assert sweep() == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith(
+        "chip=own.yaml (from the command line) is invalid: expected a file whose defaults"
+    )
+    assert "\n" not in error

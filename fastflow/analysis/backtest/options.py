@@ -31,7 +31,8 @@ def read_section(composer: Composer, overrides: Sequence[str]) -> BacktestOption
     """Read the options of a back-test; raises InputError."""
     parsed = composer.parse(overrides)
     _refuse_others(composer, parsed)
-    leaves = composer.compose(overrides).leaves
+    composition = composer.compose(overrides)
+    leaves = composition.leaves
     others = [
         text
         for text, override in zip(overrides, parsed, strict=True)
@@ -50,7 +51,9 @@ def read_section(composer: Composer, overrides: Sequence[str]) -> BacktestOption
         for name in ("shared_area", "shared_power")
     }
     folder = leaves.get(f"{_SECTION}.measurements")
-    has_output = sets(overrides, "output")
+    output = None
+    if sets(overrides, "output"):
+        output = str(composer.resolved(composition, "output".__eq__)["output"])
     return BacktestOptions(
         chips=chips,
         generations=lists["generations"],
@@ -59,7 +62,7 @@ def read_section(composer: Composer, overrides: Sequence[str]) -> BacktestOption
         shared_power=shares["shared_power"],
         measurements=None if folder is None else str(folder),
         overrides=tuple(others),
-        output=str(leaves["output"]) if has_output else None,
+        output=output,
     )
 
 

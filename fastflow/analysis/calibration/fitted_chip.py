@@ -11,10 +11,12 @@ import pandas as pd
 import yaml
 
 from fastflow.analysis.calibration import robust_fit
+from fastflow.analysis.calibration.base_chip import extended
 from fastflow.analysis.calibration.chip_output import FIRST_LINE
 from fastflow.analysis.calibration.parameters import TIMES, bounds_of, library_values, points_of, times
 from fastflow.analysis.calibration.robust_fit import NOT_DETERMINED, Fit
 from fastflow.analysis.calibration.task import CalibrationTask
+from fastflow.config.library import is_user_file
 from fastflow.config.model_inputs import convert
 from fastflow.core.errors import CompositionError
 from fastflow.core.tables import Floats
@@ -119,13 +121,14 @@ def calibrated_chip_text(fitted: FittedChip) -> str:
         first: source.replace("${", "\\${"),
         **dict.fromkeys(more, f"as {first}"),
     }
-    defaults = _dumped([task.chip, "_self_"], True)
+    is_copy = is_user_file(task.chip)
+    about = f"Chip {task.chip} with fitted figures" if is_copy else f"What differs from chip {task.chip}"
     head = [
         FIRST_LINE,
-        f"# What differs from chip {task.chip}. Use: chip=THIS_FILE",
-        f"defaults: {defaults}",
+        f"# {about}. Use: chip=THIS_FILE",
+        f"defaults: {_dumped(task.base.defaults, True)}",
     ]
-    return "\n".join([*head, "", _dumped(content, False)])
+    return "\n".join([*head, "", _dumped(extended(task.base, content), False)])
 
 
 def _dumped(value: Any, flow: bool) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastflow.analysis.calibration.base_chip import BaseChip, base_chip
 from fastflow.analysis.calibration.chip_output import check_chip_output
 from fastflow.analysis.calibration.parameters import FilePoints, chosen_scalars, points_of
 from fastflow.analysis.calibration.robust_fit import draw_held_out
@@ -33,6 +34,7 @@ class CalibrationTask(NamedTuple):
 
     planned: list[PlannedFile]  # the same chip, a file each
     chip: str  # the choice
+    base: BaseChip  # of the chip file
     chip_overrides: dict[str, Any]  # other keys of the chip that the overrides set, as written
     names: list[str]  # the scalars to fit
     measured: Floats  # [s]
@@ -95,6 +97,7 @@ def plan_calibration(
     return CalibrationTask(
         planned=planned,
         chip=chip,
+        base=base_chip(chip),
         chip_overrides=chip_overrides,
         names=names,
         measured=measured,

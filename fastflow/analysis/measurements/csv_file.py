@@ -34,7 +34,11 @@ _MAX_SHOWN = 60  # characters of a cell, in a message
 # without digits of other scripts, 1_000 and 0x10
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-_BOOLS = {"true": True, "false": False}
+_BOOLS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on", "1", "1.0"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", "0", "0.0"), False),
+}
+"""Spellings in any case. pandas writes 1.0 and 0.0 where other cells of the column are empty."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but tab and the ends of lines
 
 
@@ -170,10 +174,16 @@ def _number(text: str) -> float:
 
 
 def scalar_of(key: str, text: str) -> Scalar:
-    """Convert a text to the type of an input; a text that is no number is returned as it is."""
+    """Convert a text to the type of an input; a text that is no number is returned as it is.
+
+    True and false have more spellings in files (`_BOOLS`), also where there are other choices, as "auto".
+    """
     column = find_input(key)
     if column is None or column.kind == "str":
-        spellings = {choice.lower(): choice for choice in (column.choices if column else ())}
+        choices = column.choices if column else ()
+        spellings = {choice.lower(): choice for choice in choices}
+        if "true" in spellings and "false" in spellings:
+            spellings = {name: str(value).lower() for name, value in _BOOLS.items()} | spellings
         return spellings.get(text.lower(), text)
     if column.kind == "bool":
         return _BOOLS.get(text.lower(), shown(text))

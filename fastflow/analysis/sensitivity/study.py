@@ -131,7 +131,7 @@ def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOpt
         allowed = f"0 for none, or at least {least:,} ({_MIN_ROWS} in a matrix, {most_variables} parameters)"
         origin_of_value = composer.origin("sensitivity.samples", composition)
         raise InputError("sensitivity.samples", samples, allowed, origin_of_value)
-    output = str(leaves["output"]) if has_output else None
+    output = run.output if has_output else None
     if output is not None:
         folder_at(output)
     origin_of_value = composer.origin("objective", composition)

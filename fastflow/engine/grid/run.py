@@ -11,7 +11,7 @@ from fastflow.config.composer import Composer
 from fastflow.config.engine_settings import Settings
 from fastflow.config.hydra_composer import Composition
 from fastflow.config.list_keys import COLUMNS
-from fastflow.core.errors import InputError
+from fastflow.core.errors import CompositionError, InputError
 from fastflow.engine.grid.grid import Grid
 from fastflow.physics.parallelism.strategy import AUTO, parse
 from fastflow.schema import find_input
@@ -20,6 +20,8 @@ from fastflow.schema.studies import SEARCHED
 _KEY_VALUE = re.compile(r"([a-z_]+(?:\.\w+)+)=([^\s,;()]+)")
 """A key and a value in an error message."""
 _STRATEGY = "parallel.strategy"
+_DEGREE = "degree of "
+"""In a message: a degree of the strategy does not suit a size of the model."""
 
 
 class Run(NamedTuple):
@@ -82,8 +84,11 @@ def naming_errors(composer: Composer, run: Run) -> Iterator[None]:
         with naming_missing_input(common_keys.union(run.grid.keys)):
             yield
     except InputError as error:
-        if error.origin or not error.key or error.key == "output":
+        if error.origin or error.key == "output":
             raise
+        if not error.key:
+            remedy = _default_strategy_remedy(composer, run) if _DEGREE in error.allowed else ""
+            raise (CompositionError(error.allowed + remedy) if remedy else error) from None
         swept = error.key in run.grid.keys
         origin = composer.origin_of_overrides if swept else composer.origin(error.key, run.first)
         located = InputError(error.key, error.value, error.allowed, origin)
@@ -103,11 +108,32 @@ def _with_user_key(error: InputError, composer: Composer, run: Run) -> InputErro
         if not allowed:
             allowed = f"one that suits {error.key}={error.value} (from {error.origin}): {error.allowed}"
         return InputError(key, value, allowed, composer.origin_of_overrides)
-    return error
+    for key, value in _KEY_VALUE.findall(error.allowed):
+        group, choice = composer.choice_setting(key, run.first)
+        allowed = _default_strategy_note(error, key, value, f" (it has {key}={value})") if group else ""
+        if allowed:
+            return InputError(group, choice, allowed, composer.origin_of_overrides)
+    if error.key != _STRATEGY:
+        return error
+    allowed = error.allowed.removesuffix(f", or {AUTO}") + _default_strategy_remedy(composer, run)
+    return InputError(error.key, error.value, allowed, error.origin)
 
 
-def _default_strategy_note(error: InputError, key: str, value: str) -> str:
-    """Return the constraint of the default strategy on a user's key, and the remedy; or ""."""
+def _default_strategy_remedy(composer: Composer, run: Run) -> str:
+    """Return what to do about a default strategy that does not suit, "" where the user gave the strategy."""
+    origin = composer.origin(_STRATEGY, run.first)
+    if origin == composer.origin_of_overrides or run.first.selected(_STRATEGY) == AUTO:
+        return ""
+    group, choice = composer.choice_setting(f"model.{_STRATEGY.partition('.')[2]}", run.first)
+    of = f"the default of {group}={choice}" if group else f"the default (from {origin})"
+    return f"; the strategy is {of}: give {_STRATEGY}={AUTO}, or another"
+
+
+def _default_strategy_note(error: InputError, key: str, value: str, aside: str = "") -> str:
+    """Return the constraint of the default strategy on a user's key or choice, and the remedy; or "".
+
+    aside: what the choice has, where the user did not set the key itself.
+    """
     if error.key != _STRATEGY:
         return ""
     strategy = parse(str(error.value))
@@ -121,4 +147,4 @@ def _default_strategy_note(error: InputError, key: str, value: str) -> str:
     if not needs:
         return ""
     default = f"the default {_STRATEGY}={error.value} (from {error.origin}), which {needs}"
-    return f"one that suits {default}; give {_STRATEGY}={AUTO}, or {other}"
+    return f"one that suits {default}{aside}; give {_STRATEGY}={AUTO}, or {other}"

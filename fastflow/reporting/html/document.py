@@ -117,7 +117,8 @@ def pack(page: Page) -> bytes:
         "total": page.total,
         "columns": [_column(quantity, arrays) for quantity in page.points],
         "units": {
-            unit: scales(unit) for unit in {quantity.unit for quantity in page.points} | set(_CHART_UNITS)
+            unit: scales(unit)
+            for unit in dict.fromkeys((*(quantity.unit for quantity in page.points), *_CHART_UNITS))
         },
         "fronts": page.fronts,
         "weight": None if page.weight is None else arrays.add(page.weight, "f4"),

@@ -12,6 +12,7 @@ from fastflow.reporting.terminal.tables import bottleneck_stage_text, new_sheet,
 from fastflow.schema.results import EXPOSED
 
 _KERNELS = ("attention", "feed_forward", "experts", "lm_head", "other", "optimizer")
+_MIN_SHARE = 0.0005  # of an iteration: a smaller part has no line of its own
 _NOTES = {
     "tensor": "exchanges of tensor parallelism",
     "context": "exchanges of context parallelism",
@@ -20,6 +21,7 @@ _NOTES = {
     "gradient": "sums of weight gradients",
     "send": "messages between pipeline stages",
     "offload": "what moves between device and host",
+    "joint": "messages, gathers and sums that hide one another",
     "lm_head": "embedding, head and loss",
     "other": "norms and sums between layers",
     "optimizer": "gradient clipping and weight update",
@@ -28,11 +30,14 @@ _MEMORY = ("weight", "gradient", "optimizer", "activation", "buffer")
 
 
 def time_parts(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield the parts of an iteration's time [s]: kernels by kind, waits by network use, and the bubble."""
+    """Yield the parts of an iteration's time [s]: kernels by kind, waits by network use, and the bubble.
+
+    They add up to `time_s`, but in datasets of before 0.2.0, which lack `joint_exposed_s`.
+    """
     for name in _KERNELS:
         yield name.replace("_", " "), float(row[f"{name}_s"])
     for name, column in EXPOSED.items():
-        yield f"waits: {name}", float(row[column])
+        yield f"waits: {name}", float(row.get(column, 0.0))
     yield "bubble", float(row["bubble_s"])
 
 
@@ -48,10 +53,13 @@ def _time(row: Mapping[str, Any]) -> Sheet:
     stage = bottleneck_stage_text(row)
     title = f"Where the time goes{f', in {stage}, which sets the pace' if stage else ''}"
     sheet = new_sheet(title, [("", False), ("time", True), ("share", True), ("", False)])
-    total = row["time_s"]
+    total, smaller = row["time_s"], 0.0
 
     def add(label: str, name: str, note: str = "") -> None:
-        if row[name] > 0.0005 * total:
+        nonlocal smaller
+        if abs(row.get(name, 0.0)) <= _MIN_SHARE * total:
+            smaller += row.get(name, 0.0)
+        else:
             sheet.add_row(label, quantity(name, row[name]), f"{row[name] / total:.1%}", note)
 
     for name in _KERNELS:
@@ -63,6 +71,9 @@ def _time(row: Mapping[str, Any]) -> Sheet:
     for name, column in EXPOSED.items():
         add(f"waits: {name}", column, _NOTES[name])
     add("bubble", "bubble_s", f"of the pipeline, {row['microbatches']} micro-batches")
+    if smaller:
+        note = f"of less than {_MIN_SHARE:.2%} each"
+        sheet.add_row("smaller parts", quantity("time_s", smaller), f"{smaller / total:.2%}", note)
     sheet.add_section()
     sheet.add_row("total", quantity("time_s", total), "", "")
     return sheet

@@ -129,9 +129,10 @@ def _explanation_lines(row: Mapping[str, Any], naming: Sequence[str]) -> Iterato
         f"({row['ratio']:.2f}x), bound by {row['bound_by']}"
     )
     if _has_value(row.get("attention_s")):
-        parts = [
-            (label, seconds) for label, seconds in time_parts(row) if seconds > 0.001 * row["predicted_s"]
-        ]
+        every, least = [*time_parts(row), ("host", float(row.get("host_s", 0.0)))], 0.001 * row["predicted_s"]
+        parts = [(label, seconds) for label, seconds in every if abs(seconds) > least]
+        smaller = sum(seconds for _, seconds in every if abs(seconds) <= least)
+        parts += [("smaller parts", smaller)] if smaller else []
         yield ", ".join(f"{label} {units.show(seconds, 's')}" for label, seconds in parts)
         return
     names = [name for name in row if name.startswith(ROOFLINE)]

@@ -210,3 +210,11 @@ def test_without_its_pins_a_chip_is_what_its_budgets_make():
     names = [name for name in null if name in none and name != "calibration"]
     pd.testing.assert_frame_equal(none[names], null[names])
     assert fastflow.evaluate(*asked)["mcus"][0] == 4224
+
+
+def test_an_output_that_is_a_url_has_its_interpolations_resolved(tmp_path):
+    with hydra_rules():
+        composer = Composer.of_library(config_name="backtest")
+        options, _ = read_options(composer, [f"output=file://{tmp_path}/${{model.name}}"])
+    assert "${" not in options.output
+    assert options.output.startswith(f"file://{tmp_path}/")

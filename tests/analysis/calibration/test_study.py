@@ -452,6 +452,49 @@ def test_a_chip_keeps_what_else_was_said_of_it(planted, tmp_path, monkeypatch):
     assert content["source"]["rate.fp32"] == "set for the calibration"
 
 
+FOLDERS = [
+    ("guess.yaml", "mine.yaml"),
+    ("sub/guess.yaml", "sub/mine.yaml"),
+    ("sub/guess.yaml", "mine.yaml"),
+    ("guess.yaml", "other/mine.yaml"),
+    ("sub/guess.yaml", "other/mine.yaml"),
+]
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize(
+    ("chip", "output"), [*FOLDERS[1:2], *(pytest.param(*one, marks=pytest.mark.long) for one in FOLDERS)]
+)
+def test_a_chip_file_is_read_wherever_it_and_its_base_lie(chip, output, planted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    own = "# my guess\ndefaults: [a100]\nutilization: 0.5\nlaunch_overhead: 7 us\nsource: my own\n"
+    (tmp_path / chip).write_text(own)
+    asked = (f"measurements={planted}", "fit=dram_utilization")
+    found = fastflow.calibrate(*asked, f"chip={chip}", output=output)
+    content = yaml.safe_load(found.text)
+    assert content["defaults"] == ["a100", "_self_"]
+    assert content["source"].keys() == {"default", "dram_utilization"}
+    for folder, name in ((tmp_path, output), ((tmp_path / output).parent, (tmp_path / output).name)):
+        monkeypatch.chdir(folder)
+        with hydra_rules():
+            chip = Composer.of_library().compose(["model=gemm", f"chip={name}"])
+        assert chip.selected("chip.utilization") == 0.5
+        assert chip.selected("chip.launch_overhead") == "7 us"
+        assert chip.selected("chip.name").startswith("A100")
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize(
+    "text", ["defaults: [_self_, a100]\n", "# @package chip\ndefaults: [a100]\n"], ids=repr
+)
+def test_a_chip_file_that_cannot_be_copied_is_refused(text, planted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(fastflow.InputError, match="a file whose defaults list ends with _self_, and without"):
+        fastflow.calibrate(f"measurements={planted}", "chip=own.yaml", "fit=utilization")
+
+
 MANY = "utilization,vector_utilization,dram_utilization,memory.l2.utilization,memory.l1.utilization"
 HERE, A100, V100 = "measurements=planted.csv", "chip=a100", "chip=v100_sxm"
 MISTAKES = [

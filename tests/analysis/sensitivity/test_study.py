@@ -9,9 +9,11 @@ import fastflow
 from fastflow.analysis.sensitivity.elasticity import elasticities, perturb
 from fastflow.analysis.sensitivity.parameters import Parameter, parameters_of
 from fastflow.analysis.sensitivity.sobol import rows_per_matrix, sobol
-from fastflow.analysis.sensitivity.study import Sensitivity
+from fastflow.analysis.sensitivity.study import Sensitivity, read_options
 from fastflow.cli.commands.report import main as report
 from fastflow.cli.commands.sensitivity import main as command
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
 from fastflow.core.errors import InputError
 from fastflow.engine.run.monte_carlo import with_samples
 from fastflow.reporting.charts.sensitivity import draw, important_parameters
@@ -388,3 +390,11 @@ def test_a_report_is_what_the_command_said(cli, tmp_path):
     assert cli(report, "mine", "--figures", ".")[:2] == (0, out)
     assert (tmp_path / "mine-sensitivity.svg").read_bytes() == drawn
     assert any(line.startswith("Sobol's indices from") for line in out)
+
+
+def test_an_output_that_is_a_url_has_its_interpolations_resolved(tmp_path):
+    composer = Composer.of_library(config_name="sensitivity")
+    asked = f"output=file://{tmp_path}/${{model.name}}-${{objective}}"
+    with hydra_rules():
+        options = read_options(composer, [*POINT, asked])
+    assert options.output == options.run.output == f"file://{tmp_path}/lstm_lm-time_s"

@@ -239,7 +239,7 @@ class Scatter {
     }));
     for (const made of before) made.finalize();
     this.element.setAttribute("aria-label", `Points: ${y.title} over ${x.title}${colour ? `, colours by ${colour.name}` : ""}. Drag to choose; arrow keys move from point to point.`);
-    const left = this.explorer.anyFits && this.explorer.fits.includes(0) ? ["Hollow points are not feasible"] : [];
+    const left = this.explorer.anyFits && this.explorer.fits.includes(0) ? ["Hollow points are not feasible"] : this.explorer.anyFits ? [] : ["None of these points is feasible"];
     if (lost) left.push(`${lost.toLocaleString("en")} points have no place on these axes`);
     if (beside) left.push(`the first ${shown.length} values of ${facet.name} have a panel; ${beside.toLocaleString("en")} points have none`);
     for (const [side, column] of [[this.x, x], [this.y, y]]) if (side.left) left.push(`${column.name} has ${side.left} further values`);

@@ -11,9 +11,14 @@ from fastflow.engine.dataset.kinds import BACKTEST, TITLES
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts.backtest import draw
 from fastflow.reporting.charts.style import render
-from fastflow.reporting.html.columns import first_present, provenance_of, quantities, varying_columns
+from fastflow.reporting.html.columns import (
+    first_present,
+    page_title,
+    provenance_of,
+    quantities,
+    varying_columns,
+)
 from fastflow.reporting.html.content import Headline, Page, PointTable, View
-from fastflow.reporting.terminal.tables import dataset_name
 
 _TOLERANCE = 0.2  # relative; a usual bound of a good prediction
 
@@ -31,7 +36,7 @@ def page_of(dataset: Dataset) -> Page:
     y = "quantity" if has_chips else first_present(("foundry_gain", "generated_error", *numbers[1:]), names)
     colour = first_present(("scaling", *texts), texts) or names[0]
     return Page(
-        title=dataset_name(dataset),
+        title=page_title(dataset, "Back-test"),
         summary=(
             f"{kind.removeprefix('a ').removeprefix('the ').capitalize()}: {pluralize(len(frame), 'row')}"
         ),

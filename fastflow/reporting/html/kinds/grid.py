@@ -17,6 +17,7 @@ from fastflow.reporting.html.columns import (
     describe_span,
     first_present,
     index_of_best,
+    page_title,
     provenance_of,
     quantities,
     varying_columns,
@@ -32,6 +33,13 @@ from fastflow.reporting.html.content import (
     PointTable,
     ResultLine,
     View,
+)
+from fastflow.reporting.html.feasible import (
+    MEMORY_COLUMNS,
+    NOT_FEASIBLE,
+    any_feasible,
+    feasible_headline,
+    nearest_to_feasible,
 )
 from fastflow.reporting.html.point_details import details_of
 from fastflow.reporting.html.rows import Sample, sample_points
@@ -64,7 +72,6 @@ SERVED_LINES = (
     VALIDATION,
     ASSUMED,
 )
-INFEASIBLE_SUFFIX = ", of what is not feasible"
 _BEST = {
     "time_s": "Fastest", "energy_J": "Least energy", "iteration_usd": "Cheapest iteration",
     "tokens_per_s_per_device": "Most tokens a device", "tokens_per_s_per_user": "Most tokens a user",
@@ -88,7 +95,7 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
     axes = overview.stored_columns(dataset.texts("axes")) if dataset.about("axes") else []
     chosen = [name for name in (*axes, *CHOICES) if name in names]
     better = comparable_columns(names)
-    notes = [name for name in ("reason", NO_EFFECT) if name in names]  # older datasets lack these
+    notes = [name for name in ("reason", NO_EFFECT, *MEMORY_COLUMNS) if name in names]  # older ones lack some
     points = dataset.read([*dict.fromkeys((*chosen, *better, "time_s", "feasible", *notes))])
     better = {name: direction for name, direction in better.items() if varying_columns(points, [name])}
     labels = _label_columns(points, axes)
@@ -98,7 +105,7 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
     details, missing_note = details_of(dataset, frame, config_dir)
     study = study or dataset.about("report")
     return Page(
-        title=dataset_name(dataset),
+        title=page_title(dataset, f"Study {study}" if study else "Serving" if serves else "Grid"),
         summary=_summary(dataset, points, labels, study),
         provenance=provenance_of(dataset, "sweep -m" if len(points) > 1 else "sweep"),
         headlines=_headlines(points, labels),
@@ -155,16 +162,17 @@ def _summary(dataset: Dataset, frame: pd.DataFrame, labels: list[str], study: st
     )
     axes = describe_span(frame, labels) if labels else ""
     prefix = f"Study {study}: " if study else ""
-    return f"{prefix}{pluralize(len(frame), 'point')}{truncation_note}{f': {axes}' if axes else ''}"
+    none = "" if any_feasible(frame) else "; none is feasible"
+    return f"{prefix}{pluralize(len(frame), 'point')}{truncation_note}{f': {axes}' if axes else ''}{none}"
 
 
 def _headlines(frame: pd.DataFrame, labels: list[str]) -> list[Headline]:
     """Return the number of feasible points, and the best of each main result."""
     usable = frame[frame["feasible"].astype(bool)]
-    headlines = [Headline("Feasible", f"{len(usable):,} of {len(frame):,}", first_infeasible_reason(frame))]
+    headlines = [feasible_headline(frame)]
     suffix = ""
     if not len(usable):
-        usable, suffix = frame[frame["time_s"].notna()], INFEASIBLE_SUFFIX
+        usable, suffix = frame[frame["time_s"].notna()], NOT_FEASIBLE
     headlines += _no_effect_headlines(frame)
     for name, label in _BEST.items():
         if name == "time_s" and "tpot_s" in frame:
@@ -189,15 +197,6 @@ def _no_effect_headlines(frame: pd.DataFrame) -> list[Headline]:
     )
     where = f"at {len(notes):,} of {pluralize(len(frame), 'point')}, whose results are {equalities}"
     return [Headline("Without effect", value, f"{where} (column {NO_EFFECT})")]
-
-
-def first_infeasible_reason(frame: pd.DataFrame) -> str:
-    """Return the reason of the first infeasible point."""
-    others = frame[~frame["feasible"].astype(bool)]
-    if others.empty:
-        return "every point has a time and fits its memory"
-    row = others.iloc[0]
-    return f"point {row['point']:,}: {row['reason']}" if "point" in row else str(row["reason"])
 
 
 def _point_name(row: pd.Series[Any], labels: list[str]) -> str:
@@ -257,6 +256,7 @@ def _view(
     limiter = first_present(("bound_by", "decode_bound_by", "prefill_bound_by"), names)
     has_kernels = details is not None and details.kernels.name.size > 0
     parts = [MEMORY] if has_kernels else [TIME, MEMORY]
+    nearest = -1 if any_feasible(frame) else nearest_to_feasible(frame)
     return View(
         x=x,
         y=y,
@@ -265,9 +265,11 @@ def _view(
         histogram=main,
         rows=rows,
         across=across if rows else "",
-        table=PointTable(("point", *labels, *strategy_columns, *results), main),
+        table=PointTable(
+            ("point", *labels, *strategy_columns, *results), main if nearest < 0 else "footprint_B"
+        ),
         named=tuple(name for name in ("point", *labels, *strategy_columns) if name in names),
         said=SERVED_LINES if "tpot_s" in names else RESULT_LINES,
-        opened=index_of_best(frame, main),
+        opened=index_of_best(frame, main) if nearest < 0 else nearest,
         parts=tuple(part for part in parts if any(name in names for name in part.columns.values())),
     )

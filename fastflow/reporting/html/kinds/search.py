@@ -18,17 +18,17 @@ from fastflow.reporting.html.columns import (
     comparable_columns,
     first_present,
     index_of_best,
+    page_title,
     provenance_of,
     quantities,
     varying_columns,
 )
 from fastflow.reporting.html.content import RESULT_LINES, Headline, Listing, Page, Parts, PointTable, View
+from fastflow.reporting.html.feasible import NOT_FEASIBLE, feasible_headline
 from fastflow.reporting.html.kinds.grid import (
-    INFEASIBLE_SUFFIX,
     MAX_COLOURS,
     SERVED_LINES,
     best_points_text,
-    first_infeasible_reason,
     sample_note_of,
 )
 from fastflow.reporting.html.point_details import details_of
@@ -41,7 +41,6 @@ from fastflow.reporting.terminal.ranges import (
     rows_of,
     title,
 )
-from fastflow.reporting.terminal.tables import dataset_name
 
 _LISTED = (
     "objective", "second_objective", "gain", "gap", "baseline_objective", "time_s", "ttft_s", "tpot_s",
@@ -71,7 +70,7 @@ def page_of(dataset: Dataset, config_dir: str | None) -> Page:
     number = first_present(("rank", "design"), names)
     rows, within = ranges_of(dataset, labels_of(names))
     return Page(
-        title=dataset_name(dataset),
+        title=page_title(dataset, "Search"),
         summary=f"Search: {size}, {'ranked' if ranked else 'as scored' if is_history else 'of the front'}",
         provenance=[*provenance_of(dataset, "search"), ("search", dataset.about("search"))],
         headlines=[
@@ -124,20 +123,19 @@ def _empty(dataset: Dataset) -> Page:
     view = View(x="", y="", colour="", bars="", histogram="")
     summary = "Search: no design has a time"
     provenance = [*provenance_of(dataset, "search"), ("search", dataset.about("search"))]
-    title = dataset_name(dataset)
-    return Page(title, summary, provenance, [], [], b"", [], 0, "", None, (), view, None, "")
+    return Page(
+        page_title(dataset, "Search"), summary, provenance, [], [], b"", [], 0, "", None, (), view, None, ""
+    )
 
 
 def _headlines(dataset: Dataset, frame: pd.DataFrame, labels: list[str]) -> list[Headline]:
     """Return the best design, its gain over the unchanged chip, and the number of feasible designs."""
     feasible = frame["feasible"].astype(bool)
     rows = frame[feasible & frame["objective"].notna()]
-    headlines = [
-        Headline("Feasible", f"{int(feasible.sum()):,} of {len(frame):,}", first_infeasible_reason(frame))
-    ]
+    headlines = [feasible_headline(frame)]
     suffix = ""
     if rows.empty:
-        rows, suffix = frame[frame["objective"].notna()], INFEASIBLE_SUFFIX
+        rows, suffix = frame[frame["objective"].notna()], NOT_FEASIBLE
     if rows.empty:
         return headlines
     for name in ("objective", "second_objective"):

@@ -9,9 +9,9 @@ from fastflow.config.messages import pluralize
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts.sensitivity import draw, important_parameters
 from fastflow.reporting.charts.style import render
-from fastflow.reporting.html.columns import provenance_of, quantities
+from fastflow.reporting.html.columns import page_title, provenance_of, quantities
 from fastflow.reporting.html.content import Headline, Page, PointTable, View
-from fastflow.reporting.terminal.tables import dataset_name, quantity
+from fastflow.reporting.terminal.tables import quantity
 
 _MAX_NAMED = 4  # parameters named
 _SECTION = "section"
@@ -25,7 +25,7 @@ def page_of(dataset: Dataset) -> Page:
     important = important_parameters(parameters)
     notes = (("assumed", result.assumptions), ("validation", result.validation_class))
     return Page(
-        title=dataset_name(dataset),
+        title=page_title(dataset, "Sensitivity"),
         summary=f"Sensitivity of {result.objective} to {pluralize(len(parameters), 'parameter')}",
         provenance=[
             *provenance_of(dataset, "sensitivity"),

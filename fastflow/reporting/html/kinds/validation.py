@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 
 from fastflow.analysis.measurements.read import naming_columns
@@ -13,11 +15,16 @@ from fastflow.engine.dataset.folder import ERRORS
 from fastflow.engine.dataset.reader import Dataset, find
 from fastflow.reporting.charts.style import render
 from fastflow.reporting.charts.validation import draw
-from fastflow.reporting.html.columns import first_present, provenance_of, quantities, varying_columns
+from fastflow.reporting.html.columns import (
+    first_present,
+    page_title,
+    provenance_of,
+    quantities,
+    varying_columns,
+)
 from fastflow.reporting.html.content import LIMITER, Headline, Page, Parts, PointTable, ResultLine, View
 from fastflow.reporting.html.kinds.grid import sample_note_of
 from fastflow.reporting.html.rows import sample_points
-from fastflow.reporting.terminal.tables import dataset_name
 from fastflow.reporting.terminal.validation import file_columns_of, title
 from fastflow.schema.results import ROOFLINE
 
@@ -36,7 +43,7 @@ def page_of(dataset: Dataset) -> Page:
     sample = sample_points(rows, {"error": "more"}, [], "error")
     frame = rows.iloc[sample.rows].reset_index(drop=True)
     return Page(
-        title=dataset_name(rows_dataset),
+        title=page_title(rows_dataset, "Validation", Path(rows_dataset.about("measurements")).name),
         summary=f"Validation: {pluralize(len(rows), 'row')} {title(rows_dataset)}",
         provenance=[
             *provenance_of(rows_dataset, f"validate measurements={rows_dataset.about('measurements')}"),
