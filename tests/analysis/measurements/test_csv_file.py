@@ -32,7 +32,7 @@ def test_usual_spellings_are_read(key):
 
 def test_a_choice_of_its_own_is_no_spelling():
     assert scalar_of("parallel.recompute", "1") == "1"
-    assert scalar_of("parallel.sequence", "Auto") == "auto"
+    assert scalar_of("parallel.sequence_parallel", "Auto") == "auto"
 
 
 def test_a_file_of_any_spelling_is_predicted_alike(tmp_path):
