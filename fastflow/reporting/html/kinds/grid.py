@@ -36,6 +36,7 @@ from fastflow.reporting.html.content import (
 from fastflow.reporting.html.point_details import details_of
 from fastflow.reporting.html.rows import Sample, sample_points
 from fastflow.reporting.studies import report_of
+from fastflow.reporting.terminal.digest import counts_of_codes
 from fastflow.reporting.terminal.tables import dataset_name, quantity
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ _BEST = {
 _LISTED = (
     "time_s", "ttft_s", "ttft_slo_s", "tpot_s", "tpot_slo_s", "tokens_per_s", "tokens_per_s_per_device",
     "tokens_per_s_per_user", "bound_by", "energy_J", "iteration_usd", "usd_per_million_tokens", "train_usd",
-    "footprint_B", "mfu", "feasible", "reason",
+    "footprint_B", "mfu", "feasible", "reason_code", "reason",
 )  # fmt: skip
 _MAX_HEADLINES = 5
 NO_EFFECT = "no_effect"
@@ -88,7 +89,9 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
     axes = overview.stored_columns(dataset.texts("axes")) if dataset.about("axes") else []
     chosen = [name for name in (*axes, *CHOICES) if name in names]
     better = comparable_columns(names)
-    notes = [name for name in ("reason", NO_EFFECT) if name in names]  # older datasets lack these
+    notes = [
+        name for name in ("reason", "reason_code", NO_EFFECT) if name in names
+    ]  # older datasets lack these
     points = dataset.read([*dict.fromkeys((*chosen, *better, "time_s", "feasible", *notes))])
     better = {name: direction for name, direction in better.items() if varying_columns(points, [name])}
     labels = _label_columns(points, axes)
@@ -161,7 +164,7 @@ def _summary(dataset: Dataset, frame: pd.DataFrame, labels: list[str], study: st
 def _headlines(frame: pd.DataFrame, labels: list[str]) -> list[Headline]:
     """Return the number of feasible points, and the best of each main result."""
     usable = frame[frame["feasible"].astype(bool)]
-    headlines = [Headline("Feasible", f"{len(usable):,} of {len(frame):,}", first_infeasible_reason(frame))]
+    headlines = [Headline("Feasible", f"{len(usable):,} of {len(frame):,}", infeasible_note(frame))]
     suffix = ""
     if not len(usable):
         usable, suffix = frame[frame["time_s"].notna()], INFEASIBLE_SUFFIX
@@ -190,13 +193,15 @@ def _no_effect_headlines(frame: pd.DataFrame) -> list[Headline]:
     return [Headline("Without effect", value, f"{where} (column {NO_EFFECT})")]
 
 
-def first_infeasible_reason(frame: pd.DataFrame) -> str:
-    """Return the reason of the first infeasible point."""
+def infeasible_note(frame: pd.DataFrame) -> str:
+    """Return how many points have which code of reasons, if several, and the reason of the first."""
     others = frame[~frame["feasible"].astype(bool)]
     if others.empty:
         return "every point has a time and fits its memory"
     row = others.iloc[0]
-    return f"point {row['point']:,}: {row['reason']}" if "point" in row else str(row["reason"])
+    first = f"point {row['point']:,}: {row['reason']}" if "point" in row else str(row["reason"])
+    codes = counts_of_codes(others).removeprefix(": ")
+    return f"{codes}; {first}" if codes else first
 
 
 def _point_name(row: pd.Series[Any], labels: list[str]) -> str:

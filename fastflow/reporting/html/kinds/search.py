@@ -27,7 +27,7 @@ from fastflow.reporting.html.kinds.grid import (
     MAX_COLOURS,
     SERVED_LINES,
     best_points_text,
-    first_infeasible_reason,
+    infeasible_note,
     sample_note_of,
 )
 from fastflow.reporting.html.point_details import details_of
@@ -46,7 +46,7 @@ from fastflow.reporting.terminal.tables import dataset_name
 _LISTED = (
     "objective", "second_objective", "gain", "gap", "own_objective", "time_s", "ttft_s", "tpot_s",
     "tokens_per_s_per_device", "tokens_per_s_per_user", "bound_by", "decode_bound_by", "energy_J",
-    "joules_per_token", "iteration_usd", "token_usd", "feasible", "reason",
+    "joules_per_token", "iteration_usd", "token_usd", "feasible", "reason_code", "reason",
 )  # fmt: skip
 _MAX_LISTINGS = 6
 
@@ -132,9 +132,7 @@ def _headlines(dataset: Dataset, frame: pd.DataFrame, labels: list[str]) -> list
     """Return the best design, its gain over the unchanged chip, and the number of feasible designs."""
     feasible = frame["feasible"].astype(bool)
     rows = frame[feasible & frame["objective"].notna()]
-    headlines = [
-        Headline("Feasible", f"{int(feasible.sum()):,} of {len(frame):,}", first_infeasible_reason(frame))
-    ]
+    headlines = [Headline("Feasible", f"{int(feasible.sum()):,} of {len(frame):,}", infeasible_note(frame))]
     suffix = ""
     if rows.empty:
         rows, suffix = frame[frame["objective"].notna()], INFEASIBLE_SUFFIX
