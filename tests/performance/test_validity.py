@@ -212,8 +212,13 @@ def test_others_are_predicted_beside_a_point_without_a_time():
         assert both[name][0] == value or both[name][0] != both[name][0], name
 
 
-def schedulable(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm", chunks=1):
-    """What is said of one point with a kernel for each count of launches; layers are numbered from 0."""
+def schedulable(*point, **changed):
+    """Return the text of `schedulable_reason`."""
+    return str(schedulable_reason(*point, **changed) or "")
+
+
+def schedulable_reason(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm", chunks=1):
+    """Return the reason of one point with a kernel for each count of launches; layers are numbered from 0."""
     layer = [*layer, *[0] * (len(repeat) - len(layer))]
     graph = SimpleNamespace(
         offset=np.array([0, len(repeat)]),
@@ -222,7 +227,7 @@ def schedulable(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm
     )
     strategies = SimpleNamespace(lp=np.array([stages]), chunks=np.array([chunks]))
     inputs = {"model.name": np.array([name]), "parallel.concurrent_kernels": np.array([slots])}
-    return validity.too_large_to_schedule(inputs, graph, strategies, np.array([microbatches])).texts()[0]
+    return validity.too_large_to_schedule(inputs, graph, strategies, np.array([microbatches])).at(0)
 
 
 def test_the_most_that_is_scheduled():

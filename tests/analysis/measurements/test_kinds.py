@@ -246,6 +246,7 @@ def test_a_single_rank_has_a_reason_instead_of_a_time(file):
     found = fastflow.validate(file("ranks,bytes,time_s\n1,8,1e-5\n2,8,1e-5\n"), "system=dgx_a100")
     assert np.isnan(found.rows["predicted_s"][0])
     assert found.rows["reason"].tolist() == ["a single rank exchanges nothing", ""]
+    assert found.rows["reason_code"].tolist() == ["no_time", ""]
     assert found.errors["rows"][0] == 1
 
 

@@ -77,6 +77,7 @@ def test_best_are_those_with_most_tokens_then_late_ones_then_none():
             "tokens_per_s_per_device": [10.0, nan, nan, 99.0, 20.0],
             "prefill_tokens_per_s": [70.0, nan, 30.0, 5.0, 1.0],
             "stationary": [nan, nan, False, False, True],
+            "reason_code": ["", "load", "", "slo", ""],
         }
     )  # fmt: skip
     import pyarrow as pa
