@@ -86,7 +86,9 @@ OTHERS = {
     Code.NO_TIME: of_rows("ranks,bytes,time_s\n1,8,1e-5\n2,8,1e-5\n", "system=dgx_a100"),
     Code.DUPLICATE: lambda _: of_a_search(),
     Code.MEASUREMENT: of_rows(
-        "\n".join(",".join(str(run[name]) for name in NAMES) for run in (HEADER, RUN | {"gpus": 63}, RUN))
+        "\n".join(
+            ",".join(str(run.get(name, "")) for name in NAMES) for run in (HEADER, RUN | {"gpus": 63}, RUN)
+        )
     ),
     Code.ZERO: lambda _: of_a_figure(),
 }
