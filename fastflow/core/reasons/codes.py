@@ -60,7 +60,7 @@ class Code(IntEnum):
         return self.name.lower() if self else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, it would take three times as long to make
 class Reason:
     """Why one point is not feasible: a code, a form and its fields; `str()` is the text."""
 

@@ -61,10 +61,10 @@ class ReasonColumn(NamedTuple):
             return broadcast_column(np.array([""]), self.size)
         reasons = self.reason[rows].tolist()
         distinct = {id(reason): reason for reason in reasons}  # many points share a reason
-        of_reason = {key: reason.short if short else str(reason) for key, reason in distinct.items()}
-        written = np.array([of_reason[id(reason)] for reason in reasons])
+        number = dict(zip(distinct, range(len(distinct)), strict=True))
+        written = np.array([reason.short if short else str(reason) for reason in distinct.values()])
         texts = np.full(self.size, "", dtype=written.dtype)
-        texts[rows] = written
+        texts[rows] = written[np.array([number[id(reason)] for reason in reasons])]
         return texts
 
     def columns(self) -> Columns:
@@ -83,11 +83,10 @@ def no_reasons(points: int) -> ReasonColumn:
 def column_of(reasons: Iterable[Reason | None]) -> ReasonColumn:
     """Return reasons of points as a column."""
     each = list(reasons)
-    column = no_reasons(len(each))
-    for i, reason in enumerate(each):
-        if reason is not None:
-            column.code[i], column.reason[i] = reason.code, reason
-    return column
+    code = np.array([0 if reason is None else reason.code for reason in each], dtype=np.int8)
+    column = np.empty(len(each), dtype=object)
+    column[:] = each
+    return ReasonColumn(code, column)
 
 
 def same_reason(wrong: Bools, reason: Reason) -> ReasonColumn:
