@@ -32,7 +32,7 @@ def test_transformers_against_the_papers_model(benchmark: BenchmarkFixture, poin
     """324 distinct points of each, predicted in one batch; the same number of layouts of both."""
     one, other = points(*TRANSFORMERS), points(*PAPERS)
     prediction = predict(one)
-    assert (prediction.reason == "").all()
+    assert not prediction.reason.exists.any()
     assert len(next(iter(one.values()))) == len(next(iter(other.values()))) == 324
     stacks = prediction.pipeline_blocks
     assert stacks is not None

@@ -63,8 +63,7 @@ def explain_sharding(
         prediction = cast("Prediction", predict_range(run.grid, 0, 1)[0].prediction)
         kernels = explain_sharding(prediction, 0)
         if not kernels:
-            reason = str(prediction.reason[0])
-            raise InputError.read(reason) or CompositionError(f"no time can be predicted: {reason}")
+            raise prediction.reason.first().error()
     import pandas as pd
 
     roles = dict.fromkeys(
@@ -208,8 +207,8 @@ def _predict_operation(
     with naming_errors(composer, run):
         compile_ahead(inputs)
         time, reason = partial_predictions.time_alone(inputs)
-    if (reason != "").any():
-        raise CompositionError(f"no time can be predicted: {reason[reason != ''][0]}")
+    if reason.exists.any():
+        raise CompositionError(f"no time can be predicted: {reason.first()}")
     return time.reshape(shape)
 
 

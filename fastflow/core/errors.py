@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 
 class InputError(ValueError):
     """A value that the user gave is not allowed.
@@ -20,12 +18,6 @@ class InputError(ValueError):
         """Take key and value, the allowed values in words, and the file or command line of the value."""
         self.key, self.value, self.allowed, self.origin = key, value, allowed, origin
         super().__init__(key, value, allowed, origin)  # all arguments, so that the error can be pickled
-
-    @classmethod
-    def read(cls, line: str) -> InputError | None:
-        """Return the error that `str()` wrote as this line, without an origin; None for any other text."""
-        match = re.fullmatch(r"([\w.]+)=(.*?) is invalid: expected (.*)", line)
-        return cls(*match.groups()) if match else None
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows instead of a traceback."""

@@ -118,35 +118,3 @@ def repeat(columns: Rows, rows: int) -> Rows:
     assert isinstance(columns, tuple)
     parts = [repeat(column, rows) for column in columns]
     return columns._make(parts) if hasattr(columns, "_make") else tuple(parts)  # type: ignore[return-value]
-
-
-class Reasons:
-    """Why points have no result: the first reason of each point; few points have a reason."""
-
-    def __init__(self, points: int) -> None:
-        """Take the number of points."""
-        self._points = points
-        self._first: dict[int, str] = {}
-
-    def add(self, point: int | np.integer[Any], reason: str) -> None:
-        """Add the reason why a point has no result, unless it has a reason already."""
-        self._first.setdefault(int(point), reason)
-
-    def without(self, wrong: Bools) -> list[int]:
-        """Return the indices of the points in `wrong`, (points,), that have no reason yet."""
-        return [i for i in np.flatnonzero(wrong).tolist() if i not in self._first]
-
-    def texts(self) -> Texts:
-        """Return every point's reason, or "", (points,)."""
-        texts = np.full(self._points, "", dtype=f"U{max(map(len, self._first.values()), default=1)}")
-        for point, reason in self._first.items():
-            texts[point] = reason
-        return texts
-
-
-def first_nonempty(*reasons: Texts) -> Texts:
-    """Return every point's first text that is not empty, or ""."""
-    text = reasons[0]
-    for reason in reasons[1:]:
-        text = np.where(text != "", text, reason)
-    return text

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import compute_unique
-from fastflow.core.tables import Inputs, Ints, Texts, first_nonempty, take
+from fastflow.core.reasons.columns import ReasonColumn, first_reasons
+from fastflow.core.tables import Inputs, Ints, take
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.prediction import Parallelism
 from fastflow.physics.cost.rent import invalid_rent, is_rented
@@ -56,32 +57,34 @@ class ValidatedPoints(NamedTuple):
     """All points of a call, and those that are timed."""
 
     parallelism: Parallelism  # of all points
-    reason: Texts  # why a point has no time; "" where it has
+    reason: ReasonColumn  # why a point has no time
     timed: Points
 
 
-def generate_chips(inputs: Inputs) -> tuple[Chip, Texts]:
-    """Generate every point's chip (4.2 to 4.4), with the reason why it is infeasible (or ""); (points,)."""
+def generate_chips(inputs: Inputs) -> tuple[Chip, ReasonColumn]:
+    """Generate every point's chip (4.2 to 4.4), with the reason why it is infeasible; (points,)."""
     return compute_unique(generate_chip, inputs, *HARDWARE, broadcast=True, cached=True)
 
 
-def generate_chip(inputs: Inputs) -> tuple[Chip, Texts]:
+def generate_chip(inputs: Inputs) -> tuple[Chip, ReasonColumn]:
     """Do the same without looking for equal points."""
     chip = generate(inputs)
-    return chip, first_nonempty(chip_faults(inputs, chip), unsupported_dtype(inputs))
+    return chip, first_reasons(chip_faults(inputs, chip), unsupported_dtype(inputs))
 
 
-def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -> ValidatedPoints:
+def validate_points(
+    inputs: Inputs, chip: Chip, faults: ReasonColumn, refused: ReasonColumn
+) -> ValidatedPoints:
     """Read the strategies of all points (3.3), and drop the points that have a reason to have no time.
 
-    chip, faults: as `generate_chips` returns them; refused: why a stage refused a point before (or "").
+    chip, faults: as `generate_chips` returns them; refused: why a stage refused a point before.
     """
     by_layer = names_layers(inputs)
     read = (*STRATEGY, *(column.name for column in family_of(inputs).structure))
     read = (*read, *LAYERS) if by_layer else read
     parallelism, invalid_strategies = compute_unique(_read_strategies, inputs, *read)
     count, invalid_batch = _count_microbatches(inputs, parallelism, invalid_strategies)
-    reason = first_nonempty(
+    reason = first_reasons(
         faults,
         invalid_strategies,
         invalid_batch,
@@ -91,32 +94,34 @@ def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -
         refused,
     )
     if is_rented(inputs):
-        reason = first_nonempty(reason, invalid_rent(inputs))
-    rows = np.flatnonzero(reason == "")
+        reason = first_reasons(reason, invalid_rent(inputs))
+    rows = np.flatnonzero(~reason.exists)
     timed = dict(inputs), chip, parallelism, count
     timed = timed if rows.size == reason.size else take(timed, rows)
     numbers = compute_unique(precision, timed[0], *TYPES)
     return ValidatedPoints(parallelism, reason, Points(rows, *timed, numbers, by_layer))
 
 
-def _read_strategies(inputs: Inputs) -> tuple[Parallelism, Texts]:
+def _read_strategies(inputs: Inputs) -> tuple[Parallelism, ReasonColumn]:
     """Return strategies and their layouts, and why a strategy does not suit its system or model (3.3)."""
     strategies, printed = parse_column(
         inputs["parallel.strategy"], ~inputs["parallel.expert_tensor_parallel"]
     )
     wrong_strategy = invalid_strategy(strategies, printed, inputs["system.devices"], count_layers(inputs))
     layouts, invalid_layout = resolve_layouts(inputs, strategies)
-    return Parallelism(strategies, layouts, printed), first_nonempty(
+    return Parallelism(strategies, layouts, printed), first_reasons(
         invalid_network(inputs, strategies.pp, layouts), wrong_strategy, invalid_layout
     )
 
 
-def _count_microbatches(inputs: Inputs, parallelism: Parallelism, invalid: Texts) -> tuple[Ints, Texts]:
-    """Return every point's micro-batches, 1 where its strategy is invalid, and why they cannot be (or "")."""
+def _count_microbatches(
+    inputs: Inputs, parallelism: Parallelism, invalid: ReasonColumn
+) -> tuple[Ints, ReasonColumn]:
+    """Return every point's micro-batches, 1 where its strategy is invalid, and why they cannot be."""
     strategies, layouts, _ = parallelism
     count, reason = microbatches(inputs, *row_shard_limit(inputs), layouts, strategies.pp)
-    return np.where(invalid == "", count, 1), reason
+    return np.where(invalid.exists, 1, count), reason
 
 
-def _invalid_training_types(inputs: Inputs) -> Texts:
+def _invalid_training_types(inputs: Inputs) -> ReasonColumn:
     return invalid_training_types(inputs, trained_types(inputs))

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.tables import Inputs, Texts
+from fastflow.core.reasons.columns import ReasonColumn
+from fastflow.core.tables import Inputs
 from fastflow.performance.admission import Points, generate_chips, validate_points
 from fastflow.performance.kernel_times import time_on_devices
 from fastflow.performance.prediction import Peaks, Prediction
@@ -43,12 +44,12 @@ from fastflow.physics.workload.graph import Graph
 
 @without_refused
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # every stage checks its results
-def predict(inputs: Inputs, refused: Texts) -> Prediction:
+def predict(inputs: Inputs, refused: ReasonColumn) -> Prediction:
     """Predict one training iteration of every point; called as `predict(inputs)`.
 
     inputs: dotted key to column of shape (points,), in SI units, as `schema.INPUTS` says; broadcast
     (`tables.broadcast_column`) or ordinary. All points of a call have the same keys, so the same on-chip
-    levels and the same workload. refused: why earlier calls refused a point, or "". Raises KeyError for a
+    levels and the same workload. refused: why earlier calls refused a point. Raises KeyError for a
     missing key.
     """
     # 1. Generate the chip (4.2 to 4.4); strategies are parsed too, and invalid points dropped

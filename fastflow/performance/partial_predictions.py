@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.errors import CompositionError
-from fastflow.core.tables import Floats, Inputs, Ints, Texts
+from fastflow.core.reasons.columns import ReasonColumn
+from fastflow.core.tables import Floats, Inputs, Ints
 from fastflow.performance.admission import generate_chip, generate_chips, validate_points
 from fastflow.performance.crossflow import build, partition, shard, time_kernels
 from fastflow.performance.validity import without_refused
@@ -24,7 +25,7 @@ from fastflow.physics.workload.graph import sum_by_point
 
 @without_refused
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
-def time_alone(inputs: Inputs, refused: Texts) -> tuple[Floats, Texts]:
+def time_alone(inputs: Inputs, refused: ReasonColumn) -> tuple[Floats, ReasonColumn]:
     """Return the time of single operations on one device [s], and why a point has no time; (points,).
 
     As `predict` does, called as `time_alone(inputs)`, but without the stages of several devices. NaN where a
@@ -41,7 +42,7 @@ def time_alone(inputs: Inputs, refused: Texts) -> tuple[Floats, Texts]:
 class LowerBounds(NamedTuple):
     """Bounds of points whose collectives are not timed; (points,), NaN where a point has no time."""
 
-    reason: Texts  # why a point has no time; "" where it has
+    reason: ReasonColumn  # why a point has no time
     time: Floats  # lower bound of an iteration: the work of the busiest stage [s]
     memory: Floats  # a device's [B]
     capacity: Floats  # of a device's memory [B]
@@ -49,7 +50,7 @@ class LowerBounds(NamedTuple):
 
 @without_refused
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
-def lower_bounds(inputs: Inputs, refused: Texts) -> LowerBounds:
+def lower_bounds(inputs: Inputs, refused: ReasonColumn) -> LowerBounds:
     """Return the memory of points and a lower bound of their time, without collectives.
 
     As `predict` does, called as `lower_bounds(inputs)`. Raises KeyError as `predict` does.
@@ -74,8 +75,8 @@ def time_collectives(inputs: Inputs, collective: int, size: Floats, ranks: Ints)
     Raises InputError where the point has no chip or no network.
     """
     chip, faults = generate_chip(inputs)
-    if faults[0]:
-        raise CompositionError(str(faults[0]))
+    if fault := faults.at(0):
+        raise CompositionError(str(fault))
     return collective_times(inputs, chip, collective, size, ranks)
 
 

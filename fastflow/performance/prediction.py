@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastflow.core.reasons.columns import ReasonColumn
 from fastflow.core.tables import Floats, Inputs, Ints, Texts
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.communication import Communication
@@ -51,7 +52,7 @@ class Prediction(NamedTuple):
     inputs: Inputs  # of every point
     chip: Chip  # of every point
     parallelism: Parallelism  # of every point
-    reason: Texts  # why a point has no time; empty where it has
+    reason: ReasonColumn  # why a point has no time
     timed: Ints  # the points that have a time: the rows of everything below
     graph: Graph
     shards: Supergraph

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, broadcast_column, take
+from fastflow.core.reasons.columns import ReasonColumn, column_of
+from fastflow.core.reasons.forms import short_of_memory
+from fastflow.core.tables import Columns, Floats, Ints, Texts, broadcast_column, take
 from fastflow.performance import sharding_report
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.transformer_results import transformer_columns
@@ -64,8 +66,8 @@ def summary(prediction: Prediction) -> Columns:
         columns[name] = full
     columns |= _costs(prediction, columns)
     fits = columns["footprint_B"] <= columns["dram_capacity_B"]
-    columns["feasible"] = (prediction.reason == "") & fits
-    columns["reason"] = _reasons(prediction, columns, fits)
+    columns["feasible"] = ~prediction.reason.exists & fits
+    columns |= reasons_of(prediction).columns()
     columns["no_effect"] = broadcast_column(np.array([""]), points)  # unknown from inputs alone
     names = result_order(len(prediction.chip.levels), prediction.pipeline_blocks is not None)
     order = [name for name in names if name in columns]
@@ -83,21 +85,19 @@ def _costs(prediction: Prediction, columns: Columns) -> Columns:
     return costs
 
 
-def _reasons(prediction: Prediction, columns: Columns, fits: Bools) -> NDArray[Any]:
-    """Return why a point is not feasible; for a lack of memory, with both sizes."""
-    short = prediction.timed[~fits[prediction.timed]]
-    needed, available = columns["footprint_B"][short], columns["dram_capacity_B"][short]
+def reasons_of(prediction: Prediction) -> ReasonColumn:
+    """Return why a point is not feasible, (points,): it has no time, or lacks memory."""
+    total, capacity = prediction.footprint.total, prediction.chip.dram.capacity[prediction.timed]
+    short = np.flatnonzero(~(total <= _finite(capacity)))
+    if not short.size:
+        return prediction.reason
+    needed, available = total[short], capacity[short]
     first, inverse = unique_rows([needed, available], short.size)
-    texts = np.array(
-        [
-            f"needs {a / 1e9:.4g} GB of memory a device, has {b / 1e9:.4g} GB"
-            for a, b in zip(needed[first].tolist(), available[first].tolist(), strict=True)
-        ],
-        dtype=np.str_,
+    distinct = column_of(
+        short_of_memory(needed=a, capacity=b)
+        for a, b in zip(needed[first].tolist(), available[first].tolist(), strict=True)
     )
-    reason = prediction.reason.astype(np.result_type(prediction.reason, texts))
-    reason[short] = texts[inverse]
-    return reason
+    return prediction.reason.replaced(prediction.timed[short], take(distinct, inverse))
 
 
 def _chip_columns(prediction: Prediction) -> Columns:
@@ -196,7 +196,7 @@ def _device_peak(prediction: Prediction) -> Floats:
     dtype = prediction.inputs["model.dtype"]
     peak = np.full(dtype.size, np.nan)
     peak[prediction.timed] = prediction.peaks.device
-    has_no_time = prediction.reason != ""
+    has_no_time = prediction.reason.exists
     if not has_no_time.any():
         return peak
     names, inverse = factorize(dtype)

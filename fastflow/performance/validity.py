@@ -14,7 +14,17 @@ from typing import TypeVar
 import numpy as np
 
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts, first_nonempty
+from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons, no_reasons, same_reason
+from fastflow.core.reasons.forms import (
+    exchange_out_of_range,
+    idle_units,
+    kernel_out_of_range,
+    lacks_kernel_type,
+    out_of_range,
+    takes_no_time,
+    too_large,
+)
+from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.network.communication import Exchanges
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares
@@ -37,19 +47,19 @@ Predicted = TypeVar("Predicted")
 class RefusedError(Exception):
     """Some points have no valid time: the others are predicted without them."""
 
-    def __init__(self, rows: Ints, reason: Texts) -> None:
-        """Take the rows of points, and why each has no time, or ""."""
+    def __init__(self, rows: Ints, reason: ReasonColumn) -> None:
+        """Take the rows of points, and why each has no time, if any."""
         super().__init__()
         self.rows, self.reason = rows, reason
 
 
-def refuse(rows: Ints, reason: Texts) -> None:
+def refuse(rows: Ints, reason: ReasonColumn) -> None:
     """Raise RefusedError where there is a reason for any of these points."""
-    if (reason != "").any():
+    if reason.exists.any():
         raise RefusedError(rows, reason)
 
 
-def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[Inputs], Predicted]:
+def without_refused(predict: Callable[[Inputs, ReasonColumn], Predicted]) -> Callable[[Inputs], Predicted]:
     """Predict points with a function, and repeat without the points that it refuses.
 
     Only extreme inputs are refused: ordinary inputs are predicted once.
@@ -57,20 +67,20 @@ def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[
 
     @wraps(predict)
     def predicted(inputs: Inputs) -> Predicted:
-        refused = np.full(next(iter(inputs.values())).size, "")
+        none = refused = no_reasons(next(iter(inputs.values())).size)
         while True:
             try:
                 return predict(inputs, refused)
             except RefusedError as error:
-                new_reasons = np.full(refused.size, "", dtype=error.reason.dtype)
-                new_reasons[error.rows] = error.reason
-                refused = first_nonempty(refused, new_reasons)
+                refused = first_reasons(refused, none.replaced(error.rows, error.reason))
 
     return predicted
 
 
-def too_large_to_schedule(inputs: Inputs, graph: Graph, strategies: Strategies, microbatches: Ints) -> Texts:
-    """Return for every point why its iteration is too large to schedule, or ""; shape (points,).
+def too_large_to_schedule(
+    inputs: Inputs, graph: Graph, strategies: Strategies, microbatches: Ints
+) -> ReasonColumn:
+    """Return for every point why its iteration is too large to schedule; shape (points,).
 
     inputs: `parallel.concurrent_kernels`, and a workload; strategies, microbatches: (points,).
     """
@@ -91,14 +101,14 @@ def too_large_to_schedule(inputs: Inputs, graph: Graph, strategies: Strategies, 
         ("layers times pipeline stages", layers * stages, MAX_PARTITIONS),
     ):
         for i in reason.without(amount > limit):
-            reason.add(i, f"asks for {amount[i]:.3g} {quantity}, more than {limit:.3g}")
-    return reason.texts()
+            reason.add(i, too_large(quantity=quantity, amount=float(amount[i]), limit=limit))
+    return reason.column()
 
 
 def invalid_kernel_times(
     inputs: Inputs, graph: Graph, rate: Floats, timing: Timing, fused: Sequence[FusedShares]
-) -> Texts:
-    """Return for every point why a kernel has no valid time, or ""; shape (points,).
+) -> ReasonColumn:
+    """Return for every point why a kernel has no valid time; shape (points,).
 
     rate: of the units that a kernel computes on [flop/s], (kernels,); fused: kernels with a timing function.
     """
@@ -108,13 +118,8 @@ def invalid_kernel_times(
         _add_unsupported_types(inputs, wrong, fused, reason)
     for i in reason.without(wrong):
         idle = (rate[graph.offset[i] : graph.offset[i + 1]] == 0.0).any()
-        reason.add(
-            i,
-            "a kernel has no time: the chip has a rate of 0 (chip.rate) in the data type that it computes in"
-            if idle
-            else f"a kernel's time or bytes are no number up to {MAX_VALUE:g}: inputs are too far apart",
-        )
-    return reason.texts()
+        reason.add(i, idle_units() if idle else kernel_out_of_range(most=MAX_VALUE))
+    return reason.column()
 
 
 def _add_unsupported_types(
@@ -127,30 +132,29 @@ def _add_unsupported_types(
         types = kernels.type.dtype(inputs)
         for i in reason.without(wrong & np.isin(np.arange(wrong.size), kernels.share.device)):
             if inputs.get(f"chip.rate.{types[i]}", np.zeros(wrong.size))[i] == 0.0:
-                chip, products = inputs["chip.name"][i], inputs["model.dtype"][i]
-                text = f"a kernel ({kernels.type.title}) computes in {types[i]} where products are {products}"
-                reason.add(i, f"{text}, and chip {chip} has no {types[i]}")
+                chip, products = str(inputs["chip.name"][i]), str(inputs["model.dtype"][i])
+                title, dtype = kernels.type.title, str(types[i])
+                reason.add(i, lacks_kernel_type(kernel=title, dtype=dtype, products=products, chip=chip))
 
 
-def invalid_comm_times(graph: Graph, times: Exchanges) -> Texts:
-    """Return for every point why its communication has no valid time, or ""; shape (points,)."""
+def invalid_comm_times(graph: Graph, times: Exchanges) -> ReasonColumn:
+    """Return for every point why its communication has no valid time; shape (points,)."""
     wrong = _has_invalid(graph.offset, times.sync_s, times.gradient_s, times.send_s)
-    text = f"an exchange's time is no number up to {MAX_VALUE:g} s: inputs are too far apart"
-    return np.where(wrong, text, "")
+    return same_reason(wrong, exchange_out_of_range(most=MAX_VALUE))
 
 
-def nonfinite_results(prediction: Prediction) -> Texts:
-    """Return for every timed point which of its results is invalid, or ""; shape (timed,).
+def nonfinite_results(prediction: Prediction) -> ReasonColumn:
+    """Return for every timed point which of its results is invalid; shape (timed,).
 
     No result may be negative, infinite or NaN, and an iteration takes some time.
     """
     reason = Reasons(prediction.timed.size)
     for quantity, column in _results(prediction):
         for i in reason.without(~((column >= 0.0) & (column <= MAX_VALUE))):
-            reason.add(i, f"{quantity} would be {column[i]:.3g}, outside 0 to {MAX_VALUE:g}")
+            reason.add(i, out_of_range(quantity=quantity, value=float(column[i]), most=MAX_VALUE))
     for i in reason.without(~(prediction.timeline.total > 0.0)):
-        reason.add(i, "an iteration takes no time: there is nothing to compute, to move or to launch")
-    return reason.texts()
+        reason.add(i, takes_no_time())
+    return reason.column()
 
 
 def _has_invalid(offset: Ints, *tables: Floats) -> Bools:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastflow.core.reasons.codes import Code
 from fastflow.schema import (
     BACKTEST,
     BANDS,
@@ -38,7 +39,11 @@ def markdown() -> str:
             unit = column.unit.replace("^2", "²")
             lines.append(f"| `{column.name}` | {column.kind} | {unit} | {column.meaning} | {allowed} |")
         lines.append("")
-    lines += ["## Names of before 0.2.0", "", "Old names go on working.", "", "| old | new |", "|---|---|"]
+    lines += ["## Codes of reasons", "", "The values of the column `reason_code`.", ""]
+    lines += ["| code | meaning |", "|---|---|"]
+    lines += [f"| `{code.label}` | {code.meaning} |" for code in Code if code is not Code.NONE]
+    lines += ["", "## Names of before 0.2.0", "", "Old names go on working.", ""]
+    lines += ["| old | new |", "|---|---|"]
     lines += [f"| `{old}` | `{new}` |" for old, new in COLUMNS.items()]
     return "\n".join(lines).rstrip()
 

@@ -165,6 +165,7 @@ RESULTS: tuple[Column, ...] = (
     Column("pp_hops", "int", "", "largest number of links between neighbours along the pipeline"),
     Column("feasible", "bool", "", "whether the point has a time and fits its memory"),
     Column("reason", "str", "", "why a point is not feasible"),
+    Column("reason_code", "str", "", "kind of the reason, such as memory (see Codes of reasons)"),
     NO_EFFECT,
     ASSUMPTIONS,
 )
@@ -303,7 +304,7 @@ SHARED_WITH_SERVED = (
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
     "dram_devices", "dram_Bps", "compute_flops", "l*_B", "l*_Bps", "l*_banks", "intra_Bps", "inter_Bps",
     "core_V", "core_Hz", "mcus", "bundles", "devices", "parameters", LAYERS.name, HIDDEN.name, DTYPE.name,
-    "feasible", "reason", NO_EFFECT.name, ASSUMPTIONS.name,
+    "feasible", "reason", "reason_code", NO_EFFECT.name, ASSUMPTIONS.name,
     *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name, MILLION.name,
 )  # fmt: skip
 """Result columns that points that serve share with other points."""

@@ -127,7 +127,7 @@ def test_a_rate_beyond_all_chips_is_said(compose):
     cores = prediction.chip.cores
     reached = 0.25 * cores.mcus[0] * 1e25 * point["chip.rate.fp16"] * cores.frequency[0]
     assert point["chip.utilization"] > 0.25
-    assert f"what kernels reach in fp16 [flop/s] would be {reached:.3g}, " in prediction.reason[0]
+    assert f"what kernels reach in fp16 [flop/s] would be {reached:.3g}, " in str(prediction.reason.at(0))
 
 
 def test_a_node_too_far_ahead_has_no_counts():
@@ -218,8 +218,13 @@ def test_others_are_predicted_beside_a_point_without_a_time():
         assert both[name][0] == value or both[name][0] != both[name][0], name
 
 
-def schedulable(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm", chunks=1):
-    """What is said of one point with a kernel for each count of launches; layers are numbered from 0."""
+def schedulable(*point, **changed):
+    """Return the text of `schedulable_reason`."""
+    return str(schedulable_reason(*point, **changed) or "")
+
+
+def schedulable_reason(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm", chunks=1):
+    """Return the reason of one point with a kernel for each count of launches; layers are numbered from 0."""
     layer = [*layer, *[0] * (len(repeat) - len(layer))]
     graph = SimpleNamespace(
         offset=np.array([0, len(repeat)]),
@@ -228,7 +233,7 @@ def schedulable(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm
     )
     strategies = SimpleNamespace(pp=np.array([stages]), chunks=np.array([chunks]))
     inputs = {"model.name": np.array([name]), "parallel.concurrent_kernels": np.array([slots])}
-    return validity.too_large_to_schedule(inputs, graph, strategies, np.array([microbatches]))[0]
+    return validity.too_large_to_schedule(inputs, graph, strategies, np.array([microbatches])).at(0)
 
 
 def test_the_most_that_is_scheduled():
@@ -260,6 +265,6 @@ def test_the_most_that_an_exchange_takes():
     sync = np.array([0.0, validity.MAX_VALUE, *beyond])
     graph = SimpleNamespace(offset=np.arange(7))
     took = SimpleNamespace(sync_s=sync, gradient_s=np.zeros(6), send_s=np.zeros(6))
-    reason = validity.invalid_comm_times(graph, took)
+    reason = validity.invalid_comm_times(graph, took).texts()
     assert reason[:2].tolist() == ["", ""]
     assert set(reason[2:]) == {"an exchange's time is no number up to 1e+100 s: inputs are too far apart"}

@@ -179,6 +179,8 @@ def changes(draw, point, among=None, most=4):
 def wrong(columns):
     """Say what is wrong with the results of a row, as `results.summary` makes them; "" for nothing."""
     row = {name: column[0] for name, column in columns.items()}
+    if (row["reason"] == "") != (row["reason_code"] == ""):
+        return f"the code {row['reason_code']!r} of the reason {row['reason']!r}"
     if row["reason"]:
         if row["feasible"]:
             return "feasible, and has a reason"
@@ -273,6 +275,8 @@ def wrong_served(point, columns, asked):
     """
     row = {name: column[0] for name, column in columns.items() if column[0] is not np.ma.masked}
     reason = str(row["reason"])
+    if (reason == "") != (row["reason_code"] == ""):
+        return f"the code {row['reason_code']!r} of the reason {reason!r}"
     if bool(row["feasible"]) == bool(reason):
         return f"feasible={row['feasible']}, with the reason {reason!r}"
     named = LONG_NAMES.match(reason)

@@ -31,6 +31,7 @@ def check_rows(frame):
     """Hold rows to what every dataset promises."""
     timed = frame["time_s"].notna()
     assert (frame.loc[~timed, "reason"] != "").all()
+    assert ((frame["reason"] == "") == (frame["reason_code"] == "")).all()
     assert not frame["feasible"][~timed].any()
     assert np.isfinite(frame.loc[timed, "time_s"]).all()
     assert (frame.loc[timed, "time_s"] > 0.0).all()

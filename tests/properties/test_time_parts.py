@@ -32,10 +32,10 @@ STRATEGIES = {
 SYSTEMS = ("chip=h100_sxm system=dgx_h100", "tech=n7 mem=hbm3 net=ndr_x8")
 OPTIONS = {
     "parallel.microbatches": ("0", "4", "16"),
-    "parallel.zero": ("0", "1", "2", "3"),
+    "parallel.zero_stage": ("0", "1", "2", "3"),
     "parallel.recompute": ("none", "selective", "full"),
     "parallel.schedule": ("1f1b", "gpipe", "zero-bubble"),
-    "parallel.split": ("even", "balanced"),
+    "parallel.pipeline_partition": ("even", "balanced"),
     "parallel.offload": ("none", "optimizer", "activations", "all"),
     "parallel.overlap.data": ("true", "false"),
     "parallel.overlap.pipeline": ("true", "false"),
@@ -45,7 +45,8 @@ KINDS = ("attention", "feed_forward", "experts", "lm_head", "other", "optimizer"
 # sums of gradients hide messages between uneven stages here
 HIDING = (
     "model=deepseek_v3", "system=superpod_h100", "system.devices=64", "model.batch=128",
-    "parallel.strategy=TP-4-d4-p4x2", "parallel.zero=2", "parallel.schedule=gpipe", "parallel.split=balanced",
+    "parallel.strategy=TP-4-d4-p4x2", "parallel.zero_stage=2", "parallel.schedule=gpipe",
+        "parallel.pipeline_partition=balanced",
     "parallel.overlap.data=false",
 )  # fmt: skip
 

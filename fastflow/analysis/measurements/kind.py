@@ -12,13 +12,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.csv_file import MAX_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
 from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, with_reasons, with_rows
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError, InputError
+from fastflow.core.reasons.codes import Code
+from fastflow.core.reasons.columns import ReasonColumn
 from fastflow.core.registry import Registry
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
 from fastflow.engine.grid.grid import Grid
@@ -198,13 +199,12 @@ class Measurements:
         overhead = inputs["chip.call_overhead"].astype(np.float64)
         return np.where(self.includes_call(rows), product_call(time, overhead), time)
 
-    def _refuse_dtypes(self, rows: Ints, reason: NDArray[Any]) -> None:
+    def _refuse_dtypes(self, rows: Ints, reasons: ReasonColumn) -> None:
         """Raise InputError for the first row whose data type the chip does not compute in."""
-        is_missing = np.char.startswith(reason.astype(np.str_), "model.dtype=")
-        if is_missing.any():
-            index = int(is_missing.argmax())
-            error = InputError.read(str(reason[index]))
-            assert error is not None
+        for index in np.flatnonzero(reasons.code == Code.DATA_TYPE).tolist():
+            error = reasons.reason[index].error()
+            if error.key != "model.dtype":  # of some of the row's kernels
+                continue
             if "dtype" in self.file.frame:
                 raise self.file.cell_error("dtype", int(rows[index]), error.allowed)
             raise error

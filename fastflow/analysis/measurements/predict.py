@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.csv_file import InputColumn
-from fastflow.core.tables import Columns, Floats, Ints, Texts, take
+from fastflow.core.reasons.columns import ReasonColumn, column_of
+from fastflow.core.reasons.forms import wrong_time
+from fastflow.core.tables import Columns, Floats, Ints, take
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
 from fastflow.schema.results import ROOFLINE
 
@@ -27,7 +29,7 @@ class PredictedRows(NamedTuple):
 class PredictedPoints(NamedTuple):
     """Predictions of points; shape (points,)."""
 
-    reason: Texts  # why a point has no time; "" where it has
+    reason: ReasonColumn  # why a point has no time
     columns: dict[str, NDArray[Any]]  # of `schema.RESULTS`
     needs: dict[str, NDArray[Any]]  # time of all launches by each limiter alone [s]
 
@@ -81,13 +83,13 @@ def _needs(prediction: Prediction) -> dict[str, NDArray[Any]]:
 def with_reasons(predicted: PredictedRows) -> PredictedRows:
     """Return rows with times above 0 and finite; other times become NaN, with a reason."""
     time = np.asarray(predicted.columns["time_s"], dtype=np.float64)
-    reason = predicted.columns["reason"]
-    no_time = np.isnan(time) & (reason == "")
+    no_time = np.isnan(time) & (predicted.columns["reason"] == "")
     wrong = no_time | ~(np.isnan(time) | ((time > 0.0) & np.isfinite(time)))
     if not wrong.any():
         return predicted
-    reasons = np.array([f"the model gives {'no time' if t != t else f'{t:g} s'}" for t in time[wrong]])
-    reason = reason.astype(object)
-    reason[wrong] = reasons
-    columns = predicted.columns | {"time_s": np.where(wrong, np.nan, time), "reason": reason}
+    added = column_of(wrong_time(time=float(t)) for t in time[wrong])
+    columns = predicted.columns | {"time_s": np.where(wrong, np.nan, time)}
+    for name, texts in added.columns().items():
+        columns[name] = columns[name].astype(object)
+        columns[name][wrong] = texts
     return predicted._replace(columns=columns)

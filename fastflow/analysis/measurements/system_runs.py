@@ -23,6 +23,8 @@ from fastflow.analysis.measurements.row_keys import SECTIONS_OF_ROWS, instead_of
 from fastflow.config.composer import Composer
 from fastflow.config.model_inputs import Scalar, convert, to_column
 from fastflow.core.errors import CompositionError, InputError
+from fastflow.core.reasons.codes import Code, stated
+from fastflow.core.reasons.columns import column_of
 from fastflow.core.tables import Bools, Columns, Ints, take
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.plan import plan
@@ -326,9 +328,8 @@ class SystemRuns(Measurements):
                 "time_s": np.full(skipped.size, np.nan),
                 "feasible": np.zeros(skipped.size, np.bool_),
             }
-            yield PredictedRows(
-                skipped, no_results | {"reason": self.reason[skipped]} | self.row_columns(skipped)
-            )
+            reasons = column_of(stated(Code.MEASUREMENT, text) for text in self.reason[skipped].tolist())
+            yield PredictedRows(skipped, no_results | reasons.columns() | self.row_columns(skipped))
 
     def row_columns(self, rows: Ints) -> Columns:
         """Return the interpretation of rows, as result columns."""

@@ -46,7 +46,7 @@ class BestChip(NamedTuple):
 
 def ranked(result: SearchResult) -> Ints:
     """Return the candidates by group; within a group the best first, those left out last."""
-    return in_order(result.candidates.group, result.score, result.reason != "")
+    return in_order(result.candidates.group, result.score, result.is_left_out)
 
 
 def ranking(result: SearchResult) -> pa.Table:
@@ -59,11 +59,11 @@ def ranking(result: SearchResult) -> pa.Table:
     first = history.take(order)
     configured = first["objective"].to_numpy()
     best_objective = best["objective"].to_numpy()
-    searched = result.reason[order] == ""
-    reason = np.where(searched, best["reason"].to_pylist(), result.reason[order])
-    best = best.set_column(
-        best.schema.get_field_index("reason"), best.schema.field("reason"), pa.array(reason.tolist())
-    )
+    searched = ~result.is_left_out[order]
+    for name, texts in result.left_out.items():
+        of_ranked = np.where(searched, best[name].to_pylist(), texts[order]).tolist()
+        index = best.schema.get_field_index(name)
+        best = best.set_column(index, best.schema.field(name), pa.array(of_ranked))
     columns = {
         "rank": rank,
         **{name: best[name] for name in best.schema.names if name not in ("design", "step")},

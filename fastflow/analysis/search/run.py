@@ -8,7 +8,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.analysis.search.candidates import Candidates, candidates_of
 from fastflow.analysis.search.cluster import scorer_of
@@ -21,7 +20,7 @@ from fastflow.analysis.search.scorer import schema_of_history
 from fastflow.analysis.search.screening import screen
 from fastflow.config.messages import one_of, pluralize
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Floats, Ints
+from fastflow.core.tables import Bools, Columns, Floats, Ints
 from fastflow.engine.grid.run import Run
 from fastflow.engine.run.workers import CancellationToken, Lost, interruptible
 from fastflow.performance.precompile import SEARCH, compile_ahead
@@ -38,9 +37,14 @@ class SearchResult(NamedTuple):
     history: History
     best: Ints  # each candidate's best design, as a row of the history
     score: Floats  # of the best design by the (first) objective
-    reason: NDArray[np.object_]  # why a candidate was not searched, "" where it was
+    left_out: Columns  # `reason` and `reason_code` of candidates that were not searched, "" of others
     num_scored: Ints  # scored designs of each candidate
     ranges: WithinTolerance  # of the shares of the best designs
+
+    @property
+    def is_left_out(self) -> Bools:
+        """Whether a candidate was not searched, (candidates,)."""
+        return np.asarray(self.left_out["reason"] != "", dtype=np.bool_)
 
 
 def _check_objectives(run: Run, options: SearchOptions) -> None:
@@ -85,8 +89,9 @@ def search_designs(
     cancellation = CancellationToken()
     scorer_context = scorer_of(candidates, options, history, run.settings, cancellation)
     with _keep_history(history, run.settings.address), interruptible(cancellation), scorer_context as scorer:
-        screening_scores, reason = screen(scorer)
-        alive = np.flatnonzero(reason == "")
+        screening_scores, left_out = screen(scorer)
+        is_left_out = np.asarray(left_out["reason"] != "", dtype=np.bool_)
+        alive = np.flatnonzero(~is_left_out)
         sizes = np.unique(candidates.group[alive], return_counts=True)[1].tolist()
         begin(alive.size, steps_of(sizes, options.rules, screening_scores.shape[1]), history.num_recorded)
         successive_halving(
@@ -100,14 +105,14 @@ def search_designs(
             partial(scorer.run_starts, alive),
         )
         history.flush()
-        ranges = find_ranges(scorer, np.asarray(reason != "", dtype=np.bool_))
+        ranges = find_ranges(scorer, is_left_out)
     return SearchResult(
         candidates=candidates,
         options=options,
         history=history,
         best=scorer.best_row,
         score=scorer.best,
-        reason=reason,
+        left_out=left_out,
         num_scored=scorer.num_scored,
         ranges=ranges,
     )

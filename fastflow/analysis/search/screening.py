@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from fastflow.analysis.search.optimizers.design_space import fill, random_designs
 from fastflow.analysis.search.optimizers.halving import DesignBatch
@@ -12,23 +11,27 @@ from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, NO_CHIP,
 from fastflow.analysis.search.scorer import Scorer
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import CompositionError
-from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.core.reasons.columns import column_of
+from fastflow.core.reasons.forms import duplicate, no_breakdown_fits
+from fastflow.core.tables import Bools, Columns, Floats, Ints
 
 _COMPARED_RESULTS = (
     "time_s", "ttft_s", "tpot_s", "tokens_per_s", "compute_s", "comm_s", "exposed_comm_s", "bubble_s",
     "energy_J", "footprint_B",
 )  # fmt: skip
 """Results that are equal for duplicates."""
+REASON = ("reason", "reason_code")
+"""Columns of the reason why a candidate is left out."""
 _TRIALS = 8  # random designs under which duplicates have to agree, too
 
 
-def screen(scorer: Scorer) -> tuple[Floats, NDArray[np.object_]]:
+def screen(scorer: Scorer) -> tuple[Floats, Columns]:
     """Score every candidate with its configured breakdown, or with an even one where that makes no chip.
 
     Returns scores without regard to memory, by the objective, (candidates, 1), or by both objectives of a
-    front, (candidates, 2); and the reason why a candidate is not searched, "" where it is. Left out are
-    strategies that do not fit the system, those that fit no breakdown's memory if others do, and duplicates.
-    Raises InputError where none is left.
+    front, (candidates, 2); and the columns `reason` and `reason_code` of candidates that are not searched, ""
+    of others. Left out are strategies that do not fit the system, those that fit no breakdown's memory if
+    others do, and duplicates. Raises InputError where none is left.
     """
     candidates = scorer.candidates
     every_candidate = np.arange(candidates.point.size)
@@ -42,21 +45,22 @@ def screen(scorer: Scorer) -> tuple[Floats, NDArray[np.object_]]:
     footprint = table["footprint_B"].to_numpy(zero_copy_only=False)
     scorer.holdable[:] = ~(footprint > largest)  # unknown without a time
     score = table["score"].to_numpy()
-    reason = np.full(every_candidate.size, "", dtype=object)
+    left_out: Columns = {name: np.full(every_candidate.size, "", dtype=object) for name in REASON}
     # at exactly NO_CHIP no budget is short, and there is no time
-    _leave_out(reason, score == NO_CHIP, table["reason"].to_pylist())
-    texts = [
-        f"needs {needed / 1e9:.4g} GB of memory a device; no breakdown has more than {most / 1e9:.4g} GB"
-        for needed, most in zip(footprint, largest, strict=True)
-    ]
+    own_reasons = {name: np.array(table[name].to_pylist(), dtype=object) for name in REASON}
+    _leave_out(left_out, score == NO_CHIP, own_reasons)
+    too_large = column_of(
+        no_breakdown_fits(needed=needed, largest=most)
+        for needed, most in zip(footprint.tolist(), largest.tolist(), strict=True)
+    ).columns()
     for group in np.unique(candidates.group):
-        members = (candidates.group == group) & (reason == "")
+        members = (candidates.group == group) & (left_out["reason"] == "")
         if (members & scorer.holdable).any():
-            _leave_out(reason, members & ~scorer.holdable, texts)
-    if (reason != "").all():
-        raise CompositionError(f"no design can be searched: {reason[0]}")
-    _leave_out_duplicates(scorer, reason, table, largest)
-    return _promises(scorer, table, score), reason
+            _leave_out(left_out, members & ~scorer.holdable, too_large)
+    if (left_out["reason"] != "").all():
+        raise CompositionError(f"no design can be searched: {left_out['reason'][0]}")
+    _leave_out_duplicates(scorer, left_out, table, largest)
+    return _promises(scorer, table, score), left_out
 
 
 def _score_each(scorer: Scorer, candidates: Ints, designs: Floats, largest: Floats) -> pa.Table:
@@ -101,21 +105,20 @@ def _largest(scorer: Scorer) -> Floats:
     return largest
 
 
-def _leave_out(reason: NDArray[np.object_], excluded: Bools, texts: list[str]) -> None:
-    for candidate in np.flatnonzero(excluded).tolist():
-        reason[candidate] = texts[candidate]
+def _leave_out(left_out: Columns, excluded: Bools, reasons: Columns) -> None:
+    """Write the reasons of excluded candidates; left_out, reasons: columns of REASON, (candidates,)."""
+    for name in REASON:
+        left_out[name][excluded] = reasons[name][excluded]
 
 
-def _leave_out_duplicates(
-    scorer: Scorer, reason: NDArray[np.object_], table: pa.Table, largest: Floats
-) -> None:
+def _leave_out_duplicates(scorer: Scorer, left_out: Columns, table: pa.Table, largest: Floats) -> None:
     """Keep the first of competing candidates whose results agree to the last bit, whatever the design.
 
     On a switch many strategies are duplicates: they differ in the placement of ranks alone. They have to
     agree under several random designs too, as one design may hide an exchange that another shows.
     """
     compared = [name for name in _COMPARED_RESULTS if name in table.column_names]
-    candidates = np.flatnonzero((reason == "") & ~np.isnan(table["time_s"].to_numpy()))
+    candidates = np.flatnonzero((left_out["reason"] == "") & ~np.isnan(table["time_s"].to_numpy()))
     columns = [
         scorer.candidates.group[candidates],
         *(table[name].to_numpy()[candidates] for name in compared),
@@ -131,4 +134,5 @@ def _leave_out_duplicates(
     first, inverse = unique_rows(columns, candidates.size)
     for candidate, other in zip(candidates.tolist(), candidates[first][inverse].tolist(), strict=True):
         if candidate != other:
-            reason[candidate] = f"gives the same results as {scorer.candidates.strategy[other]}"
+            same = duplicate(strategy=str(scorer.candidates.strategy[other]))
+            left_out["reason"][candidate], left_out["reason_code"][candidate] = str(same), same.code.label

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastflow.analysis.sensitivity.parameters import Parameter
+from fastflow.core.reasons.codes import Code
+from fastflow.core.reasons.forms import is_zero
 from fastflow.core.tables import Columns, Floats, Inputs
 
 INSENSITIVE = 0.001  # a smaller elasticity counts as 0
@@ -17,7 +19,9 @@ _LIMITER, _STRATEGY = "bound_by", "strategy"
 _COUNTS = ("mcus", "bundles", "l0_banks", "l1_banks", "l2_banks", "dram_devices")
 _MAX_COUNTS = 2  # that explain a nonlinearity
 Evaluate = Callable[[Columns], Columns]
-"""Input columns to result columns, and `reason`, of the same points."""
+"""Input columns to result columns, and SHORT_REASON, of the same points."""
+SHORT_REASON = "short_reason"
+"""Column of `Reason.short`, beside `reason_code`."""
 
 
 class Elasticity(NamedTuple):
@@ -28,6 +32,7 @@ class Elasticity(NamedTuple):
     both: float
     nonlinearity: str
     reason: str
+    reason_code: str = ""
 
     @property
     def insensitive(self) -> bool:
@@ -77,19 +82,21 @@ def _elasticity(
 ) -> Elasticity:
     """Return the elasticity of one parameter; less, more: rows of results with it decreased and increased."""
     if parameter.value == 0.0:
-        return Elasticity(np.nan, np.nan, np.nan, "", "is 0")
+        return Elasticity(np.nan, np.nan, np.nan, "", str(is_zero()), Code.ZERO.label)
     left, right = _one_sided(logs, less, more, step)
     is_bounded = parameter.value * (1.0 + step) > parameter.high
     if is_bounded:
         right = np.nan
     if np.isnan(left) and np.isnan(right):
-        return Elasticity(
-            np.nan, np.nan, np.nan, "", _short_reason(results, less) or _short_reason(results, more)
-        )
+        row = less if results[SHORT_REASON][less] else more
+        reason, code = (str(results[name][row]) for name in (SHORT_REASON, "reason_code"))
+        return Elasticity(np.nan, np.nan, np.nan, "", reason, code)
     if np.isnan(left) or np.isnan(right):
         side, other = ("less", more) if np.isnan(right) else ("more", less)
         reason = (
-            f"at most {parameter.high:g}" if is_bounded and other == more else _short_reason(results, other)
+            f"at most {parameter.high:g}"
+            if is_bounded and other == more
+            else str(results[SHORT_REASON][other])
         )
         return Elasticity(left, right, right if np.isnan(left) else left, f"{side} alone: {reason}", "")
     both = float(logs[more] - logs[less]) / (np.log1p(step) - np.log1p(-step))
@@ -105,11 +112,6 @@ def _one_sided(logs: Floats, less: int, more: int, step: float) -> tuple[float, 
 def _is_nonlinear(left: float, right: float) -> bool:
     """Say whether both sides differ by more than the tolerance."""
     return abs(right - left) > max(_CURVED, 0.2 * max(abs(left), abs(right)))
-
-
-def _short_reason(results: Columns, row: int) -> str:
-    """Return the reason of a point without a result, shortened."""
-    return str(results["reason"][row]).split(":")[0].split(" (")[0].removesuffix(" is invalid")
 
 
 def _nonlinearity(results: Columns, less: int, more: int, step: float) -> str:

@@ -11,7 +11,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fastflow.analysis.sensitivity.elasticity import Elasticity, Evaluate, elasticities, logarithms, perturb
+from fastflow.analysis.sensitivity.elasticity import (
+    SHORT_REASON,
+    Elasticity,
+    Evaluate,
+    elasticities,
+    logarithms,
+    perturb,
+)
 from fastflow.analysis.sensitivity.parameters import Parameter, parameters_of
 from fastflow.analysis.sensitivity.reoptimize import CANDIDATES, has_candidates, with_best_strategy
 from fastflow.analysis.sensitivity.sobol import Indices, rows_per_matrix, sobol
@@ -29,7 +36,7 @@ from fastflow.engine.dataset.schema import identity, result_field, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
 from fastflow.engine.run.monte_carlo import with_samples
-from fastflow.engine.run.predict import resolved_inputs, results_of
+from fastflow.engine.run.predict import columns_of, predict_points, reasons_of, resolved_inputs
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
@@ -237,7 +244,8 @@ def _evaluator(pool: ThreadPool, listener: Listener) -> Evaluate:
     """Return a function that evaluates points in pieces on the threads, and reports each to the listener."""
 
     def evaluate_rows(row: Ints, columns: Columns) -> Columns:
-        results = results_of(take(columns, row))
+        predicted = predict_points(take(columns, row))
+        results = columns_of(predicted) | {SHORT_REASON: reasons_of(predicted).texts(short=True)}
         listener.advance(row.size)
         return results
 
@@ -346,5 +354,6 @@ def _frame(
             padded[variables] = column
             rows[name] = padded
     rows["reason"] = [elasticity.reason for elasticity in per_parameter]
+    rows["reason_code"] = [elasticity.reason_code for elasticity in per_parameter]
     rank = rows[["elasticity_minus", "elasticity_plus"]].abs().max(axis=1).fillna(-1.0)
     return rows.iloc[np.argsort(-rank.to_numpy(), kind="stable")].reset_index(drop=True)

@@ -13,7 +13,7 @@ from fastflow.schema import ALL, SOME
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_TEXT_COLUMNS = ("model", "chip", "tech", "mem", "net", "strategy", "reason")
+_TEXT_COLUMNS = ("model", "chip", "tech", "mem", "net", "strategy", "reason", "reason_code")
 _DTYPE_KINDS = {"point": "i", "time_s": "f", "feasible": "b"}
 """Columns of a frame of points, and the kinds of their dtypes."""
 

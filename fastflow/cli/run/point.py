@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fastflow.core.errors import CompositionError, InputError
+from fastflow.core.reasons.codes import Reason
 from fastflow.engine.dataset.folder import RANKING
 from fastflow.engine.grid.run import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from fastflow.core.reasons.codes import Reason
     from fastflow.engine.dataset.schema import ResultTable
     from fastflow.engine.dataset.store import Store
     from fastflow.engine.run.ranking import Ranking
@@ -40,7 +42,7 @@ def run_point(run: Run, output: str) -> None:
             result = _predict(run)
             row = {name: values[0] for name, values in result.table.items()}
             if not row["time_s"] == row["time_s"]:
-                raise _without_time(row["reason"])
+                raise _without_time(result.reason)
             ranking = result.ranking
             if ranking is not None:
                 ranking_store = later.enter_context(opened(ranking.run, output + RANKING))
@@ -107,21 +109,25 @@ class _PointResult(NamedTuple):
     """Its index among the points of the prediction."""
     ranking: Ranking | None
     """All its strategies, where the best one is selected."""
+    reason: Reason | None
+    """Why it is not feasible."""
 
 
 def _predict(run: Run) -> _PointResult:
     """Predict one point, or all of its strategies; raises InputError."""
     from fastflow.engine.run.chunks import tabulate
-    from fastflow.engine.run.predict import predict_range
+    from fastflow.engine.run.predict import predict_range, reasons_of
     from fastflow.engine.run.ranking import ranking_of, ranks_strategies
     from fastflow.engine.run.workers import CancellationToken, interruptible
 
     with interruptible(CancellationToken()):
         if ranks_strategies(run):
             ranking = ranking_of(run)
-            return _PointResult(ranking.table_of_best(run), ranking.prediction, ranking.best, ranking)
-        predicted = predict_range(run.grid, 0, 1)
-        return _PointResult(tabulate(run.grid, 0, 1, predicted), predicted[0].prediction, 0, None)
+            table, reason = ranking.table_of_best(run), ranking.reasons.at(0)
+            return _PointResult(table, ranking.prediction, ranking.best, ranking, reason)
+        (predicted,) = predict_range(run.grid, 0, 1)
+        table, reason = tabulate(run.grid, 0, 1, [predicted]), reasons_of(predicted).at(0)
+        return _PointResult(table, predicted.prediction, 0, None, reason)
 
 
 def _write_missing(run: Run, rows: pa.Table, store: Store, missing: list[int]) -> None:
@@ -134,9 +140,9 @@ def _write_missing(run: Run, rows: pa.Table, store: Store, missing: list[int]) -
         fill_from(rows, store, missing)
 
 
-def _without_time(reason: str) -> InputError:
+def _without_time(reason: Reason | None) -> InputError:
     """Return the error of a single point, with key and value where its reason names them."""
-    return InputError.read(reason) or CompositionError(f"no time can be predicted: {reason}")
+    return CompositionError("no time can be predicted") if reason is None else reason.error()
 
 
 def _check_output_files(run: Run) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from fastflow.core.reasons.codes import Code
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, broadcast_column, is_broadcast
 from fastflow.core.uncertainty.percentiles import percentiles
 from fastflow.core.uncertainty.sampling import Uncertainty, figure_factors, model_factors
@@ -13,7 +14,7 @@ from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.run.predict import Predicted, predict_range, results_of
 from fastflow.performance.accuracy.classes import typical_errors
 from fastflow.performance.serving import is_serving
-from fastflow.performance.serving.slo import COMPARED, LIMITS, is_slo_violation
+from fastflow.performance.serving.slo import COMPARED, LIMITS
 from fastflow.physics.workload import OTHERS, family_of
 from fastflow.schema import BANDED, OF_PREFILL, band_of, find_input
 
@@ -124,7 +125,7 @@ def _feasible_samples(results: Columns, resolved: Columns, errors: Mapping[str, 
 
     errors: factors of the model's error on times that may have limits.
     """
-    late = np.array([is_slo_violation(reason) for reason in results["reason"].tolist()])
+    late = results["reason_code"] == Code.SLO.label
     feasible: Bools = (np.asarray(results[_FEASIBLE]) | late).reshape(errors["ttft"].shape)
     for name, error in errors.items():
         limit = np.broadcast_to(resolved[LIMITS[name]], error.shape[:1])[:, None]

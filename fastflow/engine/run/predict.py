@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Bools, Columns, Ints, Texts, take
+from fastflow.core.reasons.columns import ReasonColumn, column_of, first_reasons
+from fastflow.core.tables import Bools, Columns, Ints, take
 from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.grid.run import naming_missing_input
 from fastflow.engine.run.no_effect import Trial, inputs_of_trial, trials_of, with_trials, without_effect
@@ -37,8 +38,8 @@ class Predicted(NamedTuple):
     share: Share | None = None
     trials: Sequence[Trial] = ()
     """Trials after the points in the prediction: points without keys of the user."""
-    no_fit: Texts | None = None
-    """Of every point, why no strategy fits where `auto` selects it; or ""."""
+    no_fit: ReasonColumn | None = None
+    """Of every point, why no strategy fits where `auto` selects it."""
     any_strategy: bool = False
     """Whether any strategy was used in place of the best one."""
 
@@ -69,7 +70,8 @@ def predict_points(
     with naming_missing_input(inputs):
         compile_ahead(inputs, kernels)
     resolved = resolved_inputs(inputs, any_strategy)
-    no_fit = resolved.pop(LEAST, None)
+    least = resolved.pop(LEAST, None)
+    no_fit = None if least is None else column_of(least)
     prediction, trials = _with_trials(resolved, trials)
     points = next(iter(inputs.values())).size
     return Predicted(np.arange(points), inputs, prediction, resolved, None, trials, no_fit, any_strategy)
@@ -128,15 +130,7 @@ def _is_accepted(inputs: Columns) -> bool:
 
 def columns_of(predicted: Predicted) -> Columns:
     """Return the result columns of points that shared a call."""
-    if is_serving(predicted.inputs):
-        from fastflow.performance.serving.columns import served_columns
-
-        served = cast("ServingResult", predicted.prediction)
-        columns = served_columns(served.inputs, served)
-    else:
-        from fastflow.performance.results import summary
-
-        columns = summary(cast("Prediction", predicted.prediction))
+    columns = _columns_of_model(predicted)
     columns = without_effect(
         columns,
         predicted.positions.size,
@@ -145,9 +139,35 @@ def columns_of(predicted: Predicted) -> Columns:
         results_of,
         partial(_same_strategy, predicted),
     )
-    if predicted.no_fit is not None and (predicted.no_fit != "").any():
-        columns["reason"] = np.where(predicted.no_fit != "", predicted.no_fit, columns["reason"])
+    if predicted.no_fit is not None and predicted.no_fit.exists.any():
+        columns |= reasons_of(predicted).columns()
     return columns
+
+
+def _columns_of_model(predicted: Predicted) -> Columns:
+    """Return the result columns of points and their trials, with the reasons of the strategies used."""
+    if is_serving(predicted.inputs):
+        from fastflow.performance.serving.columns import served_columns
+
+        served = cast("ServingResult", predicted.prediction)
+        return served_columns(served.inputs, served)
+    from fastflow.performance.results import summary
+
+    return summary(cast("Prediction", predicted.prediction))
+
+
+def reasons_of(predicted: Predicted) -> ReasonColumn:
+    """Return why points that shared a call are not feasible, (points,)."""
+    if is_serving(predicted.inputs):
+        from fastflow.performance.serving.columns import reasons_of as reasons_of_served
+
+        reasons = reasons_of_served(cast("ServingResult", predicted.prediction))
+    else:
+        from fastflow.performance.results import reasons_of as reasons_of_iterations
+
+        reasons = reasons_of_iterations(cast("Prediction", predicted.prediction))
+    reasons = take(reasons, np.arange(predicted.positions.size))  # without those of trials
+    return reasons if predicted.no_fit is None else first_reasons(predicted.no_fit, reasons)
 
 
 def _same_strategy(predicted: Predicted, trial: Trial, rows: Ints) -> Bools:
@@ -174,9 +194,13 @@ def _same_strategy(predicted: Predicted, trial: Trial, rows: Ints) -> Bools:
     if predicted.any_strategy:
         of_points = resolved_inputs(take(predicted.inputs, points[selected]))
     elif predicted.no_fit is not None:
-        of_points[LEAST] = predicted.no_fit[points[selected]]
+        of_points[LEAST] = take(predicted.no_fit, points[selected]).reason
     for key in of_points.keys() & of_trial.keys() - trial.values.keys():
-        same[selected] &= of_points[key] == of_trial[key]
+        same[selected] &= (
+            column_of(of_points[key]).texts() == column_of(of_trial[key]).texts()
+            if key == LEAST
+            else of_points[key] == of_trial[key]
+        )
     return same
 
 

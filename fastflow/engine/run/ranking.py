@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.core.errors import CompositionError, InputError
+from fastflow.core.reasons.codes import Reason
+from fastflow.core.reasons.columns import ReasonColumn, column_of
 from fastflow.core.tables import Bools, Columns, Floats, take
 from fastflow.core.uncertainty.percentiles import chance
 from fastflow.engine.dataset.schema import ResultTable, column_order
@@ -19,7 +20,7 @@ from fastflow.engine.run.chunks import assemble_table
 from fastflow.engine.run.monte_carlo import band_columns, samples_by
 from fastflow.engine.run.no_effect import COLUMN as NO_EFFECT
 from fastflow.engine.run.no_effect import trials_of
-from fastflow.engine.run.predict import Predicted, columns_of, predict_points, results_of
+from fastflow.engine.run.predict import Predicted, columns_of, predict_points, reasons_of, results_of
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.serving import is_serving
 from fastflow.physics.parallelism.candidates import CHOSEN, STRATEGY
@@ -48,6 +49,8 @@ class Ranking(NamedTuple):
     """The search among the layouts of a transformer, whose best layouts are ranked."""
     resolved: Columns
     """The inputs under each strategy, as the rows."""
+    reasons: ReasonColumn
+    """Why strategies are not feasible, as the rows."""
 
     def table_of_best(self, run: Run) -> ResultTable:
         """Return the row of the best strategy as the row of the ranked point; run: the point's."""
@@ -106,10 +109,11 @@ def ranking_of(run: Run) -> Ranking:
     columns |= typical_columns(columns, _is_stock(run, order.size))
     table = assemble_table(grid, 0, order.size, [(np.arange(order.size), columns)])
     no_fit = search.least if search else least_needed(prediction, order)
-    if no_fit:
-        table["reason"] = _with_first_reason(with_devices(inputs, no_fit, fits), table["reason"])
-    resolved = take(predicted.inputs, order)
-    return Ranking(run._replace(grid=grid), table, prediction, int(order[0]), search, resolved)
+    no_fit = None if no_fit is None else with_devices(inputs, no_fit, fits)
+    reasons = _with_first(no_fit, take(reasons_of(predicted), order))
+    ranked_run, resolved = run._replace(grid=grid), take(predicted.inputs, order)
+    table |= reasons.columns()
+    return Ranking(ranked_run, table, prediction, int(order[0]), search, resolved, reasons)
 
 
 def _rank_servers(run: Run, inputs: Columns) -> Ranking:
@@ -125,9 +129,10 @@ def _rank_servers(run: Run, inputs: Columns) -> Ranking:
     predicted = predict_points(ranked_inputs)
     columns = ranked_inputs | columns_of(predicted) | typical_columns(ranked_inputs, _is_stock(run, count))
     table = assemble_table(grid, 0, count, [(np.arange(count), columns)])
-    if no_fit:
-        table["reason"] = _with_first_reason(with_devices(inputs, no_fit, fits), table["reason"])
-    return Ranking(run._replace(grid=grid), table, predicted.prediction, 0, None, ranked_inputs)
+    no_fit = None if no_fit is None else with_devices(inputs, no_fit, fits)
+    reasons = _with_first(no_fit, reasons_of(predicted))
+    table |= reasons.columns()
+    return Ranking(run._replace(grid=grid), table, predicted.prediction, 0, None, ranked_inputs, reasons)
 
 
 def _is_stock(run: Run, rows: int) -> Bools:
@@ -136,9 +141,9 @@ def _is_stock(run: Run, rows: int) -> Bools:
     return np.repeat(run.grid.is_stock(share), rows)
 
 
-def _with_first_reason(reason: str, reasons: NDArray[Any]) -> NDArray[Any]:
-    """Return reasons with that of the best strategy replaced."""
-    return np.array([reason, *reasons[1:].tolist()], dtype=object)
+def _with_first(reason: Reason | None, reasons: ReasonColumn) -> ReasonColumn:
+    """Return reasons with that of the best strategy replaced, where there is another."""
+    return reasons if reason is None else reasons.replaced(np.array([0]), column_of([reason]))
 
 
 def _value(inputs: Columns) -> Floats:

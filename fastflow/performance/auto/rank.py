@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.core.reasons.codes import Reason
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, Texts, take
-from fastflow.performance.auto.no_fit import LEAST, least_training_text
+from fastflow.performance.auto.no_fit import LEAST, least_training_memory
 from fastflow.performance.auto.transformer import Search, best_layouts
 from fastflow.performance.auto.transformer import fits as layouts_fit
 from fastflow.performance.crossflow import predict
@@ -44,29 +45,29 @@ def rank(inputs: Inputs) -> Iterator[Texts]:
 def best_strategies(inputs: Inputs) -> Columns:
     """Return the best strategy of every point, of a transformer the best of all inputs in `CHOSEN`.
 
-    And in `LEAST` why no strategy fits its devices, or "".
+    And in `LEAST` why no strategy fits its devices, or None.
     """
     if not has_layer_runs(inputs):
         strategies, least = [], []
         for ranked in predict_all(inputs):
             strategies += [ranked.prediction.inputs[_KEY][order[0]] for order in ranked.rows]
             least += [least_needed(ranked.prediction, order) for order in ranked.rows]
-        return {_KEY: np.array(strategies, dtype=np.str_), LEAST: np.array(least, dtype=np.str_)}
+        return {_KEY: np.array(strategies, dtype=np.str_), LEAST: np.array(least, dtype=object)}
     searches = [best_layouts(take(dict(inputs), np.array([point]))) for point in range(inputs[_KEY].size)]
     best = {key: np.array([search.best[key][0] for search in searches]) for key in CHOSEN}
-    return best | {LEAST: np.array([search.least for search in searches])}
+    return best | {LEAST: np.array([search.least for search in searches], dtype=object)}
 
 
-def least_needed(prediction: Prediction, rows: Ints) -> str:
-    """Describe which strategy of some rows needs least memory, where none fits; or ""."""
+def least_needed(prediction: Prediction, rows: Ints) -> Reason | None:
+    """Return which strategy of some rows needs least memory, where none fits; or None."""
     timed, timed_rows = np.intersect1d(prediction.timed, rows, return_indices=True)[:2]
     _, fits = scores(prediction)
     if not timed.size or fits[rows].any():
-        return ""
+        return None
     least = int(timed_rows[np.argmin(prediction.footprint.total[timed_rows])])
     row = prediction.timed[least]
     capacity, strategy = float(prediction.chip.dram.capacity[row]), str(prediction.parallelism.printed[row])
-    return least_training_text(strategy, prediction.footprint, least, capacity)
+    return least_training_memory(strategy, prediction.footprint, least, capacity)
 
 
 def fits(inputs: Inputs) -> bool:
@@ -76,7 +77,7 @@ def fits(inputs: Inputs) -> bool:
     (space,) = strategy_spaces(inputs)
     candidates = take(dict(inputs), np.zeros(len(space), dtype=np.int64))
     bounds = lower_bounds(candidates | {_KEY: np.array([str(strategy) for strategy in space])})
-    return bool(((bounds.reason == "") & (bounds.memory <= bounds.capacity)).any())
+    return bool((~bounds.reason.exists & (bounds.memory <= bounds.capacity)).any())
 
 
 def predict_all(inputs: Inputs) -> Iterator[Ranked]:

@@ -75,7 +75,7 @@ def _with_chosen(inputs: Inputs, rows: Bools, chosen: Columns) -> Inputs:
         resolved[PER_LAYER] = inputs[PER_LAYER] & ~rows
     for key, values in chosen.items():
         # strategies of layers may be absent
-        column = inputs.get(key, np.full(rows.size, "" if key == LEAST else SAME))
+        column = inputs.get(key, np.full(rows.size, None if key == LEAST else SAME))
         resolved[key] = column.astype(np.result_type(column, values))
         resolved[key][rows] = values
     return resolved

@@ -10,14 +10,17 @@ of the devices is chosen too (`serve.prefill.devices=0`), and the layout of pref
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow.core.dedupe import unique_rows
-from fastflow.core.tables import Columns, Inputs, take
-from fastflow.performance.auto.no_fit import LEAST, least_memory_text
+from fastflow.core.reasons.codes import Reason
+from fastflow.core.reasons.forms import no_layout_fits
+from fastflow.core.tables import Columns, Floats, Inputs, take
+from fastflow.performance.auto.no_fit import LEAST
 from fastflow.performance.serving.disaggregated.predict import (
     DEVICES,
     PREFILL_DEVICES,
@@ -38,7 +41,7 @@ def resolve_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
     """Return the inputs with the best layout wherever a strategy is `auto`; (points,).
 
     That is `parallel.strategy`, or `serve.prefill.strategy` of prefill devices. And `LEAST`: why no layout
-    fits, or "". rehearsed: any layout will do. Raises InputError as the model does.
+    fits, or None. rehearsed: any layout will do. Raises InputError as the model does.
     """
     is_auto = inputs[STRATEGY] == AUTO
     if is_disaggregated(inputs).any():
@@ -51,15 +54,16 @@ def resolve_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
     best = [_best(take(auto, np.array([row])), rehearsed) for row in first.tolist()]
     resolved = dict(inputs)
     for key in {key: None for chosen in best for key in chosen}:
-        old_column = inputs.get(key, np.full(is_auto.size, ""))
+        old_column = inputs.get(key, np.full(is_auto.size, None if key == LEAST else ""))
         each = zip(best, old_column[rows[first]].tolist(), strict=True)
-        column = np.array([chosen.get(key, value) for chosen, value in each])
+        values = [chosen.get(key, value) for chosen, value in each]
+        column = np.array(values, dtype=object if key == LEAST else None)
         resolved[key] = old_column.astype(np.result_type(old_column, column))
         resolved[key][rows] = column[inverse]
     return resolved
 
 
-def _best(inputs: Inputs, rehearsed: bool) -> dict[str, str | int]:
+def _best(inputs: Inputs, rehearsed: bool) -> Mapping[str, str | int | Reason | None]:
     """Return the inputs of the best layout of a point: a strategy, and all others that are `auto`."""
     if rehearsed:
         return _all_layouts(inputs)[-1]
@@ -83,7 +87,7 @@ class RankedLayouts(NamedTuple):
     """The layouts of a point."""
 
     layouts: Columns  # inputs of each, the best first, (layouts,)
-    least: str  # where none fits, which needs least memory, and how much: it comes first; or ""
+    least: Reason | None  # where none fits, which needs least memory: it comes first
 
 
 def ranked(inputs: Inputs) -> RankedLayouts:
@@ -91,20 +95,21 @@ def ranked(inputs: Inputs) -> RankedLayouts:
     layouts, served = _predict_layouts(inputs)
     total = np.where(np.isnan(served.need.total), np.inf, served.need.total)
     least = int(np.argmin(total))
-    text = ""
-    if (served.reason != "").all() and served.need.available[least] < total[least] < np.inf:
+    reason = None
+    if served.reason.exists.all() and served.need.available[least] < total[least] < np.inf:
         parts = {name: float(getattr(served.need, name)[least]) for name in ("weights", "work", "cache")}
         share = f"server.gpu_memory_utilization={inputs['server.gpu_memory_utilization'][0]:g}"
         layout = f"{served.layouts.printed[least]} with {share}"
-        text = least_memory_text(layout, float(total[least]), float(served.need.available[least]), parts)
-    by = total if text else -scores(served.columns, served.reason, served.short, served.overload)
-    return RankedLayouts(take(layouts, np.argsort(by, kind="stable")), text)
+        needed, available = float(total[least]), float(served.need.available[least])
+        reason = no_layout_fits(needed=needed, capacity=available, layout=layout, parts=parts)
+    by = -scores(served) if reason is None else total
+    return RankedLayouts(take(layouts, np.argsort(by, kind="stable")), reason)
 
 
 def fits(inputs: Inputs) -> bool:
     """Say whether a point has servers that take its load; inputs: of one point, (1,)."""
     _, served = _predict_layouts(inputs)
-    return bool((served.reason == "").any())
+    return bool((~served.reason.exists).any())
 
 
 def _predict_layouts(inputs: Inputs) -> tuple[Columns, ServingResult]:
@@ -144,14 +149,17 @@ def all_splits(inputs: Inputs) -> list[dict[str, str | int]]:
     return splits or [split_of(decode_strategy, prefill_devices, SAME)]
 
 
-def scores(columns: Columns, reason: np.ndarray, short: np.ndarray, overload: np.ndarray) -> np.ndarray:
+def scores(served: ServingResult) -> Floats:
     """Return the scores of layouts: tokens a second, less penalties for missed limits and overload."""
-    empty = np.full(reason.size, np.nan)
+    columns, has_results = served.columns, ~served.reason.exists
+    is_within, is_carried = ~served.short.exists, ~served.overload.exists
+    empty = np.full(has_results.size, np.nan)
     rate = columns.get("tokens_per_s", columns.get("prefill_tokens_per_s", empty))
     rate = np.where(np.isfinite(rate), rate, columns.get("prefill_tokens_per_s", empty))
-    valid_rate = np.where((reason == "") & np.isfinite(rate), rate, 0.0)
+    valid_rate = np.where(has_results & np.isfinite(rate), rate, 0.0)
     best = max(float(valid_rate.max(initial=0.0)), 1.0)
-    return np.where(valid_rate > 0.0, valid_rate / best + 1.0 * (short == "") + 1.0 * (overload == ""), 0.0)
+    result: Floats = np.where(valid_rate > 0.0, valid_rate / best + 1.0 * is_within + 1.0 * is_carried, 0.0)
+    return result
 
 
 def all_servers(inputs: Inputs) -> list[str]:

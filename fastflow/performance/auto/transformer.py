@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Columns, Inputs, Ints, take
-from fastflow.performance.auto.no_fit import least_training_text
+from fastflow.core.reasons.codes import Reason
+from fastflow.core.tables import Columns, Inputs, Ints, concat_tables, take
+from fastflow.performance.auto.no_fit import least_training_memory
 from fastflow.performance.crossflow import predict
 from fastflow.performance.partial_predictions import LowerBounds, lower_bounds
 from fastflow.physics.parallelism.candidates import every_layout
@@ -37,7 +38,7 @@ class Search(NamedTuple):
     num_invalid: int  # of these, that have no time
     num_without_memory: int  # that lack memory
     predicted: int
-    least: str = ""  # where none fits, which of them needs least memory, and how much
+    least: Reason | None = None  # where none fits, which of them needs least memory, and how much
 
 
 def best_layouts(inputs: Inputs) -> Search:
@@ -51,7 +52,7 @@ def best_layouts(inputs: Inputs) -> Search:
     count = next(iter(layouts.values())).size
     inputs_of = partial(_with_layouts, inputs, layouts)
     reason, least, memory, capacity = _bounds(inputs, layouts)
-    is_valid = reason == ""
+    is_valid = ~reason.exists
     has_memory = is_valid & (memory <= capacity)
     rows = np.flatnonzero(has_memory if has_memory.any() else is_valid)
     none_fits = is_valid.any() and not has_memory.any()
@@ -74,14 +75,14 @@ def best_layouts(inputs: Inputs) -> Search:
         num_invalid=int(count - is_valid.sum()),
         num_without_memory=int((is_valid & ~has_memory).sum()),
         predicted=predicted,
-        least=_least_text(inputs_of(rows[:1])) if none_fits else "",
+        least=_least_memory(inputs_of(rows[:1])) if none_fits else None,
     )
 
 
 def fits(inputs: Inputs) -> bool:
     """Say whether a point has a layout with a time that fits its memory; inputs: of one point, (1,)."""
     reason, _, memory, capacity = _bounds(inputs, every_layout(inputs))
-    return bool(((reason == "") & (memory <= capacity)).any())
+    return bool((~reason.exists & (memory <= capacity)).any())
 
 
 def _bounds(inputs: Inputs, layouts: Columns) -> LowerBounds:
@@ -89,7 +90,7 @@ def _bounds(inputs: Inputs, layouts: Columns) -> LowerBounds:
     count = next(iter(layouts.values())).size
     batches = _batches(np.arange(count), AT_ONCE)
     parts = [lower_bounds(_with_layouts(inputs, layouts, rows)) for rows in batches]
-    return LowerBounds(*map(np.concatenate, zip(*parts, strict=True)))
+    return concat_tables(parts)
 
 
 def _with_layouts(inputs: Inputs, layouts: Columns, rows: Ints) -> Inputs:
@@ -97,16 +98,16 @@ def _with_layouts(inputs: Inputs, layouts: Columns, rows: Ints) -> Inputs:
     return take(dict(inputs), np.zeros(rows.size, dtype=np.int64)) | take(layouts, rows)
 
 
-def _least_text(inputs: Inputs) -> str:
-    """Describe the layout that needs least memory, of those that do not fit; inputs: of it, (1,)."""
+def _least_memory(inputs: Inputs) -> Reason | None:
+    """Return the layout that needs least memory, of those that do not fit; inputs: of it, (1,)."""
     prediction = predict(inputs)
     if not prediction.timed.size:
-        return ""
+        return None
     recompute, zero = str(inputs[RECOMPUTE][0]), int(zero_stage(inputs)[0])
     layout = f"{prediction.parallelism.printed[0]} with ZeRO {zero}"
     if recompute not in (AUTO, NONE):
         layout += f", recompute {recompute}"
-    return least_training_text(layout, prediction.footprint, 0, float(prediction.chip.dram.capacity[0]))
+    return least_training_memory(layout, prediction.footprint, 0, float(prediction.chip.dram.capacity[0]))
 
 
 def _batches(rows: Ints, first: int) -> Iterator[Ints]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.core.dedupe import compute_unique
+from fastflow.core.reasons.columns import ReasonColumn, first_reasons
 from fastflow.core.tables import Columns, Inputs, broadcast_column
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.results import generated_columns
@@ -22,12 +23,12 @@ def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
 
     NaN, or an empty text, where a point has no results.
     """
-    meets_slo = served.short == ""
+    meets_slo, has_results = ~served.short.exists, ~served.reason.exists
     parameters, _ = compute_unique(parameters_of, inputs, "model.", cached=True)
     has_latency = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
     # a pass may lack the latency that a limit is of
-    has_verdict = has_limit(inputs) & (has_latency | (served.reason != ""))
-    reason = np.where(served.reason != "", served.reason, served.short)
+    has_verdict = has_limit(inputs) & (has_latency | ~has_results)
+    reason = reasons_of(served)
     columns: Columns = (
         dict(served.columns)
         | generated_columns(served.chip)
@@ -37,9 +38,9 @@ def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
             "layers": inputs["model.layers"],
             "hidden": inputs["model.hidden"],
             "dtype": types_of(inputs),
-            "meets_slo": np.ma.MaskedArray(meets_slo & (served.reason == ""), mask=~has_verdict),
-            "feasible": reason == "",
-            "reason": reason,
+            "meets_slo": np.ma.MaskedArray(meets_slo & has_results, mask=~has_verdict),
+            "feasible": ~reason.exists,
+            **reason.columns(),
             "no_effect": broadcast_column(np.array([""]), reason.size),  # as far as the inputs alone tell
         }
     )
@@ -47,6 +48,11 @@ def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
         columns[name] = np.ma.MaskedArray(columns[name] > 0.0, mask=np.isnan(columns[name]))
     order = result_order(len(served.chip.levels), served=ALL)
     return {name: columns[name] for name in order if name in columns}
+
+
+def reasons_of(served: ServingResult) -> ReasonColumn:
+    """Return why a point is not feasible, (points,): it has no results, or misses a target."""
+    return first_reasons(served.reason, served.short)
 
 
 def prefill_chip_columns(inputs: Inputs) -> Columns | None:

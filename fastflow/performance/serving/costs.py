@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.core.dedupe import compute_unique
-from fastflow.core.tables import Columns, Floats, Inputs, Ints, Texts, first_nonempty
+from fastflow.core.reasons.columns import ReasonColumn, first_reasons
+from fastflow.core.tables import Columns, Floats, Inputs, Ints
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.serving.disaggregated.predict import (
     PREFILL_DEVICES,
@@ -49,11 +50,10 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
     return costs
 
 
-def invalid_device_rent(inputs: Inputs) -> Texts:
+def invalid_device_rent(inputs: Inputs) -> ReasonColumn:
     """Say why devices of points that serve have no rent, prefill devices included; (points,)."""
     reason = invalid_rent(inputs)
     if not has_prefill_chip(inputs):
         return reason
-    return first_nonempty(
-        reason, np.where(is_disaggregated(inputs), invalid_rent(with_prefill_chip(inputs)), "")
-    )
+    of_prefill = invalid_rent(with_prefill_chip(inputs)).where(is_disaggregated(inputs))
+    return first_reasons(reason, of_prefill)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.core.reasons.codes import Reason
+from fastflow.core.reasons.forms import short_of_cache
 from fastflow.core.tables import Floats, Inputs, Ints
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME, HEAD_TIME, Stages
@@ -73,15 +75,12 @@ class Room(NamedTuple):
 
 def cache_shortage(
     room: Room, i: int, needs: float, budget: int, slots: int = 1, which: str = "device"
-) -> str:
-    """Say why caches of a point do not fit; needs: of a device [B]; slots: batches that share the room."""
-    occupied, left = f"weights of {room.weights[i] / 1e9:.4g} GB", max(float(room.caches[i]), 0.0)
-    if room.work[i] > room.weights[i]:
-        occupied += (
-            f" and activations of {room.work[i] / 1e9:.4g} GB (server.max_num_batched_tokens={budget} tokens)"
-        )
-    shared = f", which {slots} batches in flight share, one for each stage" if needs <= left else ""
-    return f"caches need {needs / 1e9:.4g} GB of a {which}; {occupied} leave them {left / 1e9:.4g} GB{shared}"
+) -> Reason:
+    """Return why caches of a point do not fit; needs: of a device [B]; slots: batches that share the room."""
+    weights, work, left = float(room.weights[i]), float(room.work[i]), max(float(room.caches[i]), 0.0)
+    return short_of_cache(
+        needed=needs, left=left, weights=weights, work=work, budget=budget, slots=slots, which=which
+    )
 
 
 def room_of_fullest_stage(

@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.errors import InputError
-from fastflow.core.tables import Columns, Inputs, Ints, Reasons, Texts, first_nonempty
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons
+from fastflow.core.tables import Columns, Inputs, Ints, Texts
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE, devices_per_package, per_package
 from fastflow.physics.network.collectives.custom_all_reduce import BACKEND, NCCL
 from fastflow.physics.parallelism.mesh import AXES, axes, devices_along
@@ -42,7 +43,7 @@ class ServerLayouts(NamedTuple):
     slots: Ints  # stages
     replicas: Ints  # independent servers
     experts: Ints  # devices that experts are distributed over
-    reason: Texts  # why there is none
+    reason: ReasonColumn  # why there is none
 
     @property
     def stage(self) -> Ints:
@@ -55,17 +56,20 @@ class ServerLayouts(NamedTuple):
         return self.stage * self.slots
 
 
-def server_layouts(inputs: Inputs) -> ServerLayouts:
-    """Return the servers that strategies make; raises InputError for a text that is not a strategy."""
+def server_layouts(inputs: Inputs, key: str = STRATEGY, devices_key: Texts | None = None) -> ServerLayouts:
+    """Return the servers that strategies make; raises InputError for a text that is not a strategy.
+
+    key, devices_key: as reasons name the strategy and each point's devices (`invalid_strategy`).
+    """
     texts, devices = inputs[STRATEGY], inputs["system.devices"]
     strategies, printed = parse_column(texts, np.ones(texts.size, dtype=np.bool_))
     degrees, reason = strategies.degrees, Reasons(texts.size)
     for i in reason.without((devices_along(degrees, axes("kp1", "kp2", "cp")) > 1) | (strategies.chunks > 1)):
         allowed = "tensor, expert, data and pipeline parallelism alone, where serve is not none"
-        reason.add(i, str(InputError(STRATEGY, texts[i], allowed)))
+        reason.add(i, rejected(Code.STRATEGY, key, texts[i], allowed))
     layers, stages = inputs["model.layers"], np.maximum(strategies.pp, 1)
     degree = {name: degrees[:, AXES.index(name)] for name in ("tp", "ep", "dp")}
-    _refuse_uneven_stages(inputs, degree["tp"] * degree["ep"], reason)
+    _refuse_uneven_stages(inputs, degree["tp"] * degree["ep"], key, reason)
     return ServerLayouts(
         printed=printed,
         tensor=degree["tp"],
@@ -73,17 +77,23 @@ def server_layouts(inputs: Inputs) -> ServerLayouts:
         slots=stages,
         replicas=degree["dp"] * (devices // np.maximum(strategies.devices, 1)),
         experts=strategies.experts,
-        reason=first_nonempty(invalid_strategy(strategies, printed, devices, layers), reason.texts()),
+        reason=first_reasons(
+            invalid_strategy(strategies, printed, devices, layers, key, devices_key), reason.column()
+        ),
     )
 
 
-def _refuse_uneven_stages(inputs: Inputs, stage: Ints, reason: Reasons) -> None:
-    """Name strategies whose stages use packages unevenly; stage: devices of each, (points,)."""
+def _refuse_uneven_stages(inputs: Inputs, stage: Ints, key: str, reason: Reasons) -> None:
+    """Name strategies whose stages use packages unevenly.
+
+    stage: devices of each, (points,); key: of the strategy.
+    """
     for i in reason.without((stage > inputs[PACKAGE]) & (stage % np.maximum(inputs[PACKAGE], 1) > 0)):
         devices, package = int(stage[i]), int(inputs[PACKAGE][i])
         if not devices_per_package(devices, package):
             allowed = f"stages with as many of each package of {package} devices, at least half of them"
-            reason.add(i, str(InputError(STRATEGY, inputs[STRATEGY][i], f"{allowed}; not {devices}")))
+            strategy = inputs[STRATEGY][i]
+            reason.add(i, rejected(Code.STRATEGY, key, strategy, f"{allowed}; not {devices}"))
 
 
 def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:

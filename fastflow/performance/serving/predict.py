@@ -11,7 +11,9 @@ import numpy as np
 
 from fastflow.core.dedupe import compute_unique
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Columns, Inputs, Reasons, Texts, first_nonempty, take
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons
+from fastflow.core.tables import Columns, Inputs, take
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.serving.costs import invalid_device_rent, served_costs
 from fastflow.performance.serving.disaggregated.predict import (
@@ -49,9 +51,9 @@ class ServingResult(NamedTuple):
     inputs: Inputs
     layouts: ServerLayouts
     columns: Columns  # NaN, or an empty text, where a point has no results
-    reason: Texts  # why a point has no results; "" where it has
-    short: Texts  # which target it misses: that it is overloaded, or which latency violates its limit; or ""
-    overload: Texts  # that it is overloaded, or ""
+    reason: ReasonColumn  # why a point has no results
+    short: ReasonColumn  # which target it misses: that it is overloaded, or which latency is above its limit
+    overload: ReasonColumn  # that it is overloaded
     need: Need  # memory of the devices that decode
     chip: Chip  # of the devices that decode
 
@@ -75,25 +77,26 @@ def serve(inputs: Inputs) -> ServingResult:
             inputs["model.sequence"], inputs["model.positions"],
         ),
     }  # fmt: skip
-    reason = first_nonempty(
+    reason = first_reasons(
         invalid_load(inputs), phases.reason, invalid_model_dims(serving_inputs), invalid_device_rent(inputs)
-    ).astype(object)
+    )
     columns: Columns = {
         "strategy": layouts.printed, "replicas": layouts.replicas,
         "prefill_strategy": np.where(disaggregated, phases.prefill.printed, ""),
         "prefill_devices": np.where(disaggregated, inputs.get(PREFILL_DEVICES, 0), 0),
     }  # fmt: skip
-    rows, need = np.flatnonzero(reason == ""), np.full((len(Need._fields), points), np.nan)
+    rows, need = np.flatnonzero(~reason.exists), np.full((len(Need._fields), points), np.nan)
     if rows.size:
         arguments = serving_inputs, layouts
         scenario = build_scenario(*(arguments if rows.size == points else take(arguments, rows)))
-        reason[rows] = scenario.passes.reason[scenario.server]
-        valid = np.flatnonzero(reason[rows] == "")
+        of_passes = take(scenario.passes.reason, scenario.server)
+        reason = reason.replaced(rows, of_passes)
+        valid = np.flatnonzero(~of_passes.exists)
         rows = rows[valid]
         if rows.size:
             scenario = select_points(scenario, valid)._replace(prefill_layouts=take(phases.prefill, rows))
             results = phases_of(scenario)
-            reason[rows] = results.reason
+            reason = reason.replaced(rows, results.reason)
             need[:, rows] = _need(scenario, results.columns)
             for name, column in results.columns.items():
                 empty = "" if column.dtype.kind == "U" else np.nan
@@ -103,8 +106,8 @@ def serve(inputs: Inputs) -> ServingResult:
     columns = with_compared(inputs, columns | served_costs(inputs, columns, chip))
     overload = overloads(columns, inputs["serve.request_rate"])
     columns.pop(OVERLOAD, None)
-    short, reasons = first_nonempty(overload, slo_violations(inputs, columns)), reason.astype(np.str_)
-    return ServingResult(point_inputs, layouts, columns, reasons, short, overload, Need(*need), chip)
+    short = first_reasons(overload, slo_violations(inputs, columns))
+    return ServingResult(point_inputs, layouts, columns, reason, short, overload, Need(*need), chip)
 
 
 def _need(scenario: ServingScenario, columns: Columns) -> Need:
@@ -118,28 +121,28 @@ def _need(scenario: ServingScenario, columns: Columns) -> Need:
     )
 
 
-def invalid_load(inputs: Inputs) -> Texts:
-    """Say for every point which inputs of its load contradict each other; or "", (points,)."""
+def invalid_load(inputs: Inputs) -> ReasonColumn:
+    """Say for every point which inputs of its load contradict each other, (points,)."""
     mode, at_once, rate = inputs["serve.mode"], inputs["serve.concurrency"], inputs["serve.request_rate"]
     reason = Reasons(mode.size)
     has_requests, arrivals = np.isin(mode, (CONTINUOUS, DISAGGREGATED)), arrivals_of_files(inputs)
     for i in reason.without(has_requests & (at_once == 0) & (rate == 0.0) & (arrivals == 0)):
         allowed = f"requests at a time, or serve.request_rate above 0, or {LENGTHS} with times of arrival"
-        reason.add(i, str(InputError("serve.concurrency", 0, allowed)))
+        reason.add(i, rejected(Code.LOAD, "serve.concurrency", 0, allowed))
     for i in np.flatnonzero(arrivals > 0).tolist():
         rows = read_lengths(str(inputs[LENGTHS][i])).isl.size
         if arrivals[i] > rows:
             allowed = f"at most the {rows} requests of {LENGTHS}, which are sent once each, or 0 for all"
-            reason.add(i, str(InputError("serve.num_requests", int(arrivals[i]), allowed)))
+            reason.add(i, rejected(Code.LOAD, "serve.num_requests", int(arrivals[i]), allowed))
     for i in reason.without(has_requests & (at_once > 0) & (rate > 0.0)):
         allowed = f"serve.concurrency=0 beside it, not {at_once[i]}; or serve.request_rate='0 1/s'"
-        reason.add(i, str(InputError("serve.request_rate", f"{rate[i]:g} 1/s", allowed)))
+        reason.add(i, rejected(Code.LOAD, "serve.request_rate", f"{rate[i]:g} 1/s", allowed))
     for i in reason.without(np.isin(mode, (ONE_PREFILL, ONE_DECODE)) & (inputs["serve.batch"] < 1)):
-        reason.add(i, str(InputError("serve.batch", 0, "at least 1 sequence of the pass")))
+        reason.add(i, rejected(Code.LOAD, "serve.batch", 0, "at least 1 sequence of the pass"))
     draft, accepted = inputs["serve.num_speculative_tokens"], inputs["serve.mean_acceptance_length"]
     for i in reason.without((draft > 0) & (accepted > draft + 1)):
         allowed = f"at most serve.num_speculative_tokens + 1 = {draft[i] + 1} tokens of a pass"
-        reason.add(i, str(InputError("serve.mean_acceptance_length", float(accepted[i]), allowed)))
+        reason.add(i, rejected(Code.LOAD, "serve.mean_acceptance_length", float(accepted[i]), allowed))
     for i in reason.without(
         (draft > 0) & (inputs["serve.speculative_method"] == MTP) & (inputs["model.mtp"] < 1)
     ):
@@ -147,12 +150,12 @@ def invalid_load(inputs: Inputs) -> Texts:
             "0 where serve.speculative_method is mtp, since model.mtp is 0: the model has no modules that"
             " predict further tokens; or serve.speculative_method=model, whose tokens another model proposes"
         )
-        reason.add(i, str(InputError("serve.num_speculative_tokens", int(draft[i]), allowed)))
-    return first_nonempty(reason.texts(), _exceeds_positions(inputs))
+        reason.add(i, rejected(Code.LOAD, "serve.num_speculative_tokens", int(draft[i]), allowed))
+    return first_reasons(reason.column(), _exceeds_positions(inputs))
 
 
-def _exceeds_positions(inputs: Inputs) -> Texts:
-    """Say for every point which length exceeds the model's positions; or "", (points,)."""
+def _exceeds_positions(inputs: Inputs) -> ReasonColumn:
+    """Say for every point which length exceeds the model's positions, (points,)."""
     most, mode, reason = inputs["model.positions"], inputs["serve.mode"], Reasons(inputs["serve.mode"].size)
     longest = longest_of(inputs)
     prompts, answers = longest.isl, longest.osl
@@ -176,5 +179,5 @@ def _exceeds_positions(inputs: Inputs) -> Texts:
             allowed = f"at most {left}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"
         else:
             allowed = f"less than {limit}, which prompt and answer share"
-        reason.add(i, str(InputError(key, value, allowed)))
-    return reason.texts()
+        reason.add(i, rejected(Code.CONTEXT_LENGTH, key, value, allowed))
+    return reason.column()

@@ -6,12 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Columns, Floats, Ints, Reasons, Texts, first_nonempty, take
+from fastflow.core.reasons.codes import Reason
+from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons, no_reasons
+from fastflow.core.reasons.forms import out_of_range
+from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.method import predict_requests
-from fastflow.performance.serving.overload import OVERLOAD, overload_text
+from fastflow.performance.serving.overload import OVERLOAD, overload
 from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG
 from fastflow.performance.serving.scenario import (
@@ -40,7 +43,7 @@ class PhaseResults(NamedTuple):
     """Result columns of points, and the reasons of points without results; (points,)."""
 
     columns: Columns
-    reason: Texts
+    reason: ReasonColumn
 
 
 class _Pass(NamedTuple):
@@ -119,7 +122,7 @@ def phases_of(scenario: ServingScenario) -> PhaseResults:
     """Return the result columns of all points, of any mode."""
     mode = scenario.inputs["serve.mode"]
     columns: Columns = {}
-    reasons = np.full(mode.size, "", dtype=object)
+    reasons = no_reasons(mode.size)
     for modes, predict_mode in (
         ((ONE_PREFILL,), one_prefill),
         ((ONE_DECODE,), one_decode),
@@ -130,14 +133,14 @@ def phases_of(scenario: ServingScenario) -> PhaseResults:
         if not rows.size:
             continue
         results = _refuse_invalid_results(predict_mode(select_points(scenario, rows)), scenario.osl[rows])
-        reasons[rows] = results.reason
+        reasons = reasons.replaced(rows, results.reason)
         for name, column in results.columns.items():
             if name not in columns:
                 empty = "" if column.dtype.kind == "U" else np.nan
                 columns[name] = np.full(mode.size, empty, dtype=object if empty == "" else np.float64)
             columns[name][rows] = column
     texts = {name: column.astype(np.str_) for name, column in columns.items() if column.dtype == object}
-    return PhaseResults(columns | texts, reasons.astype(np.str_))
+    return PhaseResults(columns | texts, reasons)
 
 
 def _refuse_invalid_results(results: PhaseResults, osl: Floats) -> PhaseResults:
@@ -151,16 +154,16 @@ def _refuse_invalid_results(results: PhaseResults, osl: Floats) -> PhaseResults:
     table = np.array(list(floats.values()))
     may_lack = np.array([(name in (*SIMULATED, STATIONARY), name in TPOT_COLUMNS) for name in floats])
     may_be_nan = np.isnan(table) & (may_lack[:, :1] | (may_lack[:, 1:] & (osl <= 1.0)))
-    invalid = (results.reason == "") & ~((table >= 0.0) & (table <= MAX_VALUE)) & ~may_be_nan
+    invalid = ~results.reason.exists & ~((table >= 0.0) & (table <= MAX_VALUE)) & ~may_be_nan
     if not invalid.any():
         return results
     reason = Reasons(results.reason.size)
     for (name, column), rows in zip(floats.items(), invalid, strict=True):
         for i in reason.without(rows):
-            reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MAX_VALUE:g}")
-    texts = reason.texts()
-    columns = {name: np.where(texts == "", column, np.nan) for name, column in floats.items()}
-    return PhaseResults(results.columns | columns, first_nonempty(results.reason, texts))
+            reason.add(i, out_of_range(quantity=name, value=float(column[i]), most=MAX_VALUE))
+    refused = reason.column()
+    columns = {name: np.where(refused.exists, np.nan, column) for name, column in floats.items()}
+    return PhaseResults(results.columns | columns, first_reasons(results.reason, refused))
 
 
 def one_prefill(scenario: ServingScenario) -> PhaseResults:
@@ -265,26 +268,26 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     return PhaseResults(_with_caches(columns | _memory(scenario)), result.reason)
 
 
-def _refusals(scenario: ServingScenario, refused: Ints, carried: Floats) -> Texts:
-    """Say why servers refuse a load; or ""; carried: rate that they serve, where it is too high [1/s]."""
-    reason = np.full(refused.size, "", dtype=object)
+def _refusals(scenario: ServingScenario, refused: Ints, carried: Floats) -> ReasonColumn:
+    """Say why servers refuse a load; carried: rate that they serve, where it is too high [1/s]."""
+    reason = Reasons(refused.size)
     for i in np.flatnonzero(refused != TAKEN).tolist():
         if refused[i] == TOO_LONG:
-            reason[i] = _cache_shortage(scenario, i, float(scenario.longest_request_cache[i]))
+            reason.add(i, _cache_shortage(scenario, i, float(scenario.longest_request_cache[i])))
         else:
-            reason[i] = overload_text(float(carried[i]), float(scenario.inputs["serve.request_rate"][i]))
-    return reason.astype(np.str_)
+            reason.add(i, overload(float(carried[i]), float(scenario.inputs["serve.request_rate"][i])))
+    return reason.column()
 
 
-def _cache_overflow(scenario: ServingScenario, cache_bytes: Floats) -> Texts:
-    """Say where the cache of a pass exceeds the memory; or ""."""
-    reason = np.full(cache_bytes.size, "", dtype=object)
+def _cache_overflow(scenario: ServingScenario, cache_bytes: Floats) -> ReasonColumn:
+    """Say where the cache of a pass exceeds the memory."""
+    reason = Reasons(cache_bytes.size)
     for i in np.flatnonzero(cache_bytes > scenario.room.caches).tolist():
-        reason[i] = _cache_shortage(scenario, i, float(cache_bytes[i]))
-    return reason.astype(np.str_)
+        reason.add(i, _cache_shortage(scenario, i, float(cache_bytes[i])))
+    return reason.column()
 
 
-def _cache_shortage(scenario: ServingScenario, i: int, cache_bytes: float) -> str:
+def _cache_shortage(scenario: ServingScenario, i: int, cache_bytes: float) -> Reason:
     return cache_shortage(
         scenario.room, i, cache_bytes, int(scenario.servers.budget[i]), int(scenario.layouts.slots[i])
     )

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Columns, Floats, Inputs, Reasons, Texts
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
+from fastflow.core.reasons.forms import above_limit
+from fastflow.core.tables import Bools, Columns, Floats, Inputs
 from fastflow.performance.serving.requests.lengths import BATCHED, REQUESTS
 
 PERCENTILE = "serve.slo.percentile"
@@ -40,8 +42,8 @@ def with_compared(inputs: Inputs, columns: Columns) -> Columns:
     return result
 
 
-def slo_violations(inputs: Inputs, columns: Columns) -> Texts:
-    """Say for every point which latency is above its limit; or "", (points,)."""
+def slo_violations(inputs: Inputs, columns: Columns) -> ReasonColumn:
+    """Say for every point which latency is above its limit, (points,)."""
     mode, percentile = inputs["serve.mode"], inputs[PERCENTILE]
     reason, simulated = Reasons(mode.size), columns.get("simulated", np.zeros(mode.size))
     for name, key in LIMITS.items():
@@ -54,8 +56,12 @@ def slo_violations(inputs: Inputs, columns: Columns) -> Texts:
                     f"{name} at the {ordinal(percentile[i])} percentile" if of_requests else f"mean {name}"
                 )
             of_burst = _of_burst(inputs, columns, i) if statistic.startswith("ttft at") else ""
-            reason.add(i, f"{statistic} is {latency[i]:.4g} s, above {key}={limit[i]:.4g} s{of_burst}")
-    return reason.texts()
+            times = float(latency[i]), float(limit[i])
+            reason.add(
+                i,
+                above_limit(statistic=statistic, latency=times[0], key=key, limit=times[1], remark=of_burst),
+            )
+    return reason.column()
 
 
 def _of_burst(inputs: Inputs, columns: Columns, i: int) -> str:
@@ -97,11 +103,6 @@ def _round_up(count: float) -> int:
     """Return a number as two digits and zeros, at least as large."""
     step = 10 ** max(len(f"{count:.0f}") - 2, 0)
     return int(-(-count // step) * step)
-
-
-def is_slo_violation(reason: str) -> bool:
-    """Say whether a point's reason is one of `slo_violations`."""
-    return any(f"above {key}=" in reason for key in LIMITS.values())
 
 
 def slo_excess(inputs: Inputs, columns: Columns) -> Floats:

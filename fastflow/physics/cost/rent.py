@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.errors import InputError
-from fastflow.core.tables import Floats, Inputs, Reasons, Texts
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
+from fastflow.core.tables import Floats, Inputs
 
 RENT = "cost.rent"
 """The user's price of an hour of a device; AUTO: that of its chip."""
@@ -42,8 +43,8 @@ def rent_per_hour(inputs: Inputs) -> Floats:
     return price
 
 
-def invalid_rent(inputs: Inputs) -> Texts:
-    """Return why the rent of a point is unknown; "" where it is known or devices are bought, (points,)."""
+def invalid_rent(inputs: Inputs) -> ReasonColumn:
+    """Return why the rent of a point is unknown, where devices are rented; (points,)."""
     points = inputs["chip.name"].size
     reason = Reasons(points)
     if is_rented(inputs):
@@ -52,5 +53,5 @@ def invalid_rent(inputs: Inputs) -> Texts:
                 "a chip that exists and has a price (`fastflow show cost=rent` lists them), or"
                 f" {RENT}='2.50 USD', what an hour of a device costs you"
             )
-            reason.add(i, str(InputError("chip.name", inputs["chip.name"][i], allowed)))
-    return reason.texts()
+            reason.add(i, rejected(Code.RENT, "chip.name", inputs["chip.name"][i], allowed))
+    return reason.column()

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fastflow.core.errors import InputError
-from fastflow.core.tables import Bools, Floats, Inputs, Reasons
+from fastflow.core.reasons.codes import Code, Reason, rejected
+from fastflow.core.reasons.columns import Reasons
+from fastflow.core.reasons.forms import below_atom, out_of_range, rate_out_of_range, scaled_out_of_range
+from fastflow.core.tables import Bools, Floats, Inputs
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.hardware.scaling import NODES, has_steps, is_beyond_steps, node_scaling
 
@@ -27,22 +29,18 @@ def check_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
     """Add as reason the first quantity out of bounds, for points that have no reason yet."""
     for name, column in _scaled_areas(inputs, chip):
         for i in reason.without(~(column >= MIN_AREA)):
-            reason.add(
-                i,
-                f"{name} is {column[i]:.3g} m2 at tech.generation={inputs['tech.generation'][i]}, "
-                f"less than an atom ({MIN_AREA:g} m2)",
-            )
+            area, generation = float(column[i]), inputs["tech.generation"][i]
+            reason.add(i, below_atom(key=name, area=area, generation=generation, least=MIN_AREA))
     _check_scaling(inputs, reason)
     names, columns, most = zip(*_quantities(inputs, chip), strict=True)
     table, limit = np.array(columns), np.array(most)[:, None]
     for row, i in _first_invalid(~((table >= 0.0) & (table <= limit)), reason):
-        reason.add(i, f"{names[row]} would be {table[row, i]:.3g}, outside 0 to {most[row]:g}")
+        reason.add(i, out_of_range(quantity=names[row], value=float(table[row, i]), most=most[row]))
     names, columns = zip(*_rates(inputs, chip), strict=True)
     table = np.array(columns)
     for row, i in _first_invalid(~((table >= MIN_RATE) & (table <= MAX_QUANTITY)) & (table != 0.0), reason):
-        reason.add(
-            i, f"{names[row]} would be {table[row, i]:.3g}, neither 0 nor {MIN_RATE:g} to {MAX_QUANTITY:g}"
-        )
+        rate = float(table[row, i])
+        reason.add(i, rate_out_of_range(quantity=names[row], value=rate, least=MIN_RATE, most=MAX_QUANTITY))
 
 
 def _check_scaling(inputs: Inputs, reason: Reasons) -> None:
@@ -52,17 +50,19 @@ def _check_scaling(inputs: Inputs, reason: Reasons) -> None:
         for i in reason.without(is_beyond_steps(inputs)):
             scale = inputs["scaling.name"][i]
             allowed = f"at most {len(NODES)}: scaling {scale} has no further node"
-            reason.add(i, str(InputError("tech.generation", nodes[i], allowed)))
+            reason.add(i, rejected(Code.TECHNOLOGY, "tech.generation", nodes[i], allowed))
         for kind, column in zip(scaling._fields, scaling, strict=True):
             for i in reason.without(~((column >= MIN_RATE) & (column <= MAX_QUANTITY))):
-                reason.add(i, f"scaling.*.{kind} over {nodes[i]} generations is more than {MAX_QUANTITY:g}")
+                reason.add(i, _scaled_too_far(f"scaling.*.{kind}", nodes[i]))
         return
     for key, column in (("area", scaling.logic_area), ("power", scaling.logic_power)):
         for i in reason.without(~((column >= MIN_RATE) & (column <= MAX_QUANTITY))):
             factor = inputs[f"tech.scaling.{key}"][i]
-            reason.add(
-                i, f"tech.scaling.{key}={factor:g} over {nodes[i]} generations is more than {MAX_QUANTITY:g}"
-            )
+            reason.add(i, _scaled_too_far(f"tech.scaling.{key}={factor:g}", nodes[i]))
+
+
+def _scaled_too_far(scaling: str, generations: object) -> Reason:
+    return scaled_out_of_range(scaling=scaling, generations=generations, most=MAX_QUANTITY)
 
 
 def _first_invalid(invalid: Bools, reason: Reasons) -> Iterator[tuple[int, int]]:

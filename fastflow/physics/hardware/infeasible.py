@@ -10,8 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import factorize
-from fastflow.core.errors import InputError
-from fastflow.core.tables import Bools, Floats, Inputs, Reasons, Texts, table
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
+from fastflow.core.reasons.forms import no_area_for_cores, no_power, no_room, supplies_not_rising
+from fastflow.core.tables import Bools, Floats, Inputs, table
 from fastflow.physics.hardware.bounds import check_limits
 from fastflow.physics.hardware.chip import Chip, component_names, generate
 from fastflow.physics.hardware.chiplets import CHIPLETS, LINK, areas, die_kinds, dies, has_links, needed_area
@@ -20,8 +22,8 @@ from fastflow.physics.hardware.voltage import Supply
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
-def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
-    """Return the reason why each point's budgets make no chip, "" where they make one; shape (points,)."""
+def chip_faults(inputs: Inputs, chip: Chip) -> ReasonColumn:
+    """Return the reason why each point's budgets make no chip, (points,)."""
     reason = Reasons(inputs["chip.tdp"].size)
     _check_levels(inputs, chip, reason)
     _check_pins(inputs, reason)
@@ -30,11 +32,11 @@ def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
     _check_dies(inputs, reason)
     check_limits(inputs, chip, reason)
     _check_components(inputs, chip, reason)
-    return reason.texts()
+    return reason.column()
 
 
-def unsupported_dtype(inputs: Inputs) -> Texts:
-    """Return the reason why each point's chip lacks the model's data type, "" where it has the type."""
+def unsupported_dtype(inputs: Inputs) -> ReasonColumn:
+    """Return the reason why each point's chip lacks the model's data type, (points,)."""
     dtypes = inputs["model.dtype"]
     reason = Reasons(dtypes.size)
     rates = {key.split(".")[2]: rate for key, rate in inputs.items() if key.startswith("chip.rate.")}
@@ -45,8 +47,8 @@ def unsupported_dtype(inputs: Inputs) -> Texts:
         for i in np.flatnonzero((dtypes == dtype) & (rate == 0.0)):
             others = ", ".join(name for name, rate in rates.items() if rate[i] > 0.0)
             allowed = f"a data type of chip {inputs['chip.name'][i]}: {others}"
-            reason.add(i, str(InputError("model.dtype", dtype, allowed)))
-    return reason.texts()
+            reason.add(i, rejected(Code.DATA_TYPE, "model.dtype", dtype, allowed))
+    return reason.column()
 
 
 def _check_pins(inputs: Inputs, reason: Reasons) -> None:
@@ -62,15 +64,15 @@ def _check_pins(inputs: Inputs, reason: Reasons) -> None:
             if fault:
                 hint = f"chip=pathfinding is generated in {other} (this one with calibration=none: {fault})"
             allowed = f"{pinned[i]}, since {chip} pins its figures; {hint}"
-            reason.add(i, str(InputError(f"{group}.name", other, allowed)))
+            reason.add(i, rejected(Code.PINNED_CHIP, f"{group}.name", other, allowed))
 
 
 def _faults_without_pins(inputs: Inputs, rows: list[int]) -> list[str]:
-    """Return the reason why some points have no chip without pins, or ""; rows: of the points."""
+    """Return the text why some points have no chip without pins, or ""; rows: of the points."""
     if not rows:
         return []
     bare = {key: column[rows] for key, column in inputs.items() if not key.startswith("chip.pinned.")}
-    return chip_faults(bare, generate(bare)).tolist()  # type: ignore[no-any-return]
+    return chip_faults(bare, generate(bare)).texts().tolist()  # type: ignore[no-any-return]
 
 
 def _check_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
@@ -81,7 +83,7 @@ def _check_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
         names, inverse = factorize(inputs[key])
         unknown = np.array([name not in library for name in names], dtype=np.bool_)
         for i in reason.without(unknown[inverse]):
-            reason.add(i, str(InputError(key, inputs[key][i], "one of " + ", ".join(library))))
+            reason.add(i, rejected(Code.TECHNOLOGY, key, inputs[key][i], "one of " + ", ".join(library)))
 
 
 def _check_supplies(inputs: Inputs, reason: Reasons) -> None:
@@ -100,11 +102,8 @@ def _check_supplies(inputs: Inputs, reason: Reasons) -> None:
             & (supply.minimum_voltage <= supply.maximum_voltage)
         )
         for i in reason.without(~rising):
-            volts = ", ".join(f"{name} {value[i]:g} V" for name, value in supply._asdict().items())
-            reason.add(
-                i,
-                f"{prefix}: supplies must rise from threshold to minimum to maximum; these are {volts}",
-            )
+            volts = {name: float(value[i]) for name, value in supply._asdict().items()}
+            reason.add(i, supplies_not_rising(section=prefix, volts=volts))
 
 
 _SHARES = ("chip.area.", "chip.power.", "chip.perimeter.")
@@ -119,7 +118,7 @@ def _check_sums(inputs: Inputs, reason: Reasons) -> None:
         for i in reason.without(total > 1.0 + 1e-9):
             shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
             expected = f"shares that sum to at most 1; these are {shares}"
-            reason.add(i, str(InputError(prefix[:-1], f"{total[i]:.4g}", expected)))
+            reason.add(i, rejected(Code.BUDGET_SHARES, prefix[:-1], f"{total[i]:.4g}", expected))
 
 
 def _check_dies(inputs: Inputs, reason: Reasons) -> None:
@@ -133,12 +132,10 @@ def _check_dies(inputs: Inputs, reason: Reasons) -> None:
             need, size = f"{needed[i] * 1e6:.4g} mm2", f"{area[i] * 1e6:.4g} mm2"
             if kind:
                 allowed = f"at least the {need} of what such a die holds"
-                reason.add(i, str(InputError(f"{CHIPLETS}{kind}.die_area", size, allowed)))
+                reason.add(i, rejected(Code.DIE_AREA, f"{CHIPLETS}{kind}.die_area", size, allowed))
             else:
                 keys = " and ".join(f"{CHIPLETS}{name}.die_area" for name in sized)
-                reason.add(
-                    i, f"{keys} of chip.die_area leaves {size} for a die of the cores, which needs {need}"
-                )
+                reason.add(i, no_area_for_cores(keys=keys, left=size, needed=need))
 
 
 class Component(NamedTuple):
@@ -188,5 +185,5 @@ def _check_components(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
             if part == "dram":
                 package, die = inputs["chip.node_area"][i] * 1e6, inputs["chip.die_area"][i] * 1e6
                 budgets += f", and chip.node_area={package:g} mm2 for a die of {die:g} mm2"
-            fault = "has no power left for its work" if has_room[i] else "has no room"
-            reason.add(i, f"{part} {fault}: its budgets are {budgets}")
+            empty_component = no_power if has_room[i] else no_room
+            reason.add(i, empty_component(component=part, budgets=budgets))

@@ -15,7 +15,9 @@ import numpy as np
 
 from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Floats, Inputs, Ints, Reasons, Texts
+from fastflow.core.reasons.codes import Code, refused, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
+from fastflow.core.tables import Floats, Inputs, Ints, Texts
 from fastflow.physics.network.collectives.algorithms import Cost, package_of
 from fastflow.physics.network.collectives.custom_all_reduce import backend_of, check_backend
 from fastflow.physics.network.collectives.decompose import Recipe, canonical_group, recipe
@@ -215,8 +217,8 @@ def _packages_of(inputs: Inputs) -> Texts:
     return np.array([package_of(name) for name in names], dtype=np.str_)[inverse]
 
 
-def invalid_network(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
-    """Say for every point why its system, placement, collective or backend is invalid; or ""."""
+def invalid_network(inputs: Inputs, stages: Ints, layouts: Layouts) -> ReasonColumn:
+    """Say for every point why its system, placement, collective or backend is invalid."""
     reason = Reasons(inputs["placement"].size)
     has_fixed_stages = layouts.differ & (stages > 1)
     names = (*SYSTEM, "system.library", "system.collective", "placement")
@@ -231,15 +233,16 @@ def invalid_network(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
             check_backend(library, backend)
             order = read_order(placement) if placement != AUTO else None
         except InputError as error:
+            refusal = refused(Code.PLACEMENT if error.key == "placement" else Code.NETWORK, error)
             for i in points:
-                reason.add(i, str(error))
+                reason.add(i, refusal)
             continue
         if order is None:
             continue
         for i in points:
             if allowed := _allowed_orders(order, layouts.degrees[i].tolist(), bool(has_fixed_stages[i])):
-                reason.add(i, str(InputError("placement", placement, allowed)))
-    return reason.texts()
+                reason.add(i, rejected(Code.PLACEMENT, "placement", placement, allowed))
+    return reason.column()
 
 
 def _allowed_orders(order: Order, degrees: Sequence[Sequence[int]], has_fixed_stages: bool) -> str:

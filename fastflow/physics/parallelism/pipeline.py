@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import map_values
-from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
+from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.options import AUTO, SCHEDULES
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.partition import all_launches
@@ -57,8 +58,8 @@ class Pipeline(NamedTuple):
 
 def microbatches(
     inputs: Inputs, rows: Ints, indivisible: Bools, layouts: Layouts, stages: Ints
-) -> tuple[Ints, Texts]:
-    """Return every point's number of micro-batches, and why its rows cannot be split so (or "").
+) -> tuple[Ints, ReasonColumn]:
+    """Return every point's number of micro-batches, and why its rows cannot be split so.
 
     inputs: `parallel.microbatches`; 0 stands for micro-batches of `parallel.microbatch` sequences, of a
     transformer at least one; else for one without a pipeline, and otherwise for four a stage as far as a
@@ -75,15 +76,15 @@ def microbatches(
         allowed = f"a strategy that cuts the batch into at most {parts}, the number of sequences"
         if inputs.get("model.batch", rows)[i] == rows[i]:
             allowed += f" (model.batch={rows[i]})"
-        reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
+        reason.add(i, rejected(Code.BATCH, "parallel.strategy", inputs["parallel.strategy"][i], allowed))
     uneven = rows % shards > 0
     for i in reason.without(uneven) if uneven.any() and has_layer_runs(inputs) else ():
         allowed = f"a strategy whose data parallelism divides model.batch={inputs['model.batch'][i]}"
-        reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
+        reason.add(i, rejected(Code.BATCH, "parallel.strategy", inputs["parallel.strategy"][i], allowed))
     for i in reason.without(requested > max_microbatches):
         units = "sequences" if indivisible[i] else "rows"
         allowed = f"at most {max_microbatches[i]}, the number of {units} of one device"
-        reason.add(i, str(InputError("parallel.microbatches", int(requested[i]), allowed)))
+        reason.add(i, rejected(Code.BATCH, "parallel.microbatches", int(requested[i]), allowed))
     sequences = inputs["parallel.microbatch"]
     size = np.where((sequences == 0) & (requested == 0) & has_layer_runs(inputs), 1, sequences)
     has_size = size > 0
@@ -93,18 +94,18 @@ def microbatches(
         for i in reason.without(uneven):
             units = "sequences" if indivisible[i] else "rows"
             allowed = f"a divisor of the {max_microbatches[i]} {units} of one device"
-            reason.add(i, str(InputError("parallel.microbatch", int(size[i]), allowed)))
+            reason.add(i, rejected(Code.BATCH, "parallel.microbatch", int(size[i]), allowed))
         for i in reason.without(has_size & (requested > 0) & (requested != max_microbatches // divisor)):
             allowed = f"0, or the {max_microbatches[i] // divisor[i]} of parallel.microbatch={size[i]}"
-            reason.add(i, str(InputError("parallel.microbatches", int(requested[i]), allowed)))
+            reason.add(i, rejected(Code.BATCH, "parallel.microbatches", int(requested[i]), allowed))
         default = np.where(has_size, np.maximum(max_microbatches // divisor, 1), default)
-    return np.where(requested > 0, requested, default), reason.texts()
+    return np.where(requested > 0, requested, default), reason.column()
 
 
 def invalid_schedule(
     inputs: Inputs, strategies: Strategies, num_microbatches: Ints, layer_runs: bool
-) -> Texts:
-    """Say for every point why its schedule is invalid for its pipeline; or "", (points,).
+) -> ReasonColumn:
+    """Say for every point why its schedule is invalid for its pipeline, (points,).
 
     inputs: `parallel.schedule`, `.strategy`, `.recompute`, `.offload`; num_microbatches: (points,);
     layer_runs: whether the models' graphs have layer runs.
@@ -114,20 +115,25 @@ def invalid_schedule(
     if not layer_runs:
         for i in reason.without(chunks > 1):
             allowed = "pipeline stages without chunks, which layers of transformers alone are dealt to"
-            reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
+            reason.add(
+                i, rejected(Code.SCHEDULE, "parallel.strategy", inputs["parallel.strategy"][i], allowed)
+            )
         for i in reason.without(~np.isin(inputs["parallel.recompute"], (AUTO, NONE))):
             allowed = f"{NONE}, but for a transformer"
-            reason.add(i, str(InputError("parallel.recompute", inputs["parallel.recompute"][i], allowed)))
+            reason.add(
+                i,
+                rejected(Code.SCHEDULE, "parallel.recompute", inputs["parallel.recompute"][i], allowed),
+            )
         for i in reason.without(inputs["parallel.offload"] != NONE):
             allowed = f"{NONE}, but for a transformer"
-            reason.add(i, str(InputError("parallel.offload", inputs["parallel.offload"][i], allowed)))
+            reason.add(i, rejected(Code.SCHEDULE, "parallel.offload", inputs["parallel.offload"][i], allowed))
         for i in reason.without(order > ONE_F_ONE_B):
             allowed = "1f1b or gpipe, but for a transformer"
-            reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))
-        return reason.texts()
+            reason.add(i, rejected(Code.SCHEDULE, "parallel.schedule", schedule[i], allowed))
+        return reason.column()
     for i in reason.without((chunks > 1) & (order == ZERO_BUBBLE)):
         allowed = "1f1b, interleaved or gpipe, where stages have chunks"
-        reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))
+        reason.add(i, rejected(Code.SCHEDULE, "parallel.schedule", schedule[i], allowed))
     interleaved = (chunks > 1) & (order != GPIPE)
     for i in reason.without(interleaved & (num_microbatches % stages > 0)):
         key, value = "parallel.microbatches", inputs["parallel.microbatches"][i]
@@ -135,8 +141,8 @@ def invalid_schedule(
         if value == 0:  # it follows from the batch
             key, value = "parallel.strategy", inputs["parallel.strategy"][i]
             allowed = f"stages with chunks that divide the {num_microbatches[i]} micro-batches of a device"
-        reason.add(i, str(InputError(key, value, allowed)))
-    return reason.texts()
+        reason.add(i, rejected(Code.BATCH, key, value, allowed))
+    return reason.column()
 
 
 @kernel

@@ -11,7 +11,9 @@ import numpy as np
 
 from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Bools, Ints, Reasons, Texts
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
+from fastflow.core.tables import Bools, Ints, Texts
 from fastflow.physics.parallelism.mesh import AXES, PIPELINE, axes, devices_along
 from fastflow.physics.parallelism.plans import NAMES, PLANS
 
@@ -190,8 +192,18 @@ def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Stra
     return strategies, np.array([printed for _, _, printed in forms])[inverse]
 
 
-def invalid_strategy(strategies: Strategies, printed: Texts, devices: Ints, layers: Ints) -> Texts:
-    """Say for every point why its strategy does not suit its devices, layers or experts; or ""."""
+def invalid_strategy(
+    strategies: Strategies,
+    printed: Texts,
+    devices: Ints,
+    layers: Ints,
+    key: str = "parallel.strategy",
+    devices_key: Texts | None = None,
+) -> ReasonColumn:
+    """Say for every point why its strategy does not suit its devices, layers or experts, (points,).
+
+    key: of the strategies; devices_key: how a reason names each point's devices, by default `system.devices`.
+    """
     reason = Reasons(devices.size)
     virtual, used, stages = strategies.pp * strategies.chunks, strategies.devices, strategies.pp
     expert_parallel = strategies.degrees[:, AXES.index("ep")].copy()
@@ -207,11 +219,10 @@ def invalid_strategy(strategies: Strategies, printed: Texts, devices: Ints, laye
         elif expert_parallel[i] != strategies.experts[i]:
             allowed = _expert_parallel_sizes(parse(str(printed[i])))
         else:
-            allowed = (
-                f"a number of devices ({used[i]} here) that divides system.devices={devices[i]}, or {AUTO}"
-            )
-        reason.add(i, str(InputError("parallel.strategy", printed[i], allowed)))
-    return reason.texts()
+            name = "system.devices" if devices_key is None else devices_key[i]
+            allowed = f"a number of devices ({used[i]} here) that divides {name}={devices[i]}, or {AUTO}"
+        reason.add(i, rejected(Code.STRATEGY, key, printed[i], allowed))
+    return reason.column()
 
 
 def _expert_parallel_sizes(strategy: Strategy) -> str:

@@ -17,7 +17,9 @@ import numpy as np
 from fastflow.core.dedupe import factorize
 from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.parallelism.options import AUTO, SPLITS
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.pipeline_order import balance
@@ -120,8 +122,10 @@ def divides(virtual: Ints, layers: Ints) -> Bools:
     return result
 
 
-def invalid_pipeline_partition(partition: LayerPartition, strategies: Strategies, inputs: Inputs) -> Texts:
-    """Say for every point why its pipeline partition is invalid; or "", (points,).
+def invalid_pipeline_partition(
+    partition: LayerPartition, strategies: Strategies, inputs: Inputs
+) -> ReasonColumn:
+    """Say for every point why its pipeline partition is invalid, (points,).
 
     inputs: `parallel.pipeline_partition`, `.strategy`.
     """
@@ -132,8 +136,8 @@ def invalid_pipeline_partition(partition: LayerPartition, strategies: Strategies
         allowed = f"a strategy whose {parts} divide the {partition.hidden[i]} layers, or those and two"
         if chunks[i] == 1 and stages[i] <= partition.hidden[i]:
             allowed += f"; or parallel.pipeline_partition={BALANCED}"
-        reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
-    return reason.texts()
+        reason.add(i, rejected(Code.SCHEDULE, "parallel.strategy", inputs["parallel.strategy"][i], allowed))
+    return reason.column()
 
 
 def partition_layers(

@@ -9,21 +9,10 @@ from typing import Any
 import numpy as np
 
 from fastflow.core.dedupe import unique_rows
-from fastflow.core.errors import InputError
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.registry import Registry
-from fastflow.core.tables import (
-    Bools,
-    Floats,
-    Inputs,
-    Ints,
-    Reasons,
-    Texts,
-    Values,
-    columns_of,
-    single,
-    take,
-    values_of,
-)
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Values, columns_of, single, take, values_of
 from fastflow.physics.workload.family import OTHERS, WORK, Family, Order
 from fastflow.physics.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, stack, take_points
 from fastflow.physics.workload.models import (
@@ -234,8 +223,8 @@ def transposed(inputs: Inputs) -> Bools:
     return inputs[key] if key else np.zeros(points, dtype=np.bool_)
 
 
-def invalid_model_dims(inputs: Inputs) -> Texts:
-    """Say for every point which dimensions of its model are invalid or too large; "" if none, (points,).
+def invalid_model_dims(inputs: Inputs) -> ReasonColumn:
+    """Say for every point which dimensions of its model are invalid or too large, (points,).
 
     inputs: the columns of `model`. Files get the same checks when they are read.
     """
@@ -244,18 +233,18 @@ def invalid_model_dims(inputs: Inputs) -> Texts:
         if column.kind == "str":
             continue
         for i in reason.without(inputs[column.name] < column.low):
-            reason.add(i, str(InputError(column.name, inputs[column.name][i], column.allowed())))
+            reason.add(i, rejected(Code.MODEL, column.name, inputs[column.name][i], column.allowed()))
     if multiplied := family_of(inputs).multiplied:
         key, other_key = multiplied
         amount = 1.0 * inputs[key] * inputs[other_key]
         for i in reason.without(amount > MAX_PRODUCT):
             allowed = f"at most {MAX_PRODUCT:.0e} {key} x {other_key}, these are {amount[i]:.3g}"
-            reason.add(i, str(InputError(key, int(inputs[key][i]), allowed)))
+            reason.add(i, rejected(Code.MODEL, key, int(inputs[key][i]), allowed))
     for wrong, key, other_key, allowed in family_of(inputs).invalid_sizes(inputs):
         for i in reason.without(wrong):
             requirement = allowed.format(int(inputs[other_key][i]))
-            reason.add(i, str(InputError(key, int(inputs[key][i]), requirement)))
-    return reason.texts()
+            reason.add(i, rejected(Code.MODEL, key, int(inputs[key][i]), requirement))
+    return reason.column()
 
 
 def trained_types(inputs: Inputs) -> tuple[str, ...]:

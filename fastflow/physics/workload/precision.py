@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import map_values
-from fastflow.core.errors import InputError
-from fastflow.core.tables import Floats, Inputs, Reasons, Texts
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
+from fastflow.core.tables import Floats, Inputs, Texts
 
 
 class Format(NamedTuple):
@@ -181,8 +182,8 @@ def expert_type(inputs: Inputs) -> Texts:
     return np.where(has, stored, "bf16")
 
 
-def invalid_training_types(inputs: Inputs, quantised: tuple[str, ...]) -> Texts:
-    """Say for every point if it trains in an inference-only data type; "" where it is valid, (points,).
+def invalid_training_types(inputs: Inputs, quantised: tuple[str, ...]) -> ReasonColumn:
+    """Say for every point if it trains in an inference-only data type, (points,).
 
     quantised: GEMM-only types that the model trains in.
     """
@@ -192,5 +193,8 @@ def invalid_training_types(inputs: Inputs, quantised: tuple[str, ...]) -> Texts:
         training & (map_values(QUANTIZED_BYTES, types) > 0.0) & ~np.isin(types, quantised)
     ):
         able = ", ".join([*(name for name, size in QUANTIZED_BYTES.items() if size == 0.0), *quantised])
-        reason.add(i, str(InputError("model.dtype", types[i], f"one of {able} where model.training=true")))
-    return reason.texts()
+        reason.add(
+            i,
+            rejected(Code.DATA_TYPE, "model.dtype", types[i], f"one of {able} where model.training=true"),
+        )
+    return reason.column()

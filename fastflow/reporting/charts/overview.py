@@ -74,8 +74,11 @@ def columns_of(names: Sequence[str], axes: Sequence[str] = ()) -> list[str]:
     shares = [f"{name}_bound_frac" for name in LIMITERS if f"{name}_bound_frac" in names]
     bands = [name for name in band_of("time_s") if name in names]
     winners = [name for name in _WINNERS if name in names]
+    codes = ["reason_code"] if "reason_code" in names else []  # older datasets lack it
     return list(
-        dict.fromkeys([*choice_columns(names), *stored_columns(axes), *winners, *REQUIRED, *bands, *shares])
+        dict.fromkeys(
+            [*choice_columns(names), *stored_columns(axes), *winners, *REQUIRED, *codes, *bands, *shares]
+        )
     )
 
 

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.core.pareto import nondominated
+from fastflow.core.reasons.codes import Code
 from fastflow.core.tables import Ints
-from fastflow.performance.serving.slo import COMPARED, is_slo_violation
+from fastflow.performance.serving.slo import COMPARED
 from fastflow.reporting.charts.overview import choice_columns, label, swept_columns
 from fastflow.reporting.charts.style import QUALITATIVE, display_name, draw_heading
 from fastflow.reporting.colours import INK, QUIET
@@ -29,6 +30,7 @@ REQUIRED = (
     "point", "time_s", *_LATENCIES, USER, DEVICE, "prefill_tokens_per_s", "joules_per_token", "devices",
     "feasible", "reason",
 )  # fmt: skip
+REASON_CODE = "reason_code"
 _MAX_TICKS = 10
 _FRONT_COLOUR = "#f2e3bd"
 _OTHERS_COLOUR = "#c9d3dc"
@@ -58,8 +60,16 @@ class Lines(NamedTuple):
 
 def columns_of(names: Sequence[str]) -> list[str]:
     """Return the columns of a dataset that figures and tables of served points read."""
-    compared = (name for name in COMPARED.values() if name in names)
-    return list(dict.fromkeys([*choice_columns(names), *REQUIRED, *compared]))
+    optional = (
+        name for name in (*COMPARED.values(), REASON_CODE) if name in names
+    )  # older datasets lack some
+    return list(dict.fromkeys([*choice_columns(names), *REQUIRED, *optional]))
+
+
+def has_code(frame: pd.DataFrame, code: Code) -> pd.Series[bool]:
+    """Say which points have a reason of a code; none of a dataset of an older version."""
+    codes = frame[REASON_CODE] if REASON_CODE in frame else pd.Series("", index=frame.index)
+    return codes.eq(code.label)
 
 
 def latencies_of(frame: pd.DataFrame) -> list[str]:
@@ -76,7 +86,7 @@ def lines_of(frame: pd.DataFrame) -> Lines:
     ordered = frame[["chip", *(name for name in frame if name != "chip" and name not in LOADS)]]
     keys = swept_columns(ordered)  # of a chip and its default memory, the chip
     load = next((name for name in LOADS if name in frame and len(frame[name].unique()) > 1), "")
-    late = ~frame["feasible"] & frame["reason"].astype(str).map(is_slo_violation)
+    late = ~frame["feasible"] & has_code(frame, Code.SLO)
     usable = frame["time_s"].notna() & (frame["feasible"] | late)
     texts = [
         frame[key].map(lambda value, key=key: display_name(label(key, value))).astype(str) for key in keys

@@ -10,6 +10,7 @@ import pandas as pd
 from fastflow.config.messages import pluralize
 from fastflow.core.tables import Floats
 from fastflow.reporting.html.content import Headline
+from fastflow.reporting.terminal.digest import counts_of_codes
 
 NOT_FEASIBLE = " (not feasible)"
 """After the label of a best point, where no point is feasible."""
@@ -63,9 +64,12 @@ def _lack_of_memory(frame: pd.DataFrame) -> Floats:
 
 
 def _first_reason(frame: pd.DataFrame) -> str:
-    """Return the reason of the first infeasible point."""
+    """Return how many points have which code of reasons, if several, and the reason of the first."""
     others = frame[~frame["feasible"].astype(bool)]
-    return _reason(others.iloc[0]) if len(others) else "every point has a time and fits its memory"
+    if others.empty:
+        return "every point has a time and fits its memory"
+    codes = counts_of_codes(others).removeprefix(": ")
+    return f"{codes}; {_reason(others.iloc[0])}" if codes else _reason(others.iloc[0])
 
 
 def _reason(row: pd.Series[Any]) -> str:

@@ -52,7 +52,7 @@ def scene(prediction: Prediction, point: int) -> Scene:
     """Return the placement of one point. Raises ValueError for a point without a time."""
     row = np.flatnonzero(prediction.timed == point)
     if not row.size:
-        raise ValueError(f"point {point} has no placement: {prediction.reason[point]}")
+        raise ValueError(f"point {point} has no placement: {prediction.reason.at(point)}")
     network = topology(*(prediction.inputs[key][point].item() for key in SYSTEM))
     strategies, layouts = prediction.parallelism.strategies, prediction.parallelism.layouts
     degrees = strategies.degrees[point].tolist()

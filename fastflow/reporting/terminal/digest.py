@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from fastflow.config.messages import pluralize
 from fastflow.reporting.terminal.grid_columns import RATES
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 _BEST = 5  # points
@@ -37,11 +39,13 @@ class Digest:
     def __init__(self, serves: bool = False) -> None:
         """Start empty; serves: rank by tokens per second and device instead of by time."""
         serving_columns = ["devices", RATES[0], RATES[2], _STATIONARY] if serves else []
-        self.needs = [*serving_columns, "time_s", "feasible"]
+        self.needs = [*serving_columns, "time_s", "feasible", "reason_code"]
         """The columns that `add` reads."""
         self.serves = serves
         self.best: list[int] = []
         self.infeasible = dict.fromkeys(_INFEASIBLE_KINDS, 0)
+        self.codes: dict[str, Counter[str]] = {kind: Counter() for kind in _INFEASIBLE_KINDS}
+        """The number of points of each code of reasons, of each kind."""
         self.first: dict[str, int] = {}
         """The first point of each kind."""
         self.not_stationary = 0
@@ -59,6 +63,8 @@ class Digest:
             if rows.any():
                 self.first.setdefault(kind, self._seen + int(np.argmax(rows)))
                 self.infeasible[kind] += int(rows.sum())
+                codes = part["reason_code"].to_pylist()
+                self.codes[kind].update(codes[row] for row in np.flatnonzero(rows).tolist())
         if self.serves:
             state = part[_STATIONARY].to_pylist()
             self.not_stationary += sum(
@@ -92,10 +98,26 @@ def infeasible_lines(digest: Digest, points: int, row: Callable[[int], Mapping[s
         if count:
             share = f"{count:,} of {pluralize(points, 'point')} {kinds[kind][points > 1]}"
             first = row(digest.first[kind])
-            yield f"{share} (column `reason`); point {first['point']:,}: {first['reason']}"
+            codes = _list_codes(digest.codes[kind])
+            columns = "columns `reason_code`, `reason`" if codes else "column `reason`"
+            yield f"{share}{codes} ({columns}); point {first['point']:,}: {first['reason']}"
     if digest.not_stationary:
         share = f"{digest.not_stationary:,} of {pluralize(points, 'point')}"
         yield f"{share} not stationary (column `{_STATIONARY}`): their times may still grow"
+
+
+def counts_of_codes(frame: pd.DataFrame) -> str:
+    """Return the number of points of each code of reasons, such as ": 60 memory, 24 strategy".
+
+    "" where all have the same, or the dataset is of an older version.
+    """
+    return _list_codes(Counter(frame["reason_code"])) if "reason_code" in frame else ""
+
+
+def _list_codes(codes: Counter[str]) -> str:
+    return (
+        ": " + ", ".join(f"{count:,} {code}" for code, count in codes.most_common()) if len(codes) > 1 else ""
+    )
 
 
 def best_title(serves: bool, is_feasible: bool) -> str:

@@ -18,7 +18,7 @@ from fastflow.reporting.charts.overview import (
     title_of,
 )
 from fastflow.reporting.charts.style import LIMITERS
-from fastflow.reporting.terminal.digest import best_title
+from fastflow.reporting.terminal.digest import best_title, counts_of_codes
 from fastflow.reporting.terminal.grid_columns import with_winners
 from fastflow.reporting.terminal.tables import (
     assumptions_of,
@@ -80,9 +80,8 @@ def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> l
         if rows.any():
             first = frame[rows].iloc[0]
             count = int(rows.sum())
-            lines.append(
-                f"{count:,} {singular if count == 1 else plural}; point {first['point']:,}: {first['reason']}"
-            )
+            said = f"{count:,} {singular if count == 1 else plural}{counts_of_codes(frame[rows])}"
+            lines.append(f"{said}; point {first['point']:,}: {first['reason']}")
     return lines
 
 

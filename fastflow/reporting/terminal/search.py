@@ -90,9 +90,9 @@ def show(answer: SearchResult, ranking: pa.Table, front: pa.Table | None) -> Non
         out.print(line)
     for line in validation_lines(ranking.select([VALIDATION_CLASS]).to_pylist()):
         out.print(line)
-    num_skipped = int((answer.reason != "").sum())
+    num_skipped = int(answer.is_left_out.sum())
     if num_skipped:
-        first = next(reason for reason in answer.reason if reason)
+        first = next(filter(None, answer.left_out["reason"]))
         share = f"{num_skipped:,} of {pluralize(ranking.num_rows, 'candidate')}"
         out.print(f"{share} not searched; the first one: {first}")
 

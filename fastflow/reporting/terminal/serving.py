@@ -10,8 +10,8 @@ import numpy as np
 from rich.table import Table as Sheet
 
 from fastflow.core import units
+from fastflow.core.reasons.codes import Code
 from fastflow.core.tables import Inputs
-from fastflow.performance.serving.overload import is_overload
 from fastflow.performance.serving.requests.lengths import REQUESTS, arrivals_of_files
 from fastflow.performance.serving.requests.load import longest
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
@@ -119,7 +119,7 @@ def stationarity_lines(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
     """Yield a line on an open loop that is not stationary; requests: of serve.num_requests."""
     if not _has_value(row, "stationary") or row["stationary"]:
         return
-    if is_overload(str(row["reason"])):
+    if row["reason_code"] == Code.OVERLOAD.label:
         yield "Times are those seen so far: they grow for as long as requests are sent"
     elif requests > 0:
         yield (
@@ -259,7 +259,7 @@ def _latencies(row: Mapping[str, Any], limits: Limits) -> Sheet:
     is_simulated = any(_has_value(row, f"{name}_p99_s") for name in _LATENCIES)
     parts = {"mean": "", "median": "_median", "99%": "_p99"} if is_simulated else {"mean": ""}
     limited = any(limit > 0.0 for limit in limits.max_s.values())
-    met_text = "[bold red]met so far[/]" if is_overload(str(row["reason"])) else "met"
+    met_text = "[bold red]met so far[/]" if row["reason_code"] == Code.OVERLOAD.label else "met"
     if limited:
         compared = f"{limits.percentile:g}%" if is_simulated and limits.percentile > 0.0 else "mean"
         compared = "median" if compared == "50%" else compared

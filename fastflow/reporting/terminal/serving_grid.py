@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fastflow.config.messages import pluralize
-from fastflow.performance.serving.overload import is_overload
+from fastflow.core.reasons.codes import Code
 from fastflow.reporting.charts.serving import (
     DEVICE,
     PROMPTS,
@@ -15,9 +15,11 @@ from fastflow.reporting.charts.serving import (
     Lines,
     columns_of,
     draw,
+    has_code,
     latencies_of,
     lines_of,
 )
+from fastflow.reporting.terminal.digest import counts_of_codes
 from fastflow.reporting.terminal.tables import (
     assumptions_of,
     console,
@@ -74,14 +76,15 @@ def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:
     report_lines.append(f"{int(frame['feasible'].sum()):,} feasible")
     late = lines.frame[lines.frame["late"]]
     others = frame[~frame["feasible"] & ~frame["point"].isin(late["point"])]
-    overloaded = others["reason"].astype(str).map(is_overload).astype(bool)
+    overloaded = has_code(others, Code.OVERLOAD)
     kinds = {
         "late": late, "overloaded": others[overloaded], "without results or memory": others[~overloaded],
     }  # fmt: skip
     for kind, rows in kinds.items():
         if len(rows):
             first = rows.iloc[0]
-            report_lines.append(f"{len(rows):,} {kind}; point {first['point']:,}: {first['reason']}")
+            codes = counts_of_codes(rows)
+            report_lines.append(f"{len(rows):,} {kind}{codes}; point {first['point']:,}: {first['reason']}")
     return report_lines
 
 

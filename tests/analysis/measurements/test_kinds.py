@@ -105,7 +105,11 @@ def test_every_kind_is_registered_once_and_by_a_file_of_its_own():
 def test_a_time_of_the_model_that_is_none_has_a_reason():
     time = np.array([1.0, 0.0, np.inf, np.nan, np.nan, -1.0])
     reason = np.array(["needs memory", "", "", "too small", "", ""])
-    found = with_reasons(PredictedRows(np.arange(6), {"time_s": time, "reason": reason})).columns
+    code = np.array(["memory", "", "", "model", "", ""])
+    columns = {"time_s": time, "reason": reason, "reason_code": code}
+    found = with_reasons(PredictedRows(np.arange(6), columns)).columns
+    added = "out_of_range"
+    assert found["reason_code"].tolist() == ["memory", added, added, "model", added, added]
     assert found["time_s"][0] == 1.0
     assert np.isnan(found["time_s"][1:]).all()
     given = ["needs memory", *(f"the model gives {what}" for what in ("0 s", "inf s"))]
@@ -242,6 +246,7 @@ def test_a_single_rank_has_a_reason_instead_of_a_time(file):
     found = fastflow.validate(file("ranks,bytes,time_s\n1,8,1e-5\n2,8,1e-5\n"), "system=dgx_a100")
     assert np.isnan(found.rows["predicted_s"][0])
     assert found.rows["reason"].tolist() == ["a single rank exchanges nothing", ""]
+    assert found.rows["reason_code"].tolist() == ["no_time", ""]
     assert found.errors["rows"][0] == 1
 
 

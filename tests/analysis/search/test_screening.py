@@ -31,7 +31,15 @@ class Scorer:
         rare = batch.designs[:, 0] > RARE
         time = 1.0 + batch.designs[:, 1] + np.where(rare, self.one[batch.candidate], 0.0)
         columns = dict.fromkeys(AGREE, np.zeros(time.size)) | {"dram_capacity_B": np.ones(time.size)}
-        return pa.table(columns | {"time_s": time, "score": np.log(time), "reason": [""] * time.size})
+        return pa.table(
+            columns
+            | {
+                "time_s": time,
+                "score": np.log(time),
+                "reason": [""] * time.size,
+                "reason_code": [""] * time.size,
+            }
+        )
 
     def update_best(self, *_):
         pass
@@ -42,7 +50,8 @@ def test_candidates_that_differ_under_few_designs_are_hardly_ever_taken_as_alike
     hidden = 0
     for seed in range(40):
         scorer = Scorer(seed, ["a", "b", "like a", "like b"], [0, 0, 0, 0], [0.0, 0.5, 0.0, 0.5])
-        _, reason = screen(scorer)
+        _, left_out = screen(scorer)
+        reason = left_out["reason"]
         assert reason[0] == ""
         assert reason[2] == "gives the same results as a"
         assert reason[1] in ("", "gives the same results as a")
@@ -52,8 +61,10 @@ def test_candidates_that_differ_under_few_designs_are_hardly_ever_taken_as_alike
 
 
 def test_only_candidates_that_compete_are_compared():
-    _, reason = screen(Scorer(0, ["a", "b", "c", "d"], [0, 1, 0, 1], [0.0] * 4))
-    assert reason.tolist() == ["", "", "gives the same results as a", "gives the same results as b"]
+    _, left_out = screen(Scorer(0, ["a", "b", "c", "d"], [0, 1, 0, 1], [0.0] * 4))
+    same = ["gives the same results as a", "gives the same results as b"]
+    assert left_out["reason"].tolist() == ["", "", *same]
+    assert left_out["reason_code"].tolist() == ["", "", "duplicate", "duplicate"]
 
 
 def test_alike_candidates_have_been_tried_under_eight_designs_and_their_own():

@@ -108,7 +108,8 @@ def test_units_of_the_engine_that_make_a_kink():
 def test_one_side_alone_and_none():
     def evaluate(columns):
         bad = columns["x"] > 2.0
-        return {"f": np.where(bad, np.nan, columns["x"]), "reason": np.where(bad, "too much: of it", "")}
+        reasons = {"short_reason": np.where(bad, "too much", ""), "reason_code": np.where(bad, "load", "")}
+        return {"f": np.where(bad, np.nan, columns["x"]), **reasons}
 
     def asked(value, high=np.inf):
         figure = Parameter("x", value, "", high)
@@ -120,8 +121,8 @@ def test_one_side_alone_and_none():
     ends = 1.0 * (1.0 + 0.05)  # a step up to the bound is within it
     assert (asked(1.0, high=ends).nonlinearity, asked(1.0, high=ends).right) == ("", pytest.approx(1.0))
     assert asked(1.0, high=np.nextafter(ends, 0.0)).nonlinearity == "less alone: at most 1.05"
-    assert asked(0.0).reason == "is 0"
-    assert asked(5.0).reason == "too much"
+    assert (asked(0.0).reason, asked(0.0).reason_code) == ("is 0", "zero")
+    assert (asked(5.0).reason, asked(5.0).reason_code) == ("too much", "load")
 
 
 def test_a_memory_bound_product_hangs_on_its_bandwidth():

@@ -10,10 +10,11 @@ from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY
 from fastflow.analysis.search.optimizers.serving_objective import score_served
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.core.errors import InputError
+from fastflow.core.reasons.codes import Code
 from fastflow.performance.serving.analytic.applicability import MAX_STEPS
 from fastflow.performance.serving.columns import served_columns
 from fastflow.performance.serving.predict import serve
-from fastflow.performance.serving.slo import is_slo_violation, ordinal, requests_past_burst
+from fastflow.performance.serving.slo import ordinal, requests_past_burst
 from fastflow.reporting.charts.serving import latencies_of, lines_of
 from fastflow.reporting.terminal.serving import limits_of, load_of, served_sheets
 from tests.conftest import columns_of
@@ -120,11 +121,11 @@ def test_verdicts_are_the_same_in_both_methods(compose, mode, count):
     columns = drawn(compose, count, mode)
     fast = serve(columns)
     full = serve(columns | {"serve.simulate": np.ones(count, dtype=np.bool_)})
-    taken = fast.reason == ""
+    taken = ~fast.reason.exists
     assert taken.mean() > 0.7
-    assert fast.short[taken].tolist() == full.short[taken].tolist()
+    assert fast.short.texts()[taken].tolist() == full.short.texts()[taken].tolist()
     limited = taken & ((columns["serve.slo.ttft"] > 0) | (columns["serve.slo.tpot"] > 0))
-    assert 0.1 < (fast.short[limited] != "").mean() < 0.9
+    assert 0.1 < fast.short.exists[limited].mean() < 0.9
     results = [served_columns(columns, served) for served in (fast, full)]
     assert results[0]["meets_slo"][taken].tolist() == results[1]["meets_slo"][taken].tolist()
 
@@ -134,7 +135,7 @@ def test_a_simulation_that_takes_too_long_leaves_the_mean(compose):
                                 "serve.slo.tpot": 1e-9, "serve.slo.ttft": 1e9}  # fmt: skip
     served = serve(columns_of([point]))
     assert served.columns["simulated"][0] == 0.0
-    assert served.short[0].startswith("mean tpot is ")
+    assert str(served.short.at(0)).startswith("mean tpot is ")
     assert served.columns["tpot_slo_s"][0] == served.columns["tpot_s"][0]
     assert any(
         "compared with means" in line and "serve.simulate=true" in line for line in load_of(point, False)
@@ -154,7 +155,7 @@ def test_the_reason_names_the_first_burst_and_requests_that_pass_over_it(percent
     load = (*load, f"serve.slo.ttft='{limit} s'")
     late = fastflow.evaluate(*load).iloc[0]
     assert not late["feasible"]
-    assert is_slo_violation(late["reason"])
+    assert late["reason_code"] == "slo"
     assert "; the first burst of 200 requests counts: serve.num_requests=" in late["reason"]
     advice = re.search(r"(serve\.num_requests=\d+) has it in less than (\S+)%, .* has none$", late["reason"])
     assert float(advice[2]) == pytest.approx(100 - percentile)
@@ -188,9 +189,9 @@ def test_requests_that_pass_over_a_burst_are_the_fewest(at_once, percentile, ser
     "change", ["serve.slo.percentile=50", "serve.slo.percentile=0", "serve.num_requests=30000"]
 )
 def test_other_late_points_say_nothing_of_the_burst(change):
-    reason = fastflow.evaluate(*BURST, "serve.slo.ttft='1 us'", change)["reason"][0]
-    assert is_slo_violation(reason)
-    assert "burst" not in reason
+    late = fastflow.evaluate(*BURST, "serve.slo.ttft='1 us'", change).iloc[0]
+    assert late["reason_code"] == "slo"
+    assert "burst" not in late["reason"]
 
 
 def test_no_number_of_requests_takes_the_burst_from_the_longest_time():
@@ -223,7 +224,7 @@ def test_scores_of_late_servers_are_of_the_compared_values(compose):
     late = score_served(inputs, served, "time", None, np.zeros(2)) - LACKS_MEMORY
     assert late == pytest.approx(np.log(served.columns["ttft_slo_s"] / 1e-4))
     assert late[1] > late[0]
-    assert all(is_slo_violation(text) for text in served.short)
+    assert (served.short.code == Code.SLO).all()
 
 
 def test_the_best_layout_keeps_the_limit_at_the_percentile():

@@ -114,7 +114,7 @@ def walked(prediction):
 
 def check(prediction):
     """Compare the columns of a point with a walk kernel by kernel."""
-    assume(prediction.reason[0] == "")
+    assume(prediction.reason.at(0) is None)
     got = {name: column[0] for name, column in results.summary(prediction).items()}
     total, stages, slowest, idle = stage_walk.run(walked(prediction))
     assert got["time_s"] == pytest.approx(total, rel=1e-9)

@@ -91,14 +91,14 @@ def test_what_an_entry_says_is_asked_for(predicted, monkeypatch):
     assert workload.count_kernels(points).tolist() == [5, 14]  # no update; nobody wants the input's gradient
     assert workload.count_layers(points).tolist() == [2, 5]
     assert [column.tolist() for column in workload.row_shard_limit(points)] == [[4, 10**7], [False, False]]
-    assert [reason[:13] for reason in workload.invalid_model_dims(points)] == ["", "model.hidden="]
+    assert [text[:13] for text in workload.invalid_model_dims(points).texts()] == ["", "model.hidden="]
     assert workload.transposed(points).tolist() == [False, False]
     monkeypatch.setitem(
         FAMILIES._things, "tower", tower(transposed="model.stored", quick_count=lambda points: 77)
     )
     assert workload.transposed(points).tolist() == [False, True]
     assert workload.count_kernels(points).tolist() == [77, 77]
-    assert workload.invalid_model_dims(points).tolist() == ["", ""]
+    assert not workload.invalid_model_dims(points).exists.any()
 
 
 def test_a_new_family_is_a_file_and_a_name(copied):

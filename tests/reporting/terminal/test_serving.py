@@ -77,6 +77,7 @@ def test_best_are_those_with_most_tokens_then_late_ones_then_none():
             "tokens_per_s_per_device": [10.0, nan, nan, 99.0, 20.0],
             "prefill_tokens_per_s": [70.0, nan, 30.0, 5.0, 1.0],
             "stationary": [nan, nan, False, False, True],
+            "reason_code": ["", "load", "", "slo", ""],
         }
     )  # fmt: skip
     import pyarrow as pa
@@ -248,7 +249,7 @@ def frame_of(rows):
     )
     beside = {
         "time_s": 1.0, "ttft_s": 0.1, "tpot_s": 0.01, "prefill_tokens_per_s": 4.0, "joules_per_token": 1.0,
-        "devices": 2, "feasible": True, "reason": "",
+        "devices": 2, "feasible": True, "reason": "", "reason_code": "",
     }  # fmt: skip
     return frame.assign(point=range(len(frame)), **beside)
 
@@ -261,8 +262,8 @@ def test_lines_run_through_loads_and_the_front_is_of_all_of_them():
             ["b", "TP-1", 1, 70.0, 99.0], ["b", "TP-1", 9, 10.0, 60.0],
         ]
     )  # fmt: skip
-    frame.loc[4, ["feasible", "reason"]] = [False, "tpot_s=1 s is above serve.slo.tpot=1 ms"]
-    frame.loc[5, ["feasible", "reason"]] = [False, "caches need 9 GB"]
+    frame.loc[4, ["feasible", "reason_code"]] = [False, "slo"]
+    frame.loc[5, ["feasible", "reason_code"]] = [False, "memory"]
     lines = lines_of(frame)
     assert lines.load == "serve.concurrency"
     assert lines.names == ["a, TP-1", "a, TP-2", "b, TP-1"]

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 from fastflow.analysis.measurements.predict import PredictedRows
 from fastflow.config.composer import Composer
+from fastflow.core.reasons.columns import same_reason
+from fastflow.core.reasons.forms import single_rank
 from fastflow.core.tables import Bools, Ints
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.run import Run
@@ -98,7 +100,7 @@ class Collectives(Measurements):
             "time_s": np.where(is_single, np.nan, time),
             "latency_s": latency,
             "bound_by": np.where(latency > 0.5 * time, "latency", "network"),
-            "reason": np.where(is_single, "a single rank exchanges nothing", "").astype(object),
+            **same_reason(is_single, single_rank()).columns(),
         }
         yield PredictedRows(rows, columns)
 

@@ -44,7 +44,7 @@ def measure_served(inputs: Inputs, served: ServingResult, objective: str) -> Flo
     elif objective == TIME_COST:
         value = time * columns["system_usd"]
     elif objective in columns:
-        value = np.where(served.reason == "", columns[objective], np.nan)
+        value = np.where(served.reason.exists, np.nan, columns[objective])
     else:
         value = {"time": time, "energy": energy, "edp": energy * time}[objective]
     return value
@@ -57,12 +57,12 @@ def score_served(
     value = np.log(measure_served(inputs, served, objective))
     if second is not None:
         value = (1.0 - weight) * value + weight * np.log(measure_served(inputs, served, second))
-    late = np.flatnonzero((served.short != "") & (served.reason == ""))
+    late = np.flatnonzero(served.short.exists & ~served.reason.exists)
     value[late] = (
         LACKS_MEMORY + (slo_excess(inputs, served.columns) + overload_excess(inputs, served.columns))[late]
     )
     has_weights = ~np.isnan(served.columns.get("weight_B", np.full(value.size, np.nan)))
-    lacks = np.flatnonzero((served.reason != "") & has_weights)
+    lacks = np.flatnonzero(served.reason.exists & has_weights)
     if lacks.size:
         needed = _needed(inputs, served.columns)[lacks]
         value[lacks] = LACKS_MEMORY + _WITHOUT_CACHE + devices_short(take(dict(inputs), lacks), needed)

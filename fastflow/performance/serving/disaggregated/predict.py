@@ -7,18 +7,20 @@ transfer of the cache delay the second token, and count in the time per output t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastflow.core.errors import InputError
-from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, Reasons, Texts, first_nonempty, take
+from fastflow.core.reasons.codes import Code, Reason, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_columns, take
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
 from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.performance.serving.method import predict_requests
-from fastflow.performance.serving.overload import overload_text
+from fastflow.performance.serving.overload import overload
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import DISAGGREGATED, ServingScenario, build_scenario
 from fastflow.performance.serving.simulator.latencies import columns_of
@@ -37,7 +39,7 @@ class PhaseLayouts(NamedTuple):
 
     decode: ServerLayouts
     prefill: ServerLayouts  # the same as `decode` where servers do both
-    reason: Texts  # why a point has none of either phase
+    reason: ReasonColumn  # why a point has none of either phase
 
 
 class _CacheTransfer(NamedTuple):
@@ -52,7 +54,7 @@ class DisaggregatedResults(NamedTuple):
 
     prefill: ServingScenario
     metrics: Columns
-    reason: Texts
+    reason: ReasonColumn
 
 
 def is_disaggregated(inputs: Inputs) -> Bools:
@@ -113,38 +115,39 @@ def single_server_strategy(text: str) -> str:
 
 def phase_layouts(inputs: Inputs) -> PhaseLayouts:
     """Return the servers of both phases; inputs: of points of any mode, with all devices."""
-    decode, rows = server_layouts(decode_inputs(inputs)), np.flatnonzero(is_disaggregated(inputs))
+    is_split = is_disaggregated(inputs)
+    decoding = np.where(is_split, f"{DEVICES} - {PREFILL_DEVICES}", DEVICES)
+    decode, rows = server_layouts(decode_inputs(inputs), devices_key=decoding), np.flatnonzero(is_split)
     if not rows.size:
         return PhaseLayouts(decode, decode, decode.reason)
-    reason = decode.reason.astype(object)
     columns = take(dict(inputs), rows)
-    prefill = server_layouts(prefill_inputs(columns))
-    invalid = Reasons(rows.size)
+    prefilling = np.full(rows.size, PREFILL_DEVICES)
+    prefill = server_layouts(prefill_inputs(columns), PREFILL_STRATEGY, prefilling)
+    invalid_split = Reasons(rows.size)
     devices, prefills = columns[DEVICES], columns[PREFILL_DEVICES]
-    for i in invalid.without(devices < 2):
-        invalid.add(i, str(InputError(DEVICES, int(devices[i]), "at least 2 for prefill and decode apart")))
-    for i in invalid.without((prefills < 1) | (prefills >= devices)):
+    for i in invalid_split.without(devices < 2):
+        allowed = "at least 2 for prefill and decode apart"
+        invalid_split.add(i, rejected(Code.STRATEGY, DEVICES, int(devices[i]), allowed))
+    for i in invalid_split.without((prefills < 1) | (prefills >= devices)):
         allowed = (
             f"1 to {devices[i] - 1} of the {devices[i]} devices of system.devices, or 0 with {STRATEGY}=auto"
         )
-        invalid.add(i, str(InputError(PREFILL_DEVICES, int(prefills[i]), allowed)))
-    decode_reasons = [text.replace(f"{DEVICES}=", f"{DEVICES} - {PREFILL_DEVICES}=") for text in reason[rows]]
-    prefill_reasons = [
-        text.replace(f"{DEVICES}=", f"{PREFILL_DEVICES}=").replace(f"{STRATEGY}=", f"{PREFILL_STRATEGY}=")
-        for text in prefill.reason.tolist()
-    ]
-    reason[rows] = first_nonempty(invalid.texts(), np.array(decode_reasons), np.array(prefill_reasons))
-    return PhaseLayouts(decode, _with_rows(decode, rows, prefill), reason.astype(np.str_))
+        invalid_split.add(i, rejected(Code.STRATEGY, PREFILL_DEVICES, int(prefills[i]), allowed))
+    of_split = first_reasons(invalid_split.column(), take(decode.reason, rows), prefill.reason)
+    reason = decode.reason.replaced(rows, of_split)
+    return PhaseLayouts(decode, _with_rows(decode, rows, prefill), reason)
 
 
 def _with_rows(layouts: ServerLayouts, rows: Ints, others: ServerLayouts) -> ServerLayouts:
     """Return layouts with some rows replaced."""
-    columns = []
-    for column, replacement in zip(layouts, others, strict=True):
+
+    def merge(column: NDArray[Any], replacement: NDArray[Any]) -> NDArray[Any]:
         merged = column.astype(np.result_type(column, replacement))
         merged[rows] = replacement
-        columns.append(merged)
-    return ServerLayouts(*columns)
+        return merged
+
+    merged: ServerLayouts = map_columns(merge, layouts, others)
+    return merged
 
 
 def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
@@ -164,23 +167,24 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
     loads = scenario.loads._replace(
         concurrency=at_once, rate=scenario.inputs["serve.request_rate"], requests=scenario.requests
     )
-    reason = first_nonempty(
-        prefill.passes.reason[prefill.server], _invalid_transfer_times(scenario.inputs, sending_s)
-    ).astype(object)
+    reason = first_reasons(
+        take(prefill.passes.reason, prefill.server), _invalid_transfer_times(scenario.inputs, sending_s)
+    )
     pass_times = prefill.passes.times, scenario.passes.times
     columns = predict_requests(
         scenario.inputs, loads, np.ones(sending_s.size, dtype=np.int64),
-        np.asarray(reason == "", dtype=np.bool_),
+        ~reason.exists,
         lambda rows: steady_disaggregated(*pass_times, take(pools, rows), take(loads, rows)),
         lambda rows, loads: columns_of(simulate_disaggregated(*pass_times, take(pools, rows), loads)),
     )  # fmt: skip
     refused = columns.pop("refused", np.full(sending_s.size, np.nan))
+    refusals = Reasons(sending_s.size)
     for i in np.flatnonzero(refused == TOO_MANY).tolist():
-        reason[i] = overload_text(float(columns["requests_per_s"][i]), float(loads.rate[i]))
+        refusals.add(i, overload(float(columns["requests_per_s"][i]), float(loads.rate[i])))
     for i in np.flatnonzero(refused == TOO_LONG).tolist():
-        reason[i] = _refusal(scenario, prefill, i)
+        refusals.add(i, _refusal(scenario, prefill, i))
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
-    return DisaggregatedResults(prefill, columns, reason.astype(np.str_))
+    return DisaggregatedResults(prefill, columns, first_reasons(refusals.column(), reason))
 
 
 def _cache_transfer(scenario: ServingScenario, prefill: ServingScenario) -> _CacheTransfer:
@@ -199,19 +203,19 @@ def _cache_transfer(scenario: ServingScenario, prefill: ServingScenario) -> _Cac
         return _CacheTransfer(inputs["net.inter.latency"], cache_bytes / bandwidth)
 
 
-def _invalid_transfer_times(inputs: Inputs, sending_s: Floats) -> Texts:
-    """Say for every point why its caches do not reach the devices that decode; or ""; sending_s: [s]."""
+def _invalid_transfer_times(inputs: Inputs, sending_s: Floats) -> ReasonColumn:
+    """Say for every point why its caches do not reach the devices that decode; sending_s: [s]."""
     reason = Reasons(sending_s.size)
     for i in reason.without(~np.isfinite(sending_s)):
         value = float(inputs[BANDWIDTH][i])
         allowed = "a bandwidth with which a cache comes to a device that decodes in a time that is a number"
         if value == 0.0:
             allowed = "a bandwidth, since these devices have no links between packages"
-        reason.add(i, str(InputError(BANDWIDTH, value, allowed)))
-    return reason.texts()
+        reason.add(i, rejected(Code.NETWORK, BANDWIDTH, value, allowed))
+    return reason.column()
 
 
-def _refusal(scenario: ServingScenario, prefill: ServingScenario, i: int) -> str:
+def _refusal(scenario: ServingScenario, prefill: ServingScenario, i: int) -> Reason:
     """Say which servers have too little memory for the longest request."""
     longest = scenario.longest_lengths
     for name, phase, tokens in (("prefill", prefill, longest.isl), ("decode", scenario, longest.both)):

@@ -14,18 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.dedupe import factorize, map_values
-from fastflow.core.tables import (
-    Bools,
-    Columns,
-    Floats,
-    Inputs,
-    Ints,
-    Texts,
-    broadcast_column,
-    concat_tables,
-    first_nonempty,
-    take,
-)
+from fastflow.core.reasons.columns import ReasonColumn, first_reasons
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, broadcast_column, concat_tables, take
 from fastflow.performance.crossflow import predict
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.serving.layout import ServerLayouts, stage_inputs
@@ -101,7 +91,7 @@ class Passes(NamedTuple):
     weights: Floats  # of a device that has all layers, by part of the model, (servers, PARTS_OF_MODEL) [B]
     chip: Chip  # of every server
     peak: Floats  # [flop/s], (servers,); NaN where a server has no times
-    reason: Texts  # why a server has no times, (servers,)
+    reason: ReasonColumn  # why a server has no times, (servers,)
 
 
 def axes_of(tokens: int, requests: int, context: int, chunk: int, before: int) -> Axes:
@@ -128,7 +118,8 @@ def passes_of(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints)
     """Return the tables of `tabulate`, cached: consecutive chunks of a grid have the same servers."""
     if servers.ranks.size > _MAX_CACHED:
         return tabulate(inputs, servers, axes, queries)
-    columns = *inputs.values(), *servers, *axes, queries
+    layouts = servers[:-1]  # none has a reason
+    columns = *inputs.values(), *layouts, *axes, queries
     key = [*inputs, *(np.asarray(column).tobytes() for column in columns)]
     last_key, passes = getattr(_last, "passes", (None, None))
     if passes is None or last_key != key:
@@ -166,7 +157,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
         weights=sum(tables[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
         chip=first.chip,
         peak=first.peak,
-        reason=first_nonempty(servers.reason, *(table.reason for table in tables.values())),
+        reason=first_reasons(servers.reason, *(table.reason for table in tables.values())),
     )
 
 
@@ -175,7 +166,7 @@ class _TabulatedPart(NamedTuple):
 
     part: Part
     weights: Floats  # of a device of a single stage, by part of the model, (servers, PARTS_OF_MODEL) [B]
-    reason: Texts
+    reason: ReasonColumn
     chip: Chip
     peak: Floats
 
@@ -309,21 +300,18 @@ def _select_part(
     Sizes that are too large to be timed are extrapolated from those before. A server without times of the
     smallest sizes has none.
     """
-    reasons = table.reason[rows].reshape(shape)
-    first = np.arange(rows.start, rows.stop, reasons[0].size)
+    missing = table.reason.exists[rows].reshape(shape)
+    first = np.arange(rows.start, rows.stop, missing[0].size)
     part = Part(*(column[rows].reshape(*shape, *column.shape[1:]) for column in table.part))
-    missing = reasons != ""
     if missing.any():
         for column in part:
             still_missing = missing.copy()
             for axis in range(len(axes), 0, -1):
                 _extrapolate(column, still_missing, axes[axis - 1], axis)
         missing = still_missing
-    reasons = np.where(missing, reasons, "").reshape(shape[0], -1)
-    return take(table, first)._replace(
-        part=part,
-        reason=reasons[np.arange(shape[0]), (reasons != "").argmax(axis=1)],
-    )
+    missing = missing.reshape(shape[0], -1)
+    reason = take(table.reason, first + missing.argmax(axis=1)).where(np.asarray(missing.any(axis=1)))
+    return take(table, first)._replace(part=part, reason=reason)
 
 
 def _extrapolate(column: Floats, missing: Bools, sizes: Ints, axis: int) -> None:

@@ -17,7 +17,9 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Bools, Inputs, Ints, Reasons, Texts
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
+from fastflow.core.tables import Bools, Inputs, Ints, Texts
 from fastflow.core.yaml_file import listed, shown
 from fastflow.physics.parallelism.layout_file import KEY as FILE
 from fastflow.physics.parallelism.layout_file import read_layout
@@ -109,8 +111,8 @@ def sections(inputs: Inputs) -> Sections:
     return Sections(names.reshape(len(layers), max_layers), kinds.reshape(len(layers), max_layers), structure)
 
 
-def resolve_layouts(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
-    """Return every point's layouts, and why a layout does not suit its strategy (or "").
+def resolve_layouts(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, ReasonColumn]:
+    """Return every point's layouts, and why a layout does not suit its strategy.
 
     inputs: `parallel.embedding`, `.hidden` and `.softmax`, each `same` or a strategy without stages; without
     data parallelism in it, the remaining devices share the batch. `parallel.layers`, in place of these, as
@@ -123,10 +125,10 @@ def resolve_layouts(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Te
     _check_mixed_layouts(inputs, layouts, reason)
     for p in np.flatnonzero(inputs["parallel.per_layer"]).tolist():  # no search has chosen the layouts
         allowed = "false, unless parallel.strategy=auto and parallel.layout=null"
-        reason.add(p, str(InputError("parallel.per_layer", "true", allowed)))
+        reason.add(p, rejected(Code.LAYOUT, "parallel.per_layer", "true", allowed))
     _write_files(inputs, columns, layouts, reason)
     _write_replicas(inputs["parallel.hybrid_shard_size"], layouts, layouts.differ | (FILE in inputs), reason)
-    return layouts, reason.texts()
+    return layouts, reason.column()
 
 
 def _same_layouts(strategies: Strategies, columns: Sections) -> Layouts:
@@ -161,14 +163,14 @@ def _write_overrides(
             strategy = strategy._replace(dp=devices // sharded)
         if override.key == LAYERS and not override.columns.any():
             allowed = _layer_names(columns.names[columns.structure[p]])
-            reason.add(p, str(InputError(override.key, override.text, allowed)))
+            reason.add(p, rejected(Code.LAYOUT, override.key, override.text, allowed))
         elif strategy.devices != devices:
             count = "one device" if devices == 1 else f"{devices} devices"
             allowed = f"a cut that uses the {count} of a layer under the strategy"
-            reason.add(p, str(InputError(override.key, override.text, allowed)))
+            reason.add(p, rejected(Code.LAYOUT, override.key, override.text, allowed))
         elif strategy.ep > 1:  # expert parallelism is the same for all layers
             allowed = "a cut without e, which parallel.strategy has"
-            reason.add(p, str(InputError(override.key, override.text, allowed)))
+            reason.add(p, rejected(Code.LAYOUT, override.key, override.text, allowed))
         layouts.assignment[p, override.columns] = strategy.kernel
         layouts.degrees[p, override.columns] = strategy._replace(pp=int(stages[p])).degrees
 
@@ -180,7 +182,7 @@ def _check_mixed_layouts(inputs: Inputs, layouts: Layouts, reason: Reasons) -> N
     for p in np.flatnonzero(mixed).tolist():
         allowed = "same for all layers, but where all are cut by RC, by CR or not at all"
         key = next(key for key in keys if inputs[key][p] != SAME)
-        reason.add(p, str(InputError(key, inputs[key][p], allowed)))
+        reason.add(p, rejected(Code.LAYOUT, key, inputs[key][p], allowed))
 
 
 def _write_files(inputs: Inputs, columns: Sections, layouts: Layouts, reason: Reasons) -> None:
@@ -193,7 +195,7 @@ def _write_files(inputs: Inputs, columns: Sections, layouts: Layouts, reason: Re
             layouts.assignment[p, names == name] = number
             if name not in names:
                 allowed = f"a file whose layers are {_layer_names(names)}, not {shown(name)}"
-                reason.add(p, str(InputError(FILE, path, allowed)))
+                reason.add(p, rejected(Code.LAYOUT, FILE, path, allowed))
 
 
 def _write_replicas(shards: Ints, layouts: Layouts, by_layer: Bools, reason: Reasons) -> None:
@@ -212,7 +214,7 @@ def _write_replicas(shards: Ints, layouts: Layouts, by_layer: Bools, reason: Rea
         allowed = f"0, or a divisor of the {sharing[p]} devices along dp, cp and ep that cp and ep divide"
         if by_layer[p]:
             allowed = "0, where layers have cuts of their own"
-        reason.add(p, str(InputError("parallel.hybrid_shard_size", int(shards[p]), allowed)))
+        reason.add(p, rejected(Code.LAYOUT, "parallel.hybrid_shard_size", int(shards[p]), allowed))
         replicas[p] = 1
     layouts.replicas[:] = replicas
 
@@ -253,8 +255,8 @@ def _shards_tokens(inputs: Inputs, strategies: Strategies) -> Bools:
     return shards_tokens
 
 
-def indivisible_dims(inputs: Inputs, strategies: Strategies) -> Texts:
-    """Say for every point which size of its model a degree of its strategy does not divide; or "", (points,).
+def indivisible_dims(inputs: Inputs, strategies: Strategies) -> ReasonColumn:
+    """Say for every point which size of its model a degree of its strategy does not divide, (points,).
 
     inputs: of the family's `divided`.
     """
@@ -264,14 +266,14 @@ def indivisible_dims(inputs: Inputs, strategies: Strategies) -> Texts:
         degree, size = strategies.degrees[:, AXES.index(axis)], inputs[key]
         for i in reason.without((size > 0) & (size % degree > 0) & (degree % np.maximum(size, 1) > 0)):
             allowed = f"a divisor or a multiple of {key}={size[i]}"
-            reason.add(i, str(InputError(f"degree of {axis}", int(degree[i]), allowed)))
+            reason.add(i, rejected(Code.STRATEGY, f"degree of {axis}", int(degree[i]), allowed))
     for axis, key in divided.items():
         degree = strategies.experts if axis == "ep" else strategies.degrees[:, AXES.index(axis)]
         size = inputs[key]
         for i in reason.without((size % degree > 0) | ((size == 0) & (degree > 1))):
             allowed = f"a divisor of {key}={size[i]}" if size[i] else f"1, since {key}=0"
-            reason.add(i, str(InputError(f"degree of {axis}", int(degree[i]), allowed)))
-    return reason.texts()
+            reason.add(i, rejected(Code.STRATEGY, f"degree of {axis}", int(degree[i]), allowed))
+    return reason.column()
 
 
 def _layer_names(names: Texts) -> str:

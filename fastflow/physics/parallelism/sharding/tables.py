@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import unique_rows
-from fastflow.core.errors import InputError
-from fastflow.core.tables import Ints, Reasons, Texts
+from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.columns import ReasonColumn, Reasons
+from fastflow.core.tables import Ints
 from fastflow.physics.parallelism.mesh import AXES, DATA, PIPELINE, REPLICAS, SHARDS
 from fastflow.physics.parallelism.plans import assignments
 from fastflow.physics.parallelism.sharding.layout import Layouts
@@ -90,13 +91,13 @@ def _sharded_axes(shardings: Iterable[Sharding]) -> int:
     )
 
 
-def unshardable_axes(graph: Graph, layouts: Layouts) -> Texts:
-    """Say for every point which axis of its layout cannot shard its model; or "", (points,)."""
+def unshardable_axes(graph: Graph, layouts: Layouts) -> ReasonColumn:
+    """Say for every point which axis of its layout cannot shard its model, (points,)."""
     reason = Reasons(graph.structure.size)
     # assignments by named dimensions, which a model may lack
     named = layouts.assignment.max(axis=1, initial=0) > COLUMN_ROW
     if not named.any():
-        return reason.texts()
+        return reason.column()
     known, rows = assignments(), np.flatnonzero(named)
     first, inverse = unique_rows([graph.structure[rows], *layouts.assignment[rows].T], rows.size)
     for number, i in enumerate(rows[first].tolist()):
@@ -110,11 +111,11 @@ def unshardable_axes(graph: Graph, layouts: Layouts) -> Texts:
                 if not sharded >> axis & 1:
                     degree = int(layouts.degrees[point, 0, axis])
                     allowed = f"1, since the model names none of the dimensions that {name} cuts: {dims}"
-                    reason.add(point, str(InputError(f"degree of {name}", degree, allowed)))
+                    reason.add(point, rejected(Code.LAYOUT, f"degree of {name}", degree, allowed))
                 elif where:
                     allowed = f"an axis that cuts {where} in one dimension; the kernels have {', '.join(by)}"
-                    reason.add(point, str(InputError(f"parallel.layout: axes.{name}", dims, allowed)))
-    return reason.texts()
+                    reason.add(point, rejected(Code.LAYOUT, f"parallel.layout: axes.{name}", dims, allowed))
+    return reason.column()
 
 
 def _named_sets(shardings: Iterable[Sharding]) -> set[int]:

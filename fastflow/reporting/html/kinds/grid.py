@@ -80,7 +80,7 @@ _BEST = {
 _LISTED = (
     "time_s", "ttft_s", "ttft_slo_s", "tpot_s", "tpot_slo_s", "tokens_per_s", "tokens_per_s_per_device",
     "tokens_per_s_per_user", "bound_by", "energy_J", "iteration_usd", "usd_per_million_tokens", "train_usd",
-    "footprint_B", "mfu", "feasible", "reason",
+    "footprint_B", "mfu", "feasible", "reason_code", "reason",
 )  # fmt: skip
 _MAX_HEADLINES = 5
 NO_EFFECT = "no_effect"
@@ -95,7 +95,8 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
     axes = overview.stored_columns(dataset.texts("axes")) if dataset.about("axes") else []
     chosen = [name for name in (*axes, *CHOICES) if name in names]
     better = comparable_columns(names)
-    notes = [name for name in ("reason", NO_EFFECT, *MEMORY_COLUMNS) if name in names]  # older ones lack some
+    kept = ("reason", "reason_code", NO_EFFECT, *MEMORY_COLUMNS)
+    notes = [name for name in kept if name in names]  # older datasets lack some
     points = dataset.read([*dict.fromkeys((*chosen, *better, "time_s", "feasible", *notes))])
     better = {name: direction for name, direction in better.items() if varying_columns(points, [name])}
     labels = _label_columns(points, axes)

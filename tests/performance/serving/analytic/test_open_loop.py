@@ -7,11 +7,9 @@ import fastflow
 from fastflow.api.notebook.cards import grid_card, point_card
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.performance.serving.analytic.steady_state import steady
-from fastflow.performance.serving.overload import is_overload
 from fastflow.performance.serving.requests.load import TAKEN, TOO_MANY
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
-from fastflow.performance.serving.slo import is_slo_violation
 from tests.support.commands import report
 from tests.support.servers import likely, loads, realistic, servers
 
@@ -170,8 +168,7 @@ def test_an_overload_meets_no_limit_and_screens_and_reports_say_overload(cli):
     assert rows["meets_slo"].tolist() == [False, True, False, False]
     assert rows["simulated"].all()
     assert rows["stationary"].tolist() == [True, True, False, False]
-    assert [is_slo_violation(text) for text in rows["reason"]] == [True, False, False, False]
-    assert [is_overload(text) for text in rows["reason"]] == [False, False, True, True]
+    assert rows["reason_code"].tolist() == ["slo", "", "overload", "overload"]
     code, out, _ = cli(sweep, *point, "serve.slo.tpot='10 s'", "serve.request_rate='200 1/s'", "output=p")
     assert code == 0
     assert any(line.startswith("per further token") and line.endswith("met so far") for line in out)

@@ -73,7 +73,7 @@ def test_any_dense_model_has_the_parameters_asked_for(exponent, heads, ratio, la
     }
     result = with_size({**DEFAULTS, **TYPES, **model, KEY: 10.0**exponent})
     columns = columns_of(result.items())
-    assert not invalid_model_dims(columns)[0]
+    assert not invalid_model_dims(columns).exists[0]
     assert parameters_of(columns)[0][0] == pytest.approx(10.0**exponent, rel=0.03)
     if result["model.hidden"] != hidden:
         assert result["model.heads"] % 8 == 0

@@ -73,7 +73,7 @@ def is_near(count, published):
 def test_models_of_the_library_have_their_published_parameters(compose, name):
     inputs = compose(f"model={name}")
     columns = {key: to_column(key, [value]) for key, value in inputs.items() if key.startswith("model.")}
-    assert not workload.invalid_model_dims(columns)[0]
+    assert not workload.invalid_model_dims(columns).exists[0]
     total, active = parameters(columns)
     published, met = PUBLISHED[name]
     assert is_near(total[0], published)
@@ -108,7 +108,7 @@ def test_weights_are_those_counted_by_hand(
         layers=layers, tied=tied, position="rotary", **sizes,
         **({"experts": experts, "topk": 2, "expert_ffn": 7, "shared_experts": shared} if has else {}),
     )  # fmt: skip
-    assert not workload.invalid_model_dims(result)[0]
+    assert not workload.invalid_model_dims(result).exists[0]
     mixer = naive.attention(hidden, heads, heads // groups, 16, latent)
     expert = naive.feed_forward(hidden, 7, gated)
     dense = naive.layer(hidden, mixer, naive.feed_forward(hidden, ffn, gated))
@@ -450,6 +450,6 @@ def test_layers_of_windows_see_them():
     ],
 )  # fmt: skip
 def test_sizes_that_do_not_go_together_are_refused(changed, key, message):
-    reason = workload.invalid_model_dims(points(**changed))[0]
+    reason = str(workload.invalid_model_dims(points(**changed)).at(0))
     assert reason.startswith(f"{key}=")
     assert message in reason
