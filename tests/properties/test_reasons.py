@@ -8,7 +8,7 @@ import pytest
 import fastflow
 from fastflow.analysis.search.screening import screen
 from fastflow.analysis.sensitivity.elasticity import elasticities
-from fastflow.analysis.sensitivity.parameters import Figure
+from fastflow.analysis.sensitivity.parameters import Parameter
 from fastflow.core.reasons.codes import Code
 from tests.analysis.measurements.kinds.test_training import NAMES, RUN
 from tests.analysis.search.test_screening import Scorer
@@ -76,7 +76,7 @@ def of_a_search():
 
 
 def of_a_figure():
-    (of_zero,) = elasticities({"f": np.ones(3)}, [Figure("x", 0.0, "", 1.0)], "f", 0.05)
+    (of_zero,) = elasticities({"f": np.ones(3)}, [Parameter("x", 0.0, "", 1.0)], "f", 0.05)
     return of_zero.reason_code
 
 

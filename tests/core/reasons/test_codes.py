@@ -18,9 +18,8 @@ EXAMPLES = [
     (forms.no_breakdown_fits(needed=2e9, largest=1.5e9),
      "needs 2 GB of memory a device; no breakdown has more than 1.5 GB"),
     (forms.short_of_cache(needed=1e9, left=2e9, weights=3e9, work=4e9, budget=8192, slots=2, which="device"),
-
-             "caches need 1 GB of a device; weights of 3 GB and activations of 4 GB (server.max_num_batched_tokens=8192 tokens) leave"
-     " them 2 GB, which 2 batches in flight share, one for each stage"),
+     "caches need 1 GB of a device; weights of 3 GB and activations of 4 GB"
+     " (server.max_num_batched_tokens=8192 tokens) leave them 2 GB, which 2 batches in flight share, one for each stage"),
     (forms.no_room(component="l2", budgets="chip.area.l2=0"),
      "l2 has no room: its budgets are chip.area.l2=0"),
     (forms.no_power(component="dram", budgets="chip.power.dram=0"),
@@ -51,9 +50,8 @@ EXAMPLES = [
     (forms.takes_no_time(),
      "an iteration takes no time: there is nothing to compute, to move or to launch"),
     (forms.overloaded(served=8.5, sent=100.0, carried=7.65),
-
-             "serves 8.5 of 100 requests a second that are sent (overload): serve.request_rate='7.7 1/s' is carried, or more"
-     " devices"),
+     "serves 8.5 of 100 requests a second that are sent (overload): serve.request_rate='7.7 1/s' is carried,"
+     " or more devices"),
     (forms.above_limit(statistic="mean ttft", latency=0.21532, key="serve.slo.ttft", limit=0.05),
      "mean ttft is 0.2153 s, above serve.slo.ttft=0.05 s"),
     (forms.duplicate(strategy="d512"), "gives the same results as d512"),
