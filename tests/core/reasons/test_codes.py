@@ -19,7 +19,8 @@ EXAMPLES = [
      "needs 2 GB of memory a device; no breakdown has more than 1.5 GB"),
     (forms.short_of_cache(needed=1e9, left=2e9, weights=3e9, work=4e9, budget=8192, slots=2, which="device"),
      "caches need 1 GB of a device; weights of 3 GB and activations of 4 GB"
-     " (server.max_num_batched_tokens=8192 tokens) leave them 2 GB, which 2 batches in flight share, one for each stage"),
+     " (server.max_num_batched_tokens=8192 tokens) leave them 2 GB, which 2 batches in flight share, one for"
+     " each stage"),
     (forms.no_room(component="l2", budgets="chip.area.l2=0"),
      "l2 has no room: its budgets are chip.area.l2=0"),
     (forms.no_power(component="dram", budgets="chip.power.dram=0"),
