@@ -1,4 +1,4 @@
-"""Fused attention of many queries, tile by tile and score by score (docs/model.md, "Attention").
+"""Fused attention of many queries, tile by tile and score by score (docs/model_layers.md, "Attention").
 
 Every score of every tile is looked at: a tile that shows none is left out, one that shows any is computed.
 What tiles cost is added up in plain Python. The backward pass looks at the same scores with keys for rows.

@@ -1,4 +1,4 @@
-"""A kernel library's GEMM as thread blocks, block by block (docs/model.md, "Kernel libraries").
+"""A kernel library's GEMM as thread blocks, block by block (docs/model_kernels.md, "Kernel libraries").
 
 Blocks a x b of C, over parts of the inner dimension, are handed to the bundles one by one; the clock of
 each bundle is kept. What a block reads is counted slab by slab.

@@ -1,4 +1,4 @@
-"""Fused attention of few queries, block by block and step by step (docs/model.md, "Attention").
+"""Fused attention of few queries, block by block and step by step (docs/model_layers.md, "Attention").
 
 Keys that some query sees are counted one by one, blocks are handed to the bundles round by round, and what a
 round takes is added up in the order of what the fullest bundle does. What the kernels are like is written

@@ -1,4 +1,4 @@
-"""Loads of experts token by token, and their products block by block (docs/model.md, "Kernel libraries")."""
+"""Loads of experts token by token, and their products block by block (docs/model_kernels.md)."""
 
 import random
 from math import ceil, floor, sqrt

@@ -1,4 +1,4 @@
-"""Data types of products (docs/model.md): bytes with their scales, quantising, and what refuses to train."""
+"""Data types of products (docs/model_workloads.md): bytes with scales, quantising, what refuses to train."""
 
 import re
 
