@@ -110,8 +110,8 @@ def predict_gemm(
     m, k, n, batch: whole numbers, or arrays of equal length, shape (products,); batch is the number of
     independent products in one launch. chip: a chip of the library, such as `"a100"`; dtype: a data type
     that it has, such as `"fp16"` or `"fp8"`, whose time includes quantising A
-    (docs/model_workloads.md). Returns an array of shape (products,), or a zero-dimensional array for single numbers. Raises InputError for an
-    unknown chip or data type, or a size below 1.
+    (docs/model_workloads.md). Returns an array of shape (products,), or a zero-dimensional array for single
+    numbers. Raises InputError for an unknown chip or data type, or a size below 1.
 
     >>> fastflow.predict_gemm([1024, 4096], 4096, 4096, chip="a100").round(6)
     array([0.000165, 0.000584])
