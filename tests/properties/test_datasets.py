@@ -153,7 +153,8 @@ def _check(tab: Browser, dataset: str, frame: pd.DataFrame) -> None:
     """Look at what a page shows of its points."""
     # errors are shown with their validation, the history of a study by the ranking that it is judged by
     titles = {dataset, dataset.removesuffix(ERRORS), f"{dataset}{RANKING}"}
-    assert tab.value("document.querySelector('h1').textContent") in titles
+    _, _, folder = tab.value("document.querySelector('h1').textContent").rpartition(" (")
+    assert folder.removesuffix(")") in titles
     if frame.empty:
         return
     assert tab.value("document.querySelectorAll('#scatter canvas').length") >= 1, dataset
