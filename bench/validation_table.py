@@ -106,7 +106,7 @@ def tasks(folder: Path) -> Iterator[Task]:
     """Yield what is predicted of a folder."""
     for path in sorted(folder.glob("*.csv")):
         columns = list(pd.read_csv(path, nrows=0).columns)
-        claims = [kind for kind in KINDS if kind.needed and kind.claims(columns, ())]
+        claims = [kind for kind in KINDS.values() if kind.needed and kind.claims(columns, ())]
         if not claims or path.stem in NOT_READ:
             continue
         kind = claims[0]

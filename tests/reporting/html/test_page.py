@@ -407,7 +407,7 @@ def test_pages_of_every_kind_open_in_a_browser(tab: Browser, tmp_path: Path) -> 
         page = _written(tmp_path / name, tmp_path / f"{name}.html")
         tab.open(page)
         assert _chosen(tab) > 0, name
-        assert tab.value("document.querySelector('h1').textContent") == name
+        assert tab.value("document.querySelector('h1').textContent").endswith(f"({name})")
         assert tab.value("document.querySelectorAll('#scatter canvas').length") >= 1, name
         assert tab.problems() == [], name
         assert tab.requests() == [], name
