@@ -75,7 +75,7 @@ def compile_every_kind() -> None:
     lists = json.loads(SIGNATURES.read_text())
     with _lock:
         _checked_kinds.update(lists)
-        calls = {json.dumps(call): call for kind in lists for call in _calls(kind)}
+        calls = {json.dumps(call): (call[0], call[1]) for kind in lists.values() for call in kind}
         _compile_missing([*calls.values()])
 
 

@@ -19,21 +19,19 @@ from fastflow.physics.parallelism.options import (
     SPLITS,
     SWITCH,
 )
-from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.precision import (
     ATTENTION_TYPES,
     CACHE_TYPES,
     EXPERT_TYPES,
-    FORMATS,
     MASTER_TYPES,
     ROLE_TYPES,
-    STATES,
 )
 from fastflow.schema.chiplets import CHIPLET
 from fastflow.schema.components import link, supply
 from fastflow.schema.cost import COST
 from fastflow.schema.serving import ALL_REDUCE_BACKENDS, SERVING
 from fastflow.schema.technology import SCALING
+from fastflow.schema.workload import WORKLOAD
 
 SCOPES = ("mcu", "bundle", "global")
 OPERANDS = ("registers", "l1")
@@ -45,22 +43,6 @@ LIBRARIES = ("none", "nccl")
 
 def _shares(name: str, whole: str, parts: Iterable[str]) -> tuple[Column, ...]:
     return tuple(fraction(f"chip.{name}.{part}", f"share of the {whole} that {part} gets") for part in parts)
-
-
-def _family_columns() -> Iterable[Column]:
-    """Return the inputs of workloads, each column once, with the meanings of all families.
-
-    Its lower bound is the lowest of all families; `workload.invalid_model_dims` checks the bound of each.
-    """
-    columns: dict[str, Column] = {}
-    for family in FAMILIES.built_ins():
-        for column in family.structure + family.sizes:
-            merged = columns.setdefault(column.name, column)
-            low, meaning = min(merged.low, column.low), merged.meaning
-            if column.meaning not in meaning.split(", or "):
-                meaning = f"{meaning}, or {column.meaning}"
-            columns[column.name] = merged._replace(low=low, meaning=meaning)
-    return columns.values()
 
 
 INPUTS: tuple[Column, ...] = (
@@ -271,7 +253,7 @@ INPUTS: tuple[Column, ...] = (
     ),
     text(
         "parallel.cp_comm_type",
-        "how attention meets the tokens that cp cuts: keys and values sent on (p2p), or heads dealt (a2a)",
+        "how attention meets the tokens that cp cuts: keys and values sent on (p2p), or heads sharded (a2a)",
         CP_COMM_TYPES,
     ),
     Column(
@@ -303,7 +285,7 @@ INPUTS: tuple[Column, ...] = (
         " auto: for every one from ZeRO 2 on, but once in a pipeline; buffer: the same, from ZeRO 3 on",
         REDUCES,
     ),
-    text("parallel.pipeline_partition", "how layers are dealt to pipeline stages; auto: evenly", SPLITS),
+    text("parallel.pipeline_partition", "how layers are assigned to pipeline stages; auto: evenly", SPLITS),
     text(
         "parallel.offload",
         "what lies in the host's memory: the optimizer's states, activations, or both",
@@ -395,11 +377,5 @@ INPUTS: tuple[Column, ...] = (
     *CHIPLET,
     *COST,
     # --- workloads
-    text("model.name", "workload", FAMILIES.built_in),
-    text("model.dtype", "data type of the operands", tuple(FORMATS)),
-    Column("model.training", "bool", "", "true: forward, backward and update; false: forward only"),
-    text("model.optimizer", "optimizer", tuple(STATES)),
-    count("model.devices", "number of accelerators in the published study"),
-    text("model.strategy", "strategy of the published study"),
-    *_family_columns(),
+    *WORKLOAD,
 )

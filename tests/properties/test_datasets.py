@@ -17,12 +17,11 @@ import pytest
 import fastflow
 from fastflow.__main__ import COMMANDS
 from fastflow.__main__ import main as run
-from fastflow.analysis.backtest.study import FILES, GAINS
 from fastflow.analysis.measurements import kinds  # noqa: F401  which registers the kinds
 from fastflow.analysis.measurements.kind import KINDS
 from fastflow.analysis.search.optimizers.methods import METHODS
 from fastflow.config.library import PACKAGE, library_root
-from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING
+from fastflow.engine.dataset.folder import ERRORS, FILES, FRONT, GAINS, RANKING
 from fastflow.engine.dataset.kinds import TITLES
 from fastflow.engine.dataset.reader import find
 from fastflow.physics.workload import FAMILIES

@@ -11,8 +11,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from fastflow.analysis.backtest.study import FILES, GAINS
-from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING
+from fastflow.engine.dataset.folder import ERRORS, FILES, FRONT, GAINS, RANKING
 from tests.support.measured import SAMPLE
 
 

@@ -18,13 +18,11 @@ from fastflow.analysis.measurements.aliases import alias_table
 from fastflow.config.composer import Composer
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset import kinds
-from fastflow.engine.dataset.folder import folder_at
+from fastflow.engine.dataset.folder import FILES, GAINS, folder_at
 from fastflow.engine.dataset.reader import Dataset, find
 from fastflow.engine.dataset.schema import origin, result_field
 from fastflow.engine.dataset.store import check_table, write_table
 
-GAINS, FILES = "-gains", "-files"
-"""Suffixes of the folders of gains, and of errors on files of measurements."""
 _KINDS = {"": kinds.BACKTEST, GAINS: kinds.GAINS, FILES: kinds.FILES}
 CONFIG = "backtest"
 

@@ -17,7 +17,7 @@ from fastflow.analysis.search.optimizers.objective import OBJECTIVES, OF_TOKENS,
 from fastflow.analysis.search.options import SearchOptions
 from fastflow.analysis.search.ranges import WithinTolerance, find_ranges
 from fastflow.analysis.search.scorer import schema_of_history
-from fastflow.analysis.search.screening import screen
+from fastflow.analysis.search.screening import is_left_out, screen
 from fastflow.config.messages import one_of, pluralize
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Floats, Ints
@@ -44,7 +44,7 @@ class SearchResult(NamedTuple):
     @property
     def is_left_out(self) -> Bools:
         """Whether a candidate was not searched, (candidates,)."""
-        return np.asarray(self.left_out["reason"] != "", dtype=np.bool_)
+        return is_left_out(self.left_out)
 
 
 def _check_objectives(run: Run, options: SearchOptions) -> None:
@@ -90,8 +90,7 @@ def search_designs(
     scorer_context = scorer_of(candidates, options, history, run.settings, cancellation)
     with _keep_history(history, run.settings.address), interruptible(cancellation), scorer_context as scorer:
         screening_scores, left_out = screen(scorer)
-        is_left_out = np.asarray(left_out["reason"] != "", dtype=np.bool_)
-        alive = np.flatnonzero(~is_left_out)
+        alive = np.flatnonzero(~is_left_out(left_out))
         sizes = np.unique(candidates.group[alive], return_counts=True)[1].tolist()
         begin(alive.size, steps_of(sizes, options.rules, screening_scores.shape[1]), history.num_recorded)
         successive_halving(
@@ -105,7 +104,7 @@ def search_designs(
             partial(scorer.run_starts, alive),
         )
         history.flush()
-        ranges = find_ranges(scorer, is_left_out)
+        ranges = find_ranges(scorer, is_left_out(left_out))
     return SearchResult(
         candidates=candidates,
         options=options,

@@ -46,18 +46,18 @@ def screen(scorer: Scorer) -> tuple[Floats, Columns]:
     scorer.holdable[:] = ~(footprint > largest)  # unknown without a time
     score = table["score"].to_numpy()
     left_out: Columns = {name: np.full(every_candidate.size, "", dtype=object) for name in REASON}
-    # at exactly NO_CHIP no budget is short, and there is no time
-    own_reasons = {name: np.array(table[name].to_pylist(), dtype=object) for name in REASON}
-    _leave_out(left_out, score == NO_CHIP, own_reasons)
-    too_large = column_of(
-        no_breakdown_fits(needed=needed, largest=most)
-        for needed, most in zip(footprint.tolist(), largest.tolist(), strict=True)
-    ).columns()
+    no_time = np.flatnonzero(score == NO_CHIP)  # there no budget is short
+    _leave_out(left_out, no_time, {name: np.array(table[name].to_pylist())[no_time] for name in REASON})
+    too_large = np.zeros(every_candidate.size, dtype=np.bool_)
     for group in np.unique(candidates.group):
-        members = (candidates.group == group) & (left_out["reason"] == "")
+        members = (candidates.group == group) & ~is_left_out(left_out)
         if (members & scorer.holdable).any():
-            _leave_out(left_out, members & ~scorer.holdable, too_large)
-    if (left_out["reason"] != "").all():
+            too_large |= members & ~scorer.holdable
+    rows = np.flatnonzero(too_large)
+    shortages = zip(footprint[rows].tolist(), largest[rows].tolist(), strict=True)
+    reasons = column_of(no_breakdown_fits(needed=needed, largest=most) for needed, most in shortages)
+    _leave_out(left_out, rows, reasons.columns())
+    if is_left_out(left_out).all():
         raise CompositionError(f"no design can be searched: {left_out['reason'][0]}")
     _leave_out_duplicates(scorer, left_out, table, largest)
     return _promises(scorer, table, score), left_out
@@ -105,10 +105,15 @@ def _largest(scorer: Scorer) -> Floats:
     return largest
 
 
-def _leave_out(left_out: Columns, excluded: Bools, reasons: Columns) -> None:
-    """Write the reasons of excluded candidates; left_out, reasons: columns of REASON, (candidates,)."""
+def is_left_out(left_out: Columns) -> Bools:
+    """Return which candidates are not searched, (candidates,); left_out: columns of REASON, of `screen`."""
+    return np.asarray(left_out["reason"] != "", dtype=np.bool_)
+
+
+def _leave_out(left_out: Columns, rows: Ints, reasons: Columns) -> None:
+    """Write the reasons of some candidates into left_out; reasons: columns of REASON, (rows,)."""
     for name in REASON:
-        left_out[name][excluded] = reasons[name][excluded]
+        left_out[name][rows] = reasons[name]
 
 
 def _leave_out_duplicates(scorer: Scorer, left_out: Columns, table: pa.Table, largest: Floats) -> None:
@@ -118,7 +123,7 @@ def _leave_out_duplicates(scorer: Scorer, left_out: Columns, table: pa.Table, la
     agree under several random designs too, as one design may hide an exchange that another shows.
     """
     compared = [name for name in _COMPARED_RESULTS if name in table.column_names]
-    candidates = np.flatnonzero((left_out["reason"] == "") & ~np.isnan(table["time_s"].to_numpy()))
+    candidates = np.flatnonzero(~is_left_out(left_out) & ~np.isnan(table["time_s"].to_numpy()))
     columns = [
         scorer.candidates.group[candidates],
         *(table[name].to_numpy()[candidates] for name in compared),

@@ -114,15 +114,14 @@ def form(code: Code) -> Callable[[Callable[Fields, str]], Callable[Fields, Reaso
     return register
 
 
-def rejected(code: Code, key: str, value: object, allowed: str) -> Reason:
+def rejected(code: Code, key: str, value: object, allowed: str, origin: str = "") -> Reason:
     """Return the reason that a value does not suit the point; fields: as of InputError."""
-    return Reason(code, "rejected", {"key": key, "value": value, "allowed": allowed, "origin": ""})
+    return Reason(code, "rejected", {"key": key, "value": value, "allowed": allowed, "origin": origin})
 
 
 def refused(code: Code, error: InputError) -> Reason:
     """Return an error of a point's inputs as its reason."""
-    fields = {"key": error.key, "value": error.value, "allowed": error.allowed, "origin": error.origin}
-    return Reason(code, "rejected", fields)
+    return rejected(code, error.key, error.value, error.allowed, error.origin)
 
 
 def _error_of(key: str, value: object, allowed: str, origin: str) -> InputError:

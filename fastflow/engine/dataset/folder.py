@@ -19,8 +19,8 @@ from uuid import uuid4
 from fastflow.config.messages import path_of, unwritable
 from fastflow.core.errors import InputError
 
-RANKING, FRONT, ERRORS = "-ranking", "-front", "-errors"
-"""Suffixes of the folders of a ranking, a front, or errors, after the name of their dataset."""
+RANKING, FRONT, ERRORS, GAINS, FILES = SUFFIXES = ("-ranking", "-front", "-errors", "-gains", "-files")
+"""Suffixes of the folders of a search, a validation or a back-test, after the name of their dataset."""
 _SCHEME = re.compile(r"[A-Za-z][\w+.:-]*://")
 Writer = Callable[[IO[bytes]], None]
 

@@ -10,12 +10,13 @@ import pyarrow.compute as pc
 
 from fastflow.core.advice import advise
 from fastflow.engine.dataset import kinds
+from fastflow.engine.dataset.folder import SUFFIXES
 from fastflow.schema.renamed import VALUES, new_column
 
 MEASURED = "fastflow.measured"
 """Key of the kind of measurement in the metadata of a validation."""
 _PLACEMENTS = ("placement", "placement_requested")
-_SIBLING = re.compile(r"-(ranking|front|errors|gains|files)$")
+_SIBLING = re.compile(f"({'|'.join(SUFFIXES)})$")
 _AXES = b"fastflow.axes"
 _QUOTED = re.compile(r'"([\w.]+)"', re.ASCII)
 _MAX_NAMED = 3  # new names that the line names
