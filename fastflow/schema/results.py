@@ -184,7 +184,7 @@ TRANSFORMER: tuple[Column, ...] = (
     HIDDEN,
     DTYPE,
     Column("chunks", "int", "", "chunks of layers of each pipeline stage"),
-    Column("split", "str", "", "how layers are dealt to pipeline stages"),
+    Column("split", "str", "", "how layers are assigned to pipeline stages"),
     Column("microbatch", "int", "", "sequences of a micro-batch on one device"),
     Column("schedule", "str", "", "order of micro-batches in the pipeline"),
     Column("recompute", "str", "", "what the backward pass computes again"),
