@@ -50,6 +50,7 @@ def devices(designs, blocks=None, batched_blocks=None):
         vector_flops=each("vector"),
         vector_peak=each("vector_peak"),
         special_functions=each("exponentials"),
+        issue=each("issue"),
         memories=Memories(
             capacity=column([d.capacities for d in designs]),
             bandwidth=column([d.bandwidths for d in designs]),

@@ -73,6 +73,7 @@ class Device(NamedTuple):
     vector_flops: Floats  # achievable by memory-bound passes [flop/s]
     vector_peak: Floats  # of vector lanes, in fp32 [flop/s]; the peak of GEMMs is `Library.peak_flops`
     special_functions: Floats  # exponentials and the like [1/s]
+    issue: Floats  # instructions of single lanes that the schedulers of all bundles issue [1/s]
     memories: Memories
     launch: Floats  # overhead and first access through all levels [s]
     units: Units
@@ -116,6 +117,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         vector_flops=inputs["chip.vector_utilization"] * vector_peak,
         vector_peak=vector_peak,
         special_functions=inputs["chip.special_functions"] * instances * chip.cores.frequency,
+        issue=inputs["chip.issue_width"] * instances * chip.cores.frequency,
         memories=memories,
         launch=inputs["chip.launch_overhead"] + latency,
         units=table(

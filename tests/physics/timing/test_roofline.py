@@ -95,6 +95,7 @@ def test_kernels_on_their_devices(points, data):
         vector_flops=column([vector for _ in points]),
         vector_peak=column([vector for _ in points]),
         special_functions=column([vector for _ in points]),
+        issue=column([vector for _ in points]),
         memories=Memories(
             capacity=column([p.capacities for p in points]),
             bandwidth=column([p.bandwidths for p in points]),

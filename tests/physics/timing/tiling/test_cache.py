@@ -87,6 +87,7 @@ def device_and_work(design):
         vector_flops=first(3e12),
         vector_peak=first(3e12),
         special_functions=first(3e12),
+        issue=first(3e12),
         memories=Memories(
             capacity=first(design.capacities),
             bandwidth=first(design.bandwidths),
