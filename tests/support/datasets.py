@@ -39,6 +39,7 @@ FAMILIES = {
     "operator": "model=operator model.rows=1024,4096",
     "attention": "model=attention model.batch=1,8",
     "latent_attention": "model=latent_attention model.batch=1,8",
+    "linear_attention": "model=linear_attention model.kernel=gated_delta_chunks,gated_delta_step",
     "experts": "model=experts model.tokens=64,4096",
     "rnn": "model=rnn model.batch=16,64",
     "lstm_lm": "model=lstm_lm tech=n7,n5 mem=hbm2,hbm3 parallel.strategy=d512,RC-8-8-d8",

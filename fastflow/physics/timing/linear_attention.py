@@ -29,7 +29,7 @@ BLOCK = 18_600.0
 SEGMENT_TRIPS = 5.7
 """Dependent trips through the memories for a segment: loads, exchanges with barriers, stores. Calibrated."""
 SHORT_STEP, SHORT_TRIPS = 260.0, 7.0
-"""Instructions of a channel, and trips, in a step of a single token, whose window is in memory. Calibrated."""
+"""Instructions of a channel, and trips, in a step of one token, whose window is in memory. Calibrated."""
 RECURRENT, RECURRENT_TRIPS = 61.0, 3.4
 """Instructions of an element of the state, and trips, in a step of a single token. Calibrated."""
 CHUNK = 144.0

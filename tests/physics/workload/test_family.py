@@ -165,7 +165,8 @@ def test_kernels_of_networks_are_compiled_for_what_has_layers():
     assert (
         lists
         == dict.fromkeys(
-            ("gemm", "operator", "attention", "latent_attention", "experts", "rnn"), "layer, blocks"
+            ("gemm", "operator", "attention", "latent_attention", "linear_attention", "experts", "rnn"),
+            "layer, blocks",
         )
         | networks
     )

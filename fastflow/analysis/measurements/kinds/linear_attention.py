@@ -67,9 +67,7 @@ class LinearAttentions(Measurements):
             all_rows = np.arange(self.rows, dtype=np.int64)
             (_, inputs), *_ = super().points(grid, all_rows)
             is_narrow = self._moves_states_too_fast(inputs)
-            self.inputs[STATE.name] = InputColumn(
-                np.full(self.rows, _NARROW), np.full(self.rows, is_narrow)
-            )
+            self.inputs[STATE.name] = InputColumn(np.full(self.rows, _NARROW), np.full(self.rows, is_narrow))
         yield from super().points(grid, rows)
 
     def _moves_states_too_fast(self, inputs: Columns) -> bool:

@@ -24,7 +24,9 @@ KERNELS = (CONVOLUTION, CONVOLUTION_STEP, *CHUNKS, *STEPS)
 SINGLE = (CONVOLUTION_STEP, *STEPS)
 """Kernels of a single token a sequence."""
 KERNEL = text(
-    "model.kernel", "kernel of a linear-time mixer: of prompts (chunks), or of a token a sequence (step)", KERNELS
+    "model.kernel",
+    "kernel of a linear-time mixer: of prompts (chunks), or of a token a sequence (step)",
+    KERNELS,
 )
 
 STATE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}

@@ -52,10 +52,10 @@ class Rule(NamedTuple):
     chunk: int  # tokens
     launches: int  # kernels
     step: float  # least time from the state of a chunk to that of the next [s]
-    # of columns of a key and of a value, tokens of a chunk, and heads that share a key: elements of 2 bytes
-    # that all kernels move for a token and head
+    # of columns of a key and of a value, tokens of a chunk, and heads that share a key: elements that all
+    # kernels move for a token and head
     moved: Callable[[Floats, Floats, float, Floats], Floats]
-    flop: Callable[[Floats, Floats, float], Floats]  # operations of a token and head in a chunk
+    flop: Callable[[Floats, Floats, float, Floats], Floats]  # operations of a token and head in a chunk
     step_flop: float  # operations of an element of the state for a single token
 
 
@@ -70,14 +70,16 @@ def _scan_moved(key: Floats, value: Floats, chunk: float, shared: Floats) -> Flo
     return 8.0 + 3.0 * value + (4.0 * key + 2.0 * chunk) / shared + 8.0 * key * value / chunk
 
 
-def _delta_flop(key: Floats, value: Floats, chunk: float) -> Floats:
-    # pairs of keys, the inverse of their triangle, corrected keys and values, states twice, outputs
-    pairs = 2.0 * chunk * key + chunk * chunk / 3.0 + 2.0 * chunk * (key + value)
-    return pairs + 4.0 * key * value + 2.0 * chunk * (key + value) + 2.0 * key * value
+def _delta_flop(key: Floats, value: Floats, chunk: float, shared: Floats) -> Floats:
+    # pairs of keys, the inverse of their triangle, keys and values times it
+    corrected = 2.0 * chunk * key + chunk * chunk / 3.0 + 2.0 * chunk * (key + value)
+    # pairs of queries and keys times values; the state at keys, at queries, and what is added to it
+    return corrected + 2.0 * chunk * (key + value) + 6.0 * key * value
 
 
-def _scan_flop(key: Floats, value: Floats, chunk: float) -> Floats:
-    return 2.0 * chunk * (key + value) + 4.0 * key * value
+def _scan_flop(key: Floats, value: Floats, chunk: float, shared: Floats) -> Floats:
+    # pairs times values; the state at queries, and what is added to it
+    return 2.0 * chunk * (key / shared + value) + 4.0 * key * value
 
 
 DELTA, SCAN = "gated_delta", "state_space"
@@ -114,7 +116,8 @@ def recurrence(name: str, rule: str, sizes: RecurrenceSizes, **fields: Any) -> N
     """Return a recurrence over prompts, in chunks; rule: of RULES."""
     chunk = float(RULES[rule].chunk)
     key, value = 1.0 * np.asarray(sizes.key_dim), 1.0 * np.asarray(sizes.value_dim)
-    flop = RULES[rule].flop(key, value, chunk) / value
+    shared = np.asarray(sizes.heads) / sizes.key_heads
+    flop = RULES[rule].flop(key, value, chunk, shared) / value
     return _recurrence(CHUNKED[rule], name, sizes, flop, **fields)
 
 
@@ -190,7 +193,7 @@ def _time_chunks(rule: Rule, device: Device, share: Share) -> tuple[Launched, Fl
         key=local.key, value=local.value, moved=local.heads * (moved + states),
         launches=np.full(share.m.size, float(rule.launches)), step=rule.step,
     )  # fmt: skip
-    return launched, local.heads * local.tokens * rule.flop(local.key, local.value, chunk)
+    return launched, local.heads * local.tokens * rule.flop(local.key, local.value, chunk, local.shared)
 
 
 def _time_step(rule: Rule, device: Device, share: Share) -> tuple[Launched, Floats]:
