@@ -38,9 +38,9 @@ class LinearAttentions(Measurements):
     model = "linear_attention"
     needed = ("kernel", "phase", "batch", "tokens", "k_heads", "k_dim", "v_heads", "v_dim")
     inputs_of_columns: ClassVar[Mapping[str, str]] = {
-        "batch": "model.batch", "tokens": "model.tokens", "conv": "model.conv_width", "k_heads": "model.key_heads",
-        "k_dim": "model.key_dim", "v_heads": "model.value_heads", "v_dim": "model.value_dim",
-        "dtype": "model.dtype", "state_dtype": STATE.name,
+        "batch": "model.batch", "tokens": "model.tokens", "conv": "model.conv_width",
+        "k_heads": "model.key_heads", "k_dim": "model.key_dim", "v_heads": "model.value_heads",
+        "v_dim": "model.value_dim", "dtype": "model.dtype", "state_dtype": STATE.name,
     }  # fmt: skip
     other_columns = ("kind", "kernel", "phase")
     naming_keys = ("kind", "kernel", "batch", "tokens", "k_heads", "k_dim", "v_heads", "v_dim")

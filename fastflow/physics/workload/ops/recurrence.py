@@ -24,8 +24,8 @@ from fastflow.physics.timing.linear_attention import (
     time_recurrent_step,
     time_short_step,
 )
-from fastflow.physics.workload.graph import Dims, Kernel
-from fastflow.physics.workload.network import KernelType, Network, Node, PassCost, Size
+from fastflow.physics.workload.graph import Kernel
+from fastflow.physics.workload.network import Amount, KernelType, Network, Node, PassCost, Size
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import Precision, wide_type
 from fastflow.physics.workload.sharding_rules import Share
@@ -43,7 +43,7 @@ class RecurrenceSizes(NamedTuple):
     key_dim: Size  # columns of a key; the state's size of Mamba-2
     heads: Size  # of values
     value_dim: Size  # columns of a value
-    state_bytes: Size  # of an element of the state
+    state_bytes: Amount  # of an element of the state
 
 
 class Rule(NamedTuple):
@@ -92,23 +92,25 @@ RULES = {
 B200 (ai-dynamo/aiconfigurator@095f58a); no kernel of Mamba-2 in chunks was measured."""
 
 
-def convolution(name: str, sequences: Size, tokens: Size, channels: Size, width: Size, **fields: Any) -> Node:
+def convolution(
+    name: str, sequences: Size, tokens: Size, channels: Size, width: Amount, **fields: Any
+) -> Node:
     """Return a causal convolution of each channel over the last `width` tokens, with SiLU; of prompts."""
     return _convolution(CONVOLUTION, name, sequences, tokens, channels, width, **fields)
 
 
-def convolution_step(name: str, sequences: Size, channels: Size, width: Size, **fields: Any) -> Node:
+def convolution_step(name: str, sequences: Size, channels: Size, width: Amount, **fields: Any) -> Node:
     """Return a causal convolution of a single token a sequence, whose last tokens are in memory."""
     return _convolution(CONVOLUTION_STEP, name, sequences, 1, channels, width, **fields)
 
 
 def _convolution(
-    kind: KernelType, name: str, sequences: Size, tokens: Size, channels: Size, width: Size, **fields: Any
+    kind: KernelType, name: str, sequences: Size, tokens: Size, channels: Size, width: Amount, **fields: Any
 ) -> Node:
     flop = 2.0 * width + ACTIVATION_FLOP
     return Node(
         name=name, type=kind, rows=sequences * tokens, cols=channels, cost=PassCost(flop=flop),
-        attributes={"tokens": 1.0 * tokens, "width": 1.0 * width}, **fields,
+        attributes={"tokens": np.asarray(tokens, dtype=np.float64), "width": width}, **fields,
     )  # fmt: skip
 
 
@@ -116,23 +118,25 @@ def recurrence(name: str, rule: str, sizes: RecurrenceSizes, **fields: Any) -> N
     """Return a recurrence over prompts, in chunks; rule: of RULES."""
     chunk = float(RULES[rule].chunk)
     key, value = 1.0 * np.asarray(sizes.key_dim), 1.0 * np.asarray(sizes.value_dim)
-    shared = np.asarray(sizes.heads) / sizes.key_heads
-    flop = RULES[rule].flop(key, value, chunk, shared) / value
+    shared = 1.0 * np.asarray(sizes.heads) / sizes.key_heads
+    flop: Floats = RULES[rule].flop(key, value, chunk, shared) / value
     return _recurrence(CHUNKED[rule], name, sizes, flop, **fields)
 
 
 def recurrence_step(name: str, rule: str, sizes: RecurrenceSizes, **fields: Any) -> Node:
     """Return a single token a sequence of a recurrence; rule: of RULES."""
-    return _recurrence(STEPS[rule], name, sizes, RULES[rule].step_flop * np.asarray(sizes.key_dim), **fields)
+    flop: Floats = RULES[rule].step_flop * np.asarray(sizes.key_dim)
+    return _recurrence(STEPS[rule], name, sizes, flop, **fields)
 
 
 def _recurrence(kind: KernelType, name: str, sizes: RecurrenceSizes, flop: Floats, **fields: Any) -> Node:
     """Return a recurrence; flop: operations of an element of its output."""
+    per_element: Amount = flop if flop.ndim else float(flop)
     attributes = {field: 1.0 * getattr(sizes, field) for field in sizes._fields[1:]}
     return Node(
         name=name, type=kind, rows=sizes.sequences * sizes.tokens, cols=sizes.heads * sizes.value_dim,
-        cost=PassCost(flop=flop if np.ndim(flop) else float(flop)), attributes=attributes,
-        **{"dims": Dims(("batch", "sequence"), (), ("heads",))} | fields,
+        cost=PassCost(flop=per_element), attributes=attributes,
+        **fields,
     )  # fmt: skip
 
 
@@ -145,7 +149,8 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
 
 
 def _time_convolution(device: Device, share: Share) -> tuple[Launched, Floats]:
-    columns, tokens = 1.0 * share.n, share.attributes["tokens"]
+    tokens = share.attributes["tokens"]
+    columns = share.n.astype(np.float64)
     launched = time_convolution(
         device, share.device, sequences=np.ceil(share.elements / columns / tokens), tokens=tokens,
         channels=columns, moved=2.0 * share.elements * share.bytes.activation,
