@@ -154,6 +154,10 @@ def _glm4_moe(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     return {"mtp": modules, "qk_norm": fields.flag("use_qk_norm")}
 
 
+def _mtp(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
+    return {"mtp": fields.count("num_nextn_predict_layers", default=0, least=0)}
+
+
 def _cohere(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     return {"qk_norm": fields.flag("use_qk_norm")}
 
@@ -183,6 +187,8 @@ def _phi(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
 _GPT2 = Architecture(LAYER, PRE, False, ALL, LEARNED, tied=True, activation="gelu", extra_fields=_gpt2)
 _LLAMA = Architecture()
 _LAYERED = Architecture(LAYER, PRE, False, ALL, tied=True, activation="gelu")  # of layer norms, not gated
+_QWEN2 = _LLAMA._replace(biases=OF_QKV, windows=ABOVE)
+_QWEN3 = _LLAMA._replace(qk_norm=True, windows=ABOVE)
 _GEMMA = Architecture(tied=True, activation="gelu")
 _DEEPSEEK = _LLAMA._replace(extra_fields=_latent)
 _COHERE = Architecture(LAYER, PARALLEL, tied=True, extra_fields=_cohere)
@@ -198,10 +204,20 @@ TYPES = {
     "llama": _LLAMA,
     "mistral": _LLAMA._replace(windows=EVERY),
     "mixtral": _LLAMA._replace(windows=EVERY),
-    "qwen2": _LLAMA._replace(biases=OF_QKV, windows=ABOVE),
-    "qwen2_moe": _LLAMA._replace(biases=OF_QKV, windows=ABOVE),
-    "qwen3": _LLAMA._replace(qk_norm=True, windows=ABOVE),
-    "qwen3_moe": _LLAMA._replace(qk_norm=True, windows=ABOVE),
+    "qwen2": _QWEN2,
+    "qwen2_moe": _QWEN2,
+    "qwen3": _QWEN3,
+    "qwen3_moe": _QWEN3,
+    "qwen2_vl_text": _QWEN2,
+    "qwen2_5_vl_text": _QWEN2,
+    "qwen3_vl_text": _QWEN3,
+    "qwen3_vl_moe_text": _QWEN3,
+    "mimo": _QWEN2._replace(extra_fields=_mtp),
+    "dots1": _LLAMA._replace(qk_norm=True, windows=ABOVE),
+    "smollm3": _LLAMA._replace(windows=ABOVE),
+    "ministral": _LLAMA._replace(windows=EVERY),
+    "ministral3": _LLAMA._replace(windows=EVERY),
+    "arcee": _LLAMA._replace(gated=False, activation="relu2"),
     "gemma": _GEMMA,
     "gemma2": _GEMMA._replace(block=SANDWICH, windows=2),
     "gemma3_text": _GEMMA._replace(block=SANDWICH, qk_norm=True, windows=6),

@@ -8,6 +8,7 @@ training are not read: see `model.dropout`.
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from functools import lru_cache
@@ -43,9 +44,14 @@ KEY = "model.config"
 _LAYERS = {"full_attention": False, "sliding_attention": True, "chunked_attention": True}
 """Kinds of attention, and whether they see a window. A chunk of tokens, of which each sees those before it in
 the chunk, counts as a window of that length, in which a query of a long sequence sees twice as much."""
+_LANGUAGE_MODELS = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Fields that hold the language model of a file with several models."""
+_COMMON_FIELDS = (
+    "quantization_config", "compression_config", "torch_dtype", "dtype", "tie_word_embeddings",
+)  # fmt: skip
 _OTHER_MODELS = {
     "encoder_layers": "an encoder", "vision_config": "a model of images", "audio_config": "a model of sound",
-    "num_encoder_layers": "an encoder", "text_config": "a model of more than text",
+    "num_encoder_layers": "an encoder",
     "_diffusers_version": "a diffusion model", "d_kv": "an encoder and a decoder",
 }  # fmt: skip
 
@@ -83,19 +89,12 @@ def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
 
 def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the inputs that a config.json's object gives, by their keys; raises MistakeError."""
+    document = _language_model(document)
     name = document.get("model_type")
     if not isinstance(name, str) or name not in TYPES:
-        other_kind = next((kind for field, kind in _OTHER_MODELS.items() if field in document), "")
-        allowed = f"that of a language model of a decoder alone ({listed(TYPES)})"
-        raise wrong("model_type", allowed, ", ".join(filter(None, (json.dumps(name), other_kind))))
+        raise wrong("model_type", *_unknown_type(document))
     fields = Fields(document)
-    fields.value("model_type")
-    architecture = TYPES[name]
-    values = _common(fields, architecture)
-    if architecture.extra_fields:
-        values |= architecture.extra_fields(fields, values)
-    values |= _layers(fields, values, architecture)
-    values |= published_in(fields, bool(values.get("experts")))
+    values = _values(fields, TYPES[name])
     fields.check_rest()
     positions = values["positions"]
     if 0 < positions < DEFAULTS["model.sequence"]:
@@ -103,6 +102,59 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if values["position"] == ALIBI:
         values["positions"] = 0
     return {f"model.{key}": value for key, value in values.items()}
+
+
+def _values(fields: Fields, architecture: Architecture) -> dict[str, Any]:
+    """Return the properties of a model of an architecture; raises MistakeError."""
+    fields.value("model_type")
+    values = _common(fields, architecture)
+    if architecture.extra_fields:
+        values |= architecture.extra_fields(fields, values)
+    values |= _layers(fields, values, architecture)
+    return values | published_in(fields, bool(values.get("experts")))
+
+
+def _language_model(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the language model of a file, which may hold towers of images or sound beside it.
+
+    What the file says once for all of its parts counts where the part does not say it.
+    """
+    name = document.get("model_type")
+    if isinstance(name, str) and name in TYPES:
+        return document
+    part = next((name for name in _LANGUAGE_MODELS if isinstance(document.get(name), dict)), "")
+    if not part:
+        return document
+    inner = document[part]
+    common = {name: document[name] for name in _COMMON_FIELDS if inner.get(name) is None and name in document}
+    return _language_model({**inner, **common})
+
+
+def _unknown_type(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what is allowed instead of a file's model_type, and what it is."""
+    name = document.get("model_type")
+    shown_name = json.dumps(name)
+    other_kind = next((kind for field, kind in _OTHER_MODELS.items() if field in document), "")
+    if other_kind:
+        allowed = f"that of a language model of a decoder alone ({listed(TYPES)})"
+        return allowed, f"{shown_name}, {other_kind}"
+    if not isinstance(name, str):
+        return f"one of {listed(TYPES)}", shown_name
+    nearest = difflib.get_close_matches(name.lower(), TYPES, n=3, cutoff=0.4)
+    near = f"; the nearest are {listed(nearest)}" if nearest else ""
+    unknown = _not_understood(document, TYPES[nearest[0] if nearest else "llama"])
+    fields = f"; not understood in the file: {listed(unknown)}" if unknown else ""
+    return f"one of the {len(TYPES)} that docs/models.md lists{near}{fields}", shown_name
+
+
+def _not_understood(document: Mapping[str, Any], nearest: Architecture) -> list[str]:
+    """Return the fields that a file of the nearest architecture would not have."""
+    fields = Fields(document)
+    try:
+        _values(fields, nearest)
+    except MistakeError:
+        return []  # too few fields were read
+    return list(fields.not_understood())
 
 
 def _common(fields: Fields, architecture: Architecture) -> dict[str, Any]:

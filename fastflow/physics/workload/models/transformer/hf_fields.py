@@ -118,14 +118,20 @@ class Fields:
             raise wrong(where, "an object", _plain(value))
         return Fields(value or {}, f"{where}.")
 
+    def not_understood(self) -> dict[str, Any]:
+        """Return the unread fields that change the model's computation, with their values."""
+        return {
+            name: value
+            for name, value in self._values.items()
+            if name not in self._read and not isinstance(value, str) and value not in _ABSENT
+            and _RELEVANT.search(name) and not _IRRELEVANT.search(name)
+        }  # fmt: skip
+
     def check_rest(self) -> None:
         """Reject unread fields that change the model's computation; raises MistakeError."""
-        for name, value in self._values.items():
-            if name in self._read or isinstance(value, str) or value in _ABSENT:
-                continue
-            if _RELEVANT.search(name) and not _IRRELEVANT.search(name):
-                allowed = f"a file without {self._where}{shown(name)}, which fastflow does not know"
-                raise MistakeError(f"{allowed} (it is {_plain(value)})")
+        for name, value in self.not_understood().items():
+            allowed = f"a file without {self._where}{shown(name)}, which fastflow does not know"
+            raise MistakeError(f"{allowed} (it is {_plain(value)})")
 
 
 def _plain(value: Any) -> Any:

@@ -1,13 +1,19 @@
-"""A JSON file as plain values: of bounded size and depth, with unique keys and finite numbers."""
+"""A JSON file as plain values: of bounded size and depth, with unique keys.
+
+Numbers may be Infinity and NaN, as Python's own parser reads and writes them: files of published models have
+them in fields that no prediction reads.
+"""
 
 from __future__ import annotations
 
 import json
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from fastflow.core.yaml_file import MAX_BYTES, MistakeError, shown
+from fastflow.core.yaml_file import MistakeError, shown
+
+MAX_BYTES = 32_000_000
+"""Of a file: lists of modules that are not quantised take megabytes."""
 
 
 def read_version(path: str, size: int) -> dict[str, Any]:
@@ -18,7 +24,7 @@ def read_version(path: str, size: int) -> dict[str, Any]:
     if len(text) > MAX_BYTES:
         raise MistakeError(f"a file of at most {MAX_BYTES:,} bytes, not {len(text):,}")
     try:
-        document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
+        document = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise MistakeError(f"a JSON file (line {error.lineno}, column {error.colno}: {error.msg})") from None
     except UnicodeDecodeError:
@@ -39,13 +45,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in members if names.count(name) > 1)
         raise MistakeError(f"a JSON file ({shown(twice)} is given twice)")
     return members
-
-
-def _constant(name: str) -> Any:
-    raise MistakeError(f"a JSON file ({name} is no number)")
-
-
-def _number(text: str) -> float:
-    if not isfinite(number := float(text)):
-        raise MistakeError(f"a JSON file ({shown(text)} is too large a number)")
-    return number

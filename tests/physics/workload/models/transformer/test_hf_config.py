@@ -33,6 +33,15 @@ LIBRARY = {
     "gpt_oss_120b": "gpt-oss-120b", "nemotron4_340b": "nemotron4-340b",
 }  # fmt: skip
 LLAMA = FILES["llama3-70b"]["config"]
+LLAMA_TEXT = json.dumps({"num_attention_heads": 8192, **LLAMA, "hidden_size": 8192})
+QWEN_VL = {
+    "model_type": "qwen3_vl", "tie_word_embeddings": False, "vision_config": {"depth": 27, "hidden_size": 1152},
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "text_config": {
+        "model_type": "qwen3_vl_text", "hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32,
+        "num_hidden_layers": 36, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+    },
+}  # fmt: skip
 RUN = ("chip=h100_sxm", "system.devices=64", "parallel.strategy=TP-8-d8", "model=transformer")
 
 
@@ -148,7 +157,9 @@ def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_type": "bert"}, 'model_type is that of a language model of a decoder alone'),
+        ({"model_type": "bert"}, "model_type is one of the"),
+        ({"model_type": "deepseek_v9", "index_heads": 64}, "the nearest are deepseek_v3, deepseek_v2"),
+        ({"model_type": "llama5", "index_heads": 64}, "not understood in the file: index_heads"),
         ({"model_type": "t5", "num_encoder_layers": 6}, '"t5", an encoder'),
         ({"model_type": None, "vision_config": {}}, "null, a model of images"),
         ({"model_type": "qwen3_next"}, '"qwen3_next"'),
@@ -213,16 +224,16 @@ def test_what_changes_no_operations_is_ignored(unknown):
         ("3", "a JSON file that holds an object, not 3"),
         ('{"model_type": "llama", "model_type": "llama"}', "model_type is given twice"),
         ('{"rope_scaling": {"factor": 1, "factor": 2}}', "factor is given twice"),
-        ('{"hidden_size": NaN}', "NaN is no number"),
-        ('{"hidden_size": -Infinity}', "-Infinity is no number"),
-        ('{"hidden_size": 1e400}', "1e400 is too large a number"),
+        (LLAMA_TEXT.replace("8192", "NaN", 1), "a whole number"),
+        (LLAMA_TEXT.replace("8192", "-Infinity", 1), "a whole number"),
+        (LLAMA_TEXT.replace("8192", "1e400", 1), "a whole number"),
         ('{"hidden_size": 1' + "0" * 5000 + "}", "a number of too many digits"),
         ('{"a": ' * 20_000, "nested too deeply"),
         ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
         (b"\xff\xfe\x00{", "a JSON file"),
         (b"\x80{}", "a JSON file (its text is not UTF-8)"),
-        ("{}" + " " * 300_000, "a file of at most 262,144 bytes, not 300,002"),
-        ("{}", "model_type is that of"),
+        ("{}" + " " * 32_000_000, "a file of at most 32,000,000 bytes, not 32,000,002"),
+        ("{}", "model_type is one of"),
         ("model_type: llama\n", "a JSON file (line 1, column 1"),
     ],
 )  # fmt: skip
@@ -235,6 +246,21 @@ def test_hostile_files_are_refused_in_one_line(file, content, message):
     assert message in line
     assert "\n" not in line
     assert len(line) < 900
+
+
+def test_the_language_model_of_a_file_of_several_is_read():
+    text = QWEN_VL["text_config"]
+    alone = text | {"model_type": "qwen3", "quantization_config": QWEN_VL["quantization_config"]}
+    assert inputs_of(QWEN_VL) == inputs_of(alone)
+    assert inputs_of({"model_type": "omni", "thinker_config": QWEN_VL}) == inputs_of(alone)
+    with pytest.raises(MistakeError, match="qwen9"):
+        inputs_of(QWEN_VL | {"text_config": text | {"model_type": "qwen9"}})
+
+
+def test_a_field_that_nothing_reads_may_be_any_number_of_python(file):
+    plain = read_config(file(LLAMA, "plain.json"))
+    text = json.dumps(LLAMA | {"time_step_limit": [0.0, float("inf"), float("nan")]})
+    assert read_config(file(text)) == plain
 
 
 @pytest.mark.parametrize("path", ["nosuch.json", "/dev/zero", "/", "", "a\0b", "x" * 5000])
