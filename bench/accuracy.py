@@ -71,9 +71,9 @@ WITHOUT = {
 }
 COLLECTIVES = {  # column: file, and the least size
     "A100, all sizes": ("collectives_a100", 0),
-    "from 64 KiB": ("collectives_a100", 65536),
+    "A100, from 64 KiB": ("collectives_a100", 65536),
     "H100, all sizes": ("collectives_h100", 0),
-    "from 64 KiB ": ("collectives_h100", 65536),
+    "H100, from 64 KiB": ("collectives_h100", 65536),
     "A100, all-reduces of another source": ("allreduce_a100", 0),
 }
 _NO_LL = ("net.library.block=1e12", "net.library.fill=1e3 s")  # what takes so long is not chosen
@@ -133,9 +133,9 @@ _NO_TRIPS = (
 )
 ATTENTION = {  # column: file, chip
     "attention, A100": ("attention_a100", "a100"),
-    "H100": ("attention_h100", "h100_sxm"),
-    "latent, A100": ("mla_a100", "a100"),
-    "H100 ": ("mla_h100", "h100_sxm"),
+    "attention, H100": ("attention_h100", "h100_sxm"),
+    "latent attention, A100": ("mla_a100", "a100"),
+    "latent attention, H100": ("mla_h100", "h100_sxm"),
 }
 EXPERTS = {  # column: file, chip, data type
     "A100 bf16": ("moe_a100", "a100", "bf16"),
