@@ -44,59 +44,59 @@ FILES = {  # column: file, overrides, and a column of the file that must be so
     "operators V100": ("ops_v100_a100_fp32", ("chip=v100_pcie", "device=V100-PCIe-32GB"), {}),
 }
 WITHOUT = {
-    "as it is": (),
-    "plain maximum instead of the soft one": ("tiling.soft_max_order=0",),
-    "one part of the inner dimension": ("tiling.max_split_k=1",),
-    "8 parts at most": ("tiling.max_split_k=8",),
-    "no steps of a block": ("chip.step_latency=0 s",),
-    "operands through registers": ("chip.blocks.operands=registers",),
-    "no clusters": ("chip.blocks.cluster=1",),
-    "persistent kernels": ("chip.blocks.persistent=true",),
-    "no kernels for vectors": ("chip.blocks.matrix='TILES OF MATRICES'",),
-    "one power for all units": ("chip.matrix_power=1",),
-    "one L2 for all": ("chip.memory.l2.partitions=1",),
-    "one list of blocks for all chips": tuple(
+    "the whole model": (),
+    "plain maximum of the resources' times, not the soft maximum": ("tiling.soft_max_order=0",),
+    "no split of the inner dimension (split-K)": ("tiling.max_split_k=1",),
+    "split-K of at most 8 parts": ("tiling.max_split_k=8",),
+    "no least time of a block's step": ("chip.step_latency=0 s",),
+    "operands read through registers, not from L1": ("chip.blocks.operands=registers",),
+    "no clusters of blocks": ("chip.blocks.cluster=1",),
+    "persistent kernels on all chips": ("chip.blocks.persistent=true",),
+    "no kernels for vectors (m or n of 1)": ("chip.blocks.matrix='TILES OF MATRICES'",),
+    "matrix units draw the power of vector lanes": ("chip.matrix_power=1",),
+    "one L2, not two partitions": ("chip.memory.l2.partitions=1",),
+    "the same list of block sizes on all chips": tuple(
         f"chip.blocks.{kind}='{TILES}'" for kind in ("matrix", "vector", "batched_vector")
     ),
-    "the highest clock, whatever the power": ("~chip.pinned.boost_W",),
+    "always the highest clock, no power limit": ("~chip.pinned.boost_W",),
     "no cost of strided operands": ("chip.strided.cost=0", "chip.strided.miss=0"),
-    "no trips through the memories": (
+    "no latency of the memories": (
         "mem.latency=0 s",
         *(f"tech.memory.{kind}.latency=0 s" for kind in ("cache", "scratchpad", "registers")),
     ),
     "no launch overhead": ("chip.launch_overhead=0 s",),
-    "no overhead of calls": ("chip.call_overhead=0 s",),
-    "L1 and L2 at their peaks": ("chip.memory.l1.utilization=1", "chip.memory.l2.utilization=1"),
-    "searched tiles, section 6.2": ("tiling=divisors",),
+    "no overhead of framework calls": ("chip.call_overhead=0 s",),
+    "L1 and L2 at their peak bandwidths": ("chip.memory.l1.utilization=1", "chip.memory.l2.utilization=1"),
+    "searched tiles (paper, section 6.2), not a library's blocks": ("tiling=divisors",),
 }
 COLLECTIVES = {  # column: file, and the least size
     "A100, all sizes": ("collectives_a100", 0),
-    "from 64 KiB": ("collectives_a100", 65536),
+    "A100, from 64 KiB": ("collectives_a100", 65536),
     "H100, all sizes": ("collectives_h100", 0),
-    "from 64 KiB ": ("collectives_h100", 65536),
+    "H100, from 64 KiB": ("collectives_h100", 65536),
     "A100, all-reduces of another source": ("allreduce_a100", 0),
 }
 _NO_LL = ("net.library.block=1e12", "net.library.fill=1e3 s")  # what takes so long is not chosen
 _NO_LL128, _NO_SIMPLE = ("net.intra.ll128_step=1 s",), ("net.intra.simple_step=1 s",)
 WITHOUT_IN_COLLECTIVES = {
-    "as it is": (),
-    "no LL": _NO_LL,
-    "no LL128": _NO_LL128,
-    "no Simple": _NO_SIMPLE,
-    "Simple alone": (*_NO_LL, *_NO_LL128),
-    "one launch for all protocols": (
+    "the whole model": (),
+    "no protocol LL": _NO_LL,
+    "no protocol LL128": _NO_LL128,
+    "no protocol Simple": _NO_SIMPLE,
+    "protocol Simple alone": (*_NO_LL, *_NO_LL128),
+    "the same launch overhead for all protocols": (
         "net.library.ll128=1",
         "net.library.simple=1",
         "net.library.send_simple=1",
     ),
-    "sends launched as rings are": ("net.library.send=1",),
-    "no block that fills": ("net.library.block=0",),
-    "no channel that fills": ("net.library.fill=0 s",),
-    "no latency of peers": ("net.library.peer=0",),
-    "no switch that reduces": ("net.library.reduce=0",),
-    "the whole rate of the links": ("net.intra.utilization=1",),
-    "the paper's algorithms": ("system.library=none",),
-    "the paper's rings": ("system.library=none", "system.collective=ring"),
+    "direct sends have the launch overhead of rings": ("net.library.send=1",),
+    "a full block of threads is as fast as a warp": ("net.library.block=0",),
+    "a full channel is as fast as an empty one": ("net.library.fill=0 s",),
+    "no latency for each peer of a direct send": ("net.library.peer=0",),
+    "no sums in the switch (NVLS)": ("net.library.reduce=0",),
+    "the full rate of the links": ("net.intra.utilization=1",),
+    "the paper's algorithms, not NCCL's": ("system.library=none",),
+    "the paper's rings, not NCCL's algorithms": ("system.library=none", "system.collective=ring"),
 }
 
 
@@ -110,14 +110,14 @@ BLACKWELL = {  # column: m, n, k and data type of a product on a B200, its A qua
     "8192 x 8192 x 8192 fp8_block": (8192, 8192, 8192, "fp8_block"),
 }
 _PARTS_OF_BLACKWELL = {
-    "no pairs of SMs": "chip.blocks.pair=1",
-    "no tile that is emptied meanwhile": "chip.blocks.persistent=false",
-    "vector lanes scale": "chip.blocks.scales=lanes",
+    "each SM multiplies a tile of its own": "chip.blocks.pair=1",
+    "a tile's sums leave before the next tile starts": "chip.blocks.persistent=false",
+    "vector lanes scale the sums, not matrix units": "chip.blocks.scales=lanes",
 }
 WITHOUT_IN_BLACKWELL = {
-    "as it is": (),
+    "the whole model": (),
     **{what: (text,) for what, text in _PARTS_OF_BLACKWELL.items()},
-    "none of these": tuple(_PARTS_OF_BLACKWELL.values()),
+    "all three changes": tuple(_PARTS_OF_BLACKWELL.values()),
 }
 
 
@@ -133,9 +133,9 @@ _NO_TRIPS = (
 )
 ATTENTION = {  # column: file, chip
     "attention, A100": ("attention_a100", "a100"),
-    "H100": ("attention_h100", "h100_sxm"),
-    "latent, A100": ("mla_a100", "a100"),
-    "H100 ": ("mla_h100", "h100_sxm"),
+    "attention, H100": ("attention_h100", "h100_sxm"),
+    "latent attention, A100": ("mla_a100", "a100"),
+    "latent attention, H100": ("mla_h100", "h100_sxm"),
 }
 EXPERTS = {  # column: file, chip, data type
     "A100 bf16": ("moe_a100", "a100", "bf16"),
@@ -146,27 +146,30 @@ EXPERTS = {  # column: file, chip, data type
 # Overrides, and what a module has instead: module, name, value
 Switch = tuple[tuple[str, ...], tuple[tuple[Any, str, Any], ...]]
 WITHOUT_IN_PREFILL: dict[str, Switch] = {
-    "as it is": ((), ()),
-    "products in bf16 over caches of fp8": (("precision.attention=bf16",), ()),
-    "no trips through the memories": (_NO_TRIPS, ()),
+    "the whole model": ((), ()),
+    "products in bf16 where the cache is fp8": (("precision.attention=bf16",), ()),
+    "no latency of the memories": (_NO_TRIPS, ()),
     "no launch overhead": (("chip.launch_overhead=0 s",), ()),
 }
 WITHOUT_IN_DECODE: dict[str, Switch] = {
-    "as it is": ((), ()),
-    "values apart from keys": ((), ((Attentions, "_reads_too_fast", lambda *_: False),)),
-    "no kernel beside": ((), ((kv_cache, "rotates", lambda _, work: np.ones(work.point.size, np.bool_)),)),
-    "no least time of a step": (("chip.step_latency=0 s",), ()),
-    "no trips through the memories": (_NO_TRIPS, ()),
+    "the whole model": ((), ()),
+    "values stored apart from the keys": ((), ((Attentions, "_reads_too_fast", lambda *_: False),)),
+    "no separate kernel for rotary embedding": (
+        (),
+        ((kv_cache, "rotates", lambda _, work: np.ones(work.point.size, np.bool_)),),
+    ),
+    "no least time of a block's step": (("chip.step_latency=0 s",), ()),
+    "no latency of the memories": (_NO_TRIPS, ()),
     "no launch overhead": (("chip.launch_overhead=0 s",), ()),
 }
 WITHOUT_IN_EXPERTS: dict[str, Switch] = {
-    "as it is": ((), ()),
-    "even loads": ((), ((grouped_gemm, "mixture", _even),)),
-    "passes at the achievable bandwidth": ((), ((layer, "PASS", 1.0),)),
-    "no trips of top-k": ((), ((layer, "TOPK_TRIPS", 0.0),)),
-    "no operations to scale blocks": ((), ((layer, "SCALE", 0.0),)),
-    "no trips of prefix sums": ((), ((layer, "SUM_TRIPS", 0.0),)),
-    "no trips through the memories": (_NO_TRIPS, ()),
+    "the whole model": ((), ()),
+    "all experts have equal loads": ((), ((grouped_gemm, "mixture", _even),)),
+    "passes over rows at the achievable bandwidth": ((), ((layer, "PASS", 1.0),)),
+    "no latency of the memories in top-k": ((), ((layer, "TOPK_TRIPS", 0.0),)),
+    "no operations that scale blocks of 128": ((), ((layer, "SCALE", 0.0),)),
+    "no latency of the memories in prefix sums": ((), ((layer, "SUM_TRIPS", 0.0),)),
+    "no latency of the memories": (_NO_TRIPS, ()),
     "no launch overhead": (("chip.launch_overhead=0 s",), ()),
 }
 
@@ -235,7 +238,10 @@ def _print_layers(folder: Path, title: str, columns: dict[str, Any], without: di
     errors = [
         _roofline_of_layers(folder / f"{name}.csv", chip, where) for name, chip, where in columns.values()
     ]
-    print("| plain roofline of peaks | " + " | ".join(f"{error:.1%}" for error in errors) + " |", flush=True)
+    print(
+        "| plain roofline at the chip's peaks | " + " | ".join(f"{error:.1%}" for error in errors) + " |",
+        flush=True,
+    )
 
 
 def print_layers(folder: Path) -> None:
@@ -308,7 +314,7 @@ def main() -> None:
         errors = [_error(folder, name, (*of, *without), where) for name, of, where in FILES.values()]
         print(f"| {what} | " + " | ".join(f"{error:.1%}" for error in errors) + " |", flush=True)
     errors = [_roofline(folder, *file) for file in FILES.values()]
-    print("| plain roofline of peaks | " + " | ".join(f"{error:.1%}" for error in errors) + " |")
+    print("| plain roofline at the chip's peaks | " + " | ".join(f"{error:.1%}" for error in errors) + " |")
     print("\n| | " + " | ".join(COLLECTIVES) + " |\n|---" + "|---" * len(COLLECTIVES) + "|")
     for what, without in WITHOUT_IN_COLLECTIVES.items():
         errors = [_error_of_collectives(folder, *file, without) for file in COLLECTIVES.values()]
