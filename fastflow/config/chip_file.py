@@ -17,8 +17,9 @@ _ORDER = (
     "name", "maker", "architecture", "machine", "node_area", "die_area", "dies", "chiplets", "link",
     "salvage", "tdp", "area", "power", "perimeter", "mcus_per_bundle", "mcu", "utilization",
     "vector_utilization", "dram_utilization", "launch_overhead", "call_overhead", "step_latency",
-    "matrix_power", "sustained_power_fraction", "special_functions", "issue_width", "boost",
-    "flash_attention", "rate", "matrix", "blocks", "strided", "memory", "made", "pinned",
+    "matrix_power", "sustained_power_fraction", "special_functions", "boost", "flash_attention", "rate",
+    "matrix", "blocks",
+    "strided", "memory", "made", "pinned",
 )  # fmt: skip
 _BUDGETS = {"area": "die_area", "power": "tdp", "perimeter": "the die's edge"}
 _WIDTH = 100

@@ -170,9 +170,6 @@ INPUTS: tuple[Column, ...] = (
     positive(
         "chip.special_functions", "", "exponentials and the like that a bundle starts in a cycle of its cores"
     ),
-    positive(
-        "chip.issue_width", "", "instructions that a bundle's schedulers issue in a cycle, times their lanes"
-    ),
     nonnegative("chip.strided.cost", "", "share of compute time added where both operands are strided"),
     positive("chip.strided.reach", "B", "bytes that address translation reaches in such a product"),
     nonnegative(

@@ -51,6 +51,7 @@ MEASURED = {
     "GEMMs": f"{SAMPLE}/gemm_a100_llm.csv chip=a100",
     "attention": f"{SAMPLE}/attention_a100.csv chip=a100",
     "latent attention": f"{SAMPLE}/mla_a100.csv chip=a100",
+    "linear attention": f"{SAMPLE}/linear_attention.csv chip=h100_sxm device='NVIDIA H100 80GB HBM3'",
     "expert layers": f"{SAMPLE}/moe_a100.csv chip=a100",
     "recurrent layers": f"{SAMPLE}/rnn_v100_fp32.csv chip=v100_pcie",
     "pointwise and normalisation operators": (

@@ -20,6 +20,9 @@ PROMOTION = 2.1
 with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order with specialised warps (loading or multiplying), which wait less
 MAX_HEADROOM = 50.0  # of the power, up to which `boost.boost_of` is accurate
+ISSUE_WIDTH = 128.0
+"""Instructions of single lanes that a bundle issues in a cycle: four schedulers of warps of 32 threads, as in
+every SM from Maxwell on but P100's (NVIDIA CUDA programming guide)."""
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
 
 
@@ -117,7 +120,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         vector_flops=inputs["chip.vector_utilization"] * vector_peak,
         vector_peak=vector_peak,
         special_functions=inputs["chip.special_functions"] * instances * chip.cores.frequency,
-        issue=inputs["chip.issue_width"] * instances * chip.cores.frequency,
+        issue=ISSUE_WIDTH * instances * chip.cores.frequency,
         memories=memories,
         launch=inputs["chip.launch_overhead"] + latency,
         units=table(

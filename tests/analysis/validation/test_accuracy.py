@@ -124,6 +124,22 @@ def test_attention_layers(held, name, chip, prefill, decode):
     assert errors["decode"] <= most(sample=decode[0], every=decode[1])
 
 
+@pytest.mark.parametrize(
+    ("device", "chip", "prefill", "decode"),
+    [  # bounds of the sample, and of all rows
+        ("NVIDIA A100-SXM4-80GB", "a100", (0.13, 0.125), (0.21, 0.157)),
+        ("NVIDIA H100 80GB HBM3", "h100_sxm", (0.09, 0.083), (0.15, 0.112)),
+        ("NVIDIA B200", "b200_sxm", (0.06, 0.05), (0.09, 0.057)),
+    ],
+)
+def test_kernels_of_linear_time_mixers(held, device, chip, prefill, decode):
+    validated, most = held
+    rows = validated("linear_attention", f"chip={chip}", f"device='{device}'").rows
+    errors = rows.groupby("phase")["error"].mean()
+    assert errors["prefill"] <= most(sample=prefill[0], every=prefill[1])
+    assert errors["decode"] <= most(sample=decode[0], every=decode[1])
+
+
 def test_expert_layers(held):
     validated, most = held
     error = validated("moe_a100", "chip=a100").rows["error"].mean()

@@ -25,6 +25,7 @@ ROWS = {
     "attention_h100": 180,
     "mla_a100": 120,
     "mla_h100": 120,
+    "linear_attention": 180,
     "moe_a100": 120,
     "moe_h100": 240,
     "training": 80,

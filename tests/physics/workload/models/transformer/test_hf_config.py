@@ -35,11 +35,12 @@ LIBRARY = {
 LLAMA = FILES["llama3-70b"]["config"]
 LLAMA_TEXT = json.dumps({"num_attention_heads": 8192, **LLAMA, "hidden_size": 8192})
 QWEN_VL = {
-    "model_type": "qwen3_vl", "tie_word_embeddings": False, "vision_config": {"depth": 27, "hidden_size": 1152},
+    "model_type": "qwen3_vl", "tie_word_embeddings": False, "vision_config": {"depth": 27},
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
     "text_config": {
-        "model_type": "qwen3_vl_text", "hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32,
-        "num_hidden_layers": 36, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+        "model_type": "qwen3_vl_text", "hidden_size": 4096, "intermediate_size": 12288,
+        "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
+        "head_dim": 128, "vocab_size": 151936,
     },
 }  # fmt: skip
 RUN = ("chip=h100_sxm", "system.devices=64", "parallel.strategy=TP-8-d8", "model=transformer")
