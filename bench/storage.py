@@ -40,10 +40,13 @@ def encodings(schema: pa.Schema) -> dict[str, dict[str, Any]]:
     split = {"use_dictionary": texts, "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT")}
     delta = {**split["column_encoding"], **dict.fromkeys(wholes, "DELTA_BINARY_PACKED")}  # type: ignore[dict-item]
     return {
-        "dictionary everywhere": {},
-        "dictionary for texts": {"use_dictionary": texts},
-        "+ byte stream split for floats": split,
-        "+ delta for whole numbers": {"use_dictionary": texts, "column_encoding": delta},
+        "dictionary for all columns": {},
+        "dictionary for strings": {"use_dictionary": texts},
+        "dictionary for strings, byte stream split for floats": split,
+        "dictionary for strings, byte stream split for floats, delta for whole numbers": {
+            "use_dictionary": texts,
+            "column_encoding": delta,
+        },
         "no dictionary": {"use_dictionary": False},
     }
 
@@ -77,13 +80,13 @@ def main() -> None:
         for ends in ranges
     ]
     whole = pa.concat_tables(tables)
-    texts = encodings(schema)["dictionary for texts"]
+    texts = encodings(schema)["dictionary for strings"]
     head = "| B a row | write, us a row | read, us a row |\n|---|---|---|---|"
     print(f"{whole.num_rows:,} rows of {len(schema)} columns")
-    print(f"\n| compression, dictionary for texts {head}")
+    print(f"\n| compression, with a dictionary for strings {head}")
     for name, writing in COMPRESSIONS.items():
         print(row(name, tables, writing | texts), flush=True)
-    print(f"\n| encoding, zstd 3 {head}")
+    print(f"\n| encoding, with zstd 3 {head}")
     for name, writing in encodings(schema).items():
         print(row(name, tables, COMPRESSIONS["zstd 3"] | writing), flush=True)
     print(f"\n| rows of a part {head}")
