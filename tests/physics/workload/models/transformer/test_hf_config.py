@@ -15,11 +15,12 @@ from fastflow.core.yaml_file import MistakeError
 from fastflow.physics import workload
 from fastflow.physics.workload.models.transformer import parameters
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
+from fastflow.physics.workload.models.transformer.hf_architectures import TYPES
 from fastflow.physics.workload.models.transformer.hf_config import inputs_of, read_config
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.published import with_types
 from tests.support.checks import cases
-from tests.support.paths import DATA
+from tests.support.paths import DATA, ROOT
 
 # of each model what its published file says, and the parameters of its published weights, in billions
 FILES = json.loads((DATA / "configs.json").read_text())
@@ -247,6 +248,13 @@ def test_hostile_files_are_refused_in_one_line(file, content, message):
     assert message in line
     assert "\n" not in line
     assert len(line) < 900
+
+
+def test_the_page_on_models_lists_every_type():
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    known = page.split("These types are known: ")[1].split(". Of ")[0].replace("\n", " ")
+    assert known == ", ".join(f"`{name}`" for name in TYPES)
+    assert f"one of the {len(TYPES)} that docs/models.md lists" in page
 
 
 def test_the_language_model_of_a_file_of_several_is_read():
