@@ -9,19 +9,21 @@ _SAME_AS_TECH = "as its tech has it"
 _NODE = {
     "generation": count("", "full nodes after the base node", low=0, high=1000),
     "logic_area": positive("", "", "what a half node divides the area of logic by"),
-    "logic_power": positive("", "", "what it divides the power of logic by"),
-    "wafer_price": positive("", "USD", "price of a processed wafer of its node"),
-    "defect_density": nonnegative("", "1/m^2", "defects that kill, in an area of it"),
-    "defect_cluster": Column("", "float", "", "cluster parameter of its yield", 0.01, 1e6),
+    "logic_power": positive("", "", "what a half node divides the power of logic by"),
+    "wafer_price": positive("", "USD", "price of a processed wafer of the die's node"),
+    "defect_density": nonnegative("", "1/m^2", "defects per area of the die that kill it"),
+    "defect_cluster": Column("", "float", "", "cluster parameter of the die's yield", 0.01, 1e6),
 }
 assert _NODE.keys() == OF_NODE.keys()
 _LINK = f"chip.{LINK}."
 
 CHIPLET: tuple[Column, ...] = (
     text(f"{CHIPLETS}*.tech", "node of a further kind of die: a choice of the group tech"),
-    count(f"{CHIPLETS}*.dies", "how many dies of the kind a package has", high=1024),
+    count(f"{CHIPLETS}*.dies", "number of dies of this kind in a package", high=1024),
     text(f"{CHIPLETS}*.holds", f"what they hold: any of {' '.join(HOLDABLE)}"),
-    positive(f"{CHIPLETS}*.die_area", "m^2", "area of one")._replace(absent="that of what they hold"),
+    positive(f"{CHIPLETS}*.die_area", "m^2", "area of one die of this kind")._replace(
+        absent="that of what they hold"
+    ),
     *(column._replace(name=f"{CHIPLETS}*.{name}", absent=_SAME_AS_TECH) for name, column in _NODE.items()),
     *(
         fraction(f"chip.{budget}.{LINK}", f"share of the {budget_name} that links between dies get")._replace(
