@@ -32,8 +32,17 @@ TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
 LIBRARIES = ("none", "nccl")
 
 
+_PARTS = {
+    "core": "the cores", "l*": "this memory level", "dram": "the interface to main memory",
+    "intra": "links within a package", "inter": "links between packages",
+}  # fmt: skip
+"""Components of a chip that share its budgets."""
+
+
 def _shares(name: str, whole: str, parts: Iterable[str]) -> tuple[Column, ...]:
-    return tuple(fraction(f"chip.{name}.{part}", f"share of the {whole} that {part} gets") for part in parts)
+    return tuple(
+        fraction(f"chip.{name}.{part}", f"share of the {whole} for {_PARTS[part]}") for part in parts
+    )
 
 
 INPUTS: tuple[Column, ...] = (
@@ -58,7 +67,7 @@ INPUTS: tuple[Column, ...] = (
     fraction("tech.core.shared_power", "share of nominal_power that a bundle takes once, for all its MCUs"),
     positive("tech.core.nominal_frequency", "Hz", "MCU clock frequency at nominal voltage"),
     *supply("tech.core"),
-    positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per cycle, by data type"),
+    positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per clock, by data type"),
     text("tech.memory.*.technology", "type of memory cell"),
     nonnegative("tech.memory.*.latency", "s", "latency of one access"),
     positive("tech.memory.*.dynamic_energy", "J/bit", "energy to read or write one bit"),
@@ -66,7 +75,7 @@ INPUTS: tuple[Column, ...] = (
     positive("tech.memory.*.cell_area", "m^2/bit", "area of one bit cell"),
     Column("tech.memory.*.overhead", "float", "", "share of a bank's area outside its cells", 0.0, 0.99),
     positive("tech.memory.*.bank_capacity", "B", "capacity of one bank"),
-    positive("tech.memory.*.bank_width", "B", "bytes that one bank moves per cycle"),
+    positive("tech.memory.*.bank_width", "B", "bytes that one bank moves per clock"),
     positive("tech.memory.*.bank_frequency", "Hz", "clock frequency of a bank"),
     nonnegative("tech.memory.*.controller_power", "W", "power of the controller of one busy bank"),
     nonnegative("tech.memory.*.controller_area", "m^2", "area of one bank's controller"),
@@ -76,13 +85,15 @@ INPUTS: tuple[Column, ...] = (
     nonnegative("tech.memory.*.link_area", "m^2", "crossbar area for one bank and one port"),
     # --- main memory (4.1.2, 4.4.3)
     text("mem.name", "memory technology"),
-    count("mem.links_per_device", "data links of one device (an HBM stack's DQ)"),
+    count("mem.links_per_device", "data links of one memory device (DQ of an HBM stack)"),
     positive("mem.links_per_length", "1/m", "memory links per metre of die edge"),
     positive("mem.dynamic_energy", "J/bit", "energy of one bit moved, at nominal voltage"),
     nonnegative("mem.static_power", "W/bit", "standby power of one bit"),
-    positive("mem.device_capacity", "B", "capacity of one device"),
-    positive("mem.device_area", "m^2", "package area of one device"),
-    positive("mem.controller_area", "m^2", "area of controller and I/O on the compute die, for one device"),
+    positive("mem.device_capacity", "B", "capacity of one memory device"),
+    positive("mem.device_area", "m^2", "package area of one memory device"),
+    positive(
+        "mem.controller_area", "m^2", "area of controller and I/O on the compute die, for one memory device"
+    ),
     *supply("mem"),
     positive("mem.nominal_frequency", "bit/s", "rate of one link at nominal voltage"),
     nonnegative("mem.latency", "s", "latency of one access"),
@@ -122,21 +133,25 @@ INPUTS: tuple[Column, ...] = (
         ALL_REDUCE_BACKENDS,
     )._replace(absent="nccl"),
     # --- chip: the architecture template and its budgets (4.2, 4.3)
-    text("chip.name", "chip"),
+    text("chip.name", "name of the chip"),
     text("chip.architecture", "architecture; chips of one architecture run the same kernels")._replace(
-        absent="none that other chips have"
+        absent="an architecture that no other chip has"
     ),
     text("chip.maker", "maker of the chip, whose libraries have its kernels")._replace(absent="not said"),
     positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
     positive("chip.die_area", "m^2", "area of the compute die"),
     positive("chip.tdp", "W", "power budget of the device: die, memory and links"),
     *_shares("area", "die area", ("core", "l*", "dram", "intra", "inter")),
-    *_shares("power", "node's power", ("core", "l*", "dram", "intra", "inter")),
-    *_shares("perimeter", "die's edge", ("dram", "intra", "inter")),
+    *_shares("power", "power budget", ("core", "l*", "dram", "intra", "inter")),
+    *_shares("perimeter", "die edge", ("dram", "intra", "inter")),
     count("chip.mcu.m", "rows of the matrix unit (dimension m)"),
     count("chip.mcu.k", "depth of the matrix unit (dimension k)"),
     count("chip.mcu.n", "columns of the matrix unit (dimension n)"),
-    text("chip.mcu.dataflow", "stationary operand of the matrix unit", DATAFLOWS),
+    text(
+        "chip.mcu.dataflow",
+        "operand that stays in the matrix unit (stationary); best: the fastest",
+        DATAFLOWS,
+    ),
     count("chip.mcus_per_bundle", "MCUs per bundle (tensor cores per SM)"),
     Column("chip.matrix.*", "bool", "", "true: matrix units multiply this data type; false: vector lanes do"),
     share("chip.utilization", "highest share of the matrix units' peak that a kernel reaches"),
@@ -197,18 +212,26 @@ INPUTS: tuple[Column, ...] = (
         "",
         "exponentials and other special functions that a bundle starts per clock of its cores",
     ),
-    nonnegative("chip.strided.cost", "", "share of compute time added where both operands are strided"),
+    nonnegative(
+        "chip.strided.cost", "", "share of compute time that is added where both operands are strided"
+    ),
     positive("chip.strided.reach", "B", "bytes of a strided operand that address translation covers"),
     nonnegative(
-        "chip.strided.miss", "", "share of compute time added beyond the reach of address translation"
+        "chip.strided.miss",
+        "",
+        "share of compute time that is added where they exceed the reach of address translation",
     ),
     fraction(
         "chip.rate.*", "share of the MCU's rate that the chip reaches in a data type; 0: not supported"
     )._replace(absent="0"),
     text("chip.made.tech", "technology node that the pinned values belong to")._replace(absent="any"),
     text("chip.made.mem", "memory technology that the pinned values belong to")._replace(absent="any"),
-    text("chip.memory.l*.component", "component of the technology library (tech.memory)"),
-    text("chip.memory.l*.scope", "scope of one instance of the level", SCOPES),
+    text("chip.memory.l*.component", "memory of tech.memory that the level is made of"),
+    text(
+        "chip.memory.l*.scope",
+        "what shares one instance of the level: an MCU, a bundle, or the whole chip (global)",
+        SCOPES,
+    ),
     positive("chip.memory.l*.capacity", "B", "capacity of one instance")._replace(
         absent="all that its budgets allow"
     ),
@@ -228,14 +251,14 @@ INPUTS: tuple[Column, ...] = (
             ),
             positive("chip.pinned.l*_B", "B", "capacity of an on-chip level, all instances"),
             positive("chip.pinned.l*_Bps", "B/s", "bandwidth of an on-chip level, all instances"),
-            positive("chip.pinned.dram_capacity_B", "B", "main memory capacity"),
+            positive("chip.pinned.dram_capacity_B", "B", "main memory capacity of one device"),
             positive("chip.pinned.dram_Bps", "B/s", "main memory bandwidth of one device"),
-            positive("chip.pinned.intra_Bps", "B/s", "in-package bandwidth, one direction"),
-            positive("chip.pinned.inter_Bps", "B/s", "off-package bandwidth, one direction"),
+            positive("chip.pinned.intra_Bps", "B/s", "in-package bandwidth of one device, one direction"),
+            positive("chip.pinned.inter_Bps", "B/s", "off-package bandwidth of one device, one direction"),
         )
     ),
     # --- system and strategy (3.3, 4.2.3)
-    count("system.devices", "accelerators in the system"),
+    count("system.devices", "devices (accelerators) in the system"),
     text("system.topology", "network between packages", TOPOLOGIES),
     text("system.shape", "mesh or torus: 1d, 2d or 3d (the most even sides), or its sides, such as 16x32"),
     count(

@@ -79,9 +79,9 @@ RESULTS: tuple[Column, ...] = (
     Column("tiling", "str", "", "where the tried tiles come from"),
     Column("time_s", "float", "s", "time of one iteration; null where no time can be predicted (see reason)"),
     *TYPICAL,
-    Column("forward_s", "float", "s", "forward pass"),
-    Column("backward_s", "float", "s", "backward pass, up to the last gradient exchange"),
-    Column("update_s", "float", "s", "gradient clipping and weight update"),
+    Column("forward_s", "float", "s", "time of the forward pass"),
+    Column("backward_s", "float", "s", "time of the backward pass, up to the last gradient exchange"),
+    Column("update_s", "float", "s", "time of gradient clipping and weight update"),
     Column(
         "compute_s",
         "float",
@@ -166,9 +166,7 @@ RESULTS: tuple[Column, ...] = (
         "B",
         "activations of one device that are kept for the backward pass; of a single GEMM, A and C",
     ),
-    Column(
-        "buffer_B", "float", "B", "whole weights and gradients that ZeRO gathers for a time, in one device"
-    ),
+    Column("buffer_B", "float", "B", "unsharded copies of weights and gradients under ZeRO, on one device"),
     Column("peak_memory_stage", "int", "", "pipeline stage with the largest footprint, counted from 0"),
     Column("dram_capacity_B", "float", "B", "main memory capacity of one device"),
     Column("compute_flops", "float", "flop/s", "peak of one device in the model's data type"),

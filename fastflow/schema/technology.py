@@ -19,7 +19,9 @@ SCALING: tuple[Column, ...] = (
     text("scaling.name", "rule by which areas and powers scale from node to node"),
     *(
         positive(
-            step_key(node, kind), "", f"what {node} divides the {quantity} by, over the node before it"
+            step_key(node, kind),
+            "",
+            f"factor by which {node} shrinks the {quantity}, against the node before it",
         )._replace(absent=_PAPER)
         for node in NODES
         for kind, quantity in _QUANTITIES.items()

@@ -27,7 +27,7 @@ def bands(results: tuple[Column, ...]) -> tuple[Column, ...]:
             f"{column.name}_p{percentile}",
             "float",
             column.unit,
-            f"{label} of {column.name}, uncertainty=on",
+            f"{label} of {column.name} over samples (uncertainty=on)",
         )
         for column in results
         if column.name in BANDED
