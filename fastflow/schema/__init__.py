@@ -27,13 +27,12 @@ from fastflow.schema.inputs import INPUTS
 from fastflow.schema.results import (
     RESULTS,
     SEARCH,
-    SERVED,
-    SHARED_WITH_SERVED,
     TRANSFORMER,
     TYPICAL,
     VALIDATION,
 )
 from fastflow.schema.sensitivity import SENSITIVITY
+from fastflow.schema.served_results import SERVED, SHARED_WITH_SERVED
 from fastflow.schema.uncertainty import BANDED, CHANCE, ON_FRONT, SAMPLED, band_of, bands
 
 __all__ = [

@@ -1,6 +1,13 @@
-"""`python -m fastflow.schema`: the registry as the tables of docs/columns.md."""
+"""`python -m fastflow.schema`: the registry as the tables of docs/columns.md.
+
+`python -m fastflow.schema docs/*.md` writes docs/columns.md and the tables of keys in the other pages.
+"""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 from fastflow.core.reasons.codes import Code
 from fastflow.schema import (
@@ -14,7 +21,10 @@ from fastflow.schema import (
     TRANSFORMER,
     VALIDATION,
 )
+from fastflow.schema.key_tables import with_key_tables
 from fastflow.schema.renamed import COLUMNS
+
+_COLUMNS_PAGE = "columns.md"
 
 
 def markdown() -> str:
@@ -48,5 +58,17 @@ def markdown() -> str:
     return "\n".join(lines).rstrip()
 
 
+def write(paths: Iterable[Path]) -> None:
+    """Write what pages show of the registry: all of `columns.md`, and the tables of keys in others."""
+    for path in paths:
+        before = path.read_text(encoding="utf-8")
+        now = markdown() + "\n" if path.name == _COLUMNS_PAGE else with_key_tables(before)
+        if now != before:
+            path.write_text(now, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    print(markdown())
+    if pages := sys.argv[1:]:
+        write(map(Path, pages))
+    else:
+        print(markdown())

@@ -5,23 +5,25 @@ from __future__ import annotations
 from fastflow.core.field import Column, count, fraction, nonnegative, positive, text
 from fastflow.physics.hardware.chiplets import CHIPLETS, HOLDABLE, LINK, OF_NODE
 
-_SAME_AS_TECH = "as its tech has it"
+_SAME_AS_TECH = "the value of its tech"
 _NODE = {
-    "generation": count("", "full nodes after the base node", low=0, high=1000),
+    "generation": count("", "number of full nodes of the die after the base node", low=0, high=1000),
     "logic_area": positive("", "", "what a half node divides the area of logic by"),
-    "logic_power": positive("", "", "what it divides the power of logic by"),
-    "wafer_price": positive("", "USD", "price of a processed wafer of its node"),
-    "defect_density": nonnegative("", "1/m^2", "defects that kill, in an area of it"),
-    "defect_cluster": Column("", "float", "", "cluster parameter of its yield", 0.01, 1e6),
+    "logic_power": positive("", "", "what a half node divides the power of logic by"),
+    "wafer_price": positive("", "USD", "price of a processed wafer of the die's node"),
+    "defect_density": nonnegative("", "1/m^2", "defects per area of the die that kill it"),
+    "defect_cluster": Column("", "float", "", "cluster parameter of the die's yield", 0.01, 1e6),
 }
 assert _NODE.keys() == OF_NODE.keys()
 _LINK = f"chip.{LINK}."
 
 CHIPLET: tuple[Column, ...] = (
     text(f"{CHIPLETS}*.tech", "node of a further kind of die: a choice of the group tech"),
-    count(f"{CHIPLETS}*.dies", "how many dies of the kind a package has", high=1024),
-    text(f"{CHIPLETS}*.holds", f"what they hold: any of {' '.join(HOLDABLE)}"),
-    positive(f"{CHIPLETS}*.die_area", "m^2", "area of one")._replace(absent="that of what they hold"),
+    count(f"{CHIPLETS}*.dies", "number of dies of this kind in a package", high=1024),
+    text(f"{CHIPLETS}*.holds", f"components that dies of this kind hold: any of {' '.join(HOLDABLE)}"),
+    positive(f"{CHIPLETS}*.die_area", "m^2", "area of one die of this kind")._replace(
+        absent="the area of what they hold"
+    ),
     *(column._replace(name=f"{CHIPLETS}*.{name}", absent=_SAME_AS_TECH) for name, column in _NODE.items()),
     *(
         fraction(f"chip.{budget}.{LINK}", f"share of the {budget_name} that links between dies get")._replace(
@@ -29,14 +31,16 @@ CHIPLET: tuple[Column, ...] = (
         )
         for budget, budget_name in (("area", "die area"), ("power", "power"))
     ),
-    positive(f"{_LINK}nominal_frequency", "bit/s", "rate of a lane between dies"),
+    positive(f"{_LINK}nominal_frequency", "bit/s", "rate of one link between dies"),
     nonnegative(f"{_LINK}nominal_energy", "J/bit", "energy to move a bit from die to die, at nominal supply"),
-    positive(f"{_LINK}nominal_area", "m^2", "area of a lane, on both dies together"),
-    positive(f"{_LINK}links_per_length", "1/m", "lanes of one direction along the edge between two dies"),
-    count(f"{_LINK}maximum_links", "most lanes of one direction"),
-    positive(f"{_LINK}nominal_voltage", "V", "supply at the nominal rate"),
-    positive(f"{_LINK}threshold_voltage", "V", "threshold voltage"),
-    positive(f"{_LINK}minimum_voltage", "V", "lowest supply"),
-    positive(f"{_LINK}maximum_voltage", "V", "highest supply"),
-    nonnegative(f"{_LINK}latency", "s", "latency from die to die"),
+    positive(f"{_LINK}nominal_area", "m^2", "area of one link between dies, on both dies together"),
+    positive(
+        f"{_LINK}links_per_length", "1/m", "links of one direction per metre of the edge between two dies"
+    ),
+    count(f"{_LINK}maximum_links", "largest number of links of one direction between two dies"),
+    positive(f"{_LINK}nominal_voltage", "V", "supply voltage of the nominal rate"),
+    positive(f"{_LINK}threshold_voltage", "V", "threshold voltage of links between dies"),
+    positive(f"{_LINK}minimum_voltage", "V", "lowest supply voltage of links between dies"),
+    positive(f"{_LINK}maximum_voltage", "V", "highest supply voltage of links between dies"),
+    nonnegative(f"{_LINK}latency", "s", "latency of one message from die to die"),
 )

@@ -10,27 +10,41 @@ TYPICAL: tuple[Column, ...] = (
         "typical_error",
         "float",
         "",
-        "mean relative error of such predictions where they were measured (validation_class); of what serves"
-        " that of tpot_s and of rates; null where they never were",
+        "mean relative error of predictions of the same class (validation_class) where hardware"
+        " was measured; of served points the error of tpot_s and of rates; null: the class was"
+        " never measured",
     ),
     Column(
-        "typical_bias", "float", "", "median of predicted over measured there; below 1: predictions are fast"
+        "typical_bias",
+        "float",
+        "",
+        "median of predicted over measured time in the same class; below 1: predictions are too fast",
     ),
-    Column("validated_rows", "int", "", "measured rows of the class"),
-    Column("validation_class", "str", "", "class of validation that the point is in, or why it is in none"),
+    Column("validated_rows", "int", "", "number of measured rows in the class"),
+    Column(
+        "validation_class",
+        "str",
+        "",
+        "class of validation that the point belongs to, or why it belongs to none",
+    ),
 )
 """Errors of predictions of the same class."""
-TYPICAL_TTFT = Column("ttft_typical_error", "float", "", "the same as typical_error, of ttft_s")
+TYPICAL_TTFT = Column(
+    "ttft_typical_error", "float", "", "mean relative error of ttft_s in the same class, as typical_error"
+)
 
 NO_EFFECT = Column(
-    "no_effect", "str", "", "keys of the user that change no result, and as with what results are"
+    "no_effect",
+    "str",
+    "",
+    "keys that the user set and that change no result, and the setting that gives the same results",
 )
 ASSUMPTIONS = Column(
     "assumptions",
     "str",
     "",
-    "what was taken without being asked for: the machine of a chip, figures of the paper where published ones"
-    " differ",
+    "what fastflow assumed because nobody chose it: the machine of a chip, values of the"
+    " paper where published values differ",
 )
 BETWEEN = "; "
 """Separator of keys, and of assumptions."""
@@ -41,61 +55,78 @@ RESULTS: tuple[Column, ...] = (
     Column("mem", "str", "", "main memory technology"),
     Column("net", "str", "", "network technology"),
     Column("chip", "str", "", "chip template and budgets"),
-    Column("system", "str", "", "system"),
+    Column("system", "str", "", "system: devices, packages and network"),
     Column("model", "str", "", "workload"),
-    Column("strategy", "str", "", "parallel strategy (3.3)"),
+    Column(
+        "strategy", "str", "", "parallel strategy (DeepFlow paper, section 3.3), such as RC-4-2-d3 or TP-8-d4"
+    ),
     Column(
         "layer_strategies",
         "str",
         "",
-        "strategies of layers, or kinds of them, that differ from the point's, such as softmax RC-1-64-d8",
+        "strategies of layers, or of kinds of layers, that differ from the point's strategy, such"
+        " as softmax RC-1-64-d8",
     ),
     Column("placement", "str", "", "order in which parallel dimensions fill the network, innermost first"),
     Column(
         "devices_per_package",
         "int",
         "",
-        "devices in use of each package; a smaller job, or an uneven one, uses a part",
+        "devices in use of each package; a job that is small or does not divide evenly uses only"
+        " some of them",
     ),
-    Column("placement_requested", "str", "", "requested placement, or auto"),
-    Column("tiling", "str", "", "source of the tried tiles"),
-    Column("time_s", "float", "s", "time of one iteration; null where none can be predicted (see reason)"),
+    Column("placement_requested", "str", "", "placement that the user asked for, or auto"),
+    Column("tiling", "str", "", "where the tried tiles come from"),
+    Column("time_s", "float", "s", "time of one iteration; null where no time can be predicted (see reason)"),
     *TYPICAL,
-    Column("forward_s", "float", "s", "forward pass"),
-    Column("backward_s", "float", "s", "backward pass, up to the last gradient exchange"),
-    Column("update_s", "float", "s", "gradient clipping and weight update"),
+    Column("forward_s", "float", "s", "time of the forward pass"),
+    Column("backward_s", "float", "s", "time of the backward pass, up to the last gradient exchange"),
+    Column("update_s", "float", "s", "time of gradient clipping and weight update"),
     Column(
         "compute_s",
         "float",
         "s",
-        "kernel time of one device, launches included; of a pipeline, in the stage that sets the pace",
+        "kernel time of one device, launches included; in a pipeline, of the stage that sets the pace",
     ),
     Column(
-        "comm_s", "float", "s", "communication of one device in the stage with the most, hidden or exposed"
+        "comm_s",
+        "float",
+        "s",
+        "communication time of one device, hidden or exposed, in the pipeline stage with the most",
     ),
-    Column("exposed_comm_s", "float", "s", "exposed communication: time that no kernel hides"),
+    Column("exposed_comm_s", "float", "s", "exposed communication: communication time that no kernel hides"),
     Column("bubble_s", "float", "s", "pipeline bubble: idle time of the stage that sets the pace"),
     Column(
         "bottleneck_stage",
         "int",
         "",
-        "pipeline stage that sets the pace, counted from 0: it has most work for a micro-batch; null: there"
-        " is no pipeline",
+        "pipeline stage that sets the pace, counted from 0: the stage with the most work for a"
+        " micro-batch; null: no pipeline",
     ),
-    Column("bound_by", "str", "", "limiter of the iteration"),
+    Column(
+        "bound_by",
+        "str",
+        "",
+        "what limits most of the iteration: compute, l0 (registers), l1, l2, dram, network or launch",
+    ),
     Column("compute_bound_frac", "float", "", "share of compute_s limited by compute"),
     Column("l*_bound_frac", "float", "", "share of compute_s limited by this memory level"),
     Column("dram_bound_frac", "float", "", "share of compute_s limited by main memory"),
     Column("launch_bound_frac", "float", "", "share of compute_s limited by kernel launches"),
-    Column("candidates", "int", "", "candidate tiles of the tiling search, all kernels of one device"),
-    Column("gemm", "str", "", "longest GEMM over all launches; the other gemm columns are of one launch"),
+    Column("candidates", "int", "", "candidate tiles of the tiling search, over all kernels of one device"),
+    Column(
+        "gemm",
+        "str",
+        "",
+        "GEMM with the longest time over all its launches; the other gemm columns are of one launch",
+    ),
     Column("gemm_s", "float", "s", "time of one launch, launch overhead included"),
-    Column("gemm_bound_by", "str", "", "limiter of the GEMM"),
-    Column("gemm_utilization", "float", "", "its operations over the peak operations in its time"),
-    Column("gemm_waves", "int", "", "waves of tiles over the bundles"),
-    Column("gemm_split_k", "int", "", "parts of the inner dimension (split-K) over the bundles"),
-    Column("gemm_busy_frac", "float", "", "share of busy bundles, over all waves"),
-    Column("gemm_compute_s", "float", "s", "compute time, idle bundles included"),
+    Column("gemm_bound_by", "str", "", "what limits the GEMM"),
+    Column("gemm_utilization", "float", "", "operations of the GEMM over the peak operations in its time"),
+    Column("gemm_waves", "int", "", "number of waves in which tiles run on the bundles"),
+    Column("gemm_split_k", "int", "", "parts of the inner dimension (split-K) that bundles share"),
+    Column("gemm_busy_frac", "float", "", "share of bundles that are busy, over all waves"),
+    Column("gemm_compute_s", "float", "s", "compute time of the GEMM, idle bundles included"),
     Column("gemm_l*_tile", "str", "", "tile of the GEMM in the level, m x k x n"),
     Column("gemm_l*_stationary", "str", "", "stationary operand of the level"),
     Column("gemm_l*_moved_B", "float", "B", "bytes served by the level"),
@@ -107,19 +138,24 @@ RESULTS: tuple[Column, ...] = (
         "intensity",
         "float",
         "flop/B",
-        "arithmetic intensity: operations over bytes of main memory, all kernels of a device; null: no bytes",
+        "arithmetic intensity: operations over bytes of main memory, all kernels of one device;"
+        " null: no bytes are moved",
     ),
     Column(
         "mfu",
         "float",
         "",
-        "model FLOP utilisation: flop over the peak operations in time_s of all devices' fastest busy units",
+        "model FLOP utilisation: flop over the peak operations in time_s; the peak is of the"
+        " fastest units that the model uses, on all devices",
     ),
     Column("energy_J", "float", "J", "energy of one iteration, all devices"),
     *COSTS,
     ITERATION,
     Column(
-        "footprint_B", "float", "B", "memory footprint of one device, in the pipeline stage with the largest"
+        "footprint_B",
+        "float",
+        "B",
+        "memory footprint of one device, in the pipeline stage with the largest footprint",
     ),
     Column("weight_B", "float", "B", "weights of one device, master copies included"),
     Column("gradient_B", "float", "B", "gradients of one device"),
@@ -128,16 +164,14 @@ RESULTS: tuple[Column, ...] = (
         "activation_B",
         "float",
         "B",
-        "activations of one device, kept for the backward pass; A and C of a single GEMM",
+        "activations of one device that are kept for the backward pass; of a single GEMM, A and C",
     ),
-    Column(
-        "buffer_B", "float", "B", "whole copies of weights and gradients that ZeRO deals out, of one device"
-    ),
+    Column("buffer_B", "float", "B", "unsharded copies of weights and gradients under ZeRO, on one device"),
     Column("peak_memory_stage", "int", "", "pipeline stage with the largest footprint, counted from 0"),
     Column("dram_capacity_B", "float", "B", "main memory capacity of one device"),
     Column("compute_flops", "float", "flop/s", "peak of one device in the model's data type"),
-    Column("dram_devices", "int", "", "memory devices (HBM stacks)"),
-    Column("dram_Bps", "float", "B/s", "main memory bandwidth"),
+    Column("dram_devices", "int", "", "number of memory devices (HBM stacks) of one device"),
+    Column("dram_Bps", "float", "B/s", "main memory bandwidth of one device"),
     Column("l*_B", "float", "B", "capacity of the level, all instances"),
     Column("l*_Bps", "float", "B/s", "bandwidth of the level, all instances, before utilisation"),
     Column("l*_banks", "int", "", "banks of the level, all instances"),
@@ -145,8 +179,8 @@ RESULTS: tuple[Column, ...] = (
     Column("inter_Bps", "float", "B/s", "off-package bandwidth of one device, one direction"),
     Column("core_V", "float", "V", "core voltage"),
     Column("core_Hz", "float", "Hz", "core clock"),
-    Column("mcus", "int", "", "MCUs (minimal compute units) of one device"),
-    Column("bundles", "int", "", "MCU bundles of one device"),
+    Column("mcus", "int", "", "MCUs (minimal compute units: matrix units, or tensor cores) of one device"),
+    Column("bundles", "int", "", "bundles of MCUs (SMs) of one device"),
     Column("devices", "int", "", "devices that the strategy uses"),
     Column("microbatches", "int", "", "micro-batches of an iteration"),
     Column("kp1_Bps", "float", "B/s", "bandwidth of a device to its neighbours along kernel parallelism KP1"),
@@ -156,7 +190,12 @@ RESULTS: tuple[Column, ...] = (
     Column("ep_Bps", "float", "B/s", "bandwidth of a device to its neighbours along expert parallelism"),
     Column("dp_Bps", "float", "B/s", "bandwidth of a device to its neighbours along data parallelism"),
     Column("pp_Bps", "float", "B/s", "bandwidth of a device to its neighbours along the pipeline"),
-    Column("kp1_hops", "int", "", "largest number of links between neighbours along KP1; 0: no neighbours"),
+    Column(
+        "kp1_hops",
+        "int",
+        "",
+        "largest number of links between neighbours along KP1; 0: there are no neighbours",
+    ),
     Column("kp2_hops", "int", "", "largest number of links between neighbours along KP2"),
     Column("tp_hops", "int", "", "largest number of links between neighbours along tensor parallelism"),
     Column("cp_hops", "int", "", "largest number of links between neighbours along context parallelism"),
@@ -173,13 +212,21 @@ RESULTS: tuple[Column, ...] = (
 LAYERS = Column("layers", "int", "", "layers of the model, as model.size scales it")
 HIDDEN = Column("hidden", "int", "", "columns of a token between layers, as model.size scales them")
 DTYPE = Column(
-    "dtype", "str", "", "data type of products, which model.dtype stands for, and of experts if they differ"
+    "dtype",
+    "str",
+    "",
+    "data type of products, in place of model.dtype=auto, and that of experts if it differs",
 )
 
 # of models with layer runs, in addition to the columns above
 TRANSFORMER: tuple[Column, ...] = (
-    Column("parameters", "float", "", "weights of the model, gains and biases among them"),
-    Column("active_parameters", "float", "", "those that a token meets; of a mixture, its experts"),
+    Column("parameters", "float", "", "parameters of the model, with those of norms and biases"),
+    Column(
+        "active_parameters",
+        "float",
+        "",
+        "parameters that one token uses; in a mixture of experts, those of the experts that it chooses",
+    ),
     LAYERS,
     HIDDEN,
     DTYPE,
@@ -187,7 +234,7 @@ TRANSFORMER: tuple[Column, ...] = (
     Column("split", "str", "", "how layers are assigned to pipeline stages"),
     Column("microbatch", "int", "", "sequences of a micro-batch on one device"),
     Column("schedule", "str", "", "order of micro-batches in the pipeline"),
-    Column("recompute", "str", "", "what the backward pass computes again"),
+    Column("recompute", "str", "", "what the backward pass recomputes"),
     Column("zero", "int", "", "stage of ZeRO"),
     Column("tokens_per_s", "float", "1/s", "tokens of the global batch over time_s"),
     Column("tokens_per_s_per_device", "float", "1/s", "tokens_per_s over devices"),
@@ -198,31 +245,47 @@ TRANSFORMER: tuple[Column, ...] = (
         "hardware_flops_per_device",
         "float",
         "flop/s",
-        "operations that devices do, what is computed again included, over time_s and devices",
+        "operations that devices do, recomputation included, over time_s and devices",
     ),
     Column("attention_s", "float", "s", "part of compute_s: attention and its products"),
     Column("feed_forward_s", "float", "s", "part of compute_s: feed-forward layers"),
-    Column("experts_s", "float", "s", "part of compute_s: routers, experts and what goes with them"),
+    Column(
+        "experts_s",
+        "float",
+        "s",
+        "part of compute_s: experts, routers, and the passes that sort and combine tokens",
+    ),
     Column("lm_head_s", "float", "s", "part of compute_s: embedding, head and loss"),
     Column("optimizer_s", "float", "s", "part of compute_s: gradient clipping and weight update"),
-    Column("other_s", "float", "s", "part of compute_s: norms and sums between layers"),
-    Column("recompute_s", "float", "s", "part of all these: what the backward pass computes again"),
+    Column("other_s", "float", "s", "part of compute_s: norms, and sums between layers"),
+    Column(
+        "recompute_s",
+        "float",
+        "s",
+        "time of recomputation in the backward pass; it is included in the parts above",
+    ),
     Column("tp_comm_exposed_s", "float", "s", "part of exposed_comm_s: exchanges of tensor parallelism"),
     Column("cp_comm_exposed_s", "float", "s", "part of exposed_comm_s: exchanges of context parallelism"),
     Column("ep_comm_exposed_s", "float", "s", "part of exposed_comm_s: exchanges of expert parallelism"),
     Column("param_gather_exposed_s", "float", "s", "part of exposed_comm_s: gathers of weights (ZeRO)"),
     Column("grad_reduce_exposed_s", "float", "s", "part of exposed_comm_s: sums of weight gradients"),
     Column("pp_comm_exposed_s", "float", "s", "part of exposed_comm_s: messages between pipeline stages"),
-    Column("offload_exposed_s", "float", "s", "part of exposed_comm_s: what moves between device and host"),
+    Column("offload_exposed_s", "float", "s", "part of exposed_comm_s: transfers between device and host"),
     Column(
         "joint_exposed_s",
         "float",
         "s",
-        "part of exposed_comm_s: messages, gathers and sums that hide one another, each counted alone above",
+        "part of exposed_comm_s: messages, gathers and sums that would hide one another; the"
+        " other parts count each alone",
     ),
-    Column("host_B", "float", "B", "what is offloaded of one device, in its host's memory"),
-    Column("train_s", "float", "s", "time to train on model.train_tokens, or those of each parameter"),
-    Column("train_energy_J", "float", "J", "energy to train on as many, all devices"),
+    Column("host_B", "float", "B", "bytes that one device offloads to the memory of its host"),
+    Column(
+        "train_s",
+        "float",
+        "s",
+        "time to train on model.train_tokens, or on model.train_tokens_per_parameter for each parameter",
+    ),
+    Column("train_energy_J", "float", "J", "energy to train for train_s, all devices"),
     TRAIN,
 )
 
@@ -233,89 +296,15 @@ EXPOSED = {
 }  # fmt: skip
 """Parts of exposed_comm_s by what is waited for: name on screens, and column."""
 
-# of points that serve, in addition to some of the columns above
-SERVED: tuple[Column, ...] = (
-    Column("ttft_s", "float", "s", "time to the first token, waiting included, mean of requests"),
-    TYPICAL_TTFT,
-    Column("ttft_median_s", "float", "s", "median of it; of simulated points, as the next"),
-    Column("ttft_p99_s", "float", "s", "99th percentile of it"),
-    Column(
-        "ttft_slo_s",
-        "float",
-        "s",
-        "what serve.slo.ttft is compared with: it at serve.slo.percentile of simulated points, else ttft_s",
-    ),
-    Column("tpot_s", "float", "s", "time per output token after the first, mean of requests"),
-    Column("tpot_median_s", "float", "s", "median of it; of simulated points, as the next"),
-    Column("tpot_p99_s", "float", "s", "99th percentile of it"),
-    Column(
-        "tpot_slo_s",
-        "float",
-        "s",
-        "what serve.slo.tpot is compared with: it at serve.slo.percentile of simulated points, else tpot_s",
-    ),
-    Column(
-        "tokens_per_s_per_user", "float", "1/s", "tokens that a request gets while it decodes: 1 / tpot_s"
-    ),
-    Column("requests_per_s", "float", "1/s", "requests that end, all devices"),
-    Column("prefill_tokens_per_s", "float", "1/s", "tokens of prompts that are computed, all devices"),
-    Column("running_requests", "float", "", "requests that decode at a time, all servers"),
-    Column("waiting_requests", "float", "", "requests that wait to start, all servers"),
-    Column("prefill_strategy", "str", "", "strategy of devices that compute prompts alone"),
-    Column("prefill_devices", "int", "", "how many these are"),
-    Column("transfer_s", "float", "s", "a cache's way from prefill to decode, mean of requests"),
-    Column("prefill_share", "float", "", "share of iterations with prompts"),
-    Column("prefill_bound_by", "str", "", "what limits passes over prompts: a limiter, network or host"),
-    Column("decode_bound_by", "str", "", "what limits passes that decode: a limiter, network or host"),
-    Column("exchange_s", "float", "s", "part of time_s: waiting for the network"),
-    Column("pipeline_stall_s", "float", "s", "part of time_s: a batch waits for the slowest pipeline stage"),
-    Column("serve_host_s", "float", "s", "part of time_s: the host"),
-    Column(
-        "simulated",
-        "bool",
-        "",
-        "every iteration was: serve.simulate, serve.slo at a percentile, or a fast form that may be far off",
-    ),
-    Column(
-        "stationary",
-        "bool",
-        "",
-        "an open loop at random times is in its stationary state; null: no such loop",
-    ),
-    Column("preemptions", "float", "", "times that requests gave their places up; of simulated points"),
-    Column("replicas", "int", "", "servers that share nothing"),
-    Column("kv_B", "float", "B", "caches of one device, mean over time"),
-    Column("kv_token_B", "float", "B", "cache of one token on one device"),
-    Column("kv_cache_capacity_B", "float", "B", "what one device has for caches"),
-    Column("max_concurrent_requests", "float", "", "whole requests that caches hold, all servers"),
-    Column(
-        "joules_per_token", "float", "J", "energy of an output token, or of a token of a pass, all devices"
-    ),
-    Column("power_W", "float", "W", "power of one device, mean over time"),
-    Column(
-        "meets_slo",
-        "bool",
-        "",
-        "whether ttft_slo_s and tpot_slo_s are within serve.slo, and the load is carried",
-    ),
-)
-SHARED_WITH_SERVED = (
-    "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
-    "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
-    "dram_devices", "dram_Bps", "compute_flops", "l*_B", "l*_Bps", "l*_banks", "intra_Bps", "inter_Bps",
-    "core_V", "core_Hz", "mcus", "bundles", "devices", "parameters", LAYERS.name, HIDDEN.name, DTYPE.name,
-    "feasible", "reason", "reason_code", NO_EFFECT.name, ASSUMPTIONS.name,
-    *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name, MILLION.name,
-)  # fmt: skip
-"""Result columns that points that serve share with other points."""
-
 # of a search's history and ranking, in addition to the columns above
 SEARCH: tuple[Column, ...] = (
     Column("rank", "int", "", "rank among the competing candidates, from 1"),
     Column("design", "int", "", "number of the design in the order of scoring"),
-    Column("candidate", "int", "", "workload on a system under one strategy, counted from 0"),
-    Column("start", "int", "", "starting point of the search; 0 is the chip's own breakdown"),
-    Column("step", "int", "", "step of the start; 0: the chip's own breakdown, before the search"),
+    Column(
+        "candidate", "int", "", "number of the candidate, from 0: a workload on a system under one strategy"
+    ),
+    Column("start", "int", "", "number of the starting point; 0: the chip's own area and power split"),
+    Column("step", "int", "", "step of the start; 0: before the search"),
     Column(
         "score",
         "float",
@@ -323,11 +312,11 @@ SEARCH: tuple[Column, ...] = (
         "value that the method minimises: log of the objective; 100 or more: not feasible",
     ),
     Column("objective", "float", "", "value that the search minimises"),
-    Column("second_objective", "float", "", "second objective of a Pareto front"),
-    Column("baseline_objective", "float", "", "objective of the chip's own breakdown"),
-    Column("baseline_feasible", "bool", "", "whether the chip's own breakdown is feasible"),
+    Column("second_objective", "float", "", "value of the second objective of a Pareto front"),
+    Column("baseline_objective", "float", "", "objective of the chip's own area and power split"),
+    Column("baseline_feasible", "bool", "", "whether the chip's own area and power split is feasible"),
     Column("gain", "float", "", "improvement: baseline_objective over objective"),
-    Column("gap", "float", "", "objective over that of the best candidate of those that compete, less 1"),
+    Column("gap", "float", "", "objective over that of the best competing candidate, less 1"),
     Column("designs", "int", "", "number of designs scored for the candidate"),
 )
 
@@ -337,16 +326,16 @@ ROOFLINE = "roofline_"
 # of a validation's rows, in addition to the columns of its file and of RESULTS; and of its errors
 VALIDATION: tuple[Column, ...] = (
     Column("line", "int", "", "line in the file of measurements; the header is line 1"),
-    Column("part", "str", "", "measured part of the workload"),
+    Column("part", "str", "", "part of the workload that was measured"),
     Column(
         "timed",
         "str",
         "",
-        "kernel: kernels alone or back to back; call: single calls of a framework",
+        "kernel: kernels alone or calls back to back; call: single calls of a framework",
     ),
     Column("measured_s", "float", "s", "measured time"),
     Column("predicted_s", "float", "s", "predicted time; null where `reason` says why there is none"),
-    Column("host_s", "float", "s", "part of predicted_s that the measuring host adds"),
+    Column("host_s", "float", "s", "part of predicted_s: overhead of the measuring host"),
     Column("ratio", "float", "", "predicted_s over measured_s"),
     Column("error", "float", "", "relative error: |predicted_s - measured_s| / measured_s"),
     Column("roofline_compute_s", "float", "s", "compute time alone, all launches of all kernels"),
@@ -354,13 +343,15 @@ VALIDATION: tuple[Column, ...] = (
     Column("roofline_dram_s", "float", "s", "time of main memory alone, all launches of all kernels"),
     Column("roofline_launch_s", "float", "s", "launch overhead alone, all launches of all kernels"),
     Column("latency_s", "float", "s", "time of the collective with an empty message"),
-    Column("complete", "bool", "", "whether the row of a training run says its layout"),
-    Column("library", "str", "", "choice of the group framework that a training run was taken for"),
-    Column("family", "str", "", "family of models that a training run was taken for"),
-    Column("parameters_billions", "float", "", "parameters of a training run in billions, at least"),
+    Column("complete", "bool", "", "whether the row of a training run gives its whole layout"),
+    Column("library", "str", "", "choice of the group framework that was assumed for a training run"),
+    Column("family", "str", "", "family of models that was assumed for a training run"),
+    Column(
+        "parameters_billions", "float", "", "lower bound of the parameters of a training run, in billions"
+    ),
     Column("origin", "str", "", "source of a training run, without its revision"),
-    Column("by", "str", "", "column that groups the measurements"),
-    Column("value", "str", "", "value of that column in the group"),
+    Column("by", "str", "", "column by which measurements are grouped"),
+    Column("value", "str", "", "value of this column in the group"),
     Column("rows", "int", "", "number of measurements in the group"),
     Column("mean_error", "float", "", "mean relative error"),
     Column("median_error", "float", "", "median relative error"),

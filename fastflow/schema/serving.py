@@ -18,90 +18,187 @@ def _overhead(name: str, meaning: str) -> Column:
 
 
 SERVING: tuple[Column, ...] = (
-    text("serve.mode", "what is predicted: an iteration, one pass, or servers", MODES),
-    _length("serve.isl", "tokens of a prompt, on average"),
-    _length("serve.osl", "tokens of an answer, on average"),
-    text("serve.lengths", "file of requests, CSV or JSON Lines: their tokens, and times of arrival"),
+    text(
+        "serve.mode",
+        "what is predicted: an iteration of training (none), one pass (prefill, decode), or servers",
+        MODES,
+    ),
+    _length("serve.isl", "tokens of a prompt (input sequence length), on average"),
+    _length("serve.osl", "tokens of an answer (output sequence length), on average"),
+    text(
+        "serve.lengths",
+        "file of requests, CSV or JSON Lines: token counts, which override isl, osl and"
+        " length_range_ratio, and times of arrival; null: none",
+    ),
     Column(
         "serve.length_range_ratio",
         "float",
         "",
-        "lengths are uniform, the shortest 1 - this of the longest; 0: all alike",
+        "range of lengths, which are uniform: the shortest is 1 - this value of the longest; 0:"
+        " all are equal",
         0.0,
         1.0,
     ),
     Column(
-        "serve.prefix_cache_hit_rate", "float", "", "share of a prompt that the cache holds already", 0.0, 1.0
-    ),
-    count("serve.num_unique_prompts", "prompts of a benchmark that differ; 0: all", low=0),
-    count("serve.concurrency", "requests at a time of a closed loop; 0: open", low=0, high=1e6),
-    nonnegative(
-        "serve.request_rate", "1/s", "requests of an open loop (Poisson); 0: closed, or as serve.lengths says"
+        "serve.prefix_cache_hit_rate",
+        "float",
+        "",
+        "share of a prompt that is in the KV cache already",
+        0.0,
+        1.0,
     ),
     count(
-        "serve.num_requests",
-        "requests that are sent in all; 0: ten for each at a time, or until a rate is stationary",
+        "serve.num_unique_prompts",
+        "prompts of a benchmark that differ; repeated prompts are in the KV cache; 0: all differ",
         low=0,
-        high=1e7,
     ),
-    Column("serve.simulate", "bool", "", "true: every iteration; false: the fast form, where it is near"),
     count(
-        "serve.batch",
-        "most requests of a server in flight, 0: that fit; or sequences of one pass",
+        "serve.concurrency",
+        "requests in flight of a closed loop, on all servers; 0: an open loop (serve.request_rate)",
         low=0,
         high=1e6,
     ),
-    count("serve.context", "tokens in the cache in one pass of decoding; 0: isl + osl / 2", low=0, high=1e9),
-    count(
-        "serve.num_speculative_tokens", "tokens that are proposed and verified in each pass", low=0, high=64
+    nonnegative(
+        "serve.request_rate",
+        "1/s",
+        "requests per second of an open loop, at random times (Poisson); 0: a closed loop, or the"
+        " arrival times of serve.lengths",
     ),
-    Column("serve.mean_acceptance_length", "float", "", "tokens that a pass yields then", 1.0, 65.0),
-    text("serve.speculative_method", "what proposes tokens", ("mtp", "model")),
+    count(
+        "serve.num_requests",
+        "requests that are sent in all; 0: ten for each request in flight of a closed loop, or at"
+        " a rate until the load is stationary",
+        low=0,
+        high=1e7,
+    ),
+    Column(
+        "serve.simulate",
+        "bool",
+        "",
+        "true: simulate every iteration, which gives medians and 99th percentiles; false: an"
+        " analytic estimate where it is accurate enough",
+    ),
+    count(
+        "serve.batch",
+        "largest number of requests in flight on a server, 0: as many as fit; of one pass, its sequences",
+        low=0,
+        high=1e6,
+    ),
+    count(
+        "serve.context",
+        "tokens in the KV cache of each request in one pass of decoding; 0: isl + osl / 2",
+        low=0,
+        high=1e9,
+    ),
+    count(
+        "serve.num_speculative_tokens",
+        "tokens that are proposed in each pass and verified in it (speculative decoding)",
+        low=0,
+        high=64,
+    ),
+    Column(
+        "serve.mean_acceptance_length",
+        "float",
+        "",
+        "tokens that a pass yields with speculative decoding, on average",
+        1.0,
+        65.0,
+    ),
+    text(
+        "serve.speculative_method",
+        "what proposes tokens: multi-token prediction heads (mtp), or a draft model (model)",
+        ("mtp", "model"),
+    ),
     Column(
         "serve.draft_cost_ratio",
         "float",
         "",
-        "share of a pass that a proposed token of a model takes",
+        "time of a token of the draft model, as a share of a pass",
         0.0,
         1.0,
     ),
-    count("serve.prefill.devices", "devices that compute prompts alone; the rest decodes", low=0),
-    text("serve.prefill.strategy", "their strategy, for servers; same: servers as those that decode"),
-    text("serve.prefill.chip", "their chip, of the group chip; null: the same"),
-    nonnegative("serve.bandwidth", "B/s", "of a cache's way between devices; 0: that of their links"),
-    nonnegative("serve.slo.ttft", "s", "longest time to the first token that is allowed; 0: any"),
-    nonnegative("serve.slo.tpot", "s", "longest time per further token that is allowed; 0: any"),
-    Column(
-        "serve.slo.percentile", "float", "", "of requests, at which both must hold; 0: their mean", 0.0, 100.0
+    count(
+        "serve.prefill.devices",
+        "devices of system.devices that only prefill; the rest decodes; 0: the best split, with"
+        " parallel.strategy=auto",
+        low=0,
     ),
-    _overhead("server.step_overhead", "what the host adds to each iteration"),
-    _overhead("server.step_overhead_per_request", "what the host adds for each request of an iteration"),
-    _overhead("server.request_overhead", "from the client to the queue and back, of a first token"),
-    count("server.max_num_batched_tokens", "most tokens of an iteration on a rank", high=1e8),
-    count("server.max_num_seqs", "most requests in flight on a rank", high=1e6),
-    share("server.gpu_memory_utilization", "share of a device's memory that a server takes"),
+    text(
+        "serve.prefill.strategy",
+        "strategy of the devices that only prefill; same: servers as those that decode; auto: the best",
+    ),
+    text(
+        "serve.prefill.chip",
+        "chip of the devices that only prefill, a choice of the group chip such as h100_sxm;"
+        " null: the same chip as for decoding",
+    ),
+    nonnegative(
+        "serve.bandwidth",
+        "B/s",
+        "bandwidth of a KV cache's transfer from a device that prefills to a device that decodes;"
+        " 0: that of their links",
+    ),
+    nonnegative("serve.slo.ttft", "s", "longest allowed time to the first token; 0: no limit"),
+    nonnegative("serve.slo.tpot", "s", "longest allowed time per output token after the first; 0: no limit"),
+    Column(
+        "serve.slo.percentile",
+        "float",
+        "",
+        "percentile of requests at which both limits must hold; 0: their mean must",
+        0.0,
+        100.0,
+    ),
+    _overhead(
+        "server.step_overhead",
+        "time that the host adds to each iteration: scheduling, sampling, detokenization",
+    ),
+    _overhead(
+        "server.step_overhead_per_request", "time that the host adds to each iteration for each request in it"
+    ),
+    _overhead(
+        "server.request_overhead",
+        "time that the host adds to the first token: from the client to the queue and back",
+    ),
+    count("server.max_num_batched_tokens", "largest number of tokens of an iteration on a rank", high=1e8),
+    count("server.max_num_seqs", "largest number of requests in flight on a rank", high=1e6),
+    share("server.gpu_memory_utilization", "share of a device's memory that the server takes"),
     text(
         "server.memory_fraction_of",
-        "of the total memory, with weights and work; or of what these leave free, for caches",
+        "total: gpu_memory_utilization is a share of all memory, for weights, work and KV cache;"
+        " free: of what weights and work leave free, for the KV cache alone",
         ("total", "free"),
     ),
     count(
         "server.moe_alignment",
-        "rows that each expert computes at least, chosen or not, of fp8 with scales of blocks",
+        "minimum rows of each expert's GEMM (padding), whether tokens choose it or not, in fp8"
+        " with scales of blocks; 0: no padding",
         low=0,
         high=1e6,
     ),
     text(
         "server.extra_layers",
-        "pipeline stages with a layer more, where stages do not divide the layers",
+        "pipeline stages that get one layer more where stages do not divide the layers;"
+        " before_last: the stages next to the last",
         ("first", "before_last", "last"),
     ),
     text(
         "server.all_reduce_backend",
-        "what runs all-reduces: net.all_reduce_backend of a server",
+        "nccl: NCCL alone runs all-reduces; custom: the server's own kernels over peers' memory"
+        " too, where they are faster",
         ALL_REDUCE_BACKENDS,
     ),
-    Column("server.mixed_batches", "bool", "", "true: chunks of prompts share iterations with what decodes"),
-    Column("server.chunked_prefill", "bool", "", "true: prompts are cut where an iteration is full"),
-    Column("server.guaranteed_no_evict", "bool", "", "true: requests start once all of them fits the cache"),
+    Column(
+        "server.mixed_batches",
+        "bool",
+        "",
+        "true: chunks of prompts share iterations with requests that decode (chunked prefill with"
+        " decode); false: prompts go first, alone",
+    ),
+    Column("server.chunked_prefill", "bool", "", "true: a prompt is cut where an iteration is full"),
+    Column(
+        "server.guaranteed_no_evict",
+        "bool",
+        "",
+        "true: a request starts once its whole answer fits the KV cache; false: once its prompt fits",
+    ),
 )

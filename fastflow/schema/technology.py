@@ -16,10 +16,12 @@ _QUANTITIES = {
 _PAPER = "tech.scaling holds for every node"
 
 SCALING: tuple[Column, ...] = (
-    text("scaling.name", "how areas and powers scale from node to node"),
+    text("scaling.name", "rule by which areas and powers scale from node to node"),
     *(
         positive(
-            step_key(node, kind), "", f"what {node} divides the {quantity} by, over the node before it"
+            step_key(node, kind),
+            "",
+            f"factor by which {node} shrinks the {quantity}, against the node before it",
         )._replace(absent=_PAPER)
         for node in NODES
         for kind, quantity in _QUANTITIES.items()
@@ -27,5 +29,9 @@ SCALING: tuple[Column, ...] = (
     positive(
         "tech.half_node.logic_area", "", "what a half node divides the area of logic by, over the full node"
     ),
-    positive("tech.half_node.logic_power", "", "what it divides the power of logic by, at the same speed"),
+    positive(
+        "tech.half_node.logic_power",
+        "",
+        "what a half node divides the power of logic by, at the same speed, over the full node",
+    ),
 )

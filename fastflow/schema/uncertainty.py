@@ -27,7 +27,7 @@ def bands(results: tuple[Column, ...]) -> tuple[Column, ...]:
             f"{column.name}_p{percentile}",
             "float",
             column.unit,
-            f"{label} of {column.name}, uncertainty=on",
+            f"{label} of {column.name} over samples (uncertainty=on)",
         )
         for column in results
         if column.name in BANDED
@@ -37,11 +37,24 @@ def bands(results: tuple[Column, ...]) -> tuple[Column, ...]:
 
 SAMPLED: tuple[Column, ...] = (
     Column(
-        "model_error_share", "float", "", "share of the variance of log time_s that is the model's own error"
+        "model_error_share",
+        "float",
+        "",
+        "share of the variance of log time_s that comes from the model's own error",
     ),
-    Column("samples_failed", "int", "", "samples that are not feasible; those without a time are in no band"),
+    Column(
+        "samples_failed",
+        "int",
+        "",
+        "number of samples that are not feasible; samples without a time are in no band",
+    ),
 )
 CHANCE = Column(
-    "prob_first_better", "float", "", "chance that the first row is better than this one; of the first 64"
+    "prob_first_better",
+    "float",
+    "",
+    "probability that the first row is better than this row; for the first 64 rows",
 )
-ON_FRONT = Column("prob_on_front", "float", "", "chance that no other row beats this one; of the first 64")
+ON_FRONT = Column(
+    "prob_on_front", "float", "", "probability that no other row beats this row; for the first 64 rows"
+)

@@ -15,22 +15,41 @@ def _family_columns() -> Iterable[Column]:
     Its lower bound is the lowest of all families; `workload.invalid_model_dims` checks the bound of each.
     """
     columns: dict[str, Column] = {}
+    meanings: dict[str, list[str]] = {}
     for family in FAMILIES.built_ins():
         for column in family.structure + family.sizes:
             merged = columns.setdefault(column.name, column)
-            low, meaning = min(merged.low, column.low), merged.meaning
-            if column.meaning not in meaning.split(", or "):
-                meaning = f"{meaning}, or {column.meaning}"
-            columns[column.name] = merged._replace(low=low, meaning=meaning)
-    return columns.values()
+            columns[column.name] = merged._replace(low=min(merged.low, column.low))
+            meanings.setdefault(column.name, []).append(column.meaning)
+    return [column._replace(meaning=_merged(meanings[name])) for name, column in columns.items()]
+
+
+def _merged(meanings: Iterable[str]) -> str:
+    """Return different meanings in one text; a meaning that another one begins with is left out."""
+    different = dict.fromkeys(meanings)
+    return ", or ".join(
+        meaning
+        for meaning in different
+        if not any(other != meaning and other.startswith(meaning) for other in different)
+    )
 
 
 WORKLOAD: tuple[Column, ...] = (
-    text("model.name", "workload", FAMILIES.built_in),
-    text("model.dtype", "data type of the operands", tuple(FORMATS)),
-    Column("model.training", "bool", "", "true: forward, backward and update; false: forward only"),
-    text("model.optimizer", "optimizer", tuple(STATES)),
-    count("model.devices", "number of accelerators in the published study"),
-    text("model.strategy", "strategy of the published study"),
+    text("model.name", "family of models", FAMILIES.built_in),
+    text(
+        "model.dtype",
+        "data type of the operands of products, those of experts too; auto: that of model.published,"
+        " or the nearest that the chip has",
+        tuple(FORMATS),
+    ),
+    Column(
+        "model.training",
+        "bool",
+        "",
+        "true: forward, backward and update, of a single kernel its gradients too; false: forward alone",
+    ),
+    text("model.optimizer", "optimizer, which sets the bytes of its state", tuple(STATES)),
+    count("model.devices", "devices of the published study, the default of system.devices"),
+    text("model.strategy", "strategy of the published study, the default of parallel.strategy"),
     *_family_columns(),
 )

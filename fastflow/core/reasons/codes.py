@@ -32,8 +32,8 @@ class Code(IntEnum):
     BUDGET_SHARES = 4, "shares of a budget sum to more than 1"
     DIE_AREA = 5, "a die is smaller than what it holds"
     SUPPLY_VOLTAGE = 6, "supplies do not rise from threshold to minimum to maximum"
-    TECHNOLOGY = 7, "the technology lacks a component or a generation, or a part would be below an atom"
-    PINNED_CHIP = 8, "the chip's figures are given for another technology"
+    TECHNOLOGY = 7, "the technology lacks a component or a generation, or a part is smaller than an atom"
+    PINNED_CHIP = 8, "the pinned values of the chip are of another technology"
     DATA_TYPE = 9, "the chip does not compute in a data type, or the model does not train in it"
     MODEL = 10, "a dimension of the model is invalid"
     STRATEGY = 11, "the parallel strategy does not suit devices, layers or experts"
@@ -52,7 +52,7 @@ class Code(IntEnum):
     NO_TIME = 24, "there is nothing to time"
     DUPLICATE = 25, "another candidate of the search gives the same results"
     MEASUREMENT = 26, "a row of measurements lacks something, or names something unknown"
-    ZERO = 27, "the input is 0, which has no relative change"
+    ZERO = 27, "the parameter is 0, so it has no relative change"
 
     @property
     def label(self) -> str:

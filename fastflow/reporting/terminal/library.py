@@ -9,6 +9,7 @@ from rich.table import Table as Sheet
 from rich.text import Text
 
 from fastflow.reporting.terminal.tables import console, new_sheet, quantity, records
+from fastflow.schema import find_input
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +25,7 @@ _CHIP_LABELS = {
 _DITTO = "〃"
 _GAP = 2  # between columns of a table
 _MIN_WIDTH = 10  # characters of a column
+_MAX_KEY_WIDTH = 32  # characters of a key in a narrow window, before it goes on in the next line
 
 
 def show_groups(rows: Iterable[tuple[str, int, str, str]]) -> None:
@@ -72,20 +74,24 @@ def show_chips(frame: pd.DataFrame, notes: Mapping[str, Sequence[str]], default:
 
 
 def show_card(title: str, words: Sequence[str], figures: Sequence[Figure]) -> None:
-    """Print the figures of a choice, each with its source; words: lines that describe the choice."""
+    """Print the figures of a choice, with meanings and sources; words: lines that describe the choice."""
     out = console()
     out.print(f"\n[bold]{title}[/]")
     for line in words:
         out.print(Text(line))
     uncertain = any(figure.uncertainty for figure in figures)
     sheet = Sheet(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=True, header_style="bold")
-    for name in ("key", "value", *(["uncertainty"] if uncertain else []), "source"):
+    longest = max((len(figure.key) for figure in figures), default=0)
+    sheet.add_column("key", overflow="fold", min_width=min(longest, _MAX_KEY_WIDTH))
+    for name in ("value", *(["uncertainty"] if uncertain else []), "meaning", "source"):
         sheet.add_column(name, overflow="fold")
     previous_source = ""
     for figure in figures:
         source = _DITTO if figure.source and figure.source == previous_source else figure.source
         uncertainty = [figure.uncertainty] if uncertain else []
-        sheet.add_row(figure.key, Text(figure.value), *uncertainty, Text(source))
+        column = find_input(figure.key)
+        meaning = column.meaning if column else ""
+        sheet.add_row(figure.key, Text(figure.value), *uncertainty, Text(meaning), Text(source))
         previous_source = figure.source
     out.print()
     out.print(sheet)

@@ -19,7 +19,9 @@ from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
 
 PREFILL, DECODE = "prefill", "decode"
 PHASE = text(
-    "model.phase", "prefill: many queries a sequence; decode: few, by other kernels", (PREFILL, DECODE)
+    "model.phase",
+    "prefill: many queries per sequence; decode: few queries over a KV cache, by other kernels",
+    (PREFILL, DECODE),
 )
 SIZES = (
     count("model.batch", "sequences of the global batch"),
@@ -101,9 +103,19 @@ FAMILY = Family(
         *SIZES,
         count("model.kv_heads", "heads of keys and values, each shared by as many heads"),
         count("model.head_dim", "columns of a head"),
-        count("model.window", "keys that a query sees, with its own; 0: all", low=0),
+        count(
+            "model.window",
+            "keys that a query sees, its own included (of a transformer, in layers with window); 0: all",
+            low=0,
+        ),
         Column("model.causal", "bool", "", "true: no query sees a key after its own"),
-        Column("model.shared", "bool", "", "true: few queries read values where the keys lie, once for both"),
+        Column(
+            "model.shared",
+            "bool",
+            "",
+            "true: values are stored where the keys are, and are read once for both, as in some"
+            " benchmarks of decoding",
+        ),
     ),
     network=network,
     kernels=single_operation,

@@ -79,12 +79,20 @@ FAMILY = Family(
         count("model.n", "columns of B and C"),
         count("model.batch", "independent GEMMs"),
         Column(
-            "model.transposed", "bool", "", "true: B is stored as n x k, so both operands are read along k"
+            "model.transposed",
+            "bool",
+            "",
+            "true: B is stored as n x k, as the weights of a linear layer in PyTorch; both operands"
+            " are read along k",
         ),
     ),
     structure=(
         Column(
-            "model.quantized", "bool", "", "true: A is of model.dtype already; false: quantising it is timed"
+            "model.quantized",
+            "bool",
+            "",
+            "true: A is of model.dtype already; false: A is in bf16, and its quantisation to fp8, int8"
+            " or 4 bits is timed",
         ),
     ),
     quantizes=True,

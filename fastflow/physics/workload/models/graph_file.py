@@ -285,7 +285,9 @@ def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
 
 FAMILY = Family(
     name="graph",
-    structure=(text(KEY, "YAML file of the network, relative to the working directory"),),
+    structure=(
+        text(KEY, "YAML file of the network, relative to the working directory; there is no default"),
+    ),
     network=lambda points: read_network(str(points[KEY][0])),
     rows=_rows,
     layers=lambda inputs: _outlines(inputs)[:, 0],

@@ -42,7 +42,11 @@ FAMILY = Family(
     sizes=(
         count("model.rows", "rows of an operator's tensors"),
         count("model.cols", "columns of an operator's tensors"),
-        count("model.tensors", "tensors that an operator reads and writes; 0: the least possible", low=0),
+        count(
+            "model.tensors",
+            "number of tensors of rows x cols that an operator reads and writes; 0: the least possible",
+            low=0,
+        ),
     ),
     network=network,
     kernels=single_operation,

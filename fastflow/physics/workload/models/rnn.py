@@ -104,7 +104,12 @@ FAMILY = Family(
     name="rnn",
     work="recurrent",
     structure=(
-        text("model.part", "part of a recurrent layer; all: forward, and backward in training", PARTS),
+        text(
+            "model.part",
+            "timed part of a recurrent layer; all: forward, and backward if model.training; other"
+            " parts: alone",
+            PARTS,
+        ),
     ),
     sizes=(
         text("model.cell", "recurrent cell", tuple(CELLS)),

@@ -38,70 +38,120 @@ _MULTIPLE = 256  # of a gated feed-forward layer's columns by default (Touvron e
 SIZES = (
     Column(
         "model.size", "float", "",
-        "parameters, such as 70B, to which a dense transformer is scaled in depth and width; 0: as described",
+        "number of parameters, such as 70B, to which a dense transformer is scaled in depth and"
+        " width; 0: its own size",
         0.0, 1e15,
     ),
     count("model.batch", "sequences of the global batch"),
     count("model.sequence", "tokens of a sequence"),
     Column("model.layers", "int", "", "layers of a transformer", 1.0, float(MAX_LAYERS)),
-    count("model.hidden", "columns of a token between layers"),
+    count("model.hidden", "columns of a token between layers (hidden size)"),
     count("model.heads", "heads of attention"),
-    count("model.kv_heads", "heads of keys and values of a transformer; 0: model.heads", low=0),
-    count("model.head_dim", "columns of a transformer's head; 0: hidden over heads", low=0),
-    count("model.value_dim", "columns of a transformer's value; 0: model.head_dim", low=0),
-    count("model.latent", "columns of a token's latent keys and values; 0: it has none", low=0),
-    count("model.query_latent", "columns of a token's latent queries; 0: it has none", low=0),
-    count("model.rotary", "beside latent ones: columns of a query and key that positions rotate", low=0),
-    count("model.window", "keys that a query of a layer with window sees, with its own", low=0),
-    count("model.ffn", "feed-forward columns; 0: 4 hidden, gated 8/3 hidden up to a multiple of 256", low=0),
+    count("model.kv_heads", "heads of keys and values, each shared by as many heads; 0: model.heads", low=0),
+    count(
+        "model.head_dim",
+        "columns of a head; of latent attention those that positions do not rotate; 0: hidden over heads",
+        low=0,
+    ),
+    count("model.value_dim", "columns of a head's value; 0: model.head_dim", low=0),
+    count(
+        "model.latent", "columns of a token's latent keys and values in the cache (DeepSeek); 0: none", low=0,
+    ),
+    count("model.query_latent", "columns of a token's latent queries; 0: none", low=0),
+    count("model.rotary", "latent attention: columns of a head's query and key that positions rotate", low=0),
+    count(
+        "model.window",
+        "keys that a query sees, its own included (of a transformer, in layers with window); 0: all", low=0,
+    ),
+    count(
+        "model.ffn",
+        "columns of feed-forward layers; 0: 4 hidden, gated 8/3 hidden up to a multiple of 256", low=0,
+    ),
     count("model.expert_ffn", "columns of an expert; 0: model.ffn", low=0),
     count("model.experts", "experts of a layer", low=0),
-    count("model.topk", "experts that a token of a transformer chooses", low=0),
-    count("model.expert_groups", "groups of experts, as many in each; 0: none", low=0, high=4096),
-    count("model.topk_groups", "of these groups, those that a token's experts are in", low=0, high=4096),
-    count("model.shared_ffn", "columns of all experts that every token goes to; 0: as experts have", low=0),
+    count("model.topk", "experts that a token chooses", low=0),
+    count(
+        "model.expert_groups", "groups of experts of equal size (n_group of a config.json); 0: none",
+        low=0, high=4096,
+    ),
+    count(
+        "model.topk_groups",
+        "groups that the experts of one token may be in (topk_group of a config.json); 0: no groups",
+        low=0, high=4096,
+    ),
+    count(
+        "model.shared_ffn",
+        "columns of all shared experts together, which every token uses; 0: expert_ffn for each", low=0,
+    ),
     Column(
         "model.power_law", "float", "",
-        "exponent of the power law by which tokens fall on experts; 0: evenly", 0.0,
+        "exponent of the power law of the experts' loads; 0: equal loads", 0.0,
         grouped_gemm.MAX_POWER_LAW,
     ),
     count("model.vocabulary", "words of the vocabulary"),
-    Column("model.train_tokens", "float", "", "tokens to train on (train_s, train_energy_J)", 0.0, 1e18),
+    Column(
+        "model.train_tokens", "float", "",
+        "tokens to train on, which train_s, train_energy_J and train_usd are for", 0.0, 1e18,
+    ),
     Column(
         "model.train_tokens_per_parameter", "float", "",
-        "the same, for each parameter that a token meets; 0: model.train_tokens", 0.0, 1e9,
+        "tokens to train on per active parameter, such as 20 (Hoffmann et al., arXiv:2203.15556);"
+        " 0: model.train_tokens", 0.0, 1e9,
     ),
-    count("model.positions", "tokens of the longest sequence that positions allow; 0: any", low=0),
+    count("model.positions", "tokens of the longest sequence; 0: no limit", low=0),
 )  # fmt: skip
 STRUCTURE = (
-    text(KEY, "kinds of layers in their order, such as 3*dense, 58*experts; repeated as long as there are"),
-    text("model.norm", "normalisation: by the root of the mean square, or layer normalisation", (RMS, LAYER)),
+    text(KEY, "kinds of layers in their order, such as 3*dense, 58*experts; repeated up to model.layers"),
+    text(
+        "model.norm",
+        "normalisation: by the root mean square (rms), or layer normalisation (layer)",
+        (RMS, LAYER),
+    ),
     text(
         "model.block",
-        "norms of a layer: pre, before attention and before feed-forward; post, behind them; sandwich, both;"
-        " parallel: attention and feed-forward side by side behind one norm, or each behind its own",
+        "norms: before attention and before feed-forward (pre), after them (post), both (sandwich),"
+        " or attention and feed-forward in parallel after one norm (parallel), or one each (parallel_norms)",
         (PRE, POST, SANDWICH, PARALLEL, PARALLEL_NORMS),
     ),
-    Column("model.qk_norm", "bool", "", "true: queries and keys of each head are normalised"),
-    text("model.biases", "products with biases", (NO_BIAS, OF_QKV, OF_ATTENTION, ALL)),
-    text("model.position", "how positions enter", (ROTARY, LEARNED, ALIBI, NO_POSITIONS)),
+    Column("model.qk_norm", "bool", "", "true: the queries and keys of each head are normalised"),
+    text("model.biases", "which products have biases", (NO_BIAS, OF_QKV, OF_ATTENTION, ALL)),
+    text("model.position", "encoding of positions", (ROTARY, LEARNED, ALIBI, NO_POSITIONS)),
     text("model.activation", "activation of the feed-forward layers", tuple(ACTIVATIONS)),
-    Column("model.gated", "bool", "", "true: the activation gates as many other columns"),
     Column(
-        "model.shared_experts", "int", "", "experts of as many columns that every token goes to", 0.0, 64.0
+        "model.gated",
+        "bool",
+        "",
+        "true: the activation of one product gates a second product of as many columns",
     ),
-    Column("model.tied", "bool", "", "true: the head's weights are those of the embedding"),
-    Column("model.mtp", "int", "", "modules that predict further tokens (multi-token)", 0.0, 16.0),
-    Column("model.dropout", "bool", "", "true: dropout in training, whose masks are kept"),
     Column(
-        "model.fused_attention", "bool", "", "false: scores, softmax and context are kernels of their own"
+        "model.shared_experts",
+        "int",
+        "",
+        "shared experts of the same size, which every token uses",
+        0.0,
+        64.0,
     ),
-    text("model.attention_kernel", "kernel of fused attention; library: the newest for the chip", KERNELS),
+    Column("model.tied", "bool", "", "true: head and embedding share weights"),
+    Column("model.mtp", "int", "", "number of multi-token prediction (MTP) heads", 0.0, 16.0),
+    Column("model.dropout", "bool", "", "true: dropout in training; its masks are kept"),
+    Column(
+        "model.fused_attention",
+        "bool",
+        "",
+        "true: attention is one kernel; false: scores, softmax and context are kernels of their own",
+    ),
+    text(
+        "model.attention_kernel",
+        "kernel of fused attention: the library's newest for the chip, or FlashAttention's of"
+        " 2022 (flash1) and 2023 (flash2), in A100's instructions on any chip",
+        KERNELS,
+    ),
     Column(
         "model.fused_gradients",
         "bool",
         "",
-        "products add to wider sums of weight gradients themselves; false: a pass adds what they make",
+        "true: products add to the wider sums of weight gradients (precision.gradient)"
+        " themselves; false: separate passes do",
     ),
 )
 DEFAULTS: Mapping[str, Any] = {

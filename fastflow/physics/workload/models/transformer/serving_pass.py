@@ -46,9 +46,13 @@ from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
 TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
-PART = text("model.pass", "part of a pass", (TOKENS_PART, HEAD_PART, DECODE, PREFILL))
-BEFORE = count("model.before", "tokens of each sequence that the cache holds before a pass", low=0)
-EXPERT_ROWS = count("model.expert_rows", "rows that each expert computes at least, chosen or not", low=0)
+PART = text(
+    "model.pass",
+    "timed part of a pass: tokens is all but the core of attention; head, decode, prefill",
+    (TOKENS_PART, HEAD_PART, DECODE, PREFILL),
+)
+BEFORE = count("model.before", "tokens of each sequence that are in the KV cache before a pass", low=0)
+EXPERT_ROWS = count("model.expert_rows", "minimum rows of each expert's GEMM, chosen by tokens or not", low=0)
 NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
 ADD = pointwise.TYPES["add"]
 _CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))

@@ -1,0 +1,158 @@
+"""Inputs of parallelism: how work is divided over devices (docs/strategies.md, docs/splits.md)."""
+
+from __future__ import annotations
+
+from fastflow.core.field import Column, count, positive, text
+from fastflow.physics.parallelism.options import (
+    CP_COMM_TYPES,
+    DISPATCHER,
+    DISPATCHERS,
+    OFFLOADS,
+    REDUCES,
+    SCHEDULES,
+    SPLITS,
+    SWITCH,
+)
+
+PARALLEL: tuple[Column, ...] = (
+    text(
+        "parallel.strategy",
+        "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all, of a transformer"
+        " with what zero_stage, microbatch and recompute leave open",
+    ),
+    text(
+        "parallel.search_bounds",
+        "bounds of what strategy=auto of a transformer tries, such as tp<=8, pp<=16; any: no bounds of yours",
+    ),
+    text(
+        "parallel.embedding",
+        "cut of the embedding layers on the same devices, such as RC-1-8; same: that of the strategy",
+    ),
+    text("parallel.hidden", "cut of the hidden layers; same: that of the strategy"),
+    text("parallel.softmax", "cut of the softmax layers; same: that of the strategy"),
+    text(
+        "parallel.layers",
+        "cuts of layers by name, in place of the keys before: tower: RC-1-8, head: CR-8; null or same: none",
+    ),
+    Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each layer"),
+    text(
+        "parallel.sequence_parallel",
+        "true: TP also splits the tokens of norms and sums (sequence parallelism); auto: true in"
+        " transformers",
+        SWITCH,
+    ),
+    Column(
+        "parallel.expert_tensor_parallel",
+        "bool",
+        "",
+        "true: TP cuts each expert, as Megatron-core does; false: EP gets the devices of TP first",
+    ),
+    text(
+        DISPATCHER,
+        "how tokens reach experts of other machines: one copy for each of a token's experts there"
+        " (alltoall), or one copy for each machine (flex: DeepEP, HybridEP); auto: flex in"
+        " training of models with model.topk_groups, such as DeepSeek-V3, else alltoall",
+        DISPATCHERS,
+    ),
+    text(
+        "parallel.cp_comm_type",
+        "how attention reads the tokens that CP splits: keys and values go round a ring (p2p), or"
+        " heads are sharded (a2a, Ulysses)",
+        CP_COMM_TYPES,
+    ),
+    Column(
+        "parallel.zero_stage",
+        "int",
+        "",
+        "stage of ZeRO: devices shard optimizer state (1), gradients too (2), weights too (3, as"
+        " FSDP); 0: nothing; auto (-1): 1 (the distributed optimizer) of a transformer, else 0",
+        0.0,
+        3.0,
+        auto=-1.0,
+    ),
+    Column(
+        "parallel.reshard_after_forward",
+        "bool",
+        "",
+        "zero_stage=3: true: weights are freed after the forward pass and gathered again; false:"
+        " they stay until the backward pass",
+    ),
+    Column(
+        "parallel.hybrid_shard_size",
+        "int",
+        "",
+        "devices along DP, CP and EP that together hold all that ZeRO shards; more devices hold"
+        " further copies (FSDP's hybrid sharding); 0: all devices hold one copy",
+        0.0,
+    ),
+    text(
+        "parallel.grad_reduce",
+        "when a transformer's weight gradients are summed over devices: for every micro-batch"
+        " (microbatch), as FSDP and DeepSpeed do, or once per iteration (step, FSDP's no_sync); auto: for"
+        " every micro-batch from ZeRO 2 on, but once in a pipeline; buffer: the same, from ZeRO 3"
+        " on (Megatron's gradient buffer)",
+        REDUCES,
+    ),
+    text(
+        "parallel.pipeline_partition",
+        "how layers are assigned to pipeline stages: even (auto): layers divide evenly, with"
+        " embedding and head as one layer each where only that divides; balanced: the slowest"
+        " stage takes as little as possible",
+        SPLITS,
+    ),
+    text(
+        "parallel.offload",
+        "what is stored in the host's memory: optimizer (its state), activations (that hidden"
+        " layers keep, or read where they are recomputed), or all",
+        OFFLOADS,
+    ),
+    positive("parallel.host_bandwidth", "B/s", "bandwidth of a device's link to its host, one direction"),
+    text(
+        "parallel.recompute",
+        "what the backward pass recomputes: none (auto), selective (the core of attention that is"
+        " not fused), full, or the number of layers of each chunk",
+    ),
+    *(
+        Column(f"parallel.overlap.{name}", "bool", "", f"true: {meaning}")
+        for name, meaning in (
+            ("tensor", "exchanges of tensor parallelism hide behind the products beside them"),
+            ("context", "keys and values that CP sends round a ring hide behind attention"),
+            ("expert", "exchanges of experts hide behind the kernels of another micro-batch"),
+            ("data", "sums of gradients hide behind the backward pass, gathers of weights behind layers"),
+            ("pipeline", "stages compute while they send messages to the next stage"),
+        )
+    ),
+    count(
+        "parallel.overlap.bundles", "bundles (SMs) that a collective takes from the kernels beside it", low=0
+    ),
+    text(
+        "parallel.layout",
+        "YAML file that says what every axis of the device mesh cuts, in place of the strategy; null: none",
+    ),
+    count(
+        "parallel.microbatches",
+        "micro-batches of an iteration; 0: as parallel.microbatch says, else four per pipeline"
+        " stage, one without stages",
+        low=0,
+    ),
+    count(
+        "parallel.microbatch",
+        "sequences of a micro-batch on one device; auto (0): as parallel.microbatches says, of a"
+        " transformer 1",
+        low=0,
+    )._replace(auto=0.0),
+    text(
+        "parallel.schedule",
+        "order of micro-batches in a pipeline; of a transformer 1f1b is interleaved where stages"
+        " have chunks, and zero-bubble is possible",
+        SCHEDULES,
+    ),
+    Column(
+        "parallel.concurrent_kernels",
+        "int",
+        "",
+        "kernels that a device may run at the same time",
+        1.0,
+        1024.0,
+    ),
+)

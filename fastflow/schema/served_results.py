@@ -1,0 +1,114 @@
+"""The registry of stored columns of points that serve."""
+
+from __future__ import annotations
+
+from fastflow.core.field import Column
+from fastflow.schema.cost import COSTS, MILLION, TOKEN
+from fastflow.schema.results import ASSUMPTIONS, DTYPE, HIDDEN, LAYERS, NO_EFFECT, TYPICAL, TYPICAL_TTFT
+
+# of points that serve, in addition to some of the columns above
+SERVED: tuple[Column, ...] = (
+    Column("ttft_s", "float", "s", "time to the first token (TTFT), waiting included, mean over requests"),
+    TYPICAL_TTFT,
+    Column("ttft_median_s", "float", "s", "median of ttft_s over requests; of simulated points only"),
+    Column("ttft_p99_s", "float", "s", "99th percentile of ttft_s over requests; of simulated points only"),
+    Column(
+        "ttft_slo_s",
+        "float",
+        "s",
+        "time that serve.slo.ttft is compared with: of simulated points ttft_s at"
+        " serve.slo.percentile, else the mean ttft_s",
+    ),
+    Column("tpot_s", "float", "s", "time per output token after the first (TPOT), mean over requests"),
+    Column("tpot_median_s", "float", "s", "median of tpot_s over requests; of simulated points only"),
+    Column("tpot_p99_s", "float", "s", "99th percentile of tpot_s over requests; of simulated points only"),
+    Column(
+        "tpot_slo_s",
+        "float",
+        "s",
+        "time that serve.slo.tpot is compared with: of simulated points tpot_s at"
+        " serve.slo.percentile, else the mean tpot_s",
+    ),
+    Column(
+        "tokens_per_s_per_user",
+        "float",
+        "1/s",
+        "tokens per second that one request gets while it decodes: 1 / tpot_s",
+    ),
+    Column("requests_per_s", "float", "1/s", "requests that end per second, all devices"),
+    Column("prefill_tokens_per_s", "float", "1/s", "prompt tokens that are computed per second, all devices"),
+    Column("running_requests", "float", "", "requests that decode at the same time, all servers"),
+    Column("waiting_requests", "float", "", "requests that wait to start, all servers"),
+    Column("prefill_strategy", "str", "", "strategy of the devices that only prefill (serve=disaggregated)"),
+    Column("prefill_devices", "int", "", "number of devices that only prefill"),
+    Column(
+        "transfer_s",
+        "float",
+        "s",
+        "time to send the KV cache of a request from prefill to decode, mean over requests",
+    ),
+    Column("prefill_share", "float", "", "share of iterations that contain prompts"),
+    Column(
+        "prefill_bound_by",
+        "str",
+        "",
+        "what limits passes over prompts: a part of the chip, the network or the host",
+    ),
+    Column(
+        "decode_bound_by",
+        "str",
+        "",
+        "what limits passes that decode: a part of the chip, the network or the host",
+    ),
+    Column("exchange_s", "float", "s", "part of time_s: exposed communication"),
+    Column("pipeline_stall_s", "float", "s", "part of time_s: a batch waits for the slowest pipeline stage"),
+    Column("serve_host_s", "float", "s", "part of time_s: work of the host"),
+    Column(
+        "simulated",
+        "bool",
+        "",
+        "whether every iteration was simulated: serve.simulate, serve.slo at a percentile, or an"
+        " analytic estimate that may be far off",
+    ),
+    Column(
+        "stationary",
+        "bool",
+        "",
+        "whether an open loop at random times has reached its stationary state; null: no such loop",
+    ),
+    Column(
+        "preemptions", "float", "", "number of times that requests were preempted; of simulated points only"
+    ),
+    Column("replicas", "int", "", "number of servers that work independently"),
+    Column("kv_B", "float", "B", "KV cache in use on one device, mean over time"),
+    Column("kv_token_B", "float", "B", "KV cache of one token on one device"),
+    Column("kv_cache_capacity_B", "float", "B", "memory of one device that is free for the KV cache"),
+    Column(
+        "max_concurrent_requests",
+        "float",
+        "",
+        "number of whole requests that the KV cache has room for, all servers",
+    ),
+    Column(
+        "joules_per_token",
+        "float",
+        "J",
+        "energy of an output token, all devices; of one pass, of a token of the pass",
+    ),
+    Column("power_W", "float", "W", "power of one device, mean over time"),
+    Column(
+        "meets_slo",
+        "bool",
+        "",
+        "whether ttft_slo_s and tpot_slo_s are within serve.slo, and the servers carry the load",
+    ),
+)
+SHARED_WITH_SERVED = (
+    "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
+    "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
+    "dram_devices", "dram_Bps", "compute_flops", "l*_B", "l*_Bps", "l*_banks", "intra_Bps", "inter_Bps",
+    "core_V", "core_Hz", "mcus", "bundles", "devices", "parameters", LAYERS.name, HIDDEN.name, DTYPE.name,
+    "feasible", "reason", "reason_code", NO_EFFECT.name, ASSUMPTIONS.name,
+    *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name, MILLION.name,
+)  # fmt: skip
+"""Result columns that points that serve share with other points."""
