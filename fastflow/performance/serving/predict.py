@@ -162,6 +162,7 @@ def _exceeds_positions(inputs: Inputs) -> ReasonColumn:
     context = np.where(mode == ONE_DECODE, inputs["serve.context"], 0)
     positions = np.where(mode == ONE_PREFILL, prompts, np.where(context > 0, context, longest.both))
     for i in reason.without((most > 0) & (positions > most)):
+        conflicts: list[tuple[str, object]] = []
         limit = f"the {most[i]} tokens of model.positions"
         key, value = "serve.isl", float(inputs["serve.isl"][i])
         if context[i] > 0:
@@ -177,7 +178,8 @@ def _exceeds_positions(inputs: Inputs) -> ReasonColumn:
         elif prompts[i] <= most[i] - 1:
             key, value, left = "serve.osl", float(answers[i]), int(most[i] - prompts[i])
             allowed = f"at most {left}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"
+            conflicts = [("serve.isl", f"{prompts[i]:g}")]
         else:
             allowed = f"less than {limit}, which prompt and answer share"
-        reason.add(i, rejected(Code.CONTEXT_LENGTH, key, value, allowed))
+        reason.add(i, rejected(Code.CONTEXT_LENGTH, key, value, allowed, conflicts=conflicts))
     return reason.column()
