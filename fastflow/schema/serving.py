@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastflow.core.field import Column, count, nonnegative, share, text
+from fastflow.schema.scheduling import CHOICES
 
 NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
@@ -100,6 +101,11 @@ SERVING: tuple[Column, ...] = (
         "server.all_reduce_backend",
         "what runs all-reduces: net.all_reduce_backend of a server",
         ALL_REDUCE_BACKENDS,
+    ),
+    text(
+        "server.policy",
+        "which requests, and how many of their tokens, the next iteration has; auto: by server.mixed_batches",
+        CHOICES,
     ),
     Column("server.mixed_batches", "bool", "", "true: chunks of prompts share iterations with what decodes"),
     Column("server.chunked_prefill", "bool", "", "true: prompts are cut where an iteration is full"),

@@ -61,6 +61,8 @@ EXAMPLES = [
     (forms.overloaded(served=8.5, sent=100.0, carried=7.65),
      "serves 8.5 of 100 requests a second that are sent (overload): serve.request_rate='7.7 1/s' is carried,"
      " or more devices"),
+    (forms.stalled(policy="mine"),
+     "server.policy=mine leaves requests waiting though none runs and none will arrive"),
     (forms.above_limit(statistic="mean ttft", latency=0.21532, key="serve.slo.ttft", limit=0.05),
      "mean ttft is 0.2153 s, above serve.slo.ttft=0.05 s"),
     (forms.duplicate(strategy="d512"), "gives the same results as d512"),
