@@ -96,7 +96,7 @@ def simulate(times: PassTimes, servers: Servers, loads: Loads, policy: Policy | 
         _simulation(policy)(times, servers, loads, out)
     except Exception as error:  # whatever a user's code does
         where = f"{KEY}={policy.name}: its function cannot be compiled or run"
-        raise CompositionError(f"{where}: {type(error).__name__}: {_first_line(error)}") from error
+        raise CompositionError(f"{where}: {type(error).__name__}: {_first_line(error):.200}") from error
     return out
 
 

@@ -10,7 +10,7 @@ from fastflow.performance.serving.policy import mixes_of
 from fastflow.performance.serving.requests.load import STALLED
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.policies import Policy, built_in, sort_waiting
-from fastflow.performance.serving.simulator.run import simulate
+from fastflow.performance.serving.simulator.run import _simulation, simulate
 from fastflow.schema.scheduling import KEY, POLICIES
 from tests.naive import serving as naive
 from tests.performance.serving.simulator.test_run import check, random_load, random_server, random_times
@@ -81,3 +81,18 @@ def test_a_policy_goes_before_the_key_of_mixed_batches():
 def test_an_unknown_policy_is_refused():
     with pytest.raises(fastflow.InputError, match=r"^server\.policy=lifo .* auto, mixed, prefill_first$"):
         fastflow.evaluate("model=llama3_8b", "serve=continuous", "server.policy=lifo")
+
+
+def test_a_policy_that_is_no_function_is_told_in_one_line():
+    with pytest.raises(fastflow.InputError, match=r"^server\.policy=word: its function cannot be .*callable"):
+        simulate(realistic(), servers({}), loads({}), Policy("word", 3))
+
+
+def test_what_is_compiled_follows_from_the_source_of_a_policy():
+    def policy(text):
+        namespace = {"built_in": built_in, "__name__": "mine"}
+        exec(f"def schedule(batch, requests, ranks, rank, now):\n    {text}", namespace)
+        return _simulation(Policy("mine", namespace["schedule"]))._cache.stem()
+
+    one, other = "built_in.schedule(batch, requests, ranks, rank, now)", "return"
+    assert policy(one) == policy(f"{one}  # the same") != policy(other)
