@@ -31,6 +31,7 @@ from fastflow.schema.results import (
     TYPICAL,
     VALIDATION,
 )
+from fastflow.schema.scheduling import POLICIES
 from fastflow.schema.sensitivity import SENSITIVITY
 from fastflow.schema.served_results import SERVED, SHARED_WITH_SERVED
 from fastflow.schema.uncertainty import BANDED, CHANCE, ON_FRONT, SAMPLED, band_of, bands
@@ -76,7 +77,11 @@ def _matches(key: str, name: str) -> bool:
 
 
 _MODEL = "model."
-_REGISTRIES: dict[str, Registry[Any]] = {"model.name": FAMILIES, "system.collective": COLLECTIVES}
+_REGISTRIES: dict[str, Registry[Any]] = {
+    "model.name": FAMILIES,
+    "system.collective": COLLECTIVES,
+    "server.policy": POLICIES,
+}
 """The inputs whose choices packages may add."""
 OF_PREFILL, SECTIONS_OF_CHIP = "serve.prefill.", ("tech.", "scaling.", "mem.", "net.", "chip.")
 """Prefix of the inputs of a prefill-only device's chip, and prefixes of a chip's inputs after it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastflow.core.field import Column, count, nonnegative, share, text
+from fastflow.schema.scheduling import CHOICES
 
 NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
@@ -186,6 +187,11 @@ SERVING: tuple[Column, ...] = (
         "nccl: NCCL alone runs all-reduces; custom: the server's own kernels over peers' memory"
         " too, where they are faster",
         ALL_REDUCE_BACKENDS,
+    ),
+    text(
+        "server.policy",
+        "scheduling policy: which requests, and how many of their tokens, an iteration has; auto: mixed or prefill_first, by server.mixed_batches",
+        CHOICES,
     ),
     Column(
         "server.mixed_batches",

@@ -95,6 +95,15 @@ def compose(rank, server, now):
     return decoding, prompts
 
 
+def longest_first(rank, server, now):
+    """A policy: longest answers first, and none beside requests that decode before two wait."""
+    arrived = sum(request.sent <= now for request in rank.waiting)
+    rank.waiting[:arrived] = sorted(rank.waiting[:arrived], key=lambda request: -request.osl)
+    if rank.decoding() and arrived < 2:
+        return rank.decoding() if server["mixes"] else [], []
+    return compose(rank, server, now)
+
+
 def preempt(rank, server):
     count = 0
     while not server["reserves"] and rank.held() > server["capacity"] and len(rank.running) > 1:
@@ -138,10 +147,11 @@ def parts_of(times, server, batches):
     }
 
 
-def simulate(times, server, lengths, arrivals, concurrency, prefix):
+def simulate(times, server, lengths, arrivals, concurrency, prefix, policy=compose):
     """Return (requests as they ended, iterations) of one server without pipeline stages.
 
-    lengths: (isl, osl) of each request; arrivals: when they are sent, or None: a closed loop.
+    lengths: (isl, osl) of each request; arrivals: when they are sent, or None: a closed loop. policy: as
+    `compose`.
     """
     ranks = [Rank() for _ in range(server["ranks"])]
     every, now = [], 0.0
@@ -158,7 +168,7 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix):
         send(arrivals[i] if arrivals is not None and i < len(arrivals) else 0.0)
     while any(rank.waiting or rank.running for rank in ranks):
         one = {"preemptions": sum(preempt(rank, server) for rank in ranks)}
-        batches = [compose(rank, server, now) for rank in ranks]
+        batches = [policy(rank, server, now) for rank in ranks]
         has_prompts = any(prompts for _, prompts in batches)
         if not server["mixes"] and not has_prompts:
             batches = [(rank.decoding(), []) for rank in ranks]

@@ -20,11 +20,12 @@ from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.ops import TYPES
 from fastflow.reporting.charts import CHARTS
 from fastflow.schema import find_input
+from fastflow.schema.scheduling import POLICIES
 from tests.support.documents import DOCS, blocks
 
 assert kinds  # its modules register their kinds, before a test takes down what is registered
 PAGE = DOCS / "extending.md"
-REGISTRIES = (METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES, COLLECTIVES)
+REGISTRIES = (METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES, COLLECTIVES, POLICIES)
 BLOCKS = tuple(blocks(PAGE))
 MODULES = [block for block in BLOCKS if block.language == "py"]
 PROJECT = next(block.text for block in BLOCKS if block.language == "toml")
@@ -189,8 +190,19 @@ def test_a_collective_algorithm(mine, compose, predict):
 
 
 def test_a_scheduling_policy(mine):
-    columns = fastflow.evaluate(*command_of("careful.yaml")[1:], "serve.concurrency=8")
-    assert columns["time_s"].notna().all()
+    """Shortest prompts first: most requests wait less for their first token, and the longest wait more."""
+    load = ("serve.request_rate='20 1/s'", "serve.concurrency=0", "serve.num_requests=300", "serve.osl=100")
+    served = (*command_of("careful.yaml")[1:], "parallel.strategy=TP-2", "system.devices=2", *load)
+    served += ("serve.isl=4000", "serve.length_range_ratio=1", "serve.simulate=true")
+    columns = fastflow.evaluate(*served, "server.policy=mixed,shortest_first")
+    first_come, shortest = (row for _, row in columns.iterrows())
+    assert shortest["ttft_median_s"] < 0.9 * first_come["ttft_median_s"]
+    assert shortest["ttft_p99_s"] > 1.1 * first_come["ttft_p99_s"]
+    (named,) = fastflow.evaluate(*served, "serve.simulate=false")["ttft_median_s"]
+    assert named == shortest["ttft_median_s"]
+    apart = ["serve=disaggregated" if word == "serve=continuous" else word for word in served]
+    (reason,) = fastflow.evaluate(*apart, "serve.prefill.devices=1")["reason"]
+    assert reason.startswith("server.policy=shortest_first is invalid: expected one of auto, mixed, ")
 
 
 # --- packages that are broken, and none at all

@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.passes.step_time import Hosts, Pipelines, Servers
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import Loads, lengths_sent
 from fastflow.performance.serving.simulator import fast_forward, scheduler
+from fastflow.performance.serving.simulator.policies import built_in
 from fastflow.performance.serving.simulator.run import simulate
 
 PLAIN = {
@@ -135,6 +137,11 @@ def many_likely(count, seed, draw=likely):
     return table, load._replace(rate=load.rate * takes)
 
 
+@lean_kernel
+def _compose(batch, requests, ranks, now):
+    return scheduler.compose(batch, requests, ranks, now, built_in.schedule)
+
+
 def walk(times, server, load):
     """Return how many steps a simulation of a closed loop takes, and for how many iterations: of one slot."""
     count, sent, ended, walked, now = load.requests[0], 0, 0, 0, 0.0
@@ -148,7 +155,7 @@ def walk(times, server, load):
             sent += 1
         for rank in range(batch.ranks if not batch.reserves else 0):
             scheduler.preempt(batch, requests, ranks, rank)
-        has_prompts = scheduler.compose(batch, requests, ranks, now)
+        has_prompts = _compose(batch, requests, ranks, now)
         took = fast_forward.step(
             times, batch, requests, ranks, has_prompts, fast_forward.Span(now, np.inf), totals
         )

@@ -14,6 +14,7 @@ from fastflow.core.errors import CompositionError
 from fastflow.core.reasons.columns import column_of
 from fastflow.core.reasons.forms import duplicate, no_breakdown_fits
 from fastflow.core.tables import Bools, Columns, Floats, Ints
+from fastflow.engine.run.predict import has_wrong_degree
 
 _COMPARED_RESULTS = (
     "time_s", "ttft_s", "tpot_s", "tokens_per_s", "compute_s", "comm_s", "exposed_comm_s", "bubble_s",
@@ -58,7 +59,10 @@ def screen(scorer: Scorer) -> tuple[Floats, Columns]:
     reasons = column_of(no_breakdown_fits(needed=needed, largest=most) for needed, most in shortages)
     _leave_out(left_out, rows, reasons.columns())
     if is_left_out(left_out).all():
-        raise CompositionError(f"no design can be searched: {left_out['reason'][0]}")
+        ((_, inputs),) = candidates.inputs(np.zeros(1, dtype=np.int64), candidates.templates[:1])
+        raise CompositionError(
+            f"no design can be searched: {left_out['reason'][0]}", has_wrong_degree(inputs)
+        )
     _leave_out_duplicates(scorer, left_out, table, largest)
     return _promises(scorer, table, score), left_out
 

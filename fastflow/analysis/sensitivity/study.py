@@ -36,7 +36,13 @@ from fastflow.engine.dataset.schema import identity, result_field, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
 from fastflow.engine.run.monte_carlo import with_samples
-from fastflow.engine.run.predict import columns_of, predict_points, reasons_of, resolved_inputs
+from fastflow.engine.run.predict import (
+    columns_of,
+    has_wrong_degree,
+    predict_points,
+    reasons_of,
+    resolved_inputs,
+)
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import ThreadPool
 from fastflow.performance.accuracy.classes import typical_columns
@@ -177,7 +183,7 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
             f"{options.objective} under {num_changes}", evaluations_of_point * (1 + 2 * len(parameters))
         )
         results = evaluate(perturb(inputs, parameters, options.step))
-        value = _base_value(options, results)
+        value = _base_value(options, inputs, results)
         per_parameter = elasticities(results, parameters, options.objective, options.step)
         stated = {distribution.key: distribution for distribution in _distributions(options.run)}
         variables = [
@@ -260,12 +266,13 @@ def _evaluator(pool: ThreadPool, listener: Listener) -> Evaluate:
     return evaluate
 
 
-def _base_value(options: SensitivityOptions, results: Columns) -> float:
+def _base_value(options: SensitivityOptions, inputs: Columns, results: Columns) -> float:
     """Return the objective of the point itself, the first of the results; raises InputError for none."""
     is_missing = options.objective not in results
     if is_missing or np.isnan(logarithms(results[options.objective])[0]):
         if "time_s" in results and np.isnan(logarithms(results["time_s"])[0]) and results["reason"][0]:
-            raise CompositionError(f"{results['reason'][0]}: this point has no {options.objective}")
+            message = f"{results['reason'][0]}: this point has no {options.objective}"
+            raise CompositionError(message, has_wrong_degree(inputs))
         if is_missing:
             allowed = "a result column that this point has (docs/columns.md)"
             raise InputError("objective", options.objective, allowed, options.origin)

@@ -6,7 +6,7 @@ nothing reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, ParamSpec
@@ -77,13 +77,20 @@ class Reason:
         """The text without what is allowed and without remarks."""
         if self.form == "rejected" and self.fields["key"]:
             return f"{self.fields['key']}={self.fields['value']}"
+        if self.wrong_degree:
+            return f"degree of {self.fields['axis']}={self.fields['degree']}"
         return str(self).split(":")[0].split(" (")[0]
+
+    @property
+    def wrong_degree(self) -> bool:
+        """Whether a degree of the strategy does not suit a size of the model."""
+        return self.form == "unsuited_degree"
 
     def error(self) -> InputError:
         """Return the error of a point that has this reason and no other results."""
         if self.form == "rejected" and self.fields["key"] and " " not in self.fields["key"]:
             return _error_of(**self.fields)
-        return CompositionError(f"no time can be predicted: {self}")
+        return CompositionError(f"no time can be predicted: {self}", self.wrong_degree)
 
     def with_fields(self, **fields: Any) -> Reason:
         """Return the reason with some of its fields replaced."""
@@ -114,21 +121,36 @@ def form(code: Code) -> Callable[[Callable[Fields, str]], Callable[Fields, Reaso
     return register
 
 
-def rejected(code: Code, key: str, value: object, allowed: str, origin: str = "") -> Reason:
+Conflicts = Iterable[tuple[str, object]]
+"""Other inputs that a value does not suit: keys, and values as the text has them."""
+
+
+def rejected(
+    code: Code, key: str, value: object, allowed: str, origin: str = "", conflicts: Conflicts = ()
+) -> Reason:
     """Return the reason that a value does not suit the point; fields: as of InputError."""
-    return Reason(code, "rejected", {"key": key, "value": value, "allowed": allowed, "origin": origin})
+    fields = {"key": key, "value": value, "allowed": allowed, "origin": origin, "conflicts": conflicts}
+    return Reason(code, "rejected", fields)
 
 
 def refused(code: Code, error: InputError) -> Reason:
     """Return an error of a point's inputs as its reason."""
-    return rejected(code, error.key, error.value, error.allowed, error.origin)
+    return rejected(code, error.key, error.value, error.allowed, error.origin, error.conflicts)
 
 
-def _error_of(key: str, value: object, allowed: str, origin: str) -> InputError:
-    return InputError(key, value, allowed, origin) if key else CompositionError(allowed)
+def _error_of(key: str, value: object, allowed: str, origin: str, conflicts: Conflicts) -> InputError:
+    return InputError(key, value, allowed, origin, conflicts) if key else CompositionError(allowed)
 
 
 FORMS["rejected"] = lambda **fields: str(_error_of(**fields))
+
+
+def unsuited_degree(code: Code, axis: str, degree: int, allowed: str) -> Reason:
+    """Return the reason that a strategy's degree along an axis does not suit a size of the model."""
+    return Reason(code, "unsuited_degree", {"axis": axis, "degree": degree, "allowed": allowed})
+
+
+FORMS["unsuited_degree"] = lambda axis, degree, allowed: str(InputError(f"degree of {axis}", degree, allowed))
 
 
 def stated(code: Code, text: str) -> Reason:

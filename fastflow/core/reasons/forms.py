@@ -181,6 +181,12 @@ def above_limit(*, statistic: str, latency: float, key: str, limit: float, remar
     return f"{statistic} is {latency:.4g} s, above {key}={limit:.4g} s{remark}"
 
 
+@form(Code.LOAD)
+def stalled(*, policy: str) -> str:
+    """A server's policy leaves requests waiting though none runs and none will arrive."""
+    return f"server.policy={policy} leaves requests waiting though none runs and none will arrive"
+
+
 # --- searches, sensitivities, validations
 
 

@@ -188,7 +188,7 @@ def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
         origin = next((term.origin for term in terms if term.key == error.key), error.origin)
         if not error.key or error.origin not in ("", composer.origin_of_overrides):
             raise
-        raise InputError(error.key, error.value, error.allowed, origin) from None
+        raise InputError(error.key, error.value, error.allowed, origin, error.conflicts) from None
 
 
 def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -17,11 +16,7 @@ from fastflow.physics.parallelism.strategy import AUTO, parse
 from fastflow.schema import find_input
 from fastflow.schema.studies import SEARCHED
 
-_KEY_VALUE = re.compile(r"([a-z_]+(?:\.\w+)+)=([^\s,;()]+)")
-"""A key and a value in an error message."""
 _STRATEGY = "parallel.strategy"
-_DEGREE = "degree of "
-"""In a message: a degree of the strategy does not suit a size of the model."""
 
 
 class Run(NamedTuple):
@@ -87,11 +82,11 @@ def naming_errors(composer: Composer, run: Run) -> Iterator[None]:
         if error.origin or error.key == "output":
             raise
         if not error.key:
-            remedy = _default_strategy_remedy(composer, run) if _DEGREE in error.allowed else ""
+            remedy = _default_strategy_remedy(composer, run) if error.wrong_degree else ""
             raise (CompositionError(error.allowed + remedy) if remedy else error) from None
         swept = error.key in run.grid.keys
         origin = composer.origin_of_overrides if swept else composer.origin(error.key, run.first)
-        located = InputError(error.key, error.value, error.allowed, origin)
+        located = InputError(error.key, error.value, error.allowed, origin, error.conflicts)
         raise (located if swept else _with_user_key(located, composer, run)) from None
 
 
@@ -102,13 +97,13 @@ def _with_user_key(error: InputError, composer: Composer, run: Run) -> InputErro
     override_values = {
         (override.key_or_group, str(override.value())) for override in composer.read(run.first.overrides)
     }
-    pairs = (pair for pair in _KEY_VALUE.findall(error.allowed) if pair in override_values)
+    pairs = (pair for pair in error.conflicts if pair in override_values)
     for key, value in pairs:
         allowed = _default_strategy_note(error, key, value)
         if not allowed:
             allowed = f"one that suits {error.key}={error.value} (from {error.origin}): {error.allowed}"
         return InputError(key, value, allowed, composer.origin_of_overrides)
-    for key, value in _KEY_VALUE.findall(error.allowed):
+    for key, value in error.conflicts:
         group, choice = composer.choice_setting(key, run.first)
         allowed = _default_strategy_note(error, key, value, f" (it has {key}={value})") if group else ""
         if allowed:

@@ -130,7 +130,8 @@ def opened(run: Run, output: str | os.PathLike[str]) -> Iterator[tuple[Store, li
             hint = f"the same command with output={dataset.folder.shown} resumes from there"
             raise KeyboardInterrupt(f"{kept}; {hint}") from None
         if isinstance(error, InputError):
-            raise InputError(error.key, error.value, f"{error.allowed}; {kept}", error.origin) from None
+            allowed = f"{error.allowed}; {kept}"
+            raise InputError(error.key, error.value, allowed, error.origin, error.conflicts) from None
         raise
 
 

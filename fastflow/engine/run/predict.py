@@ -170,6 +170,12 @@ def reasons_of(predicted: Predicted) -> ReasonColumn:
     return reasons if predicted.no_fit is None else first_reasons(predicted.no_fit, reasons)
 
 
+def has_wrong_degree(inputs: Columns) -> bool:
+    """Say whether the first point has no results since a degree of its strategy does not suit its model."""
+    reason = reasons_of(predict_points(take(inputs, np.zeros(1, dtype=np.int64)))).at(0)
+    return reason is not None and reason.wrong_degree
+
+
 def _same_strategy(predicted: Predicted, trial: Trial, rows: Ints) -> Bools:
     """Return whether rows of a trial have the same best strategy without the key, (rows,).
 

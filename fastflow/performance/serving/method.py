@@ -1,7 +1,8 @@
 """Both methods of a prediction: the analytic one, or the simulation.
 
-A point is simulated where `serve.simulate` says so, where the analytic form is not near the simulation, and
-where a limit is of a percentile of requests, which the analytic form does not have.
+A point is simulated where `serve.simulate` says so, where the analytic form is not near the simulation or
+does not know the server's policy, and where a limit is of a percentile of requests, which the analytic form
+does not have.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from fastflow.core.tables import Bools, Columns, Inputs, Ints
 from fastflow.performance.serving.overload import OVERLOAD
+from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.lengths import arrivals_of_files, blocks_with_requests
 from fastflow.performance.serving.requests.load import TOO_LONG, Loads
 from fastflow.performance.serving.slo import needs_requests
@@ -30,9 +32,11 @@ def predict_requests(
 
     servers: that share a point's requests; valid: points to predict. steady, simulate: predict some rows: as
     a table, which also says where it is `near` and whose simulation takes too `long`; and as columns.
-    Requests that arrive at the times of a file are always simulated.
+    Requests that arrive at the times of a file are always simulated, and policies of packages, which the
+    analytic form does not know.
     """
     simulated = inputs["serve.simulate"] | (arrivals_of_files(inputs) > 0)
+    simulated = simulated | (simulated_policies(inputs) != "")
     columns: Columns = {}
 
     def write(result: Columns, rows: Ints) -> None:

@@ -25,6 +25,7 @@ from fastflow.performance.serving.disaggregated.predict import (
 from fastflow.performance.serving.kv_cache import Need, memory_need
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overload import OVERLOAD, overloads
+from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.lengths import arrivals_of_files, longest_of, with_lengths
 from fastflow.performance.serving.results import phases_of
 from fastflow.performance.serving.scenario import (
@@ -43,6 +44,8 @@ from fastflow.physics.workload import family_of, has_layer_runs, invalid_model_d
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
+from fastflow.schema.scheduling import ANALYTIC
+from fastflow.schema.scheduling import KEY as POLICY
 
 
 class ServingResult(NamedTuple):
@@ -139,6 +142,10 @@ def invalid_load(inputs: Inputs) -> ReasonColumn:
         reason.add(i, rejected(Code.LOAD, "serve.request_rate", f"{rate[i]:g} 1/s", allowed))
     for i in reason.without(np.isin(mode, (ONE_PREFILL, ONE_DECODE)) & (inputs["serve.batch"] < 1)):
         reason.add(i, rejected(Code.LOAD, "serve.batch", 0, "at least 1 sequence of the pass"))
+    named = simulated_policies(inputs)
+    for i in reason.without((mode == DISAGGREGATED) & (named != "")):
+        allowed = f"one of {', '.join(ANALYTIC)} where prefill and decode are disaggregated"
+        reason.add(i, rejected(Code.LOAD, POLICY, named[i], allowed))
     draft, accepted = inputs["serve.num_speculative_tokens"], inputs["serve.mean_acceptance_length"]
     for i in reason.without((draft > 0) & (accepted > draft + 1)):
         allowed = f"at most serve.num_speculative_tokens + 1 = {draft[i] + 1} tokens of a pass"
@@ -162,6 +169,7 @@ def _exceeds_positions(inputs: Inputs) -> ReasonColumn:
     context = np.where(mode == ONE_DECODE, inputs["serve.context"], 0)
     positions = np.where(mode == ONE_PREFILL, prompts, np.where(context > 0, context, longest.both))
     for i in reason.without((most > 0) & (positions > most)):
+        conflicts: list[tuple[str, object]] = []
         limit = f"the {most[i]} tokens of model.positions"
         key, value = "serve.isl", float(inputs["serve.isl"][i])
         if context[i] > 0:
@@ -177,7 +185,8 @@ def _exceeds_positions(inputs: Inputs) -> ReasonColumn:
         elif prompts[i] <= most[i] - 1:
             key, value, left = "serve.osl", float(answers[i]), int(most[i] - prompts[i])
             allowed = f"at most {left}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"
+            conflicts = [("serve.isl", f"{prompts[i]:g}")]
         else:
             allowed = f"less than {limit}, which prompt and answer share"
-        reason.add(i, rejected(Code.CONTEXT_LENGTH, key, value, allowed))
+        reason.add(i, rejected(Code.CONTEXT_LENGTH, key, value, allowed, conflicts=conflicts))
     return reason.column()

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons, no_reasons
-from fastflow.core.reasons.forms import out_of_range
+from fastflow.core.reasons.forms import out_of_range, stalled
 from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
@@ -16,7 +16,8 @@ from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.method import predict_requests
 from fastflow.performance.serving.overload import OVERLOAD, overload
 from fastflow.performance.serving.passes.interpolate import interpolate_at
-from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG
+from fastflow.performance.serving.policy import simulated_policies
+from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LONG
 from fastflow.performance.serving.scenario import (
     CONTINUOUS,
     DISAGGREGATED,
@@ -25,10 +26,10 @@ from fastflow.performance.serving.scenario import (
     ServingScenario,
     select_points,
 )
-from fastflow.performance.serving.simulator.latencies import columns_of
-from fastflow.performance.serving.simulator.run import simulate
+from fastflow.performance.serving.simulator.by_policy import simulate_each
 from fastflow.performance.validity import MAX_VALUE
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
+from fastflow.schema.scheduling import KEY as POLICY
 
 HOST = "host"
 STATIONARY = "stationary"
@@ -220,11 +221,11 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
 
 def continuous(scenario: ServingScenario) -> PhaseResults:
     """Return the results of servers with continuous batching."""
-    times = scenario.passes.times
+    times, policies = scenario.passes.times, simulated_policies(scenario.inputs)
     columns = predict_requests(
         scenario.inputs, scenario.loads, scenario.active, np.ones(scenario.server.size, dtype=np.bool_),
         lambda rows: steady(times, take(scenario.servers, rows), take(scenario.loads, rows)),
-        lambda rows, loads: columns_of(simulate(times, take(scenario.servers, rows), loads)),
+        lambda rows, loads: simulate_each(times, take(scenario.servers, rows), loads, policies[rows]),
     )  # fmt: skip
     refused = columns.pop("refused").astype(np.int64)
     reason = _refusals(scenario, refused, columns["requests_per_s"] * scenario.active)
@@ -274,6 +275,8 @@ def _refusals(scenario: ServingScenario, refused: Ints, carried: Floats) -> Reas
     for i in np.flatnonzero(refused != TAKEN).tolist():
         if refused[i] == TOO_LONG:
             reason.add(i, _cache_shortage(scenario, i, float(scenario.longest_request_cache[i])))
+        elif refused[i] == STALLED:
+            reason.add(i, stalled(policy=str(scenario.inputs[POLICY][i])))
         else:
             reason.add(i, overload(float(carried[i]), float(scenario.inputs["serve.request_rate"][i])))
     return reason.column()

@@ -14,6 +14,7 @@ from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.passes.step_time import Hosts, Pipelines, Servers
 from fastflow.performance.serving.passes.tabulate import Axes, Passes, axes_of, passes_of
 from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages, stages_of
+from fastflow.performance.serving.policy import mixes_of
 from fastflow.performance.serving.requests.lengths import (
     REQUESTS,
     LongestLengths,
@@ -260,7 +261,7 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         budget=inputs["server.max_num_batched_tokens"],
         most=np.maximum(np.minimum(inputs["server.max_num_seqs"], limit), 1),
         capacity=capacity,
-        mixes=inputs["server.mixed_batches"],
+        mixes=mixes_of(inputs),
         chunks=inputs["server.chunked_prefill"],
         reserves=inputs["server.guaranteed_no_evict"],
         per_pass=np.where(

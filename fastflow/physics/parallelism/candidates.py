@@ -50,7 +50,8 @@ def every_layout(inputs: Inputs) -> Columns:
     devices, machine = int(inputs["system.devices"][0]), int(per_package(inputs)[0])
     layouts = list(_layouts(options, devices, parse(options[WITHIN]), machine))
     if not layouts and next(_layouts(options, devices, parse("tp>=1"), machine), None):
-        raise InputError(WITHIN, options[WITHIN], f"bounds that leave a layout for system.devices={devices}")
+        allowed = f"bounds that leave a layout for system.devices={devices}"
+        raise InputError(WITHIN, options[WITHIN], allowed, conflicts=[("system.devices", devices)])
     layouts = layouts or [(f"d{devices}", *(options[key] for key in CHOSEN[1:]))]
     return {key: np.array(column) for key, column in zip(CHOSEN, zip(*layouts, strict=True), strict=True)}
 

@@ -74,13 +74,18 @@ def microbatches(
     for i in reason.without(max_microbatches < 1):
         parts = "1 part" if rows[i] == 1 else f"{rows[i]} parts"
         allowed = f"a strategy that cuts the batch into at most {parts}, the number of sequences"
+        conflicts: list[tuple[str, object]] = []
         if inputs.get("model.batch", rows)[i] == rows[i]:
             allowed += f" (model.batch={rows[i]})"
-        reason.add(i, rejected(Code.BATCH, "parallel.strategy", inputs["parallel.strategy"][i], allowed))
+            conflicts = [("model.batch", rows[i])]
+        strategy = inputs["parallel.strategy"][i]
+        reason.add(i, rejected(Code.BATCH, "parallel.strategy", strategy, allowed, conflicts=conflicts))
     uneven = rows % shards > 0
     for i in reason.without(uneven) if uneven.any() and has_layer_runs(inputs) else ():
-        allowed = f"a strategy whose data parallelism divides model.batch={inputs['model.batch'][i]}"
-        reason.add(i, rejected(Code.BATCH, "parallel.strategy", inputs["parallel.strategy"][i], allowed))
+        batch, strategy = inputs["model.batch"][i], inputs["parallel.strategy"][i]
+        allowed = f"a strategy whose data parallelism divides model.batch={batch}"
+        conflicts = [("model.batch", batch)]
+        reason.add(i, rejected(Code.BATCH, "parallel.strategy", strategy, allowed, conflicts=conflicts))
     for i in reason.without(requested > max_microbatches):
         units = "sequences" if indivisible[i] else "rows"
         allowed = f"at most {max_microbatches[i]}, the number of {units} of one device"
@@ -97,7 +102,8 @@ def microbatches(
             reason.add(i, rejected(Code.BATCH, "parallel.microbatch", int(size[i]), allowed))
         for i in reason.without(has_size & (requested > 0) & (requested != max_microbatches // divisor)):
             allowed = f"0, or the {max_microbatches[i] // divisor[i]} of parallel.microbatch={size[i]}"
-            reason.add(i, rejected(Code.BATCH, "parallel.microbatches", int(requested[i]), allowed))
+            key, conflicts = "parallel.microbatches", [("parallel.microbatch", size[i])]
+            reason.add(i, rejected(Code.BATCH, key, int(requested[i]), allowed, conflicts=conflicts))
         default = np.where(has_size, np.maximum(max_microbatches // divisor, 1), default)
     return np.where(requested > 0, requested, default), reason.column()
 

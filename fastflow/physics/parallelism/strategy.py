@@ -212,6 +212,7 @@ def invalid_strategy(
         expert_parallel *= np.where(is_expert_axis, strategies.degrees[:, AXES.index(axis)], 1)
     invalid = (devices % used != 0) | (virtual > layers) | (expert_parallel != strategies.experts)
     for i in np.flatnonzero(invalid):
+        conflicts: list[tuple[str, object]] = []
         if strategies.chunks[i] > 1 and virtual[i] > layers[i]:
             allowed = f"a strategy with at most {layers[i]} chunks over all stages, one for each layer"
         elif stages[i] > layers[i]:
@@ -221,7 +222,8 @@ def invalid_strategy(
         else:
             name = "system.devices" if devices_key is None else devices_key[i]
             allowed = f"a number of devices ({used[i]} here) that divides {name}={devices[i]}, or {AUTO}"
-        reason.add(i, rejected(Code.STRATEGY, key, printed[i], allowed))
+            conflicts = [(str(name), devices[i])]
+        reason.add(i, rejected(Code.STRATEGY, key, printed[i], allowed, conflicts=conflicts))
     return reason.column()
 
 

@@ -193,8 +193,6 @@ def invalid_training_types(inputs: Inputs, quantised: tuple[str, ...]) -> Reason
         training & (map_values(QUANTIZED_BYTES, types) > 0.0) & ~np.isin(types, quantised)
     ):
         able = ", ".join([*(name for name, size in QUANTIZED_BYTES.items() if size == 0.0), *quantised])
-        reason.add(
-            i,
-            rejected(Code.DATA_TYPE, "model.dtype", types[i], f"one of {able} where model.training=true"),
-        )
+        allowed, conflicts = f"one of {able} where model.training=true", [("model.training", "true")]
+        reason.add(i, rejected(Code.DATA_TYPE, "model.dtype", types[i], allowed, conflicts=conflicts))
     return reason.column()

@@ -7,7 +7,15 @@ import pytest
 
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.reasons import forms
-from fastflow.core.reasons.codes import CODES_OF_FORMS, FORMS, Code, refused, rejected, stated
+from fastflow.core.reasons.codes import (
+    CODES_OF_FORMS,
+    FORMS,
+    Code,
+    refused,
+    rejected,
+    stated,
+    unsuited_degree,
+)
 
 EXAMPLES = [
     (forms.short_of_memory(needed=164.23e9, capacity=85.9e9),
@@ -53,6 +61,8 @@ EXAMPLES = [
     (forms.overloaded(served=8.5, sent=100.0, carried=7.65),
      "serves 8.5 of 100 requests a second that are sent (overload): serve.request_rate='7.7 1/s' is carried,"
      " or more devices"),
+    (forms.stalled(policy="mine"),
+     "server.policy=mine leaves requests waiting though none runs and none will arrive"),
     (forms.above_limit(statistic="mean ttft", latency=0.21532, key="serve.slo.ttft", limit=0.05),
      "mean ttft is 0.2153 s, above serve.slo.ttft=0.05 s"),
     (forms.duplicate(strategy="d512"), "gives the same results as d512"),
@@ -61,6 +71,8 @@ EXAMPLES = [
     (forms.wrong_time(time=float("inf")), "the model gives inf s"),
     (rejected(Code.BATCH, "parallel.microbatch", 7, "a divisor of the 8  sequences"),
      "parallel.microbatch=7 is invalid: expected a divisor of the 8 sequences"),
+    (unsuited_degree(Code.STRATEGY, "ep", 8, "a divisor of model.experts=4"),
+     "degree of ep=8 is invalid: expected a divisor of model.experts=4"),
     (stated(Code.MEASUREMENT, "tp x pp x cp does not divide gpus"), "tp x pp x cp does not divide gpus"),
 ]  # fmt: skip
 
@@ -101,8 +113,19 @@ def test_what_else_a_form_says():
 def test_a_point_with_one_reason_is_an_error_of_its_key():
     error = rejected(Code.STRATEGY, "parallel.strategy", "d7", "d8").error()
     assert (error.key, error.value, error.allowed) == ("parallel.strategy", "d7", "d8")
-    for reason in (forms.is_zero(), rejected(Code.LAYOUT, "degree of tp", 3, "a divisor of 8")):
+    degree = unsuited_degree(Code.STRATEGY, "tp", 3, "a divisor of 8")
+    for reason in (forms.is_zero(), degree):
         assert str(reason.error()) == f"no time can be predicted: {reason}"  # no key of a user
+        assert reason.error().wrong_degree == (reason is degree)
+    assert degree.short == "degree of tp=3"
+
+
+def test_conflicts_of_a_value_stay_with_its_reason_and_its_error():
+    reason = rejected(Code.STRATEGY, "parallel.strategy", "d7", "d8", conflicts=[("system.devices", 8)])
+    error = reason.error()
+    assert error.conflicts == pickle.loads(pickle.dumps(error)).conflicts == (("system.devices", "8"),)
+    assert refused(Code.STRATEGY, error).error().conflicts == error.conflicts
+    assert pickle.loads(pickle.dumps(CompositionError("no", wrong_degree=True))).wrong_degree
 
 
 def test_errors_become_reasons():

@@ -17,8 +17,9 @@ PROMPTS, ANSWERS, ARRIVALS, ROWS = 0, 1, 2, 3
 """Streams of random numbers."""
 TWO_64 = 2.0**64
 
-TAKEN, TOO_LONG, TOO_MANY = 0, 1, 2
-"""Whether a server takes a load: a request may exceed the cache, or the rate what the server carries."""
+TAKEN, TOO_LONG, TOO_MANY, STALLED = 0, 1, 2, 3
+"""Whether a server takes a load: a request may exceed the cache, or the rate what the server carries, or the
+policy starts no request."""
 
 
 class Loads(NamedTuple):

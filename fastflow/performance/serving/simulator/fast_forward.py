@@ -109,7 +109,7 @@ def step(
 ) -> Step:
     """Time the next iteration, and those after it up to the next event; adds to the totals."""
     sizes = _sizes(batch, ranks)
-    if sizes.requests == 0:
+    if sizes.tokens == 0:
         return Step(0, 0.0)
     shared = shared_time(times, batch.times, float(sizes.tokens))
     head = head_time(times, batch.times, float(sizes.rows))
@@ -199,7 +199,7 @@ def _decode_steps(
     while count > 1 and _steepness(batch.pipeline, layers + slope * (count - 1), fixed.head) != steepness:
         count = (count + 1) // 2 if count > 2 else 1
     first = fixed.total + value + stall_time(batch.pipeline, layers, fixed.head)
-    arrival = min(next_arrival(batch, requests, ranks, span.now, True), span.until)
+    arrival = min(next_arrival(batch, requests, ranks, span.now), span.until)
     return _DecodeSteps(value, slope, _steps_before(arrival - span.now, first, slope * steepness, count))
 
 

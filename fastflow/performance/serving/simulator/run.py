@@ -6,15 +6,26 @@ An open loop at random times is extended until it is stationary, and measured wi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastflow.core.errors import CompositionError
 from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.jit.dispatcher import Kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
-from fastflow.performance.serving.requests.load import TOO_LONG, Loads, is_random, lengths_sent, sent_at
+from fastflow.performance.serving.requests.load import (
+    STALLED,
+    TOO_LONG,
+    Loads,
+    is_random,
+    lengths_sent,
+    sent_at,
+)
 from fastflow.performance.serving.simulator.fast_forward import (
     CACHE,
     ITERATIONS,
@@ -25,6 +36,7 @@ from fastflow.performance.serving.simulator.fast_forward import (
     step,
 )
 from fastflow.performance.serving.simulator.latencies import RequestMetrics, no_metrics, write_metrics
+from fastflow.performance.serving.simulator.policies import built_in
 from fastflow.performance.serving.simulator.scheduler import (
     Batch,
     Ranks,
@@ -32,7 +44,7 @@ from fastflow.performance.serving.simulator.scheduler import (
     advance,
     batch_of,
     compose,
-    next_arrival,
+    next_sent,
     preempt,
     ranks_of,
     requests_of,
@@ -45,6 +57,7 @@ from fastflow.performance.serving.simulator.window import (
     longer_run,
     window_of,
 )
+from fastflow.schema.scheduling import KEY, Policy
 
 
 class Simulated(NamedTuple):
@@ -54,19 +67,43 @@ class Simulated(NamedTuple):
     of requests that are sent in it, of ends, and of iterations that start in it.
     """
 
-    refused: Ints  # load.TAKEN, or why a point has no result: TOO_LONG
+    refused: Ints  # load.TAKEN, or why a point has no result: TOO_LONG, STALLED
     metrics: RequestMetrics
     prefill_share: Floats  # share of iterations that compute prompts
     preemptions: Floats  # number of them
     cache: Floats  # share of the cache in use, mean over time
 
 
-def simulate(times: PassTimes, servers: Servers, loads: Loads) -> Simulated:
-    """Simulate every point's server."""
+class _Parts(NamedTuple):
+    """Parts of a simulation, by the start of iterations."""
+
+    bounds: Floats  # when they start, and inf [s]; (parts + 1,)
+    totals: Floats  # (parts, TOTALS)
+
+
+def simulate(times: PassTimes, servers: Servers, loads: Loads, policy: Policy | None = None) -> Simulated:
+    """Simulate every point's server.
+
+    policy: by default `mixed` or `prefill_first`, as `servers` says. Raises InputError where it does not
+    compile.
+    """
     points = loads.isl.size
     out = Simulated(np.zeros(points, dtype=np.int64), no_metrics(points), *np.zeros((3, points)))
-    _simulate(times, servers, loads, out)
+    if policy is None:
+        _simulate(times, servers, loads, out)
+        return out
+    try:
+        _simulation(policy)(times, servers, loads, out)
+    except Exception as error:  # whatever a user's code does
+        where = f"{KEY}={policy.name}: its function cannot be compiled or run"
+        raise CompositionError(f"{where}: {type(error).__name__}: {_first_line(error):.200}") from error
     return out
+
+
+def _first_line(error: Exception) -> str:
+    """Return the line of an error that says what is wrong: of Numba's, the first below its headings."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line and not line.startswith("Failed in ")), "")
 
 
 @kernel
@@ -74,16 +111,42 @@ def _simulate(times: PassTimes, servers: Servers, loads: Loads, out: Simulated) 
     for point in range(loads.isl.size):
         requests = loads.requests[point]
         while requests > 0:
-            requests = _simulate_requests(times, servers, loads, point, requests, out)
+            requests = _simulate_requests(
+                times, servers, loads, point, requests, out, built_in.schedule, True
+            )
+
+
+@lru_cache
+def _simulation(policy: Policy) -> Callable[[PassTimes, Servers, Loads, Simulated], None]:
+    """Return `_simulate` of another policy. As every kernel, it is compiled once for its source."""
+    in_order, given = bool(policy.in_order), policy.schedule
+    schedule = given if isinstance(given, Kernel) else lean_kernel(given)
+
+    @kernel
+    def simulate_policy(times: PassTimes, servers: Servers, loads: Loads, out: Simulated) -> None:
+        for point in range(loads.isl.size):
+            requests = loads.requests[point]
+            while requests > 0:
+                requests = _simulate_requests(times, servers, loads, point, requests, out, schedule, in_order)
+
+    return simulate_policy
 
 
 @kernel
 def _simulate_requests(
-    times: PassTimes, servers: Servers, loads: Loads, point: int, requests: int, out: Simulated
+    times: PassTimes,
+    servers: Servers,
+    loads: Loads,
+    point: int,
+    requests: int,
+    out: Simulated,
+    schedule: Callable[..., Any],
+    in_order: bool,
 ) -> int:
     """Simulate some requests of a point, slot by slot, and write its row of `Simulated`.
 
-    Returns 0; or how many requests a longer run has, which is needed: then nothing is written.
+    Returns 0; or how many requests a longer run has, which is needed: then nothing is written. schedule,
+    in_order: of a policy.
     """
     concurrency = loads.concurrency[point]
     isl, osl = lengths_sent(loads, point, requests)
@@ -95,7 +158,8 @@ def _simulate_requests(
     sent = sent_at(loads, point, requests)
     bounds = bounds_of(sent, is_random(loads, point))
     slots = min(servers.slots[point], requests, concurrency if is_closed else requests)
-    totals, ended = np.zeros((bounds.size - 1, TOTALS)), empty_ended(requests)
+    parts = _Parts(bounds, np.zeros((bounds.size - 1, TOTALS)))
+    ended = empty_ended(requests)
     clients = concurrency if is_closed else requests
     number, num_ended = np.arange(requests), 0
     for slot in range(slots):
@@ -104,14 +168,17 @@ def _simulate_requests(
         share = concurrency // slots + (1 if slot < concurrency % slots else 0)
         slot_requests = requests_of(isl[members], osl[members], sent[members], loads.prefix[point])
         ranks = ranks_of(batch.ranks, members.size, batch.most)
-        _run(times, batch, slot_requests, ranks, share if is_closed else members.size, bounds, totals)
+        at_once = share if is_closed else members.size
+        if not _run(times, batch, slot_requests, ranks, at_once, parts, schedule, in_order):
+            out.refused[point] = STALLED
+            return 0
         _append_ended(ended, slot_requests, members, num_ended)
         num_ended += members.size
     window = window_of(ended, bounds, loads.rate[point])
     next_run = longer_run(window, loads, point, requests)
     if next_run == 0:
         write_metrics(ended, window, loads, point, out.metrics)
-        _write_iterations(servers, point, totals[window.first : window.last], window, out)
+        _write_iterations(servers, point, parts.totals[window.first : window.last], window, out)
     return next_run
 
 
@@ -149,13 +216,16 @@ def _run(
     requests: Requests,
     ranks: Ranks,
     at_once: int,
-    bounds: Floats,
-    totals: Floats,
-) -> None:
-    """Run a slot until all of its requests have ended; adds to the totals, a row for each part.
+    parts: _Parts,
+    schedule: Callable[..., Any],
+    in_order: bool,
+) -> bool:
+    """Run a slot until all of its requests have ended; adds to the totals of parts.
 
-    at_once: requests that are sent at the start; bounds: when parts start, and inf [s].
+    at_once: requests that are sent at the start; schedule, in_order: of a policy. Returns False where the
+    policy leaves requests waiting though none runs and none will arrive.
     """
+    bounds, totals = parts
     count, part = requests.isl.size, 0
     sent, ended, now = 0, 0, 0.0
     row, until = totals[part], bounds[part + 1]
@@ -169,10 +239,13 @@ def _run(
         if not batch.reserves:
             for rank in range(batch.ranks):
                 row[PREEMPTIONS] += preempt(batch, requests, ranks, rank)
-        has_prompts = compose(batch, requests, ranks, now)
-        steps = step(times, batch, requests, ranks, has_prompts, Span(now, until), row)
+        has_prompts = compose(batch, requests, ranks, now, schedule)
+        span = Span(now, until if in_order else now)
+        steps = step(times, batch, requests, ranks, has_prompts, span, row)
         if steps.passes == 0:
-            now = next_arrival(batch, requests, ranks, -1.0, False)
+            now = next_sent(batch, requests, ranks, now)
+            if now >= 1e300:
+                return False
             continue
         now += steps.seconds
         before = ended
@@ -182,3 +255,4 @@ def _run(
             requests.sent[sent] = now
             send(ranks, batch, sent)
             sent += 1
+    return True

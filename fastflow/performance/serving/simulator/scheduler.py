@@ -1,15 +1,15 @@
 """A server's scheduler: which requests run, and what is in the next iteration.
 
 Requests wait in the order in which they were sent. The next request starts when the batch and the cache have
-room for it. Its first token comes with the iteration that ends its prompt. With `mixes`, all decoding
-requests are in every iteration, and the rest of its budget goes to prompts, oldest first. Else prompts have
-separate iterations, which go first. Where the cache is full, the request that started last is preempted: it
-returns to the front of the queue, and its tokens are recomputed.
+room for it. Its first token comes with the iteration that ends its prompt. A policy (`policies`) chooses the
+prompts of an iteration. Where the cache is full, the request that started last is preempted: it returns to
+the front of the queue, and its tokens are recomputed.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from fastflow.performance.serving.requests.load import cached_tokens
 TOLERANCE = 1e-9
 """Tolerance of sums of tokens per pass, for rounding [tokens]."""
 
-_NEVER = 1 << 62
+NEVER = 1 << 62
 
 
 class Batch(NamedTuple):
@@ -67,7 +67,7 @@ class Ranks(NamedTuple):
     head: Ints  # (ranks,) index of the next request of the queue
     tail: Ints  # (ranks,) index behind the last request
     running: Ints  # (ranks, requests) in the order in which they started: decoding ones come first
-    end_pass: Ints  # (ranks, requests) passes of the rank with which a request ends; _NEVER until it decodes
+    end_pass: Ints  # (ranks, requests) passes of the rank with which a request ends; NEVER until it decodes
     chunk: Ints  # (ranks, requests) tokens of its prompt in this iteration
     decoding: Ints  # (ranks,) requests that decode
     started: Ints  # (ranks,) requests that have started
@@ -140,14 +140,14 @@ def ranks_of(ranks: int, requests: int, most: int) -> Ranks:
         head=np.zeros(ranks, dtype=np.int64),
         tail=np.zeros(ranks, dtype=np.int64),
         running=np.empty((ranks, size), dtype=np.int64),
-        end_pass=np.full((ranks, size), _NEVER),
+        end_pass=np.full((ranks, size), NEVER),
         chunk=np.zeros((ranks, size), dtype=np.int64),
         decoding=np.zeros(ranks, dtype=np.int64),
         started=np.zeros(ranks, dtype=np.int64),
         chunks=np.zeros(ranks, dtype=np.int64),
         pauses=np.zeros(ranks, dtype=np.int64),
         passes=np.zeros(ranks, dtype=np.int64),
-        next_end=np.full(ranks, _NEVER),
+        next_end=np.full(ranks, NEVER),
         base=np.zeros(ranks),
         prompts=np.zeros(ranks, dtype=np.int64),
         reserved=np.zeros(ranks, dtype=np.int64),
@@ -169,18 +169,28 @@ def contexts(batch: Batch, ranks: Ranks, rank: int) -> float:
 
 
 @lean_kernel
-def next_arrival(batch: Batch, requests: Requests, ranks: Ranks, now: float, if_admissible: bool) -> float:
-    """Return when the next request after `now` queues [s].
-
-    if_admissible: only on ranks whose batch is not full.
-    """
+def next_arrival(batch: Batch, requests: Requests, ranks: Ranks, now: float) -> float:
+    """Return when the first request of a queue arrives after `now` on a rank whose batch is not full [s]."""
     soonest = 1e300
     for rank in range(batch.ranks):
-        if ranks.head[rank] == ranks.tail[rank] or (if_admissible and ranks.started[rank] >= batch.most):
+        if ranks.head[rank] == ranks.tail[rank] or ranks.started[rank] >= batch.most:
             continue
         sent = requests.sent[ranks.queue[rank, ranks.head[rank]]]
         if sent > now:
             soonest = min(soonest, sent)
+    return soonest
+
+
+@lean_kernel
+def next_sent(batch: Batch, requests: Requests, ranks: Ranks, now: float) -> float:
+    """Return when the next request arrives after `now` [s], 1e300 if none does."""
+    soonest = 1e300
+    for rank in range(batch.ranks):
+        for index in range(ranks.head[rank], ranks.tail[rank]):
+            sent = requests.sent[ranks.queue[rank, index]]
+            if sent > now:
+                soonest = min(soonest, sent)
+                break
     return soonest
 
 
@@ -215,73 +225,27 @@ def preempt(batch: Batch, requests: Requests, ranks: Ranks, rank: int) -> int:
 
 @lean_kernel
 def _find_next_end(ranks: Ranks, rank: int) -> None:
-    next_end = _NEVER
+    next_end = NEVER
     for index in range(ranks.decoding[rank]):
         next_end = min(next_end, ranks.end_pass[rank, index])
     ranks.next_end[rank] = next_end
 
 
 @lean_kernel
-def _may_start(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> bool:
-    """Say whether the next request of a queue has arrived and fits the batch and the cache."""
-    if ranks.head[rank] == ranks.tail[rank] or ranks.started[rank] >= batch.most:
-        return False
-    i = ranks.queue[rank, ranks.head[rank]]
-    if requests.sent[i] > now:
-        return False
-    if batch.reserves:
-        return bool(ranks.reserved[rank] + requests.isl[i] + requests.osl[i] <= batch.capacity)
-    cached = contexts(batch, ranks, rank) + ranks.prompts[rank]
-    return bool(cached + requests.prompt[i] <= batch.capacity + TOLERANCE)
+def compose(batch: Batch, requests: Requests, ranks: Ranks, now: float, schedule: Callable[..., Any]) -> bool:
+    """Choose the prompts of the next iteration and start requests; returns whether it has prompts.
 
-
-@lean_kernel
-def compose(batch: Batch, requests: Requests, ranks: Ranks, now: float) -> bool:
-    """Choose the prompts of the next iteration and start requests; returns whether it has prompts."""
+    schedule: of a policy.
+    """
     has_prompts = False
     for rank in range(batch.ranks):
         ranks.chunks[rank], ranks.pauses[rank] = 0, 0
-        left, index = batch.budget, ranks.decoding[rank]
-        if batch.mixes:
-            left -= index * batch.queries
-        while left > 0:
-            is_new = index == ranks.started[rank]
-            if is_new and not _may_start(batch, requests, ranks, rank, now):
-                break
-            i = ranks.queue[rank, ranks.head[rank]] if is_new else ranks.running[rank, index]
-            tokens = requests.prompt[i] - requests.cached[i] - requests.computed[i]
-            if tokens > left:
-                if batch.chunks:
-                    tokens = left
-                elif tokens > batch.budget and ranks.chunks[rank] == 0:
-                    ranks.pauses[rank] = 1
-                else:
-                    break
-            if is_new:
-                _start(requests, ranks, rank, now)
-            ranks.chunk[rank, index] = tokens
-            ranks.chunks[rank] += 1
-            left -= tokens
-            index += 1
+        schedule(batch, requests, ranks, rank, now)
         has_prompts = has_prompts or ranks.chunks[rank] > 0
     for rank in range(batch.ranks):
         if has_prompts and not batch.mixes:
             ranks.pauses[rank] = 1
     return has_prompts
-
-
-@lean_kernel
-def _start(requests: Requests, ranks: Ranks, rank: int, now: float) -> None:
-    """Start the next request of a queue."""
-    i = ranks.queue[rank, ranks.head[rank]]
-    ranks.head[rank] += 1
-    ranks.running[rank, ranks.started[rank]] = i
-    ranks.end_pass[rank, ranks.started[rank]] = _NEVER
-    ranks.started[rank] += 1
-    ranks.prompts[rank] += requests.prompt[i]
-    ranks.reserved[rank] += requests.isl[i] + requests.osl[i]
-    if requests.admitted[i] < 0.0:
-        requests.admitted[i] = now
 
 
 @lean_kernel
@@ -312,7 +276,7 @@ def advance(batch: Batch, requests: Requests, ranks: Ranks, rank: int, passes: i
 @lean_kernel
 def _end(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> int:
     """Remove the requests of a rank that have all their tokens; returns how many."""
-    kept, done, next_end = 0, ranks.passes[rank], _NEVER
+    kept, done, next_end = 0, ranks.passes[rank], NEVER
     for index in range(ranks.started[rank]):
         end_pass = ranks.end_pass[rank, index]
         if end_pass <= done:

@@ -148,7 +148,8 @@ def nccl_topology(topology: Topology, devices: int, group: Group, patterns: Patt
 def check_choice(library: str, collective: str) -> None:
     """Refuse an algorithm for a library that chooses itself; raises InputError."""
     if library == "nccl" and collective != "auto":
-        raise InputError("system.collective", collective, "auto; system.library=nccl chooses by itself")
+        allowed = "auto; system.library=nccl chooses by itself"
+        raise InputError("system.collective", collective, allowed, conflicts=[("system.library", library)])
 
 
 @kernel

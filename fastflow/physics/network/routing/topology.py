@@ -92,8 +92,8 @@ def _build(
     packages = devices // inside
     _check_name("system.package.topology", package_topology, PACKAGE_TOPOLOGIES, inside)
     _check_name("system.topology", inter_topology, TOPOLOGIES, packages)
-    of_system = f"{DEVICES}={devices}"
-    of_package = f"{PACKAGE}={package_devices}" + (f", {of_system}" if devices == package_devices else "")
+    of_system = ((DEVICES, devices),)
+    of_package = ((PACKAGE, package_devices), *(of_system if devices == package_devices else ()))
     package_sides = _sides(
         "system.package.shape", package_topology, package_shape, package_devices, of_package
     )
@@ -176,20 +176,30 @@ def _ports(name: str, size: int) -> int:
     return 1 if _ONE_DIMENSION.get(name) in (SWITCH, TREE) else min(size - 1, 2)
 
 
-def _check_tree(packages: int, leaf: int, taper: float, source: str) -> None:
-    """Refuse a fat tree whose leaf switches are not all alike; source: the keys that give the packages."""
+Source = tuple[tuple[str, int], ...]
+"""Keys and values that a number of devices or packages follows from."""
+
+
+def _written(source: Source) -> str:
+    """Return keys and values as a message has them."""
+    return ", ".join(f"{key}={value}" for key, value in source)
+
+
+def _check_tree(packages: int, leaf: int, taper: float, source: Source) -> None:
+    """Refuse a fat tree whose leaf switches are not all alike; source: what gives the packages."""
     if leaf < 1 or packages % leaf:
         largest = max(part for part in range(1, max(min(leaf, packages), 1) + 1) if packages % part == 0)
-        allowed = f"a divisor of the {packages} packages ({source}), such as system.leaf_radix={largest}"
-        raise InputError("system.leaf_radix", leaf, allowed)
+        of_all = f"the {packages} packages ({_written(source)})"
+        allowed = f"a divisor of {of_all}, such as system.leaf_radix={largest}"
+        raise InputError("system.leaf_radix", leaf, allowed, conflicts=source)
     if not 0.0 < taper < float("inf"):
         raise InputError("system.oversubscription", taper, "a number above 0")
 
 
-def _sides(key: str, name: str, shape: str, count: int, source: str) -> list[int]:
+def _sides(key: str, name: str, shape: str, count: int, source: Source) -> list[int]:
     """Return the sides of a network of `count` devices or packages, those of 1 left out.
 
-    source: the key and value that the count follows from.
+    source: what the count follows from.
     """
     if name in _ONE_DIMENSION:
         return [count] if count > 1 else []
@@ -201,9 +211,9 @@ def _sides(key: str, name: str, shape: str, count: int, source: str) -> list[int
     else:
         raise InputError(key, shape, "1d, 2d, 3d, or up to three sides such as 16x32")
     if prod(sides) != count:
-        product, unit = " x ".join(map(str, sides)), "devices" if PACKAGE in source else "packages"
-        of_all = f"sides whose product is {count} {unit}; {product} is {prod(sides)} ({source})"
-        raise InputError(key, shape, f"1d, 2d, 3d, or {of_all}")
+        product, unit = " x ".join(map(str, sides)), "devices" if PACKAGE in dict(source) else "packages"
+        of_all = f"sides whose product is {count} {unit}; {product} is {prod(sides)} ({_written(source)})"
+        raise InputError(key, shape, f"1d, 2d, 3d, or {of_all}", conflicts=source)
     return [side for side in sides if side > 1]
 
 

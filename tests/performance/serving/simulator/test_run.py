@@ -113,7 +113,7 @@ def oracle_tables(times):
     return plain | {name: plain[name][0] for name in TABLES}
 
 
-def of_oracle(times, server, load_):
+def of_oracle(times, server, load_, policy=naive.compose):
     """Return (requests as they were sent, iterations) of the oracle, each slot as a separate server."""
     pairs, times_sent = lengths(load_), arrivals(load_)
     slots = min(server["slots"], load_["concurrency"] or len(pairs), len(pairs))
@@ -127,7 +127,7 @@ def of_oracle(times, server, load_):
         at_once = len(range(slot, load_["concurrency"], slots))
         sent = None if times_sent is None else [times_sent[i] for i in members]
         slot_requests, iterations = naive.simulate(
-            plain, slot_server, [pairs[i] for i in members], sent, at_once, load_["prefix"]
+            plain, slot_server, [pairs[i] for i in members], sent, at_once, load_["prefix"], policy
         )
         requests, log = requests + list(zip(members, slot_requests, strict=True)), log + iterations
     return [request for _, request in sorted(requests, key=lambda pair: pair[0])], log
@@ -189,13 +189,13 @@ def check_backlog(row, requests):
     assert row["overload"] == (len(requests) / stop if waiting > many and stop >= 5 * service else 0)
 
 
-def check(times, server, load_):
-    got = simulate(times, servers(server), loads(load_))
+def check(times, server, load_, policy=None, definition=naive.compose):
+    got = simulate(times, servers(server), loads(load_), policy)
     server, load_ = PLAIN | server, LOAD | load_
     row = {name: column[0] for name, column in columns_of(got).items()}
     capacity = server["capacity"] // server["slots"]
     run = until_stationary(
-        lambda more: of_oracle(times, server, more),
+        lambda more: of_oracle(times, server, more, definition),
         load_,
         lambda pairs: max(a + b for a, b in pairs) <= capacity,
     )

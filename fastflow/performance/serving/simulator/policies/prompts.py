@@ -1,0 +1,92 @@
+"""What policies are made from: the order of a queue, and prompts of an iteration."""
+
+from __future__ import annotations
+
+from fastflow.core.jit import lean_kernel
+from fastflow.core.tables import Floats, Ints
+from fastflow.performance.serving.simulator.scheduler import (
+    NEVER,
+    TOLERANCE,
+    Batch,
+    Ranks,
+    Requests,
+    contexts,
+)
+
+
+@lean_kernel
+def sort_waiting(
+    requests: Requests, ranks: Ranks, rank: int, now: float, key: Floats | Ints, descending: bool = False
+) -> None:
+    """Sort the requests that have arrived and wait by a key, (requests,), least first.
+
+    Those with equal keys keep their order.
+    """
+    for index in range(ranks.head[rank] + 1, ranks.tail[rank]):
+        i = ranks.queue[rank, index]
+        if requests.sent[i] > now:
+            return
+        free = index
+        while free > ranks.head[rank]:
+            other = ranks.queue[rank, free - 1]
+            if key[other] >= key[i] if descending else key[other] <= key[i]:
+                break
+            ranks.queue[rank, free] = other
+            free -= 1
+        ranks.queue[rank, free] = i
+
+
+@lean_kernel
+def may_start(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> bool:
+    """Say whether the next request of a queue has arrived and fits the batch and the cache."""
+    if ranks.head[rank] == ranks.tail[rank] or ranks.started[rank] >= batch.most:
+        return False
+    i = ranks.queue[rank, ranks.head[rank]]
+    if requests.sent[i] > now:
+        return False
+    if batch.reserves:
+        return bool(ranks.reserved[rank] + requests.isl[i] + requests.osl[i] <= batch.capacity)
+    cached = contexts(batch, ranks, rank) + ranks.prompts[rank]
+    return bool(cached + requests.prompt[i] <= batch.capacity + TOLERANCE)
+
+
+@lean_kernel
+def fill_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float, tokens: int) -> None:
+    """Put prompts of at most so many tokens into the iteration: those that have started, then the queue's.
+
+    Without chunked prefill, a prompt beyond the budget has an iteration alone, in which no request decodes.
+    """
+    left, index = tokens, ranks.decoding[rank]
+    while left > 0:
+        is_new = index == ranks.started[rank]
+        if is_new and not may_start(batch, requests, ranks, rank, now):
+            break
+        i = ranks.queue[rank, ranks.head[rank]] if is_new else ranks.running[rank, index]
+        chunk = requests.prompt[i] - requests.cached[i] - requests.computed[i]
+        if chunk > left:
+            if batch.chunks:
+                chunk = left
+            elif chunk > batch.budget and ranks.chunks[rank] == 0:
+                ranks.pauses[rank] = 1
+            else:
+                break
+        if is_new:
+            _start(requests, ranks, rank, now)
+        ranks.chunk[rank, index] = chunk
+        ranks.chunks[rank] += 1
+        left -= chunk
+        index += 1
+
+
+@lean_kernel
+def _start(requests: Requests, ranks: Ranks, rank: int, now: float) -> None:
+    """Start the next request of a queue."""
+    i = ranks.queue[rank, ranks.head[rank]]
+    ranks.head[rank] += 1
+    ranks.running[rank, ranks.started[rank]] = i
+    ranks.end_pass[rank, ranks.started[rank]] = NEVER
+    ranks.started[rank] += 1
+    ranks.prompts[rank] += requests.prompt[i]
+    ranks.reserved[rank] += requests.isl[i] + requests.osl[i]
+    if requests.admitted[i] < 0.0:
+        requests.admitted[i] = now
