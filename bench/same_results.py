@@ -10,11 +10,12 @@ column and text; alone it is enough to say what differs. --measurements: whole f
 default `../shared/measurements` beside this checkout. --only: commands whose name matches; a recording that
 is there gets these anew. Versions, digests, paths, dates, and the time that commands take are masked.
 
-`compare` prints each dataset, column and text that differs, with the first values of both, and exits 1 where
-anything does. Columns that fastflow has renamed (`fastflow/schema/renamed.py`) count as the same, in either
-recording by the new name. --renames: more lines of `old,new`, for columns, and for whole words of texts.
---values: columns' values, nulls and types alone, not the metadata and texts. --only: what commands left whose
-name matches.
+`compare` prints each dataset, column and line of a text that differs, with the first values of both, and
+exits 1 where anything does. A difference that several datasets or texts have is printed once. Keys, their
+values and columns that fastflow has renamed (`fastflow/schema/renamed.py`) count as the same, in either
+recording by the new name; in a text with an old name, the widths of tables do not count. --renames: more
+lines of `old,new`, for columns, and for whole words of texts. --values: columns' values, nulls and types
+alone, not the metadata and texts. --only: what commands left whose name matches.
 
 `record` uses nothing of fastflow but commands and public functions, so that it holds through any redesign.
 """
@@ -36,11 +37,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from difflib import SequenceMatcher
 from functools import partial
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -237,30 +239,70 @@ def _keep(recording: Recording, folder: Path, name: str) -> None:
             recording.add_text(where, text.replace("},{", "},\n{"))  # an event of a trace is a line
 
 
+class Renames(NamedTuple):
+    """Names that fastflow has changed, old to new."""
+
+    words: dict[str, str]
+    """Keys, groups, columns, functions and further words."""
+    values: dict[str, dict[str, str]]
+    """Values of a key or a column, by its new name."""
+
+    @classmethod
+    def known(cls) -> Renames:
+        """Return those of `fastflow/schema/renamed.py`, and the pipeline's axis."""
+        renamed = runpy.run_path(str(ROOT / "fastflow" / "schema" / "renamed.py"))
+        words = {"lp": "pp"} | renamed["KEYS"]
+        words |= {f"fastflow.{old}": f"fastflow.{new}" for old, new in renamed["FUNCTIONS"].items()}
+        for pair in renamed["COLUMNS"].items():
+            words |= [[name.replace("l*", f"l{level}") for name in pair] for level in range(LEVELS)]
+        return cls(words, renamed["VALUES"])
+
+    def in_text(self, text: str | None) -> str | None:
+        """Return a text with new names, and new values after a key and `=`."""
+        if text is None:
+            return None
+        text = re.sub(r"[\w.]*\w", lambda word: self.words.get(word[0], word[0]), text)
+        return re.sub(r"([\w.]*\w)=([\w,]+)", lambda pair: f"{pair[1]}={self._new(pair[1], pair[2])}", text)
+
+    def in_cell(self, column: str, text: str | None) -> str | None:
+        """Return a cell of a column with new names; column: its new name."""
+        return self._new(column, text) if text and column in self.values else self.in_text(text)
+
+    def _new(self, key: str, values: str) -> str:
+        words = self.values.get(key, {})
+        return ",".join(words.get(value, value) for value in values.split(","))
+
+
 class Comparison:
     """What differs between two recordings."""
 
-    def __init__(self, first: Recording, second: Recording, renames: dict[str, str], values: bool) -> None:
+    def __init__(self, first: Recording, second: Recording, renames: Renames, values: bool) -> None:
         """values: whether values, nulls and types alone are compared."""
         self.first, self.second, self.renames, self.values = first, second, renames, values
-        self.differences: dict[str, list[str]] = {}
+        self.differences: dict[tuple[str, str], list[str]] = {}
+        """What differs, by its column and its text: names of the datasets and texts."""
         self.columns = self.cells = 0
 
     def run(self) -> None:
-        self._lacks("dataset", self.first.datasets, self.second.datasets, "")
+        self._lacks("dataset", self.first.datasets, self.second.datasets)
         for name in self.first.datasets.keys() & self.second.datasets.keys():
             self._compare_dataset(name)
         if self.values:
             return
-        self._lacks("text", self.first.texts, self.second.texts, "")
+        self._lacks("text", self.first.texts, self.second.texts)
         for name in self.first.texts.keys() & self.second.texts.keys():
             if self.first.texts[name] != self.second.texts[name]:
-                pairs = zip_longest(
-                    *(map(self._renamed, side.text(name)) for side in (self.first, self.second))
-                )
-                lines = [(f"line {at}", *pair) for at, pair in enumerate(pairs, 1) if pair[0] != pair[1]]
-                if lines or not self.first.text(name):
-                    self._differ(f"text {name}", f"{len(lines)} lines differ", lines)
+                self._compare_texts(name)
+
+    def lines(self) -> list[str]:
+        """Return what differs, in the order of names: the same difference of several in one line."""
+        shown = []
+        for (about, what), names in self.differences.items():
+            first, *others = sorted(names)
+            head, *rest = what.split("\n")
+            more = f" (and in {len(others)} more: {', '.join(others[:SHOWN])})" if others else ""
+            shown.append("\n".join([": ".join(filter(None, (first, about, head))) + more, *rest]))
+        return sorted(shown)
 
     def counts(self) -> str:
         """Return how much was compared."""
@@ -268,42 +310,54 @@ class Comparison:
         texts = 0 if self.values else len(self.first.texts.keys() & self.second.texts.keys())
         return f"compared {datasets} datasets, {self.columns} columns, {self.cells} values, {texts} texts"
 
+    def _compare_texts(self, name: str) -> None:
+        """Compare the lines of a text; a recording without files knows only that it differs."""
+        sides = [side.text(name) for side in (self.first, self.second)]
+        renamed = [[self.renames.in_text(line) or "" for line in side] for side in sides]
+        old, new = renamed if renamed == sides else [list(map(_without_widths, side)) for side in renamed]
+        if not old:
+            self._differ(f"text {name}", "", "differs, which a recording has no more")
+        for tag, begin, end, other_begin, other_end in SequenceMatcher(None, old, new, False).get_opcodes():
+            if tag != "equal":
+                for pair in zip_longest(old[begin:end], new[other_begin:other_end]):
+                    self._differ(f"text {name}", "", "a line differs", [("", *pair)])
+
     def _compare_dataset(self, name: str) -> None:
         first, second = self.first.datasets[name], self.second.datasets[name]
         names = {self._new_name(column, second["columns"]): column for column in first["columns"]}
-        self._lacks("column", names, second["columns"], f"{name}: ")
+        self._lacks("column", names, second["columns"], name)
         common = [column for column in names if column in second["columns"]]
         if common != [column for column in second["columns"] if column in names]:
-            self._differ(name, "the columns have another order")
+            self._differ(name, "", "the columns have another order")
         if first["rows"] != second["rows"]:
-            self._differ(name, f"{first['rows']} rows | {second['rows']} rows")
-        self._metadata(name, first["metadata"], second["metadata"])
+            self._differ(name, "", f"{first['rows']} rows | {second['rows']} rows")
+        self._metadata(name, "", first["metadata"], second["metadata"])
         for column in common:
             self.columns += 1
             self.cells += second["rows"]
             old, new = first["columns"][names[column]], second["columns"][column]
-            where = f"{name}: {column}"
             if old["type"] != new["type"]:
-                self._differ(where, f"type {old['type']} | {new['type']}")
+                self._differ(name, column, f"type {old['type']} | {new['type']}")
             if old["hash"] != new["hash"]:
                 self._compare_cells(
-                    where, self.first.column(name, names[column]), self.second.column(name, column)
+                    name, column, self.first.column(name, names[column]), self.second.column(name, column)
                 )
-            self._metadata(where, old["metadata"], new["metadata"])
+            self._metadata(name, column, old["metadata"], new["metadata"])
 
     def _new_name(self, column: str, others: Any) -> str:
         """Return the name that a column of the first recording has in the second; others: its columns."""
-        new = self.renames.get(column, column)
+        new = self.renames.words.get(column, column)
         return new if new in others or column not in others else column
 
-    def _compare_cells(self, where: str, first: pa.Array | None, second: pa.Array | None) -> None:
+    def _compare_cells(self, name: str, column: str, first: pa.Array | None, second: pa.Array | None) -> None:
         if first is None or second is None:
-            self._differ(where, "values differ, which a recording has no more")
+            self._differ(name, column, "values differ, which a recording has no more")
             return
         are_renamed = False
         if {first.type, second.type} <= {pa.string(), pa.large_string()}:
             stored = first, second
-            first, second = (pa.array(map(self._renamed, side.to_pylist()), pa.string()) for side in stored)
+            renamed = partial(self.renames.in_cell, column)
+            first, second = (pa.array(map(renamed, side.to_pylist()), pa.string()) for side in stored)
             are_renamed = (first, second) != stored
         rows = min(len(first), len(second))
         (null, bits), (other_null, other_bits) = _bits(first[:rows]), _bits(second[:rows])
@@ -314,33 +368,37 @@ class Comparison:
         at = np.flatnonzero((null != other_null) | (bits != other_bits))
         if at.size:
             shown = [(f"row {row}", first[row].as_py(), second[row].as_py()) for row in at[:SHOWN].tolist()]
-            self._differ(where, f"{at.size} of {rows} values differ", shown)
+            self._differ(name, column, f"{at.size} of {rows} values differ", shown)
         elif len(first) == len(second) and first.type == second.type and not are_renamed:
-            self._differ(where, "the hashes differ, the files do not: these are not of their recordings")
+            self._differ(name, column, "the hashes differ, the files do not: not of their recordings")
 
-    def _metadata(self, where: str, first: dict[str, str], second: dict[str, str]) -> None:
+    def _metadata(self, name: str, column: str, first: dict[str, str], second: dict[str, str]) -> None:
         keys = [] if self.values else [key for key in {**first, **second} if not IGNORED.search(key)]
         for key in keys:
-            old, new = self._renamed(first.get(key)), self._renamed(second.get(key))
+            old, new = self.renames.in_text(first.get(key)), self.renames.in_text(second.get(key))
             if old != new:
-                self._differ(where, f"metadata {key}", [("", old, new)])
+                self._differ(name, column, f"metadata {key}", [("", old, new)])
 
-    def _renamed(self, text: str | None) -> str | None:
-        if text is None:
-            return None
-        return re.sub(r"[\w.]*\w", lambda word: self.renames.get(word[0], word[0]), text)
-
-    def _lacks(self, what: str, first: Any, second: Any, where: str) -> None:
+    def _lacks(self, what: str, first: Any, second: Any, dataset: str = "") -> None:
         for side, name in [("second", name) for name in first if name not in second] + [
             ("first", name) for name in second if name not in first
         ]:
-            self._differ(f"{where}{what} {name}", f"is not in the {side} recording")
+            self._differ(dataset, f"{what} {name}", f"is not in the {side} recording")
 
-    def _differ(self, where: str, what: str, pairs: list[tuple[str, Any, Any]] | tuple[()] = ()) -> None:
+    def _differ(
+        self, name: str, about: str, what: str, pairs: list[tuple[str, Any, Any]] | tuple[()] = ()
+    ) -> None:
         lines = [
             f"    {label}: {_around(old, new)} | {_around(new, old)}" for label, old, new in pairs[:SHOWN]
         ]
-        self.differences.setdefault(where, []).append("\n".join([what, *lines]))
+        names = self.differences.setdefault((about, "\n".join([what, *lines])), [])
+        if name not in names:
+            names.append(name)
+
+
+def _without_widths(line: str) -> str:
+    """Return a line of a table without the widths of its columns, which follow from names."""
+    return re.sub(r" {2,}", "  ", re.sub(r"─+", "─", line)).strip()
 
 
 def _around(value: Any, other: Any) -> str:
@@ -352,30 +410,21 @@ def _around(value: Any, other: Any) -> str:
     return f"...{value[begin : begin + 2 * AROUND]!r}..."
 
 
-def _known_renames() -> dict[str, str]:
-    """Return the columns and functions that fastflow has renamed, old to new, and the pipeline's axis."""
-    renamed = runpy.run_path(str(ROOT / "fastflow" / "schema" / "renamed.py"))
-    pairs = {"lp": "pp"} | {f"fastflow.{old}": f"fastflow.{new}" for old, new in renamed["FUNCTIONS"].items()}
-    for pair in renamed["COLUMNS"].items():
-        pairs |= [[name.replace("l*", f"l{level}") for name in pair] for level in range(LEVELS)]
-    return pairs
-
-
 def compare(first: Path, second: Path, renames: Path | None, only: str, values: bool) -> int:
     """Print what differs; returns the exit code."""
-    pairs = _known_renames()
+    known = Renames.known()
     if renames is not None:
         with renames.open(encoding="utf-8", newline="") as file:
-            pairs |= {row[0].strip(): row[1].strip() for row in csv.reader(file) if row}
+            known.words.update({row[0].strip(): row[1].strip() for row in csv.reader(file) if row})
     sides = [Recording.load(folder) for folder in (first, second)]
     for side in sides:
         for kept in (side.datasets, side.texts):
             for name in [name for name in kept if not re.search(only, name.split("/")[0])]:
                 del kept[name]
-    comparison = Comparison(*sides, pairs, values)
+    comparison = Comparison(*sides, known, values)
     comparison.run()
-    for where, what in sorted(comparison.differences.items()):
-        print(f"{where}: " + "; ".join(what))
+    for line in comparison.lines():
+        print(line)
     found = len(comparison.differences)
     print(f"{comparison.counts()}: {f'{found} differences' if found else 'no difference'}")
     return int(bool(comparison.differences))

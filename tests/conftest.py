@@ -14,6 +14,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigSource
 
 import fastflow
+from fastflow.cli.commands import COMMANDS
 from fastflow.config.chiplets import with_chiplets
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules, library_root
@@ -27,6 +28,14 @@ def kernels(request):
     if request.session.testscollected > 1000:
         precompile.compile_every_kind()
     fastflow.evaluate("tech=n7")
+
+
+@pytest.fixture(autouse=True)
+def modules_of_commands_are_gone():
+    """No test leaves the module `fastflow.sweep`: `python -m fastflow.sweep` warns where it is loaded."""
+    yield
+    for name in COMMANDS:
+        sys.modules.pop(f"fastflow.{name}", None)
 
 
 @pytest.fixture(scope="session", autouse=True)

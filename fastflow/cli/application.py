@@ -34,6 +34,7 @@ from fastflow.cli.command import Command
 from fastflow.cli.commands import COMMANDS
 from fastflow.cli.run.grid import check_single
 from fastflow.config.composer import Composer
+from fastflow.config.file_cache import renaming_user_folders
 from fastflow.config.hydra_errors import translated
 from fastflow.config.library import PACKAGE, hydra_rules, library_root, use_plugins
 from fastflow.config.messages import COMMAND_LINE, first_line, path_of, unwritable
@@ -80,7 +81,7 @@ def main(command: Command) -> int:
             warnings.filterwarnings("error", module=r"hydra\.")  # a warning of Hydra is a mistake
             planned = _planned(command, arguments) if is_plain(arguments) else None
             if planned is None:
-                with reading(arguments, for_hydra):
+                with reading(arguments, for_hydra), renaming_user_folders():
                     _run_by_hydra(command, arguments, mistakes)
         if planned is not None:
             try:

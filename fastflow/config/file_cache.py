@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import yaml
 from hydra._internal.config_repository import CachingConfigRepository
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.default_element import GroupDefault
 from hydra.errors import ConfigCompositionException
 from omegaconf.errors import OmegaConfBaseException
 
-from fastflow.config.library import USER_FILES, library_root
+from fastflow.config.library import USER_FILES, is_of_library
 from fastflow.config.messages import first_line, path_of
 from fastflow.config.renamed_keys import renamed_config, renamed_key, renamed_value
 from fastflow.config.yaml_numbers import check_numbers
@@ -73,7 +77,7 @@ class Repository(CachingConfigRepository):
         if known or loaded is None:
             return loaded
         path = path_of_config(loaded, config_path)
-        if not path.is_relative_to(library_root()):
+        if not is_of_library(path):
             try:
                 check_numbers(path)
                 rename_keys(loaded, config_path, path)
@@ -135,6 +139,33 @@ def rename_keys(loaded: ConfigResult, config_path: str, path: Path) -> None:
             default.group = slash + renamed_key(default.group.lstrip("/"))
             if isinstance(default.value, str):
                 default.value = renamed_value(default.group.lstrip("/"), default.value)
+
+
+class UserFolderSource(FileConfigSource):
+    """A folder of configurations whose files have the names of today, if they are a user's."""
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """Read a file; raises InputError for a key by both of its names."""
+        loaded = super().load_config(config_path)
+        path = path_of_config(loaded, config_path)
+        if not is_of_library(path):
+            rename_keys(loaded, config_path, path)
+        return loaded
+
+
+@contextmanager
+def renaming_user_folders() -> Iterator[None]:
+    """Give files of user folders the names of today inside, where Hydra reads them without `Repository`.
+
+    Hydra finds every source in a folder by one class. Other applications in this process keep theirs.
+    """
+    classes = SourcesRegistry.instance().types
+    before = classes[UserFolderSource.scheme()]
+    classes[UserFolderSource.scheme()] = UserFolderSource
+    try:
+        yield
+    finally:
+        classes[UserFolderSource.scheme()] = before
 
 
 def path_of_config(loaded: ConfigResult, config_path: str) -> Path:

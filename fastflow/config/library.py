@@ -18,6 +18,11 @@ def library_root() -> Path:
     return packaged if packaged.is_dir() else PACKAGE.parent
 
 
+def is_of_library(path: Path) -> bool:
+    """Say whether a file is one of the library's, and not a user's, who may work in a checkout."""
+    return any(path.is_relative_to(library_root() / folder) for folder in ("conf", "sweeps"))
+
+
 def is_user_file(choice: str) -> bool:
     """Say whether a choice in a group is written as the name of a file, `path/to/mine.yaml`."""
     return choice.endswith(".yaml")

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 _SIGNS = "+~"
 _WORD = re.compile(r"\w+", re.ASCII)
 _NAME = re.compile(r"[\w.]+", re.ASCII)
-_REFERENCE = re.compile(r"(\$\{(?:oc\.select:)?)([\w.]+)", re.ASCII)
+_REFERENCE = re.compile(r"(\$\{(?:oc\.select:)?)(\.*)([\w.]+)", re.ASCII)
 _IN_MAPPING = re.compile(r"[{}]|\w+(?=\s*:)", re.ASCII)
+_GROUP = re.compile(r"\w[\w/]*(?=@|$)", re.ASCII)
+"""The group in the key of an entry of a defaults list, such as `override /pins@package`."""
+_DEFAULTS = "defaults"
 _DOCUMENTATION = ("source", "uncertainty", "alternative")
 """Blocks of a file whose names are those of the section that they are in."""
 _SECTIONS = {key.rpartition(".")[0] for key in KEYS}
@@ -43,7 +46,7 @@ def renamed_key(key: str) -> str:
 def renamed_value(key: str, value: str) -> str:
     """Return a value of a key or a choice of a group by its name today; a list or a sweep of them too.
 
-    key: its name today. Old keys in interpolations (`${server.most}`) are renamed as well.
+    key: its name today. Old keys in interpolations (`${server.most}`, `${.most}`) are renamed as well.
     """
     words = VALUES.get(key)
     if words and not value.endswith(".yaml"):
@@ -56,8 +59,20 @@ def renamed_value(key: str, value: str) -> str:
             value,
         )
     if "${" in value:
-        value = _REFERENCE.sub(lambda match: match[1] + renamed_key(match[2]), value)
+        value = _REFERENCE.sub(lambda match: match[1] + _renamed_reference(key, match[2], match[3]), value)
     return value
+
+
+def _renamed_reference(key: str, dots: str, name: str) -> str:
+    """Return a name in an interpolation as it is today.
+
+    dots: of a relative name, one for the section of key, two for the section above it; "" for others.
+    """
+    if not dots:
+        return renamed_key(name)
+    section = ".".join(key.split(".")[: -len(dots)])
+    prefix = f"{section}." if section else ""
+    return dots + renamed_key(prefix + name).removeprefix(prefix)
 
 
 def renamed_override(text: str) -> str:
@@ -105,7 +120,22 @@ def renamed_config(config: DictConfig, section: str, file: str) -> DictConfig:
     if not isinstance(content, dict):
         return config
     renamed = _renamed_content(content, section, file)
+    if isinstance(content.get(_DEFAULTS), list):
+        renamed[_DEFAULTS] = [_renamed_default(entry) for entry in content[_DEFAULTS]]
     return config if renamed == content else OmegaConf.create(renamed)
+
+
+def _renamed_default(entry: Any) -> Any:
+    """Return an entry of a defaults list with the names of today: `override pins: none`."""
+    if not isinstance(entry, dict):
+        return entry
+    renamed = {}
+    for name, choice in entry.items():
+        group = _GROUP.search(str(name))
+        new = renamed_key(group[0]) if group else ""
+        key = name if group is None or new == group[0] else name[: group.start()] + new + name[group.end() :]
+        renamed[key] = renamed_value(new, choice) if isinstance(choice, str) else choice
+    return renamed
 
 
 def _renamed_content(content: Mapping[Any, Any], section: str, file: str) -> dict[Any, Any]:

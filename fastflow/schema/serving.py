@@ -190,7 +190,8 @@ SERVING: tuple[Column, ...] = (
     ),
     text(
         "server.policy",
-        "scheduling policy: which requests, and how many of their tokens, an iteration has; auto: mixed or prefill_first, by server.mixed_batches",
+        "scheduling policy: which requests, and how many of their tokens, an iteration has; auto: mixed or"
+        " prefill_first, by server.mixed_batches",
         CHOICES,
     ),
     Column(

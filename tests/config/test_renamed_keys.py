@@ -88,6 +88,8 @@ def test_every_old_key_of_a_file_of_ones_own(group, tmp_path, monkeypatch, capsy
         ("parallel.context=choice(ring,all_to_all)", "parallel.cp_comm_type=choice(p2p,a2a)"),
         ("parallel.cp_comm_type=ring", "parallel.cp_comm_type=p2p"),
         ("server.budget=${server.most}", "server.max_num_batched_tokens=${server.max_num_seqs}"),
+        ("server.budget=${.most}", "server.max_num_batched_tokens=${.max_num_seqs}"),
+        ("tiling.samples=${..server.most}", "tiling.samples=${..server.max_num_seqs}"),
         ("parallel={zero: 3,overlap:{context:false}}", "parallel={zero_stage: 3,overlap:{context:false}}"),
         ("serve.prefill.chip.sustained=1", "serve.prefill.chip.sustained_power_fraction=1"),
         ("columns=parallel.zero,time_s", "columns=parallel.zero_stage,time_s"),
@@ -144,6 +146,26 @@ def test_a_study_and_a_defaults_list_of_ones_own(tmp_path, capsys):
         "chip=a100", "tiling=blocks", "model=gemm", "calibration=none", tiling__max_split_k=[4, 8]
     )
     assert frame["time_s"].tolist() == new["time_s"].tolist()
+
+
+def test_defaults_lists_that_hydra_reads_itself(cli, tmp_path):
+    """Of a primary configuration and of a study, both in a folder for `--config-dir`."""
+    (tmp_path / "mine" / "sweeps").mkdir(parents=True)
+    (tmp_path / "mine" / "own.yaml").write_text(
+        "defaults: [config, override pins: none, override model: gemm, _self_]\n"
+        "server: {budget: '${.most}'}\n"
+    )
+    (tmp_path / "mine" / "sweeps" / "two.yaml").write_text(
+        "# @package _global_\ndefaults: [override /pins: kept]\ntiling: {parts: 4}\n"
+    )
+    typed = ("--config-dir=mine", "--config-name=own", "+sweeps=two", "chip=a100", "--cfg=job")
+    code, out, err = cli(COMMANDS["sweep"].main, *typed)
+    assert (code, sorted(err)) == (0, [
+        "calibration=kept is called calibration=measured now", "pins is called calibration now",
+        "server.budget is called server.max_num_batched_tokens now",
+        "server.most is called server.max_num_seqs now", "tiling.parts is called tiling.max_split_k now",
+    ])  # fmt: skip
+    assert {"  max_num_batched_tokens: ${.max_num_seqs}", "  max_split_k: 4"} <= set(out)
 
 
 def test_a_key_by_both_of_its_names_is_refused(tmp_path, monkeypatch):

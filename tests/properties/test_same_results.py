@@ -97,6 +97,40 @@ def test_a_renamed_column_is_the_same(write: Write, capsys: pytest.CaptureFixtur
     assert compare(capsys, first, write("e", COLUMNS | cells))[0] == 0
 
 
+def test_renamed_keys_and_values_are_the_same(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """In columns, cells, metadata and texts, whose tables grow wider with a longer name."""
+    old = {"pins": ["kept", "none", None], "no_effect": ["parallel.zero: as without it", None, ""]}
+    new = {"calibration": ["measured", "none", None],
+           "no_effect": ["parallel.zero_stage: as without it", None, ""]}  # fmt: skip
+    said, says = (
+        {"fastflow.overrides": f'["{pair}"]'} for pair in ("pins=kept,none", "calibration=measured,none")
+    )
+    first = write("a", COLUMNS | old, METADATA | said, screen="pins  time\n────────\nnone   1 s\n")
+    wide = "calibration  time\n───────────────\nnone          {} s\n"
+    code, shown = compare(capsys, first, write("b", COLUMNS | new, METADATA | says, screen=wide.format(1)))
+    assert code == 0, shown
+    other = {"calibration": ["measured", "measured", None]}
+    code, shown = compare(capsys, first, write("c", COLUMNS | new | other, screen=wide.format(2)))
+    assert code == 1
+    assert "study/out: calibration: 1 of 3 values differ\n    row 1: 'none' | 'measured'" in shown
+    assert "text study/screen: a line differs\n    : 'none  1 s' | 'none  2 s'" in shown
+
+
+def test_a_difference_of_several_datasets_is_printed_once(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = []
+    for name, unit in (("a", "s"), ("b", "ms")):
+        recording = SCRIPT["Recording"].load(write(name, unit=unit))
+        recording.datasets |= {"other/out": recording.datasets["study/out"]}
+        recording.save()
+        sides.append(recording.folder)
+    code, shown = compare(capsys, *sides)
+    assert code == 1
+    assert "other/out: time_s: metadata unit (and in 1 more: study/out)\n    : 's' | 'ms'" in shown
+    assert shown.endswith(": 1 differences\n")
+
+
 def test_a_lost_column_and_a_changed_order(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     lost = {name: values for name, values in COLUMNS.items() if name != "reason"}
     code, shown = compare(capsys, write("a"), write("b", lost))
@@ -135,7 +169,7 @@ def test_a_change_of_metadata_and_of_the_screen(write: Write, capsys: pytest.Cap
     assert code == 1
     assert "study/out: metadata fastflow.axes" in shown
     assert "study/out: time_s: metadata unit\n    : 's' | 'ms'" in shown
-    assert "text study/screen: 1 lines differ\n    line 3: " in shown
+    assert "text study/screen: a line differs\n    : " in shown
     assert compare(capsys, write("c"), changed, "--values")[0] == 0
 
 

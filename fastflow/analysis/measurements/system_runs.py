@@ -237,7 +237,7 @@ class SystemRuns(Measurements):
         except InputError as error:
             if error.key not in row_groups - {CONFIG}:
                 raise
-            origin = f"a name of {self.section}, conf/{self.section}.yaml and what adds to it"
+            origin = f"a name of {self.section}, conf/measurement_files.yaml and what adds to it"
             raise InputError(error.key, error.value, error.allowed, origin, error.conflicts) from None
         for block in run.grid.blocks:
             if block.axes:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.folder import folder_at, remove_empty
 from fastflow.engine.dataset.part import read_part
-from fastflow.engine.dataset.schema import ResultTable, differs_in, how_to_write, to_arrow
+from fastflow.engine.dataset.schema import ResultTable, differs_in, how_to_write, other_writer, to_arrow
 
 PART_ROWS = 8192  # a part is written as soon as it holds as many designs
 _PART = re.compile(r"part-\d{5}\.parquet")
@@ -68,8 +68,11 @@ class History:
             self.written.append(table)
 
     def _others(self, table: pa.Table, other: str) -> str:
-        """Say which other search a part belongs to."""
+        """Say which other search, or which other fastflow, a part belongs to."""
         metadata, expected = table.schema.metadata or {}, self.schema.metadata
+        written = other_writer(metadata, self.schema)
+        if written:
+            return written
         for key in (b"fastflow.overrides", b"fastflow.search"):
             if key in metadata and metadata[key] != expected[key]:
                 return f"this one belongs to {metadata[key].decode(errors='replace')}"

@@ -63,6 +63,7 @@ _IDENTITY = {
     b"fastflow.version": "version",
     b"fastflow.model": "model",
 }
+_WRITER = (b"fastflow.version", b"fastflow.model")
 
 
 def how_to_write(schema: pa.Schema) -> dict[str, Any]:
@@ -206,6 +207,20 @@ def differs_in(metadata: Mapping[bytes, bytes], schema: pa.Schema) -> str:
         if metadata.get(key) != (schema.metadata or {}).get(key):
             return f"{name} ({metadata.get(key, b'unknown').decode(errors='replace')[:16]})"
     return ""
+
+
+def other_writer(metadata: Mapping[bytes, bytes], schema: pa.Schema) -> str:
+    """Say that another fastflow wrote a part, and what to do; "" where it was written by this one.
+
+    Asked before the configuration, whose fingerprint may change with fastflow.
+    """
+    if all(metadata.get(key) == (schema.metadata or {}).get(key) for key in _WRITER):
+        return ""
+    version, model = (metadata.get(key, b"unknown").decode(errors="replace") for key in _WRITER)
+    return (
+        f"this one was written by another fastflow (version {version}, model {model}): "
+        "fastflow report reads it, no run can add to it; choose a new folder"
+    )
 
 
 def units_of(schema: pa.Schema) -> dict[str, str]:

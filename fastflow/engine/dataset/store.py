@@ -18,7 +18,7 @@ from fastflow.core.errors import InputError
 from fastflow.engine.dataset.folder import folder_at, remove_empty
 from fastflow.engine.dataset.kinds import TITLES, dataset_kind
 from fastflow.engine.dataset.part import read_part
-from fastflow.engine.dataset.schema import differs_in, how_to_write, schema_of
+from fastflow.engine.dataset.schema import differs_in, how_to_write, other_writer, schema_of
 from fastflow.engine.grid.grid import Grid
 
 if TYPE_CHECKING:
@@ -116,10 +116,12 @@ class Store:
         except Exception as error:  # Arrow raises many types
             reason = f"{allowed}; its {name} is damaged: remove it and run again"
             raise InputError("output", self.folder.shown, reason) from error
-        difference = differs_in(metadata.metadata or {}, self.schema)
+        about = metadata.metadata or {}
+        difference = differs_in(about, self.schema)
         if difference:
-            reason = f"{allowed}; this one holds a dataset of another {difference}"
-            raise InputError("output", self.folder.shown, reason)
+            written = other_writer(about, self.schema)
+            reason = written or f"this one holds a dataset of another {difference}"
+            raise InputError("output", self.folder.shown, f"{allowed}; {reason}")
         start, stop = self.parts.range(number) if number is not None else (0, 0)
         if _points_of(metadata) != (start, stop, stop - start):
             reason = f"{allowed}; its {name} holds other points: remove it and run again"

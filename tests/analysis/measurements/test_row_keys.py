@@ -555,11 +555,11 @@ def test_a_row_that_makes_no_point_has_a_reason_and_the_others_stay(file, kind, 
         ),
         (
             "training.devices.H100=h100_sxm/nosuch",
-            "system=nosuch (from a name of training, conf/training.yaml",
+            "system=nosuch (from a name of training, conf/measurement_files.yaml",
         ),
         (
             "+training.families.Mixtral_8x7B=nosuch",
-            "model=nosuch (from a name of training, conf/training.yaml",
+            "model=nosuch (from a name of training, conf/measurement_files.yaml",
         ),
     ],
 )

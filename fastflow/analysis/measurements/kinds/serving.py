@@ -1,7 +1,7 @@
 """Served operating points: a row is a model on a server at some concurrency.
 
 Both of its times, to the first token and per token after it, are of the same point of the model. Defaults
-are in the tables of conf/serving.yaml; docs/validation.md lists them.
+are in the tables of conf/measurement_files.yaml; docs/validation.md lists them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Training runs of language models: a row is a transformer, trained on a system with a layout.
 
-Defaults follow from the framework and the family of the model of a row, by the tables of conf/training.yaml;
-docs/validation.md lists them.
+Defaults follow from the framework and the family of the model of a row, by the tables of
+conf/measurement_files.yaml; docs/validation.md lists them.
 """
 
 from __future__ import annotations

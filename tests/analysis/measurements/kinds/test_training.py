@@ -78,7 +78,7 @@ def test_a_text_has_the_longest_name_whose_words_begin_its_own(text, found):
 
 def test_every_name_of_the_tables_stands_for_a_choice_of_the_library():
     conf = library_root() / "conf"
-    tables = yaml.safe_load((conf / "training.yaml").read_text())["training"]
+    tables = yaml.safe_load((conf / "measurement_files.yaml").read_text())["training"]
     for name in tables["devices"].values():
         chip, _, system = name.partition("/")
         assert (conf / "chip" / f"{chip}.yaml").is_file()
