@@ -155,7 +155,7 @@ def test_every_table_of_names_is_among_these():
     files = {
         f"{section}.{name}"
         for section in ROWS
-        for name in yaml.safe_load((CONF / f"{section}.yaml").read_text())[section]
+        for name in yaml.safe_load((CONF / "measurement_files.yaml").read_text())[section]
         if name != "source"
     }
     assert set(BEFORE) == of_kinds == files
@@ -229,7 +229,7 @@ def test_needed_cells_may_be_on_the_command_line(file):
 @pytest.mark.parametrize("name", BEFORE)
 def test_a_name_of_several_words_can_be_added_on_the_command_line(compose, name):
     """`_` stands for a blank; a user's name has the place of a library's of the same words."""
-    known = yaml.safe_load((CONF / f"{name.partition('.')[0]}.yaml").read_text())
+    known = yaml.safe_load((CONF / "measurement_files.yaml").read_text())
     section, _, part = name.partition(".")
     entries = {f"{name}.{key}": value for key, value in known[section][part].items()}
     for text, key in (("NVIDIA RTX PRO 6000", "RTX_PRO_6000"), ("4090 D", "_4090_D")):
