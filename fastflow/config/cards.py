@@ -22,7 +22,7 @@ class Figure(NamedTuple):
 
     key: str
     value: str  # as its file writes it, or what it refers to
-    source: str  # "" where no file states one
+    source: str  # the file that sets it, where that states none
     uncertainty: str  # "" where the value is exact
 
 
@@ -42,7 +42,7 @@ def figures(composer: Composer, overrides: Sequence[str]) -> list[Figure]:
         Figure(
             key,
             written(values.get(key, leaves[key])),
-            _source(key, override_keys, layers),
+            _source(key, override_keys, layers) or composer.origin(key, composition),
             uncertainties.get(key, ""),
         )
         for key in leaves
@@ -60,16 +60,15 @@ def _is_figure(key: str, leaves: Mapping[str, Any]) -> bool:
 def _source(key: str, override_keys: Sequence[str], layers: Sequence[Mapping[str, Any]]) -> str:
     """Return the source of a figure; "" where no file has one.
 
-    A file may have the source of a figure that another file sets. A default source of a file is for
-    the figures that it sets itself. override_keys: keys of the command line, whose values have no other
-    source; layers: leaves of each file, the file that overrides all others first.
+    A file may have the source of a figure that another file sets, which it builds on. A default source of a
+    file is for the figures that it sets itself. override_keys: keys of the command line, whose values have no
+    other source; layers: leaves of each file, the file that overrides all others first.
     """
     if any(related(key, override_key) for override_key in override_keys):
         return COMMAND_LINE
     setting = next((index for index, layer in enumerate(layers) if key in layer), 0)
-    above = (_named_source(key, layer) for layer in layers[: setting + 1])
-    below = (_named_source(key, layer) or _default_source(key, layer) for layer in layers[setting:])
-    return next(filter(None, (*above, *below)), "")
+    named = (_named_source(key, layer) for layer in layers[: setting + 1])
+    return next(filter(None, named), "") or _default_source(key, layers[setting])
 
 
 def _blocks(key: str) -> Iterator[tuple[str, list[str]]]:

@@ -25,6 +25,7 @@ _CHIP_LABELS = {
 _DITTO = "〃"
 _GAP = 2  # between columns of a table
 _MIN_WIDTH = 10  # characters of a column
+_MAX_VALUE_WIDTH = 20
 _MAX_KEY_WIDTH = 32  # characters of a key in a narrow window, before it goes on in the next line
 
 
@@ -83,7 +84,8 @@ def show_card(title: str, words: Sequence[str], figures: Sequence[Figure]) -> No
     sheet = Sheet(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=True, header_style="bold")
     longest = max((len(figure.key) for figure in figures), default=0)
     sheet.add_column("key", overflow="fold", min_width=min(longest, _MAX_KEY_WIDTH))
-    for name in ("value", *(["uncertainty"] if uncertain else []), "meaning", "source"):
+    sheet.add_column("value", overflow="fold", max_width=_MAX_VALUE_WIDTH)
+    for name in (*(["uncertainty"] if uncertain else []), "meaning", "source"):
         sheet.add_column(name, overflow="fold")
     previous_source = ""
     for figure in figures:
