@@ -333,7 +333,7 @@ def test_a_calibration_shows_scalars_and_errors(calibrated):
 def test_a_sensitivity_shows_the_first_ten(hung):
     lines = said(hung._repr_html_())
     first = hung.parameters["parameter"].tolist()
-    assert lines[0] == f"time_s is {units.show(hung.value, 's')}; most of all it hangs on {first[0]}"
+    assert lines[0] == f"time_s is {units.show(hung.value, 's')}; it depends most on {first[0]}"
     rows = [line.split(" | ")[0] for line in lines]
     assert first[9] in rows
     assert first[10] not in rows

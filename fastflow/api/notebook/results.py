@@ -78,7 +78,7 @@ class Search(NamedTuple):
         if best["objective"] is None:
             return f"[bold red]No design has a time[/]: {escape(str(best['reason']))}"
         gain = best["gain"]
-        gain_note = f", {gain:.2f}x better than the chip's own breakdown" if gain is not None else ""
+        gain_note = f", {gain:.2f}x better than the unchanged chip" if gain is not None else ""
         note = "" if best["feasible"] else ", [bold red]not feasible[/]"
         value = _with_unit(best["objective"], OBJECTIVES[self._options["objective"]])
         return f"Best {self._options['objective']} [bold]{value}[/]{gain_note}{note}"
@@ -224,7 +224,7 @@ class Sensitivity(sensitivity.Sensitivity):
     def _headline(self) -> str:
         value, first = quantity(self.objective, self.value), self.parameters.iloc[0]
         note = (
-            f"; most of all it hangs on [bold]{escape(str(first['parameter']))}[/]"
+            f"; it depends most on [bold]{escape(str(first['parameter']))}[/]"
             if not first["insensitive"]
             else ""
         )

@@ -46,7 +46,7 @@ def parts(sensitivity: Sensitivity, limit: int = _MAX_PARAMETERS) -> Iterator[Pa
     for name, rows_of in (
         (f"less than {MIN_EFFECT:g}", slight),
         ("insensitive", rows[rows["insensitive"]]),
-        ("not asked", rows[rows["reason"].ne("")]),
+        ("not varied", rows[rows["reason"].ne("")]),
     ):
         if len(rows_of):
             first = ", ".join(rows_of["parameter"].head(6))
