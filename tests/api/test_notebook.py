@@ -26,6 +26,7 @@ from fastflow.analysis.search.ranges import KEY, read_ranges
 from fastflow.api.notebook import calls, markup
 from fastflow.api.notebook.extension import continuations, load, unload
 from fastflow.api.notebook.frames import Points
+from fastflow.api.notebook.result_cards import options_of
 from fastflow.api.notebook.results import Validation
 from fastflow.core import units
 from fastflow.reporting import studies
@@ -290,7 +291,7 @@ def test_every_choice_of_a_search_is_read_back_from_its_history(found):
         history.attrs["fastflow.search"] = options.written
         choices = {"method": method, "objective": objective, "pareto": pareto, "compare": compare}
         numbers = {"starts": "2", "steps": "4", "seed": "0"}
-        assert found._replace(history=history)._options == choices | numbers
+        assert options_of(history) == choices | numbers
 
 
 def test_a_front_is_there_on_a_click():
