@@ -36,7 +36,7 @@ def show_layout(out: Console, kernels: Sequence[KernelSharding]) -> None:
         return
     # the layout that a kernel reads follows from the producer and its exchange
     shown = [name for name in _COLUMNS if name != "reads" or out.width >= _WIDE]
-    sheet = new_sheet("Layouts: S split, B broadcast, P partial sum", [(name, False) for name in shown])
+    sheet = new_sheet("Layouts: S split, B replicated, P partial sum", [(name, False) for name in shown])
     for line, count in list(counts.items())[:_MAX_LINES]:
         cells = dict(zip(_COLUMNS, line, strict=True))
         cells["kernel"] += f" x {count:,}" if count > 1 else ""

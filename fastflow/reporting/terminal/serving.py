@@ -173,7 +173,7 @@ def _percentile_lines(inputs: Mapping[str, Any]) -> Iterator[str]:
 def _method(inputs: Mapping[str, Any], simulated: bool) -> str:
     """Return the method of prediction, and its reason."""
     if not simulated:
-        return "analytic estimate (means only)"
+        return "analytic estimate"
     if inputs["serve.simulate"] or _num_replayed(inputs):
         return "every step simulated"
     if _needs_requests(inputs):
@@ -312,7 +312,7 @@ def _time(row: Mapping[str, Any]) -> Sheet:
     title = "Where a pass over prompts spends its time" if is_prefill else "Where a step spends its time"
     sheet = new_sheet(title, [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
-    others = {"exchange": "exposed communication", "serve_host": "the server's own work"}
+    others = {"exchange": "exposed: kernels wait for it", "serve_host": "the server's own work"}
     is_stalled = row.get("pipeline_stall_s", 0.0) > 0.0
     if is_stalled:
         others["pipeline_stall"] = "waits for the slowest stage, until it is done with the other batches"
