@@ -118,7 +118,7 @@ def test_a_card_says_the_essential_of_a_point_first(one):
     assert lines[0] == f"{time} an iteration, bound by {one['bound_by'][0]}, not feasible"
     assert "lstm_lm on 512 x pathfinding (n7, hbm3, ndr_x8), strategy d512" in lines[1]
     assert f"Not feasible {one['reason'][0]}" in lines
-    for title in ("Time of one iteration", "Chip", "Cost", "Placement d", "Asked for"):
+    for title in ("Time of one iteration", "Chip", "Cost", "Placement d", "Overrides"):
         assert any(line.startswith(title.removesuffix(" d")) for line in lines), title
     assert lines[-1] == "tech=n7 mem=hbm3"
     assert any(re.match(r"dram \| 64 GB \| .* TB/s", line) for line in lines)

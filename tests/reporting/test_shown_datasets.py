@@ -117,7 +117,7 @@ def test_headlines_of_a_search():
     })  # fmt: skip
     headlines = search_page._headlines(SimpleNamespace(schema=schema), frame, ["mem"])
     assert [headline.label for headline in headlines] == [
-        "Feasible", "Best energy", "Best time by area", "Gain over the chip's own shares",
+        "Feasible", "Best energy", "Best time by area", "Gain over the unchanged chip",
     ]  # fmt: skip
     assert [headline.note for headline in headlines[1:3]] == ["mem=<c>", "mem=<d>"]
     expected = [[(3, ""), (4, "")], [(3.1e6, "J")], [(17e-6, "s m^2")], [(3.0, "")]]

@@ -110,7 +110,7 @@ def provenance_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
     return [
         ("dataset", dataset.folder.shown),
         (
-            "to make it again",
+            "command",
             " ".join([f"python -m fastflow.{command}", shlex.join(dataset.user_overrides)]).strip(),
         ),
         *(

@@ -114,7 +114,7 @@ def _rates(chips: pd.DataFrame, shown: Sequence[str]) -> Sheet:
 
 def _gains(gains: pd.DataFrame, known: Sequence[str]) -> Sheet:
     """Return the gains of generations as a table."""
-    alone = f"from {' and '.join(known)} alone"
+    alone = f"extrapolated from {' and '.join(known)} alone"
     title = f"Gains of a generation; foresight: {alone}, with the next die, power, memory and links"
     variants = (REAL, *reversed(SCALINGS), FORESIGHT)
     sheet = new_sheet(

@@ -19,7 +19,7 @@ from fastflow.reporting.terminal.tables import new_sheet
 
 _MAX_LINES = 20
 _WIDE = 100
-_COLUMNS = ("kernel", "along", "reads", "weights", "makes", "then exchanges")
+_COLUMNS = ("kernel", "along", "reads", "weights", "makes", "communication")
 
 
 def show_layout(out: Console, kernels: Sequence[KernelSharding]) -> None:

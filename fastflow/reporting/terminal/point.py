@@ -106,7 +106,7 @@ def _attention_text(row: Mapping[str, Any]) -> str:
         return ""
     if not row[_FUSED]:
         return ", unfused attention"
-    others = " of xFormers or PyTorch, since FlashAttention 2 has none for the chip"
+    others = " of xFormers or PyTorch: FlashAttention 2 does not support the chip"
     return f", fused attention{'' if row.get(_FLASH, True) else others}"
 
 

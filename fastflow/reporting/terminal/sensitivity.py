@@ -71,7 +71,7 @@ def _sheet(rows: pd.DataFrame) -> Sheet:
     if indices:
         heads += [("alone", True), ("in all", True)]
     sheet = new_sheet(
-        "1% more of a parameter changes the result by so many percent", [*heads, ("nonlinearity", False)]
+        "Change of the result [%] for 1% more of a parameter", [*heads, ("nonlinearity", False)]
     )
     sheet.columns[0].no_wrap = True
     sheet.columns[-1].overflow = "fold"

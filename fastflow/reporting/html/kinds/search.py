@@ -160,7 +160,7 @@ def _headlines(dataset: Dataset, frame: pd.DataFrame, labels: list[str]) -> list
     if baseline and baseline == baseline:
         headlines.append(
             Headline(
-                "Gain over the chip's own shares",
+                "Gain over the unchanged chip",
                 f"{baseline / best['objective']:.2f}x",
                 "of the same candidate",
             )
