@@ -14,16 +14,23 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
+    from fastflow.api.notebook.frames import Chances, Points
     from fastflow.api.notebook.results import Backtest, Calibration, Search, Sensitivity, Validation
     from fastflow.core.errors import InputError
 
     __version__: str
     FilePath = str | os.PathLike[str]
 
+_RESULTS = {
+    "Backtest": "results", "Calibration": "results", "Chances": "frames", "Points": "frames",
+    "Search": "results", "Sensitivity": "results", "Validation": "results",
+}  # fmt: skip
+"""Modules of the classes of results."""
 __all__ = [
-    "InputError", "backtest", "calibrate", "clear_cache", "evaluate", "explain_sharding",
-    "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "probability_better",
-    "rank_strategies", "search", "sensitivity", "sweep", "validate",
+    "Backtest", "Calibration", "Chances", "InputError", "Points", "Search", "Sensitivity", "Validation",
+    "backtest", "calibrate", "clear_cache", "evaluate", "explain_sharding", "predict_attention",
+    "predict_collective", "predict_experts", "predict_gemm", "probability_better", "rank_strategies",
+    "search", "sensitivity", "sweep", "validate",
 ]  # fmt: skip
 
 __path__ = [*__path__, f"{__path__[0]}/cli/commands"]  # where `python -m fastflow.sweep` is a file
@@ -35,6 +42,9 @@ class _Package(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if not (isinstance(value, ModuleType) and name in __all__):
             super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
 
 
 sys.modules[__name__].__class__ = _Package
@@ -376,6 +386,10 @@ def _attribute(name: str) -> Any:
         from fastflow.core.errors import InputError
 
         return InputError
+    if name in _RESULTS:
+        from importlib import import_module
+
+        return getattr(import_module(f"fastflow.api.notebook.{_RESULTS[name]}"), name)
     from fastflow.schema.renamed import FUNCTIONS
 
     if name in FUNCTIONS:

@@ -212,6 +212,10 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:,.0f}"
 
 
+_ROUNDING_S = 1e-12
+"""Shorter times are rounding errors of sums of longer ones: people read them as 0 [s]."""
+
+
 def show(value: float, unit: str, digits: int = 3) -> str:
     """Write a quantity for people.
 
@@ -222,6 +226,8 @@ def show(value: float, unit: str, digits: int = 3) -> str:
     """
     if value != value:
         return "-"
+    if unit == "s" and abs(value) < _ROUNDING_S:
+        value = 0.0
     if not unit:
         return number(value, max(digits, 4))
     scale = scale_of(value, unit, digits)

@@ -26,6 +26,7 @@ from fastflow.analysis.search.ranges import KEY, read_ranges
 from fastflow.api.notebook import calls, markup
 from fastflow.api.notebook.extension import continuations, load, unload
 from fastflow.api.notebook.frames import Points
+from fastflow.api.notebook.result_cards import options_of
 from fastflow.api.notebook.results import Validation
 from fastflow.core import units
 from fastflow.reporting import studies
@@ -117,7 +118,7 @@ def test_a_card_says_the_essential_of_a_point_first(one):
     assert lines[0] == f"{time} an iteration, bound by {one['bound_by'][0]}, not feasible"
     assert "lstm_lm on 512 x pathfinding (n7, hbm3, ndr_x8), strategy d512" in lines[1]
     assert f"Not feasible {one['reason'][0]}" in lines
-    for title in ("Time of one iteration", "Chip", "Cost", "Placement d", "Asked for"):
+    for title in ("Time of one iteration", "Chip", "Cost", "Placement d", "Overrides"):
         assert any(line.startswith(title.removesuffix(" d")) for line in lines), title
     assert lines[-1] == "tech=n7 mem=hbm3"
     assert any(re.match(r"dram \| 64 GB \| .* TB/s", line) for line in lines)
@@ -290,7 +291,7 @@ def test_every_choice_of_a_search_is_read_back_from_its_history(found):
         history.attrs["fastflow.search"] = options.written
         choices = {"method": method, "objective": objective, "pareto": pareto, "compare": compare}
         numbers = {"starts": "2", "steps": "4", "seed": "0"}
-        assert found._replace(history=history)._options == choices | numbers
+        assert options_of(history) == choices | numbers
 
 
 def test_a_front_is_there_on_a_click():
@@ -333,7 +334,7 @@ def test_a_calibration_shows_scalars_and_errors(calibrated):
 def test_a_sensitivity_shows_the_first_ten(hung):
     lines = said(hung._repr_html_())
     first = hung.parameters["parameter"].tolist()
-    assert lines[0] == f"time_s is {units.show(hung.value, 's')}; most of all it hangs on {first[0]}"
+    assert lines[0] == f"time_s is {units.show(hung.value, 's')}; it depends most on {first[0]}"
     rows = [line.split(" | ")[0] for line in lines]
     assert first[9] in rows
     assert first[10] not in rows

@@ -133,3 +133,9 @@ def test_what_people_say(value, unit, text):
 def test_a_number_without_unit_has_a_digit_more():
     assert [units.show(1.234567, unit) for unit in ("", "V")] == ["1.235", "1.23 V"]
     assert [units.show(1.234567, "", digits) for digits in (2, 6)] == ["1.235", "1.23457"]
+
+
+@pytest.mark.parametrize("noise", [3.55e-15, -3.82e-20, 0.0])
+def test_rounding_errors_of_times_are_no_time(noise):
+    assert units.show(noise, "s") == "0 s"
+    assert units.show(399e-12, "s") == "399 ps"

@@ -56,7 +56,7 @@ def test_results_of_a_search(seed):
     for row in (own, best):
         del row["tpot_s"]
     result, _ = search.best_parts(own, best, ("time_area", "device_usd"), KEYS)
-    assert heads(result) == ["", "own", "best", ""]
+    assert heads(result) == ["", "baseline", "best", ""]
     objectives = [(row["objective"], "s m^2") for row in (own, best)]
     check_sheet(
         result,
@@ -80,17 +80,17 @@ def test_results_of_a_search_for_a_server(seed):
     check_sheet(
         result,
         [
-            ("first token", *compared(own, best, "ttft_s")),
+            ("time to first token", *compared(own, best, "ttft_s")),
             ("for serve.slo", *compared(own, best, "ttft_slo_s")),
-            ("further token", *compared(own, best, "tpot_s")),
+            ("time per further token", *compared(own, best, "tpot_s")),
             ("for serve.slo", *compared(own, best, "tpot_slo_s")),
-            ("tokens of a device", *of(own, "tokens_per_s_per_device"), *of(best, "tokens_per_s_per_device")),
+            ("tokens per device", *of(own, "tokens_per_s_per_device"), *of(best, "tokens_per_s_per_device")),
             ("energy of a token", *compared(own, best, "joules_per_token")),
             ("cost of a device", *compared(own, best, "device_usd")),
             ("cost of tokens", *compared(own, best, "token_usd")),
-            ("room for caches", *of(own, "kv_cache_capacity_B"), *of(best, "kv_cache_capacity_B")),
-            ("prompts bound by",),
-            ("decoding bound by",),
+            ("KV cache capacity", *of(own, "kv_cache_capacity_B"), *of(best, "kv_cache_capacity_B")),
+            ("prefill bound by",),
+            ("decode bound by",),
         ],
     )
 
@@ -99,7 +99,7 @@ def test_results_of_a_search_for_a_server(seed):
 def test_shares_of_a_search(seed):
     own, best = design(seed), design(seed + 10)
     _, shares, infeasible = search.best_parts(own, best | {"feasible": False}, ("time", None), KEYS)
-    assert heads(shares) == ["component", "area", "power", "perimeter", "capacity", "rate"]
+    assert heads(shares) == ["component", "area", "power", "die edge", "capacity", "rate"]
     expected = []
     for part, budgets in SHARES.items():
         cells = numbers(*(row[f"chip.{budget}.{part}"] for budget in budgets for row in (own, best)))
@@ -132,7 +132,7 @@ def test_ranges_of_shares(seed):
     within = WithinTolerance(0.013, {1: others, 3: of_row}, {1: 1.0, 3: 1.3})
     sheet, note = ranges.range_parts(row, within)
     check_text(sheet.title, [(0.013, "")])
-    assert heads(sheet) == ["component", "area", "power", "perimeter"]
+    assert heads(sheet) == ["component", "area", "power", "die edge"]
     check_sheet(
         sheet,
         [
@@ -198,7 +198,7 @@ LAYOUTS = {
 SERVERS = {
     "ttft": "ttft_s", "ttft_slo": "ttft_slo_s", "tpot": "tpot_s", "tpot_slo": "tpot_slo_s",
     "tokens_per_s_per_device": "tokens_per_s_per_device", "tokens_per_s_per_user": "tokens_per_s_per_user",
-    "kv_cache_capacity_B": "kv_cache_capacity_B", "prob_first_better": "prob_first_better",
+    "kv_cache": "kv_cache_capacity_B", "prob_first_better": "prob_first_better",
 }  # fmt: skip
 COUNTS = ("microbatch", "zero")
 
@@ -272,7 +272,7 @@ def test_layouts_of_a_server():
 QUANTITIES = {
     "tensor rate": ("rate.fp16", "flop/s"), "MCUs": ("mcus", ""), "clock": ("core_Hz", "Hz"),
     "L2": ("l2_B", "B"), "L2 rate": ("l2_Bps", "B/s"), "L1": ("l1_B", "B"), "L1 rate": ("l1_Bps", "B/s"),
-    "registers": ("l0_B", "B"), "their rate": ("l0_Bps", "B/s"), "memory": ("dram_capacity_B", "B"),
+    "registers": ("l0_B", "B"), "reg. rate": ("l0_Bps", "B/s"), "memory": ("dram_capacity_B", "B"),
     "memory rate": ("dram_Bps", "B/s"), "links": ("link_Bps", "B/s"),
 }  # fmt: skip
 CHIPS, VARIANTS = ["alpha", "beta"], ["real", "foundry", "paper", "foresight"]

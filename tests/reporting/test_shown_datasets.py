@@ -38,8 +38,9 @@ from tests.support.shown import (
 BEST = {
     "Fastest": ("time_s", "less"), "Least energy": ("energy_J", "less"),
     "Cheapest iteration": ("iteration_usd", "less"),
-    "Most tokens a device": ("tokens_per_s_per_device", "more"),
-    "Most tokens a user": ("tokens_per_s_per_user", "more"), "Soonest first token": ("ttft_s", "less"),
+    "Most tokens per device": ("tokens_per_s_per_device", "more"),
+    "Most tokens per user": ("tokens_per_s_per_user", "more"),
+    "Shortest time to first token": ("ttft_s", "less"),
     "Cheapest million tokens": ("usd_per_million_tokens", "less"),
 }  # fmt: skip
 
@@ -48,15 +49,15 @@ def test_bars_of_a_page_are_of_the_columns_that_their_labels_name():
     shown = {label: name for bar in (grid.MEMORY, grid.TIME) for label, name in bar.columns.items()}
     assert shown == {
         "weights": "weight_B", "gradients": "gradient_B", "optimizer": "optimizer_B",
-        "activations": "activation_B", "buffers": "buffer_B", "caches": "kv_B",
+        "activations": "activation_B", "buffers": "buffer_B", "KV cache": "kv_B",
         "kernels": "compute_s", "exposed communication": "exposed_comm_s", "bubble": "bubble_s",
     }  # fmt: skip
     assert {find_result(name).unit for name in grid.MEMORY.columns.values()} == {"B"}
     assert {find_result(name).unit for name in grid.TIME.columns.values()} == {"s"}
     assert (grid.MEMORY.limit, grid.MEMORY.total) == ("dram_capacity_B", "footprint_B")
     assert [line[:2] for line in grid.SERVED_LINES[:5]] == [
-        ("first token", "ttft_s"), ("each further token", "tpot_s"), ("one pass", "time_s"),
-        ("decoding limited by", "decode_bound_by"), ("prompts by", "prefill_bound_by"),
+        ("time to first token", "ttft_s"), ("time per further token", "tpot_s"), ("time of a step", "time_s"),
+        ("decode limited by", "decode_bound_by"), ("prefill limited by", "prefill_bound_by"),
     ]  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def test_headlines_of_a_search():
     })  # fmt: skip
     headlines = search_page._headlines(SimpleNamespace(schema=schema), frame, ["mem"])
     assert [headline.label for headline in headlines] == [
-        "Feasible", "Best energy", "Best time by area", "Gain over the chip's own shares",
+        "Feasible", "Best energy", "Best time by area", "Gain over the unchanged chip",
     ]  # fmt: skip
     assert [headline.note for headline in headlines[1:3]] == ["mem=<c>", "mem=<d>"]
     expected = [[(3, ""), (4, "")], [(3.1e6, "J")], [(17e-6, "s m^2")], [(3.0, "")]]

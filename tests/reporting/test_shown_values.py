@@ -74,7 +74,7 @@ def test_parts_of_a_training_iteration(row):
         [
             *((name.replace("_", " "), *part(f"{name}_s")) for name in kernels),
             ("", *of(row, "recompute_s")),
-            *((f"waits: {name}", *part(EXPOSED[name])) for name in EXPOSED),
+            *((f"exposed: {name}", *part(EXPOSED[name])) for name in EXPOSED),
             ("bubble", *part("bubble_s"), *of(row, "microbatches")),
             ("total", *of(row, "time_s")),
         ],
@@ -82,7 +82,7 @@ def test_parts_of_a_training_iteration(row):
     parts = dict(training.time_parts(row))
     assert parts == {
         **{name.replace("_", " "): row[f"{name}_s"] for name in kernels},
-        **{f"waits: {name}": row[EXPOSED[name]] for name in EXPOSED},
+        **{f"exposed: {name}": row[EXPOSED[name]] for name in EXPOSED},
         "bubble": row["bubble_s"],
     }
 
@@ -115,7 +115,7 @@ def test_phases_of_an_iteration(row):
             ("backward", *part("backward_s")),
             ("update", *part("update_s")),
             ("kernels", *part("compute_s"), (1.0, ""), (0.0, ""), (2.0, "")),
-            ("waiting", *part("exposed_comm_s"), *of(row, "comm_s")),
+            ("communication", *part("exposed_comm_s"), *of(row, "comm_s")),
             ("bubble", *part("bubble_s"), *of(row, "microbatches")),
             ("total", *of(row, "time_s")),
         ],
@@ -272,8 +272,8 @@ def test_times_and_rates_of_a_server(seed):
         rates,
         [
             ("output tokens", *of(row, "tokens_per_s")),
-            ("a device", *of(row, "tokens_per_s_per_device")),
-            ("a user", *of(row, "tokens_per_s_per_user")),
+            ("per device", *of(row, "tokens_per_s_per_device")),
+            ("per user", *of(row, "tokens_per_s_per_user")),
             ("prompt tokens", *of(row, "prefill_tokens_per_s")),
             ("requests", *of(row, "requests_per_s"), (7.5, "1/s")),
             ("requests in flight", (row["running_requests"], ""), (row["max_concurrent_requests"], "")),
@@ -288,7 +288,7 @@ def test_times_and_rates_of_a_server(seed):
 def test_time_memory_and_energy_of_a_server(seed):
     row = served(seed)
     _, _, time, memory = serving.served_sheets(row, serving.NO_LIMITS)
-    parts = {"exchange": "exchange_s", "host": "serve_host_s", "pipeline stall": "pipeline_stall_s"}
+    parts = {"communication": "exchange_s", "host": "serve_host_s", "pipeline stall": "pipeline_stall_s"}
     kernels = TIME - sum(row[name] for name in parts.values())
     check_sheet(
         time,
@@ -306,10 +306,10 @@ def test_time_memory_and_energy_of_a_server(seed):
         [
             ("weights", *of(row, "weight_B"), share(row, "weight_B", whole)),
             (
-                "caches in use", *of(row, "kv_B"), share(row, "kv_B", whole),
+                "KV cache in use", *of(row, "kv_B"), share(row, "kv_B", whole),
                 *of(row, "kv_token_B", "kv_cache_capacity_B"),
             ),
-            ("work space", (rest, "B"), (rest / CAPACITY, "")),
+            ("workspace", (rest, "B"), (rest / CAPACITY, "")),
             ("total of", *of(row, whole, "footprint_B"), share(row, "footprint_B", whole)),
         ],
     )  # fmt: skip

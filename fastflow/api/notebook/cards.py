@@ -69,7 +69,7 @@ def point_card(frame: pd.DataFrame) -> str:
             folded[:0] = [("Memory", sheets[2:])]
         if row["devices"] > 1:
             folded.append(("Placement", [point.placement_sheet(row)]))
-    folded.append(("Asked for", [overrides or "nothing: all is as usual"]))
+    folded.append(("Overrides", [overrides or "none: every key has its default"]))
     return card(_headline(row, serves), parts, folded)
 
 

@@ -40,7 +40,14 @@ class _Frame(pd.DataFrame, metaclass=_AnyFrame):
 class Points(_Frame):
     """A DataFrame of points, as `fastflow.evaluate` returns them; a notebook shows a summary.
 
-    It is an ordinary DataFrame otherwise. Without all result columns a notebook shows an ordinary table.
+    A row per point: the columns of `fastflow.schema.RESULTS` in SI units, and a column per swept key;
+    `attrs["units"]` names the units. `plot()` draws the figure of the points. It is an ordinary DataFrame
+    otherwise: without all result columns a notebook shows an ordinary table, and a column that is not there
+    raises KeyError. An old name of a column gives the column of today, with a line that says so.
+
+    >>> df = fastflow.evaluate(tech=["n7", "n5"], mem="hbm3")
+    >>> isinstance(df, fastflow.Points), df.shape[0], df.attrs["units"]["energy_J"]
+    (True, 2, 'J')
     """
 
     def __getitem__(self, key: Any) -> Any:
@@ -70,7 +77,16 @@ class Points(_Frame):
 
 
 class Chances(_Frame):
-    """A DataFrame of chances, as `fastflow.probability_better` returns them; notebooks show percent."""
+    """A DataFrame of chances, as `fastflow.probability_better` returns them; notebooks show percent.
+
+    Shape (points, points): the chance, 0 to 1, that the point of the row is better than the point of the
+    column in `attrs["objective"]`; NaN on the diagonal. `attrs["reason"]` has a string per point: why it has
+    no result, or "". Errors are raised by `fastflow.probability_better`.
+
+    >>> likely = fastflow.probability_better(tech=["n7", "n5"], mem="hbm3")
+    >>> isinstance(likely, fastflow.Chances), likely.shape, likely.attrs["objective"]
+    (True, (2, 2), 'time_s')
+    """
 
     def _repr_html_(self) -> str | None:
         """Return the chances in percent, under the name of the objective; pandas' table of other frames."""

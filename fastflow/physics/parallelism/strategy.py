@@ -20,7 +20,7 @@ from fastflow.physics.parallelism.plans import NAMES, PLANS
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW, TENSOR = map(NAMES.index, ("", "RC", "CR", "TP"))
 NOTATION = (
     "RC-KP1-KP2, CR-KP1, TP-TP (then cCP and eEP), 2D-KP1-KP2, 3D-KP1-KP2-TP or none of them, then dDP and "
-    "pLP or pLPxCHUNKS, such as RC-4-2-d3-p2, CR-8-d4, TP-8-c2-d4-p4x2 or d512"
+    "pPP or pPPxCHUNKS, such as RC-4-2-d3-p2, CR-8-d4, TP-8-c2-d4-p4x2 or d512"
 )
 AUTO = "auto"  # stands for the best of `every_strategy`
 MAX_DEVICES = 10**15  # far below what 64-bit integers count

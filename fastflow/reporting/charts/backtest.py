@@ -28,7 +28,7 @@ def draw(gains: pd.DataFrame, known: Sequence[str]) -> Figure:
     """
     pairs = list(dict.fromkeys(zip(gains["before"], gains["after"], strict=True)))
     figure = Figure(figsize=(9.6, 1.3 + 1.75 * ((len(pairs) + 1) // 2)))
-    about = f"Foresight knows {', '.join(known)}, and the next die, power, memory and links."
+    about = f"Foresight: from {', '.join(known)}, and the next die, power, memory and links."
     draw_heading(
         figure, "What a generation of chips gains", f"Time before over time after, by workload. {about}"
     )

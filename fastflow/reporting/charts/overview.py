@@ -21,6 +21,7 @@ from fastflow.reporting.charts.style import (
     draw_limiter_legend,
     draw_limiter_shares,
 )
+from fastflow.reporting.dataset_title import points_title
 from fastflow.schema import band_of, find_input, find_result
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def draw_dataset(dataset: Dataset) -> Figure:
     """Draw a grid as `draw`; raises InputError where the dataset is none."""
     axis_keys = dataset.texts("axes") if dataset.about("axes") else []
     frame = dataset.read(columns_of(dataset.schema.names, axis_keys))
-    return draw(axes_of(frame, axis_keys), f"{pluralize(len(frame), 'point')} of {dataset.name}")
+    return draw(axes_of(frame, axis_keys), points_title(dataset, pluralize(len(frame), "point")))
 
 
 def draw(axes: Sequence[AxisSummary], title: str) -> Figure:

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fastflow.analysis.search.optimizers.design_space import BUDGETS
+from fastflow.analysis.search.optimizers.design_space import BUDGET_LABELS, BUDGETS
 from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.core.errors import InputError
@@ -211,7 +211,7 @@ def _draw_breakdowns(axes: Axes, baseline: pd.Series[Any], best: pd.Series[Any])
         keys = [str(key) for key in baseline.index if str(key).startswith(f"chip.{budget}.")]
         for after, row in enumerate((baseline, best)):
             at, left = index * 2.6 + after, 0.0
-            labels.append((at, f"{budget}, {'best' if after else 'own'}"))
+            labels.append((at, f"{BUDGET_LABELS[budget]}, {'best' if after else 'baseline'}"))
             for key in keys:
                 part, share = key.rpartition(".")[2], float(row[key])
                 label = None if part in labelled else part

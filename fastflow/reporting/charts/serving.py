@@ -19,6 +19,7 @@ from fastflow.performance.serving.slo import COMPARED
 from fastflow.reporting.charts.overview import choice_columns, label, swept_columns
 from fastflow.reporting.charts.style import QUALITATIVE, display_name, draw_heading
 from fastflow.reporting.colours import INK, QUIET
+from fastflow.reporting.dataset_title import points_title
 
 if TYPE_CHECKING:
     from fastflow.engine.dataset.reader import Dataset
@@ -105,7 +106,7 @@ def lines_of(frame: pd.DataFrame) -> Lines:
 def draw_dataset(dataset: Dataset) -> Figure:
     """Draw points that serve as `draw`; raises InputError where the dataset has others."""
     frame = dataset.read(columns_of(dataset.schema.names))
-    return draw(lines_of(frame), f"Serving: {pluralize(len(frame), 'point')} of {dataset.name}")
+    return draw(lines_of(frame), f"Serving: {points_title(dataset, pluralize(len(frame), 'point'))}")
 
 
 def draw(lines: Lines, title: str) -> Figure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -14,13 +13,11 @@ import pandas as pd
 
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.engine.grid.grid import together
+from fastflow.reporting.dataset_title import folder_name, models_of
 from fastflow.reporting.html.content import Quantity
 from fastflow.reporting.terminal.cost import cost_title, price_list_name
 from fastflow.schema import find_input, find_result
 
-_MAX_MODELS = 3  # in a title
-_DAY, _TIME = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(r"(\d\d)-(\d\d)-\d\d")
-"""Of a default output folder: outputs/2026-11-25/02-41-07-144933."""
 _MORE_IS_BETTER = frozenset((
     "tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_user", "requests_per_s",
     "prefill_tokens_per_s", "mfu", "gain", "prob_first_better", "prob_on_front",
@@ -103,26 +100,8 @@ def page_title(dataset: Dataset, kind: str, subject: str = "") -> str:
 
     kind: as "Grid"; subject: as "llama3_8b", by default the models of the dataset, or of its command.
     """
-    subject = subject or _models_of(dataset)
-    return f"{kind}{f' of {subject}' if subject else ''} ({_where(dataset.folder.shown)})"
-
-
-def _models_of(dataset: Dataset) -> str:
-    """Return the models of a dataset's points, "" where neither a column nor the command says."""
-    if "model" in dataset.schema.names:
-        models = dict.fromkeys(str(model) for model in dataset.read(["model"])["model"].unique())
-    else:
-        chosen = [text.partition("=")[2] for text in dataset.user_overrides if text.startswith("model=")]
-        models = dict.fromkeys(name for text in chosen for name in text.split(","))
-    return ", ".join(models) if len(models) <= _MAX_MODELS else f"{len(models):,} models"
-
-
-def _where(folder: str) -> str:
-    """Return the name of a dataset's folder, or day and time of one that the command named."""
-    day, _, name = folder.rstrip("/").rpartition("/")
-    time = _TIME.match(name)
-    day = day.rpartition("/")[2]
-    return f"{day} {time[1]}:{time[2]}" if time and _DAY.fullmatch(day) else name
+    subject = subject or models_of(dataset)
+    return f"{kind}{f' of {subject}' if subject else ''} ({folder_name(dataset.folder.shown)})"
 
 
 def provenance_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
@@ -131,7 +110,7 @@ def provenance_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
     return [
         ("dataset", dataset.folder.shown),
         (
-            "to make it again",
+            "command",
             " ".join([f"python -m fastflow.{command}", shlex.join(dataset.user_overrides)]).strip(),
         ),
         *(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LABELS = {
     "mcus": "MCUs", "core_Hz": "clock", "l2_B": "L2", "l2_Bps": "L2 rate", "l1_B": "L1", "l1_Bps": "L1 rate",
-    "l0_B": "registers", "l0_Bps": "their rate", "dram_capacity_B": "memory", "dram_Bps": "memory rate",
+    "l0_B": "registers", "l0_Bps": "reg. rate", "dram_capacity_B": "memory", "dram_Bps": "memory rate",
     LINK: "links",
 }  # fmt: skip
 _TYPE = f"{RATE}.fp16"
@@ -114,7 +114,7 @@ def _rates(chips: pd.DataFrame, shown: Sequence[str]) -> Sheet:
 
 def _gains(gains: pd.DataFrame, known: Sequence[str]) -> Sheet:
     """Return the gains of generations as a table."""
-    alone = f"from {' and '.join(known)} alone"
+    alone = f"extrapolated from {' and '.join(known)} alone"
     title = f"Gains of a generation; foresight: {alone}, with the next die, power, memory and links"
     variants = (REAL, *reversed(SCALINGS), FORESIGHT)
     sheet = new_sheet(

@@ -64,7 +64,7 @@ def cost_sheet(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
     else:
         dies = f"dies {q['die_usd']} (yield with cores {row['die_yield']:.0%}), memory {q['memory_usd']}"
         sheet.add_row("device", q["device_usd"], f"{dies}, package {q['package_usd']}")
-        sheet.add_row("system", q["system_usd"], f"{devices:,} of them, hosts and networks")
+        sheet.add_row("system", q["system_usd"], f"{devices:,} devices, hosts and networks")
         sheet.add_row("an hour of a device", hour, "depreciation and electricity")
         sheet.add_row("an hour of the system", q["usd_per_h"], f"of which electricity {q['power_usd_per_h']}")
     for label, name, note in (

@@ -19,7 +19,7 @@ from fastflow.reporting.terminal.tables import new_sheet
 
 _MAX_LINES = 20
 _WIDE = 100
-_COLUMNS = ("kernel", "along", "reads", "weights", "makes", "then exchanges")
+_COLUMNS = ("kernel", "along", "reads", "weights", "makes", "communication")
 
 
 def show_layout(out: Console, kernels: Sequence[KernelSharding]) -> None:
@@ -36,7 +36,7 @@ def show_layout(out: Console, kernels: Sequence[KernelSharding]) -> None:
         return
     # the layout that a kernel reads follows from the producer and its exchange
     shown = [name for name in _COLUMNS if name != "reads" or out.width >= _WIDE]
-    sheet = new_sheet("Layouts: S split, B broadcast, P partial sum", [(name, False) for name in shown])
+    sheet = new_sheet("Layouts: S split, B replicated, P partial sum", [(name, False) for name in shown])
     for line, count in list(counts.items())[:_MAX_LINES]:
         cells = dict(zip(_COLUMNS, line, strict=True))
         cells["kernel"] += f" x {count:,}" if count > 1 else ""

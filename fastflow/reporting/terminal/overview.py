@@ -18,12 +18,12 @@ from fastflow.reporting.charts.overview import (
     title_of,
 )
 from fastflow.reporting.charts.style import LIMITERS
+from fastflow.reporting.dataset_title import points_title
 from fastflow.reporting.terminal.digest import best_title, counts_of_codes
 from fastflow.reporting.terminal.grid_columns import with_winners
 from fastflow.reporting.terminal.tables import (
     assumptions_of,
     console,
-    dataset_name,
     listing,
     new_sheet,
     quantity,
@@ -63,7 +63,7 @@ def report(
     for axis in axes:
         out.print(_sheet(axis))
     out.print()
-    save(partial(draw, axes, f"{pluralize(len(frame), 'point')} of {dataset_name(dataset)}"))
+    save(partial(draw, axes, points_title(dataset, pluralize(len(frame), "point"))))
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> list[str]:

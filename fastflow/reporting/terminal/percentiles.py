@@ -12,8 +12,8 @@ from fastflow.schema import BANDED, band_of
 
 _NAMES = {
     "time_s": "time", "energy_J": "energy", "tokens_per_s": "tokens",
-    "tokens_per_s_per_device": "tokens of a device", "train_s": "training", "ttft_s": "first token",
-    "tpot_s": "further token", "compute_flops": "peak rate", "dram_Bps": "main memory",
+    "tokens_per_s_per_device": "tokens per device", "train_s": "training", "ttft_s": "time to first token",
+    "tpot_s": "time per further token", "compute_flops": "peak rate", "dram_Bps": "main memory",
     "device_usd": "device", "iteration_usd": "iteration", "token_usd": "tokens", "train_usd": "cost to train",
     "joules_per_token": "energy of a token",
 }  # fmt: skip
@@ -44,6 +44,6 @@ def indistinguishable_points(numbers: Iterable[int], chances: Iterable[float], l
     """Return a sentence on rows indistinguishable from the first; chances: that the first is better."""
     close = [f"{number:,}" for number, chance in zip(numbers, chances, strict=True) if chance < least]
     if not close:
-        return f"The best can be told from all others here: it is better with a chance of {least:.0%} or more"
+        return f"The best is distinguishable from all others: better with a chance of {least:.0%} or more"
     points = f"points {', '.join(close[:-1])} and {close[-1]}" if len(close) > 1 else f"point {close[0]}"
-    return f"Cannot be told from the best (it is better with a chance below {least:.0%}): {points}"
+    return f"Not distinguishable from the best (it is better with a chance below {least:.0%}): {points}"

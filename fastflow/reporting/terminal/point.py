@@ -87,7 +87,11 @@ def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
     yield f"{point_title(row)}{', ' if row['layer_strategies'] else ''}{row['layer_strategies']}"
     used, package = row.get("devices_per_package", 0), row.get(PACKAGE, 0)
     if 0 < used < package:
-        where = "a package" if row["devices"] == used else f"each of {row['devices'] // used} packages"
+        where = (
+            "a scale-up domain"
+            if row["devices"] == used
+            else f"each of {row['devices'] // used} scale-up domains"
+        )
         yield f"uses {used} of the {package} devices of {where}"
     if is_transformer(row):
         sequences = pluralize(row["microbatch"], "sequence")
@@ -102,7 +106,7 @@ def _attention_text(row: Mapping[str, Any]) -> str:
         return ""
     if not row[_FUSED]:
         return ", unfused attention"
-    others = " of xFormers or PyTorch, since FlashAttention 2 has none for the chip"
+    others = " of xFormers or PyTorch: FlashAttention 2 does not support the chip"
     return f", fused attention{'' if row.get(_FLASH, True) else others}"
 
 
@@ -121,11 +125,14 @@ def chip_sheet(row: Mapping[str, Any], levels: int, title: str = "Chip") -> Shee
     """Return the generated chip as a table: capacities and rates of all levels."""
     q = {name: quantity(name, value) for name, value in row.items()}
     sheet = new_sheet(title, [("", False), ("capacity", True), ("rate", True), ("", False)])
-    units = f"{_count(q['mcus'], 'matrix unit')} in {_count(q['bundles'], 'bundle')}"
+    units = f"{_count(q['mcus'], 'matrix unit')} in {_count(q['bundles'], 'bundle')} (SMs)"
     sheet.add_row("core", "", q["compute_flops"], f"{units}, {q['core_V']}, {q['core_Hz']}")
     for level in range(levels):
-        sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], _count(q[f"l{level}_banks"], "bank"))
-    sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], _count(q["dram_devices"], "device"))
+        banks = _count(q[f"l{level}_banks"], "bank")
+        note = banks if level else f"registers, {banks}"
+        sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], note)
+    devices = _count(q["dram_devices"], "DRAM device")
+    sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], f"main memory, {devices}")
     sheet.add_row("network", "", q["inter_Bps"], "between scale-up domains, one direction")
     if row["intra_Bps"] > 0:
         sheet.add_row("", "", q["intra_Bps"], "in the scale-up domain, one direction")
@@ -151,14 +158,18 @@ def phase_sheet(row: Mapping[str, Any]) -> Sheet:
     total, stage = row["time_s"], bottleneck_stage_text(row)
     notes = {
         "compute_s": f"of {stage}, which sets the pace" if stage else "",
-        "exposed_comm_s": f"exposed communication, of {quantity('comm_s', row['comm_s'])} in total",
+        "exposed_comm_s": f"exposed, of {quantity('comm_s', row['comm_s'])} in total",
         "bubble_s": f"of the pipeline, {row['microbatches']} micro-batches",
     }
     for name in ("forward_s", "backward_s", "update_s"):
         if row[name] > 0:
             sheet.add_row(name.removesuffix("_s"), quantity(name, row[name]), f"{row[name] / total:.1%}", "")
     sheet.add_section()
-    for name, label in (("compute_s", "kernels"), ("exposed_comm_s", "waiting"), ("bubble_s", "bubble")):
+    for name, label in (
+        ("compute_s", "kernels"),
+        ("exposed_comm_s", "communication"),
+        ("bubble_s", "bubble"),
+    ):
         if row[name] > 0 or name != "bubble_s":
             sheet.add_row(label, quantity(name, row[name]), f"{row[name] / total:.1%}", notes.get(name, ""))
     sheet.add_section()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastflow.analysis.search.optimizers.design_space import BUDGETS
+from fastflow.analysis.search.optimizers.design_space import BUDGET_LABELS, BUDGETS
 from fastflow.analysis.search.ranges import WithinTolerance, ranking_of_search, read_ranges
 from fastflow.core.units import percent
 from fastflow.reporting.terminal.tables import Part, new_sheet, records
@@ -40,7 +40,7 @@ def rows_of(row: Mapping[str, Any], within: WithinTolerance) -> list[list[str]]:
 
 def range_sheet(row: Mapping[str, Any], within: WithinTolerance) -> Sheet:
     """Return the ranges of a best design as a table; row: of it, from a ranking."""
-    names = [("component", False), *((budget, True) for budget in BUDGETS)]
+    names = [("component", False), *((BUDGET_LABELS[budget], True) for budget in BUDGETS)]
     sheet = new_sheet(f"{title(within)}, one varied at a time", names)
     for cells in rows_of(row, within):
         sheet.add_row(*cells)
@@ -64,9 +64,8 @@ def range_parts(row: Mapping[str, Any], within: WithinTolerance) -> Iterator[Par
 def not_converged(row: Mapping[str, Any], within: WithinTolerance) -> str:
     """Return a note that a neighbour of the best design is better, with advice."""
     gain = 1.0 - within.least[int(row["candidate"])] / float(row["objective"])
-    return (
-        f"One share moved alone gives {percent(gain)} less: the search is not at its end; more steps= go on"
-    )
+    better = f"One share moved alone gives {percent(gain)} less"
+    return f"{better}: the search has not converged; a larger steps= continues it"
 
 
 def ranges_of(dataset: Dataset, labels: Sequence[str]) -> tuple[list[dict[str, Any]], WithinTolerance]:

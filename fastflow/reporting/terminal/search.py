@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.table import Table as Sheet
 
+from fastflow.analysis.search.optimizers.design_space import BUDGET_LABELS
 from fastflow.analysis.search.optimizers.objective import OBJECTIVES
 from fastflow.analysis.search.run import SearchResult
 from fastflow.config.messages import pluralize
@@ -37,12 +38,12 @@ _ITERATION_LABELS = {
     "iteration_usd": "cost of an iteration", "mfu": "mfu", "bound_by": "bound by",
 }  # fmt: skip
 _SERVER_LABELS = {
-    "ttft_s": "first token", "ttft_slo_s": "  for serve.slo",
-    "tpot_s": "further token", "tpot_slo_s": "  for serve.slo",
-    "tokens_per_s_per_device": "tokens of a device",
+    "ttft_s": "time to first token", "ttft_slo_s": "  for serve.slo",
+    "tpot_s": "time per further token", "tpot_slo_s": "  for serve.slo",
+    "tokens_per_s_per_device": "tokens per device",
     "joules_per_token": "energy of a token", "device_usd": "cost of a device", "token_usd": "cost of tokens",
-    "kv_cache_capacity_B": "room for caches",
-    "prefill_bound_by": "prompts bound by", "decode_bound_by": "decoding bound by",
+    "kv_cache_capacity_B": "KV cache capacity",
+    "prefill_bound_by": "prefill bound by", "decode_bound_by": "decode bound by",
 }  # fmt: skip
 _LESS_IS_BETTER = (
     "time_s",
@@ -119,7 +120,7 @@ def _result(
     objectives: tuple[str, str | None], baseline: Mapping[str, Any], best: Mapping[str, Any]
 ) -> Sheet:
     """Return the objectives and the other results of both designs as a table."""
-    table = new_sheet("Result", [("", False), ("own", True), ("best", True), ("", True)])
+    table = new_sheet("Result", [("", False), ("baseline", True), ("best", True), ("", True)])
     names = _SERVER_LABELS if "tpot_s" in best else _ITERATION_LABELS
     names = {
         name: label for name, label in names.items() if baseline[name] is not None or best[name] is not None
@@ -150,8 +151,8 @@ def _ratio(before: float | None, after: float | None) -> str:
 def _breakdown(keys: Sequence[str], baseline: Mapping[str, Any], best: Mapping[str, Any]) -> Sheet:
     """Return the shares of every component of both designs as a table, with capacities and rates."""
     names = [("component", False)]
-    names += [(f"{budget}", True) for budget in _BUDGETS]
-    table = new_sheet("Shares: own -> best", [*names, ("capacity", True), ("rate", True)])
+    names += [(BUDGET_LABELS[budget], True) for budget in _BUDGETS]
+    table = new_sheet("Shares: baseline -> best", [*names, ("capacity", True), ("rate", True)])
     parts = dict.fromkeys(key.split(".")[2] for key in keys)
     for part in parts:
         shares = [_format_shares(baseline, best, f"chip.{budget}.{part}", "{:.1%}") for budget in _BUDGETS]

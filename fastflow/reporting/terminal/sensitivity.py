@@ -46,7 +46,7 @@ def parts(sensitivity: Sensitivity, limit: int = _MAX_PARAMETERS) -> Iterator[Pa
     for name, rows_of in (
         (f"less than {MIN_EFFECT:g}", slight),
         ("insensitive", rows[rows["insensitive"]]),
-        ("not asked", rows[rows["reason"].ne("")]),
+        ("not varied", rows[rows["reason"].ne("")]),
     ):
         if len(rows_of):
             first = ", ".join(rows_of["parameter"].head(6))
@@ -71,7 +71,7 @@ def _sheet(rows: pd.DataFrame) -> Sheet:
     if indices:
         heads += [("alone", True), ("in all", True)]
     sheet = new_sheet(
-        "1% more of a parameter changes the result by so many percent", [*heads, ("nonlinearity", False)]
+        "Change of the result [%] for 1% more of a parameter", [*heads, ("nonlinearity", False)]
     )
     sheet.columns[0].no_wrap = True
     sheet.columns[-1].overflow = "fold"

@@ -36,17 +36,18 @@ from fastflow.reporting.terminal.tables import (
 _LATENCIES = {"ttft": "to the first token", "tpot": "per further token"}
 _RATES = (
     ("output tokens", "tokens_per_s"),
-    ("  a device", "tokens_per_s_per_device"),
-    ("  a user", "tokens_per_s_per_user"),
+    ("  per device", "tokens_per_s_per_device"),
+    ("  per user", "tokens_per_s_per_user"),
     ("prompt tokens", "prefill_tokens_per_s"),
     ("requests", "requests_per_s"),
 )
+_PARTS = {"exchange": "communication", "serve_host": "host"}
 _LIMITERS = {
     "compute": "arithmetic",
     "dram": "main memory",
-    "network": "exchanges between devices",
-    "launch": "launches of kernels",
-    "host": "the server's own work between iterations",
+    "network": "communication between devices",
+    "launch": "kernel launches",
+    "host": "the server's own work between steps",
 }
 
 
@@ -108,7 +109,7 @@ def chip_title(row: Mapping[str, Any]) -> str:
 
 
 def served_sheets(row: Mapping[str, Any], limits: Limits, rate: float = 0.0) -> tuple[Sheet, ...]:
-    """Return the latencies, the rates, the time of an iteration and the memory of a point that serves.
+    """Return the latencies, the rates, the time of a step and the memory of a point that serves.
 
     rate: of requests at random times [1/s], 0 if unknown.
     """
@@ -134,13 +135,13 @@ def stationarity_lines(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
 
 
 _BENCHMARK_RATIO = 0.2  # serve.length_range_ratio of conf/serve
-_BATCHES = {CONTINUOUS: "continuous batching", DISAGGREGATED: "prefill and decoding apart"}
+_BATCHES = {CONTINUOUS: "continuous batching", DISAGGREGATED: "disaggregated prefill and decode"}
 
 
 def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]:
     """Yield lines on the load of servers, and on arrival times that are not used.
 
-    inputs: of one point, with the mean lengths of its file. simulated: whether every iteration was.
+    inputs: of one point, with the mean lengths of its file. simulated: whether every step was simulated.
     """
     mode, isl, osl, batch = (inputs[f"serve.{name}"] for name in ("mode", "isl", "osl", "batch"))
     if mode == ONE_PREFILL:
@@ -172,12 +173,12 @@ def _percentile_lines(inputs: Mapping[str, Any]) -> Iterator[str]:
 def _method(inputs: Mapping[str, Any], simulated: bool) -> str:
     """Return the method of prediction, and its reason."""
     if not simulated:
-        return "fast form"
+        return "analytic estimate"
     if inputs["serve.simulate"] or _num_replayed(inputs):
-        return "every iteration simulated"
+        return "every step simulated"
     if _needs_requests(inputs):
         return "simulated for serve.slo"
-    return "simulated: the fast form may be far off"
+    return "simulated: the analytic estimate may be far off"
 
 
 def _needs_requests(inputs: Mapping[str, Any]) -> bool:
@@ -289,14 +290,14 @@ def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
                 notes += [f"of {quantity(name, rate)} that are sent"] if rate > 0.0 else []
                 notes += ["stationary"] if _has_value(row, "stationary") and row["stationary"] else []
             sheet.add_row(label, quantity(name, row[name]), ", ".join(notes))
-    max_text = f"of at most {row['max_concurrent_requests']:,.0f} that caches hold"
+    max_text = f"the KV cache has room for {row['max_concurrent_requests']:,.0f}"
     sheet.add_row("requests in flight", f"{row['running_requests']:,.1f}", max_text)
     if replicas > 1:
-        sheet.add_row("", "", f"on {replicas:,} servers that share nothing")
+        sheet.add_row("", "", f"on {replicas:,} independent servers")
     if _has_value(row, "waiting_requests"):
         sheet.add_row("requests waiting", f"{row['waiting_requests']:,.2f}", "to start")
     if _has_value(row, "preemptions"):
-        sheet.add_row("preemptions", f"{row['preemptions']:,.0f}", "requests that gave their places up")
+        sheet.add_row("preemptions", f"{row['preemptions']:,.0f}", "requests put back into the queue")
     return sheet
 
 
@@ -306,14 +307,12 @@ def _is_prefill(row: Mapping[str, Any]) -> bool:
 
 
 def _time(row: Mapping[str, Any]) -> Sheet:
-    """Return the parts of the time of an iteration as a table."""
+    """Return the parts of the time of a step as a table."""
     is_prefill = _is_prefill(row)
-    title = (
-        "Where a pass over prompts spends its time" if is_prefill else "Where an iteration spends its time"
-    )
+    title = "Where a pass over prompts spends its time" if is_prefill else "Where a step spends its time"
     sheet = new_sheet(title, [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
-    others = {"exchange": "waits for the network", "serve_host": "the server's own work"}
+    others = {"exchange": "exposed: kernels wait for it", "serve_host": "the server's own work"}
     is_stalled = row.get("pipeline_stall_s", 0.0) > 0.0
     if is_stalled:
         others["pipeline_stall"] = "waits for the slowest stage, until it is done with the other batches"
@@ -321,24 +320,24 @@ def _time(row: Mapping[str, Any]) -> Sheet:
     note = "of all pipeline stages, one after the other" if is_stalled else ""
     sheet.add_row("kernels", units.show(float(kernels_s), "s"), f"{kernels_s / total:.1%}", note)
     for name, note in others.items():
-        label = name.removeprefix("serve_").replace("_", " ")
+        label = _PARTS.get(name, name.replace("_", " "))
         sheet.add_row(label, quantity(f"{name}_s", row[f"{name}_s"]), f"{row[f'{name}_s'] / total:.1%}", note)
     sheet.add_section()
-    sheet.add_row("total", quantity("time_s", total), "", "" if is_prefill else "without prompts")
+    sheet.add_row("total", quantity("time_s", total), "", "" if is_prefill else "of a step without prompts")
     if _has_value(row, "prefill_share"):
-        sheet.add_row("", "", "", f"{row['prefill_share']:.1%} of the iterations work on prompts too")
+        sheet.add_row("", "", "", f"{row['prefill_share']:.1%} of the steps process prompts too")
     return sheet
 
 
 def _memory(row: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet("Memory of a device", [("", False), ("memory", True), ("share", True), ("", False)])
     capacity, kv_capacity = row["dram_capacity_B"], row["kv_cache_capacity_B"]
-    token = f"{quantity('kv_token_B', row['kv_token_B'])} a token"
+    token = f"{quantity('kv_token_B', row['kv_token_B'])} per token"
     workspace = row["footprint_B"] - row["weight_B"] - row["kv_B"]
     for label, size, note in (
         ("weights", row["weight_B"], ""),
-        ("caches in use", row["kv_B"], f"{token}; room for {quantity('kv_cache_capacity_B', kv_capacity)}"),
-        ("work space", workspace, ""),
+        ("KV cache in use", row["kv_B"], f"{token}; capacity {quantity('kv_cache_capacity_B', kv_capacity)}"),
+        ("workspace", workspace, ""),
     ):
         sheet.add_row(label, units.show(float(size), "B"), f"{size / capacity:.1%}", note)
     sheet.add_section()
@@ -359,7 +358,7 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
             )
     yield f"Bound by     {', '.join(bounds)}"
     unit = "a token of a prompt" if _is_prefill(row) else "an output token"
-    power = f"{quantity('power_W', row['power_W'])} a device"
+    power = f"{quantity('power_W', row['power_W'])} per device"
     yield f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {unit}, {power}"
     if _has_value(row, "meets_slo") and row["meets_slo"]:
         yield "Times        within serve.slo"

@@ -19,11 +19,11 @@ from fastflow.reporting.charts.serving import (
     latencies_of,
     lines_of,
 )
+from fastflow.reporting.dataset_title import points_title
 from fastflow.reporting.terminal.digest import counts_of_codes
 from fastflow.reporting.terminal.tables import (
     assumptions_of,
     console,
-    dataset_name,
     listing,
     new_sheet,
     quantity,
@@ -65,7 +65,7 @@ def report(
     if len(lines.frame):
         out.print(_lines(lines))
     out.print()
-    save(partial(draw, lines, f"Serving: {pluralize(len(frame), 'point')} of {dataset_name(dataset)}"))
+    save(partial(draw, lines, f"Serving: {points_title(dataset, pluralize(len(frame), 'point'))}"))
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:

@@ -97,11 +97,6 @@ def assumptions_of(dataset: Dataset) -> list[str]:
     return assumption_lines({name: text} for text in dataset.read([name])[name].unique())
 
 
-def dataset_name(dataset: Dataset) -> str:
-    """Return the name of a dataset: that of its folder."""
-    return dataset.name
-
-
 def point_title(row: Mapping[str, Any]) -> str:
     """Return the model, the hardware and the strategy of a point."""
     hardware = f"{row['devices']:,} x {row['chip']} ({row['tech']}, {row['mem']}, {row['net']})"
@@ -137,12 +132,17 @@ def bottleneck_stage_text(row: Mapping[str, Any]) -> str:
     return f"stage {stage} of 0 to {parse(row['strategy']).pp - 1}"
 
 
+_SHORT = {"kv_cache_capacity_B": "kv_cache"}
+"""Headings of columns whose names would split a table of 110 characters."""
+
+
 def listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sheet:
     """Return a table of some columns of points, after their numbers."""
     numbers = {
         name: bool(rows) and not isinstance(rows[0].get(name), str | bool | np.bool_) for name in columns
     }
     short = {name: name if name.endswith("_per_s") else name.removesuffix("_s") for name in columns}
+    short |= {name: _SHORT[name] for name in columns if name in _SHORT}
     sheet = new_sheet(title, [("point", True), *((short[name], numbers[name]) for name in columns)])
     for row in rows:
         sheet.add_row(quantity("point", row["point"]), *(quantity(name, row.get(name)) for name in columns))

@@ -14,14 +14,14 @@ from fastflow.schema.results import EXPOSED
 _KERNELS = ("attention", "feed_forward", "experts", "lm_head", "other", "optimizer")
 _MIN_SHARE = 0.0005  # of an iteration: a smaller part has no line of its own
 _NOTES = {
-    "tensor": "exchanges of tensor parallelism",
-    "context": "exchanges of context parallelism",
+    "tensor": "communication of tensor parallelism",
+    "context": "communication of context parallelism",
     "expert": "tokens to and from their experts",
-    "weight": "gathers of weights",
-    "gradient": "sums of weight gradients",
+    "weight": "all-gathers of weights",
+    "gradient": "reductions of weight gradients",
     "send": "messages between pipeline stages",
     "offload": "what moves between device and host",
-    "joint": "messages, gathers and sums that hide one another",
+    "joint": "messages, gathers and reductions that overlap one another",
     "lm_head": "embedding, head and loss",
     "other": "norms and sums between layers",
     "optimizer": "gradient clipping and weight update",
@@ -30,14 +30,14 @@ _MEMORY = ("weight", "gradient", "optimizer", "activation", "buffer")
 
 
 def time_parts(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield the parts of an iteration's time [s]: kernels by kind, waits by network use, and the bubble.
+    """Yield the parts of an iteration's time [s]: kernels by kind, exposed communication, and the bubble.
 
     They add up to `time_s`, but in datasets of before 0.2.0, which lack `joint_exposed_s`.
     """
     for name in _KERNELS:
         yield name.replace("_", " "), float(row[f"{name}_s"])
     for name, column in EXPOSED.items():
-        yield f"waits: {name}", float(row.get(column, 0.0))
+        yield f"exposed: {name}", float(row.get(column, 0.0))
     yield "bubble", float(row["bubble_s"])
 
 
@@ -69,7 +69,7 @@ def _time(row: Mapping[str, Any]) -> Sheet:
         sheet.add_row("", "", "", note)
     sheet.add_section()
     for name, column in EXPOSED.items():
-        add(f"waits: {name}", column, _NOTES[name])
+        add(f"exposed: {name}", column, _NOTES[name])
     add("bubble", "bubble_s", f"of the pipeline, {row['microbatches']} micro-batches")
     if smaller:
         note = f"of less than {_MIN_SHARE:.2%} each"
@@ -103,11 +103,13 @@ def _rates(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
         f"of {row['tokens_per_s'] * row['time_s']:,.0f} tokens, in {row['microbatches']} micro-batches"
     )
     sheet.add_row("iteration", q["time_s"], iteration)
-    a_device = f"{row['tokens_per_s_per_device']:,.0f} a device"
-    sheet.add_row("tokens per second", f"{row['tokens_per_s']:,.0f}", a_device)
-    sheet.add_row("model operations", q["model_flops_per_device"], f"a device, {row['mfu']:.1%} of its peak")
+    per_device = f"{row['tokens_per_s_per_device']:,.0f} per device"
+    sheet.add_row("tokens per second", f"{row['tokens_per_s']:,.0f}", per_device)
+    sheet.add_row(
+        "model operations", q["model_flops_per_device"], f"per device, {row['mfu']:.1%} of its peak"
+    )
     if row["recompute_s"] > 0:
-        sheet.add_row("with recomputation", q["hardware_flops_per_device"], "a device")
+        sheet.add_row("with recomputation", q["hardware_flops_per_device"], "per device")
     if row["train_s"] > 0:
         sheet.add_row("to train", q["train_s"], f"{q['train_energy_J']}, on {train_tokens_key(inputs)}")
     return sheet

@@ -172,7 +172,7 @@ def test_a_search_that_a_single_share_improves_is_not_at_its_end() -> None:
     done, early = (list(range_parts(row, WithinTolerance(0.01, of, {0: least}))) for least in (0.995, 0.9))
     assert len(done) == 1
     assert early[1:] == [
-        "One share moved alone gives 10% less: the search is not at its end; more steps= go on"
+        "One share moved alone gives 10% less: the search has not converged; a larger steps= continues it"
     ]
     assert list(range_parts(row | {"candidate": 1}, WithinTolerance(0.01, of, {0: 1.0}))) == []
 

@@ -96,7 +96,7 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
     assert out[1:3] == [
         "Requests of 64 tokens on average (57 to 71), answers of 32 (28 to 36)",
         "as benchmarks draw them (serve.length_range_ratio=0.2), 4 at a time; continuous batching,"
-        " every iteration simulated",
+        " every step simulated",
     ]
     first, further = words(out, "to the first token"), words(out, "per further token")
     assert (first[-1], further[-1]) == ("missed", "met")
@@ -104,7 +104,7 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
     assert f"{row['tpot_median_s'] * 1e3:.3g}" in further
     assert (
         words(out, "requests in flight")[-7:]
-        == f"of at most {row['max_concurrent_requests']:,.0f} that caches hold".split()
+        == f"the KV cache has room for {row['max_concurrent_requests']:,.0f}".split()
     )
     assert words(out, "Bound by")[2:5] == ["prefill", "by", row["prefill_bound_by"]]
     assert words(out, "Not feasible")[2:7] == ["ttft", "at", "the", "99th", "percentile"]
@@ -123,9 +123,9 @@ TRACE = "tests/data/trace_vidur.csv"
 @pytest.mark.parametrize(
     ("asked", "simulated", "says"),
     [
-        ({}, False, ["(serve.length_range_ratio=0.2), 8 at a time; continuous batching, fast form"]),
-        ({}, True, ["simulated: the fast form may be far off"]),
-        ({"serve.simulate": True}, True, ["every iteration simulated"]),
+        ({}, False, ["(serve.length_range_ratio=0.2), 8 at a time; continuous batching, analytic estimate"]),
+        ({}, True, ["simulated: the analytic estimate may be far off"]),
+        ({"serve.simulate": True}, True, ["every step simulated"]),
         (
             {"serve.length_range_ratio": 0.0},
             False,
@@ -161,7 +161,7 @@ TRACE = "tests/data/trace_vidur.csv"
         (
             {"serve.lengths": TRACE, "serve.concurrency": 0},
             True,
-            ["all 40 as they arrive;", "iteration simul"],
+            ["all 40 as they arrive;", "step simul"],
         ),
         (
             {"serve.lengths": TRACE, "serve.concurrency": 0, "serve.num_requests": 9},

@@ -15,6 +15,8 @@ import numpy as np
 from fastflow.core.tables import Floats, Inputs, Ints
 
 BUDGETS = ("area", "power", "perimeter")
+BUDGET_LABELS = {"area": "area", "power": "power", "perimeter": "die edge"}
+"""Names of the budgets for display."""
 
 
 class Space(NamedTuple):

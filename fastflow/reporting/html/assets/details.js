@@ -235,7 +235,7 @@ class PointDetails {
     const element = this.part(box, `Placement ${this.text("placement")}: neighbours along each dimension`, number >= 0);
     if (rows.length) {
       const table = document.createElement("table"), head = table.createTHead().insertRow();
-      for (const name of ["dimension", "links apart", "bandwidth"]) head.append(Object.assign(document.createElement("th"), { textContent: name }));
+      for (const name of ["dimension", "hops", "bandwidth"]) head.append(Object.assign(document.createElement("th"), { textContent: name }));
       for (const [axis, what, hops, rate] of rows) for (const [k, text] of [`${axis} (${what})`, digits(hops), rate].entries()) {
         const row = k ? table.tBodies[0].rows[table.tBodies[0].rows.length - 1] : (table.tBodies[0] ?? table.createTBody()).insertRow();
         Object.assign(row.insertCell(), { textContent: text, className: k ? "" : "text" });

@@ -36,7 +36,8 @@ function sideOf(column, isLog, isUpwards = false) {
   }
   const [least, most] = extent(column.values, isLog);
   const [size, unit] = scaleFor(Math.max(Math.abs(least), Math.abs(most)) * (isLog ? Math.sqrt(Math.max(least, 1e-300) / most) : 1), column.unit);
-  const title = unit ? `${column.name} [${unit.replace(/^\//, "1/")}]` : column.name;
+  const bare = column.name.endsWith("_per_s") ? column.name : column.name.replace(/_(s|B|J|W|V|Hz|Bps)$/, ""); // time_s in ms is "time [ms]"
+  const title = unit ? `${bare} [${unit.replace(/^\//, "1/")}]` : column.name;
   const at = Float64Array.from(column.values, (value) => (isLog && !(value > 0) ? NaN : value / size));
   if (!(most >= least)) return { kind: "linear", domain: [0, 1], title, at, size, unit, left: 0 };
   const pad = isLog ? (most / least) ** 0.04 || 1 : 0.04 * (most - least);

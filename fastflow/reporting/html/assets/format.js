@@ -23,6 +23,7 @@ function digits(value, many = 3) {
 
 function show(value, unit, many = 3) {
   if (value === null || Number.isNaN(value)) return "–";
+  if (unit === "s" && Math.abs(value) < 1e-12) value = 0; // a rounding error of longer times
   const [size, name] = scaleFor(value, unit);
   return `${digits(value / size, many)}${name.startsWith("/") || !name ? "" : " "}${name}`;
 }

@@ -12,6 +12,7 @@ from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.charts import overview, serving
 from fastflow.reporting.charts.overview import CHOICES
 from fastflow.reporting.charts.style import render
+from fastflow.reporting.dataset_title import points_title
 from fastflow.reporting.html.columns import (
     comparable_columns,
     describe_span,
@@ -44,7 +45,7 @@ from fastflow.reporting.html.feasible import (
 from fastflow.reporting.html.point_details import details_of
 from fastflow.reporting.html.rows import Sample, sample_points
 from fastflow.reporting.studies import report_of
-from fastflow.reporting.terminal.tables import dataset_name, quantity
+from fastflow.reporting.terminal.tables import quantity
 
 if TYPE_CHECKING:
     from fastflow.reporting.studies.claims import Claim
@@ -53,29 +54,29 @@ MEMORY = Parts(
     "Memory of one device",
     {
         "weights": "weight_B", "gradients": "gradient_B", "optimizer": "optimizer_B",
-        "activations": "activation_B", "buffers": "buffer_B", "caches": "kv_B",
+        "activations": "activation_B", "buffers": "buffer_B", "KV cache": "kv_B",
     },
     limit="dram_capacity_B",
     total="footprint_B",
-    rest="working memory",
+    rest="workspace",
 )  # fmt: skip
 TIME = Parts(
     "Time of one iteration",
     {"kernels": "compute_s", "exposed communication": "exposed_comm_s", "bubble": "bubble_s"},
 )
 SERVED_LINES = (
-    ResultLine("first token", "ttft_s"),
-    ResultLine("each further token", "tpot_s"),
-    ResultLine("one pass", "time_s"),
-    ResultLine("decoding limited by", "decode_bound_by"),
-    ResultLine("prompts by", "prefill_bound_by"),
+    ResultLine("time to first token", "ttft_s"),
+    ResultLine("time per further token", "tpot_s"),
+    ResultLine("time of a step", "time_s"),
+    ResultLine("decode limited by", "decode_bound_by"),
+    ResultLine("prefill limited by", "prefill_bound_by"),
     VALIDATION,
     ASSUMED,
 )
 _BEST = {
     "time_s": "Fastest", "energy_J": "Least energy", "iteration_usd": "Cheapest iteration",
-    "tokens_per_s_per_device": "Most tokens a device", "tokens_per_s_per_user": "Most tokens a user",
-    "ttft_s": "Soonest first token", "usd_per_million_tokens": "Cheapest million tokens",
+    "tokens_per_s_per_device": "Most tokens per device", "tokens_per_s_per_user": "Most tokens per user",
+    "ttft_s": "Shortest time to first token", "usd_per_million_tokens": "Cheapest million tokens",
 }  # fmt: skip
 _LISTED = (
     "time_s", "ttft_s", "ttft_slo_s", "tpot_s", "tpot_slo_s", "tokens_per_s", "tokens_per_s_per_device",
@@ -218,14 +219,15 @@ def _figure(dataset: Dataset, study: str, serves: bool, axes: list[str]) -> byte
     if study:
         report = report_of(study)
         return render(lambda: report.draw(dataset.read(report.columns)))
-    name = dataset_name(dataset)
     if serves:
         frame = dataset.read(serving.columns_of(dataset.schema.names))
         lines = serving.lines_of(frame)
-        return render(lambda: serving.draw(lines, f"{pluralize(len(frame), 'point')} of {name}"))
+        title = points_title(dataset, pluralize(len(frame), "point"))
+        return render(lambda: serving.draw(lines, title))
     frame = dataset.read(overview.columns_of(dataset.schema.names, axes))
     summaries = overview.axes_of(frame, axes)
-    return render(lambda: overview.draw(summaries, f"{pluralize(len(frame), 'point')} of {name}"))
+    title = points_title(dataset, pluralize(len(frame), "point"))
+    return render(lambda: overview.draw(summaries, title))
 
 
 def _colour_column(frame: pd.DataFrame, labels: list[str]) -> str:

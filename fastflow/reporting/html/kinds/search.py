@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from fastflow.analysis.search.optimizers.design_space import BUDGETS
+from fastflow.analysis.search.optimizers.design_space import BUDGET_LABELS, BUDGETS
 from fastflow.analysis.search.ranges import WithinTolerance
 from fastflow.config.messages import pluralize
 from fastflow.core import units
@@ -100,7 +100,14 @@ def _listings(rows: list[dict[str, Any]], within: WithinTolerance) -> tuple[List
         name = f": {_point_name(designs.iloc[index], labels)}" if labels else ""
         note = f"{METHOD_NOTE}." + ("" if is_converged(row, within) else f" {not_converged(row, within)}.")
         cells = tuple(map(tuple, rows_of(row, within)))
-        listings.append(Listing(f"{title(within)}{name}", note, ("component", *BUDGETS), cells))
+        listings.append(
+            Listing(
+                f"{title(within)}{name}",
+                note,
+                ("component", *(BUDGET_LABELS[budget] for budget in BUDGETS)),
+                cells,
+            )
+        )
     return tuple(listings)
 
 
@@ -153,7 +160,7 @@ def _headlines(dataset: Dataset, frame: pd.DataFrame, labels: list[str]) -> list
     if baseline and baseline == baseline:
         headlines.append(
             Headline(
-                "Gain over the chip's own shares",
+                "Gain over the unchanged chip",
                 f"{baseline / best['objective']:.2f}x",
                 "of the same candidate",
             )
@@ -233,4 +240,4 @@ def _budget_parts(budget: str, shares: list[str]) -> Parts:
     """Return the shares of a budget as parts of a bar."""
     prefix = f"chip.{budget}."
     columns = {name.removeprefix(prefix): name for name in shares if name.startswith(prefix)}
-    return Parts(f"Shares of the chip's {budget}", columns)
+    return Parts(f"Shares of the chip's {BUDGET_LABELS[budget]}", columns)

@@ -104,7 +104,7 @@ def _headlines(rows: pd.DataFrame, errors: pd.DataFrame) -> list[Headline]:
         Headline(
             "Mean error", percent(float(of_all_rows["mean_error"])), "of predicted against measured time"
         ),
-        Headline("Median error", percent(float(of_all_rows["median_error"])), "half of the rows are nearer"),
+        Headline("Median error", percent(float(of_all_rows["median_error"])), "half of the rows have less"),
         Headline("90% are within", percent(float(of_all_rows["p90_error"])), "relative error"),
         Headline("Bias", f"{float(of_all_rows['bias']):.2f}", "median of predicted over measured"),
     ]
