@@ -232,6 +232,19 @@ def _find_next_end(ranks: Ranks, rank: int) -> None:
 
 
 @lean_kernel
+def _has_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> bool:
+    """Say whether a prompt of a rank has started, or one has arrived and has a place in the batch.
+
+    Requests that have arrived are in the queue before those that have not, whatever their order.
+    """
+    if ranks.started[rank] > ranks.decoding[rank]:
+        return True
+    if ranks.head[rank] == ranks.tail[rank] or ranks.started[rank] >= batch.most:
+        return False
+    return bool(requests.sent[ranks.queue[rank, ranks.head[rank]]] <= now)
+
+
+@lean_kernel
 def compose(batch: Batch, requests: Requests, ranks: Ranks, now: float, schedule: Callable[..., Any]) -> bool:
     """Choose the prompts of the next iteration and start requests; returns whether it has prompts.
 
@@ -240,7 +253,8 @@ def compose(batch: Batch, requests: Requests, ranks: Ranks, now: float, schedule
     has_prompts = False
     for rank in range(batch.ranks):
         ranks.chunks[rank], ranks.pauses[rank] = 0, 0
-        schedule(batch, requests, ranks, rank, now)
+        if _has_prompts(batch, requests, ranks, rank, now):
+            schedule(batch, requests, ranks, rank, now)
         has_prompts = has_prompts or ranks.chunks[rank] > 0
     for rank in range(batch.ranks):
         if has_prompts and not batch.mixes:
