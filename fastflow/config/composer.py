@@ -18,6 +18,7 @@ from fastflow.config.hydra_errors import translated
 from fastflow.config.library import is_user_file, library_root, use_plugins
 from fastflow.config.list_keys import quote_columns
 from fastflow.config.messages import PROGRAM, first_line
+from fastflow.config.renamed_keys import warn_of_old_files
 from fastflow.core.errors import CompositionError, InputError
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Composer(HydraComposer):
 
         path = create_config_search_path(str(library_root() / "conf"))
         if config_dir is not None:
+            warn_of_old_files(Path(config_dir))
             folder = f"file://{Path(config_dir).resolve()}"
             path.prepend(_USER_PROVIDER, folder, SearchPathQuery(provider="schema"))
         return cls(ConfigLoaderImpl(path), config_name, origin=origin)

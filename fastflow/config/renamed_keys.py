@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastflow.config.list_keys import COLUMNS
@@ -28,10 +29,19 @@ _GROUP = re.compile(r"\w[\w/]*(?=@|$)", re.ASCII)
 _DEFAULTS = "defaults"
 _DOCUMENTATION = ("source", "uncertainty", "alternative")
 """Blocks of a file whose names are those of the section that they are in."""
+_SECTIONS_OF_FILES, _NEW_FILE = ("training", "serving", "recurrent"), "measurement_files.yaml"
 _SECTIONS = {key.rpartition(".")[0] for key in KEYS}
 _RENAMED = {*KEYS, *VALUES, COLUMNS}
 _UNUSUAL = re.compile(rf"^[{_SIGNS}]|@|={{|\$|^{re.escape(OF_PREFILL)}")
 """What an override has that is not a mere key or group with values."""
+
+
+def warn_of_old_files(folder: Path) -> None:
+    """Say which files of a user's folder have sections that are now of another file."""
+    for section in _SECTIONS_OF_FILES:
+        path = folder / f"{section}.yaml"
+        if path.is_file() and re.search(rf"^{section}:", path.read_text("utf-8", "replace"), re.MULTILINE):
+            advise(f"{path} is not read: its section {section} is now one of {_NEW_FILE} (docs/renames.md)")
 
 
 def renamed_key(key: str) -> str:

@@ -291,7 +291,8 @@ INPUTS: tuple[Column, ...] = (
     *PARALLEL,
     text(
         "placement",
-        "order in which parallel dimensions fill the network, such as kp1-kp2-dp-pp; auto: the best",
+        "order in which parallel dimensions fill the network, such as kp1-kp2-dp-pp; auto: the order of least"
+        " communication",
     ),
     # --- tiling search (6.2)
     text("tiling.tiles", "where the tried tiles come from", ("random", "divisors", "blocks")),

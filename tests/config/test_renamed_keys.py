@@ -187,3 +187,12 @@ def test_old_columns_of_a_measurement_file(tmp_path, capsys):
     assert read.file.frame["calibration"].tolist() == ["measured", "none"]
     assert read.file.frame["parallel.cp_comm_type"].tolist() == ["p2p", "a2a"]
     assert len(capsys.readouterr().err.splitlines()) == 5
+
+
+def test_old_files_of_names_are_not_read_in_silence(tmp_path, capsys):
+    """A primary file of a user may have the same name."""
+    (tmp_path / "training.yaml").write_text("# @package _global_\ntraining:\n  devices: {X: h100_sxm}\n")
+    (tmp_path / "serving.yaml").write_text("defaults: [config, _self_]\n")
+    leaves_of((), config_dir=tmp_path)
+    line = "is not read: its section training is now one of measurement_files.yaml (docs/renames.md)"
+    assert capsys.readouterr().err == f"{tmp_path / 'training.yaml'} {line}\n"
