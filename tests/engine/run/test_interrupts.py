@@ -9,6 +9,15 @@ from fastflow.core.errors import InputError
 from fastflow.engine.run.workers import CancellationToken, _check_reachable, interruptible
 
 
+@pytest.fixture
+def heeds_interrupts():
+    """A process that was started in the background ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_the_second_interrupt_stops_at_once_and_the_first_at_the_end(capsys):
     before, steps = signal.getsignal(signal.SIGINT), []
 
