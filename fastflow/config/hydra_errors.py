@@ -10,6 +10,7 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.config.catalog import choices, groups, keys
+from fastflow.config.hub_names import MODEL, advice_on_hub_name
 from fastflow.config.hydra_composer import COMPOSITION_ERRORS, HydraComposer
 from fastflow.config.library import is_user_file
 from fastflow.config.messages import first_line, key_of, one_of
@@ -124,6 +125,8 @@ def _missing_config(
     if is_user_file(choice):
         return InputError(group, choice, f"a file that exists, or {one_of(known)}", origin)
     advice = advice_on_choice(choice, known) or _groups_with_choice(choice)
+    if group == MODEL and "/" in choice:
+        advice = advice_on_hub_name(choice)
     return InputError(group, choice, f"{one_of(known)}, or a file such as mine.yaml{advice}", origin)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastflow.config.hub_names import MODEL, with_library_names
 from fastflow.config.list_keys import COLUMNS
 from fastflow.core.advice import advise
 from fastflow.core.errors import InputError
@@ -31,7 +32,7 @@ _DOCUMENTATION = ("source", "uncertainty", "alternative")
 """Blocks of a file whose names are those of the section that they are in."""
 _SECTIONS_OF_FILES, _NEW_FILE = ("training", "serving", "recurrent"), "measurement_files.yaml"
 _SECTIONS = {key.rpartition(".")[0] for key in KEYS}
-_RENAMED = {*KEYS, *VALUES, COLUMNS}
+_RENAMED = {*KEYS, *VALUES, COLUMNS, MODEL}
 _UNUSUAL = re.compile(rf"^[{_SIGNS}]|@|={{|\$|^{re.escape(OF_PREFILL)}")
 """What an override has that is not a mere key or group with values."""
 
@@ -56,8 +57,11 @@ def renamed_key(key: str) -> str:
 def renamed_value(key: str, value: str) -> str:
     """Return a value of a key or a choice of a group by its name today; a list or a sweep of them too.
 
-    key: its name today. Old keys in interpolations (`${server.most}`, `${.most}`) are renamed as well.
+    Models have the library's names instead of a hub's. key: its name today. Old keys in interpolations
+    (`${server.most}`, `${.most}`) are renamed as well.
     """
+    if key == MODEL and "/" in value:
+        value = with_library_names(value)
     words = VALUES.get(key)
     if words and not value.endswith(".yaml"):
         value = _WORD.sub(

@@ -1,0 +1,63 @@
+"""Names of models on the hub where their weights are published, such as `meta-llama/Llama-3.1-8B`.
+
+A name stands for the choice of the group `model` that has its architecture and its types of weights.
+Checkpoints with the weights in other types (`-FP8`) are not listed: `model.config=FILE` reads theirs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+MODEL = "model"
+HUB_NAMES = {
+    "bigscience/bloom": "bloom_176b",
+    "deepseek-ai/DeepSeek-R1": "deepseek_v3",
+    "deepseek-ai/DeepSeek-R1-0528": "deepseek_v3",
+    "deepseek-ai/DeepSeek-V3": "deepseek_v3",
+    "deepseek-ai/DeepSeek-V3-0324": "deepseek_v3",
+    "deepseek-ai/DeepSeek-V3-Base": "deepseek_v3",
+    "meta-llama/Llama-2-7b-chat-hf": "llama2_7b",
+    "meta-llama/Llama-2-7b-hf": "llama2_7b",
+    "meta-llama/Llama-2-13b-chat-hf": "llama2_13b",
+    "meta-llama/Llama-2-13b-hf": "llama2_13b",
+    "meta-llama/Llama-2-70b-chat-hf": "llama2_70b",
+    "meta-llama/Llama-2-70b-hf": "llama2_70b",
+    "meta-llama/Llama-3.1-8B": "llama3_8b",
+    "meta-llama/Llama-3.1-8B-Instruct": "llama3_8b",
+    "meta-llama/Llama-3.1-70B": "llama3_70b",
+    "meta-llama/Llama-3.1-70B-Instruct": "llama3_70b",
+    "meta-llama/Llama-3.3-70B-Instruct": "llama3_70b",
+    "meta-llama/Llama-3.1-405B": "llama3_405b",
+    "meta-llama/Llama-3.1-405B-Instruct": "llama3_405b",
+    "meta-llama/Llama-4-Maverick-17B-128E": "llama4_maverick",
+    "meta-llama/Llama-4-Maverick-17B-128E-Instruct": "llama4_maverick",
+    "mistralai/Mixtral-8x7B-Instruct-v0.1": "mixtral_8x7b",
+    "mistralai/Mixtral-8x7B-v0.1": "mixtral_8x7b",
+    "mistralai/Mixtral-8x22B-Instruct-v0.1": "mixtral_8x22b",
+    "mistralai/Mixtral-8x22B-v0.1": "mixtral_8x22b",
+    "moonshotai/Kimi-K2-Base": "kimi_k2",
+    "moonshotai/Kimi-K2-Instruct": "kimi_k2",
+    "mosaicml/mpt-7b": "mpt_7b",
+    "mosaicml/mpt-30b": "mpt_30b",
+    "nvidia/Nemotron-4-340B-Base": "nemotron4_340b",
+    "nvidia/Nemotron-4-340B-Instruct": "nemotron4_340b",
+    "openai/gpt-oss-120b": "gpt_oss_120b",
+    "Qwen/Qwen3-32B": "qwen3_32b",
+    "Qwen/Qwen3-235B-A22B": "qwen3_235b",
+    "xai-org/grok-1": "grok1",
+}
+_BY_LOWER_CASE = {name.lower(): choice for name, choice in HUB_NAMES.items()}
+_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+
+
+def with_library_names(value: str) -> str:
+    """Return a value of the group `model`, or a list of values, with the library's names; in either case."""
+    return _NAME.sub(lambda match: _BY_LOWER_CASE.get(match[0].lower(), match[0]), value)
+
+
+def advice_on_hub_name(name: str) -> str:
+    """Return the end of an error message for a hub's name that the library lacks: near ones, and another way."""
+    near = difflib.get_close_matches(name.lower(), _BY_LOWER_CASE, n=1, cutoff=0.75)
+    known = next((f"; did you mean {hub_name}?" for hub_name in HUB_NAMES if hub_name.lower() in near), "")
+    return f"; model=transformer model.config=FILE reads the config.json of another model{known}"
