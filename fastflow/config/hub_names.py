@@ -57,7 +57,7 @@ def with_library_names(value: str) -> str:
 
 
 def advice_on_hub_name(name: str) -> str:
-    """Return the end of an error message for a hub's name that the library lacks: near ones, and another way."""
+    """Return the end of an error message for a name that the library lacks: the nearest, and another way."""
     near = difflib.get_close_matches(name.lower(), _BY_LOWER_CASE, n=1, cutoff=0.75)
     known = next((f"; did you mean {hub_name}?" for hub_name in HUB_NAMES if hub_name.lower() in near), "")
     return f"; model=transformer model.config=FILE reads the config.json of another model{known}"
