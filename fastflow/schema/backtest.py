@@ -18,8 +18,8 @@ BACKTEST: tuple[Column, ...] = (
     Column("generated", "float", "", "value of the chip that is generated from its budgets, in SI units"),
     Column("difference", "float", "", "generated over real, less 1"),
     text("workload", "workload that is timed"),
-    text("before", "older chip, over which the gain is"),
-    text("after", "newer chip, whose gain it is"),
+    text("before", "older chip of the two that the gain compares"),
+    text("after", "newer chip of the two that the gain compares"),
     Column(
         "measured_gain",
         "float",

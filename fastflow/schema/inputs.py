@@ -294,7 +294,7 @@ INPUTS: tuple[Column, ...] = (
         "order in which parallel dimensions fill the network, such as kp1-kp2-dp-pp; auto: the best",
     ),
     # --- tiling search (6.2)
-    text("tiling.tiles", "where the tried tiles come from", ("random", "divisors", "blocks")),
+    text("tiling.tiles", "how the candidate tiles are chosen", ("random", "divisors", "blocks")),
     text(
         "tiling.search",
         "exact: a pruned search, which finds the best; brute: all combinations, as a check",
