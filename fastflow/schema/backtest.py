@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastflow.core.field import Column, text
 
 _SCENARIOS = {
-    "real": "the chips as they are",
+    "real": "real chips",
     "paper": "chips that are generated from their budgets, scaled by the paper's rule",
     "foundry": "chips that are generated from their budgets, scaled by foundries' figures",
     "foresight": "chips that are extrapolated from the older chips only",
@@ -31,7 +31,7 @@ BACKTEST: tuple[Column, ...] = (
             f"{scenario}_gain",
             "float",
             "",
-            f"predicted time before over after: {meaning}",
+            f"predicted time of the older chip over that of the newer: {meaning}",
         )
         for scenario, meaning in _SCENARIOS.items()
     ),
