@@ -74,7 +74,7 @@ SERVED: tuple[Column, ...] = (
         "stationary",
         "bool",
         "",
-        "whether an open loop at random times has reached its stationary state; null: the load is no such loop",
+        "whether an open loop at random times has reached its stationary state; null: another kind of load",
     ),
     Column(
         "preemptions", "float", "", "number of times that requests were preempted; of simulated points only"
