@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastflow.core.field import Column, text
 
 _SCENARIOS = {
-    "real": "the chips as they are",
+    "real": "real chips",
     "paper": "chips that are generated from their budgets, scaled by the paper's rule",
     "foundry": "chips that are generated from their budgets, scaled by foundries' figures",
     "foresight": "chips that are extrapolated from the older chips only",
@@ -18,8 +18,8 @@ BACKTEST: tuple[Column, ...] = (
     Column("generated", "float", "", "value of the chip that is generated from its budgets, in SI units"),
     Column("difference", "float", "", "generated over real, less 1"),
     text("workload", "workload that is timed"),
-    text("before", "older chip, over which the gain is"),
-    text("after", "newer chip, whose gain it is"),
+    text("before", "older chip of the two that the gain compares"),
+    text("after", "newer chip of the two that the gain compares"),
     Column(
         "measured_gain",
         "float",
@@ -31,7 +31,7 @@ BACKTEST: tuple[Column, ...] = (
             f"{scenario}_gain",
             "float",
             "",
-            f"predicted time before over after: {meaning}",
+            f"predicted time of the older chip over that of the newer: {meaning}",
         )
         for scenario, meaning in _SCENARIOS.items()
     ),

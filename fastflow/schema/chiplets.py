@@ -8,8 +8,8 @@ from fastflow.physics.hardware.chiplets import CHIPLETS, HOLDABLE, LINK, OF_NODE
 _SAME_AS_TECH = "the value of its tech"
 _NODE = {
     "generation": count("", "number of full nodes of the die after the base node", low=0, high=1000),
-    "logic_area": positive("", "", "what a half node divides the area of logic by"),
-    "logic_power": positive("", "", "what a half node divides the power of logic by"),
+    "logic_area": positive("", "", "factor by which a half node shrinks the area of logic"),
+    "logic_power": positive("", "", "factor by which a half node shrinks the power of logic"),
     "wafer_price": positive("", "USD", "price of a processed wafer of the die's node"),
     "defect_density": nonnegative("", "1/m^2", "defects per area of the die that kill it"),
     "defect_cluster": Column("", "float", "", "cluster parameter of the die's yield", 0.01, 1e6),

@@ -30,7 +30,7 @@ def link(prefix: str, where: str) -> tuple[Column, ...]:
         nonnegative(f"{prefix}.latency", "s", f"latency of one message over one {where} link"),
         share(f"{prefix}.utilization", f"share of the {where} link rate that the payload reaches"),
         *(
-            nonnegative(f"{prefix}.{step}_step", "s", f"NCCL: a step by {name} over one {where} link")
+            nonnegative(f"{prefix}.{step}_step", "s", f"NCCL: time of a step of {name} over one {where} link")
             for step, name in (("ll", "LL"), ("ll128", "LL128"), ("simple", "Simple"))
         ),
     )

@@ -62,9 +62,12 @@ INPUTS: tuple[Column, ...] = (
         "power of one MCU (minimal compute unit, a tensor core) at nominal voltage and frequency",
     ),
     positive("tech.core.nominal_area", "m^2", "area of one MCU"),
-    count("tech.core.nominal_bundle", "MCUs of the bundle (SM) that nominal_area and nominal_power are of"),
-    fraction("tech.core.shared_area", "share of nominal_area that a bundle has once, for all its MCUs"),
-    fraction("tech.core.shared_power", "share of nominal_power that a bundle takes once, for all its MCUs"),
+    count(
+        "tech.core.nominal_bundle",
+        "number of MCUs in the bundle (SM) for which nominal_area and nominal_power are given",
+    ),
+    fraction("tech.core.shared_area", "share of nominal_area that all MCUs of a bundle share"),
+    fraction("tech.core.shared_power", "share of nominal_power that all MCUs of a bundle share"),
     positive("tech.core.nominal_frequency", "Hz", "MCU clock frequency at nominal voltage"),
     *supply("tech.core"),
     positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per clock, by data type"),
@@ -106,15 +109,23 @@ INPUTS: tuple[Column, ...] = (
         "s",
         "overhead of one call of a collective, added to the time of its steps",
     ),
-    nonnegative("net.library.launch", "s", "NCCL: launch of the kernel of a ring that sends by LL"),
-    nonnegative("net.library.ll128", "", "NCCL: launch of the kernel of a ring by LL128, over that by LL"),
-    nonnegative("net.library.simple", "", "NCCL: launch of the kernel of a ring by Simple, over that by LL"),
-    nonnegative("net.library.send", "", "NCCL: launch of a direct send by LL, over that of a ring by LL"),
+    nonnegative("net.library.launch", "s", "NCCL: launch overhead of a ring kernel with protocol LL"),
     nonnegative(
-        "net.library.send_simple", "", "NCCL: launch of a direct send by Simple, over that of a ring by LL"
+        "net.library.ll128", "", "NCCL: launch overhead of a ring kernel with LL128, over that with LL"
     ),
-    nonnegative("net.library.fill", "s", "NCCL: time that a direct send by LL takes longer from 64 KiB on"),
-    nonnegative("net.library.peer", "", "NCCL: latency that each peer of a direct send adds, in steps by LL"),
+    nonnegative(
+        "net.library.simple", "", "NCCL: launch overhead of a ring kernel with Simple, over that with LL"
+    ),
+    nonnegative(
+        "net.library.send", "", "NCCL: launch overhead of a direct send with LL, over that of a ring with LL"
+    ),
+    nonnegative(
+        "net.library.send_simple",
+        "",
+        "NCCL: launch overhead of a direct send with Simple, over that of a ring with LL",
+    ),
+    nonnegative("net.library.fill", "s", "NCCL: time added to a direct send with LL from 64 KiB on"),
+    nonnegative("net.library.peer", "", "NCCL: latency that each peer adds to a direct send, in steps of LL"),
     nonnegative("net.library.block", "", "NCCL: share by which a whole thread block is slower than one warp"),
     nonnegative("net.library.tree", "", "NCCL: latency of a step of a tree over that of a ring"),
     fraction(
@@ -219,7 +230,7 @@ INPUTS: tuple[Column, ...] = (
     nonnegative(
         "chip.strided.miss",
         "",
-        "share of compute time that is added where they exceed the reach of address translation",
+        "share of compute time that is added where strided operands exceed the reach of address translation",
     ),
     fraction(
         "chip.rate.*", "share of the MCU's rate that the chip reaches in a data type; 0: not supported"
@@ -295,7 +306,7 @@ INPUTS: tuple[Column, ...] = (
         " communication",
     ),
     # --- tiling search (6.2)
-    text("tiling.tiles", "where the tried tiles come from", ("random", "divisors", "blocks")),
+    text("tiling.tiles", "how the candidate tiles are chosen", ("random", "divisors", "blocks")),
     text(
         "tiling.search",
         "exact: a pruned search, which finds the best; brute: all combinations, as a check",

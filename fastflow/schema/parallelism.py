@@ -17,12 +17,12 @@ from fastflow.physics.parallelism.options import (
 PARALLEL: tuple[Column, ...] = (
     text(
         "parallel.strategy",
-        "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all, of a transformer"
-        " with what zero_stage, microbatch and recompute leave open",
+        "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all; for a transformer,"
+        " zero_stage, microbatch and recompute are chosen too where they are auto",
     ),
     text(
         "parallel.search_bounds",
-        "bounds of what strategy=auto of a transformer tries, such as tp<=8, pp<=16; any: no bounds of yours",
+        "bounds of what strategy=auto of a transformer tries, such as tp<=8, pp<=16; any: no further bounds",
     ),
     text(
         "parallel.embedding",
@@ -32,7 +32,8 @@ PARALLEL: tuple[Column, ...] = (
     text("parallel.softmax", "cut of the softmax layers; same: that of the strategy"),
     text(
         "parallel.layers",
-        "cuts of layers by name, in place of the keys before: tower: RC-1-8, head: CR-8; null or same: none",
+        "cuts of layers by name, which override embedding, hidden and softmax: tower:"
+        " RC-1-8, head: CR-8; null or same: none",
     ),
     Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each layer"),
     text(

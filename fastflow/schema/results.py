@@ -43,7 +43,7 @@ ASSUMPTIONS = Column(
     "assumptions",
     "str",
     "",
-    "what fastflow assumed because nobody chose it: the machine of a chip, values of the"
+    "what fastflow assumed because the user did not set it: the machine of a chip, values of the"
     " paper where published values differ",
 )
 BETWEEN = "; "
@@ -76,7 +76,7 @@ RESULTS: tuple[Column, ...] = (
         " some of them",
     ),
     Column("placement_requested", "str", "", "placement that the user asked for, or auto"),
-    Column("tiling", "str", "", "where the tried tiles come from"),
+    Column("tiling", "str", "", "how the candidate tiles are chosen"),
     Column("time_s", "float", "s", "time of one iteration; null where no time can be predicted (see reason)"),
     *TYPICAL,
     Column("forward_s", "float", "s", "time of the forward pass"),
@@ -124,7 +124,7 @@ RESULTS: tuple[Column, ...] = (
     Column("gemm_bound_by", "str", "", "what limits the GEMM"),
     Column("gemm_utilization", "float", "", "operations of the GEMM over the peak operations in its time"),
     Column("gemm_waves", "int", "", "number of waves in which tiles run on the bundles"),
-    Column("gemm_split_k", "int", "", "parts of the inner dimension (split-K) that bundles share"),
+    Column("gemm_split_k", "int", "", "number of parts into which split-K divides the inner dimension"),
     Column("gemm_busy_frac", "float", "", "share of bundles that are busy, over all waves"),
     Column("gemm_compute_s", "float", "s", "compute time of the GEMM, idle bundles included"),
     Column("gemm_l*_tile", "str", "", "tile of the GEMM in the level, m x k x n"),
@@ -215,7 +215,7 @@ DTYPE = Column(
     "dtype",
     "str",
     "",
-    "data type of products, in place of model.dtype=auto, and that of experts if it differs",
+    "data type of products, after model.dtype=auto is resolved, and that of experts if it differs",
 )
 
 # of models with layer runs, in addition to the columns above
@@ -275,8 +275,8 @@ TRANSFORMER: tuple[Column, ...] = (
         "joint_exposed_s",
         "float",
         "s",
-        "part of exposed_comm_s: messages, gathers and sums that would hide one another; the"
-        " other parts count each alone",
+        "part of exposed_comm_s that no single kind of communication causes: while two kinds move at the"
+        " same time, only the lack of both would save time",
     ),
     Column("host_B", "float", "B", "bytes that one device offloads to the memory of its host"),
     Column(
@@ -304,7 +304,7 @@ SEARCH: tuple[Column, ...] = (
         "candidate", "int", "", "number of the candidate, from 0: a workload on a system under one strategy"
     ),
     Column("start", "int", "", "number of the starting point; 0: the chip's own area and power split"),
-    Column("step", "int", "", "step of the start; 0: before the search"),
+    Column("step", "int", "", "number of the step from this start; 0: scored before the search"),
     Column(
         "score",
         "float",
@@ -316,7 +316,12 @@ SEARCH: tuple[Column, ...] = (
     Column("baseline_objective", "float", "", "objective of the chip's own area and power split"),
     Column("baseline_feasible", "bool", "", "whether the chip's own area and power split is feasible"),
     Column("gain", "float", "", "improvement: baseline_objective over objective"),
-    Column("gap", "float", "", "objective over that of the best competing candidate, less 1"),
+    Column(
+        "gap",
+        "float",
+        "",
+        "objective of the candidate over the best objective of all competing candidates, less 1",
+    ),
     Column("designs", "int", "", "number of designs scored for the candidate"),
 )
 

@@ -22,7 +22,10 @@ SENSITIVITY: tuple[Column, ...] = (
         " direction alone",
     ),
     Column(
-        "insensitive", "bool", "", "whether neither direction changes the objective by more than a thousandth"
+        "insensitive",
+        "bool",
+        "",
+        "whether 1% more or less of the parameter changes the objective by less than 0.001%",
     ),
     Column(
         "sobol_first", "float", "", "share of the variance of the objective that the parameter explains alone"

@@ -67,14 +67,14 @@ SERVED: tuple[Column, ...] = (
         "simulated",
         "bool",
         "",
-        "whether every iteration was simulated: serve.simulate, serve.slo at a percentile, or an"
-        " analytic estimate that may be far off",
+        "whether every iteration was simulated, because of serve.simulate, serve.slo at a"
+        " percentile, or an analytic estimate that may be far off",
     ),
     Column(
         "stationary",
         "bool",
         "",
-        "whether an open loop at random times has reached its stationary state; null: no such loop",
+        "whether an open loop at random times has reached its stationary state; null: another kind of load",
     ),
     Column(
         "preemptions", "float", "", "number of times that requests were preempted; of simulated points only"

@@ -67,8 +67,8 @@ SERVING: tuple[Column, ...] = (
     ),
     count(
         "serve.num_requests",
-        "requests that are sent in all; 0: ten for each request in flight of a closed loop, or at"
-        " a rate until the load is stationary",
+        "total number of requests; 0: in a closed loop ten for each request in flight, in an"
+        " open loop until the load is stationary",
         low=0,
         high=1e7,
     ),
@@ -126,7 +126,7 @@ SERVING: tuple[Column, ...] = (
     ),
     text(
         "serve.prefill.strategy",
-        "strategy of the devices that only prefill; same: servers as those that decode; auto: the best",
+        "strategy of the devices that only prefill; same: servers like those that decode; auto: the best",
     ),
     text(
         "serve.prefill.chip",
@@ -171,8 +171,8 @@ SERVING: tuple[Column, ...] = (
     ),
     count(
         "server.moe_alignment",
-        "minimum rows of each expert's GEMM (padding), whether tokens choose it or not, in fp8"
-        " with scales of blocks; 0: no padding",
+        "minimum rows of each expert's GEMM (padding), even if no token chooses the expert,"
+        " in fp8 with scales of blocks; 0: no padding",
         low=0,
         high=1e6,
     ),

@@ -27,11 +27,13 @@ SCALING: tuple[Column, ...] = (
         for kind, quantity in _QUANTITIES.items()
     ),
     positive(
-        "tech.half_node.logic_area", "", "what a half node divides the area of logic by, over the full node"
+        "tech.half_node.logic_area",
+        "",
+        "factor by which a half node shrinks the area of logic, against its full node",
     ),
     positive(
         "tech.half_node.logic_power",
         "",
-        "what a half node divides the power of logic by, at the same speed, over the full node",
+        "factor by which a half node shrinks the power of logic, at the same speed, against its full node",
     ),
 )

@@ -101,7 +101,7 @@ FAMILY = Family(
     structure=(PHASE,),
     sizes=(
         *SIZES,
-        count("model.kv_heads", "heads of keys and values, each shared by as many heads"),
+        count("model.kv_heads", "heads of keys and values, each shared by the same number of query heads"),
         count("model.head_dim", "columns of a head"),
         count(
             "model.window",

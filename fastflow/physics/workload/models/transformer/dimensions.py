@@ -47,7 +47,11 @@ SIZES = (
     Column("model.layers", "int", "", "layers of a transformer", 1.0, float(MAX_LAYERS)),
     count("model.hidden", "columns of a token between layers (hidden size)"),
     count("model.heads", "heads of attention"),
-    count("model.kv_heads", "heads of keys and values, each shared by as many heads; 0: model.heads", low=0),
+    count(
+        "model.kv_heads",
+        "heads of keys and values, each shared by the same number of query heads; 0: model.heads",
+        low=0,
+    ),
     count(
         "model.head_dim",
         "columns of a head; of latent attention those that positions do not rotate; 0: hidden over heads",
@@ -91,7 +95,7 @@ SIZES = (
     count("model.vocabulary", "words of the vocabulary"),
     Column(
         "model.train_tokens", "float", "",
-        "tokens to train on, which train_s, train_energy_J and train_usd are for", 0.0, 1e18,
+        "number of training tokens, for train_s, train_energy_J and train_usd", 0.0, 1e18,
     ),
     Column(
         "model.train_tokens_per_parameter", "float", "",

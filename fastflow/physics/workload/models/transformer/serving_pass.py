@@ -52,7 +52,7 @@ PART = text(
     (TOKENS_PART, HEAD_PART, DECODE, PREFILL),
 )
 BEFORE = count("model.before", "tokens of each sequence that are in the KV cache before a pass", low=0)
-EXPERT_ROWS = count("model.expert_rows", "minimum rows of each expert's GEMM, chosen by tokens or not", low=0)
+EXPERT_ROWS = count("model.expert_rows", "minimum rows of each expert's GEMM (padding)", low=0)
 NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
 ADD = pointwise.TYPES["add"]
 _CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
