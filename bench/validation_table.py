@@ -3,7 +3,7 @@
 It predicts the rows of every file of the folder that a kind of measurements reads, and writes
 fastflow/performance/accuracy/table.csv, and its part in docs/validation.md, which nobody edits by hand.
 Files of kernels, training runs and served points are predicted a second time,
-on chips that their budgets make.
+on chips generated from their budgets.
 """
 
 from __future__ import annotations

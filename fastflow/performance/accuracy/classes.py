@@ -200,7 +200,7 @@ def _class_errors(point: Point) -> ClassErrors:
     first_token = first_match[1] if first_match else None
     error_text, bias = f"{errors.mean_error:.0%} per token", f"{errors.bias:.2f}"
     if first_token is not None:
-        error_text = f"{error_text}, {first_token.mean_error:.0%} to the first,"
+        error_text = f"{error_text}, {first_token.mean_error:.0%} to the first token,"
         bias = f"{bias}, {first_token.bias:.2f}"
     return ClassErrors(errors, first_token, _format_class(key, error_text, errors.rows, bias))
 
@@ -211,8 +211,8 @@ _NOT_VALIDATED = "not validated"
 def _unknown_work(point: Point) -> str:
     """Return a description of work without measurements."""
     if point.mode in ("", NO_SERVING):
-        return "such work"
-    return "a server without time of its own" if point.mode in MODES else f"serve.mode={point.mode}"
+        return "this kind of work"
+    return "a server without host overheads" if point.mode in MODES else f"serve.mode={point.mode}"
 
 
 def _format_class(key: Key, error: str, rows: int, bias: str) -> str:
@@ -220,6 +220,6 @@ def _format_class(key: Key, error: str, rows: int, bias: str) -> str:
     where = {
         MEASURED: f"on {key.chip}", RELATIVE: f"on chips of {key.chip}",
         UNMEASURED: f"on other chips of {key.chip}",
-    }.get(key.standing, "on chips that their budgets make")  # fmt: skip
+    }.get(key.standing, "on chips generated from their budgets")  # fmt: skip
     name = ", ".join(filter(None, (key.work, key.kind, key.dtype, where)))
     return f"{name} ({key.standing}): mean error {error} of {rows:,} rows, predicted/measured {bias}"

@@ -51,13 +51,13 @@ WORK = {  # overrides, and the kind of work that they are; None: no measurement 
     SERVING: ("model=llama3_8b", "server=vllm", "serve=continuous"),
 }
 UNKNOWN = {
-    "such work": [
+    "this kind of work": [
         ("model=lstm_lm",), ("model=gemm", "system.devices=4"), ("model=attention", "model.training=true"),
         ("model=llama3_8b", "model.training=false"),
     ],
     "serve.mode=prefill": [("model=llama3_8b", "server=vllm", "serve=prefill")],
     "serve.mode=decode": [("model=llama3_8b", "server=vllm", "serve=decode")],
-    "a server without time of its own": [("model=llama3_8b", "serve=continuous")],
+    "a server without host overheads": [("model=llama3_8b", "serve=continuous")],
 }  # fmt: skip
 
 
