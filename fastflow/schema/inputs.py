@@ -342,20 +342,20 @@ INPUTS: tuple[Column, ...] = (
     ),
     text(
         "precision.attention",
-        "data type that attention computes in; auto: fp8 where the cache is fp8 and the chip has"
-        " it, else that of products, or bf16 where they quantise",
+        "data type that attention computes in; auto: fp8 where the cache is fp8 and the chip computes in"
+        " fp8, else that of products, or bf16 where products quantise",
         ATTENTION_TYPES,
     ),
     text(
         "precision.experts",
         "data type of the weights of experts, such as mxfp4; where the chip does not multiply in"
-        " it, they turn into bf16 as they are read",
+        " this type, weights are converted to bf16 as they are read",
         EXPERT_TYPES,
     ),
     text(
         "precision.master",
         "data type of the master weights that the optimizer updates; auto: fp32 where weights"
-        " have fewer bytes; none: no master weights",
+        " have less than 4 bytes; none: no master weights",
         MASTER_TYPES,
     ),
     *SERVING,

@@ -124,7 +124,9 @@ PARALLEL: tuple[Column, ...] = (
         )
     ),
     count(
-        "parallel.overlap.bundles", "bundles (SMs) that a collective takes from the kernels beside it", low=0
+        "parallel.overlap.bundles",
+        "bundles (SMs) that a collective takes from kernels that run at the same time",
+        low=0,
     ),
     text(
         "parallel.layout",
