@@ -72,7 +72,7 @@ def _paper_assumptions(
                 {key: leaves[f"{group}.{key}"] for key in unchanged},
                 group if is_user_file(choice) else "",
             )
-            yield f"{group}={choice}, the paper's figure: {text}"
+            yield f"{group}={choice}, the paper's value: {text}"
 
 
 def _figures_text(block: Mapping[str, str], unchanged: Mapping[str, object], user_group: str) -> str:
