@@ -255,7 +255,7 @@ def test_a_kernel_of_pathfinding_today_is_an_h100s_launch_shorter():
     ("user_overrides", "expected"),
     [
         (("chip=b200_sxm", "system.devices=64", *MODEL), ("system=dgx_b200, the machine of chip=b200_sxm",)),
-        (("tech=n3", "mem=hbm4", *MODEL, "serve=decode"), ("the paper's figure", "chip=pathfinding_today")),
+        (("tech=n3", "mem=hbm4", *MODEL, "serve=decode"), ("the paper's value", "chip=pathfinding_today")),
         (
             ("-m", "tech=n3", "mem=hbm3,hbm4", *MODEL, "serve=decode"),
             ("mem=hbm3, the paper's", "mem=hbm4, the"),
