@@ -37,8 +37,8 @@ PARALLEL: tuple[Column, ...] = (
     Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each layer"),
     text(
         "parallel.sequence_parallel",
-        "true: TP also splits the tokens of norms and sums (sequence parallelism); auto: true in"
-        " transformers",
+        "true: TP also splits the tokens of norms and residual sums (sequence parallelism); auto:"
+        " true in transformers",
         SWITCH,
     ),
     Column(
@@ -65,7 +65,7 @@ PARALLEL: tuple[Column, ...] = (
         "int",
         "",
         "stage of ZeRO: devices shard optimizer state (1), gradients too (2), weights too (3, as"
-        " FSDP); 0: nothing; auto (-1): 1 (the distributed optimizer) of a transformer, else 0",
+        " FSDP); 0: nothing; auto (-1): 1 (the distributed optimizer) for a transformer, else 0",
         0.0,
         3.0,
         auto=-1.0,
@@ -88,16 +88,16 @@ PARALLEL: tuple[Column, ...] = (
     text(
         "parallel.grad_reduce",
         "when a transformer's weight gradients are summed over devices: for every micro-batch"
-        " (microbatch), as FSDP and DeepSpeed do, or once per iteration (step, FSDP's no_sync); auto: for"
-        " every micro-batch from ZeRO 2 on, but once in a pipeline; buffer: the same, from ZeRO 3"
-        " on (Megatron's gradient buffer)",
+        " (microbatch), as FSDP and DeepSpeed do, or once per iteration (step, FSDP's no_sync); auto:"
+        " microbatch from ZeRO 2 on, but step in a pipeline and below ZeRO 2; buffer: as auto, but"
+        " microbatch only from ZeRO 3 on (Megatron's gradient buffer)",
         REDUCES,
     ),
     text(
         "parallel.pipeline_partition",
-        "how layers are assigned to pipeline stages: even (auto): layers divide evenly, with"
-        " embedding and head as one layer each where only that divides; balanced: the slowest"
-        " stage takes as little as possible",
+        "how layers are assigned to pipeline stages: even (auto): the same number on each stage; where"
+        " stages do not divide the layers, embedding and head count as a layer each; balanced:"
+        " the slowest stage is as fast as possible",
         SPLITS,
     ),
     text(
@@ -115,15 +115,15 @@ PARALLEL: tuple[Column, ...] = (
     *(
         Column(f"parallel.overlap.{name}", "bool", "", f"true: {meaning}")
         for name, meaning in (
-            ("tensor", "exchanges of tensor parallelism hide behind the products beside them"),
+            ("tensor", "communication of tensor parallelism hides behind the GEMMs before and after it"),
             ("context", "keys and values that CP sends round a ring hide behind attention"),
-            ("expert", "exchanges of experts hide behind the kernels of another micro-batch"),
-            ("data", "sums of gradients hide behind the backward pass, gathers of weights behind layers"),
+            ("expert", "communication of experts hides behind the kernels of another micro-batch"),
+            ("data", "reductions of gradients hide behind the backward pass, gathers of weights behind layers"),
             ("pipeline", "stages compute while they send messages to the next stage"),
         )
     ),
     count(
-        "parallel.overlap.bundles", "bundles (SMs) that a collective takes from the kernels beside it", low=0
+        "parallel.overlap.bundles", "bundles (SMs) that a collective takes from the kernels at the same time", low=0
     ),
     text(
         "parallel.layout",
@@ -137,14 +137,14 @@ PARALLEL: tuple[Column, ...] = (
     ),
     count(
         "parallel.microbatch",
-        "sequences of a micro-batch on one device; auto (0): as parallel.microbatches says, of a"
-        " transformer 1",
+        "sequences of a micro-batch on one device; auto (0): 1 for a transformer, unless"
+        " parallel.microbatches is set",
         low=0,
     )._replace(auto=0.0),
     text(
         "parallel.schedule",
-        "order of micro-batches in a pipeline; of a transformer 1f1b is interleaved where stages"
-        " have chunks, and zero-bubble is possible",
+        "order of micro-batches in a pipeline; in transformers, 1f1b is interleaved where stages have"
+        " chunks; zero-bubble is for transformers only",
         SCHEDULES,
     ),
     Column(
