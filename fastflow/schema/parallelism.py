@@ -137,8 +137,8 @@ PARALLEL: tuple[Column, ...] = (
     ),
     count(
         "parallel.microbatch",
-        "sequences of a micro-batch on one device; auto (0): 1 for a transformer, unless"
-        " parallel.microbatches is set",
+        "sequences of a micro-batch on one device; auto (0): as parallel.microbatches says; if that is"
+        " 0 too, 1 for a transformer",
         low=0,
     )._replace(auto=0.0),
     text(
