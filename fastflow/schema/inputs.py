@@ -272,7 +272,7 @@ INPUTS: tuple[Column, ...] = (
         "fat tree: bandwidth into a leaf switch over bandwidth out of it",
         1.0,
     ),
-    count("system.package.devices", "devices per package (scale-up domain), whether the job uses them all or not"),
+    count("system.package.devices", "devices per package (scale-up domain), used by the job or not"),
     text("system.package.topology", "network within a package; fat_tree is not possible there", TOPOLOGIES),
     text("system.package.shape", "mesh or torus within a package: as system.shape"),
     text(

@@ -115,7 +115,7 @@ PARALLEL: tuple[Column, ...] = (
     *(
         Column(f"parallel.overlap.{name}", "bool", "", f"true: {meaning}")
         for name, meaning in (
-            ("tensor", "communication of tensor parallelism hides behind the GEMMs before and after it"),
+            ("tensor", "communication of tensor parallelism hides behind the GEMMs beside it"),
             ("context", "keys and values that CP sends round a ring hide behind attention"),
             ("expert", "communication of experts hides behind the kernels of another micro-batch"),
             ("data", "reductions of gradients hide behind the backward pass, gathers of weights behind layers"),
@@ -123,7 +123,9 @@ PARALLEL: tuple[Column, ...] = (
         )
     ),
     count(
-        "parallel.overlap.bundles", "bundles (SMs) that a collective takes from the kernels at the same time", low=0
+        "parallel.overlap.bundles",
+        "bundles (SMs) that a collective takes from the kernels at the same time",
+        low=0,
     ),
     text(
         "parallel.layout",

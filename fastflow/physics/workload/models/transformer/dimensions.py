@@ -61,7 +61,7 @@ SIZES = (
     count("model.rotary", "latent attention: columns of a head's query and key with rotary embedding", low=0),
     count(
         "model.window",
-        "keys that a query sees, the key of its token included (transformer: in window layers); 0: all", low=0,
+        "keys that a query sees, that of its token included (transformer: in window layers); 0: all", low=0,
     ),
     count(
         "model.ffn",
