@@ -118,7 +118,7 @@ PARALLEL: tuple[Column, ...] = (
             ("tensor", "communication of tensor parallelism hides behind the GEMMs beside it"),
             ("context", "keys and values that CP sends round a ring hide behind attention"),
             ("expert", "communication of experts hides behind the kernels of another micro-batch"),
-            ("data", "reductions of gradients hide behind the backward pass, gathers of weights behind layers"),
+            ("data", "gradient reductions hide behind the backward pass, weight gathers behind layers"),
             ("pipeline", "stages compute while they send messages to the next stage"),
         )
     ),
