@@ -95,9 +95,9 @@ PARALLEL: tuple[Column, ...] = (
     ),
     text(
         "parallel.pipeline_partition",
-        "how layers are assigned to pipeline stages: even (auto): the same number on each stage; where"
-        " stages do not divide the layers, embedding and head count as a layer each; balanced:"
-        " the slowest stage is as fast as possible",
+        "how layers are assigned to pipeline stages: even (auto): the same number on each, if"
+        " necessary with embedding and head as one layer each; balanced: the slowest stage is as"
+        " fast as possible",
         SPLITS,
     ),
     text(
