@@ -17,12 +17,12 @@ from fastflow.physics.parallelism.options import (
 PARALLEL: tuple[Column, ...] = (
     text(
         "parallel.strategy",
-        "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all, of a transformer"
-        " with what zero_stage, microbatch and recompute leave open",
+        "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all; for a transformer,"
+        " together with every other key of the layout that is auto",
     ),
     text(
         "parallel.search_bounds",
-        "bounds of what strategy=auto of a transformer tries, such as tp<=8, pp<=16; any: no bounds of yours",
+        "bounds for the layouts that strategy=auto tries for a transformer, such as tp<=8, pp<=16; any: none",
     ),
     text(
         "parallel.embedding",
@@ -45,7 +45,7 @@ PARALLEL: tuple[Column, ...] = (
         "parallel.expert_tensor_parallel",
         "bool",
         "",
-        "true: TP cuts each expert, as Megatron-core does; false: EP gets the devices of TP first",
+        "true: TP splits each expert, as in Megatron-core; false: EP uses the devices of TP first",
     ),
     text(
         DISPATCHER,
@@ -102,8 +102,8 @@ PARALLEL: tuple[Column, ...] = (
     ),
     text(
         "parallel.offload",
-        "what is stored in the host's memory: optimizer (its state), activations (that hidden"
-        " layers keep, or read where they are recomputed), or all",
+        "what is stored in the host's memory: optimizer (its state), activations (those that"
+        " hidden layers keep; with recomputation, the inputs of these layers), or all",
         OFFLOADS,
     ),
     positive("parallel.host_bandwidth", "B/s", "bandwidth of a device's link to its host, one direction"),
