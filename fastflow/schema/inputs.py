@@ -283,12 +283,12 @@ INPUTS: tuple[Column, ...] = (
         "fat tree: bandwidth into a leaf switch over bandwidth out of it",
         1.0,
     ),
-    count("system.package.devices", "devices per package (scale-up domain), in use or not"),
+    count("system.package.devices", "devices per package (scale-up domain), used by the job or not"),
     text("system.package.topology", "network within a package; fat_tree is not possible there", TOPOLOGIES),
     text("system.package.shape", "mesh or torus within a package: as system.shape"),
     text(
         "system.library",
-        "none: collectives run the algorithms of system.collective; nccl: as NCCL runs them,"
+        "none: collectives run the algorithms of system.collective; nccl: those that NCCL chooses,"
         " which needs system.collective=auto and a network with NCCL's scalars, such as"
         " net=nvlink4",
         LIBRARIES,

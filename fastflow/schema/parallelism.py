@@ -18,11 +18,11 @@ PARALLEL: tuple[Column, ...] = (
     text(
         "parallel.strategy",
         "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all; for a transformer,"
-        " zero_stage, microbatch and recompute are chosen too where they are auto",
+        " together with every other key of the layout that is auto",
     ),
     text(
         "parallel.search_bounds",
-        "bounds of what strategy=auto of a transformer tries, such as tp<=8, pp<=16; any: no further bounds",
+        "bounds for the layouts that strategy=auto tries for a transformer, such as tp<=8, pp<=16; any: none",
     ),
     text(
         "parallel.embedding",
@@ -38,15 +38,15 @@ PARALLEL: tuple[Column, ...] = (
     Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each layer"),
     text(
         "parallel.sequence_parallel",
-        "true: TP also splits the tokens of norms and sums (sequence parallelism); auto: true in"
-        " transformers",
+        "true: TP also splits the tokens of norms and residual sums (sequence parallelism); auto:"
+        " true in transformers",
         SWITCH,
     ),
     Column(
         "parallel.expert_tensor_parallel",
         "bool",
         "",
-        "true: TP cuts each expert, as Megatron-core does; false: EP gets the devices of TP first",
+        "true: TP splits each expert, as in Megatron-core; false: EP uses the devices of TP first",
     ),
     text(
         DISPATCHER,
@@ -66,7 +66,7 @@ PARALLEL: tuple[Column, ...] = (
         "int",
         "",
         "stage of ZeRO: devices shard optimizer state (1), gradients too (2), weights too (3, as"
-        " FSDP); 0: nothing; auto (-1): 1 (the distributed optimizer) of a transformer, else 0",
+        " FSDP); 0: nothing; auto (-1): 1 (the distributed optimizer) for a transformer, else 0",
         0.0,
         3.0,
         auto=-1.0,
@@ -89,22 +89,22 @@ PARALLEL: tuple[Column, ...] = (
     text(
         "parallel.grad_reduce",
         "when a transformer's weight gradients are summed over devices: for every micro-batch"
-        " (microbatch), as FSDP and DeepSpeed do, or once per iteration (step, FSDP's no_sync); auto: for"
-        " every micro-batch from ZeRO 2 on, but once in a pipeline; buffer: the same, from ZeRO 3"
-        " on (Megatron's gradient buffer)",
+        " (microbatch), as FSDP and DeepSpeed do, or once per iteration (step, FSDP's no_sync); auto:"
+        " microbatch from ZeRO 2 on, but step in a pipeline and below ZeRO 2; buffer: as auto, but"
+        " microbatch only from ZeRO 3 on (Megatron's gradient buffer)",
         REDUCES,
     ),
     text(
         "parallel.pipeline_partition",
-        "how layers are assigned to pipeline stages: even (auto): layers divide evenly, with"
-        " embedding and head as one layer each where only that divides; balanced: the slowest"
-        " stage takes as little as possible",
+        "how layers are assigned to pipeline stages: even (auto): the same number on each, if"
+        " necessary with embedding and head as one layer each; balanced: the slowest stage is as"
+        " fast as possible",
         SPLITS,
     ),
     text(
         "parallel.offload",
-        "what is stored in the host's memory: optimizer (its state), activations (that hidden"
-        " layers keep, or read where they are recomputed), or all",
+        "what is stored in the host's memory: optimizer (its state), activations (those that"
+        " hidden layers keep; with recomputation, the inputs of these layers), or all",
         OFFLOADS,
     ),
     positive("parallel.host_bandwidth", "B/s", "bandwidth of a device's link to its host, one direction"),
@@ -116,10 +116,10 @@ PARALLEL: tuple[Column, ...] = (
     *(
         Column(f"parallel.overlap.{name}", "bool", "", f"true: {meaning}")
         for name, meaning in (
-            ("tensor", "exchanges of tensor parallelism hide behind the products beside them"),
+            ("tensor", "communication of tensor parallelism hides behind the GEMMs beside it"),
             ("context", "keys and values that CP sends round a ring hide behind attention"),
-            ("expert", "exchanges of experts hide behind the kernels of another micro-batch"),
-            ("data", "sums of gradients hide behind the backward pass, gathers of weights behind layers"),
+            ("expert", "communication of experts hides behind the kernels of another micro-batch"),
+            ("data", "gradient reductions hide behind the backward pass, weight gathers behind layers"),
             ("pipeline", "stages compute while they send messages to the next stage"),
         )
     ),
@@ -140,14 +140,14 @@ PARALLEL: tuple[Column, ...] = (
     ),
     count(
         "parallel.microbatch",
-        "sequences of a micro-batch on one device; auto (0): as parallel.microbatches says, of a"
-        " transformer 1",
+        "sequences of a micro-batch on one device; auto (0): as parallel.microbatches says; if that is"
+        " 0 too, 1 for a transformer",
         low=0,
     )._replace(auto=0.0),
     text(
         "parallel.schedule",
-        "order of micro-batches in a pipeline; of a transformer 1f1b is interleaved where stages"
-        " have chunks, and zero-bubble is possible",
+        "order of micro-batches in a pipeline; in transformers, 1f1b is interleaved where stages have"
+        " chunks; zero-bubble is for transformers only",
         SCHEDULES,
     ),
     Column(

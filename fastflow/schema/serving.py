@@ -165,14 +165,14 @@ SERVING: tuple[Column, ...] = (
     share("server.gpu_memory_utilization", "share of a device's memory that the server takes"),
     text(
         "server.memory_fraction_of",
-        "total: gpu_memory_utilization is a share of all memory, for weights, work and KV cache;"
-        " free: of what weights and work leave free, for the KV cache alone",
+        "total: gpu_memory_utilization is a share of all memory, for weights, work space and KV"
+        " cache; free: a share of what weights and work space leave free, for the KV cache alone",
         ("total", "free"),
     ),
     count(
         "server.moe_alignment",
-        "minimum rows of each expert's GEMM (padding), even if no token chooses the expert,"
-        " in fp8 with scales of blocks; 0: no padding",
+        "fp8_block: minimum rows of each expert's GEMM (padding), even if no token chooses the"
+        " expert; 0: no padding",
         low=0,
         high=1e6,
     ),

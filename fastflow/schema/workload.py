@@ -38,8 +38,8 @@ WORKLOAD: tuple[Column, ...] = (
     text("model.name", "family of models", FAMILIES.built_in),
     text(
         "model.dtype",
-        "data type of the operands of products, those of experts too; auto: that of model.published,"
-        " or the nearest that the chip has",
+        "data type of the operands of GEMMs, those of experts too; auto: that of model.published,"
+        " or another that the chip has",
         tuple(FORMATS),
     ),
     Column(

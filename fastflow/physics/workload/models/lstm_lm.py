@@ -84,7 +84,7 @@ FAMILY = Family(
     sizes=(
         count("model.hidden", "hidden units of a recurrent layer"),
         count("model.batch", "sequences of the global batch"),
-        count("model.vocabulary", "words of the vocabulary"),
+        count("model.vocabulary", "tokens in the vocabulary"),
         count("model.sequence", "time steps per sequence"),
     ),
     network=network,

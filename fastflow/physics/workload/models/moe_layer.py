@@ -101,7 +101,7 @@ FAMILY = Family(
         count("model.topk", "experts that a token chooses"),
         count("model.experts", "experts of a layer, on all devices together"),
         count("model.hidden", "columns of a token between layers (hidden size)"),
-        count("model.ffn", "columns of an expert's gate, and of what it multiplies"),
+        count("model.ffn", "columns of an expert: of its gate, and of its up product"),
         count("model.tp", "devices that share the columns of each expert"),
         count("model.ep", "devices that share the experts; with tp, groups of devices"),
         Column(

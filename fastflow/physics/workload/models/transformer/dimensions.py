@@ -39,7 +39,7 @@ SIZES = (
     Column(
         "model.size", "float", "",
         "number of parameters, such as 70B, to which a dense transformer is scaled in depth and"
-        " width; 0: its own size",
+        " width; 0: no scaling",
         0.0, 1e15,
     ),
     count("model.batch", "sequences of the global batch"),
@@ -54,7 +54,7 @@ SIZES = (
     ),
     count(
         "model.head_dim",
-        "columns of a head; of latent attention those that positions do not rotate; 0: hidden over heads",
+        "columns of a head; latent attention: those without rotary embedding; 0: hidden over heads",
         low=0,
     ),
     count("model.value_dim", "columns of a head's value; 0: model.head_dim", low=0),
@@ -62,14 +62,15 @@ SIZES = (
         "model.latent", "columns of a token's latent keys and values in the cache (DeepSeek); 0: none", low=0,
     ),
     count("model.query_latent", "columns of a token's latent queries; 0: none", low=0),
-    count("model.rotary", "latent attention: columns of a head's query and key that positions rotate", low=0),
+    count("model.rotary", "latent attention: columns of a head's query and key with rotary embedding", low=0),
     count(
         "model.window",
-        "keys that a query sees, its own included (of a transformer, in layers with window); 0: all", low=0,
+        "keys that a query sees, that of its token included (transformer: in window layers); 0: all", low=0,
     ),
     count(
         "model.ffn",
-        "columns of feed-forward layers; 0: 4 hidden, gated 8/3 hidden up to a multiple of 256", low=0,
+        "columns of feed-forward layers; 0: 4 hidden, or if gated 8/3 hidden, rounded up to a multiple"
+        " of 256", low=0,
     ),
     count("model.expert_ffn", "columns of an expert; 0: model.ffn", low=0),
     count("model.experts", "experts of a layer", low=0),
@@ -92,10 +93,10 @@ SIZES = (
         "exponent of the power law of the experts' loads; 0: equal loads", 0.0,
         grouped_gemm.MAX_POWER_LAW,
     ),
-    count("model.vocabulary", "words of the vocabulary"),
+    count("model.vocabulary", "tokens in the vocabulary"),
     Column(
         "model.train_tokens", "float", "",
-        "number of training tokens, for train_s, train_energy_J and train_usd", 0.0, 1e18,
+        "tokens of the whole training, for train_s, train_energy_J and train_usd", 0.0, 1e18,
     ),
     Column(
         "model.train_tokens_per_parameter", "float", "",
@@ -118,14 +119,14 @@ STRUCTURE = (
         (PRE, POST, SANDWICH, PARALLEL, PARALLEL_NORMS),
     ),
     Column("model.qk_norm", "bool", "", "true: the queries and keys of each head are normalised"),
-    text("model.biases", "which products have biases", (NO_BIAS, OF_QKV, OF_ATTENTION, ALL)),
+    text("model.biases", "which GEMMs have biases", (NO_BIAS, OF_QKV, OF_ATTENTION, ALL)),
     text("model.position", "encoding of positions", (ROTARY, LEARNED, ALIBI, NO_POSITIONS)),
     text("model.activation", "activation of the feed-forward layers", tuple(ACTIVATIONS)),
     Column(
         "model.gated",
         "bool",
         "",
-        "true: the activation of one product gates a second product of as many columns",
+        "true: the feed-forward layer is gated (as SwiGLU): it has a second GEMM, for the gate",
     ),
     Column(
         "model.shared_experts",
@@ -154,8 +155,8 @@ STRUCTURE = (
         "model.fused_gradients",
         "bool",
         "",
-        "true: products add to the wider sums of weight gradients (precision.gradient)"
-        " themselves; false: separate passes do",
+        "true: GEMMs add weight gradients to the wider sums (precision.gradient) themselves; false:"
+        " separate passes do this",
     ),
 )
 DEFAULTS: Mapping[str, Any] = {
