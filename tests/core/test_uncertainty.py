@@ -605,7 +605,7 @@ def test_the_screen_says_how_far_a_point_may_be_off(tmp_path):
     ]
     found = subprocess.run(grid, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert "prob_first_better" in found
-    assert "told from" in found
+    assert "istinguishable from" in found
 
 
 # --- which uncertainty matters

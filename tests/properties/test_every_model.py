@@ -55,12 +55,11 @@ def configs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("configs")
     known = {name: one["config"] for name, one in json.loads(OWN.read_text(encoding="utf-8")).items()}
     for path in sorted(SHARED.glob("*.json")):
+        read = ("model=transformer", f"model.config='{path}'", "system.devices=1", "parallel.strategy=TP-1")
         try:
-            fastflow.evaluate(
-                "model=transformer", f"model.config='{path}'", "model.sequence=64", "model.batch=8",
-                "system.devices=1", "parallel.strategy=TP-1",
-            )  # fmt: skip
-        except InputError:  # of a kind that is not read
+            fastflow.evaluate(*read, "model.sequence=64", "model.batch=8")
+            fastflow.evaluate(*read, "serve=prefill", "serve.isl=64", "serve.batch=1")
+        except InputError:  # of a kind, or with weights of a type, that is not read
             continue
         known[path.stem] = json.loads(path.read_text(encoding="utf-8"))
     for name, one in known.items():
