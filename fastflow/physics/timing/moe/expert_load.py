@@ -63,7 +63,7 @@ class _Shuffles(NamedTuple):
     rank: Ints  # its inverse
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _shuffle(experts: int) -> tuple[Ints, Ints]:
     """Return `DRAWS` concatenated permutations of experts, and their inverses."""
     orders = [np.random.default_rng([experts, draw]).permutation(experts) for draw in range(DRAWS)]

@@ -99,7 +99,7 @@ FAMILY = Family(
     sizes=(
         count("model.tokens", "tokens of all devices that share the experts"),
         count("model.topk", "experts that a token chooses"),
-        count("model.experts", "experts of a layer, on all devices together"),
+        count("model.experts", "experts of a layer, on all devices together", high=grouped_gemm.MAX_EXPERTS),
         count("model.hidden", "columns of a token between layers (hidden size)"),
         count("model.ffn", "columns of an expert: of its gate, and of its up product"),
         count("model.tp", "devices that share the columns of each expert"),

@@ -25,6 +25,8 @@ from fastflow.physics.workload.sharding_rules import Share
 
 MAX_POWER_LAW = 8.0
 """Exponent of the power law of expert loads."""
+MAX_EXPERTS = 1e6
+"""Experts of a layer: loads are drawn expert by expert, in some hundred bytes for each."""
 
 
 def mixture(
@@ -103,6 +105,8 @@ def mixture_from_file(
     """Return the mixture of a graph file; chosen: rows are (token, expert) pairs rather than tokens."""
     topk, rows = sides["topk"].size, int(node.rows)
     experts = sides.get("experts", Side(int(node.groups))).size
+    if experts > MAX_EXPERTS:
+        raise wrong(f"{where}.experts", f"at most {MAX_EXPERTS:,.0f}", experts)
     if topk > experts:
         raise wrong(f"{where}.topk", f"at most its {experts} experts", topk)
     if chosen and rows % topk:

@@ -73,7 +73,7 @@ SIZES = (
         " of 256", low=0,
     ),
     count("model.expert_ffn", "columns of an expert; 0: model.ffn", low=0),
-    count("model.experts", "experts of a layer", low=0),
+    count("model.experts", "experts of a layer", low=0, high=grouped_gemm.MAX_EXPERTS),
     count("model.topk", "experts that a token chooses", low=0),
     count(
         "model.expert_groups", "groups of experts of equal size (n_group of a config.json); 0: none",
