@@ -180,4 +180,4 @@ class Composer(HydraComposer):
             if error.origin or not error.key:
                 raise
             origin = self.origin(error.key, composition)
-            raise InputError(error.key, error.value, error.allowed, origin, error.conflicts) from None
+            raise error.replaced(origin=origin) from None

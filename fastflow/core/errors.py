@@ -34,6 +34,16 @@ class InputError(ValueError):
         # all arguments, so that the error can be pickled
         super().__init__(key, value, allowed, origin, self.conflicts)
 
+    def replaced(self, *, allowed: str | None = None, origin: str | None = None) -> InputError:
+        """Return the error with another text of what is allowed, or another origin."""
+        return InputError(
+            self.key,
+            self.value,
+            self.allowed if allowed is None else allowed,
+            self.origin if origin is None else origin,
+            self.conflicts,
+        )
+
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]

@@ -238,7 +238,7 @@ class SystemRuns(Measurements):
             if error.key not in row_groups - {CONFIG}:
                 raise
             origin = f"a name of {self.section}, conf/measurement_files.yaml and what adds to it"
-            raise InputError(error.key, error.value, error.allowed, origin, error.conflicts) from None
+            raise error.replaced(origin=origin) from None
         for block in run.grid.blocks:
             if block.axes:
                 raise several_values_error(block.axes[0].keys[0])

@@ -188,7 +188,7 @@ def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
         origin = next((term.origin for term in terms if term.key == error.key), error.origin)
         if not error.key or error.origin not in ("", composer.origin_of_overrides):
             raise
-        raise InputError(error.key, error.value, error.allowed, origin, error.conflicts) from None
+        raise error.replaced(origin=origin) from None
 
 
 def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> bool:
@@ -240,4 +240,4 @@ def _column(term: Term) -> NDArray[np.generic]:
         values = [Override._convert_value(value) for value in term.values]
         return to_column(term.key, [convert(term.key, value) for value in values])
     except InputError as error:
-        raise InputError(error.key, error.value, error.allowed, term.origin) from None
+        raise error.replaced(origin=term.origin) from None

@@ -86,7 +86,7 @@ def naming_errors(composer: Composer, run: Run) -> Iterator[None]:
             raise (CompositionError(error.allowed + remedy) if remedy else error) from None
         swept = error.key in run.grid.keys
         origin = composer.origin_of_overrides if swept else composer.origin(error.key, run.first)
-        located = InputError(error.key, error.value, error.allowed, origin, error.conflicts)
+        located = error.replaced(origin=origin)
         raise (located if swept else _with_user_key(located, composer, run)) from None
 
 
@@ -111,7 +111,7 @@ def _with_user_key(error: InputError, composer: Composer, run: Run) -> InputErro
     if error.key != _STRATEGY:
         return error
     allowed = error.allowed.removesuffix(f", or {AUTO}") + _default_strategy_remedy(composer, run)
-    return InputError(error.key, error.value, allowed, error.origin)
+    return error.replaced(allowed=allowed)
 
 
 def _default_strategy_remedy(composer: Composer, run: Run) -> str:

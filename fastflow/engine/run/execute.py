@@ -130,8 +130,7 @@ def opened(run: Run, output: str | os.PathLike[str]) -> Iterator[tuple[Store, li
             hint = f"the same command with output={dataset.folder.shown} resumes from there"
             raise KeyboardInterrupt(f"{kept}; {hint}") from None
         if isinstance(error, InputError):
-            allowed = f"{error.allowed}; {kept}"
-            raise InputError(error.key, error.value, allowed, error.origin, error.conflicts) from None
+            raise error.replaced(allowed=f"{error.allowed}; {kept}") from None
         raise
 
 

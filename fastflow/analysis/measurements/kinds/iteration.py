@@ -92,7 +92,7 @@ class Iterations(Measurements):
         is_same = (self.file.frame[key] == str(error.value)).to_numpy(np.bool_)
         if is_same.any():
             return self.file.cell_error(key, int(is_same.argmax()), error.allowed)
-        return InputError(error.key, error.value, error.allowed, self.file.path)
+        return error.replaced(origin=self.file.path)
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
         """Yield rows whose inputs have the same keys, and the inputs."""
