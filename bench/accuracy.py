@@ -153,7 +153,7 @@ WITHOUT_IN_PREFILL: dict[str, Switch] = {
 }
 WITHOUT_IN_DECODE: dict[str, Switch] = {
     "the whole model": ((), ()),
-    "values stored apart from the keys": ((), ((Attentions, "_reads_too_fast", lambda *_: False),)),
+    "values stored apart from the keys": ((), ((Attentions, "bytes_moved", lambda *_: 0.0),)),
     "no separate kernel for rotary embedding": (
         (),
         ((kv_cache, "rotates", lambda _, work: np.ones(work.point.size, np.bool_)),),

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     __version__: str
     FilePath = str | os.PathLike[str]
 
-_RESULTS = {
-    "Backtest": "results", "Calibration": "results", "Chances": "frames", "Points": "frames",
-    "Search": "results", "Sensitivity": "results", "Validation": "results",
-}  # fmt: skip
-"""Modules of the classes of results."""
 __all__ = [
     "Backtest", "Calibration", "Chances", "InputError", "Points", "Search", "Sensitivity", "Validation",
     "backtest", "calibrate", "clear_cache", "evaluate", "explain_sharding", "predict_attention",
@@ -378,27 +373,9 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def _attribute(name: str) -> Any:
-    if name == "__version__":
-        from fastflow.core.version import version
+    from fastflow.api.attributes import attribute
 
-        return version()
-    if name == "InputError":
-        from fastflow.core.errors import InputError
-
-        return InputError
-    if name in _RESULTS:
-        from importlib import import_module
-
-        return getattr(import_module(f"fastflow.api.notebook.{_RESULTS[name]}"), name)
-    from fastflow.schema.renamed import FUNCTIONS
-
-    if name in FUNCTIONS:
-        import warnings
-
-        new = FUNCTIONS[name]
-        warnings.warn(f"fastflow.{name} is now fastflow.{new}", FutureWarning, stacklevel=2)
-        return globals()[new]
-    raise AttributeError(f"module 'fastflow' has no attribute {name!r}")
+    return attribute(name, globals())
 
 
 if not TYPE_CHECKING:  # a type checker knows these from above, and that there are no others

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from fastflow.analysis.measurements.csv_file import InputColumn
-from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
+from fastflow.analysis.measurements.kind import Options, TimedRows, register
+from fastflow.analysis.measurements.memory_limit import LimitedByMemory
 from fastflow.core.dedupe import map_values
-from fastflow.core.tables import Columns, Ints, Texts
-from fastflow.engine.grid.grid import Grid
-from fastflow.performance.partial_predictions import memory_bandwidth
+from fastflow.core.tables import Columns, Floats, Ints, Texts
 from fastflow.physics.workload.models.linear_attention import (
     CONVOLUTION,
     CONVOLUTION_STEP,
@@ -23,15 +22,12 @@ from fastflow.physics.workload.models.linear_attention import (
 )
 from fastflow.physics.workload.ops.recurrence import DELTA, SCAN
 
-_NARROW = "bf16"
-_TOO_FAST, _MANY = 1.0, 0.01
-"""Share of main memory's peak that no device exceeds, and share of rows that may be mistakes."""
 _RULES = {"gdn": DELTA, "mamba2": SCAN}
 _PHASES = ("prefill", "decode")
 
 
 @register
-class LinearAttentions(Measurements):
+class LinearAttentions(LimitedByMemory):
     """Kernels of linear-time mixers, one a row."""
 
     name = "linear attention"
@@ -44,6 +40,10 @@ class LinearAttentions(Measurements):
     }  # fmt: skip
     other_columns = ("kind", "kernel", "phase")
     naming_keys = ("kind", "kernel", "batch", "tokens", "k_heads", "k_dim", "v_heads", "v_dim")
+    inferred_key = STATE.name
+    inferred_value = "bf16"
+    inferred_note = f"states are of 2 bytes: main memory is too slow for fp32 ({STATE.name}=bf16)"
+    peak_share = 1.0
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read which kernel each row is of, and the channels of convolutions; raises InputError."""
@@ -61,29 +61,12 @@ class LinearAttentions(Measurements):
         self.inputs[KERNEL.name] = InputColumn(kernels, all_rows)
         self.inputs["model.channels"] = InputColumn(self._channels(rules), all_rows)
 
-    def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
-        """Yield rows and their inputs; infers the data type of states, unless the file says it."""
-        if STATE.name not in self.inputs:
-            all_rows = np.arange(self.rows, dtype=np.int64)
-            (_, inputs), *_ = super().points(grid, all_rows)
-            is_narrow = self._moves_states_too_fast(inputs)
-            self.inputs[STATE.name] = InputColumn(np.full(self.rows, _NARROW), np.full(self.rows, is_narrow))
-        yield from super().points(grid, rows)
-
-    def _moves_states_too_fast(self, inputs: Columns) -> bool:
-        """Say whether steps were faster than main memory reads and writes states of their data type."""
+    def bytes_moved(self, inputs: Columns) -> Floats:
+        """Return the bytes of states, of their data type, that steps read and write."""
         elements = 1.0 * inputs["model.batch"] * inputs["model.value_heads"]
         elements = elements * inputs["model.key_dim"] * inputs["model.value_dim"]
-        moved = 2.0 * elements * map_values(STATE_BYTES, inputs[STATE.name])
-        steps = np.isin(inputs[KERNEL.name], tuple(STEPS))
-        return bool(np.mean(steps & (moved > _TOO_FAST * memory_bandwidth(inputs) * self.measured)) > _MANY)
-
-    def notes_of_times(self) -> list[str]:
-        """Return how times were measured, and the inference from them."""
-        narrow = self.inputs.get(STATE.name)
-        note = f"states are of 2 bytes: main memory is too slow for fp32 ({STATE.name}={_NARROW})"
-        is_inferred = narrow is not None and "state_dtype" not in self.file.frame and narrow.is_set.any()
-        return [*super().notes_of_times(), *([note] if is_inferred else [])]
+        moved: Floats = 2.0 * elements * map_values(STATE_BYTES, inputs[STATE.name])
+        return np.where(np.isin(inputs[KERNEL.name], tuple(STEPS)), moved, 0.0)
 
     def _channels(self, rules: Texts) -> Ints:
         """Return the channels of each row's convolution.
