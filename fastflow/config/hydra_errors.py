@@ -124,9 +124,10 @@ def _missing_config(
     known = composer.choices(group)
     if is_user_file(choice):
         return InputError(group, choice, f"a file that exists, or {one_of(known)}", origin)
-    advice = advice_on_choice(choice, known) or _groups_with_choice(choice)
     if group == MODEL and "/" in choice:
         advice = advice_on_hub_name(choice)
+    else:
+        advice = advice_on_choice(choice, known) or _groups_with_choice(choice)
     return InputError(group, choice, f"{one_of(known)}, or a file such as mine.yaml{advice}", origin)
 
 

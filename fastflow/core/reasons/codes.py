@@ -84,7 +84,7 @@ class Reason:
     @property
     def wrong_degree(self) -> bool:
         """Whether a degree of the strategy does not suit a size of the model."""
-        return self.form == "unsuited_degree"
+        return self.form == "invalid_degree"
 
     def error(self) -> InputError:
         """Return the error of a point that has this reason and no other results."""
@@ -145,12 +145,12 @@ def _error_of(key: str, value: object, allowed: str, origin: str, conflicts: Con
 FORMS["rejected"] = lambda **fields: str(_error_of(**fields))
 
 
-def unsuited_degree(code: Code, axis: str, degree: int, allowed: str) -> Reason:
+def invalid_degree(code: Code, axis: str, degree: int, allowed: str) -> Reason:
     """Return the reason that a strategy's degree along an axis does not suit a size of the model."""
-    return Reason(code, "unsuited_degree", {"axis": axis, "degree": degree, "allowed": allowed})
+    return Reason(code, "invalid_degree", {"axis": axis, "degree": degree, "allowed": allowed})
 
 
-FORMS["unsuited_degree"] = lambda axis, degree, allowed: str(InputError(f"degree of {axis}", degree, allowed))
+FORMS["invalid_degree"] = lambda axis, degree, allowed: str(InputError(f"degree of {axis}", degree, allowed))
 
 
 def stated(code: Code, text: str) -> Reason:

@@ -209,6 +209,14 @@ class Network(NamedTuple):
         return next(kinds, instance.kind)
 
 
+def forward_with_attributes(
+    base: KernelType, network: Network, i: int, kernel: Kernel, precision: Precision
+) -> Kernel:
+    """Return the forward kernel of a node as a base type has it, with the attributes that time the node."""
+    result = base.forward(network, i, kernel, precision)
+    return result._replace(attributes=network.nodes[i].node.attributes)
+
+
 def connect(layers: Iterable[Layer], needs_input_gradient: bool = False) -> Network:
     """Return the unrolled network, names resolved to indices; the caller checks the names."""
     nodes: list[NodeInstance] = []

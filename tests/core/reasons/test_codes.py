@@ -11,10 +11,10 @@ from fastflow.core.reasons.codes import (
     CODES_OF_FORMS,
     FORMS,
     Code,
+    invalid_degree,
     refused,
     rejected,
     stated,
-    unsuited_degree,
 )
 
 EXAMPLES = [
@@ -71,7 +71,7 @@ EXAMPLES = [
     (forms.wrong_time(time=float("inf")), "the model gives inf s"),
     (rejected(Code.BATCH, "parallel.microbatch", 7, "a divisor of the 8  sequences"),
      "parallel.microbatch=7 is invalid: expected a divisor of the 8 sequences"),
-    (unsuited_degree(Code.STRATEGY, "ep", 8, "a divisor of model.experts=4"),
+    (invalid_degree(Code.STRATEGY, "ep", 8, "a divisor of model.experts=4"),
      "degree of ep=8 is invalid: expected a divisor of model.experts=4"),
     (stated(Code.MEASUREMENT, "tp x pp x cp does not divide gpus"), "tp x pp x cp does not divide gpus"),
 ]  # fmt: skip
@@ -113,7 +113,7 @@ def test_what_else_a_form_says():
 def test_a_point_with_one_reason_is_an_error_of_its_key():
     error = rejected(Code.STRATEGY, "parallel.strategy", "d7", "d8").error()
     assert (error.key, error.value, error.allowed) == ("parallel.strategy", "d7", "d8")
-    degree = unsuited_degree(Code.STRATEGY, "tp", 3, "a divisor of 8")
+    degree = invalid_degree(Code.STRATEGY, "tp", 3, "a divisor of 8")
     for reason in (forms.is_zero(), degree):
         assert str(reason.error()) == f"no time can be predicted: {reason}"  # no key of a user
         assert reason.error().wrong_degree == (reason is degree)

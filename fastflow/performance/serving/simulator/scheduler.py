@@ -232,16 +232,20 @@ def _find_next_end(ranks: Ranks, rank: int) -> None:
 
 
 @lean_kernel
-def _has_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> bool:
-    """Say whether a prompt of a rank has started, or one has arrived and has a place in the batch.
+def is_next(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> bool:
+    """Say whether the first request of a queue has arrived, and the batch has a place for it.
 
     Requests that have arrived are in the queue before those that have not, whatever their order.
     """
-    if ranks.started[rank] > ranks.decoding[rank]:
-        return True
     if ranks.head[rank] == ranks.tail[rank] or ranks.started[rank] >= batch.most:
         return False
     return bool(requests.sent[ranks.queue[rank, ranks.head[rank]]] <= now)
+
+
+@lean_kernel
+def _has_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> bool:
+    """Say whether a prompt of a rank has started, or can start if the cache has room."""
+    return ranks.started[rank] > ranks.decoding[rank] or is_next(batch, requests, ranks, rank, now)
 
 
 @lean_kernel

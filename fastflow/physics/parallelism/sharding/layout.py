@@ -17,7 +17,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
-from fastflow.core.reasons.codes import Code, rejected, unsuited_degree
+from fastflow.core.reasons.codes import Code, invalid_degree, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.tables import Bools, Inputs, Ints, Texts
 from fastflow.core.yaml_file import listed, shown
@@ -266,13 +266,13 @@ def indivisible_dims(inputs: Inputs, strategies: Strategies) -> ReasonColumn:
         degree, size = strategies.degrees[:, AXES.index(axis)], inputs[key]
         for i in reason.without((size > 0) & (size % degree > 0) & (degree % np.maximum(size, 1) > 0)):
             allowed = f"a divisor or a multiple of {key}={size[i]}"
-            reason.add(i, unsuited_degree(Code.STRATEGY, axis, int(degree[i]), allowed))
+            reason.add(i, invalid_degree(Code.STRATEGY, axis, int(degree[i]), allowed))
     for axis, key in divided.items():
         degree = strategies.experts if axis == "ep" else strategies.degrees[:, AXES.index(axis)]
         size = inputs[key]
         for i in reason.without((size % degree > 0) | ((size == 0) & (degree > 1))):
             allowed = f"a divisor of {key}={size[i]}" if size[i] else f"1, since {key}=0"
-            reason.add(i, unsuited_degree(Code.STRATEGY, axis, int(degree[i]), allowed))
+            reason.add(i, invalid_degree(Code.STRATEGY, axis, int(degree[i]), allowed))
     return reason.column()
 
 

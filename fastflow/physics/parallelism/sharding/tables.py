@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import unique_rows
-from fastflow.core.reasons.codes import Code, rejected, unsuited_degree
+from fastflow.core.reasons.codes import Code, invalid_degree, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.tables import Ints
 from fastflow.physics.parallelism.mesh import AXES, DATA, PIPELINE, REPLICAS, SHARDS
@@ -111,7 +111,7 @@ def unshardable_axes(graph: Graph, layouts: Layouts) -> ReasonColumn:
                 if not sharded >> axis & 1:
                     degree = int(layouts.degrees[point, 0, axis])
                     allowed = f"1, since the model names none of the dimensions that {name} cuts: {dims}"
-                    reason.add(point, unsuited_degree(Code.LAYOUT, name, degree, allowed))
+                    reason.add(point, invalid_degree(Code.LAYOUT, name, degree, allowed))
                 elif where:
                     allowed = f"an axis that cuts {where} in one dimension; the kernels have {', '.join(by)}"
                     reason.add(point, rejected(Code.LAYOUT, f"parallel.layout: axes.{name}", dims, allowed))

@@ -21,14 +21,11 @@ CONVOLUTION, CONVOLUTION_STEP = "convolution", "convolution_step"
 CHUNKS = {f"{rule}_chunks": rule for rule in RULES}
 STEPS = {f"{rule}_step": rule for rule in RULES}
 KERNELS = (CONVOLUTION, CONVOLUTION_STEP, *CHUNKS, *STEPS)
-SINGLE = (CONVOLUTION_STEP, *STEPS)
-"""Kernels of a single token a sequence."""
 KERNEL = text(
     "model.kernel",
     "kernel of a linear-time mixer: of prompts (chunks), or of a token a sequence (step)",
     KERNELS,
 )
-
 STATE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 STATE = text("model.state_dtype", "data type in which states are kept", tuple(STATE_BYTES))
 

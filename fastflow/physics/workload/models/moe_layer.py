@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.field import Column, count
+from fastflow.core.field import count
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN, Dims
@@ -86,16 +86,7 @@ def _invalid_sizes(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
 FAMILY = Family(
     name="experts",
     work="experts",
-    structure=(
-        Column(
-            "model.shared_experts",
-            "int",
-            "",
-            "shared experts of the same size, which every token uses",
-            0.0,
-            64.0,
-        ),
-    ),
+    structure=(grouped_gemm.SHARED_EXPERTS,),
     sizes=(
         count("model.tokens", "tokens of all devices that share the experts"),
         count("model.topk", "experts that a token chooses"),
@@ -104,14 +95,7 @@ FAMILY = Family(
         count("model.ffn", "columns of an expert: of its gate, and of its up product"),
         count("model.tp", "devices that share the columns of each expert"),
         count("model.ep", "devices that share the experts; with tp, groups of devices"),
-        Column(
-            "model.power_law",
-            "float",
-            "",
-            "exponent of the power law of the experts' loads; 0: equal loads",
-            0.0,
-            grouped_gemm.MAX_POWER_LAW,
-        ),
+        grouped_gemm.POWER_LAW,
     ),
     network=network,
     kernels=single_operation,

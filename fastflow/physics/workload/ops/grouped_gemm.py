@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fastflow.core.field import Column
 from fastflow.core.tables import Floats, Ints
 from fastflow.core.yaml_file import amount_of, wrong
 from fastflow.physics.timing.device import Device
@@ -18,13 +20,27 @@ from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.moe.expert_load import Routings
 from fastflow.physics.timing.moe.grouped_gemm import GroupedProducts, time_grouped
 from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Attributes, Kernel
-from fastflow.physics.workload.network import KernelType, Network, Node, Side, Size
+from fastflow.physics.workload.network import (
+    KernelType,
+    Network,
+    Node,
+    Side,
+    Size,
+    forward_with_attributes,
+)
 from fastflow.physics.workload.ops.gemm import TYPE as PRODUCT
 from fastflow.physics.workload.precision import Precision, expert_type, stored_experts
 from fastflow.physics.workload.sharding_rules import Share
 
 MAX_POWER_LAW = 8.0
 """Exponent of the power law of expert loads."""
+POWER_LAW = Column(
+    "model.power_law", "float", "", "exponent of the power law of the experts' loads; 0: equal loads", 0.0,
+    MAX_POWER_LAW,
+)  # fmt: skip
+SHARED_EXPERTS = Column(
+    "model.shared_experts", "int", "", "shared experts of the same size, which every token uses", 0.0, 64.0
+)
 MAX_EXPERTS = 1e6
 """Experts of a layer: loads are drawn expert by expert, in some hundred bytes for each."""
 
@@ -85,12 +101,6 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     return time_grouped(device, products), 2.0 * busy * share.m * share.k * share.n * share.batch
 
 
-def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
-    return PRODUCT.forward(network, i, kernel, precision)._replace(
-        attributes=network.nodes[i].node.attributes
-    )
-
-
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     attributes = {**network.nodes[i].node.attributes, "gated": 0.0}
     return [
@@ -130,6 +140,7 @@ def _from_file(
 
 TYPE: KernelType = replace(
     PRODUCT, name="experts", title="experts", required=("inner", "cols", "groups", "topk"),
-    optional=("rows", "reads", "power_law", "gated"), forward=_forward, backward=_backward,
+    optional=("rows", "reads", "power_law", "gated"),
+    forward=partial(forward_with_attributes, PRODUCT), backward=_backward,
     from_file=_from_file, time=_time, dtype=expert_type, stored=stored_experts,
 )  # fmt: skip

@@ -16,12 +16,11 @@ from fastflow.core.tables import Floats
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.moe.layer import ExpertLayers, time_passes
-from fastflow.physics.workload.graph import Kernel
-from fastflow.physics.workload.network import KernelType, Network, Node, Side
+from fastflow.physics.workload.network import KernelType, Node, Side, forward_with_attributes
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.ops.grouped_gemm import mixture_from_file, routings
 from fastflow.physics.workload.ops.rowwise import TYPE as ROWWISE
-from fastflow.physics.workload.precision import Precision, expert_type
+from fastflow.physics.workload.precision import expert_type
 from fastflow.physics.workload.sharding_rules import GROUPS, INNER, OUTPUT, PARTIAL, REPLICATE, Share
 
 _KERNELS = {
@@ -39,11 +38,6 @@ def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launc
         size=share.bytes.operand, activation=share.bytes.output,
     )  # fmt: skip
     return time_passes(device, layers, kernels)
-
-
-def _forward(base: KernelType, network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
-    result = base.forward(network, i, kernel, precision)
-    return result._replace(attributes=network.nodes[i].node.attributes)
 
 
 def _from_file(
@@ -67,7 +61,7 @@ def _type(name: str, base: KernelType, *required: str, reads: str = REPLICATE, m
         base = replace(base, reads=({**OUTPUT, INNER: reads},), makes={**OUTPUT, INNER: makes})
     return replace(
         base, name=name, title=name.replace("_", " "), required=("cols", "topk", *required),
-        optional=("rows", "reads", "power_law"), forward=partial(_forward, base),
+        optional=("rows", "reads", "power_law"), forward=partial(forward_with_attributes, base),
         from_file=partial(_from_file, name), time=partial(_time, _KERNELS[name]), dtype=expert_type,
     )  # fmt: skip
 

@@ -24,10 +24,16 @@ from fastflow.physics.timing.linear_attention import (
     time_recurrent_step,
     time_short_step,
 )
-from fastflow.physics.workload.graph import Kernel
-from fastflow.physics.workload.network import Amount, KernelType, Network, Node, PassCost, Size
+from fastflow.physics.workload.network import (
+    Amount,
+    KernelType,
+    Node,
+    PassCost,
+    Size,
+    forward_with_attributes,
+)
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
-from fastflow.physics.workload.precision import Precision, wide_type
+from fastflow.physics.workload.precision import wide_type
 from fastflow.physics.workload.sharding_rules import Share
 
 ACTIVATION_FLOP = 4.0
@@ -140,11 +146,6 @@ def _recurrence(kind: KernelType, name: str, sizes: RecurrenceSizes, flop: Float
     )  # fmt: skip
 
 
-def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
-    result = PASS.forward(network, i, kernel, precision)
-    return result._replace(attributes=network.nodes[i].node.attributes)
-
-
 # --- times
 
 
@@ -214,7 +215,14 @@ def _time_step(rule: Rule, device: Device, share: Share) -> tuple[Launched, Floa
 
 def _type(title: str, time: Callable[[Device, Share], tuple[Launched, Floats]]) -> KernelType:
     name = title.replace(", ", "_").replace(" ", "_")
-    return replace(PASS, name=name, title=title, forward=_forward, time=time, dtype=wide_type)
+    return replace(
+        PASS,
+        name=name,
+        title=title,
+        forward=partial(forward_with_attributes, PASS),
+        time=time,
+        dtype=wide_type,
+    )
 
 
 CONVOLUTION = _type("causal convolution", _time_convolution)

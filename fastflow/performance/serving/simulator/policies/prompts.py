@@ -11,6 +11,7 @@ from fastflow.performance.serving.simulator.scheduler import (
     Ranks,
     Requests,
     contexts,
+    is_next,
 )
 
 
@@ -39,11 +40,9 @@ def sort_waiting(
 @lean_kernel
 def may_start(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> bool:
     """Say whether the next request of a queue has arrived and fits the batch and the cache."""
-    if ranks.head[rank] == ranks.tail[rank] or ranks.started[rank] >= batch.most:
+    if not is_next(batch, requests, ranks, rank, now):
         return False
     i = ranks.queue[rank, ranks.head[rank]]
-    if requests.sent[i] > now:
-        return False
     if batch.reserves:
         return bool(ranks.reserved[rank] + requests.isl[i] + requests.osl[i] <= batch.capacity)
     cached = contexts(batch, ranks, rank) + ranks.prompts[rank]

@@ -88,11 +88,7 @@ SIZES = (
         "model.shared_ffn",
         "columns of all shared experts together, which every token uses; 0: expert_ffn for each", low=0,
     ),
-    Column(
-        "model.power_law", "float", "",
-        "exponent of the power law of the experts' loads; 0: equal loads", 0.0,
-        grouped_gemm.MAX_POWER_LAW,
-    ),
+    grouped_gemm.POWER_LAW,
     count("model.vocabulary", "tokens in the vocabulary"),
     Column(
         "model.train_tokens", "float", "",
@@ -128,14 +124,7 @@ STRUCTURE = (
         "",
         "true: the feed-forward layer is gated (as SwiGLU): it has a second GEMM, for the gate",
     ),
-    Column(
-        "model.shared_experts",
-        "int",
-        "",
-        "shared experts of the same size, which every token uses",
-        0.0,
-        64.0,
-    ),
+    grouped_gemm.SHARED_EXPERTS,
     Column("model.tied", "bool", "", "true: head and embedding share weights"),
     Column("model.mtp", "int", "", "number of multi-token prediction (MTP) heads", 0.0, 16.0),
     Column("model.dropout", "bool", "", "true: dropout in training; its masks are kept"),
