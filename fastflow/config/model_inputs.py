@@ -26,6 +26,7 @@ from fastflow.physics.parallelism.sharding.layout import LAYERS, parse_layers, p
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.parallelism.strategy import parse as parse_strategy
 from fastflow.physics.parallelism.virtual_stages import RECOMPUTE, recomputed
+from fastflow.physics.workload.models.encoder.dimensions import IMAGE_SIZE
 from fastflow.physics.workload.models.graph_file import read_network
 from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
 from fastflow.physics.workload.models.transformer.hf_config import with_config
@@ -71,7 +72,7 @@ ALTERNATIVE = "alternative"
 """The name of a block of published figures that differ from those of its file."""
 MACHINE = "chip.machine"
 """The system that a chip comes in, which is chosen where a user chooses none."""
-SETS_OTHERS = (CONFIG, SIZE, *PUBLISHED)
+SETS_OTHERS = (CONFIG, IMAGE_SIZE, SIZE, *PUBLISHED)
 """Leaves that are no inputs, but set other leaves."""
 INT64_MAX = 2**63 - 1
 

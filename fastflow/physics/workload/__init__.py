@@ -17,6 +17,7 @@ from fastflow.physics.workload.family import OTHERS, WORK, Family, Order
 from fastflow.physics.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, stack, take_points
 from fastflow.physics.workload.models import (
     attention,
+    encoder,
     gemm,
     graph_file,
     latent_attention,
@@ -52,6 +53,7 @@ FAMILIES: Registry[Family] = Registry(
             lstm_lm,
             serving_pass,
             transformer,
+            encoder,
             graph_file,
         )
     },

@@ -27,6 +27,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     RMS,
     ROTARY,
     Sizes,
+    is_causal,
 )
 from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import batched_gemm, pointwise
@@ -39,6 +40,8 @@ SELECTIVE = ("scores", "attention softmax", "attention dropout", "context")
 # Of the scores that no query may see the softmax writes zeros and reads none: Megatron-LM's
 # scaled_upper_triang_masked_softmax; backward both that it reads are halves.
 SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES = 1.5, 2.0
+ALL_SOFTMAX_MOVES, ALL_SOFTMAX_BACKWARD_MOVES = 2.0, 3.0
+"""Where every query sees all keys: scores in and out; backward two tensors in, one out."""
 _CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
 
 
@@ -55,13 +58,13 @@ def attention_of(points: Inputs, size: Sizes, has_window: bool, read: str) -> li
         )
         nodes += [
             attention(
-                "attention", (nodes[-1].name,), sizes, True, expanded=True, dims=_CORE_DIMS,
+                "attention", (nodes[-1].name,), sizes, is_causal(points), expanded=True, dims=_CORE_DIMS,
                 keeps=mask(size, 4),  # the sum of each query's exponentials, in fp32
                 flash=KERNELS.index(str(points["model.attention_kernel"][0])),
             )
         ]  # fmt: skip
     else:
-        nodes += _unfused(size, head_dim, nodes[-1].name, bool(points["model.dropout"][0]))
+        nodes += _unfused(points, size, head_dim, nodes[-1].name)
     columns = size.heads * size.value_dim
     projection = gemm(PROJECTION, size, columns, size.hidden, nodes[-1].name, (HEADS, HIDDEN))
     return [*nodes, projection]
@@ -137,11 +140,14 @@ def _rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Nod
     )  # fmt: skip
 
 
-def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node]:
+def _unfused(points: Inputs, size: Sizes, head_dim: Size, read: str) -> list[Node]:
     """Return scores, softmax, dropout and context as separate kernels."""
     cols, batch = size.heads * size.sequence, size.sequences * size.heads
     operator = pointwise.OPERATORS["softmax"]
     scores, softmax, dropped, context = SELECTIVE
+    moves, backward_moves = SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES
+    if not is_causal(points):
+        moves, backward_moves = ALL_SOFTMAX_MOVES, ALL_SOFTMAX_BACKWARD_MOVES
 
     def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **fields: Any) -> Node:
         return Node(
@@ -158,11 +164,10 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
     nodes = [
         product(scores, head_dim, size.sequence, (read,), keeps=0),
         a_pass(
-            softmax, scores, cost=PassCost(SOFTMAX_MOVES, operator.flop, SOFTMAX_BACKWARD_MOVES),
-            keeps=cols,
+            softmax, scores, cost=PassCost(moves, operator.flop, backward_moves), keeps=cols,
         ),
     ]  # fmt: skip
-    if dropout:
+    if points["model.dropout"][0]:
         mask_cols = 1.0 / size.activation_bytes
         nodes += [
             a_pass(

@@ -226,6 +226,11 @@ def sizes_of(points: Inputs) -> Sizes:
     return Sizes(**stated | derived)
 
 
+def is_causal(points: Inputs) -> bool:
+    """Say whether tokens of models with the same structure attend to no later ones, as a decoder's do."""
+    return "model.causal" not in points or bool(points["model.causal"][0])
+
+
 def extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
     """Return columns, besides those of the structure, in which models with the same kernels agree."""
     return tuple(inputs[f"model.{name}"] > 0 for name in ("latent", "query_latent", "shared_ffn"))

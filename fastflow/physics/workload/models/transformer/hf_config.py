@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from fastflow.core.yaml_file import MistakeError, listed, read_current, wrong
+from fastflow.physics.workload.models.encoder import dimensions as encoder
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALIBI,
     ALL,
@@ -40,7 +41,7 @@ from fastflow.physics.workload.models.transformer.layer_pattern import (
 )
 from fastflow.physics.workload.models.transformer.published import published_in
 
-KEY = "model.config"
+KEY, NAME = "model.config", "model.name"
 _LAYERS = {"full_attention": False, "sliding_attention": True, "chunked_attention": True}
 """Kinds of attention, and whether they see a window. A chunk of tokens, of which each sees those before it in
 the chunk, counts as a window of that length, in which a query of a long sequence sees twice as much."""
@@ -65,13 +66,18 @@ def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
         return leaves
     overrides = {key: value for key, value in leaves.items() if key != KEY and value is not None}
     path = leaves[KEY]
-    known = dict(DEFAULTS) if path is None else {**DEFAULTS, **read_config(str(path))}
-    return {key: None for key in leaves if key != KEY} | known | overrides
+    read = {} if path is None else read_config(str(path))
+    family = read.get(NAME, overrides.pop(NAME, None))
+    defaults = encoder.DEFAULTS if family == encoder.NAME else DEFAULTS
+    others: Mapping[str, Any] = {NAME: family, **defaults, **read, **overrides, NAME: family}
+    if family == encoder.NAME:
+        others = encoder.with_image_size(others, leaves)
+    return {key: None for key in leaves if key not in (KEY, encoder.IMAGE_SIZE)} | others
 
 
 def is_filled(leaves: Mapping[str, Any], key: str) -> bool:
     """Say whether a null leaf gets a value from the config.json; an explicit value changes no other leaf."""
-    return KEY in leaves and key in DEFAULTS and leaves.get(key) is None
+    return KEY in leaves and key in encoder.DEFAULTS and leaves.get(key) is None
 
 
 def read_config(path: str) -> Mapping[str, Any]:

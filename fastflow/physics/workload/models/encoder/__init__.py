@@ -1,0 +1,25 @@
+"""`model=encoder`: a transformer without later tokens to predict: BERT, or a ViT (docs/models.md)."""
+
+from __future__ import annotations
+
+from fastflow.core.tables import Bools, Inputs
+from fastflow.physics.workload.models import transformer
+from fastflow.physics.workload.models.encoder.dimensions import NAME, SIZES, STRUCTURE, invalid_sizes
+from fastflow.physics.workload.models.encoder.network import network
+from fastflow.physics.workload.models.transformer.dimensions import extra_structure
+from fastflow.physics.workload.models.transformer.parameters import count_parameters
+
+
+def _extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
+    return (*extra_structure(inputs), inputs["model.segments"] > 0)
+
+
+FAMILY = transformer.FAMILY._replace(
+    name=NAME,
+    network=network,
+    sizes=SIZES,
+    structure=STRUCTURE,
+    extra_structure=_extra_structure,
+    parameters=lambda points: count_parameters(network(points), points["model.layers"].size),
+    invalid_sizes=invalid_sizes,
+)

@@ -1,0 +1,31 @@
+"""The network of an encoder: its input, a layer of each kind with its count, and its output."""
+
+from __future__ import annotations
+
+from fastflow.core.tables import Inputs, single
+from fastflow.physics.workload.graph import EMBEDDING, HIDDEN, SOFTMAX
+from fastflow.physics.workload.models.encoder.dimensions import encoder_sizes
+from fastflow.physics.workload.models.encoder.inputs import first_layer
+from fastflow.physics.workload.models.encoder.outputs import last_layer
+from fastflow.physics.workload.models.transformer.dimensions import sizes_of
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY, times
+from fastflow.physics.workload.models.transformer.network import block, finished
+from fastflow.physics.workload.network import INPUT, Layer, Network
+
+
+def network(points: Inputs) -> Network:
+    """Return the network of models with the same structure."""
+    size, own = sizes_of(points), encoder_sizes(points)
+    counts = times(str(points[KEY][0]), single(points["model.layers"]))
+    return finished(
+        points,
+        size,
+        [
+            Layer("embedding", EMBEDDING, first_layer(points, size, own)),
+            *(
+                Layer(kind, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
+                for kind, count in counts.items()
+            ),
+            Layer("head", SOFTMAX, last_layer(points, size, own)),
+        ],
+    )
