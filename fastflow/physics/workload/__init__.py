@@ -17,7 +17,6 @@ from fastflow.physics.workload.family import OTHERS, WORK, Family, Order
 from fastflow.physics.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, stack, take_points
 from fastflow.physics.workload.models import (
     attention,
-    encoder,
     gemm,
     graph_file,
     latent_attention,
@@ -29,6 +28,7 @@ from fastflow.physics.workload.models import (
     transformer,
 )
 from fastflow.physics.workload.models.transformer import serving_pass
+from fastflow.physics.workload.models.transformer.encoder import family as encoder
 from fastflow.physics.workload.network import Layer
 from fastflow.physics.workload.ops import TYPES
 from fastflow.physics.workload.precision import UNSIZED, Precision

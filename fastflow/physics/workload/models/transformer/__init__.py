@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Inputs, Ints
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.workload.family import Family
 from fastflow.physics.workload.models.transformer import layer_pattern
 from fastflow.physics.workload.models.transformer.dimensions import (
@@ -12,6 +12,12 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     STRUCTURE,
     extra_structure,
     invalid_sizes,
+)
+from fastflow.physics.workload.models.transformer.encoder.network import parameters as of_encoder
+from fastflow.physics.workload.models.transformer.encoder.vision import (
+    has_tower,
+    tower_inputs,
+    tower_structure,
 )
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
@@ -32,6 +38,19 @@ def _layers(inputs: Inputs) -> Ints:
     return layers
 
 
+def _extra_structure(inputs: Inputs) -> tuple[Bools | Texts, ...]:
+    return (*extra_structure(inputs), *tower_structure(inputs))
+
+
+def _parameters(points: Inputs) -> tuple[Floats, Floats]:
+    """Return total and active parameters; a vision tower's are not active, as a token of text needs none."""
+    total, active = parameters(points)
+    if has_tower(points):
+        one = np.ones(total.size, dtype=np.int64)
+        total = total + of_encoder(tower_inputs(points, one, one))[0]
+    return total, active
+
+
 FAMILY = Family(
     name="transformer",
     work="training",
@@ -39,13 +58,13 @@ FAMILY = Family(
     rows=_rows,
     sizes=SIZES,
     structure=STRUCTURE,
-    extra_structure=extra_structure,
+    extra_structure=_extra_structure,
     layers=_layers,
     order=lambda inputs: layer_pattern.order(
         inputs[layer_pattern.KEY], inputs["model.layers"], inputs["model.mtp"]
     ),
     tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
-    parameters=parameters,
+    parameters=_parameters,
     invalid_sizes=invalid_sizes,
     quantizes=True,
     trained=TRAINED,

@@ -252,7 +252,7 @@ def loss_of(size: Sizes, classes: Size, read: str) -> Node:
 
 def _mtp_module(points: Inputs, size: Sizes, kind: str) -> tuple[Node, ...]:
     """Return the layer of an MTP module."""
-    table = table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
+    words = table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
     norms = (
         layer_norm(points, size, "hidden norm", INPUT),
         layer_norm(points, size, "embedding norm", "embedding"),
@@ -260,4 +260,4 @@ def _mtp_module(points: Inputs, size: Sizes, kind: str) -> tuple[Node, ...]:
     joined = gemm(
         "joined", size, 2 * size.hidden, size.hidden, "", (HIDDEN_COLUMNS, HIDDEN_COLUMNS), keeps=size.hidden
     )._replace(reads=tuple(node.name for node in norms))
-    return (table._replace(keeps=size.hidden), *norms, joined, *block(points, size, kind, joined.name))
+    return (words._replace(keeps=size.hidden), *norms, joined, *block(points, size, kind, joined.name))

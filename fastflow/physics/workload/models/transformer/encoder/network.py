@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from fastflow.core.tables import Inputs, single
+from fastflow.core.tables import Floats, Inputs, single
 from fastflow.physics.workload.graph import EMBEDDING, HIDDEN, SOFTMAX
-from fastflow.physics.workload.models.encoder.dimensions import encoder_sizes
-from fastflow.physics.workload.models.encoder.inputs import first_layer
-from fastflow.physics.workload.models.encoder.outputs import last_layer
 from fastflow.physics.workload.models.transformer.dimensions import sizes_of
+from fastflow.physics.workload.models.transformer.encoder.dimensions import encoder_sizes
+from fastflow.physics.workload.models.transformer.encoder.inputs import first_layer
+from fastflow.physics.workload.models.transformer.encoder.outputs import last_layer
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, times
 from fastflow.physics.workload.models.transformer.network import block, finished
+from fastflow.physics.workload.models.transformer.parameters import count_parameters
 from fastflow.physics.workload.network import INPUT, Layer, Network
+
+
+def parameters(points: Inputs) -> tuple[Floats, Floats]:
+    """Return total and active parameters of models with the same structure; each (points,)."""
+    return count_parameters(network(points), points["model.layers"].size)
 
 
 def network(points: Inputs) -> Network:

@@ -16,7 +16,16 @@ import numpy as np
 
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.graph import HEAD, Dims
-from fastflow.physics.workload.models.encoder.dimensions import (
+from fastflow.physics.workload.models.transformer.building_blocks import (
+    FEED_FORWARD,
+    HEADS,
+    HIDDEN,
+    TOKENS,
+    activation,
+    gemm,
+)
+from fastflow.physics.workload.models.transformer.dimensions import ALL, POST, Sizes
+from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     CLASSIFIER,
     LOGITS,
     MASKED,
@@ -27,15 +36,6 @@ from fastflow.physics.workload.models.encoder.dimensions import (
     EncoderSizes,
     projector_columns,
 )
-from fastflow.physics.workload.models.transformer.building_blocks import (
-    FEED_FORWARD,
-    HEADS,
-    HIDDEN,
-    TOKENS,
-    activation,
-    gemm,
-)
-from fastflow.physics.workload.models.transformer.dimensions import ALL, POST, Sizes
 from fastflow.physics.workload.models.transformer.feed_forward import dense
 from fastflow.physics.workload.models.transformer.network import layer_norm, logits_and_loss, loss_of
 from fastflow.physics.workload.network import INPUT, Node, PassCost, Size
@@ -173,7 +173,7 @@ def _projector(points: Inputs, size: Sizes, own: EncoderSizes, read: str) -> lis
     Projectors of earlier layers are as many groups of rows, each with weights of its own.
     """
     groups, biased = own.projectors, _is_biased(points)
-    rows = size.sequences * -(-own.patches // own.merged) * groups
+    rows: Any = size.sequences * -(-own.patches // own.merged) * groups
     nodes: list[Node] = []
     inner = size.hidden * own.merged
     if points["model.pooled"][0]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from fastflow.core.tables import Bools, Inputs
 from fastflow.physics.workload.models import transformer
-from fastflow.physics.workload.models.encoder.dimensions import NAME, SIZES, STRUCTURE, invalid_sizes
-from fastflow.physics.workload.models.encoder.network import network
 from fastflow.physics.workload.models.transformer.dimensions import extra_structure
-from fastflow.physics.workload.models.transformer.parameters import count_parameters
+from fastflow.physics.workload.models.transformer.encoder.dimensions import (
+    NAME,
+    SIZES,
+    STRUCTURE,
+    invalid_sizes,
+)
+from fastflow.physics.workload.models.transformer.encoder.network import network, parameters
 
 
 def _extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
@@ -20,6 +24,6 @@ FAMILY = transformer.FAMILY._replace(
     sizes=SIZES,
     structure=STRUCTURE,
     extra_structure=_extra_structure,
-    parameters=lambda points: count_parameters(network(points), points["model.layers"].size),
+    parameters=parameters,
     invalid_sizes=invalid_sizes,
 )

@@ -8,9 +8,9 @@ import numpy as np
 
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.graph import HEAD
-from fastflow.physics.workload.models.encoder.dimensions import PATCHES, EncoderSizes
 from fastflow.physics.workload.models.transformer.building_blocks import HIDDEN, VOCABULARY, gemm, residual
 from fastflow.physics.workload.models.transformer.dimensions import ALL, LEARNED, Sizes
+from fastflow.physics.workload.models.transformer.encoder.dimensions import PATCHES, EncoderSizes
 from fastflow.physics.workload.models.transformer.network import SHARED_LOOKUP, layer_norm, table
 from fastflow.physics.workload.network import INPUT, Node
 from fastflow.physics.workload.ops import embedding as lookup

@@ -172,7 +172,7 @@ def _widest_projector(inputs: Inputs) -> Any:
     ])  # fmt: skip
 
 
-def with_image_size(model: Mapping[str, Any], stated: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_image_size(model: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
     """Return an encoder's leaves with the sequence that its image size makes; raises InputError.
 
     model: all leaves of an encoder; stated: those of the configuration, null where a file decides. The image
