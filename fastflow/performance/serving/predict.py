@@ -22,6 +22,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     is_disaggregated,
     phase_layouts,
 )
+from fastflow.performance.serving.images import invalid_images, with_images
 from fastflow.performance.serving.kv_cache import Need, memory_need
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overload import OVERLOAD, overloads
@@ -68,7 +69,7 @@ def serve(inputs: Inputs) -> ServingResult:
     """
     if not has_layer_runs(inputs):
         raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
-    point_inputs, inputs = inputs, with_lengths(inputs)
+    point_inputs, inputs = inputs, with_images(with_lengths(inputs))
     phases, disaggregated = phase_layouts(inputs), is_disaggregated(inputs)
     layouts, points = phases.decode, disaggregated.size
     ones = np.ones(points, dtype=np.int64)
@@ -81,7 +82,11 @@ def serve(inputs: Inputs) -> ServingResult:
         ),
     }  # fmt: skip
     reason = first_reasons(
-        invalid_load(inputs), phases.reason, invalid_model_dims(serving_inputs), invalid_device_rent(inputs)
+        invalid_load(inputs),
+        phases.reason,
+        invalid_images(inputs, phases.prefill),
+        invalid_model_dims(serving_inputs),
+        invalid_device_rent(inputs),
     )
     columns: Columns = {
         "strategy": layouts.printed, "replicas": layouts.replicas,

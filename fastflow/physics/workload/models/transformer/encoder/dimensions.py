@@ -137,10 +137,14 @@ def projector_columns(written: str) -> tuple[int, ...]:
 
 def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid sizes, as `Family.invalid_sizes`."""
-    yield from transformer.invalid_sizes(inputs)
+    yield from transformer.invalid_pass_sizes(inputs)
     images, output = inputs["model.input"] == PATCHES, inputs["model.output"]
     for key in ("model.patch", "model.colours", "model.frames"):
         yield images & (inputs[key] < 1), key, key, "at least 1, where model.input is patches"
+    # vectors of an image's positions are interpolated to other sizes
+    most = inputs["model.positions"]
+    long = ~images & (most > 0) & (inputs["model.sequence"] > most)
+    yield long, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
     few = images & (inputs["model.sequence"] <= inputs["model.class_tokens"])
     yield few, "model.sequence", "model.class_tokens", "more than the {} of model.class_tokens"
     yield (
