@@ -94,8 +94,7 @@ SIZES = (
         low=0,
     ),
     count(
-        "model.conv_width", "tokens that a convolution reads, the current one included; transformer, 0: no"
-        " convolution", low=0, high=4096,
+        "model.conv_width", "tokens that a convolution reads, the current one included; 0: no convolution", low=0,
     ),
     STATE,
     count(

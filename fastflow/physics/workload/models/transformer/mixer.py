@@ -67,6 +67,7 @@ MIXERS: Registry[Mixer] = Registry(
             ("window", "attention", "WINDOW"),
             ("chunked", "attention", "CHUNKED"),
             ("gated_delta", "gated_delta", "GATED_DELTA"),
+            ("mamba2", "mamba2", "MAMBA2"),
         )
     },
 )
