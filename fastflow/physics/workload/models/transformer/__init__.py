@@ -7,12 +7,7 @@ import numpy as np
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.workload.family import Family
 from fastflow.physics.workload.models.transformer import layer_pattern
-from fastflow.physics.workload.models.transformer.dimensions import (
-    SIZES,
-    STRUCTURE,
-    extra_structure,
-    invalid_sizes,
-)
+from fastflow.physics.workload.models.transformer.dimensions import SIZES, STRUCTURE, extra_structure
 from fastflow.physics.workload.models.transformer.encoder.network import parameters as of_encoder
 from fastflow.physics.workload.models.transformer.encoder.vision import (
     has_tower,
@@ -21,6 +16,7 @@ from fastflow.physics.workload.models.transformer.encoder.vision import (
 )
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
+from fastflow.physics.workload.models.transformer.valid_sizes import invalid_sizes
 from fastflow.physics.workload.precision import TRAINED
 
 OTHER_LAYERS = 2  # embedding and head

@@ -28,7 +28,7 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
 )
 from fastflow.physics.workload.models.transformer.hf_architectures import ACTIVATIONS
 from fastflow.physics.workload.models.transformer.hf_fields import Fields
-from fastflow.physics.workload.models.transformer.layer_pattern import DENSE, WINDOW
+from fastflow.physics.workload.models.transformer.layer_kind import DENSE
 
 _HEADS_OF_FILES = {
     "ForMaskedLM": MASKED, "ForPreTraining": MASKED, "LMHeadModel": MASKED,
@@ -94,7 +94,7 @@ def _modernbert(fields: Fields) -> dict[str, Any]:
     """
     every, window = fields.count("global_attn_every_n_layers", default=3), fields.count("local_attention")
     biased = fields.flag("attention_bias") and fields.flag("mlp_bias")
-    local = f"{every - 1}*{WINDOW} {DENSE}" if every > 1 else ""
+    local = f"{every - 1}*window {DENSE}" if every > 1 else ""
     sizes = _sizes(fields)
     has_window = every > 1 and sizes["layers"] > 1
     return sizes | {

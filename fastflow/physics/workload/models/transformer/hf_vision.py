@@ -36,7 +36,8 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
 from fastflow.physics.workload.models.transformer.hf_architectures import ACTIVATIONS
 from fastflow.physics.workload.models.transformer.hf_encoders import output_of
 from fastflow.physics.workload.models.transformer.hf_fields import Fields
-from fastflow.physics.workload.models.transformer.layer_pattern import DENSE, WINDOW, pattern_text
+from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
+from fastflow.physics.workload.models.transformer.layer_pattern import pattern_text
 
 _COMMON: Mapping[str, Any] = {
     **{key.removeprefix("model."): value for key, value in {**DEFAULTS, **OF_IMAGES}.items()},
@@ -138,17 +139,14 @@ def _qwen2(fields: Fields) -> dict[str, Any]:
 
 
 def _qwen2_5(fields: Fields) -> dict[str, Any]:
-    """Return Qwen2.5-VL's: windows of so many pixels a side, but for some layers (arXiv:2502.13923, 2.1.1).
-
-    A window around a query of all tokens but itself has twice its length, less one.
-    """
+    """Return Qwen2.5-VL's: windows of so many pixels a side, but for some layers (arXiv:2502.13923, 2.1.1)."""
     values = _sizes(fields) | {"position": ROTARY, "norm": RMS, "gated": True}
     pixels = fields.count("window_size", default=112)
     whole = fields.counts("fullatt_block_indexes")
     seen = (pixels // values["patch"]) ** 2
     if whole is not None and len({*whole}) < values["layers"]:
-        kinds = [DENSE if i in whole else f"{WINDOW} {DENSE}" for i in range(values["layers"])]
-        values |= {"pattern": pattern_text(kinds), "window": max((seen + 1) // 2, 1)}
+        kinds = [LayerKind() if i in whole else LayerKind(("chunked",)) for i in range(values["layers"])]
+        values |= {"pattern": pattern_text(kinds), "window": max(seen, 1)}
     fields.value("tokens_per_second")
     return values | _merger(fields, values, fields.count("out_hidden_size"))
 

@@ -16,9 +16,12 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     ALL,
     LAYER,
     LEARNED,
-    MAX_ELEMENTS,
     POST,
+)
+from fastflow.physics.workload.models.transformer.valid_sizes import (
+    MAX_ELEMENTS,
     InvalidSizes,
+    invalid_pass_sizes,
 )
 from fastflow.physics.workload.network import Size
 
@@ -137,7 +140,7 @@ def projector_columns(written: str) -> tuple[int, ...]:
 
 def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid sizes, as `Family.invalid_sizes`."""
-    yield from transformer.invalid_pass_sizes(inputs)
+    yield from invalid_pass_sizes(inputs)
     images, output = inputs["model.input"] == PATCHES, inputs["model.output"]
     for key in ("model.patch", "model.colours", "model.frames"):
         yield images & (inputs[key] < 1), key, key, "at least 1, where model.input is patches"
@@ -166,6 +169,7 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield wide > MAX_ELEMENTS, "model.batch", "model.batch", allowed
     columns = 1.0 * inputs["model.patch"] ** 2 * inputs["model.colours"] * inputs["model.frames"]
     yield positions * columns > MAX_ELEMENTS, "model.patch", "model.patch", allowed
+    yield inputs["model.density"] > 0.0, "model.density", "model.density", "0: an encoder has no such mask"
     yield inputs["model.mtp"] > 0, "model.mtp", "model.mtp", "0: an encoder predicts no further tokens"
 
 

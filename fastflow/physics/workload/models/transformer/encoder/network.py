@@ -29,7 +29,7 @@ def network(points: Inputs) -> Network:
         [
             Layer("embedding", EMBEDDING, first_layer(points, size, own)),
             *(
-                Layer(kind, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
+                Layer(kind.text, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
                 for kind, count in counts.items()
             ),
             Layer("head", SOFTMAX, last_layer(points, size, own)),
