@@ -27,7 +27,7 @@ from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.parallelism.strategy import parse as parse_strategy
 from fastflow.physics.parallelism.virtual_stages import RECOMPUTE, recomputed
 from fastflow.physics.workload.models.graph_file import read_network
-from fastflow.physics.workload.models.transformer.encoder.dimensions import IMAGE_SIZE
+from fastflow.physics.workload.models.transformer.encoder.dimensions import IMAGE_SIZE, PROJECTORS, check_projector
 from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
 from fastflow.physics.workload.models.transformer.hf_config import with_config
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
@@ -229,6 +229,8 @@ def _check_text(key: str, value: str) -> None:
         read_lengths(value)
     elif key == PATTERN:
         parse_pattern(value)
+    elif key in PROJECTORS:
+        check_projector(key, value)
     elif key.startswith(CHIPLETS) and key.endswith(".holds"):
         wrong = [part for part in value.split() if part not in HOLDABLE]
         if wrong or not value.strip():

@@ -41,7 +41,7 @@ from fastflow.performance.serving.scenario import (
 )
 from fastflow.performance.serving.slo import slo_violations, with_compared
 from fastflow.physics.hardware.chip import Chip, generate
-from fastflow.physics.workload import family_of, has_layer_runs, invalid_model_dims
+from fastflow.physics.workload import family_of, invalid_model_dims
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
@@ -67,7 +67,7 @@ def serve(inputs: Inputs) -> ServingResult:
 
     Raises InputError where the model is no transformer.
     """
-    if not has_layer_runs(inputs):
+    if not family_of(inputs).serves:
         raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
     point_inputs, inputs = inputs, with_images(with_lengths(inputs))
     phases, disaggregated = phase_layouts(inputs), is_disaggregated(inputs)

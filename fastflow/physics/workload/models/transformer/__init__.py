@@ -50,6 +50,7 @@ def _parameters(points: Inputs) -> tuple[Floats, Floats]:
 FAMILY = Family(
     name="transformer",
     work="training",
+    serves=True,
     network=network,
     rows=_rows,
     sizes=SIZES,

@@ -306,9 +306,13 @@ _STRUCTURAL = (
 """Sizes that decide which kernels there are: none where they are 0."""
 
 
+CAUSAL = "model.causal"
+"""An input of encoders alone."""
+
+
 def is_causal(points: Inputs) -> bool:
     """Say whether tokens of models with the same structure attend to no later ones, as a decoder's do."""
-    return "model.causal" not in points or bool(points["model.causal"][0])
+    return CAUSAL not in points or bool(points[CAUSAL][0])
 
 
 def extra_structure(inputs: Inputs) -> tuple[Bools, ...]:

@@ -327,6 +327,8 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "smolvlm": Wrapper("siglip_vision_model", _one_product),
 }
 """Models of text and images, by the `model_type` of the whole file."""
+_OF_OTHERS = ("projection_dim", "encoder_stride", "pooler_output_size", "vision_use_head")
+"""Fields of an encoder of images that belong to a part beside it."""
 _OF_TOWERS = ("image_tokens", "tiles", "largest_image", "chain")
 """Properties of the way from an image to its tiles, which an encoder alone does not have."""
 
@@ -334,6 +336,8 @@ _OF_TOWERS = ("image_tokens", "tiles", "largest_image", "chain")
 def image_encoder_of(name: str, fields: Fields) -> dict[str, Any]:
     """Return the properties of an encoder of images alone; raises MistakeError."""
     values = VISION_ENCODERS[name](fields)
+    for field in _OF_OTHERS:
+        fields.value(field)
     values = {key: value for key, value in values.items() if key not in _OF_TOWERS}
     if "image_size" not in values:
         values["image_size"] = fields.count("image_size", default=448)

@@ -30,6 +30,8 @@ LOGITS, MASKED, POOLER, MEAN = "logits", "masked", "pooler", "mean"
 PROBE, CLASSIFIER, PROJECTOR, NO_OUTPUT = "probe", "classifier", "projector", "none"
 OUTPUTS = (LOGITS, MASKED, POOLER, MEAN, PROBE, CLASSIFIER, PROJECTOR, NO_OUTPUT)
 NAME = "encoder"
+PROJECTORS = ("model.projector", "model.vision.projector")
+"""Keys of lists of columns."""
 SEQUENCE, IMAGE_SIZE = "model.sequence", "model.image_size"
 """A key that is no input: `model.sequence` follows from it."""
 _IMAGE_SIZE = re.compile(r"\s*(?P<height>[1-9]\d{0,5})\s*(?:x\s*(?P<width>[1-9]\d{0,5})\s*)?", re.ASCII)
@@ -136,6 +138,15 @@ def projector_columns(written: str) -> tuple[int, ...]:
     if not 0 < len(columns) <= _MAX_PRODUCTS or not all(0 < size <= _MAX_COLUMNS for size in columns):
         raise ValueError
     return columns
+
+
+def check_projector(key: str, written: str) -> None:
+    """Check a list of columns; raises InputError."""
+    try:
+        projector_columns(written)
+    except ValueError:
+        allowed = f"columns of each product in order, such as '4608, 4096', at most {_MAX_PRODUCTS}; or none"
+        raise InputError(key, written, allowed) from None
 
 
 def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:

@@ -20,6 +20,7 @@ def _extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
 
 FAMILY = transformer.FAMILY._replace(
     name=NAME,
+    serves=False,
     network=network,
     sizes=SIZES,
     structure=STRUCTURE,
