@@ -27,7 +27,11 @@ from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.parallelism.strategy import parse as parse_strategy
 from fastflow.physics.parallelism.virtual_stages import RECOMPUTE, recomputed
 from fastflow.physics.workload.models.graph_file import read_network
-from fastflow.physics.workload.models.transformer.encoder.dimensions import IMAGE_SIZE, PROJECTORS, check_projector
+from fastflow.physics.workload.models.transformer.encoder.dimensions import (
+    IMAGE_SIZE,
+    PROJECTORS,
+    check_projector,
+)
 from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
 from fastflow.physics.workload.models.transformer.hf_config import with_config
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN

@@ -38,7 +38,9 @@ def parameters(model):
     """Return the parameters of an encoder."""
     hidden, total = model["hidden"], 0
     if model["input"] == "patches":
-        total += weights([(model["patch"] ** 2 * model["colours"] * model["frames"], hidden, model["biased"])])
+        total += weights(
+            [(model["patch"] ** 2 * model["colours"] * model["frames"], hidden, model["biased"])]
+        )
     else:
         total += model["vocabulary"] * hidden
     total += (model["positions"] + model["segments"] + model["class_tokens"]) * hidden

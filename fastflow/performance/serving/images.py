@@ -11,12 +11,13 @@ tower (`--language-model-only`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow.core.dedupe import map_values, unique_rows
-from fastflow.core.reasons.codes import Code, rejected
+from fastflow.core.reasons.codes import Code, Reason, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, no_reasons
 from fastflow.core.tables import Columns, Floats, Inputs, Ints, take
 from fastflow.performance.crossflow import predict
@@ -25,12 +26,14 @@ from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, stage_i
 from fastflow.performance.serving.passes.tabulate import Part, Passes, limiters_of, weight_bytes
 from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy
+from fastflow.physics.workload import invalid_model_dims
 from fastflow.physics.workload.graph import sum_by_kind
 from fastflow.physics.workload.models.transformer.encoder.dimensions import image_sides
 from fastflow.physics.workload.models.transformer.encoder.vision import (
     NO_TOWER,
     PREFIX,
     ImageGrid,
+    as_tower_key,
     has_tower,
     image_grid,
     tower_inputs,
@@ -84,12 +87,27 @@ def invalid_images(inputs: Inputs, layouts: ServerLayouts) -> ReasonColumn:
     for i in reason.without(wrong):
         allowed = "pixels of a side, such as 1024, or height x width, such as 1080x1920"
         reason.add(i, rejected(Code.LOAD, IMAGE_SIZE, str(inputs[IMAGE_SIZE][i]), allowed))
+    for i, of_tower in _invalid_towers(inputs, np.array(reason.without(some), dtype=np.int64)):
+        reason.add(i, of_tower)
     heads = inputs[f"{PREFIX}heads"]
     for i in reason.without(some & (inputs[TP_MODE] != DATA) & (heads % layouts.tensor > 0)):
         tensor = int(layouts.tensor[i])
         allowed = f"{DATA}, since the {heads[i]} heads of {PREFIX}heads cannot be split over {tensor} devices"
         reason.add(i, rejected(Code.LOAD, TP_MODE, str(inputs[TP_MODE][i]), allowed))
     return reason.column()
+
+
+def _invalid_towers(inputs: Inputs, rows: Ints) -> Iterator[tuple[int, Reason]]:
+    """Yield points whose towers have invalid dimensions, and why; rows: with images."""
+    if rows.size:
+        columns = take(dict(inputs), rows)
+        grid = grid_of(columns)
+        found = invalid_model_dims(tower_inputs(columns, columns[IMAGES] * grid.pieces, grid.patches))
+        for i in np.flatnonzero(found.exists).tolist():
+            reason = found.at(i)
+            assert reason is not None
+            texts = {name: as_tower_key(str(reason.fields[name])) for name in ("key", "allowed")}
+            yield int(rows[i]), reason.with_fields(**texts)
 
 
 class Tower(NamedTuple):

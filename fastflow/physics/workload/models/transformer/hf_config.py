@@ -101,10 +101,11 @@ def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
 
 def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the inputs that a config.json's object gives, by their keys; raises MistakeError."""
-    whole, document = document, _language_model(document)
     name = document.get("model_type")
     if isinstance(name, str) and (read := _ENCODERS.get(name)) and name not in WRAPPERS:
         return _encoder(name, Fields(document), read)
+    whole, document = document, _language_model(document)
+    name = document.get("model_type")
     if not isinstance(name, str) or name not in TYPES:
         raise wrong("model_type", *_unknown_type(document))
     fields = Fields(document)

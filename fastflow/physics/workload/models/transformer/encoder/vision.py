@@ -10,6 +10,7 @@ images, tiles and rows are not counted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -85,6 +86,14 @@ def has_tower(inputs: Inputs) -> bool:
     return LAYERS in inputs
 
 
+def as_tower_key(text: str) -> str:
+    """Return a text with the keys of an encoder alone replaced by those of a tower."""
+    return _KEY_OF_ENCODER.sub(lambda match: f"{PREFIX}{match[1]}", text)
+
+
+_KEY_OF_ENCODER = re.compile(rf"\bmodel\.({'|'.join(sorted(_SHARED, key=len, reverse=True))})\b")
+
+
 class ImageGrid(NamedTuple):
     """What models make of an image; (points,)."""
 
@@ -95,7 +104,7 @@ class ImageGrid(NamedTuple):
 
 def image_grid(inputs: Inputs, height: Ints, width: Ints) -> ImageGrid:
     """Return the patches and tokens of images; height, width: (points,) [pixels]."""
-    patch, merge = inputs[f"{PREFIX}patch"], np.maximum(inputs[f"{PREFIX}merge"], 1)
+    patch, merge = (np.maximum(inputs[f"{PREFIX}{name}"], 1) for name in ("patch", "merge"))
     side, fixed = inputs[f"{PREFIX}image_size"], inputs[f"{PREFIX}image_tokens"]
     square = np.maximum(side, 1)
     tiles = np.minimum(-(-height // square) * -(-width // square), inputs[f"{PREFIX}tiles"])

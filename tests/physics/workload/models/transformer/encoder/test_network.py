@@ -136,7 +136,9 @@ def test_attention_to_all_keys_takes_twice_the_operations_of_causal_attention():
         return nodes[0].cost.flop
 
     assert attention(one) == pytest.approx(attention(causal) * 512 / 256.5)
-    assert model_flop(workload.build_graph(one, sizes))[0] > model_flop(workload.build_graph(causal, sizes))[0]
+    assert (
+        model_flop(workload.build_graph(one, sizes))[0] > model_flop(workload.build_graph(causal, sizes))[0]
+    )
 
 
 def test_unfused_attention_moves_all_scores():
