@@ -172,6 +172,14 @@ def has_layer_runs(inputs: Inputs) -> bool:
     return bool(inputs["model.name"].size) and family_of(inputs).order is not None
 
 
+def default_microbatch(inputs: Inputs) -> int:
+    """Return the sequences of a micro-batch of the points' models by default, 0 for those of a device.
+
+    inputs: at least `model.name`; all points of a call are of one family.
+    """
+    return family_of(inputs).microbatch if inputs["model.name"].size else 0
+
+
 def is_iteration(inputs: Inputs) -> bool:
     """Say whether points are iterations of whole models, rather than single operations.
 

@@ -80,6 +80,7 @@ class Family(NamedTuple):
     # sizes, by the mesh axis whose degree must divide them or be a multiple; 0: no size
     copied: Mapping[str, str] = MappingProxyType({})
     multiplied: tuple[str, str] | None = None  # two sizes whose integer product must not overflow
+    microbatch: int = 0  # sequences of a micro-batch by default; 0: without a pipeline, a device's batch
     serves: bool = False  # whether servers run it: it decodes, with a cache
     work: str = OTHERS  # the kind of work of its error statistics, of `WORK`
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

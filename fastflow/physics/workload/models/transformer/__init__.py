@@ -50,6 +50,7 @@ def _parameters(points: Inputs) -> tuple[Floats, Floats]:
 FAMILY = Family(
     name="transformer",
     work="training",
+    microbatch=1,
     serves=True,
     network=network,
     rows=_rows,

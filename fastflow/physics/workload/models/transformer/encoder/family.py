@@ -20,6 +20,7 @@ def _extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
 
 FAMILY = transformer.FAMILY._replace(
     name=NAME,
+    microbatch=0,  # sequences are short
     serves=False,
     network=network,
     sizes=SIZES,

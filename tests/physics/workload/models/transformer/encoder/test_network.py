@@ -23,7 +23,7 @@ OF_MODELS = {
 # bert-large-uncased (with the layer of masked tokens), google/vit-large-patch16-224, and of the tower of
 # google/siglip-so400m-patch14-384
 PUBLISHED = {"bert_base": 109.514, "bert_large": 335.175, "vit_l_16": 304.327, "siglip_so400m": 428.226}
-RUN = ("chip=h100_sxm", "system=dgx_h100", "system.devices=8", "parallel.microbatches=1")
+RUN = ("chip=h100_sxm", "system=dgx_h100", "system.devices=8")
 
 
 def points(**changed):
