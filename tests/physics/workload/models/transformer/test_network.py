@@ -362,9 +362,10 @@ def test_a_pattern_is_repeated_as_long_as_there_are_layers(parts, layers, mtp):
 @pytest.mark.parametrize(
     ("text", "shortest"),
     [
-        ("attention dense", "dense"), ("experts window", "window experts"), ("gated_delta", "gated_delta dense"),
-        ("dense( ffn=64  kv_heads=2 )", "dense(kv_heads=2 ffn=64)"), ("no_mixer  experts", "no_mixer experts"),
-        ("mamba2 attention no_ffn", "mamba2 attention no_ffn"), ("shared_kv window", "window shared_kv dense"),
+        ("attention dense", "dense"), ("experts window", "window experts"),
+        ("gated_delta", "gated_delta dense"), ("dense( ffn=64  kv_heads=2 )", "dense(kv_heads=2 ffn=64)"),
+        ("no_mixer  experts", "no_mixer experts"), ("mamba2 attention no_ffn", "mamba2 attention no_ffn"),
+        ("shared_kv window", "window shared_kv dense"),
     ],
 )  # fmt: skip
 def test_a_kind_has_a_shortest_text(text, shortest):
