@@ -1,7 +1,10 @@
 """Small transformers, as columns of inputs."""
 
+import numpy as np
+
 from fastflow.config.model_inputs import to_column
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
+from fastflow.physics.workload.precision import UNSIZED
 
 SMALL = {
     "model.layers": 2, "model.hidden": 64, "model.heads": 4, "model.ffn": 96, "model.vocabulary": 50,
@@ -20,3 +23,8 @@ def points(**changed):
         key: to_column(key, value if isinstance(value, list) else [value] * many)
         for key, value in given.items()
     }
+
+
+def precision(many):
+    """Bytes of numbers that nobody asks for."""
+    return type(UNSIZED)(*np.ones((len(UNSIZED), many)))
