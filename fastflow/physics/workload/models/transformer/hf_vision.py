@@ -139,7 +139,7 @@ def _qwen2(fields: Fields) -> dict[str, Any]:
 
 
 def _qwen2_5(fields: Fields) -> dict[str, Any]:
-    """Return Qwen2.5-VL's: windows of so many pixels a side, but for some layers (arXiv:2502.13923, 2.1.1)."""
+    """Return Qwen2.5-VL's: windows of some pixels a side, but for some layers (arXiv:2502.13923, 2.1.1)."""
     values = _sizes(fields) | {"position": ROTARY, "norm": RMS, "gated": True}
     pixels = fields.count("window_size", default=112)
     whole = fields.counts("fullatt_block_indexes")

@@ -35,6 +35,8 @@ PROJECTORS = ("model.projector", "model.vision.projector")
 SEQUENCE, IMAGE_SIZE = "model.sequence", "model.image_size"
 """A key that is no input: `model.sequence` follows from it."""
 _IMAGE_SIZE = re.compile(r"\s*(?P<height>[1-9]\d{0,5})\s*(?:x\s*(?P<width>[1-9]\d{0,5})\s*)?", re.ASCII)
+NO_ENCODERS = ("model.mtp", "model.density", "model.streams", "model.layer_embedding")
+"""Sizes of decoders that encoders do not have."""
 _MAX_PRODUCTS = 8
 _MAX_COLUMNS = 10**9
 
@@ -180,8 +182,8 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield wide > MAX_ELEMENTS, "model.batch", "model.batch", allowed
     columns = 1.0 * inputs["model.patch"] ** 2 * inputs["model.colours"] * inputs["model.frames"]
     yield positions * columns > MAX_ELEMENTS, "model.patch", "model.patch", allowed
-    yield inputs["model.density"] > 0.0, "model.density", "model.density", "0: an encoder has no such mask"
-    yield inputs["model.mtp"] > 0, "model.mtp", "model.mtp", "0: an encoder predicts no further tokens"
+    for key in NO_ENCODERS:
+        yield inputs[key] > 0, key, key, "0: an encoder has none"
 
 
 def _widest_projector(inputs: Inputs) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fastflow.core.tables import Floats, Inputs, single
 from fastflow.physics.workload.graph import EMBEDDING, HIDDEN, SOFTMAX
 from fastflow.physics.workload.models.transformer.dimensions import sizes_of
-from fastflow.physics.workload.models.transformer.encoder.dimensions import encoder_sizes
+from fastflow.physics.workload.models.transformer.encoder.dimensions import NO_ENCODERS, encoder_sizes
 from fastflow.physics.workload.models.transformer.encoder.inputs import first_layer
 from fastflow.physics.workload.models.transformer.encoder.outputs import last_layer
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, times
@@ -21,6 +23,7 @@ def parameters(points: Inputs) -> tuple[Floats, Floats]:
 
 def network(points: Inputs) -> Network:
     """Return the network of models with the same structure."""
+    points = {**points, **{key: np.zeros_like(points[key]) for key in NO_ENCODERS if key in points}}
     size, own = sizes_of(points), encoder_sizes(points)
     counts = times(str(points[KEY][0]), single(points["model.layers"]))
     return finished(

@@ -156,7 +156,7 @@ def test_unfused_attention_moves_all_scores():
         (("model=vit_l_16", "model.sequence=100"), "null beside model.sequence=100"),
         (("model=vit_l_16", "model.classes=0"), "at least 1, where model.output is classifier"),
         (("model=bert_base", "model.sequence=513"), "at most the 512 tokens of model.positions"),
-        (("model=bert_base", "model.mtp=1"), "an encoder predicts no further tokens"),
+        (("model=bert_base", "model.mtp=1"), "model.mtp=1 is invalid: expected 0: an encoder has none"),
         (("model=bert_base", "model.class_tokens=1"), "0, unless model.input is patches"),
         (("model=bert_base", "model.output=projector", "model.projector=x"), "columns of each product"),
         (("model=bert_base", "serve=decode"), "transformer, where serve is not none"),
