@@ -26,7 +26,9 @@ SERVING: tuple[Column, ...] = (
     ),
     _length("serve.isl", "tokens of a prompt (input sequence length), on average"),
     _length("serve.osl", "tokens of an answer (output sequence length), on average"),
-    count("serve.images", "images of a request, whose tokens precede those of serve.isl", low=0, high=1e6),
+    count(
+        "serve.images", "images of a request, whose tokens come on top of serve.isl; 0: none", low=0, high=1e6
+    ),
     text("serve.image_size", "pixels of an image: of a side, such as 1024, or height x width: 1080x1920"),
     text(
         "serve.lengths",

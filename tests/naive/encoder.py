@@ -1,4 +1,4 @@
-"""Encoders counted by hand: the shapes of their weights, the operations of each token, the patches of an image.
+"""Encoders counted by hand: the shapes of weights, the operations of tokens, the patches of an image.
 
 Straight from the papers: BERT (arXiv:1810.04805), ViT (arXiv:2010.11929), Qwen2-VL (arXiv:2409.12191). One
 layer, one token and one patch at a time.
@@ -94,7 +94,7 @@ def forward_flop(model):
 
 
 def pieces_of(height, width, side, tiles):
-    """Return how many images of a fixed side are made of an image: tiles, and the whole where there are more."""
+    """Return how many images of a fixed side an image becomes: tiles, and the whole where there are more."""
     if not side or not tiles:
         return 1
     count = 0

@@ -102,9 +102,9 @@ def _invalid_towers(inputs: Inputs, rows: Ints) -> Iterator[tuple[int, Reason]]:
     if rows.size:
         columns = take(dict(inputs), rows)
         grid = grid_of(columns)
-        found = invalid_model_dims(tower_inputs(columns, columns[IMAGES] * grid.pieces, grid.patches))
-        for i in np.flatnonzero(found.exists).tolist():
-            reason = found.at(i)
+        invalid = invalid_model_dims(tower_inputs(columns, columns[IMAGES] * grid.pieces, grid.patches))
+        for i in np.flatnonzero(invalid.exists).tolist():
+            reason = invalid.at(i)
             assert reason is not None
             texts = {name: as_tower_key(str(reason.fields[name])) for name in ("key", "allowed")}
             yield int(rows[i]), reason.with_fields(**texts)
@@ -145,8 +145,8 @@ def tower_passes(inputs: Inputs, layouts: ServerLayouts) -> Tower:
             "precision.weight": np.full(points, "operand"), "precision.cache": np.full(points, "operand"),
         }  # fmt: skip
         parts.append(_read(predict(columns), columns))
-    one, two = parts
-    return one._replace(more=np.maximum(two.part.time - one.part.time, 0.0))
+    first, pair = parts
+    return first._replace(more=np.maximum(pair.part.time - first.part.time, 0.0))
 
 
 def _read(prediction: Prediction, inputs: Columns) -> Tower:

@@ -42,8 +42,8 @@ def _parameters(points: Inputs) -> tuple[Floats, Floats]:
     """Return total and active parameters; a vision tower's are not active, as a token of text needs none."""
     total, active = parameters(points)
     if has_tower(points):
-        one = np.ones(total.size, dtype=np.int64)
-        total = total + of_encoder(tower_inputs(points, one, one))[0]
+        ones = np.ones(total.size, dtype=np.int64)
+        total = total + of_encoder(tower_inputs(points, ones, ones))[0]
     return total, active
 
 

@@ -69,16 +69,16 @@ STRUCTURE = (
 OWN_SIZES = (
     count("model.segments", "segments of a sequence with a learned vector each (BERT); 0: none", low=0,
           high=1e6),
-    count("model.patch", "pixels along a side of a patch", low=0, high=4096),
-    count("model.colours", "values of a pixel", low=0, high=4096),
-    count("model.frames", "frames of a video that a patch spans; a still image is repeated", low=0,
+    count("model.patch", "pixels along a side of a patch; 0: no patches", low=0, high=4096),
+    count("model.colours", "values of a pixel; 0: no pixels", low=0, high=4096),
+    count("model.frames", "frames of a video that a patch spans, in which a still image is repeated; 0: none", low=0,
           high=4096),
-    count("model.class_tokens", "learned tokens before the patches: class token and registers", low=0,
+    count("model.class_tokens", "learned tokens before the patches: class token and registers; 0: none", low=0,
           high=1e6),
-    count("model.classes", "classes of the classifier", low=0),
+    count("model.classes", "classes of the classifier; 0: none", low=0),
     count("model.merge", "patches along a side of those that become one token of a language model; 0: 1",
           low=0, high=256),
-    count("model.mergers", "further projectors, of the outputs of earlier layers (DeepStack)", low=0,
+    count("model.mergers", "further projectors, of the outputs of earlier layers (DeepStack); 0: none", low=0,
           high=256),
 )  # fmt: skip
 SIZES = (*transformer.SIZES, *OWN_SIZES)

@@ -18,16 +18,16 @@ from fastflow.physics.workload.ops import embedding as lookup
 PATCH = ("patch",)
 
 
-def first_layer(points: Inputs, size: Sizes, own: EncoderSizes) -> tuple[Node, ...]:
+def first_layer(points: Inputs, size: Sizes, ends: EncoderSizes) -> tuple[Node, ...]:
     """Return the nodes before the first layer: embeddings, their sum, and its norm."""
-    nodes = [_patches(points, size, own) if points["model.input"][0] == PATCHES else _tokens(points, size)]
+    nodes = [_patches(points, size, ends) if points["model.input"][0] == PATCHES else _tokens(points, size)]
     if points["model.position"][0] == LEARNED or points["model.learned_positions"][0]:
         nodes.append(table("positions", size, size.positions, (), lookup.TYPE))
-    if np.any(np.asarray(own.segments) > 0):
-        nodes.append(table("segments", size, own.segments, (), lookup.TYPE))
+    if np.any(np.asarray(ends.segments) > 0):
+        nodes.append(table("segments", size, ends.segments, (), lookup.TYPE))
     reads = tuple(node.name for node in nodes)
     last = residual("embedding add", size, reads, bool(points["model.dropout"][0]))
-    nodes.append(last._replace(vectors=own.class_tokens * size.hidden))
+    nodes.append(last._replace(vectors=ends.class_tokens * size.hidden))
     if points["model.embedding_norm"][0]:
         nodes.append(layer_norm(points, size, "embedding norm", last.name))
     return tuple(node._replace(part=HEAD) for node in nodes)
@@ -38,8 +38,8 @@ def _tokens(points: Inputs, size: Sizes) -> Node:
     return table("embedding", size, size.vocabulary, VOCABULARY, kind)
 
 
-def _patches(points: Inputs, size: Sizes, own: EncoderSizes) -> Node:
+def _patches(points: Inputs, size: Sizes, ends: EncoderSizes) -> Node:
     """Return the product of every patch with the weights that all patches share."""
     biased = str(points["model.biases"][0]) == ALL
-    node = gemm("patch embedding", size, own.patch_columns, size.hidden, INPUT, (PATCH, HIDDEN), biased)
-    return node._replace(rows=size.sequences * own.patches)
+    node = gemm("patch embedding", size, ends.patch_columns, size.hidden, INPUT, (PATCH, HIDDEN), biased)
+    return node._replace(rows=size.sequences * ends.patches)

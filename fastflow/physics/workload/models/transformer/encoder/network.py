@@ -24,17 +24,17 @@ def parameters(points: Inputs) -> tuple[Floats, Floats]:
 def network(points: Inputs) -> Network:
     """Return the network of models with the same structure."""
     points = {**points, **{key: np.zeros_like(points[key]) for key in NO_ENCODERS if key in points}}
-    size, own = sizes_of(points), encoder_sizes(points)
+    size, ends = sizes_of(points), encoder_sizes(points)
     counts = times(str(points[KEY][0]), single(points["model.layers"]))
     return finished(
         points,
         size,
         [
-            Layer("embedding", EMBEDDING, first_layer(points, size, own)),
+            Layer("embedding", EMBEDDING, first_layer(points, size, ends)),
             *(
                 Layer(kind.text, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
                 for kind, count in counts.items()
             ),
-            Layer("head", SOFTMAX, last_layer(points, size, own)),
+            Layer("head", SOFTMAX, last_layer(points, size, ends)),
         ],
     )

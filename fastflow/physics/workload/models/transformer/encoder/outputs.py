@@ -48,15 +48,15 @@ _MERGED = ("merged",)
 _CORE_DIMS = Dims((), (), HEADS, ("batch",))
 
 
-def last_layer(points: Inputs, size: Sizes, own: EncoderSizes) -> tuple[Node, ...]:
-    """Return the nodes after the last layer: its norm, where layers begin with one, and the output."""
+def last_layer(points: Inputs, size: Sizes, ends: EncoderSizes) -> tuple[Node, ...]:
+    """Return the nodes after the last layer: its norm, where layers begin with norms, and the output."""
     nodes = [] if points["model.block"][0] == POST else [layer_norm(points, size, "head norm", INPUT)]
     read = nodes[-1].name if nodes else INPUT
     make = {
         LOGITS: _logits, MASKED: _masked, POOLER: _pooler, MEAN: _mean, PROBE: _probe,
         CLASSIFIER: _classifier, PROJECTOR: _projector,
     }.get(str(points["model.output"][0]))  # fmt: skip
-    nodes += make(points, size, own, read) if make else []
+    nodes += make(points, size, ends, read) if make else []
     # a layer has a node: the output of norms after the layers is read as it is
     nodes = nodes or [_pass("output", size.tokens, size.hidden, INPUT, TOKENS, 0.0)]
     return tuple(node._replace(part=HEAD) for node in nodes)
@@ -81,11 +81,11 @@ def _dense(points: Inputs, size: Sizes, name: str, rows: Size, names: tuple[str,
     return node._replace(rows=rows, dims=Dims(names, HIDDEN, HIDDEN))
 
 
-def _logits(points: Inputs, size: Sizes, own: EncoderSizes, read: str) -> list[Node]:
+def _logits(points: Inputs, size: Sizes, ends: EncoderSizes, read: str) -> list[Node]:
     return logits_and_loss(size, read, bool(points["model.tied"][0]))
 
 
-def _masked(points: Inputs, size: Sizes, own: EncoderSizes, read: str) -> list[Node]:
+def _masked(points: Inputs, size: Sizes, ends: EncoderSizes, read: str) -> list[Node]:
     """Return BERT's layer before the logits, of all tokens as its code has it, and the logits."""
     kind = str(points["model.activation"][0])
     nodes = [
@@ -101,7 +101,7 @@ def _hidden_of() -> Dims:
     return Dims(TOKENS, (), HIDDEN)
 
 
-def _pooler(points: Inputs, size: Sizes, own: EncoderSizes, read: str) -> list[Node]:
+def _pooler(points: Inputs, size: Sizes, ends: EncoderSizes, read: str) -> list[Node]:
     """Return the first token of each sequence, its product and tanh."""
     tanh = pointwise.OPERATORS["tanh"]
     return [
@@ -115,14 +115,14 @@ def _pooler(points: Inputs, size: Sizes, own: EncoderSizes, read: str) -> list[N
     ]  # fmt: skip
 
 
-def _mean(points: Inputs, size: Sizes, own: EncoderSizes, read: str) -> list[Node]:
+def _mean(points: Inputs, size: Sizes, ends: EncoderSizes, read: str) -> list[Node]:
     return [_pass("mean", size.sequences, size.hidden, read, _SEQUENCES, 1.0 + size.sequence)]
 
 
-def _probe(points: Inputs, size: Sizes, own: EncoderSizes, read: str) -> list[Node]:
+def _probe(points: Inputs, size: Sizes, ends: EncoderSizes, read: str) -> list[Node]:
     """Return attention of a learned query, whose feed-forward layer has a norm before it."""
-    one = size._replace(tokens=size.sequences)
-    of_one = AttentionSizes(
+    per_sequence = size._replace(tokens=size.sequences)
+    of_probe = AttentionSizes(
         size.sequences, _ones(size.sequence), size.sequence, size.heads, size.heads, size.head_dim,
         size.head_dim, 0,
     )  # fmt: skip
@@ -130,15 +130,15 @@ def _probe(points: Inputs, size: Sizes, own: EncoderSizes, read: str) -> list[No
     keys = gemm("probe keys", size, size.hidden, 2 * width, read, (HIDDEN, HEADS), _is_biased(points))
     # the probe and its product, the same for every image
     query_weights = size.hidden * (size.hidden + 1 + int(_is_biased(points)))
-    projection = gemm("probe projection", one, width, size.hidden, "probe", (HEADS, HIDDEN),
+    projection = gemm("probe projection", per_sequence, width, size.hidden, "probe", (HEADS, HIDDEN),
                       _is_biased(points))  # fmt: skip
     nodes = [
         keys._replace(vectors=keys.vectors + query_weights),
-        attention("probe", ("probe keys",), of_one, False, expanded=True, dims=_CORE_DIMS),
+        attention("probe", ("probe keys",), of_probe, False, expanded=True, dims=_CORE_DIMS),
         projection._replace(dims=Dims(_SEQUENCES, HEADS, HIDDEN)),
-        layer_norm(points, one, "probe norm", "probe projection"),
+        layer_norm(points, per_sequence, "probe norm", "probe projection"),
     ]
-    branch, outputs = dense(points, one, "probe norm")
+    branch, outputs = dense(points, per_sequence, "probe norm")
     of_sequences = [node._replace(dims=node.dims._replace(rows=_SEQUENCES)) for node in (*nodes[3:], *branch)]
     last = _pass("probe add", size.sequences, size.hidden, "probe projection", _SEQUENCES, 3.0)
     return [*nodes[:3], *of_sequences, last._replace(reads=(*outputs, "probe projection"))]
@@ -148,36 +148,36 @@ def _ones(size: Size) -> Size:
     return 1 if isinstance(size, int) else np.ones_like(size)
 
 
-def _classifier(points: Inputs, size: Sizes, own: EncoderSizes, read: str) -> list[Node]:
+def _classifier(points: Inputs, size: Sizes, ends: EncoderSizes, read: str) -> list[Node]:
     """Return the logits of the classes from one token or the mean, and their loss.
 
     After BERT's norms a pooler comes before them (BertForSequenceClassification).
     """
     nodes = (
-        _pooler(points, size, own, read)
+        _pooler(points, size, ends, read)
         if points["model.block"][0] == POST
         else [_pass("first token", size.sequences, size.hidden, read, _SEQUENCES, 2.0)]
     )
-    logits = gemm("class logits", size, size.hidden, own.classes, nodes[-1].name, (HIDDEN, _CLASSES), True)
+    logits = gemm("class logits", size, size.hidden, ends.classes, nodes[-1].name, (HIDDEN, _CLASSES), True)
     logits = logits._replace(
         rows=size.sequences, dims=Dims(_SEQUENCES, HIDDEN, _CLASSES), keeps=0, keeps_whole=0, wide=True
     )
-    one = size._replace(tokens=size.sequences)
-    loss = loss_of(one, own.classes, "class logits")
+    per_sequence = size._replace(tokens=size.sequences)
+    loss = loss_of(per_sequence, ends.classes, "class logits")
     return [*nodes, logits, loss._replace(dims=Dims(_SEQUENCES, (), _CLASSES))]
 
 
-def _projector(points: Inputs, size: Sizes, own: EncoderSizes, read: str) -> list[Node]:
+def _projector(points: Inputs, size: Sizes, ends: EncoderSizes, read: str) -> list[Node]:
     """Return the products that make tokens of a language model, with activations between them.
 
-    Projectors of earlier layers are as many groups of rows, each with weights of its own.
+    Projectors of earlier layers are as many groups of rows, each with weights of its ends.
     """
-    groups, biased = own.projectors, _is_biased(points)
-    rows: Any = size.sequences * -(-own.patches // own.merged) * groups
+    groups, biased = ends.projectors, _is_biased(points)
+    rows: Any = size.sequences * -(-ends.patches // ends.merged) * groups
     nodes: list[Node] = []
-    inner = size.hidden * own.merged
+    inner = size.hidden * ends.merged
     if points["model.pooled"][0]:
-        moves = 1.0 + own.merged
+        moves = 1.0 + ends.merged
         nodes, inner = [_pass("merge", rows, size.hidden, read, TOKENS, moves)], size.hidden
     columns = projector_columns(str(points["model.projector"][0]))
     for number, cols in enumerate(columns):
