@@ -39,7 +39,7 @@ def parameters(model):
     hidden, total = model["hidden"], 0
     if model["input"] == "patches":
         total += weights(
-            [(model["patch"] ** 2 * model["colours"] * model["frames"], hidden, model["biased"])]
+            [(model["patch"] ** 2 * model["channels"] * model["temporal_patch"], hidden, model["biased"])]
         )
     else:
         total += model["vocabulary"] * hidden
@@ -80,7 +80,7 @@ def forward_flop(model):
     patches = model["sequence"] - model["class_tokens"]
     hidden = model["hidden"]
     if model["input"] == "patches":
-        total += patches * 2 * model["patch"] ** 2 * model["colours"] * model["frames"] * hidden
+        total += patches * 2 * model["patch"] ** 2 * model["channels"] * model["temporal_patch"] * hidden
     if model["output"] == "pooler":
         total += 2 * hidden * hidden
     if model["output"] == "masked":

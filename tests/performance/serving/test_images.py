@@ -59,8 +59,9 @@ def test_the_pass_of_a_tower_is_that_of_an_encoder_alone():
              "vocabulary": 1, "tied": False, "block": "pre", "embedding_norm": False, "output": "projector",
              "training": False, "dtype": "bf16"}  # fmt: skip
     alone = fastflow.evaluate(
-        "model=encoder", *ONE[:-1], *(f"model.{key}='{value}'" if key == "projector" else f"model.{key}={value}"
-                                      for key, value in names.items()),
+        "model=encoder", *ONE[:-1],
+        *(f"model.{key}='{value}'" if key == "projector" else f"model.{key}={value}"
+          for key, value in names.items()),
         "parallel.microbatches=1",
     ).iloc[0]  # fmt: skip
     assert made.encode_s == pytest.approx(alone.time_s, rel=1e-9)

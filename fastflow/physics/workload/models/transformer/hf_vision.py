@@ -74,8 +74,8 @@ def _sizes(fields: Fields, prefix: str = "", ffn: int | None = None) -> dict[str
     return {
         **_COMMON, "layers": layers, "hidden": hidden, "heads": heads, "ffn": ffn, "head_dim": head_dim,
         "patch": _side(fields, "patch_size"),
-        "colours": fields.count("num_channels", "in_channels", "in_chans", default=3),
-        "frames": fields.count("temporal_patch_size", default=1),
+        "channels": fields.count("num_channels", "in_channels", "in_chans", default=3),
+        "temporal_patch": fields.count("temporal_patch_size", default=1),
         "activation": fields.choice(ACTIVATIONS, *names, default="gelu"),
     }  # fmt: skip
 

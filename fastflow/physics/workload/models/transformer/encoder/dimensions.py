@@ -67,19 +67,26 @@ STRUCTURE = (
     ),
 )  # fmt: skip
 OWN_SIZES = (
-    count("model.segments", "segments of a sequence with a learned vector each (BERT); 0: none", low=0,
-          high=1e6),
+    count("model.segments", "segments of a sequence, with a learned vector each (BERT); 0: none", low=0),
     count("model.patch", "pixels along a side of a patch; 0: no patches", low=0, high=4096),
-    count("model.colours", "values of a pixel; 0: no pixels", low=0, high=4096),
-    count("model.frames", "frames of a video that a patch spans, in which a still image is repeated; 0: none", low=0,
-          high=4096),
-    count("model.class_tokens", "learned tokens before the patches: class token and registers; 0: none", low=0,
-          high=1e6),
+    count("model.channels", "values of a pixel of an image; 0: no image", low=0),
+    count(
+        "model.temporal_patch",
+        "frames of a video that a patch spans, in which a still image is repeated; 0: no patches",
+        low=0, high=4096,
+    ),
+    count(
+        "model.class_tokens", "learned tokens before the patches: class token and registers; 0: none", low=0
+    ),
     count("model.classes", "classes of the classifier; 0: none", low=0),
-    count("model.merge", "patches along a side of those that become one token of a language model; 0: 1",
-          low=0, high=256),
-    count("model.mergers", "further projectors, of the outputs of earlier layers (DeepStack); 0: none", low=0,
-          high=256),
+    count(
+        "model.merge", "patches along a side of those that become one token of a language model; 0: 1",
+        low=0, high=256,
+    ),
+    count(
+        "model.mergers", "further projectors, of the outputs of earlier layers (DeepStack); 0: none",
+        low=0, high=256,
+    ),
 )  # fmt: skip
 SIZES = (*transformer.SIZES, *OWN_SIZES)
 DEFAULTS: Mapping[str, Any] = {
@@ -89,7 +96,8 @@ DEFAULTS: Mapping[str, Any] = {
     "model.position": LEARNED, "model.activation": "gelu", "model.gated": False, "model.tied": True,
     "model.causal": False, "model.input": TOKENS, "model.embedding_norm": True,
     "model.learned_positions": False, "model.output": MASKED, "model.projector": "none",
-    "model.pooled": False, "model.segments": 2, "model.patch": 0, "model.colours": 3, "model.frames": 1,
+    "model.pooled": False, "model.segments": 2, "model.patch": 0, "model.channels": 3,
+    "model.temporal_patch": 1,
     "model.class_tokens": 0, "model.classes": 0, "model.merge": 0, "model.mergers": 0,
 }  # fmt: skip
 """The values of keys that are null without a config.json: BERT base's (Devlin et al., arXiv:1810.04805)."""
@@ -119,7 +127,7 @@ def encoder_sizes(points: Inputs) -> EncoderSizes:
     class_tokens, sequence = value["model.class_tokens"], single(points["model.sequence"])
     return EncoderSizes(
         segments=value["model.segments"],
-        patch_columns=side * side * value["model.colours"] * value["model.frames"],
+        patch_columns=side * side * value["model.channels"] * value["model.temporal_patch"],
         class_tokens=class_tokens,
         patches=sequence - class_tokens,
         classes=value["model.classes"],
@@ -155,7 +163,7 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid sizes, as `Family.invalid_sizes`."""
     yield from invalid_pass_sizes(inputs)
     images, output = inputs["model.input"] == PATCHES, inputs["model.output"]
-    for key in ("model.patch", "model.colours", "model.frames"):
+    for key in ("model.patch", "model.channels", "model.temporal_patch"):
         yield images & (inputs[key] < 1), key, key, "at least 1, where model.input is patches"
     # vectors of an image's positions are interpolated to other sizes
     most = inputs["model.positions"]
@@ -180,7 +188,7 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     wide = positions * (1.0 + inputs["model.mergers"]) * _widest_projector(inputs)
     allowed = f"so small that no tensor has more than {MAX_ELEMENTS:.0e} elements"
     yield wide > MAX_ELEMENTS, "model.batch", "model.batch", allowed
-    columns = 1.0 * inputs["model.patch"] ** 2 * inputs["model.colours"] * inputs["model.frames"]
+    columns = 1.0 * inputs["model.patch"] ** 2 * inputs["model.channels"] * inputs["model.temporal_patch"]
     yield positions * columns > MAX_ELEMENTS, "model.patch", "model.patch", allowed
     for key in NO_ENCODERS:
         yield inputs[key] > 0, key, key, "0: an encoder has none"

@@ -32,7 +32,8 @@ PREFIX = "model.vision."
 LAYERS = f"{PREFIX}layers"
 _SHARED = (
     "layers", "pattern", "hidden", "heads", "kv_heads", "head_dim", "ffn", "window", "norm", "block",
-    "qk_norm", "biases", "position", "positions", "activation", "gated", "patch", "colours", "frames",
+    "qk_norm", "biases", "position", "positions", "activation", "gated", "patch", "channels",
+    "temporal_patch",
     "class_tokens", "embedding_norm", "learned_positions", "merge", "pooled", "projector", "mergers",
 )  # fmt: skip
 """Keys that a tower and an encoder alone both have."""
