@@ -31,7 +31,9 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     IMAGE_SIZE,
     PROJECTORS,
     check_projector,
+    image_sides,
 )
+from fastflow.physics.workload.models.transformer.encoder.vision import IMAGE_PIXELS
 from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
 from fastflow.physics.workload.models.transformer.hf_config import with_config
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
@@ -233,6 +235,8 @@ def _check_text(key: str, value: str) -> None:
         read_lengths(value)
     elif key == PATTERN:
         parse_pattern(value)
+    elif key == IMAGE_PIXELS and not image_sides(value):
+        raise InputError(key, value, "pixels of a side, such as 1024, or height x width, such as 1080x1920")
     elif key in PROJECTORS:
         check_projector(key, value)
     elif key.startswith(CHIPLETS) and key.endswith(".holds"):

@@ -43,6 +43,8 @@ from fastflow.performance.serving.slo import slo_violations, with_compared
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.workload import family_of, invalid_model_dims
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED
+from fastflow.physics.workload.models.transformer.encoder.vision import IMAGES as TRAINED_IMAGES
+from fastflow.physics.workload.models.transformer.encoder.vision import has_tower
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
 from fastflow.schema.scheduling import ANALYTIC
@@ -81,6 +83,8 @@ def serve(inputs: Inputs) -> ServingResult:
             inputs["model.sequence"], inputs["model.positions"],
         ),
     }  # fmt: skip
+    if has_tower(inputs):
+        serving_inputs[TRAINED_IMAGES] = np.zeros(points, dtype=np.int64)  # of training sequences
     reason = first_reasons(
         invalid_load(inputs),
         phases.reason,

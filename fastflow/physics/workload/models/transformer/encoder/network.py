@@ -5,20 +5,55 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.core.tables import Floats, Inputs, single
-from fastflow.physics.workload.graph import EMBEDDING, HIDDEN, SOFTMAX
-from fastflow.physics.workload.models.transformer.dimensions import sizes_of
+from fastflow.physics.workload.graph import EMBEDDING, HEAD, HIDDEN, SOFTMAX, Dims
+from fastflow.physics.workload.models.transformer.building_blocks import HIDDEN as HIDDEN_COLUMNS
+from fastflow.physics.workload.models.transformer.building_blocks import TOKENS
+from fastflow.physics.workload.models.transformer.dimensions import Sizes, sizes_of
 from fastflow.physics.workload.models.transformer.encoder.dimensions import NO_ENCODERS, encoder_sizes
 from fastflow.physics.workload.models.transformer.encoder.inputs import first_layer
 from fastflow.physics.workload.models.transformer.encoder.outputs import last_layer
+from fastflow.physics.workload.models.transformer.encoder.vision import (
+    FROZEN,
+    IMAGES,
+    tower_inputs,
+    trained_grid,
+)
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, times
 from fastflow.physics.workload.models.transformer.network import block, finished
 from fastflow.physics.workload.models.transformer.parameters import count_parameters
-from fastflow.physics.workload.network import INPUT, Layer, Network
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost
+from fastflow.physics.workload.ops import pointwise
 
 
 def parameters(points: Inputs) -> tuple[Floats, Floats]:
     """Return total and active parameters of models with the same structure; each (points,)."""
     return count_parameters(network(points), points["model.layers"].size)
+
+
+def tower_layers(points: Inputs, size: Sizes, embedding: str) -> list[Layer]:
+    """Return the layers of a vision tower, between the embedding of tokens and the first layer.
+
+    points, size: of the language model; embedding: the node whose output has places for images' tokens.
+    """
+    grid, frozen = trained_grid(points), bool(points[FROZEN][0])
+    sequences = points["model.batch"] * points[IMAGES] * grid.pieces
+    tower = network(tower_inputs(points, sequences, grid.patches))
+    layers = [
+        Layer(
+            f"vision {layer.name}", EMBEDDING,
+            tuple(node._replace(frozen=frozen) for node in layer.nodes), times=layer.times,
+        )
+        for layer in tower.layers
+    ]  # fmt: skip
+    add = pointwise.OPERATORS["add"]
+    placed = Node(
+        name="image tokens", type=add.base, rows=size.tokens, cols=size.hidden,
+        reads=(layers[-1].nodes[-1].name, embedding), cost=PassCost(moves=3.0, backward_moves=3.0),
+        keeps=0, keeps_whole=0, dims=Dims(TOKENS, (), HIDDEN_COLUMNS), part=HEAD,
+    )  # fmt: skip
+    *nodes, last = layers[-1].nodes
+    last = last._replace(keeps=0, keeps_whole=0)  # places need no saved output
+    return [*layers[:-1], layers[-1]._replace(nodes=(*nodes, last, placed))]
 
 
 def network(points: Inputs) -> Network:

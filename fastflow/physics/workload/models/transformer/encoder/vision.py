@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.field import Column, count
-from fastflow.core.tables import Columns, Inputs, Ints, repeat
+from fastflow.core.field import Column, count, text
+from fastflow.core.tables import Bools, Columns, Inputs, Ints, repeat
 from fastflow.physics.workload.models.transformer.dimensions import PRE
 from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     DEFAULTS,
@@ -26,10 +26,12 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     PROJECTOR,
     SIZES,
     STRUCTURE,
+    image_sides,
 )
 
 PREFIX = "model.vision."
-LAYERS = f"{PREFIX}layers"
+LAYERS, IMAGES, FROZEN = (f"{PREFIX}{name}" for name in ("layers", "images", "frozen"))
+IMAGE_PIXELS = f"{PREFIX}image_pixels"
 _SHARED = (
     "layers", "pattern", "hidden", "heads", "kv_heads", "head_dim", "ffn", "window", "norm", "block",
     "qk_norm", "biases", "position", "positions", "activation", "gated", "patch", "channels",
@@ -55,6 +57,10 @@ VISION: tuple[Column, ...] = tuple(
         ),
         count(f"{PREFIX}tiles", "most tiles of an image, each of image_size; 0: an image is one", low=0,
               high=4096),
+        count(f"{PREFIX}images", "images of a training sequence, whose tokens are among its tokens; 0: none",
+              low=0, high=1e6),
+        text(f"{PREFIX}image_pixels", "pixels of an image of a training sequence, as serve.image_size"),
+        Column(f"{PREFIX}frozen", "bool", "", "true: the tower is not trained: it has only a forward pass"),
         count(f"{PREFIX}image_tokens", "tokens of every image; 0: as many as its size makes", low=0,
               high=1e6),
     )
@@ -62,7 +68,8 @@ VISION: tuple[Column, ...] = tuple(
 """Inputs of the vision tower."""
 _DEFAULTS: Mapping[str, Any] = {
     **{f"{PREFIX}{name}": {**DEFAULTS, **OF_IMAGES, "model.block": PRE}[f"model.{name}"] for name in _SHARED},
-    f"{PREFIX}image_size": 0, f"{PREFIX}tiles": 0, f"{PREFIX}image_tokens": 0,
+    f"{PREFIX}image_size": 0, f"{PREFIX}tiles": 0, f"{PREFIX}image_tokens": 0, f"{PREFIX}images": 0,
+    f"{PREFIX}image_pixels": "1024", f"{PREFIX}frozen": False,
 }  # fmt: skip
 
 
@@ -79,7 +86,11 @@ def tower_structure(inputs: Inputs) -> tuple[Any, ...]:
     if not has_tower(inputs):
         return ()
     kinds = (column.name.removeprefix("model.") for column in STRUCTURE)
-    return tuple(inputs[f"{PREFIX}{name}"] for name in kinds if name in _SHARED)
+    return (
+        *(inputs[f"{PREFIX}{name}"] for name in kinds if name in _SHARED),
+        inputs[IMAGES] > 0,
+        inputs[FROZEN],
+    )
 
 
 def has_tower(inputs: Inputs) -> bool:
@@ -124,6 +135,18 @@ def _whole_tokens(sides: Ints, pixels: Ints) -> Ints:
     """Return the tokens along a side, rounded to the nearest number of at least 1."""
     rounded: Ints = np.maximum(np.rint(sides / pixels).astype(np.int64), 1)
     return rounded
+
+
+def trains_images(inputs: Inputs) -> Bools:
+    """Say of which points training sequences have images, (points,)."""
+    points = inputs["model.layers"].size
+    return inputs[IMAGES] > 0 if has_tower(inputs) else np.zeros(points, dtype=np.bool_)
+
+
+def trained_grid(inputs: Inputs) -> ImageGrid:
+    """Return what models make of an image of a training sequence; (points,)."""
+    sizes = np.array([image_sides(str(size)) or (1, 1) for size in inputs[IMAGE_PIXELS]], dtype=np.int64)
+    return image_grid(inputs, sizes[:, 0], sizes[:, 1])
 
 
 def tower_inputs(inputs: Inputs, sequences: Ints, patches: Ints) -> Columns:
