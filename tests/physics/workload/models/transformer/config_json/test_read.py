@@ -14,9 +14,9 @@ from fastflow.core.errors import InputError
 from fastflow.core.yaml_file import MistakeError
 from fastflow.physics import workload
 from fastflow.physics.workload.models.transformer import parameters
+from fastflow.physics.workload.models.transformer.config_json.families import TYPES
+from fastflow.physics.workload.models.transformer.config_json.read import inputs_of, read_config
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
-from fastflow.physics.workload.models.transformer.hf_architectures import TYPES
-from fastflow.physics.workload.models.transformer.hf_config import inputs_of, read_config
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.published import with_types
 from tests.support.checks import cases

@@ -1,7 +1,7 @@
 """`model.config`: the unchanged config.json that is published with a language model's weights.
 
 Its fields are those of Hugging Face's transformers library, by `model_type`. Properties that are in the code
-of that library but not in the file (norms, gates, biases) are in `hf_architectures`. The data types of the
+of that library but not in the file (norms, gates, biases) are in `families`. The data types of the
 weights (`quantization_config`, `torch_dtype`) decide `model.dtype=auto` (`published`). Dropout rates in
 training are not read: see `model.dropout`.
 """
@@ -15,6 +15,15 @@ from functools import lru_cache
 from typing import Any
 
 from fastflow.core.yaml_file import MistakeError, listed, read_current, wrong
+from fastflow.physics.workload.models.transformer.config_json.architecture import (
+    ABOVE,
+    ACTIVATIONS,
+    EVERY,
+    Architecture,
+)
+from fastflow.physics.workload.models.transformer.config_json.families import TYPES
+from fastflow.physics.workload.models.transformer.config_json.fields import Fields, same_length
+from fastflow.physics.workload.models.transformer.config_json.json_file import read_version
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALIBI,
     ALL,
@@ -22,15 +31,6 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     NO_BIAS,
     OF_ATTENTION,
 )
-from fastflow.physics.workload.models.transformer.hf_architectures import (
-    ABOVE,
-    ACTIVATIONS,
-    EVERY,
-    TYPES,
-    Architecture,
-)
-from fastflow.physics.workload.models.transformer.hf_fields import Fields, same_length
-from fastflow.physics.workload.models.transformer.json_file import read_version
 from fastflow.physics.workload.models.transformer.layer_pattern import (
     DENSE,
     EXPERTS,
