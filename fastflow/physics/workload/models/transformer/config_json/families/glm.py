@@ -1,20 +1,31 @@
-"""GLM-4."""
+"""GLM: partial rotary embedding; GLM-4.5 with experts, and ChatGLM before it. GLM-5 is of DeepSeek's kind."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA
+from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values
 from fastflow.physics.workload.models.transformer.config_json.fields import Fields
-from fastflow.physics.workload.models.transformer.dimensions import OF_QKV, SANDWICH
+from fastflow.physics.workload.models.transformer.dimensions import LAYER, NO_BIAS, OF_QKV, RMS, SANDWICH
 
 
-def _glm4_moe(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
-    modules = fields.count("num_nextn_predict_layers", default=0, least=0)
-    return {"mtp": modules, "qk_norm": fields.flag("use_qk_norm")}
+def _chatglm(fields: Fields, known: Values) -> Values:
+    """Return the sizes of ChatGLM, whose groups of queries are counted in `multi_query_group_num`."""
+    grouped = fields.flag("multi_query_attention")
+    fields.skip(
+        "original_rope", "rope_ratio", "post_layer_norm", "apply_query_key_layer_scaling", "num_layers"
+    )
+    rms, heads = fields.flag("rmsnorm", default=True), known["heads"]
+    return {
+        "kv_heads": fields.count("multi_query_group_num", default=heads) if grouped else heads,
+        "biases": OF_QKV if fields.flag("add_qkv_bias") else NO_BIAS,
+        "norm": RMS if rms else LAYER,
+    }  # fmt: skip
 
 
+_GLM4 = LLAMA._replace(block=SANDWICH, biases=OF_QKV)
+_MOE = LLAMA._replace(biases=OF_QKV)
 TYPES = {
-    "glm4": LLAMA._replace(block=SANDWICH, biases=OF_QKV),
-    "glm4_moe": LLAMA._replace(biases=OF_QKV, extra_fields=_glm4_moe),
+    "chatglm": LLAMA._replace(extra_fields=_chatglm),
+    "glm": _MOE,
+    **dict.fromkeys(("glm4", "glm4v", "glm4v_text", "glm_ocr_text"), _GLM4),
+    **dict.fromkeys(("glm4_moe", "glm4v_moe", "glm4v_moe_text"), _MOE),
 }

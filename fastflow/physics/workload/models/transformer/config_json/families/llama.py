@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.physics.workload.models.transformer.config_json.architecture import (
-    ABOVE,
-    EVERY,
-    LLAMA,
-    Architecture,
-)
-from fastflow.physics.workload.models.transformer.dimensions import ALL, SANDWICH
+from fastflow.physics.workload.models.transformer.config_json.architecture import ABOVE, EVERY, LLAMA
 
 TYPES = {
     "llama": LLAMA,
@@ -17,10 +11,4 @@ TYPES = {
     "ministral": LLAMA._replace(windows=EVERY),
     "ministral3": LLAMA._replace(windows=EVERY),
     "smollm3": LLAMA._replace(windows=ABOVE),
-    "arcee": LLAMA._replace(gated=False, activation="relu2"),
-    "internlm2": LLAMA,
-    "seed_oss": LLAMA,
-    "dots1": LLAMA._replace(qk_norm=True, windows=ABOVE),
-    "gpt_oss": LLAMA._replace(biases=ALL, windows=2),
-    "grok-1": Architecture(block=SANDWICH, activation="gelu"),
 }

@@ -22,7 +22,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
 
 def _mpt(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     attention = fields.inside("attn_config")
-    ratio = fields.factor("expansion_ratio", 4.0)
+    ratio = fields.factor("expansion_ratio", default=4.0)
     return {
         "ffn": int(ratio * known["hidden"]),
         "kv_heads": attention.count("kv_n_heads", default=_mpt_heads(attention, known["heads"])),
