@@ -8,8 +8,8 @@ from fastflow.performance.serving.kv_cache import memory_need, room_of_fullest_s
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME, FIRST_KIND, HEAD_TIME, Stages
 from tests.naive import served_memory as naive
-from tests.physics.workload.models.transformer.test_network import points
 from tests.support.checks import mixed, near
+from tests.support.transformers import points
 
 SERVERS, SIZE = 300, 2  # bytes of bf16
 PATTERN, DENSE, WINDOWED = "dense, window dense", 0, 1
