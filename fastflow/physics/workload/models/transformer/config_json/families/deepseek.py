@@ -16,7 +16,7 @@ from fastflow.physics.workload.models.transformer.layer_kind import EQUAL_KV, La
 _WITHOUT_MEANING = (
     "qk_head_dim", "rope_interleave", "indexer_rope_interleave", "ep_size", "moe_layer_freq",
     "index_topk_freq", "index_skip_topk_offset", "index_topk_pattern", "indexer_types", "num_hash_layers",
-    "scale_fmt", "expert_dtype", "lm_head", "rm_head", "index_share_for_mtp_iteration", 
+    "scale_fmt", "expert_dtype", "lm_head", "rm_head", "index_share_for_mtp_iteration",
     "dim_model_base", "scale_depth",
 )  # fmt: skip
 
