@@ -1,9 +1,9 @@
 """Short convolutions with two gates as mixers (Liquid AI's LFM2, arXiv:2511.23404).
 
 One product makes two gates and the values, each of as many columns as the token has; the first gate
-multiplies the values before a causal convolution of each channel, the second its output, and a product follows
-(Lfm2ShortConv of huggingface/transformers, models/lfm2/modeling_lfm2.py). A request keeps the last tokens of
-the convolution.
+multiplies the values before a causal convolution of each channel, the second its output, and a product
+follows (Lfm2ShortConv of huggingface/transformers, models/lfm2/modeling_lfm2.py). A request keeps the last
+tokens of the convolution.
 """
 
 from __future__ import annotations
@@ -59,7 +59,14 @@ def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[N
         ]
     return [
         convolution(
-            CONVOLUTION, size.sequences, size.sequence, size.hidden, width, reads=(INPUT,), dims=_DIMS, keeps=0
+            CONVOLUTION,
+            size.sequences,
+            size.sequence,
+            size.hidden,
+            width,
+            reads=(INPUT,),
+            dims=_DIMS,
+            keeps=0,
         )
     ]
 

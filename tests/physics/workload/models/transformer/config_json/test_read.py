@@ -192,7 +192,7 @@ def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
         ({"altup_num_inputs": 4}, "without altup_num_inputs"),
         ({"linear_key_head_dim": 128}, "without linear_key_head_dim"),
         ({"model_type": "opt", "word_embed_proj_dim": 512}, "word_embed_proj_dim is its hidden_size, 8192"),
-        ({"model_type": "minimax", "attn_type_list": [0, 1]}, "attn_type_list is a list with an entry for each"),
+        ({"model_type": "minimax", "attn_type_list": [0, 1]}, "attn_type_list is a list with an entry"),
         ({"model_type": "dbrx", "ffn_config": {"moe_num_experts": 4}}, "gives ffn_config.ffn_hidden_size"),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ _MODES = (
 
 
 def _embedded(fields: Fields, known: Values) -> Values:
-    """Return the columns of per-layer embeddings; AltUp and LAuReL, some 0.5% of the weights, are not read."""
+    """Return the columns of per-layer embeddings; AltUp and LAuReL, 0.5% of the weights, are not read."""
     fields.skip(*_NARROW, *_MODES)
     columns = fields.count("hidden_size_per_layer_input", default=0, least=0)
     return {"layer_embedding": columns} if columns else {}

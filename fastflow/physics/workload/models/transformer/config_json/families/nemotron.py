@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fastflow.core.yaml_file import shown, wrong
 from fastflow.physics.workload.models.transformer.config_json.architecture import (
     GPT,
@@ -68,7 +70,11 @@ def _searched(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[La
     if not isinstance(blocks, list) or len(blocks) != values["layers"]:
         raise wrong(name, f"a list with an entry for each of the {values['layers']} layers", shown(blocks))
     found = [_block(Fields({"block": block}, f"{name}.").inside("block"), values) for block in blocks]
-    return [kind for kind in found if kind is not None]
+    kinds = [kind for kind in found if kind is not None]
+    for size in ("kv_heads", "ffn"):
+        most = Counter(dict(kind.sizes).get(size, 0) for kind in kinds).most_common()
+        values[size] = next((columns for columns, _ in most if columns), values[size])
+    return [sized(kind, values) for kind in kinds]
 
 
 def _block(block: Fields, values: Values) -> LayerKind | None:
@@ -88,7 +94,7 @@ def _block(block: Fields, values: Values) -> LayerKind | None:
         kv_heads = attention.count("num_key_value_heads", default=heads // group if heads % group == 0 else 0)
         if not kv_heads:
             raise wrong("block_configs.n_heads_in_group", f"a divisor of its {heads} heads", group)
-    return sized(kind, values, kv_heads=kv_heads, ffn=columns)
+    return sized(kind, {}, kv_heads=kv_heads, ffn=columns)
 
 
 def _columns(ffn: Fields, hidden: int) -> int:
