@@ -91,7 +91,7 @@ def _v4_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[L
 
 def _v4_kind(kind: LayerKind, ratio: int, topk: int, values: Values) -> LayerKind:
     sizes = {"compression": ratio}  # 0: the window alone
-    if ratio <= _SELECTED_UP_TO and topk:
+    if 0 < ratio <= _SELECTED_UP_TO and topk:
         sizes["index_topk"] = topk
     return sized(with_mixer(kind, _COMPRESSED), values, **sizes)
 
