@@ -68,6 +68,7 @@ MIXERS: Registry[Mixer] = Registry(
             ("chunked", "attention", "CHUNKED"),
             ("gated_delta", "gated_delta", "GATED_DELTA"),
             ("mamba2", "mamba2", "MAMBA2"),
+            ("short_convolution", "short_convolution", "SHORT_CONVOLUTION"),
         )
     },
 )
