@@ -15,7 +15,7 @@ FORWARD = {
 }
 # of the backward pass: all kernels but the last once more, and twice what each reads and once what it writes
 BACKWARD = {
-    "gated_delta": (64, 9, 4 + 7, 5 + 13, 4 + 9, 6 + 10, 1 + 3, 3 + 8),
+    "gated_delta": (64, 9, 4 + 7, 5 + 13, 4 + 9, 6 + 9, 1 + 3, 3 + 8),
     "kimi_delta": (64, 8, 3 + 6, 18 + 38, 4 + 9, 8 + 15, 1 + 3, 3 + 8),
     "state_space": (256, 14, 6 + 14, 3 + 8, 1 + 5, 1 + 3, 6 + 12, 4 + 10),
     "gated_linear": (64, 7, 0, 14 + 32, 1 + 5, 2 + 6, 1 + 3, 2 + 6),

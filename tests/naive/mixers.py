@@ -1,6 +1,6 @@
 """Linear-time mixers of one head, token by token and in chunks, with their work counted as it is done.
 
-A state is a matrix of the columns of a key x those of a value. A step reads it from memory and writes it back.
+A state is a matrix of the columns of a key x those of a value. A step reads it from memory, and writes it.
 """
 
 import numpy as np

@@ -91,4 +91,4 @@ def _time_convolution_step(device: Device, share: Share) -> tuple[Launched, Floa
 
 
 CONVOLUTION = mixer_type("causal convolution", _time_convolution)
-CONVOLUTION_STEP = mixer_type("causal convolution, step", _time_convolution_step)
+CONVOLUTION_STEP = mixer_type("causal convolution, step", _time_convolution_step, trains=False)

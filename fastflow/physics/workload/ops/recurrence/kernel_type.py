@@ -31,8 +31,13 @@ TOKENS_TO_HEADS = {SEQUENCE: COLS}
 """Of `sides`: where tokens are sharded, heads are."""
 
 
-def mixer_type(title: str, time: Callable[[Device, Share], tuple[Launched, Floats]]) -> KernelType:
-    """Return the type of a mixer's kernel; time: of its forward pass, and backward (`is_backward`)."""
+def mixer_type(
+    title: str, time: Callable[[Device, Share], tuple[Launched, Floats]], trains: bool = True
+) -> KernelType:
+    """Return the type of a mixer's kernel.
+
+    time: of its forward pass, and backward (`is_backward`) if it trains; steps of serving do not.
+    """
     return replace(
         PASS,
         name=title.replace(", ", "_").replace(" ", "_"),
@@ -40,9 +45,9 @@ def mixer_type(title: str, time: Callable[[Device, Share], tuple[Launched, Float
         sides={ROWS: ROWS, COLS: COLS} | TOKENS_TO_HEADS,
         reads=(OUTPUT,),
         forward=partial(forward_with_attributes, PASS),
-        backward=_backward,
+        backward=_backward if trains else _no_gradient,
         time=time,
-        times_backward=True,
+        times_backward=trains,
         dtype=wide_type,
     )
 
@@ -64,6 +69,10 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
             attributes={**node.attributes, "backward": 1.0},
         )
     ]
+
+
+def _no_gradient(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
+    return []
 
 
 def is_backward(share: Share) -> Bools:

@@ -51,8 +51,9 @@ def recurrence_step(name: str, rule: str, sizes: RecurrenceSizes, **fields: Any)
     """Return a single token a sequence of a recurrence; rule: of RULES; for serving, without a gradient."""
     entry, sides = RULES[rule], _sides(RULES[rule], sizes)
     flop = _plain(entry.step_flop * np.asarray(sides.key))
-    cost = PassCost(flop=flop, backward_flop=0.0)
-    return _recurrence(STEPS[rule], name, sizes, cost, _input_columns(entry, sides, sizes), fields)
+    return _recurrence(
+        STEPS[rule], name, sizes, PassCost(flop=flop), _input_columns(entry, sides, sizes), fields
+    )
 
 
 def state_bytes(sizes: RecurrenceSizes) -> Amount:
@@ -151,6 +152,6 @@ CHUNKED = {
     for name, rule in RULES.items()
 }
 STEPS = {
-    name: mixer_type(f"{name.replace('_', ' ')}, step", partial(_time_step, rule))
+    name: mixer_type(f"{name.replace('_', ' ')}, step", partial(_time_step, rule), trains=False)
     for name, rule in RULES.items()
 }
