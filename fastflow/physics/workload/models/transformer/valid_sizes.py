@@ -115,7 +115,10 @@ def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
 
 
 Patterns = list[tuple[LayerKind, ...]]
-_OF_MIXERS = ("model.window", "model.index_topk", "model.compression", "model.linear_heads")
+_OF_MIXERS = (
+    "model.window", "model.index_topk", "model.compression", "model.linear_heads", "model.linear_key_heads",
+    "model.linear_key_dim", "model.linear_value_dim", "model.linear_rank", "model.conv_width",
+)  # fmt: skip
 """Sizes that only some mixers use."""
 
 
