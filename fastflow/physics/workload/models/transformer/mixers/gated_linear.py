@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm
-from fastflow.physics.workload.models.transformer.dimensions import Sizes, with_default
+from fastflow.physics.workload.models.transformer.dimensions import Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
 from fastflow.physics.workload.models.transformer.mixers.linear import (
@@ -22,6 +22,7 @@ from fastflow.physics.workload.models.transformer.mixers.linear import (
     keys_of,
     needs,
     queries_keys_and_values,
+    rank_of,
     state_cache,
     values_of,
 )
@@ -33,7 +34,7 @@ _RANK = 16
 
 def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
     keys, values, channels = keys_of(size), values_of(size), queries_keys_and_values(size)
-    rank = with_default(size.linear_rank, _RANK)
+    rank = rank_of(size, _RANK)
     nodes = [
         gemm(MIXER_IN, size, size.hidden, channels + values, read, (HIDDEN, HEADS)),
         gemm("decay down", size, size.hidden, rank, read, (HIDDEN, RANK)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm
-from fastflow.physics.workload.models.transformer.dimensions import Sizes, with_default
+from fastflow.physics.workload.models.transformer.dimensions import Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
 from fastflow.physics.workload.models.transformer.mixers.linear import (
@@ -23,6 +23,7 @@ from fastflow.physics.workload.models.transformer.mixers.linear import (
     keys_of,
     needs,
     queries_keys_and_values,
+    rank_of,
     state_cache,
     values_of,
 )
@@ -32,7 +33,7 @@ from fastflow.physics.workload.ops.recurrence.rules import KIMI
 
 def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
     keys, values, channels = keys_of(size), values_of(size), queries_keys_and_values(size)
-    rank = with_default(size.linear_rank, size.linear_value_dim)
+    rank = rank_of(size, size.linear_value_dim)
     decay, gate = "decay up", "gate up"
     nodes = [
         # with the strength of each head's update

@@ -58,6 +58,13 @@ def queries_keys_and_values(size: Sizes) -> Size:
     return 2 * keys_of(size) + values_of(size)
 
 
+def rank_of(size: Sizes, default: Size) -> Size:
+    """Return the columns of low-rank gates: those that a model states, or the authors' default."""
+    if isinstance(size.linear_rank, int):
+        return size.linear_rank or default
+    return np.where(size.linear_rank > 0, size.linear_rank, default)
+
+
 def needs(name: str, *keys: str) -> tuple[tuple[str, str], ...]:
     """Return the sizes that a mixer of a name needs, as `Mixer.needs` has them."""
     return tuple((f"model.{key}", name) for key in keys)

@@ -14,7 +14,7 @@ from functools import partial
 
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm, norm
-from fastflow.physics.workload.models.transformer.dimensions import RMS, Sizes, with_default
+from fastflow.physics.workload.models.transformer.dimensions import RMS, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
 from fastflow.physics.workload.models.transformer.mixers.linear import (
@@ -26,6 +26,7 @@ from fastflow.physics.workload.models.transformer.mixers.linear import (
     core_of_training,
     further,
     needs,
+    rank_of,
     state_cache,
 )
 from fastflow.physics.workload.network import Node, Size
@@ -51,7 +52,7 @@ def _states(size: Sizes) -> Size:
 
 def _nodes(normed: bool, points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
     channels, states = size.linear_heads, 2 * size.linear_key_dim
-    rank = with_default(size.linear_rank, -(-size.hidden // _RANK))
+    rank = rank_of(size, -(-size.hidden // _RANK))
     low, step = "step, key and query", "step up"
     own = _states(size) + channels  # decays, and the skip connection
     *convolved, core = core_of_training(

@@ -18,7 +18,7 @@ import numpy as np
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, TOKENS, gemm
-from fastflow.physics.workload.models.transformer.dimensions import Sizes, with_default
+from fastflow.physics.workload.models.transformer.dimensions import Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import DENSE, LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
 from fastflow.physics.workload.models.transformer.mixers.linear import (
@@ -33,6 +33,7 @@ from fastflow.physics.workload.models.transformer.mixers.linear import (
     keys_of,
     needs,
     queries_keys_and_values,
+    rank_of,
     state_cache,
     values_of,
 )
@@ -69,7 +70,7 @@ def _ranks(size: Sizes) -> _Ranks:
 
     def near(columns: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Size:
         rounded = np.maximum(32, 32 * np.rint(columns / 32.0)).astype(np.int64)
-        rank: Size = with_default(size.linear_rank, rounded if rounded.ndim else int(rounded))
+        rank: Size = rank_of(size, rounded if rounded.ndim else int(rounded))
         return rank
 
     root = np.sqrt(hidden)
