@@ -67,7 +67,16 @@ MIXERS: Registry[Mixer] = Registry(
             ("window", "attention", "WINDOW"),
             ("chunked", "attention", "CHUNKED"),
             ("gated_delta", "gated_delta", "GATED_DELTA"),
+            ("kimi_delta", "kimi_delta", "KIMI_DELTA"),
+            ("mamba", "mamba", "MAMBA"),
+            ("normed_mamba", "mamba", "NORMED_MAMBA"),
             ("mamba2", "mamba2", "MAMBA2"),
+            ("gated_linear", "gated_linear", "GATED_LINEAR"),
+            ("retention", "retention", "RETENTION"),
+            ("rwkv7", "rwkv7", "RWKV7"),
+            ("lightning", "lightning", "LIGHTNING"),
+            ("short_conv", "short_conv", "SHORT_CONV"),
+            ("rg_lru", "rg_lru", "RG_LRU"),
         )
     },
 )

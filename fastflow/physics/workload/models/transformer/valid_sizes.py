@@ -137,7 +137,10 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
 
 _PAIRS = ("heads", "kv_heads", "experts", "topk", "linear_heads", "linear_key_heads")
 Patterns = list[tuple[LayerKind, ...]]
-_OF_MIXERS = ("model.window", "model.index_topk", "model.compression", "model.linear_heads")
+_OF_MIXERS = (
+    "model.window", "model.index_topk", "model.compression", "model.linear_heads", "model.linear_key_heads",
+    "model.linear_key_dim", "model.linear_value_dim", "model.linear_rank", "model.conv_width",
+)  # fmt: skip
 """Sizes that only some mixers use."""
 
 
