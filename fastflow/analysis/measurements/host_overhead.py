@@ -51,6 +51,16 @@ def operator_call(time: Floats, overhead: Floats, launch: Floats, op: Texts, ten
     return np.maximum(call_overhead, 0.5 * call_overhead + (time - launch))
 
 
+_EAGER_KERNEL = 40e-6
+
+def eager_module(time: Floats, kernels: Floats, dtype: Texts) -> Floats:
+    """Return the time of a module whose kernels Python launches one by one [s].
+
+    time: of the device [s]; kernels: of the module; dtype: of its products; all of shape (rows,).
+    """
+    return np.maximum(time, kernels * _EAGER_KERNEL)
+
+
 class LayerHost(NamedTuple):
     """A host and its library, as recurrent layers see them."""
 

@@ -30,8 +30,10 @@ READS = 2.0
 """Times that a row's scores are read: to count them, and to write those above the bin of the k-th."""
 RESIDENT_ROWS = 4.0
 """Rows at once on a bundle: blocks of 512 threads, 2,048 threads a bundle (NVIDIA CUDA programming guide)."""
-WRITING_TRIPS, SELECTING_TRIPS = 4.0, 30.0
-"""Dependent trips of a row's block that writes all keys, and of one that selects: four passes, with barriers.
+BUNDLES_OF_ROW = 8.0
+"""Bundles that have a row together in decode (vLLM's cooperative_topk and persistent_topk)."""
+WRITING_TRIPS, SHARED_TRIPS, SELECTING_TRIPS = 4.0, 8.0, 30.0
+"""Dependent trips of a row's block that writes all keys, and of one that selects alone: four passes, with barriers.
 Calibrated on the decodes of H100 and B200 (ai-dynamo/aiconfigurator@095f58a)."""
 
 
@@ -57,14 +59,19 @@ def time_scores(
 
 
 def time_selection(
-    device: Device, point: Ints, *, tokens: Floats, visible: Floats, most: Floats
+    device: Device, point: Ints, *, tokens: Floats, visible: Floats, most: Floats, shared: Bools
 ) -> Launched:
-    """Time the selection of the `most` highest of the visible scores of every token [s]; (kernels,)."""
+    """Time the selection of the `most` highest of the visible scores of every token [s]; (kernels,).
+
+    shared: several bundles have a row together, as in decode.
+    """
     selects: Bools = visible > most
-    rounds = np.ceil(tokens / (RESIDENT_ROWS * device.instances[point]))
-    trips = np.where(selects, SELECTING_TRIPS, WRITING_TRIPS)
+    at_once = np.where(shared, 1.0 / BUNDLES_OF_ROW, RESIDENT_ROWS) * device.instances[point]
+    rounds = np.ceil(tokens / at_once)
+    trips = np.where(selects, SELECTING_TRIPS, np.where(shared, SHARED_TRIPS, WRITING_TRIPS))
+    trips = np.where(shared & selects, SELECTING_TRIPS + SHARED_TRIPS * (rounds - 1.0), rounds * trips)
     moved = np.where(selects, READS * visible * SCORE_BYTES, 0.0) + most * INDEX_BYTES
     return run_passes(
         device, point, moved=tokens * moved, launches=np.ones(point.size),
-        operations=np.zeros(point.size), trips=rounds * trips,
+        operations=np.zeros(point.size), trips=trips,
     )  # fmt: skip

@@ -81,7 +81,7 @@ def _core(points: Inputs) -> list[Node]:
     )  # fmt: skip
     sizes = AttentionSizes(sequences, q_len, kv_len, heads, 1, latent + rotary, latent, 0)
     trains = bool(points["model.training"][0])
-    nodes = indexer(index, hidden=INPUT, queries="query norm", trains=trains)
+    nodes = indexer(index, hidden=INPUT, queries="query norm", trains=trains, decodes=decodes(points))
     queries = absorbed("absorbed queries", sizes, "rotary copy", points["model.head_dim"], latent)
     if trains:
         core = trained_core(sizes, index.sizes.topk, "absorbed queries", "key norm")

@@ -54,7 +54,7 @@ def a_pass(
     )  # fmt: skip
 
 
-def indexer(index: Indexer, *, hidden: str, queries: str, trains: bool) -> list[Node]:
+def indexer(index: Indexer, *, hidden: str, queries: str, trains: bool, decodes: bool) -> list[Node]:
     """Return the indexer's nodes, which end in "index selection".
 
     hidden, queries: nodes that make the columns of a token, and those from which its queries are made.
@@ -66,26 +66,33 @@ def indexer(index: Indexer, *, hidden: str, queries: str, trains: bool) -> list[
     def product(name: str, inner: Size, cols: Size, read: str, wide: bool) -> Node:
         return Node(name=name, type=kind, rows=rows, cols=cols, inner=inner, reads=(read,), dims=Dims(TOKENS), wide=wide)
 
+    scores = index_scores("index scores", ("index queries rounded", "index key copy"), size)
+    selection = index_selection("index selection", ("index scores",), size)
+    norm = pointwise.TYPES["layernorm"]
     nodes = [
         product("index queries", index.source, cols, queries, False),
         product("index key and weights", index.hidden, size.dim + size.heads, hidden, True),
-        a_pass("index key norm", rows, size.dim, "index key and weights", 2 * size.dim, kind=pointwise.TYPES["layernorm"]),
-        a_pass("index rotary", rows, cols, "index queries", 1.5 * cols),
-        a_pass("index key rotary", rows, size.dim, "index key norm", size.dim),
+        a_pass("index key in fp32", rows, size.dim, "index key and weights", 3 * size.dim),
+        a_pass("index key norm", rows, size.dim, "index key in fp32", 4 * size.dim, kind=norm),
+        a_pass("index key in 16 bits", rows, size.dim, "index key norm", 3 * size.dim),
+        a_pass("index rotary", rows, cols, "index queries", cols + size.dim),
+        a_pass("index queries copy", rows, cols, "index rotary", 2 * cols),
+        a_pass("index key copy", rows, size.dim, "index key in 16 bits", 2 * size.dim),
+        a_pass("index queries rounded", rows, cols, "index queries copy", 1.5 * cols),
+        *(a_pass(f"index weights times {other}", rows, size.heads, "index key and weights", 4 * size.heads)
+          for other in ("scales", "width", "heads")),
     ]  # fmt: skip
-    scores = index_scores("index scores", ("index rotary", "index key rotary"), size)
-    selection = index_selection("index selection", ("index scores",), size)
     if trains:
         return [*nodes, scores, selection]
     return [
         *nodes,
-        a_pass("index key copy", rows, size.dim, "index key rotary", 2 * size.dim),
         a_pass("index cache", rows, size.dim, "index key copy", 1.5 * size.dim),
         a_pass("clear selection", rows, size.topk, "index cache", WORDS * size.topk),
-        scores._replace(reads=("index rotary", "index cache")),
-        selection,
+        scores._replace(reads=("index queries rounded", "index cache")),
+        selection._replace(attributes={**selection.attributes, "decodes": float(decodes)}),
+        a_pass("clear counts", rows, size.topk, "index selection", WORDS),
         a_pass("cache slots", rows, size.topk, "index selection", 2 * WORDS * size.topk),
-    ]  # fmt: skip
+    ]
 
 
 def absorbed(name: str, sizes: AttentionSizes, read: str, inner: Size, cols: Size) -> Node:
@@ -102,9 +109,10 @@ def served_core(sizes: AttentionSizes, topk: Size, queries: str, decodes: bool) 
     core = sparse_attention("attention", ("joined queries",), sizes, topk, decodes=decodes, dims=CORE_DIMS)
     return [
         a_pass("joined queries", rows, cols, queries, 2 * cols, names=HEADS),
+        a_pass("padded queries", rows, cols, "joined queries", 2 * cols, names=HEADS),
         a_pass("cache", rows, sizes.head_dim, "joined queries", 2 * sizes.head_dim),
         converted_keys("converted keys", core, ("cache",)),
-        core._replace(reads=("joined queries",)),
+        core._replace(reads=("padded queries",)),
     ]
 
 

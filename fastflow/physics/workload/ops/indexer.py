@@ -116,7 +116,8 @@ def _time_scores(device: Device, share: Share) -> tuple[Launched, Floats]:
 def _time_selection(device: Device, share: Share) -> tuple[Launched, Floats]:
     local, most = _local(share), share.attributes["topk"]
     launched = time_selection(
-        device, share.device, tokens=local.tokens, visible=local.visible, most=most
+        device, share.device, tokens=local.tokens, visible=local.visible, most=most,
+        shared=share.attributes.get("decodes", np.zeros(share.m.size)) > 0.0,
     )
     return launched, np.where(local.visible > most, SELECTION_FLOP * local.tokens * local.visible, 0.0)
 
