@@ -49,7 +49,7 @@ def product(name: str, rows: Size, inner: Size, cols: Size, read: str, names: An
 
 def _norm(name: str, rows: Size, cols: Size, read: str) -> Node:
     operator = pointwise.OPERATORS["rmsnorm"]
-    return a_pass(name, rows, cols, read, 2 * cols, kind=pointwise.TYPES["rmsnorm"], flop=operator.flop)
+    return a_pass(name, rows, cols, read, 2 * cols, flop=operator.flop)
 
 
 def _queries_and_keys(points: Inputs) -> list[Node]:
@@ -64,7 +64,7 @@ def _queries_and_keys(points: Inputs) -> list[Node]:
         product("query up", rows, query, heads * head_dim, "query norm", (("query_latent",), HEADS)),
         _norm("key norm", rows, latent, "query and key down"),
         # turned in place, by a kernel, and copied back to the queries by another
-        a_pass("rotary", rows, heads * head_dim, "query up", 2 * rotated, kind=pointwise.TYPES["rotary"], names=HEADS),
+        a_pass("rotary", rows, heads * head_dim, "query up", 2 * rotated, flop=pointwise.OPERATORS["rotary"].flop, names=HEADS),
         a_pass("rotary copy", rows, heads * head_dim, "rotary", 2 * heads * rotary, names=HEADS),
     ]  # fmt: skip
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from fastflow.core.field import count
 from fastflow.physics.workload.graph import Dims
-from fastflow.physics.workload.network import KernelType, Node, PassCost, Size
-from fastflow.physics.workload.ops import batched_gemm, elementwise, gemm, pointwise
+from fastflow.physics.workload.network import Node, PassCost, Size
+from fastflow.physics.workload.ops import batched_gemm, gemm, pointwise, short_pass
 from fastflow.physics.workload.ops.attention import AttentionSizes
 from fastflow.physics.workload.ops.indexer import (
     DETACHED,
@@ -43,14 +43,13 @@ class Indexer(NamedTuple):
 
 
 def a_pass(
-    name: str, rows: Size, cols: Size, read: str, moved: Any, *, kind: KernelType = elementwise.TYPE,
-    flop: float = 1.0, names: tuple[str, ...] = (),
-) -> Node:  # fmt: skip
-    """Return a pass that moves `moved` elements of activations a row."""
+    name: str, rows: Size, cols: Size, read: str, moved: Any, *, flop: float = 1.0, names: tuple[str, ...] = ()
+) -> Node:
+    """Return a pass of a framework's kernel, which moves `moved` elements of activations a row."""
     share = 1.0 * moved / cols
     return Node(
-        name=name, type=kind, rows=rows, cols=cols, reads=(read,), cost=PassCost(share, flop, share), keeps=0,
-        keeps_whole=0, dims=Dims(TOKENS, (), names),
+        name=name, type=short_pass.TYPE, rows=rows, cols=cols, reads=(read,), cost=PassCost(share, flop, share),
+        keeps=0, keeps_whole=0, dims=Dims(TOKENS, (), names), attributes={"moves": share, "flop": flop},
     )  # fmt: skip
 
 
@@ -68,12 +67,12 @@ def indexer(index: Indexer, *, hidden: str, queries: str, trains: bool, decodes:
 
     scores = index_scores("index scores", ("index queries rounded", "index key copy"), size)
     selection = index_selection("index selection", ("index scores",), size)
-    norm = pointwise.TYPES["layernorm"]
+    norm = pointwise.OPERATORS["layernorm"].flop
     nodes = [
         product("index queries", index.source, cols, queries, False),
         product("index key and weights", index.hidden, size.dim + size.heads, hidden, True),
         a_pass("index key in fp32", rows, size.dim, "index key and weights", 3 * size.dim),
-        a_pass("index key norm", rows, size.dim, "index key in fp32", 4 * size.dim, kind=norm),
+        a_pass("index key norm", rows, size.dim, "index key in fp32", 4 * size.dim, flop=norm),
         a_pass("index key in 16 bits", rows, size.dim, "index key norm", 3 * size.dim),
         a_pass("index rotary", rows, cols, "index queries", cols + size.dim),
         a_pass("index queries copy", rows, cols, "index rotary", 2 * cols),

@@ -1,0 +1,38 @@
+"""A pass of a framework's small kernel: a block of a row waits for dependent trips through the memories.
+
+An elementwise pass, as an operator of PyTorch or a kernel of vLLM runs it: without the next kernel's start before its
+end, and with loads that follow each other (indices, data, sums between threads, stores).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from fastflow.core.tables import Floats
+from fastflow.physics.timing.device import Device
+from fastflow.physics.timing.library.thread_blocks import Launched
+from fastflow.physics.timing.linear_attention import SHORT_TRIPS
+from fastflow.physics.timing.memory_bound import run_passes
+from fastflow.physics.workload.network import forward_with_attributes
+from fastflow.physics.workload.ops.elementwise import TYPE as PASS
+from fastflow.physics.workload.precision import wide_type
+from fastflow.physics.workload.sharding_rules import Share
+
+
+def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
+    elements, attributes = share.elements, share.attributes
+    launched = run_passes(
+        device, share.device, moved=elements * attributes["moves"] * share.bytes.activation,
+        launches=np.ones(elements.size), operations=elements * attributes["flop"],
+        trips=np.full(elements.size, SHORT_TRIPS),
+    )  # fmt: skip
+    return launched, elements * attributes["flop"]
+
+
+TYPE = replace(
+    PASS, name="short_pass", title="short pass", forward=partial(forward_with_attributes, PASS), time=_time,
+    dtype=wide_type,
+)  # fmt: skip
