@@ -14,6 +14,7 @@ from fastflow.analysis.measurements.kinds.attention import SIZES
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.physics.workload import count_kernels
 from fastflow.physics.workload.models.attention import PHASE, PREFILL
+from fastflow.physics.workload.precision import wide_type
 
 _COLUMNS = (
     "hidden", "query_latent", "latent", "rotary", "head_dim", "value_dim", "index_heads", "index_dim", "index_topk",
@@ -50,5 +51,6 @@ class SparseAttentions(Measurements):
 
     def add_host_time(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
         """Return times as measured [s]: prefill is launched kernel by kernel, decode from a captured graph."""
-        launched = eager_module(time, 1.0 * count_kernels(inputs), inputs["model.dtype"])
+        kernels, plain = (count_kernels({**inputs, "model.dtype": dtype}) for dtype in (inputs["model.dtype"], wide_type(inputs)))
+        launched = eager_module(time, 1.0 * kernels, 1.0 * (kernels - plain), inputs["model.dtype"])
         return super().add_host_time(rows, inputs, np.where(inputs[PHASE.name] == PREFILL, launched, time))

@@ -32,7 +32,7 @@ RESIDENT_ROWS = 4.0
 """Rows at once on a bundle: blocks of 512 threads, 2,048 threads a bundle (NVIDIA CUDA programming guide)."""
 BUNDLES_OF_ROW = 8.0
 """Bundles that have a row together in decode (vLLM's cooperative_topk and persistent_topk)."""
-WRITING_TRIPS, SHARED_TRIPS, SELECTING_TRIPS = 4.0, 8.0, 30.0
+WRITING_TRIPS, SHARED_TRIPS, SELECTING_TRIPS = 4.0, 4.0, 30.0
 """Dependent trips of a row's block that writes all keys, and of one that selects alone: four passes, with barriers.
 Calibrated on the decodes of H100 and B200 (ai-dynamo/aiconfigurator@095f58a)."""
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fastflow.core.field import count
+from fastflow.physics.timing.attention.decode_tiles import ROWS
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import batched_gemm, gemm, pointwise, short_pass
@@ -43,13 +46,18 @@ class Indexer(NamedTuple):
 
 
 def a_pass(
-    name: str, rows: Size, cols: Size, read: str, moved: Any, *, flop: float = 1.0, names: tuple[str, ...] = ()
-) -> Node:
-    """Return a pass of a framework's kernel, which moves `moved` elements of activations a row."""
+    name: str, rows: Size, cols: Size, read: str, moved: Any, *, flop: float = 1.0, names: tuple[str, ...] = (),
+    copies: bool = False,
+) -> Node:  # fmt: skip
+    """Return a pass of a framework's kernel, which moves `moved` elements of activations a row.
+
+    copies: it copies long rows, which takes no more instructions than loads and stores.
+    """
     share = 1.0 * moved / cols
     return Node(
         name=name, type=short_pass.TYPE, rows=rows, cols=cols, reads=(read,), cost=PassCost(share, flop, share),
-        keeps=0, keeps_whole=0, dims=Dims(TOKENS, (), names), attributes={"moves": share, "flop": flop},
+        keeps=0, keeps_whole=0, dims=Dims(TOKENS, (), names), 
+        attributes={"moves": share, "flop": flop, "instructions": 0.0 if copies else short_pass.INSTRUCTIONS},
     )  # fmt: skip
 
 
@@ -105,10 +113,11 @@ def absorbed(name: str, sizes: AttentionSizes, read: str, inner: Size, cols: Siz
 def served_core(sizes: AttentionSizes, topk: Size, queries: str, decodes: bool) -> list[Node]:
     """Return attention of a serving library's pass, with the passes that lay out queries and cache."""
     rows, cols = sizes.sequences * sizes.q_len, sizes.heads * sizes.head_dim
+    padded = 2 * cols * (np.asarray(sizes.heads) % int(ROWS) > 0)
     core = sparse_attention("attention", ("joined queries",), sizes, topk, decodes=decodes, dims=CORE_DIMS)
     return [
-        a_pass("joined queries", rows, cols, queries, 2 * cols, names=HEADS),
-        a_pass("padded queries", rows, cols, "joined queries", 2 * cols, names=HEADS),
+        a_pass("joined queries", rows, cols, queries, 2 * cols, names=HEADS, copies=True),
+        a_pass("padded queries", rows, cols, "joined queries", padded, names=HEADS, copies=True),
         a_pass("cache", rows, sizes.head_dim, "joined queries", 2 * sizes.head_dim),
         converted_keys("converted keys", core, ("cache",)),
         core._replace(reads=("padded queries",)),
