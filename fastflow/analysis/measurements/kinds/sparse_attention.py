@@ -51,6 +51,9 @@ class SparseAttentions(Measurements):
 
     def add_host_time(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
         """Return times as measured [s]: prefill is launched kernel by kernel, decode from a captured graph."""
-        kernels, plain = (count_kernels({**inputs, "model.dtype": dtype}) for dtype in (inputs["model.dtype"], wide_type(inputs)))
+        kernels, plain = (
+            count_kernels({**inputs, "model.dtype": dtype})
+            for dtype in (inputs["model.dtype"], wide_type(inputs))
+        )
         launched = eager_module(time, 1.0 * kernels, 1.0 * (kernels - plain), inputs["model.dtype"])
         return super().add_host_time(rows, inputs, np.where(inputs[PHASE.name] == PREFILL, launched, time))

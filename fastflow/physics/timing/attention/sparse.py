@@ -178,7 +178,9 @@ def _run(device: Device, work: SparseAttentions, products: Floats, added: Floats
     unique = np.minimum(work.tokens * work.keys, work.sequences * work.kv_len) * work.head_dim * work.cache
     sums = np.where(parts > 1.0, work.tokens * work.heads * work.value_dim * parts * PARTIAL_SUM_BYTES, 0.0)
     merge = np.where(
-        blocks.divided, library.launch[p] + MERGING_OF_TILES * library.latency[p] + 2.0 * sums / _port(device, p), 0.0
+        blocks.divided,
+        library.launch[p] + MERGING_OF_TILES * library.latency[p] + 2.0 * sums / _port(device, p),
+        0.0,
     )
     carried = blocks.number * rows
     return _launched(device, work, blocks, _Times(inside, unique, carried, merge, parts, rounds))

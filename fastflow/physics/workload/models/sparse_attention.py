@@ -35,8 +35,13 @@ PROJECTION = "projection"
 def network(points: Inputs) -> Network:
     """Return the network of each point's module."""
     nodes = [*_queries_and_keys(points), *_core(points)]
-    rows, value_cols = points["model.batch"] * points["model.q_len"], points["model.heads"] * points["model.value_dim"]
-    nodes.append(product(PROJECTION, rows, value_cols, points["model.hidden"], nodes[-1].name, (HEADS, ("hidden",))))
+    rows, value_cols = (
+        points["model.batch"] * points["model.q_len"],
+        points["model.heads"] * points["model.value_dim"],
+    )
+    nodes.append(
+        product(PROJECTION, rows, value_cols, points["model.hidden"], nodes[-1].name, (HEADS, ("hidden",)))
+    )
     return connect([Layer("attention", HIDDEN, tuple(_quantised(points, nodes)))], needs_input_gradient=True)
 
 

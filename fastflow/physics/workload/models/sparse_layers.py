@@ -71,7 +71,16 @@ def indexer(index: Indexer, *, hidden: str, queries: str, trains: bool, decodes:
     kind = DETACHED if trains else gemm.TYPE
 
     def product(name: str, inner: Size, cols: Size, read: str, wide: bool) -> Node:
-        return Node(name=name, type=kind, rows=rows, cols=cols, inner=inner, reads=(read,), dims=Dims(TOKENS), wide=wide)
+        return Node(
+            name=name,
+            type=kind,
+            rows=rows,
+            cols=cols,
+            inner=inner,
+            reads=(read,),
+            dims=Dims(TOKENS),
+            wide=wide,
+        )
 
     scores = index_scores("index scores", ("index queries rounded", "index key copy"), size)
     selection = index_selection("index selection", ("index scores",), size)
@@ -128,6 +137,12 @@ def trained_core(sizes: AttentionSizes, topk: Size, queries: str, keys: str) -> 
     """Return attention of training, whose keys and values are the latent vectors of the sequence."""
     return [
         sparse_attention(
-            "attention", (queries, keys, keys), sizes, topk, trains=True, dims=CORE_DIMS, keeps=sizes.heads * 2
+            "attention",
+            (queries, keys, keys),
+            sizes,
+            topk,
+            trains=True,
+            dims=CORE_DIMS,
+            keeps=sizes.heads * 2,
         )
     ]

@@ -24,7 +24,14 @@ from fastflow.physics.timing.attention.indexer import time_scores, time_selectio
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.workload.graph import INPUT_GRADIENT, Dims, Kernel, PerElement
-from fastflow.physics.workload.network import KernelType, Network, Node, PassCost, Size, forward_with_attributes
+from fastflow.physics.workload.network import (
+    KernelType,
+    Network,
+    Node,
+    PassCost,
+    Size,
+    forward_with_attributes,
+)
 from fastflow.physics.workload.ops import gemm
 from fastflow.physics.workload.ops.attention import visible_keys
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
@@ -116,7 +123,11 @@ def _time_scores(device: Device, share: Share) -> tuple[Launched, Floats]:
 def _time_selection(device: Device, share: Share) -> tuple[Launched, Floats]:
     local, most = _local(share), share.attributes["topk"]
     launched = time_selection(
-        device, share.device, tokens=local.tokens, visible=local.visible, most=most,
+        device,
+        share.device,
+        tokens=local.tokens,
+        visible=local.visible,
+        most=most,
         shared=share.attributes.get("decodes", np.zeros(share.m.size)) > 0.0,
     )
     return launched, np.where(local.visible > most, SELECTION_FLOP * local.tokens * local.visible, 0.0)
@@ -161,7 +172,11 @@ def score_type(inputs: Inputs) -> Texts:
 
 _BY_TOKENS = {ROWS: ROWS}
 _TOKENS_ONLY = replace(
-    PASS, sides=_BY_TOKENS, reads=(_BY_TOKENS,), makes=_BY_TOKENS, forward=partial(forward_with_attributes, PASS)
+    PASS,
+    sides=_BY_TOKENS,
+    reads=(_BY_TOKENS,),
+    makes=_BY_TOKENS,
+    forward=partial(forward_with_attributes, PASS),
 )
 SCORES = replace(
     _TOKENS_ONLY, name="index_scores", title="index scores", time=_time_scores, backward=_scores_backward,
