@@ -51,9 +51,10 @@ def operator_call(time: Floats, overhead: Floats, launch: Floats, op: Texts, ten
     return np.maximum(call_overhead, 0.5 * call_overhead + (time - launch))
 
 
-# The host's time of a kernel that Python launches, and further time of a product whose operands are rounded (scales
-# to make and to lay out, a library's own choice of a kernel). Calibrated: prefills of up to 256 tokens of vLLM 0.24's
-# sparse attention, on the hosts of an H100 and a B200 (ai-dynamo/aiconfigurator@095f58a), which agree within 8%
+# The host's time of a kernel that Python launches, and further time of a product whose operands are rounded
+# (scales to make and to lay out, a library's own choice of a kernel). Calibrated: prefills of up to 256
+# tokens of vLLM 0.24's sparse attention, on the hosts of an H100 and a B200
+# (ai-dynamo/aiconfigurator@095f58a), which agree within 8%
 _EAGER_KERNEL = 40e-6
 _EAGER_PRODUCT = {"fp8_block": 33e-6, "nvfp4": 187e-6}
 

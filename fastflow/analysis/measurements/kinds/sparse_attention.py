@@ -17,7 +17,8 @@ from fastflow.physics.workload.models.attention import PHASE, PREFILL
 from fastflow.physics.workload.precision import wide_type
 
 _COLUMNS = (
-    "hidden", "query_latent", "latent", "rotary", "head_dim", "value_dim", "index_heads", "index_dim", "index_topk",
+    "hidden", "query_latent", "latent", "rotary", "head_dim", "value_dim", "index_heads", "index_dim",
+    "index_topk",
 )  # fmt: skip
 _MODULES = {
     "deepseek-ai/DeepSeek-V3.2": (7168, 1536, 512, 64, 128, 128, 64, 128, 2048),
@@ -50,10 +51,12 @@ class SparseAttentions(Measurements):
             self.inputs.setdefault(f"model.{column}", InputColumn(values, names != ""))
 
     def add_host_time(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
-        """Return times as measured [s]: prefill is launched kernel by kernel, decode from a captured graph."""
+        """Return times as measured [s]: prefill launched kernel by kernel, decode from a captured graph."""
         kernels, plain = (
             count_kernels({**inputs, "model.dtype": dtype})
             for dtype in (inputs["model.dtype"], wide_type(inputs))
         )
-        launched = eager_module(time, 1.0 * kernels, 1.0 * (kernels - plain), inputs["model.dtype"])
+        launched = eager_module(
+            time, kernels.astype(np.float64), (kernels - plain).astype(np.float64), inputs["model.dtype"]
+        )
         return super().add_host_time(rows, inputs, np.where(inputs[PHASE.name] == PREFILL, launched, time))

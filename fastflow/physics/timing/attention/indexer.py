@@ -1,12 +1,12 @@
 """Times of an indexer's kernels: its scores of all visible keys, and the selection of the highest ones.
 
 *Scores* (DeepGEMM's fp8_mqa_logits, deepseek-ai/DeepGEMM): a product of all index heads with each key, whose
-results pass a ReLU and are summed by weights on vector lanes, while the accumulators that hold them are in use:
-both times are added. Keys of a block of queries come in blocks of 256.
+results pass a ReLU and are summed by weights on vector lanes. The accumulators that hold them are in use
+until then, so that both times are added. Keys of a block of queries come in blocks of 256.
 
 *Selection* (vLLM's top_k_per_row, persistent_topk): a block has a row. It counts the scores by their leading
-bits, finds the bin that holds the k-th, and goes on in this bin. Where no more keys are visible than selected,
-it writes all of them.
+bits, finds the bin that holds the k-th, and goes on in this bin. Where no more keys are visible than
+selected, it writes all of them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
 
 SCORE = 7.0
-"""Instructions of a lane for a head's score of a key: maximum, multiply-add, and their share of moving and adding.
-Calibrated on the prefills of H100 and B200 (ai-dynamo/aiconfigurator@095f58a): 7.1 and 6.5."""
+"""Instructions of a lane for a head's score of a key: maximum, multiply-add, and their share of moving and
+adding. Calibrated on the prefills of H100 and B200 (ai-dynamo/aiconfigurator@095f58a): 7.1 and 6.5."""
 BLOCK_KEYS = 256.0
 """Keys of a block (BLOCK_KV, deepseek-ai/DeepGEMM)."""
 SCORE_BYTES, INDEX_BYTES = 4.0, 4.0  # a score in fp32, an index in int32
@@ -33,12 +33,14 @@ RESIDENT_ROWS = 4.0
 BUNDLES_OF_ROW = 8.0
 """Bundles that have a row together in decode (vLLM's cooperative_topk and persistent_topk)."""
 WRITING_TRIPS, SHARED_TRIPS, SELECTING_TRIPS = 4.0, 4.0, 30.0
-"""Dependent trips of a row's block that writes all keys, and of one that selects alone: four passes, with barriers.
-Calibrated on the decodes of H100 and B200 (ai-dynamo/aiconfigurator@095f58a)."""
+"""Dependent trips of a row's block that writes all keys, of a row that bundles share, and of a block that
+selects: four passes, with barriers. Calibrated on the decodes of H100 and B200 together
+(ai-dynamo/aiconfigurator@095f58a)."""
 
 
 def time_scores(
-    device: Device, point: Ints, *, pairs: Floats, heads: Floats, dim: Floats, keys_moved: Floats, tokens: Floats,
+    device: Device, point: Ints, *, pairs: Floats, heads: Floats, dim: Floats, keys_moved: Floats,
+    tokens: Floats,
 ) -> Launched:  # fmt: skip
     """Time the scores of all visible keys [s]; all columns are (kernels,).
 
@@ -50,12 +52,11 @@ def time_scores(
     instructions = padded * heads * SCORE / device.issue[point]
     written = pairs * SCORE_BYTES
     read = tokens * heads * (dim + SCORE_BYTES)
-    launched = run_passes(
+    return run_passes(
         device, point, moved=keys_moved / READING + written + read, launches=np.ones(point.size),
         operations=(products + instructions) * device.vector_flops[point],
         trips=np.full(point.size, TRIPS_OF_TILES),
     )  # fmt: skip
-    return launched
 
 
 def time_selection(

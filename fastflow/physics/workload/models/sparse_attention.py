@@ -1,7 +1,8 @@
-"""`model=sparse_attention`: DeepSeek's sparse attention as a layer of a serving library (DeepSeek-V3.2).
+"""`model=sparse_attention`: DeepSeek's sparse attention as a module of a serving library (DeepSeek-V3.2).
 
-The whole module: projections, indexer, selection, latent attention to the selected keys, output projection. It is
-absorbed in prefill too. Sizes of heads are those of a device; the indexer is not divided.
+The whole module: projections, indexer, selection, latent attention to the selected keys, output projection.
+Attention is absorbed in prefill too. Sizes of heads are those of a device; the indexer is not divided. Passes
+between the kernels are those of vLLM without a compiler, one kernel each.
 """
 
 from __future__ import annotations
@@ -14,86 +15,124 @@ from fastflow.physics.workload.family import Family, independent_rows, single_op
 from fastflow.physics.workload.graph import HIDDEN, PRODUCT, Dims
 from fastflow.physics.workload.models.attention import PHASE, SIZES, decodes, kv_len_of
 from fastflow.physics.workload.models.sparse_layers import (
-    INDEXED,
+    HEADS,
+    KEY,
+    QUERIES,
+    SELECTION,
+    WORDS,
     Indexer,
-    a_pass,
     absorbed,
-    indexer,
-    served_core,
-    trained_core,
+    index_choice,
+    index_products,
+    served_latent,
+    short,
+    trained,
 )
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, Size, connect
 from fastflow.physics.workload.ops import gemm, pointwise
 from fastflow.physics.workload.ops.attention import AttentionSizes
 from fastflow.physics.workload.ops.indexer import TOKENS, IndexerSizes
+from fastflow.physics.workload.ops.per_head import per_head
+from fastflow.physics.workload.ops.sparse_attention import Selection
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
-HEADS = ("heads",)
 PROJECTION = "projection"
+_HIDDEN, _LATENT, _QUERY = ("hidden",), ("latent",), ("query_latent",)
+_PER_HEAD = Dims(TOKENS, (), (), HEADS)
 
 
 def network(points: Inputs) -> Network:
     """Return the network of each point's module."""
-    nodes = [*_queries_and_keys(points), *_core(points)]
-    rows, value_cols = (
-        points["model.batch"] * points["model.q_len"],
-        points["model.heads"] * points["model.value_dim"],
-    )
+    rows = points["model.batch"] * points["model.q_len"]
+    nodes = [*_queries_and_keys(points), *_indexer(points), *_core(points)]
+    value_cols = points["model.heads"] * points["model.value_dim"]
     nodes.append(
-        product(PROJECTION, rows, value_cols, points["model.hidden"], nodes[-1].name, (HEADS, ("hidden",)))
+        _product(PROJECTION, rows, value_cols, points["model.hidden"], nodes[-1].name, (HEADS, _HIDDEN))
     )
-    return connect([Layer("attention", HIDDEN, tuple(_quantised(points, nodes)))], needs_input_gradient=True)
+    layer = Layer("attention", HIDDEN, tuple(_quantised(points, nodes)))
+    return connect([layer], needs_input_gradient=True)
 
 
-def product(name: str, rows: Size, inner: Size, cols: Size, read: str, names: Any) -> Node:
+def _product(name: str, rows: Size, inner: Size, cols: Size, read: str, names: Any) -> Node:
     """Return a product of every token; names: of the dimensions of its inner side and of its columns."""
     return Node(
         name=name, type=gemm.TYPE, rows=rows, cols=cols, inner=inner, reads=(read,), dims=Dims(TOKENS, *names)
     )
 
 
-def _norm(name: str, rows: Size, cols: Size, read: str) -> Node:
-    operator = pointwise.OPERATORS["rmsnorm"]
-    return a_pass(name, rows, cols, read, 2 * cols, flop=operator.flop)
-
-
 def _queries_and_keys(points: Inputs) -> list[Node]:
     """Return latent queries and keys, and the queries of all heads with rotary embedding."""
     rows = points["model.batch"] * points["model.q_len"]
     query, latent, rotary = (points[f"model.{name}"] for name in ("query_latent", "latent", "rotary"))
-    heads, head_dim = points["model.heads"], points["model.head_dim"] + rotary
-    rotated = (heads + 1) * rotary
+    heads, norm = points["model.heads"], pointwise.OPERATORS["rmsnorm"].flop
+    cols, turn = heads * (points["model.head_dim"] + rotary), pointwise.OPERATORS["rotary"].flop
+    down = "query and key down"
     return [
-        product("query and key down", rows, points["model.hidden"], query + latent + rotary, INPUT, (("hidden",), ("latent",))),
-        _norm("query norm", rows, query, "query and key down"),
-        product("query up", rows, query, heads * head_dim, "query norm", (("query_latent",), HEADS)),
-        _norm("key norm", rows, latent, "query and key down"),
-        # turned in place, by a kernel, and copied back to the queries by another
-        a_pass("rotary", rows, heads * head_dim, "query up", 2 * rotated, flop=pointwise.OPERATORS["rotary"].flop, names=HEADS),
-        a_pass("rotary copy", rows, heads * head_dim, "rotary", 2 * heads * rotary, names=HEADS),
-    ]  # fmt: skip
+        _product(down, rows, points["model.hidden"], query + latent + rotary, INPUT, (_HIDDEN, _LATENT)),
+        short("query norm", rows, query, down, 2 * query, flop=norm),
+        _product("query up", rows, query, cols, "query norm", (_QUERY, HEADS)),
+        short("key norm", rows, latent, down, 2 * latent, flop=norm),
+        # turned, and copied back to the queries by another kernel
+        short("rotary", rows, cols, "query up", 2 * (heads + 1) * rotary, flop=turn, names=HEADS),
+        short("rotary copy", rows, cols, "rotary", 2 * heads * rotary, names=HEADS),
+    ]
+
+
+def _index_sizes(points: Inputs) -> IndexerSizes:
+    sizes = (points[f"model.index_{name}"] for name in ("heads", "dim", "topk"))
+    return IndexerSizes(points["model.batch"], points["model.q_len"], kv_len_of(points), *sizes)
+
+
+def _indexer(points: Inputs) -> list[Node]:
+    """Return the indexer, whose key is normed in fp32 and whose weights are scaled three times."""
+    size, trains = _index_sizes(points), bool(points["model.training"][0])
+    index = Indexer(size, points["model.hidden"], points["model.query_latent"])
+    rows, cols, dim = size.sequences * size.q_len, size.heads * size.dim, size.dim
+    norm = pointwise.OPERATORS["layernorm"].flop
+    nodes = [
+        *index_products(index, hidden=INPUT, queries="query norm", trains=trains),
+        short("index key in fp32", rows, dim, KEY, 3 * dim),
+        short("index key norm", rows, dim, "index key in fp32", 4 * dim, flop=norm),
+        short("index key in 16 bits", rows, dim, "index key norm", 3 * dim),
+        short("index rotary", rows, cols, QUERIES, cols + dim),
+        short("index queries copy", rows, cols, "index rotary", 2 * cols),
+        short("index key copy", rows, dim, "index key in 16 bits", 2 * dim),
+        short("index queries rounded", rows, cols, "index queries copy", 1.5 * cols),
+    ]
+    for factor in ("scales", "width", "heads"):
+        nodes.append(short(f"index weights times {factor}", rows, size.heads, KEY, 4 * size.heads))
+    reads = ("index queries rounded", "index key copy")
+    if trains:
+        return [*nodes, *index_choice(size, reads, decodes=False)]
+    return [
+        *nodes,
+        short("index cache", rows, dim, "index key copy", 1.5 * dim),
+        short("clear selection", rows, size.topk, "index cache", WORDS * size.topk),
+        *index_choice(size, (reads[0], "index cache"), decodes=decodes(points)),
+        short("clear counts", rows, size.topk, SELECTION, WORDS),
+        short("cache slots", rows, size.topk, SELECTION, 2 * WORDS * size.topk),
+    ]
 
 
 def _core(points: Inputs) -> list[Node]:
-    sequences, q_len, kv_len = points["model.batch"], points["model.q_len"], kv_len_of(points)
+    """Return absorbed attention."""
     latent, rotary, heads = (points[f"model.{name}"] for name in ("latent", "rotary", "heads"))
-    index = Indexer(
-        IndexerSizes(
-            sequences, q_len, kv_len, points["model.index_heads"], points["model.index_dim"],
-            points["model.index_topk"],
-        ),
-        points["model.hidden"], points["model.query_latent"],
-    )  # fmt: skip
-    sizes = AttentionSizes(sequences, q_len, kv_len, heads, 1, latent + rotary, latent, 0)
-    trains = bool(points["model.training"][0])
-    nodes = indexer(index, hidden=INPUT, queries="query norm", trains=trains, decodes=decodes(points))
-    queries = absorbed("absorbed queries", sizes, "rotary copy", points["model.head_dim"], latent)
-    if trains:
-        core = trained_core(sizes, index.sizes.topk, "absorbed queries", "key norm")
-    else:
-        core = served_core(sizes, index.sizes.topk, "absorbed queries", decodes(points))
-    values = absorbed("absorbed values", sizes, core[-1].name, latent, points["model.value_dim"])
-    return [*nodes, queries, *core, values]
+    index, selection = _index_sizes(points), Selection(points["model.index_topk"])
+    sizes = AttentionSizes(index.sequences, index.q_len, index.kv_len, heads, 1, latent + rotary, latent, 0)
+    columns = points["model.head_dim"], points["model.value_dim"]
+    if points["model.training"][0]:
+        rows, queries = sizes.sequences * sizes.q_len, "absorbed queries"
+        core = trained(sizes, selection, (queries, "key norm", "key norm"), latent=True, keeps=2 * heads)
+        return [
+            per_head(queries, rows, heads, columns[0], latent, "rotary copy", _PER_HEAD),
+            core,
+            per_head("absorbed values", rows, heads, latent, columns[1], core.name, _PER_HEAD),
+        ]
+    queries_node = absorbed("absorbed queries", sizes, "rotary copy", columns[0], latent)
+    core_nodes = served_latent(sizes, selection, queries_node.name, decodes=decodes(points))
+    return [
+        queries_node, *core_nodes, absorbed("absorbed values", sizes, "attention", latent, columns[1])
+    ]  # fmt: skip
 
 
 def _quantised(points: Inputs, nodes: list[Node]) -> list[Node]:
@@ -121,7 +160,9 @@ FAMILY = Family(
         count("model.rotary", "latent attention: columns of a head's query and key that positions rotate"),
         count("model.head_dim", "columns of a head; of latent attention those that positions do not rotate"),
         count("model.value_dim", "columns of a head's value"),
-        *INDEXED,
+        count("model.index_heads", "heads of the indexer that selects keys for sparse attention"),
+        count("model.index_dim", "columns of a head of the indexer, and of its key"),
+        count("model.index_topk", "keys that the indexer selects for a query"),
     ),
     network=network,
     kernels=single_operation,

@@ -1,13 +1,13 @@
 """An indexer of sparse attention (DeepSeek-V3.2, section 2.1): scores of all visible keys, and the selection.
 
-A query has a few heads, all of them score the same keys; the score of a key is the sum of the heads' products with
-it, those below 0 left out, times the query's weight of each head. The index heads are not divided between
-tensor-parallel devices, as in vLLM and SGLang: each device selects for its own heads of attention. Sequences and
-the queries of a sequence are sharded.
+A query has a few heads, all of them score the same keys; the score of a key is the sum of the heads' products
+with it, those below 0 left out, times the query's weight of each head. Keys may stand for several tokens
+(DeepSeek-V4). Tensor-parallel devices do not divide the index heads, as in vLLM and SGLang: each device
+selects for its own heads of attention. Sequences and the queries of a sequence are sharded.
 
-The indexer trains apart from the rest of the model, by the divergence of its scores from attention's (section 2.1.1):
-its inputs get no gradient. Its backward pass computes the scores of the selected keys once more, and the gradients of
-queries and keys.
+The indexer trains apart from the rest of the model, by the divergence of its scores from attention's (section
+2.1.1): its inputs get no gradient. Its backward pass computes the scores of the selected keys once more, and
+the gradients of queries and keys.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.workload.graph import INPUT_GRADIENT, Dims, Kernel, PerElement
 from fastflow.physics.workload.network import (
+    Amount,
     KernelType,
     Network,
     Node,
@@ -54,26 +55,33 @@ class IndexerSizes(NamedTuple):
     kv_len: Size  # keys that it scores; the last ones are those of its queries
     heads: Size
     dim: Size
-    topk: Size
+    topk: Size  # keys that are selected
+    ratio: Size = 1  # tokens that a key stands for
 
 
-def index_cache_bytes(dim: Size) -> Size:
+def index_cache_bytes(dim: Amount) -> Amount:
     """Return the bytes of a token in the indexer's cache: fp8 with a scale for 128 columns (132 for 128)."""
     return dim + SCALE_BYTES * -(-dim // SCALED_AT_ONCE)
 
 
 def index_scores(name: str, reads: tuple[str, ...], sizes: IndexerSizes, **fields: Any) -> Node:
     """Return the scores of all visible keys, of every query."""
-    visible = visible_keys(sizes.q_len, sizes.kv_len, 0, True)
+    visible = _visible(sizes.q_len, sizes.kv_len, sizes.ratio)
     flop = visible * sizes.heads * (2.0 * sizes.dim + SCORE_FLOP)
     return _of_tokens(SCORES, name, reads, sizes, flop, cols=sizes.topk, **fields)
 
 
 def index_selection(name: str, reads: tuple[str, ...], sizes: IndexerSizes, **fields: Any) -> Node:
     """Return the selection of the keys with the highest scores, of every query."""
-    visible = visible_keys(sizes.q_len, sizes.kv_len, 0, True)
+    visible = _visible(sizes.q_len, sizes.kv_len, sizes.ratio)
     flop = np.where(visible > sizes.topk, SELECTION_FLOP * visible, 0.0)
     return _of_tokens(SELECTION, name, reads, sizes, flop, cols=sizes.topk, **fields)
+
+
+def _visible(q_len: Size, kv_len: Size, ratio: Size) -> Floats:
+    """Return the mean number of keys that a query may select from."""
+    visible: Floats = visible_keys(q_len, kv_len, 0, True) / ratio
+    return visible
 
 
 def _of_tokens(
@@ -102,7 +110,8 @@ def _local(share: Share) -> _Local:
     """Return a device's tokens; devices that share a sequence have early and late queries alike."""
     sizes = share.attributes
     tokens = np.ceil(share.elements / np.maximum(share.n, 1))
-    visible = visible_keys(sizes["q_len"], sizes["kv_len"], np.zeros(tokens.size), True)
+    q_len, kv_len, ratio = (sizes[name].astype(np.int64) for name in ("q_len", "kv_len", "ratio"))
+    visible = visible_keys(q_len, kv_len, np.zeros_like(q_len), True) / ratio
     return _Local(tokens, np.ceil(tokens / sizes["q_len"]), visible)
 
 
@@ -112,7 +121,7 @@ def _time_scores(device: Device, share: Share) -> tuple[Launched, Floats]:
     backward = sizes.get("backward", np.zeros(share.m.size)) > 0.0
     selected = np.minimum(local.visible, sizes["topk"])
     pairs = local.tokens * np.where(backward, GRADIENT_PRODUCTS * selected, local.visible)
-    keys = local.sequences * sizes["kv_len"]
+    keys = local.sequences * np.ceil(sizes["kv_len"] / sizes["ratio"])
     launched = time_scores(
         device, share.device, pairs=pairs, heads=sizes["heads"], dim=sizes["dim"], tokens=local.tokens,
         keys_moved=keys * index_cache_bytes(sizes["dim"]),
@@ -136,8 +145,9 @@ def _time_selection(device: Device, share: Share) -> tuple[Launched, Floats]:
 def _scores_backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     node = network.nodes[i].node
     sizes: Mapping[str, Any] = node.attributes
-    visible = visible_keys(sizes["q_len"], sizes["kv_len"], 0, True)
-    selected = np.minimum(visible, sizes["topk"])
+    selected = np.minimum(
+        visible_keys(sizes["q_len"], sizes["kv_len"], 0, True) / sizes["ratio"], sizes["topk"]
+    )
     trained = [read for read in network.nodes[i].reads if network.needs_gradient(read)]
     if not trained:
         return []
@@ -183,8 +193,8 @@ SCORES = replace(
     dtype=score_type,
 )  # fmt: skip
 SELECTION = replace(
-    _TOKENS_ONLY, name="index_selection", title="index selection", time=_time_selection, backward=_no_gradient,
-    dtype=wide_type,
+    _TOKENS_ONLY, name="index_selection", title="index selection", time=_time_selection,
+    backward=_no_gradient, dtype=wide_type,
 )  # fmt: skip
 DETACHED = replace(gemm.TYPE, backward=_weights_only)
 """A product with weights of an indexer, whose input gets no gradient."""

@@ -1,7 +1,7 @@
 """A pass of a framework's small kernel: a block of a row waits for dependent trips through the memories.
 
-An elementwise pass, as an operator of PyTorch or a kernel of vLLM runs it: without the next kernel's start before its
-end, and with loads that follow each other (indices, data, sums between threads, stores).
+An elementwise pass, as an operator of PyTorch or a kernel of vLLM runs it: no other kernel starts before its
+end, and its loads follow each other (indices, data, sums between threads, stores).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fastflow.physics.workload.precision import wide_type
 from fastflow.physics.workload.sharding_rules import Share
 
 INSTRUCTIONS = 61.0
-"""Instructions of a lane for an element that a pass moves, where it computes addresses, converts or sums. Calibrated
-on prefills of H100 and B200 together (ai-dynamo/aiconfigurator@095f58a), whose clocks and bundles are alike and whose
-memories differ by 2.3 times."""
+"""Instructions of a lane for an element that a pass moves, where it computes addresses, converts or sums.
+Calibrated on prefills of H100 and B200 together (ai-dynamo/aiconfigurator@095f58a), whose clocks and bundles
+are alike and whose memories differ by 2.3 times."""
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:

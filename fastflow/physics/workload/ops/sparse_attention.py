@@ -1,109 +1,142 @@
-"""Sparse attention: every query attends to the keys that an indexer selects for it.
+"""Sparse attention: every query attends to keys that are selected for it, and to the last ones beside them.
 
-Latent attention in the absorbed form (DeepSeek-V3.2, section 2.1): all heads share the keys, whose first columns
-are the values. It is sharded as attention is: by heads, sequences and the queries of a sequence. A query attends
-to as many keys as within a window of the selected number, wherever they are.
+Keys may be compressed: each stands for several tokens. Heads share keys: all of them where keys are latent,
+whose first columns are the values (DeepSeek-V3.2, section 2.1), else those of a group. It is sharded as
+attention is: by heads, sequences and the queries of a sequence.
 
-The backward pass gathers the selected keys again; blocks add up the gradients of keys, which many queries share, in
-fp32.
+The backward pass gathers the selected keys again; blocks add up the gradients of keys, which many queries
+share, in fp32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats, take
+from fastflow.core.tables import Bools, Floats, Ints, take
 from fastflow.physics.timing.attention.sparse import (
     SparseAttentions,
     converts_before,
     time_sparse,
     time_sparse_backward,
 )
-from fastflow.physics.timing.attention.tile_pairs import Attentions
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
 from fastflow.physics.workload.graph import Dims, Kernel
-from fastflow.physics.workload.network import KernelType, Network, Node, Size
-from fastflow.physics.workload.ops.attention import (
-    TYPE as ATTENTION,
-)
-from fastflow.physics.workload.ops.attention import (
-    AttentionSizes,
-    attention,
-    attentions_of,
-    operations_of,
-    visible_keys,
-)
+from fastflow.physics.workload.network import KernelType, Network, Node, PassCost, Size
+from fastflow.physics.workload.ops.attention import TYPE as ATTENTION
+from fastflow.physics.workload.ops.attention import AttentionSizes, attention, attentions_of, visible_keys
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import Precision, wide_type
 from fastflow.physics.workload.sharding_rules import ROWS, Share
 
 PACKED_SCALES, PACKED_COLUMNS = 16.0, 2.0
-"""Of a key in a cache of fp8, beside a byte for each value column: scales [B], and bytes of a rotated column, which
-stays in bf16: 656 B a token (vLLM's fp8_ds_mla)."""
+"""Of a latent key in a cache of fp8, beside a byte for each value column: scales [B], and bytes of a rotated
+column, which stays in bf16: 656 B a token (vLLM's fp8_ds_mla)."""
+
+
+class Selection(NamedTuple):
+    """Which keys a query attends to: numbers, or columns of shape (points,)."""
+
+    topk: Size  # keys that are selected; 0: all
+    ratio: Size = 1  # tokens that a selected key stands for
+    last: Size = 0  # keys of the last tokens, one a token, beside the selected ones
+
+
+def attended_keys(q_len: Size, kv_len: Size, selection: Selection) -> Floats:
+    """Return the mean number of keys that a query attends to."""
+    ratio, last = np.asarray(selection.ratio), np.asarray(selection.last)
+    selected = visible_keys(q_len, kv_len, np.asarray(selection.topk) * ratio, True) / ratio
+    beside = np.where(last > 0, visible_keys(q_len, kv_len, last, True), 0.0)
+    keys: Floats = selected + beside
+    return keys
 
 
 def sparse_attention(
-    name: str, reads: tuple[str, ...], sizes: AttentionSizes, topk: Size, *, decodes: bool = False,
-    trains: bool = False, **fields: Any,
+    name: str, reads: tuple[str, ...], sizes: AttentionSizes, selection: Selection, *, latent: bool = True,
+    decodes: bool = False, trains: bool = False, **fields: Any,
 ) -> Node:  # fmt: skip
-    """Return attention of every query to at most `topk` keys, absorbed: one head of keys and values.
+    """Return attention of every query to selected keys.
 
-    trains: keys are activations, not of a cache.
+    latent: one head of keys, whose first columns are the values; decodes: few queries a sequence, over a
+    cache; trains: keys are activations, not of a cache.
     """
-    node = attention(name, reads, sizes._replace(window=topk), True, latent=True, expanded=trains, **fields)
-    return node._replace(type=TYPE, attributes={**node.attributes, "decodes": float(decodes)})
+    node = attention(name, reads, sizes, True, latent=latent, expanded=trains, **fields)
+    keys = attended_keys(sizes.q_len, sizes.kv_len, selection)
+    flop: Floats = 2.0 * (sizes.head_dim + sizes.value_dim) * keys / sizes.value_dim
+    chosen: dict[str, Any] = {
+        "topk": 1.0 * selection.topk,
+        "ratio": 1.0 * selection.ratio,
+        "last": 1.0 * selection.last,
+    }
+    return node._replace(
+        type=TYPE,
+        cost=PassCost(flop=flop if flop.ndim else float(flop)),
+        attributes={**node.attributes, **chosen, "decodes": float(decodes)},
+    )
 
 
 def converted_keys(name: str, core: Node, reads: tuple[str, ...]) -> Node:
     """Return the pass that converts the keys of all sequences to activations, where a kernel needs that."""
-    sequences = core.batch // core.attributes["heads"]
+    attributes: Mapping[str, Any] = core.attributes
+    sequences: Size = core.batch // attributes["heads"]
+    stored = -(-attributes["kv_len"] // np.asarray(attributes["ratio"]).astype(np.int64))
     return Node(
-        name=name, type=CONVERSION, rows=sequences * core.attributes["kv_len"], cols=core.inner, reads=reads,
-        attributes=core.attributes, keeps=0, dims=Dims(("batch", "sequence")),
+        name=name, type=CONVERSION, rows=sequences * stored, cols=core.inner, reads=reads,
+        attributes=attributes, keeps=0, dims=Dims(("batch", "sequence")),
     )  # fmt: skip
 
 
-def _work(share: Share) -> tuple[SparseAttentions, Attentions]:
+def _column(size: Ints) -> Floats:
+    return size.astype(np.float64)
+
+
+def _selection(share: Share) -> Selection:
+    return Selection(*(share.attributes[name].astype(np.int64) for name in Selection._fields))
+
+
+def _work(share: Share) -> SparseAttentions:
     """Return a device's shards of sparse attention."""
-    work, attributes = attentions_of(share), share.attributes
-    zeros = np.zeros(work.q_len.size, dtype=np.int64)
-    causal = np.ones(work.q_len.size, dtype=np.bool_)
+    work, attributes, selection = attentions_of(share), share.attributes, _selection(share)
+    stored = np.ceil(work.kv_len / selection.ratio) + selection.last
+    most = np.where(selection.topk > 0, selection.topk, np.ceil(work.kv_len / selection.ratio))
     return SparseAttentions(
         point=work.point,
-        sequences=1.0 * work.sequences,
-        tokens=1.0 * work.sequences * work.q_len,
-        keys=visible_keys(work.q_len, work.kv_len, work.window, causal),
-        most=1.0 * work.window,
-        kv_len=1.0 * work.kv_len + zeros,
-        heads=1.0 * work.heads,
-        head_dim=1.0 * work.head_dim,
-        value_dim=1.0 * work.value_dim,
+        sequences=_column(work.sequences),
+        tokens=_column(work.sequences * work.q_len),
+        keys=attended_keys(work.q_len, work.kv_len, selection),
+        most=most + selection.last,
+        stored=stored,
+        heads=_column(work.heads),
+        kv_heads=_column(work.kv_heads),
+        head_dim=_column(work.head_dim),
+        value_dim=_column(work.value_dim),
+        latent=attributes["latent"] > 0.0,
         size=share.bytes.activation,
         cache=np.where(attributes["expanded"] > 0.0, share.bytes.activation, share.bytes.cache),
         output=share.bytes.activation,
         decodes=attributes["decodes"] > 0.0,
-    ), work
+    )
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
-    """Time forward and backward kernels."""
-    work, attention_work = _work(share)
+    """Time forward kernels, and backward kernels, which have five products for two."""
+    work = _work(share)
     backward: Bools = share.attributes.get("backward", np.zeros(share.m.size)) > 0.0
-    flop = operations_of(attention_work, np.ones(share.m.size, dtype=np.bool_), backward)
+    columns = work.head_dim * np.where(backward, 3.0, 1.0) + work.value_dim * np.where(backward, 2.0, 1.0)
+    flop = 2.0 * work.tokens * work.heads * work.keys * columns
     if not backward.any():
         return time_sparse(device, work), flop
     rows = [np.flatnonzero(~backward), np.flatnonzero(backward)]
     timed = zip(rows, (time_sparse, time_sparse_backward), strict=True)
     parts = [time(device, take(work, some)) for some, time in timed if some.size]
     order = np.argsort(np.concatenate([some for some in rows if some.size]))
-    columns = zip(*parts, strict=True)
-    return Launched(*(np.concatenate(column)[order] for column in columns)), flop
+    launched = zip(*parts, strict=True)
+    return Launched(*(np.concatenate(column)[order] for column in launched)), flop
 
 
 def _forward_conversion(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
@@ -114,20 +147,27 @@ def _time_conversion(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time the conversion where it takes place."""
     attributes: Mapping[str, Floats] = share.attributes
     rows = share.elements / np.maximum(share.n, 1)
-    heads = np.ceil(attributes["heads"] / share.col_shards)
+    latent = attributes["latent"] > 0.0
     work = SparseAttentions(
-        point=share.device, sequences=rows, tokens=rows, keys=rows, most=rows, kv_len=rows, heads=heads,
-        head_dim=attributes["head_dim"], value_dim=attributes["value_dim"], size=share.bytes.activation,
+        point=share.device, sequences=rows, tokens=rows, keys=rows, most=rows, stored=rows,
+        heads=np.ceil(attributes["heads"] / share.col_shards),
+        kv_heads=np.ceil(attributes["kv_heads"] / share.col_shards), head_dim=attributes["head_dim"],
+        value_dim=attributes["value_dim"], latent=latent, size=share.bytes.activation,
         cache=share.bytes.cache, output=share.bytes.activation, decodes=attributes["decodes"] > 0.0,
     )  # fmt: skip
-    launches: Floats = 1.0 * converts_before(device, work)
+    launches: Floats = converts_before(device, work).astype(np.float64)
     rotated = attributes["head_dim"] - attributes["value_dim"]
     packed = attributes["value_dim"] * share.bytes.cache + PACKED_SCALES + PACKED_COLUMNS * rotated
-    moved = launches * rows * (packed + attributes["head_dim"] * share.bytes.activation)
+    stored = np.where(latent, packed, work.kv_heads * work.width * share.bytes.cache)
+    moved = launches * rows * (stored + work.kv_heads * work.width * share.bytes.activation)
     launched = run_passes(
         device, share.device, moved=moved, launches=launches, operations=np.zeros(rows.size), trips=launches
     )
-    return launched, launches * rows * attributes["value_dim"]
+    return launched, launches * rows * work.kv_heads * work.width
+
+
+def _no_gradient(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
+    return []
 
 
 TYPE: KernelType = replace(
@@ -135,6 +175,6 @@ TYPE: KernelType = replace(
 )  # fmt: skip
 CONVERSION: KernelType = replace(
     PASS, name="converted_keys", title="converted keys", sides={ROWS: ROWS}, reads=({ROWS: ROWS},),
-    makes={ROWS: ROWS}, forward=_forward_conversion, backward=lambda *_: [], time=_time_conversion,
+    makes={ROWS: ROWS}, forward=_forward_conversion, backward=_no_gradient, time=_time_conversion,
     dtype=wide_type,
 )  # fmt: skip
