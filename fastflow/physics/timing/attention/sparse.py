@@ -7,9 +7,10 @@ heads of a single token as rows. Kernels differ in their tiles:
   whose bundles compute a tile in pairs, 128. A block has a token and loads its keys step by step, beside the
   products of the step before. In decode over a narrow cache it converts all keys that may be selected, and
   keys are divided evenly over the bundles;
-- *narrow tiles* (TensorRT-LLM's generated kernels, flashinfer-ai/flashinfer), where keys are latent: as many
-  rows as heads, products in the cache's type, keys gathered as rows of a tensor (TMA), which takes them at a
-  share of L2's bandwidth. vLLM runs them where bundles work in pairs and the cache is narrow or heads are few;
+- *narrow tiles* (TensorRT-LLM's generated kernels, in flashinfer-ai/flashinfer), where keys are latent: as
+  many rows as heads, products in the cache's type, keys gathered as rows of a tensor (TMA), which takes them
+  at a share of L2's bandwidth. vLLM runs them where bundles work in pairs, and the cache is narrow or heads
+  are few;
 - *tiles of heads that share keys*: whole instructions of 16 rows (native sparse attention, arXiv:2502.11089,
   section 3.4).
 """

@@ -89,7 +89,7 @@ def _of_tokens(
     **fields: Any,
 ) -> Node:  # fmt: skip
     """Return a node with a row of `cols` columns a token; flop: operations of a token."""
-    per_element = flop / cols
+    per_element = flop / np.maximum(cols, 1)
     return Node(
         name=name, type=kind, rows=sizes.sequences * sizes.q_len, cols=cols, reads=reads,
         cost=PassCost(flop=per_element if per_element.ndim else float(per_element)), keeps=0, keeps_whole=0,

@@ -66,6 +66,9 @@ MIXERS: Registry[Mixer] = Registry(
             ("attention", "attention", "ATTENTION"),
             ("window", "attention", "WINDOW"),
             ("chunked", "attention", "CHUNKED"),
+            ("sparse", "sparse", "SPARSE"),
+            ("compressed", "compressed", "COMPRESSED"),
+            ("native_sparse", "native_sparse", "NATIVE_SPARSE"),
             ("gated_delta", "gated_delta", "GATED_DELTA"),
             ("mamba2", "mamba2", "MAMBA2"),
         )
