@@ -25,6 +25,7 @@ from fastflow.physics.workload.models import (
     moe_layer,
     operator,
     rnn,
+    sparse_attention,
     transformer,
 )
 from fastflow.physics.workload.models.transformer import serving_pass
@@ -47,6 +48,7 @@ FAMILIES: Registry[Family] = Registry(
             attention,
             latent_attention,
             linear_attention,
+            sparse_attention,
             moe_layer,
             rnn,
             lstm_lm,
