@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastflow.core.errors import InputError
-from fastflow.physics.workload.models.transformer.hf_fields import Fields
+from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.precision import AUTO, FORMATS, NONE, OPERAND
 
 KEY, EXPERTS = "model.dtype", "precision.experts"

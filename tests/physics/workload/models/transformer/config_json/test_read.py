@@ -14,9 +14,9 @@ from fastflow.core.errors import InputError
 from fastflow.core.yaml_file import MistakeError
 from fastflow.physics import workload
 from fastflow.physics.workload.models.transformer import parameters
+from fastflow.physics.workload.models.transformer.config_json.families import TYPES
+from fastflow.physics.workload.models.transformer.config_json.read import inputs_of, read_config
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
-from fastflow.physics.workload.models.transformer.hf_architectures import TYPES
-from fastflow.physics.workload.models.transformer.hf_config import inputs_of, read_config
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.published import with_types
 from tests.support.checks import cases
@@ -105,8 +105,8 @@ def test_the_library_is_what_the_files_say(compose, name):
         ("deepseek-v3", {"pattern": "3*dense, 58*experts", "mtp": 1, "positions": 163840, "latent": 512}),
         ("gemma3-1b", {"pattern": "5*window dense, dense", "window": 512, "block": "sandwich"}),
         ("gemma2-27b", {"pattern": "window dense, dense", "tied": True}),
-        ("llama4-scout", {"pattern": "3*window experts, experts", "window": 8192}),
-        ("llama4-maverick", {"pattern": "window dense, window experts, window dense, experts"}),
+        ("llama4-scout", {"pattern": "3*chunked experts, experts", "window": 8192}),
+        ("llama4-maverick", {"pattern": "chunked dense, chunked experts, chunked dense, experts"}),
         ("qwen2.5-72b", {"pattern": "dense", "biases": "qkv"}),
         ("mistral-7b", {"pattern": "window dense", "sequence": None}),
         ("gpt2-xl", {"position": "learned", "positions": 1024, "sequence": 1024, "biases": "all"}),
@@ -160,11 +160,11 @@ def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
     ("changed", "message"),
     [
         ({"model_type": "bert"}, "model_type is one of the"),
-        ({"model_type": "deepseek_v9", "index_heads": 64}, "the nearest are deepseek_v3, deepseek_v2"),
+        ({"model_type": "deepseek_v9", "index_heads": 64}, "the nearest are deepseek_v4, deepseek_v3"),
         ({"model_type": "llama5", "index_heads": 64}, "not understood in the file: index_heads"),
         ({"model_type": "t5", "num_encoder_layers": 6}, '"t5", an encoder'),
         ({"model_type": None, "vision_config": {}}, "null, a model of images"),
-        ({"model_type": "qwen3_next"}, '"qwen3_next"'),
+        ({"model_type": "qwen9_next"}, '"qwen9_next"'),
         ({"model_type": ["llama"]}, "model_type"),
         ({"model_type": None, "_diffusers_version": "0.30"}, "a diffusion model"),
         ({"hidden_act": "mish"}, "hidden_act is one of silu, swish"),
@@ -192,7 +192,7 @@ def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
         ({"altup_num_inputs": 4}, "without altup_num_inputs"),
         ({"linear_key_head_dim": 128}, "without linear_key_head_dim"),
         ({"model_type": "opt", "word_embed_proj_dim": 512}, "word_embed_proj_dim is its hidden_size, 8192"),
-        ({"model_type": "minimax", "attn_type_list": [0, 1]}, "attn_type_list is a list of 1"),
+        ({"model_type": "minimax", "attn_type_list": [0, 1]}, "attn_type_list is a list with an entry"),
         ({"model_type": "dbrx", "ffn_config": {"moe_num_experts": 4}}, "gives ffn_config.ffn_hidden_size"),
     ],
 )  # fmt: skip
