@@ -122,14 +122,14 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
             own = dict(kind.sizes)
             size = {name: own.get(name, inputs[f"model.{name}"]) for name in _PAIRS}
             has = inverse == number
-            if "heads" in own or "kv_heads" in own:
+            if own.keys() & {"heads", "kv_heads"}:
                 kv_heads = np.where(np.asarray(size["kv_heads"]) > 0, size["kv_heads"], size["heads"])
                 wrong = has & (np.asarray(size["heads"]) % kv_heads > 0)
                 yield wrong, KEY, KEY, f"heads that their kv_heads divide, in {kind.text}"
-            if kind.has_experts and ("experts" in own or "topk" in own):
+            if kind.has_experts and own.keys() & {"experts", "topk"}:
                 wrong = has & (np.asarray(size["topk"]) > size["experts"])
                 yield wrong, KEY, KEY, f"a topk of at most its experts, in {kind.text}"
-            if "linear_heads" in own or "linear_key_heads" in own:
+            if own.keys() & {"linear_heads", "linear_key_heads"}:
                 keys = np.where(np.asarray(size["linear_key_heads"]) > 0, size["linear_key_heads"], 1)
                 wrong = has & (np.asarray(size["linear_heads"]) % keys > 0)
                 yield wrong, KEY, KEY, f"linear_heads that their linear_key_heads divide, in {kind.text}"
