@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.dedupe import factorize
 from fastflow.core.tables import Bools, Inputs, Ints
-from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
+from fastflow.physics.workload.models.transformer.layer_kind import EXPERTS, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import (
     KEY,
     fewest_layers,
@@ -126,7 +126,7 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
                 kv_heads = np.where(np.asarray(size["kv_heads"]) > 0, size["kv_heads"], size["heads"])
                 wrong = has & (np.asarray(size["heads"]) % kv_heads > 0)
                 yield wrong, KEY, KEY, f"heads that their kv_heads divide, in {kind.text}"
-            if kind.has_experts and own.keys() & {"experts", "topk"}:
+            if kind.has_experts and own.keys() & {EXPERTS, "topk"}:
                 wrong = has & (np.asarray(size["topk"]) > size["experts"])
                 yield wrong, KEY, KEY, f"a topk of at most its experts, in {kind.text}"
             if own.keys() & {"linear_heads", "linear_key_heads"}:
