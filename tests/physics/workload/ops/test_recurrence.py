@@ -199,7 +199,7 @@ def test_frozen_inputs_have_no_gradient():
 
 
 def test_saved_activations_and_weights():
-    """Inputs are saved, and what the authors' kernels save: squares of the tokens of a chunk, of each head."""
+    """Inputs are saved, and what the authors' kernels save: squares of a chunk's tokens, of each head."""
     for rule, pairs in (("gated_delta", 64), ("kimi_delta", 3 * 64), ("gated_linear", 2 * 64)):
         _, conv, node, _ = mixer(rule)
         assert node.keeps == 16 * 64 + 16 * pairs
