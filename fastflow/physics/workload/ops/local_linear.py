@@ -1,117 +1,147 @@
-"""Local linear attention (Zuo et al., arXiv:2510.01450): every query fits a line through the values it sees.
+"""Local linear attention: each query fits a linear model to the values of all keys before it (Zuo et al.,
+arXiv:2510.01450), with the weights of softmax attention. It has a cache of keys and values, and work that is
+quadratic in the tokens.
 
-The weights of its keys are those of softmax attention; the line needs the inverse of a matrix of a head's
-columns for each query, times a vector. FlashLLA never makes the matrix: conjugate gradients apply it, and
-each iteration goes through all keys once more (section 4; 32 iterations at most, the default of
-Yifei-Zuo/FlashLLA, and no more than the matrix has columns). So a kernel takes as long as passes of attention
-over the same keys:
-
-- sums of weights and of weighted keys: a product with keys, and one that adds keys up;
-- an iteration: the weights once more, the product of a direction with keys, and one that adds keys up;
-- the output: the weights, the product of the solution with keys, and one that adds values up.
-
-The backward pass solves for the gradient as often, and has the gradients of the output's pass. A kernel is
-launched once. None was measured.
+The fit solves a system as large as a key by conjugate gradients; each step goes over all keys once more. Its
+kernels are those of fused attention with more products, and are sharded alike: nothing of them was measured.
+Products and passes over keys are counted in Yifei-Zuo/FlashLLA@d104afa, flashlla/ops/forward.py, cg.py and
+backward.py, whose scores never leave the chip and are computed again in each pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Floats
+from fastflow.core.tables import Bools, Floats
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
-from fastflow.physics.workload.graph import PRODUCTS, Kernel
+from fastflow.physics.workload.graph import Kernel, PerElement
 from fastflow.physics.workload.network import KernelType, Network, Node, PassCost
-from fastflow.physics.workload.ops import attention
+from fastflow.physics.workload.ops.attention import DECODING, AttentionSizes, attention
+from fastflow.physics.workload.ops.attention import TYPE as ATTENTION
 from fastflow.physics.workload.precision import Precision
 from fastflow.physics.workload.sharding_rules import Share
 
-MOST_ITERATIONS = 32
-ITERATION_PRODUCTS, FIXED_PRODUCTS = 3.0, 4.0
-"""Products of a query with the columns of a key: of an iteration; of sums and output together."""
-GRADIENT_PRODUCTS, GRADIENT_VALUES = 6.0, 2.0
-"""Products of the gradients of the output's pass, beside the solver's: with keys, and with values."""
+ITERATIONS = 32
+"""Steps of the solver: `cg_max_iters` of `lla_attention`, all of which the kernels run."""
+SAVED_NUMBERS = 6
+"""Columns of 2 bytes that a query saves beside its solution: a maximum, a sum and a denominator in fp32."""
+_FORWARD, _KEYS, _QUERIES = 0.0, 1.0, 2.0  # of the attribute "backward"
 
 
-def local_linear(node: Node, decodes: bool = False) -> Node:
-    """Return a kernel of causal attention with the core of local linear attention.
+class PairWork(NamedTuple):
+    """What a kernel does for a query and a key: columns of a key and of a value, of products and of loads."""
 
-    decodes: it is a kernel of few queries over a cache.
+    keys: float
+    values: float
+    key_loads: float
+    value_loads: float
+
+
+# Forward: scores; their product with keys; each step, scores, keys times the direction, and their product
+# with keys; scores, keys times the solution, and values. The gradient of queries solves once more.
+_BASE_KERNELS = {_FORWARD: PairWork(1, 1, 1, 1), _KEYS: PairWork(3, 2, 1, 1), _QUERIES: PairWork(1, 1, 1, 1)}
+"""Of fused attention, whose kernels have the loops of these."""
+KERNELS = {
+    _FORWARD: (PairWork(4, 1, 2, 1), PairWork(3, 0, 1, 0)),
+    _KEYS: (PairWork(10, 2, 3, 1), PairWork(0, 0, 0, 0)),
+    _QUERIES: (PairWork(10, 1, 2, 1), PairWork(3, 0, 1, 0)),
+}
+"""Of local linear attention: at all, and for each step of the solver."""
+FORWARD_FLOP, BACKWARD_FLOP = (3.0, 2.0, 1.0), (11.0, 2.0, 2.0)
+"""Products of the model with columns of a key, with those for each step, and with columns of a value: scores,
+and what the backward pass computes again, count once."""
+
+
+def local_linear_attention(
+    name: str, reads: tuple[str, ...], sizes: AttentionSizes, causal: Bools | bool, *,
+    decodes: bool = False, iterations: float = ITERATIONS, **options: Any,
+) -> Node:  # fmt: skip
+    """Return a kernel of local linear attention.
+
+    iterations: steps of the solver; options: as of `ops.attention.attention`, or further fields of the node.
+    Each query saves its solution, as wide as a key, for the backward pass.
     """
-    head, value = (1.0 * np.asarray(node.attributes[name]) for name in ("head_dim", "value_dim"))
-    visible = np.asarray(node.cost.flop) * value / (2.0 * (head + value))
-    solver = ITERATION_PRODUCTS * iterations(head) * head
-    forward = 2.0 * visible * (solver + FIXED_PRODUCTS * head + value) / value
-    backward = 2.0 * visible * (solver + GRADIENT_PRODUCTS * head + GRADIENT_VALUES * value) / value
-    cost = PassCost(flop=_plain(forward), backward_flop=_plain(backward))
-    return node._replace(type=DECODING if decodes else TYPE, cost=cost)
+    node = attention(
+        name, reads, sizes, causal, decodes=decodes,
+        **{"keeps": sizes.head_dim + SAVED_NUMBERS} | options,
+    )  # fmt: skip
+    head_dim, value_dim = sizes.head_dim, sizes.value_dim
+    of_a_product = node.cost.flop / (head_dim + value_dim)  # of an element, for a column of each key
 
+    def flop(keys: float, of_a_step: float, values: float) -> Any:
+        return of_a_product * ((keys + of_a_step * iterations) * head_dim + values * value_dim)
 
-def iterations(head_dim: Floats) -> Floats:
-    """Return the iterations of the solver, for heads of some columns."""
-    return np.minimum(head_dim, float(MOST_ITERATIONS))
-
-
-def _plain(values: Floats) -> Any:
-    return values if np.ndim(values) else float(values)
+    return node._replace(
+        type=DECODING_TYPE if decodes else TYPE,
+        cost=PassCost(flop=flop(*FORWARD_FLOP), backward_flop=flop(*BACKWARD_FLOP)),
+        attributes={**node.attributes, "iterations": float(iterations)},
+    )
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
-    """Return the kernels of attention's gradients, the main one with its own operations."""
+    """Return the gradients of keys and values, then that of queries: half the operations each."""
+    gradients = ATTENTION.backward(network, i, kernel, precision)
+    if not gradients:
+        return []
+    _, keys, queries = gradients
     flop = network.nodes[i].node.cost.backward_flop
     assert flop is not None
+    keys = keys._replace(per_element=PerElement(bytes=0.0, flop=flop / 2.0))
     return [
-        gradient._replace(per_element=gradient.per_element._replace(flop=flop))
-        if gradient.kind in PRODUCTS
-        else gradient
-        for gradient in attention.TYPE.backward(network, i, kernel, precision)
-    ]
+        keys,
+        keys._replace(
+            label=queries.label, sums=queries.sums, comm=queries.comm,
+            # heads of keys are exchanged after the first kernel only
+            attributes={**keys.attributes, "backward": _QUERIES, "expanded": 0.0},
+        ),
+    ]  # fmt: skip
 
 
 def _time(base: KernelType, decodes: bool, device: Device, share: Share) -> tuple[Launched, Floats]:
-    """Time passes of attention over the same keys, in one launch."""
-    head, value = (share.attributes[name] for name in ("head_dim", "value_dim"))
-    forward = {**share.attributes, "backward": np.zeros(share.m.size)}
-    # two scores, and a sum of keys: keys are read once, as values
-    sums, iteration = (head, head), (head, 2.0 * head) if decodes else (2.0 * head, head)
-    timed = [
-        (np.ones(share.m.size), forward, sums, 1.0),
-        (iterations(head), forward, iteration, 1.0),
-        (np.ones(share.m.size), share.attributes, (2.0 * head, value), 0.0),
-    ]
+    """Time kernels as those of attention, with more products and more loads for each pair of tiles.
+
+    Main memory serves the keys of each pass where they are of a cache, and once where L2 holds them.
+    """
     assert base.time is not None
-    times: Callable[[Device, Share], tuple[Launched, Floats]] = base.time
-    passes, operations = [], np.zeros(share.m.size)
-    for number, attributes, (of_key, of_value), shared in timed:
-        sized = {"head_dim": of_key, "value_dim": of_value, "shared": np.full(share.m.size, shared)}
-        launched, flop = times(device, share._replace(attributes={**attributes, **sized}))
-        passes.append((number, launched))
-        operations = operations + number * flop
-    return _together(passes, device.library.launch[share.device]), operations
+    size = share.attributes
+    kind = size.get("backward", np.zeros(share.m.size))
+    if not decodes:
+        share = share._replace(attributes={**size, "backward": np.where(kind == _KEYS, 1.0, 0.0)})
+    launched, flop = base.time(device, share)
+    products, loads = np.ones(kind.size), np.ones(kind.size)
+    for which, (at_all, of_a_step) in KERNELS.items():
+        of_base, rows = _BASE_KERNELS[which], kind == which
+        work = [one + size["iterations"] * more for one, more in zip(at_all, of_a_step, strict=True)]
+        keys, values = size["head_dim"], size["value_dim"]
+        more_products = (work[0] * keys + work[1] * values) / (of_base.keys * keys + of_base.values * values)
+        products = np.where(rows, more_products, products)
+        loads = np.where(rows, (work[2] * keys + work[3] * values) / (keys + values), loads)
+    return _scaled(launched, products, loads, loads if decodes else np.ones(kind.size)), flop * products
 
 
-def _together(passes: list[tuple[Floats, Launched]], launch: Floats) -> Launched:
-    """Return passes, each so many times, as a kernel that is launched once; tiles are those of the last."""
-    total = sum((number * launched.time for number, launched in passes), np.zeros(launch.size))
-    again = (sum((number for number, _ in passes), np.zeros(launch.size)) - 1.0) * launch
-    _, last = passes[-1]
-    times = sum((number[:, None] * launched.times for number, launched in passes), np.zeros_like(last.times))
-    times[:, -1] -= again
-    moved = sum((number[:, None] * launched.bytes for number, launched in passes), np.zeros_like(last.bytes))
-    return last._replace(time=total - again, times=times, bytes=moved)
+def _scaled(launched: Launched, products: Floats, loads: Floats, from_memory: Floats) -> Launched:
+    """Return kernels with multiples of the products, and of the bytes on chip and from main memory."""
+    times, served = launched.times.copy(), launched.bytes.copy()
+    times[:, 0] *= products
+    for table, first in ((times, 1), (served, 0)):
+        last = first + served.shape[1] - 1  # main memory
+        table[:, first:last] *= loads[:, None]
+        table[:, last] *= from_memory
+    longest, before = times[:, :-1].max(axis=1), launched.times[:, :-1].max(axis=1)
+    running = (launched.time - times[:, -1]) * longest / before
+    return launched._replace(time=times[:, -1] + running, times=times, bytes=served)
 
 
-def _type(base: KernelType, title: str, decodes: bool) -> KernelType:
-    return replace(
-        base, name="local_linear", title=title, backward=_backward, time=partial(_time, base, decodes)
-    )  # fmt: skip
-
-
-TYPE = _type(attention.TYPE, "local linear attention", decodes=False)
-DECODING = _type(attention.DECODING, "local linear attention, decoding", decodes=True)
+TYPE = replace(
+    ATTENTION, name="local_linear", title="local linear attention", backward=_backward,
+    time=partial(_time, ATTENTION, False),
+)  # fmt: skip
+DECODING_TYPE = replace(
+    DECODING, name="local_linear", title="local linear attention, decoding", backward=_backward,
+    time=partial(_time, DECODING, True),
+)  # fmt: skip

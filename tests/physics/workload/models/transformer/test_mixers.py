@@ -332,12 +332,13 @@ PUBLISHED = {
         "hidden": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "ffn": 8192, "conv_width": 3, "tied": True,
         "qk_norm": True, "vocabulary": 65536,
         "pattern": "2*short_conv dense, attention dense, " * 3
-        + "short_conv dense, attention dense, " * 3 + "short_conv dense",
+        + "short_conv dense, attention dense, " * 3
+        + "short_conv dense",
     }),
     "google/recurrentgemma-2b": ("2.68", {
         "hidden": 2560, "layers": 26, "heads": 10, "kv_heads": 1, "head_dim": 256, "ffn": 7680,
-        "window": 2048, "activation": "gelu", "linear_heads": 10, "linear_value_dim": 256, "conv_width": 4, "tied": True,
-        "vocabulary": 256000, "pattern": "2*rg_lru dense, window dense",
+        "window": 2048, "activation": "gelu", "linear_heads": 10, "linear_value_dim": 256,
+        "conv_width": 4, "tied": True, "vocabulary": 256000, "pattern": "2*rg_lru dense, window dense",
     }),
 }  # fmt: skip
 
