@@ -55,7 +55,8 @@ def _kind(text: str, words: list[str], sizes: str) -> LayerKind:
     """Return the kind of a layer that some words and sizes describe; raises InputError."""
     feed_forward = [word for word in words if word in FEED_FORWARDS]
     modifiers = tuple(word for word in MODIFIERS if word in words)
-    mixers = tuple(word for word in words if word in MIXERS or word == NO_MIXER)
+    others = {*FEED_FORWARDS, *MODIFIERS}  # which no package's entry point is read for
+    mixers = tuple(word for word in words if word not in others and (word == NO_MIXER or word in MIXERS))
     known = len(feed_forward) + len(modifiers) + len(mixers) == len(words)
     if not known or len({*words}) < len(words) or len(feed_forward) > 1:
         raise InputError(KEY, text, _allowed())

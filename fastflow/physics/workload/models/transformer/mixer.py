@@ -78,6 +78,7 @@ MIXERS: Registry[Mixer] = Registry(
             ("retention", "retention", "RETENTION"),
             ("rwkv7", "rwkv7", "RWKV7"),
             ("lightning", "lightning", "LIGHTNING"),
+            ("local_linear", "local_linear", "LOCAL_LINEAR"),
             ("short_conv", "short_conv", "SHORT_CONV"),
             ("rg_lru", "rg_lru", "RG_LRU"),
         )

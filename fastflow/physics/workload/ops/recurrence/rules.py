@@ -1,8 +1,7 @@
 """The rules of linear-time mixers: chunk, kernels and counted operations, each from its authors' code.
 
 FLA is fla-org/flash-linear-attention. What kernels read and write is counted on their arguments, in numbers
-of 2 bytes (fp32 counts twice). Local linear attention (arXiv:2510.01450) is none of them: each query
-fits a linear model to all keys before it, so that it has a cache, and work quadratic in the tokens.
+of 2 bytes (fp32 counts twice). Local linear attention is none of them: see `ops.local_linear`.
 """
 
 from __future__ import annotations

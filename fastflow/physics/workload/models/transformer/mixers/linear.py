@@ -192,11 +192,10 @@ def state_cache(
 ) -> Callable[[Inputs, Sizes, LayerKind, Precision, Ints], LayerCache]:
     """Return what a mixer keeps of a request, whatever the number of its tokens.
 
-    channels: of the convolution, of which the last tokens are kept; states: their elements, by default key x
-    value columns of each head; both of the sizes of a device. tokens: further columns of the last token,
-    which every device has. A server that verifies draft tokens has all of it once for
-    each of them, too (vllm-project/vllm@02d7108, vllm/v1/kv_cache_interface.py and
-    vllm/model_executor/layers/mamba/mamba_utils.py).
+    channels: of the convolution, of which the last tokens are kept, and where a server verifies draft tokens
+    those, too (vllm-project/vllm@02d7108, vllm/model_executor/layers/mamba/mamba_utils.py); states: their
+    elements, by default key x value columns of each head; both of the sizes of a device. tokens: further
+    columns of the last token, which every device has.
     """
 
     def cache(inputs: Inputs, size: Sizes, kind: LayerKind, numbers: Precision, tensor: Ints) -> LayerCache:
@@ -209,7 +208,7 @@ def state_cache(
         window = np.where(np.asarray(size.conv_width) > 0, size.conv_width - 1 + drafts, 0)
         last = window * channels(local) + (tokens(size) if tokens else 0)
         elements = states(local) if states else elements_of_states(local)
-        state = (1 + drafts) * (elements * size.state_bytes + last * numbers.activation)
+        state = elements * size.state_bytes + last * numbers.activation
         none = np.zeros(state.shape)
         return LayerCache(none, none, state)
 
