@@ -12,7 +12,7 @@ heads of a single token as rows. Kernels differ in their tiles:
   at a share of L2's bandwidth. vLLM runs them where bundles work in pairs, and the cache is narrow or heads
   are few;
 - *tiles of heads that share keys*: whole instructions of 16 rows (native sparse attention, arXiv:2502.11089,
-  section 3.4).
+  section 3.4), and whole tiles of several queries where each attends to all keys.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class SparseAttentions(NamedTuple):
     head_dim: Floats  # of queries and keys
     value_dim: Floats
     latent: Bools  # values are columns of the keys, and one head of keys serves all
+    selects: Bools  # a query has keys of its own
     size: Floats  # of an element of queries [B]
     cache: Floats  # of an element of the cache [B]
     output: Floats  # of an element of the output [B]
@@ -122,8 +123,10 @@ def _whole_tiles(device: Device, work: SparseAttentions, products: Floats) -> _B
     p, library = work.point, device.library
     number, pair = device.instances[p], np.where(work.latent, library.pair[p], 1.0)
     group = work.heads / work.kv_heads
-    rows = np.where(work.latent, ROWS, ROWS_OF_UNIT * np.ceil(np.minimum(group, ROWS) / ROWS_OF_UNIT))
-    tiles = np.ceil(group / (rows * pair))
+    heads_alone = ROWS_OF_UNIT * np.ceil(np.minimum(group, ROWS) / ROWS_OF_UNIT)
+    rows = np.where(work.latent | ~work.selects, ROWS, heads_alone)
+    tiles = group / (rows * pair)
+    tiles = np.where(work.latent | work.selects, np.ceil(tiles), tiles)
     converts = (work.cache < work.size) & ~converts_before(device, work)
     cache = np.where(converts, work.cache, work.size)
     at_once = number / pair
