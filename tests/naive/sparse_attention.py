@@ -80,7 +80,7 @@ def attention(chip, tokens, sequences, keys, most, stored, heads, dim, value_dim
     """Blocks of a token over latent keys in 2 bytes or, narrower, in `cache` bytes."""
     narrow = cache < 2
     if chip.pair > 1 and (narrow or heads <= 16):
-        return _generated(chip, tokens, sequences, keys, stored, heads, dim, value_dim, cache)
+        return _generated(chip, tokens, sequences, keys, most, stored, heads, dim, value_dim, cache)
     converts = narrow and (decodes or heads < 32)
     tiles = ceil(heads / (64 * chip.pair))
     at_once = chip.bundles / chip.pair
@@ -99,13 +99,16 @@ def attention(chip, tokens, sequences, keys, most, stored, heads, dim, value_dim
     )  # fmt: skip
 
 
-def _generated(chip, tokens, sequences, keys, stored, heads, dim, value_dim, cache):
+def _generated(chip, tokens, sequences, keys, most, stored, heads, dim, value_dim, cache):
     rows = max(heads, 8)
     work = chip.bundles * (2 * rows * (dim + value_dim) / (chip.flops * 2 / cache) + rows / chip.exponentials)
     read = dim * cache * chip.bundles / (0.34 * chip.bandwidths[-2])
     parts = max(1, min(chip.bundles / tokens, max(1, keys / 128)))
     rounds = max(1, tokens * parts / chip.bundles)
-    return _whole(
+    sums = 0
+    if heads <= 32:  # parts of 256 keys, written and read in fp32
+        sums = 2 * 4 * tokens * heads * value_dim * ceil(most / 256) / chip.bandwidths[-1]
+    return sums + _whole(
         chip, tokens, sequences, keys, stored, (rows, chip.bundles, rounds, parts, keys),
         sqrt(work**2 + read**2), heads, dim, value_dim, cache, True,
     )  # fmt: skip

@@ -45,6 +45,10 @@ GATHERING = 0.34
 (ai-dynamo/aiconfigurator@095f58a): 6.5 TB/s in bf16 and in fp8, whatever the heads."""
 FEWEST_KEYS = 128.0
 """Keys of a part, at least, of narrow tiles."""
+PART_KEYS, MOST_ROWS = 256.0, 32.0
+"""Keys of a part of narrow tiles of up to so many rows, whatever the number of tokens: their sums go through
+main memory, and another kernel merges them. Both follow from times that grow by 6.5 ns a head and token of
+B200, in prefill as in decode (ai-dynamo/aiconfigurator@095f58a)."""
 CONVERSION = 12.5
 """Instructions of a lane that convert an element of fp8 with a scale for 128: 50 cycles for 512 elements on
 the 128 lanes of a bundle (deepseek-ai/FlashMLA, docs/20250929-hopper-fp8-sparse-deep-dive.md)."""
@@ -203,6 +207,9 @@ def _run(device: Device, work: SparseAttentions, products: Floats, added: Floats
     sums = work.tokens * work.heads * work.value_dim * parts * PARTIAL_SUM_BYTES
     merging = library.launch[p] + MERGING_OF_TILES * library.latency[p]
     merging = merging + np.where(parts > 1.0, 2.0 * sums / port, 0.0)
+    always = narrow & (work.heads <= MOST_ROWS)
+    of_parts = work.tokens * work.heads * work.value_dim * np.ceil(work.most / PART_KEYS) * PARTIAL_SUM_BYTES
+    merging = np.where(always, merging + 2.0 * of_parts / device.memories.bandwidth[p, -1], merging)
     stored = np.minimum(work.tokens * work.keys, work.sequences * work.stored)
     times = _Times(
         inside=rounds * (begin + blocks.keys / parts * step) + added / port,
