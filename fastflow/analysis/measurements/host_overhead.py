@@ -55,7 +55,7 @@ def operator_call(time: Floats, overhead: Floats, launch: Floats, op: Texts, ten
 # (scales to make and to lay out, a library's own choice of a kernel). Calibrated: prefills of up to 256
 # tokens of vLLM 0.24's sparse attention, on the hosts of an H100 and a B200
 # (ai-dynamo/aiconfigurator@095f58a), which agree within 8%
-_EAGER_KERNEL = 40e-6
+EAGER_KERNEL = 40e-6
 _EAGER_PRODUCT = {"fp8_block": 33e-6, "nvfp4": 187e-6}
 
 
@@ -68,7 +68,7 @@ def eager_module(time: Floats, kernels: Floats, products: Floats, dtype: Texts) 
     further = np.zeros(time.size)
     for name, overhead in _EAGER_PRODUCT.items():
         further = np.where(dtype == name, overhead, further)
-    return np.maximum(time, kernels * _EAGER_KERNEL + products * further)
+    return np.maximum(time, kernels * EAGER_KERNEL + products * further)
 
 
 class LayerHost(NamedTuple):

@@ -165,7 +165,16 @@ def test_kernels_of_networks_are_compiled_for_what_has_layers():
     assert (
         lists
         == dict.fromkeys(
-            ("gemm", "operator", "attention", "latent_attention", "linear_attention", "experts", "rnn"),
+            (
+                "gemm",
+                "operator",
+                "attention",
+                "latent_attention",
+                "linear_attention",
+                "sparse_attention",
+                "experts",
+                "rnn",
+            ),
             "layer, blocks",
         )
         | networks

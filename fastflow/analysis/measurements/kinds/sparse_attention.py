@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from fastflow.analysis.measurements.csv_file import InputColumn
-from fastflow.analysis.measurements.host_overhead import eager_module
+from fastflow.analysis.measurements.host_overhead import EAGER_KERNEL, eager_module
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 from fastflow.analysis.measurements.kinds.attention import SIZES
 from fastflow.core.tables import Columns, Floats, Ints
+from fastflow.core.units import show
 from fastflow.physics.workload import count_kernels
 from fastflow.physics.workload.models.attention import PHASE, PREFILL
 from fastflow.physics.workload.precision import wide_type
@@ -29,7 +30,7 @@ _MODULES = {
 
 @register
 class SparseAttentions(Measurements):
-    """Sparse attention with its projections and its indexer, whose key `heads` are those of a device."""
+    """Sparse attention with its projections and its indexer, whose heads are those of a device."""
 
     name = "sparse attention"
     model = "sparse_attention"
@@ -49,6 +50,11 @@ class SparseAttentions(Measurements):
         for position, column in enumerate(_COLUMNS):
             values = np.array([_MODULES[name][position] if name else 0 for name in names.tolist()])
             self.inputs.setdefault(f"model.{column}", InputColumn(values, names != ""))
+
+    def notes_of_times(self) -> list[str]:
+        """Return how times were measured, and what the host adds."""
+        kernel = show(EAGER_KERNEL, "s")
+        return [*super().notes_of_times(), f"host of prefill: {kernel} or more a kernel; of decode: none"]
 
     def add_host_time(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
         """Return times as measured [s]: prefill launched kernel by kernel, decode from a captured graph."""

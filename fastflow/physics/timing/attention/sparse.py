@@ -12,7 +12,7 @@ heads of a single token as rows. Kernels differ in their tiles:
   at a share of L2's bandwidth. vLLM runs them where bundles work in pairs, and the cache is narrow or heads
   are few;
 - *tiles of heads that share keys*: whole instructions of 16 rows (native sparse attention, arXiv:2502.11089,
-  section 3.4).
+  section 3.4), and whole tiles of several queries where each attends to all keys.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ GATHERING = 0.34
 (ai-dynamo/aiconfigurator@095f58a): 6.5 TB/s in bf16 and in fp8, whatever the heads."""
 FEWEST_KEYS = 128.0
 """Keys of a part, at least, of narrow tiles."""
+PART_KEYS, MOST_ROWS = 256.0, 32.0
+"""Keys of a part of narrow tiles of up to so many rows, whatever the number of tokens: their sums go through
+main memory, and another kernel merges them. Both follow from times that grow by 6.5 ns a head and token of
+B200, in prefill as in decode (ai-dynamo/aiconfigurator@095f58a)."""
 CONVERSION = 12.5
 """Instructions of a lane that convert an element of fp8 with a scale for 128: 50 cycles for 512 elements on
 the 128 lanes of a bundle (deepseek-ai/FlashMLA, docs/20250929-hopper-fp8-sparse-deep-dive.md)."""
@@ -67,6 +71,7 @@ class SparseAttentions(NamedTuple):
     head_dim: Floats  # of queries and keys
     value_dim: Floats
     latent: Bools  # values are columns of the keys, and one head of keys serves all
+    selects: Bools  # a query has keys of its own
     size: Floats  # of an element of queries [B]
     cache: Floats  # of an element of the cache [B]
     output: Floats  # of an element of the output [B]
@@ -122,8 +127,10 @@ def _whole_tiles(device: Device, work: SparseAttentions, products: Floats) -> _B
     p, library = work.point, device.library
     number, pair = device.instances[p], np.where(work.latent, library.pair[p], 1.0)
     group = work.heads / work.kv_heads
-    rows = np.where(work.latent, ROWS, ROWS_OF_UNIT * np.ceil(np.minimum(group, ROWS) / ROWS_OF_UNIT))
-    tiles = np.ceil(group / (rows * pair))
+    heads_alone = ROWS_OF_UNIT * np.ceil(np.minimum(group, ROWS) / ROWS_OF_UNIT)
+    rows = np.where(work.latent | ~work.selects, ROWS, heads_alone)
+    tiles = group / (rows * pair)
+    tiles = np.where(work.latent | work.selects, np.ceil(tiles), tiles)
     converts = (work.cache < work.size) & ~converts_before(device, work)
     cache = np.where(converts, work.cache, work.size)
     at_once = number / pair
@@ -200,6 +207,9 @@ def _run(device: Device, work: SparseAttentions, products: Floats, added: Floats
     sums = work.tokens * work.heads * work.value_dim * parts * PARTIAL_SUM_BYTES
     merging = library.launch[p] + MERGING_OF_TILES * library.latency[p]
     merging = merging + np.where(parts > 1.0, 2.0 * sums / port, 0.0)
+    always = narrow & (work.heads <= MOST_ROWS)
+    of_parts = work.tokens * work.heads * work.value_dim * np.ceil(work.most / PART_KEYS) * PARTIAL_SUM_BYTES
+    merging = np.where(always, merging + 2.0 * of_parts / device.memories.bandwidth[p, -1], merging)
     stored = np.minimum(work.tokens * work.keys, work.sequences * work.stored)
     times = _Times(
         inside=rounds * (begin + blocks.keys / parts * step) + added / port,

@@ -103,7 +103,8 @@ def _work(share: Share) -> SparseAttentions:
     """Return a device's shards of sparse attention."""
     work, attributes, selection = attentions_of(share), share.attributes, _selection(share)
     stored = np.ceil(work.kv_len / selection.ratio) + selection.last
-    most = np.where(selection.topk > 0, selection.topk, np.ceil(work.kv_len / selection.ratio))
+    selects: Bools = np.asarray(selection.topk > 0)
+    most = np.where(selects, selection.topk, np.ceil(work.kv_len / selection.ratio))
     return SparseAttentions(
         point=work.point,
         sequences=_column(work.sequences),
@@ -116,6 +117,7 @@ def _work(share: Share) -> SparseAttentions:
         head_dim=_column(work.head_dim),
         value_dim=_column(work.value_dim),
         latent=attributes["latent"] > 0.0,
+        selects=selects,
         size=share.bytes.activation,
         cache=np.where(attributes["expanded"] > 0.0, share.bytes.activation, share.bytes.cache),
         output=share.bytes.activation,
@@ -152,7 +154,7 @@ def _time_conversion(device: Device, share: Share) -> tuple[Launched, Floats]:
         point=share.device, sequences=rows, tokens=rows, keys=rows, most=rows, stored=rows,
         heads=np.ceil(attributes["heads"] / share.col_shards),
         kv_heads=np.ceil(attributes["kv_heads"] / share.col_shards), head_dim=attributes["head_dim"],
-        value_dim=attributes["value_dim"], latent=latent, size=share.bytes.activation,
+        value_dim=attributes["value_dim"], latent=latent, selects=latent, size=share.bytes.activation,
         cache=share.bytes.cache, output=share.bytes.activation, decodes=attributes["decodes"] > 0.0,
     )  # fmt: skip
     launches: Floats = converts_before(device, work).astype(np.float64)

@@ -16,6 +16,7 @@ import numpy as np
 from fastflow.core.tables import Floats, Inputs, Ints, single
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.sparse_layers import (
+    KEY,
     Indexer,
     index_choice,
     served_latent,
@@ -135,7 +136,7 @@ def _indexed(size: Sizes, compressor: Compressor, columns: Size, queries: str, r
     keys: Size = _GATED * compressor.windows * size.index_dim
     return [
         *index_queries_and_key(size, Indexer(sizes, size.hidden, columns), queries, read, keys),
-        *compression("index key", size, size.index_dim, compressor, "index key norm", product=False),
+        *compression("index key", size, size.index_dim, compressor, KEY, product=False),
         *index_choice(sizes, ("index rotary", "index key sums"), decodes=False),
     ]
 

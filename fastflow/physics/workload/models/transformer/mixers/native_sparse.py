@@ -66,7 +66,8 @@ def _compression(size: Sizes, cols: Size) -> Node:
     stride = np.asarray(size.compression)
     return Node(
         name="compression", type=pointwise.OPERATORS["mul"].base, rows=size.tokens, cols=cols,
-        reads=("rotary",), cost=PassCost(1.0 + 1.0 / stride, 2.0 * OVERLAP, 2.0 + 1.0 / stride), dims=Dims(TOKENS, (), HEADS),
+        reads=("rotary",), cost=PassCost(1.0 + 1.0 / stride, 2.0 * OVERLAP, 2.0 + 1.0 / stride),
+        dims=Dims(TOKENS, (), HEADS),
         vectors=OVERLAP * size.compression * (size.head_dim + size.value_dim), keeps=0,
     )  # fmt: skip
 

@@ -69,20 +69,22 @@ def indexer_sizes(size: Sizes, kv_len: Size, ratio: Size = 1) -> IndexerSizes:
 def index_queries_and_key(
     size: Sizes, index: Indexer, queries: str, read: str, keys: Size | None = None
 ) -> list[Node]:
-    """Return what every token adds to an indexer: products, its key's norm, its queries' rotary embedding.
+    """Return what every token adds to an indexer: products, and its queries' rotary embedding.
 
     queries, read: nodes that make what its queries, and its keys, are made from; keys: as `index_products`.
     """
     cols = size.index_heads * size.index_dim
     operator = pointwise.OPERATORS["rotary"]
-    return [
-        *index_products(index, hidden=read, queries=queries, trains=True, keys=keys),
-        norm("index key norm", size, LAYER, KEY, size.index_dim, (), keeps=False),
-        Node(
-            name="index rotary", type=pointwise.TYPES["rotary"], rows=size.tokens, cols=cols,
-            reads=(QUERIES,), cost=PassCost(_ROUNDED, operator.flop, _ROUNDED), dims=Dims(TOKENS),
-        ),
-    ]  # fmt: skip
+    rotary = Node(
+        name="index rotary", type=pointwise.TYPES["rotary"], rows=size.tokens, cols=cols, reads=(QUERIES,),
+        cost=PassCost(_ROUNDED, operator.flop, _ROUNDED), dims=Dims(TOKENS),
+    )  # fmt: skip
+    return [*index_products(index, hidden=read, queries=queries, trains=True, keys=keys), rotary]
+
+
+def _index_norm(size: Sizes) -> Node:
+    """Return the norm of an indexer's key."""
+    return norm("index key norm", size, LAYER, KEY, size.index_dim, (), keeps=False)
 
 
 def served_index(size: Sizes, kv_len: Size, decodes: bool, ratio: Size = 1) -> list[Node]:
@@ -113,6 +115,7 @@ def _latent_nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> li
     nodes += [
         heads.rotary(size, cols, ("query up",), 2 * size.heads * size.rotary),
         *index_queries_and_key(size, index, queries, read),
+        _index_norm(size),
         *index_choice(index.sizes, ("index rotary", "index key norm"), decodes=False),
         per_head(
             ABSORBED_QUERIES, size.tokens, size.heads, size.head_dim, size.latent, "rotary", PER_HEAD
@@ -134,6 +137,7 @@ def _head_nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list
     index = Indexer(indexer_sizes(size, size.sequence), size.hidden, size.hidden)
     nodes += [
         *index_queries_and_key(size, index, read, read),
+        _index_norm(size),
         *index_choice(index.sizes, ("index rotary", "index key norm"), decodes=False),
         trained(
             _head_sizes(size, size.sequence), Selection(size.index_topk), (made, made, made), latent=False,
