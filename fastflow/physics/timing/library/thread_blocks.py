@@ -16,6 +16,8 @@ these parts:
   reach the whole bandwidth (Little's law);
 - *levels beyond*: concurrent blocks cover a square of C, and the operands are read once per square, or once
   in total where the cache holds them;
+- *conversion*: weights that are stored in fewer bits than they are multiplied in are read so, and each block
+  converts its slabs of them on vector lanes, while its units wait;
 - *launch*, twice where the inner dimension is split into parts: a second kernel sums them.
 
 Resources near saturation delay each other, so that the time of a kernel is the soft maximum of these,
@@ -167,15 +169,15 @@ def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
 
 @lean_kernel
 def _time_compute(
-    gemm: Gemm, alone: float, rounds: float, side: float, parts: float, serving: float
+    gemm: Gemm, alone: float, a: float, rounds: float, side: float, parts: float, serving: float
 ) -> float:
     """Return the compute time with all overheads [s]; alone: without overheads.
 
-    rounds: of blocks; side: of the square of C that concurrent blocks cover; serving: bandwidth of writes of
-    C.
+    a: rows of a block; rounds: of blocks; side: of the square of C that concurrent blocks cover; serving:
+    bandwidth of writes of C.
     """
     overheads = gemm.overheads
-    extra = overheads.strided + overheads.promotion
+    extra = overheads.strided + overheads.promotion + gemm.conversion / a
     if overheads.miss > 0.0:
         spanned = min(2.0 * side, gemm.m + gemm.n) * gemm.k * gemm.size
         extra += overheads.miss * max(0.0, 1.0 - overheads.reach / spanned)
@@ -209,18 +211,19 @@ def _move_inside(
 
 @lean_kernel
 def _move_outside(
-    gemm: Gemm, block: Block, blocks: float, side: float, slabs: float, capacity: Floats, moved: Floats
+    gemm: Gemm, block: Block, blocks: float, side: float, capacity: Floats, moved: Floats
 ) -> None:
     """Write the bytes that the shared levels serve to all blocks into `moved` of `Costs`.
 
-    side: of the square of C that concurrent blocks cover; slabs: of A and B, of all blocks [B].
+    side: of the square of C that concurrent blocks cover.
     """
     a, b, private = block.a, block.b, gemm.private
     c = gemm.batch * gemm.m * gemm.n * gemm.output
-    moved[private + 1] = slabs * (a + b / min(gemm.reads.cluster, blocks)) / (a + b) + c
+    columns_once = b * gemm.weight / min(gemm.reads.cluster, blocks)
+    moved[private + 1] = blocks * block.depth * (a * gemm.size + columns_once) + c
     if block.parts > 1.0:
         moved[private + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * block.parts
-    rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.size
+    rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.weight
     for level in range(private + 2, gemm.levels + 1):
         moved[level] = rows + columns + c
         if (rows + columns) / gemm.batch > capacity[level - 1]:
@@ -255,10 +258,10 @@ def _time_blocks(gemm: Gemm, block: Block, memory: Memory, costs: Costs, best: f
     # of the square of C of concurrent blocks
     side = np.sqrt(min(blocks, cores.bundles * block.resident) * a * b)
     serving = memory.bandwidth[private + 1]
-    times[0] = _time_compute(gemm, alone, rounds, side, block.parts, serving)
+    times[0] = _time_compute(gemm, alone, a, rounds, side, block.parts, serving)
     slabs = blocks * (a + b) * block.depth * gemm.size
     _move_inside(gemm, block, blocks, padded, flop, slabs, costs.moved)
-    _move_outside(gemm, block, blocks, side, slabs, memory.capacity, costs.moved)
+    _move_outside(gemm, block, blocks, side, memory.capacity, costs.moved)
     for level in range(levels + 1):
         served, driven = memory.bandwidth[level], memory.driven[level]
         times[1 + level] = level_time(costs.moved[level], served, driven, idle)

@@ -30,6 +30,7 @@ from fastflow.physics.timing.library.gemm_table import (
     Gemm,
     Machines,
     Memory,
+    Operands,
     Products,
     machines_of,
     make_gemm,
@@ -79,6 +80,8 @@ class GroupedProducts(NamedTuple):
     stored: Ints  # columns that are stored; fewer with a fused gate
     of_weights: Bools  # the gradient of weights: summed over tokens
     size: Floats  # of an operand's element [B]
+    weight: Floats  # of a weight as it is stored [B]
+    conversion: Floats  # instructions of a lane that convert a weight
     output: Floats  # of an element of C [B]
 
 
@@ -98,7 +101,9 @@ class _Sums(NamedTuple):
     padded: float  # operations with padding [flop]
     deepest: float  # longest inner dimension of a block
     flop: float  # operations without padding
-    slabs: float  # read by blocks [B]
+    slabs: float  # read by blocks, as they are multiplied [B]
+    rows: float  # of these, and
+    columns: float  # of the others as they are stored [B]
     c: float  # stored [B]
     beyond: float  # of operands from outside the cache [B]
 
@@ -111,14 +116,14 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
     """
     tokens, count, of_weights = groups.tokens, groups.experts, groups.of_weights
     slab = np.ceil(SLAB_BYTES / gemm.size)
-    blocks, padded, deepest, flop, slabs, c = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    blocks, padded, deepest, flop, depths, c = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(tokens.size):
         m = gemm.m if of_weights else tokens[i]
         k = np.ceil(tokens[i] / slab) * slab if of_weights else gemm.k
         tiles = np.ceil(m / a) * np.ceil(gemm.n / b) * count[i]
         blocks += tiles
         padded += 2.0 * a * b * k * tiles
-        slabs += tiles * (a + b) * k * gemm.size
+        depths += tiles * k
         deepest = max(deepest, k)
         flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
         c += m * gemm.n * count[i] * groups.stored * gemm.output
@@ -127,13 +132,14 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
     beyond = 0.0
     for i in range(tokens.size):
         m, k = (gemm.m, tokens[i]) if of_weights else (tokens[i], gemm.k)
-        rows, columns = m * k * gemm.size, k * gemm.n * gemm.size
+        rows, columns = m * k * gemm.size, k * gemm.n * gemm.weight
         if rows + columns > capacity:
             high = min(m, np.sqrt(running))
             rows *= max(1.0, gemm.n * high / running)
             columns *= max(1.0, m / high)
         beyond += (rows + columns) * count[i]
-    return _Sums(blocks, padded, deepest, flop, slabs, c, beyond)
+    slabs, rows, columns = (a + b) * depths * gemm.size, a * depths * gemm.size, b * depths * gemm.weight
+    return _Sums(blocks, padded, deepest, flop, slabs, rows, columns, c, beyond)
 
 
 @lean_kernel
@@ -156,7 +162,7 @@ def _time_groups(
     longest = max(sums.padded * idle, 2.0 * a * b * sums.deepest * cores.bundles)
     # all wait for the longest block
     pace, energy_ratio = boost_of(longest / sums.padded, cores.threshold, cores.headroom)
-    times[0] = longest * pace / rate * (1.0 + overheads.promotion)
+    times[0] = longest * pace / rate * (1.0 + overheads.promotion + gemm.conversion / a)
     times[0] += (1.0 if overheads.persistent else waves) * 2.0 * overheads.latency
     if overheads.step > 0.0 and not overheads.persistent:
         times[0] += sums.c / memory.bandwidth[private + 1]
@@ -171,7 +177,7 @@ def _time_groups(
             moved[level] = sums.slabs * sides_from_l1(gemm, a, b, blocks) / (a + b)
         else:
             moved[level] = sums.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + sums.slabs
-    moved[private + 1] = sums.slabs * (a + b / min(reads.cluster, blocks)) / (a + b) + sums.c
+    moved[private + 1] = sums.rows + sums.columns / min(reads.cluster, blocks) + sums.c
     for level in range(private + 2, levels + 1):
         moved[level] = sums.beyond + sums.c
     for level in range(levels + 1):
@@ -267,12 +273,13 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     """
     first, inverse = unique_rows((grouped[0], routing, *grouped[2:]), routing.size)
     distinct, routing_rows = take(grouped, first), take(routing, first)
-    machine_rows, machine = unique_rows((distinct.point, distinct.size, distinct.output), routing_rows.size)
+    operands = Operands(distinct.size, distinct.weight, distinct.conversion)
+    machine_rows, machine = unique_rows((distinct.point, *operands, distinct.output), routing_rows.size)
     point = distinct.point[machine_rows]
     machine_device, order = take(device, point), np.full(point.size, ORDER)
     unsplit = np.ones(point.size, dtype=np.int64)
     machines = machines_of(
-        machine_device, distinct.size[machine_rows], distinct.output[machine_rows], order, unsplit
+        machine_device, take(operands, machine_rows), distinct.output[machine_rows], order, unsplit
     )
     products = Products(
         point=machine,

@@ -29,7 +29,7 @@ from fastflow.physics.workload.network import (
     forward_with_attributes,
 )
 from fastflow.physics.workload.ops.gemm import TYPE as PRODUCT
-from fastflow.physics.workload.precision import Precision, expert_type, stored_experts
+from fastflow.physics.workload.precision import Precision, expert_format, expert_type
 from fastflow.physics.workload.sharding_rules import Share
 
 MAX_POWER_LAW = 8.0
@@ -94,6 +94,8 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         stored=np.where(gated, share.n // 2, share.n),
         of_weights=of_weights,
         size=share.bytes.operand,
+        weight=np.where(of_weights, share.bytes.operand, share.bytes.stored),
+        conversion=np.where(of_weights, 0.0, share.bytes.conversion),
         output=share.bytes.output,
     )
     # with fewer rows than experts, some experts are idle
@@ -142,5 +144,5 @@ TYPE: KernelType = replace(
     PRODUCT, name="experts", title="experts", required=("inner", "cols", "groups", "topk"),
     optional=("rows", "reads", "power_law", "gated"),
     forward=partial(forward_with_attributes, PRODUCT), backward=_backward,
-    from_file=_from_file, time=_time, dtype=expert_type, stored=stored_experts,
+    from_file=_from_file, time=_time, dtype=expert_type, stored=expert_format,
 )  # fmt: skip
