@@ -12,6 +12,9 @@ instead. Its time follows `thread_blocks.py`, with these differences:
 - blocks of all experts run in waves together, and the inner dimension is never split;
 - the operands of every expert with tokens are read once, or more often where they exceed the cache; an expert
   without tokens moves no bytes;
+- where weights are converted to a wider type, units that read operands from L1 reach `OF_CONVERTED` of their
+  rate;
+- a library may choose the rows of a tile itself (`block_rows`);
 - units that read operands from registers reach `OF_SINGLE` of their rate in a single GEMM;
 - where blocks search their tile expert by expert, each expert takes `VISIT`.
 """
@@ -61,9 +64,15 @@ LEAST_ROWS = 16.0  # where units read L1 (the same, whose rows are the weights' 
 # Rate of compute over that of single products, where units read operands from registers. Calibrated: 3,000
 # layers of experts on an A100 (ai-dynamo/aiconfigurator@095f58a)
 OF_SINGLE = 0.7
+# Rate of compute over that of single products, where units read operands from L1 and weights come converted
+# from registers. Calibrated: 486 layers of mxfp4 on an H100 (as above), with TRITON_TRIPS
+OF_CONVERTED = 0.5
 # Time to check an expert in the search for a tile [s]: a library without split-K (DeepGEMM) checks experts
 # one by one, CUTLASS 32 at a time. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
 VISIT = 0.1e-6
+
+
+TRITON_ROWS = (16.0, 128.0)  # least and most of a tile (the function that `rows_of_triton` names)
 
 
 class GroupedProducts(NamedTuple):
@@ -83,6 +92,7 @@ class GroupedProducts(NamedTuple):
     weight: Floats  # of a weight as it is stored [B]
     conversion: Floats  # instructions of a lane that convert a weight
     output: Floats  # of an element of C [B]
+    block_rows: Floats  # of a tile; 0: the library compares tiles
 
 
 class _Groups(NamedTuple):
@@ -159,6 +169,8 @@ def _time_groups(
     waves = np.ceil(blocks / cores.bundles)
     idle, rounds = waves * cores.bundles / blocks, np.ceil(waves / resident)
     rate = cores.flops if reads.shared or overheads.step == 0.0 else OF_SINGLE * cores.flops
+    if reads.shared and gemm.conversion > 0.0:
+        rate *= OF_CONVERTED
     longest = max(sums.padded * idle, 2.0 * a * b * sums.deepest * cores.bundles)
     # all wait for the longest block
     pace, energy_ratio = boost_of(longest / sums.padded, cores.threshold, cores.headroom)
@@ -201,21 +213,25 @@ def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
 
 @lean_kernel
 def _choose(
-    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, memory: Memory,
-    costs: Costs,
+    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, block_rows: float,
+    memory: Memory, costs: Costs,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the tile of least time for groups of experts, and how many tiles were compared.
 
-    rows: of the catalogue, first and last + 1. Where libraries have no grouped GEMM of these tiles, all are
-    compared.
+    rows: of the catalogue, first and last + 1; block_rows: of tiles, 0 for any. Where libraries have no
+    grouped GEMM of these tiles, all are compared.
     """
     best, least, compared = rows[0], np.inf, 0
-    any_grouped = False
+    any_grouped, any_rows = False, False
     for row in range(rows[0], rows[1]):
-        any_grouped |= _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
+        is_grouped = _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
+        any_grouped |= is_grouped
+        any_rows |= is_grouped and catalogue.m[row] == block_rows
     for row in range(rows[0], rows[1]):
         a, b = catalogue.m[row], catalogue.n[row]
         if a == 1.0 or b == 1.0 or (any_grouped and not _is_grouped(gemm, a, b)):
+            continue
+        if any_rows and a != block_rows:
             continue
         total, _, _ = _time_groups(gemm, a, b, groups, 0.0, least, memory, costs)
         compared += 1
@@ -253,8 +269,9 @@ def _run_groups(
         tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
         groups, even = _Groups(tokens, count, of_weights, stored), _Groups(mean, total, of_weights, stored)
         row, out.candidates[g] = _choose(
-            gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] else even, memory, costs
-        )
+            gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] else even, grouped.block_rows[g],
+            memory, costs,
+        )  # fmt: skip
         a, b = catalogue.m[row], catalogue.n[row]
         visited = 0.0 if machines.library.splits[p] else float(grouped.routing.local[g])
         out.time[g], blocks, out.energy_ratio[g] = _time_groups(
@@ -264,6 +281,17 @@ def _run_groups(
         waves = np.ceil(blocks / gemm.cores.bundles)
         out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.cores.bundles)
         write_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
+
+
+def rows_of_triton(routing: Routings) -> Floats:
+    """Return the rows of triton_kernels' tiles: a power of two for the choices of an expert of this device.
+
+    The choices of other devices' experts count too (make_default_opt_flags_nvidia of triton-lang/triton,
+    python/triton_kernels, as in TensorRT-LLM 1.3).
+    """
+    each = np.maximum(routing.tokens * routing.topk // routing.local, 1)
+    rows: Floats = np.clip(2.0 ** np.ceil(np.log2(each)), TRITON_ROWS[0], TRITON_ROWS[1])
+    return rows
 
 
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
