@@ -66,7 +66,7 @@ LEAST_ROWS = 16.0  # where units read L1 (the same, whose rows are the weights' 
 OF_SINGLE = 0.7
 # Rate of compute over that of single products, where units read operands from L1 and weights come converted
 # from registers. Calibrated: 486 layers of mxfp4 on an H100 (as above), with TRITON_TRIPS
-OF_CONVERTED = 0.5
+OF_CONVERTED = 0.45
 # Time to check an expert in the search for a tile [s]: a library without split-K (DeepGEMM) checks experts
 # one by one, CUTLASS 32 at a time. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
 VISIT = 0.1e-6
@@ -174,7 +174,9 @@ def _time_groups(
     longest = max(sums.padded * idle, 2.0 * a * b * sums.deepest * cores.bundles)
     # all wait for the longest block
     pace, energy_ratio = boost_of(longest / sums.padded, cores.threshold, cores.headroom)
-    times[0] = longest * pace / rate * (1.0 + overheads.promotion + gemm.conversion / a)
+    times[0] = longest * pace / rate * (1.0 + overheads.promotion)
+    converting = longest * pace / cores.flops * gemm.conversion / a
+    times[0] = max(times[0], converting) if reads.shared else times[0] + converting
     times[0] += (1.0 if overheads.persistent else waves) * 2.0 * overheads.latency
     if overheads.step > 0.0 and not overheads.persistent:
         times[0] += sums.c / memory.bandwidth[private + 1]
