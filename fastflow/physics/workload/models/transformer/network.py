@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from fastflow.core.dedupe import map_values
 from fastflow.core.tables import Inputs, single
@@ -26,7 +27,6 @@ from fastflow.physics.workload.graph import (
 )
 from fastflow.physics.workload.graph import EXPERTS as MIXTURE
 from fastflow.physics.workload.models.lstm_lm import LOSS_BACKWARD_FLOP, LOSS_FLOP
-from fastflow.physics.workload.models.transformer.attention import PROJECTION, attention_of
 from fastflow.physics.workload.models.transformer.building_blocks import HIDDEN as HIDDEN_COLUMNS
 from fastflow.physics.workload.models.transformer.building_blocks import (
     TOKENS,
@@ -48,7 +48,20 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     sizes_of,
 )
 from fastflow.physics.workload.models.transformer.feed_forward import dense, mixture
-from fastflow.physics.workload.models.transformer.layer_pattern import EXPERTS, KEY, WINDOW, parse, times
+from fastflow.physics.workload.models.transformer.hyper_connections import (
+    expanded,
+    mixed_streams,
+    reduced,
+    stream_sum,
+)
+from fastflow.physics.workload.models.transformer.layer_embedding import (
+    BEFORE_TABLE,
+    layer_input,
+    layer_tables,
+)
+from fastflow.physics.workload.models.transformer.layer_kind import NO_FEED_FORWARD, LayerKind
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY, parse, times
+from fastflow.physics.workload.models.transformer.mixers.layer import mixer_nodes
 from fastflow.physics.workload.models.transformer.quantized import quantised
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, Size, connect
 from fastflow.physics.workload.ops import embedding as lookup
@@ -78,7 +91,7 @@ def network(points: Inputs) -> Network:
     counts = times(pattern, single(points["model.layers"]))
     layers = [Layer("embedding", EMBEDDING, embedding(points, size))]
     layers += [
-        Layer(kind, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
+        Layer(kind.text, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
         for kind, count in counts.items()
     ]
     head_input, tied = INPUT, bool(points["model.tied"][0])
@@ -123,47 +136,85 @@ def _with_part(part: int, nodes: Iterable[Node]) -> list[Node]:
     return [node._replace(part=part) for node in nodes]
 
 
-def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
+def block(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
     """Return the nodes of a layer of a kind; the last node makes its output."""
+    size = sizes_of(points, kind) if kind.sizes else size
+    parallel = str(points["model.block"][0]) in (PARALLEL, PARALLEL_NORMS)
+    if parallel and kind.mixers and kind.feed_forward != NO_FEED_FORWARD:
+        return _parallel_block(points, size, kind, read)
+    branches = [_MIXING] * bool(kind.mixers) + [_FEED_FORWARD] * (kind.feed_forward != NO_FEED_FORWARD)
+    tables = bool(points["model.layer_embedding"][0])
+    nodes: list[Node] = []
+    for branch in branches:
+        last = "attention add" if branch is not branches[-1] else BEFORE_TABLE if tables else LAST_NODE
+        nodes += _branch(points, size, kind, branch, nodes[-1].name if nodes else read, last)
+    return [*nodes, *layer_input(points, size, nodes[-1].name, LAST_NODE)] if tables else nodes
+
+
+class _Branch(NamedTuple):
+    """A branch of the residual: the names of its norms."""
+
+    norm: str
+    post_norm: str
+
+
+_MIXING, _FEED_FORWARD = _Branch("attention norm", "attention post norm"), _Branch("norm", "post norm")
+
+
+def _branch(
+    points: Inputs, size: Sizes, kind: LayerKind, branch: _Branch, read: str, last: str
+) -> list[Node]:
+    """Return the nodes of a branch with its norms, and the residual sum, which gets the name `last`."""
     arrangement, dropout = str(points["model.block"][0]), bool(points["model.dropout"][0])
-    feed_forward, part = (mixture, MIXTURE) if EXPERTS in kind.split() else (dense, FEED_FORWARD)
-    has_window, norm_after = WINDOW in kind.split(), arrangement in (POST, SANDWICH)
-    of_attention, of_feed_forward = _biases(points, part)
-    nodes = [] if arrangement == POST else [_norm(points, size, "attention norm", read)]
-    branch_input = nodes[-1].name if nodes else read
-    nodes += _with_part(ATTENTION, attention_of(points, size, has_window, branch_input))
-    if arrangement in (PARALLEL, PARALLEL_NORMS):
-        if arrangement == PARALLEL_NORMS:
-            branch_input = "norm"
-            nodes.append(_norm(points, size, branch_input, read))
-        branch_nodes, outputs = feed_forward(points, size, branch_input)
-        branch_nodes = _with_part(part, branch_nodes)
-        branch = (PROJECTION, *outputs)
-        last = residual(LAST_NODE, size, (*branch, read), dropout, of_attention + of_feed_forward)
-        return [*_without_saved_outputs([*nodes, *branch_nodes], branch), last]
-    nodes, outputs = _branch_output(
-        points, size, nodes, (PROJECTION,), "attention post norm" if norm_after else ""
-    )
-    nodes.append(residual("attention add", size, (*outputs, read), dropout, of_attention))
-    branch_input = nodes[-1].name
-    if arrangement != POST:
-        nodes.append(_norm(points, size, "norm", branch_input))
-    branch_nodes, outputs = feed_forward(points, size, nodes[-1].name)
-    branch_nodes = _with_part(part, branch_nodes)
+    streams = mixed_streams(size, branch.norm, read) if has_streams(points) else None
+    source = streams.mixed if streams else read
+    nodes = [] if arrangement == POST else [_norm(points, size, branch.norm, source)]
+    branch_input = nodes[-1].name if nodes else source
+    branch_nodes, outputs, biases = _branch_nodes(points, size, kind, branch, branch_input)
+    norm_after = arrangement in (POST, SANDWICH)
     branch_nodes, outputs = _branch_output(
-        points, size, branch_nodes, outputs, "post norm" if norm_after else ""
+        points, size, branch_nodes, outputs, branch.post_norm if norm_after else ""
     )
-    return [
-        *nodes,
-        *branch_nodes,
-        residual(LAST_NODE, size, (*outputs, branch_input), dropout, of_feed_forward),
-    ]
+    nodes += branch_nodes
+    if streams:
+        return [*streams.nodes, *nodes, stream_sum(size, last, outputs, read, streams.weights)]
+    return [*nodes, residual(last, size, (*outputs, read), dropout, biases)]
 
 
-def _biases(points: Inputs, part: int) -> tuple[int, int]:
-    """Return the number of biases added after attention, and after a dense layer; experts add theirs."""
+def _branch_nodes(
+    points: Inputs, size: Sizes, kind: LayerKind, branch: _Branch, read: str
+) -> tuple[list[Node], tuple[str, ...], int]:
+    """Return the nodes of a branch, those whose sum is its output, and the biases that the sum adds."""
     biases = str(points["model.biases"][0])
-    return int(biases in (OF_ATTENTION, ALL)), int(biases == ALL and part == FEED_FORWARD)
+    if branch is _MIXING:
+        nodes, outputs = mixer_nodes(points, size, kind, read)
+        return _with_part(ATTENTION, nodes), outputs, int(biases in (OF_ATTENTION, ALL))
+    make, part = (mixture, MIXTURE) if kind.has_experts else (dense, FEED_FORWARD)
+    nodes, outputs = make(points, size, read)
+    # experts add theirs
+    return _with_part(part, nodes), outputs, int(biases == ALL and part == FEED_FORWARD)
+
+
+def has_streams(points: Inputs) -> bool:
+    """Say whether the residual of models with the same structure has several streams."""
+    return bool(points["model.streams"][0] > 1)
+
+
+def _parallel_block(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
+    """Return the nodes of a layer whose branches read the same input, and whose sum adds both."""
+    nodes = [_norm(points, size, _MIXING.norm, read)]
+    mixing, outputs, biases = _branch_nodes(points, size, kind, _MIXING, nodes[-1].name)
+    nodes += mixing
+    branch_input = _MIXING.norm
+    if points["model.block"][0] == PARALLEL_NORMS:
+        branch_input = _FEED_FORWARD.norm
+        nodes.append(_norm(points, size, branch_input, read))
+    branch_nodes, further, further_biases = _branch_nodes(points, size, kind, _FEED_FORWARD, branch_input)
+    branch = (*outputs, *further)
+    last = residual(
+        LAST_NODE, size, (*branch, read), bool(points["model.dropout"][0]), biases + further_biases
+    )
+    return [*_without_saved_outputs([*nodes, *branch_nodes], branch), last]
 
 
 def _branch_output(
@@ -212,12 +263,19 @@ def embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
         nodes.append(_table("positions", size, size.positions, (), lookup.TYPE))
     reads = tuple(node.name for node in nodes)
     last = residual("embedding add" if learned else "embedding copy", size, reads, dropout)
-    return tuple(_with_part(HEAD, [*nodes, last]))
+    if points["model.layer_embedding"][0]:
+        nodes += layer_tables(points, size)
+        last = last._replace(reads=(*last.reads, nodes[-1].name))  # it passes them on
+    nodes.append(last)
+    if has_streams(points):
+        nodes.append(expanded(size, "streams", last.name))
+    return tuple(_with_part(HEAD, nodes))
 
 
 def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
     """Return the last norm, the logits of the vocabulary and their loss."""
-    last = _norm(points, size, "head norm", read)
+    streams = [reduced(size, "sum of streams", read)] if has_streams(points) else []
+    last = _norm(points, size, "head norm", streams[0].name if streams else read)
     logits = gemm(
         "logits", size, size.hidden, size.vocabulary, last.name, (HIDDEN_COLUMNS, VOCABULARY), keeps=0,
         keeps_whole=0, wide=True,
@@ -230,17 +288,22 @@ def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...
         ),
         keeps=LOGIT_BYTES * mask(size, size.vocabulary), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
-    return tuple(_with_part(HEAD, (last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss)))
+    return tuple(
+        _with_part(HEAD, (*streams, last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss))
+    )
 
 
-def _mtp_module(points: Inputs, size: Sizes, kind: str) -> tuple[Node, ...]:
+def _mtp_module(points: Inputs, size: Sizes, kind: LayerKind) -> tuple[Node, ...]:
     """Return the layer of an MTP module."""
     table = _table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
+    streams = [reduced(size, "sum of streams", INPUT)] if has_streams(points) else []
     norms = (
-        _norm(points, size, "hidden norm", INPUT),
+        _norm(points, size, "hidden norm", streams[0].name if streams else INPUT),
         _norm(points, size, "embedding norm", "embedding"),
     )
     joined = gemm(
         "joined", size, 2 * size.hidden, size.hidden, "", (HIDDEN_COLUMNS, HIDDEN_COLUMNS), keeps=size.hidden
     )._replace(reads=tuple(node.name for node in norms))
-    return (table._replace(keeps=size.hidden), *norms, joined, *block(points, size, kind, joined.name))
+    copies = [expanded(size, "streams", joined.name)] if streams else []
+    layer = block(points, size, kind, (joined, *copies)[-1].name)
+    return (table._replace(keeps=size.hidden), *streams, *norms, joined, *copies, *layer)
