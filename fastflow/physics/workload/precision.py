@@ -58,6 +58,7 @@ CACHE_TYPES = (*ROLE_TYPES, *_NARROW_CACHES)
 _BYTES_BY_TYPE = dict.fromkeys(MASTER_TYPES, 0.0) | _ROLE_BYTES | _NARROW_CACHES
 GROUP, ZERO_POINTS = "precision.group", "precision.zero_points"
 EXPERTS, ATTENTION_WEIGHTS = "precision.experts", "precision.attention_weights"
+CACHE = "precision.cache"
 DEFAULT_GROUP = 128
 
 
@@ -204,7 +205,7 @@ def attention_type(inputs: Inputs) -> Texts:
     As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp).
     """
     selected, wide = inputs["precision.attention"], wide_type(inputs)
-    fp8 = (inputs["precision.cache"] == "fp8") & _has(inputs, "fp8", selected.size)
+    fp8 = (inputs[CACHE] == "fp8") & _has(inputs, "fp8", selected.size)
     return np.where(selected != AUTO, selected, np.where(fp8, "fp8", wide))
 
 
