@@ -5,7 +5,7 @@ import pytest
 
 from fastflow.physics.workload.models.transformer.parameters import parameters
 from tests.naive import layer_kinds as naive
-from tests.support.points import points
+from tests.support.transformers import points
 
 BASE = {
     "layers": 6, "hidden": 256, "heads": 8, "kv_heads": 4, "head_dim": 32, "ffn": 512, "vocabulary": 1000,
