@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import map_values
+from fastflow.core.dedupe import factorize, map_values
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.tables import Bools, Floats, Inputs, Texts
@@ -35,6 +35,8 @@ OUTPUT_BYTES = {name: form.output for name, form in FORMATS.items()}
 QUANTIZED_BYTES = {name: form.quantized for name, form in FORMATS.items()}
 OPERAND_BYTES = {name: form.operand for name, form in FORMATS.items()}
 STORED_BYTES = {name: form.stored or form.operand for name, form in FORMATS.items()}
+_IS_GROUPED = {name: float(form.grouped) for name, form in FORMATS.items()}
+_IS_NARROW = {name: float(form.quantized > 0.0 or name in OF_WEIGHTS_ALONE) for name, form in FORMATS.items()}
 _ROLE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
 # Operations: for the largest magnitude, absolute value and compare; to quantise, scale and round
@@ -149,10 +151,11 @@ def product_type(inputs: Inputs, types: Texts) -> Texts:
     It differs for types of weights alone: the type of the activations, or the next wider one that the chip
     has.
     """
-    computed = types
-    for name in set(np.unique(types).tolist()) & set(OF_WEIGHTS_ALONE):
-        first = _first_of(inputs, FORMATS[name].products, types.size)
-        computed = np.where(types == name, first, computed)
+    computed, (names, index) = types, factorize(types)
+    for number, name in enumerate(names):
+        if name in OF_WEIGHTS_ALONE:
+            first = _first_of(inputs, FORMATS[name].products, types.size)
+            computed = np.where(index == number, first, computed)
     return computed
 
 
@@ -166,21 +169,23 @@ class Operands(NamedTuple):
 
 def operands_of(inputs: Inputs, types: Texts) -> Operands:
     """Return the operands of products, (points,); types: of their weights, (points,)."""
-    computed, element = product_type(inputs, types), map_values(OPERAND_BYTES, types)
-    is_wide = np.isin(types, OF_WEIGHTS_ALONE) & np.isin(computed, WIDE)
-    conversion = np.zeros(types.size)
-    for name in set(np.unique(types).tolist()) & set(OF_WEIGHTS_ALONE):
-        form = FORMATS[name]
-        native = _has(inputs, form.native, types.size) & ~is_wide
-        conversion = np.where((types == name) & ~native, form.conversion, conversion)
-    element = np.where(is_wide, map_values(OPERAND_BYTES, computed), element)
+    element, conversion = map_values(OPERAND_BYTES, types), np.zeros(types.size)
+    names, index = factorize(types)
+    for number, name in enumerate(names):
+        if name in OF_WEIGHTS_ALONE:
+            form, selected = FORMATS[name], index == number
+            computed = _first_of(inputs, form.products, types.size)
+            wide = map_values(OPERAND_BYTES, computed)
+            element = np.where(selected, np.maximum(wide, form.operand), element)
+            native = _has(inputs, form.native, types.size) & (wide < OPERAND_BYTES[WIDE[0]])
+            conversion = np.where(selected & ~native, form.conversion, conversion)
     return Operands(element, stored_bytes(inputs, types), conversion)
 
 
 def stored_bytes(inputs: Inputs, types: Texts) -> Floats:
     """Return the bytes of a weight in some data types, with its share of scales, (points,)."""
     stored = map_values(STORED_BYTES, types)
-    grouped = map_values({name: form.grouped for name, form in FORMATS.items()}, types)
+    grouped = map_values(_IS_GROUPED, types)
     if not grouped.any():
         return stored
     group = inputs.get(GROUP, np.full(types.size, DEFAULT_GROUP))
@@ -195,7 +200,7 @@ def wide_type(inputs: Inputs) -> Texts:
     It is 16 bits where products have narrower operands or weights.
     """
     types: Texts = inputs["model.dtype"]
-    narrow = (map_values(QUANTIZED_BYTES, types) > 0.0) | np.isin(types, OF_WEIGHTS_ALONE)
+    narrow = map_values(_IS_NARROW, types) > 0.0
     return np.where(narrow, _first_of(inputs, WIDE, types.size), types) if narrow.any() else types
 
 
@@ -218,10 +223,11 @@ def _module_type(inputs: Inputs, key: str) -> Texts:
 
 def _on_chip(inputs: Inputs, types: Texts) -> Texts:
     """Return the types, as types of weights alone where the chip does not multiply in them."""
-    held = types
-    for name in set(np.unique(types).tolist()) & set(AS_WEIGHTS):
-        lacks = (types == name) & ~_has(inputs, name, types.size)
-        held = np.where(lacks, AS_WEIGHTS[name], held)
+    held, (names, index) = types, factorize(types)
+    for number, name in enumerate(names):
+        if name in AS_WEIGHTS:
+            lacks = (index == number) & ~_has(inputs, name, types.size)
+            held = np.where(lacks, AS_WEIGHTS[name], held)
     return held
 
 
