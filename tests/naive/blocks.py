@@ -123,13 +123,14 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
         extra += chip.miss * max(0.0, 1 - chip.reach / spanned)
     rounds = ceil(waves / together)
     idle = waves * chip.bundles / handed
-    compute = waves * (of_block * (1 + extra) + converting(chip, b, depth)) / gain(chip, idle)
+    multiplies, converts = of_block * (1 + extra), converting(chip, b, depth)
+    compute = waves * (multiplies + converts if chip.shared else max(multiplies, converts)) / gain(chip, idle)
     compute += (1 if chip.persistent else rounds) * 2 * chip.latency
     if chip.step > 0 and not chip.persistent:  # what is stored at a block's end
         compute += batch * m * n * chip.output * parts / chip.bandwidths[chip.private + 1]
 
     slabs = handed * (depth // slab)
-    loaded = slabs * (a + b) * slab * chip.size
+    loaded = slabs * (a * chip.size + b * of_b(chip)) * slab
     c = batch * m * n * chip.output
     whole_a, whole_b = batch * m * k * chip.size, batch * k * n * of_b(chip)
     wm, wn = warp(a, chip.warp[0]), warp(b, chip.warp[1])
@@ -179,6 +180,8 @@ def run(chip, catalogue, m, k, n, batch, is_strided):
         if (a == 1 and m > 1) or (b == 1 and n > 1):
             continue
         if number and 2 * (a + b) * slab * chip.size > chip.capacities[chip.private]:
+            continue
+        if number and chip.instructions and not chip.shared and a > 64:
             continue
         for parts in (1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40):
             if parts > (chip.parts if chip.splits else 1):

@@ -85,7 +85,7 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
                 clock[handed % chip.bundles] += 2 * a * b * depth
                 depths.append(depth)
                 handed += 1
-                loaded += (a + b) * depth * chip.size
+                loaded += (a * chip.size + b * of_b(chip)) * depth
             useful += 2 * tokens * inner * cols
             c += m * stored * chip.output
     together = floor(0.25 * chip.registers / (4 * a * b))
@@ -107,7 +107,7 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
     compute = longest / rate / faster * (1 + chip.promotion)
     # a pair of numbers in a block's product takes its columns' weights once for its rows
     converts = longest / (2 * a) * chip.instructions / chip.issue / faster
-    compute = max(compute, converts) if chip.shared else compute + converts
+    compute = max(compute, converts)
     compute += (1 if chip.persistent else waves) * 2 * chip.latency
     if chip.step > 0 and not chip.persistent:
         compute += c / chip.bandwidths[chip.private + 1]

@@ -275,13 +275,13 @@ def overlaps(intervals, others):
     return [(start, end) for start, end in both if start < end]
 
 
-def walk(gemm, tiles, level, stationary, element, private_level=-1, parts=1, keeps=False):
+def walk(gemm, tiles, level, stationary, element, private_level=-1, parts=1, keeps=False, weight=0):
     """Count a level's loads and stores by walking its loops, element by element.
 
     Every visit of a tile of the next level out starts with nothing loaded, and so does every part; in
     it, the loop that the operand which stays does not depend on runs innermost, and the other operands
     stream by: a piece of them is loaded for every tile. keeps: a piece that happens to be the last
-    one's as well is not loaded again.
+    one's as well is not loaded again. weight: bytes of an element of B; 0: as of A.
     """
     length = next(length for length in part_lengths(gemm[1]) if -(-gemm[1] // length) == parts)
     outside = {axis: [(0, side)] for axis, side in zip("mkn", gemm, strict=True)}
@@ -308,6 +308,6 @@ def walk(gemm, tiles, level, stationary, element, private_level=-1, parts=1, kee
                     if operand == "C":
                         passes[element_at] = passes.get(element_at, 0) + 1
                     else:
-                        loaded += 1
+                        loaded += (weight or element) if operand == "B" else element
     stored = sum((times - 1) * 2 * PARTIAL_SUM + element for times in passes.values())
-    return loaded * element + stored
+    return loaded + stored

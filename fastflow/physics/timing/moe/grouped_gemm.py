@@ -176,7 +176,7 @@ def _time_groups(
     pace, energy_ratio = boost_of(longest / sums.padded, cores.threshold, cores.headroom)
     times[0] = longest * pace / rate * (1.0 + overheads.promotion)
     converting = longest * pace / cores.flops * gemm.conversion / a
-    times[0] = max(times[0], converting) if reads.shared else times[0] + converting
+    times[0] = max(times[0], converting)
     times[0] += (1.0 if overheads.persistent else waves) * 2.0 * overheads.latency
     if overheads.step > 0.0 and not overheads.persistent:
         times[0] += sums.c / memory.bandwidth[private + 1]
@@ -190,7 +190,8 @@ def _time_groups(
         if reads.shared:
             moved[level] = sums.slabs * sides_from_l1(gemm, a, b, blocks) / (a + b)
         else:
-            moved[level] = sums.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + sums.slabs
+            moved[level] = sums.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n)
+            moved[level] += sums.rows + sums.columns
     moved[private + 1] = sums.rows + sums.columns / min(reads.cluster, blocks) + sums.c
     for level in range(private + 2, levels + 1):
         moved[level] = sums.beyond + sums.c
