@@ -55,9 +55,7 @@ NOT_READ = {
 }
 UNREAD = {  # column and pattern of cells: rows of work that fastflow has no key for
     "model": "LoRA",  # trains no dense weights
-    "dtype": "_w4",  # weights and activations of experts in types of their own
-    "dtype_w": "^(?!bfloat16)",  # the same of another source, whose files have no column dtype
-    "gated": "False",  # experts of two matrices
+    "dtype_w": "^(?!bfloat16)",  # weights and activations of experts in types that no column dtype names
     "ranks": "^$",  # permutations
     "groups": "^(?!1$|1\\.0$)",  # of ranks that exchange at once
 }

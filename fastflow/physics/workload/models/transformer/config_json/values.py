@@ -10,9 +10,9 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
 from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.config_json.layers import LOCAL, layer_kinds
 from fastflow.physics.workload.models.transformer.config_json.sizes import common_sizes
+from fastflow.physics.workload.models.transformer.config_json.weight_types import published_in
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, pattern_text
-from fastflow.physics.workload.models.transformer.published import published_in
 
 TOWERS = (
     "vision_config", "audio_config", "visual", "vision_tower", "mm_vision_tower", "vit_config",
