@@ -10,8 +10,7 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     with_mixer,
 )
 from fastflow.physics.workload.models.transformer.config_json.fields import Fields
-from fastflow.physics.workload.models.transformer.config_json.layers import WINDOW
-from fastflow.physics.workload.models.transformer.layer_kind import EQUAL_KV, LayerKind
+from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 _WITHOUT_MEANING = (
     "qk_head_dim", "rope_interleave", "indexer_rope_interleave", "ep_size", "moe_layer_freq",
@@ -56,6 +55,7 @@ def _sparse_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> li
 
 _COMPRESSED = "compressed"
 _V4_WORDS = {
+    "sliding_attention": _COMPRESSED,
     "compressed_sparse_attention": _COMPRESSED, "heavily_compressed_attention": _COMPRESSED,
 }  # fmt: skip
 _RATIOS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
@@ -90,10 +90,8 @@ def _v4_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[L
 
 
 def _v4_kind(kind: LayerKind, ratio: int, topk: int, values: Values) -> LayerKind:
-    if not ratio:
-        return with_mixer(kind, WINDOW)._replace(modifiers=(EQUAL_KV,))
-    sizes = {"compression": ratio}
-    if ratio <= _SELECTED_UP_TO and topk:
+    sizes = {"compression": ratio}  # 0: the window alone
+    if 0 < ratio <= _SELECTED_UP_TO and topk:
         sizes["index_topk"] = topk
     return sized(with_mixer(kind, _COMPRESSED), values, **sizes)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fastflow.physics.workload.models.transformer.config_json.architecture import Architecture, Values, sized
 from fastflow.physics.workload.models.transformer.config_json.fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.dimensions import SANDWICH
@@ -32,6 +34,7 @@ def _of_3n(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[Layer
     if isinstance(widths, list):
         same_length(name, widths, len(kinds))
         sizes = fields.counts("intermediate_size") or []
+        values["ffn"] = Counter(sizes).most_common(1)[0][0]
         kinds = [sized(kind, values, ffn=size) for kind, size in zip(kinds, sizes, strict=True)]
     return _shared(fields, values, kinds)
 

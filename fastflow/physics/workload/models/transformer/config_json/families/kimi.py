@@ -14,7 +14,13 @@ _INTERVAL = 4
 
 def _linear(fields: Fields, known: Values) -> Values:
     inner = fields.inside("linear_attn_config")
-    fields.skip("attn_res_block_size", "latent_moe_use_norm", "mla_use_nope", "num_expert_group")
+    fields.skip(
+        "activation_situ_linear_beta",
+        "attn_res_block_size",
+        "latent_moe_use_norm",
+        "mla_use_nope",
+        "num_expert_group",
+    )
     heads = inner.count("num_heads", default=fields.count("linear_num_heads", default=known["heads"]))
     head_dim = inner.count("head_dim", default=fields.count("linear_head_dim", default=128))
     gate = fields.flag("mla_use_output_gate")

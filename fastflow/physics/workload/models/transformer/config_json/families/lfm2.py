@@ -14,6 +14,7 @@ def _sizes(fields: Fields, known: Values) -> Values:
     fields.skip("conv_bias", "conv_dim", "conv_dim_out", "block_dim", "block_mlp_init_scale")
     fields.skip("block_out_init_scale", "block_use_swiglu", "block_use_xavier_init", "block_norm_eps")
     fields.skip("use_pos_enc", "theta", "num_heads", "use_expert_bias", "block_ff_dim")
+    fields.skip("conv_use_xavier_init")
     columns = fields.count("block_ff_dim", default=known["ffn"])
     if fields.flag("block_auto_adjust_ff_dim", default="block_multiple_of" in fields):
         multiple = fields.count("block_multiple_of", default=256)

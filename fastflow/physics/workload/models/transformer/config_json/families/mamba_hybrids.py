@@ -22,6 +22,7 @@ MAMBA_MODES = (
     "residual_in_fp32", "rescale_prenorm_residual", "mamba_expand", "moe_shared_expert_overlap",
     "z_loss_coefficient", "mamba_rms_norm", "mamba_norm_before_gate", "projectors_bias", "use_mambapy",
     "use_associative_scan", "mamba_use_mlp", "mamba_state_dtype", "use_bias",
+    "mlp_expansion_factor",
 )  # fmt: skip
 """Fields of Mamba layers that change no size."""
 
