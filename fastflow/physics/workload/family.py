@@ -76,6 +76,8 @@ class Family(NamedTuple):
     # of models whose network has layer runs: all layers in order
     order: Callable[[Inputs], Order] | None = None
     tokens: Callable[[Inputs], Ints] | None = None  # of an iteration, of models with layer runs
+    # tokens of each point's sequences, of which context and sequence parallelism give devices equal parts
+    sequences: Callable[[Inputs], Sequence[Ints]] = lambda inputs: (inputs["model.sequence"],)
     divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the mesh axis whose degree must divide them
     # sizes, by the mesh axis whose degree must divide them or be a multiple; 0: no size
     copied: Mapping[str, str] = MappingProxyType({})

@@ -87,9 +87,14 @@ def network(points: Inputs) -> Network:
         kind = parse(pattern)[-1]
         layers += [
             Layer("mtp", SOFTMAX, _mtp_module(points, size, kind), times=modules),  # on the stage of the head
-            Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=modules),
+            Layer("mtp head", SOFTMAX, head(points, size, INPUT, tied=True), times=modules),
         ]
-    layers.append(Layer("head", SOFTMAX, _head(points, size, head_input, tied)))
+    layers.append(Layer("head", SOFTMAX, head(points, size, head_input, tied)))
+    return connect_as_run(points, size, layers)
+
+
+def connect_as_run(points: Inputs, size: Sizes, layers: list[Layer]) -> Network:
+    """Return the network of layers, as a framework runs them: what products quantise, save and add."""
     if points["model.training"][0] and map_values(QUANTIZED_BYTES, points["model.dtype"][:1])[0] > 0.0:
         layers = [layer._replace(nodes=quantised(layer.nodes, size)) for layer in layers]
     if not points["model.fused_gradients"][0]:
@@ -215,7 +220,7 @@ def embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
     return tuple(_with_part(HEAD, [*nodes, last]))
 
 
-def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
+def head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
     """Return the last norm, the logits of the vocabulary and their loss."""
     last = _norm(points, size, "head norm", read)
     logits = gemm(

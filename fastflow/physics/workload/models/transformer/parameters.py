@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from fastflow.core.tables import Floats, Inputs
 from fastflow.physics.workload.models.transformer.network import network
-from fastflow.physics.workload.network import Node
+from fastflow.physics.workload.network import Layer, Node
 from fastflow.physics.workload.ops import grouped_gemm
 
 
@@ -16,10 +18,13 @@ def parameters(points: Inputs) -> tuple[Floats, Floats]:
     Weights, gains and biases; shared weights count once. topk experts of a mixture are active. MTP modules
     are not active: the next token does not need them.
     """
-    model = network(points)
-    size = points["model.layers"].size
-    total, active = np.zeros(size), np.zeros(size)
-    for layer in model.layers:
+    return parameters_of_layers(network(points).layers, points["model.layers"].size)
+
+
+def parameters_of_layers(layers: Iterable[Layer], points: int) -> tuple[Floats, Floats]:
+    """Return total and active parameters of described layers; each (points,)."""
+    total, active = np.zeros(points), np.zeros(points)
+    for layer in layers:
         for node in layer.nodes:
             weights = 1.0 * node.inner * node.cols * node.groups if node.has_weights else 0.0
             count = layer.times * (weights + node.vectors)
