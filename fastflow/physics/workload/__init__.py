@@ -15,7 +15,17 @@ from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.registry import Registry
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Values, columns_of, single, take, values_of
 from fastflow.physics.workload.family import OTHERS, WORK, Family, Order
-from fastflow.physics.workload.graph import FORWARD, HIDDEN, PRODUCT, Form, Graph, Kernel, join, stack, take_points
+from fastflow.physics.workload.graph import (
+    FORWARD,
+    HIDDEN,
+    PRODUCT,
+    Form,
+    Graph,
+    Kernel,
+    join,
+    stack,
+    take_points,
+)
 from fastflow.physics.workload.models import (
     attention,
     encoder_decoder,

@@ -10,13 +10,14 @@ from fastflow.physics.workload.models.encoder_decoder.dimensions import (
     DECODE,
     ENCODE,
     FORWARD,
+    NAME,
     SIZES,
     STRUCTURE,
     extra_structure,
     invalid_sizes,
 )
 from fastflow.physics.workload.models.encoder_decoder.network import network, order
-from fastflow.physics.workload.models.transformer.parameters import parameters_of_layers
+from fastflow.physics.workload.models.transformer.parameters import count_parameters
 from fastflow.physics.workload.precision import TRAINED
 
 
@@ -35,7 +36,7 @@ def _tokens(inputs: Inputs) -> Ints:
     step = inputs["model.step"]
     source, target = (
         np.where(step != other, inputs[key], 0)
-        for other, key in ((DECODE, "model.source"), (ENCODE, "model.sequence"))
+        for other, key in ((DECODE, "model.source_sequence"), (ENCODE, "model.sequence"))
     )
     tokens: Ints = inputs["model.batch"] * (source + target)
     return tokens
@@ -44,18 +45,18 @@ def _tokens(inputs: Inputs) -> Ints:
 def _sequences(inputs: Inputs) -> tuple[Ints, ...]:
     """Return the tokens of sequences that devices share: of both sides, or of the encoder; none in decode."""
     step = inputs["model.step"]
-    source = np.where(step != DECODE, inputs["model.source"], 0)
+    source = np.where(step != DECODE, inputs["model.source_sequence"], 0)
     return source, np.where(step == FORWARD, inputs["model.sequence"], 0)
 
 
 def parameters(points: Inputs) -> tuple[Floats, Floats]:
     """Return total and active parameters of models with the same structure, whatever their step."""
     step = np.full(points["model.step"].size, FORWARD)
-    return parameters_of_layers(network({**points, "model.step": step}).layers, step.size)
+    return count_parameters(network({**points, "model.step": step}), step.size)
 
 
 FAMILY = Family(
-    name="encoder_decoder",
+    name=NAME,
     work="training",
     network=network,
     rows=_rows,

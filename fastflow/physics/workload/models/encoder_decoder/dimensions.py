@@ -30,6 +30,7 @@ from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYER
 from fastflow.physics.workload.network import Size
 from fastflow.physics.workload.ops.attention import MAX_QUERIES
 
+NAME = "encoder_decoder"
 RELATIVE, RELATIVE_IN_LAYERS, SINUSOIDAL = "relative", "relative_layers", "sinusoidal"
 POSITIONS = (RELATIVE, RELATIVE_IN_LAYERS, LEARNED, SINUSOIDAL, NO_POSITIONS)
 FORWARD, ENCODE, DECODE = "forward", "encode", "decode"
@@ -44,15 +45,14 @@ SIZES = (
     count("model.batch", "sequences of the global batch"),
     count("model.sequence", "tokens of a sequence"),
     count(
-        "model.source",
-        "encoder-decoder: tokens of a sequence that the encoder reads, frames of sound after its convolutions;"
-        " model.sequence is of the decoder's",
+        "model.source_sequence",
+        "encoder-decoder: tokens of a sequence that the encoder reads, or frames of sound after its"
+        " convolutions; model.sequence is of the decoder's",
     ),
     Column(
         "model.layers", "int", "", "layers of a transformer, those of encoder and decoder together", 1.0,
         float(MAX_LAYERS),
     ),
-    count("model.encoder_layers", "those of model.layers that are the encoder's", high=MAX_LAYERS),
     count("model.hidden", "columns of a token between layers (hidden size)"),
     count("model.heads", "heads of attention"),
     count(
@@ -84,6 +84,8 @@ SIZES = (
     ),
 )  # fmt: skip
 STRUCTURE = (
+    # with model.layers, which others have here too, it says how many layers there are
+    count("model.encoder_layers", "those of model.layers that are the encoder's", high=MAX_LAYERS),
     text(
         "model.step",
         "what an encoder-decoder computes: encoder and decoder over all tokens (forward), as in training; the"
@@ -118,7 +120,7 @@ STRUCTURE = (
     Column("model.fused_gradients", "bool", "", "true: GEMMs add weight gradients to the wider sums"),
 )
 DEFAULTS: Mapping[str, Any] = {
-    "model.batch": 128, "model.sequence": 128, "model.source": 512, "model.layers": 24,
+    "model.batch": 128, "model.sequence": 128, "model.source_sequence": 512, "model.layers": 24,
     "model.encoder_layers": 12, "model.hidden": 768, "model.heads": 12, "model.kv_heads": 0,
     "model.head_dim": 0, "model.ffn": 0, "model.vocabulary": 32128, "model.positions": 0, "model.mel": 0,
     "model.before": 0, "model.step": FORWARD, "model.norm": RMS, "model.block": PRE,
@@ -143,7 +145,7 @@ def sides_of(points: Inputs) -> Sides:
     none = np.zeros(points["model.batch"].size, dtype=np.int64)
     absent = {f"model.{name}": none for name in (*Sizes._fields, "shared_experts")}
     target = sizes_of({**absent, **points})
-    source_tokens, positions = single(points["model.source"]), single(points["model.positions"])
+    source_tokens, positions = single(points["model.source_sequence"]), single(points["model.positions"])
     source = target._replace(
         sequence=source_tokens, tokens=target.sequences * source_tokens,
         positions=_with_default(positions, source_tokens),
@@ -180,14 +182,16 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield wrong, "model.before", "model.before", f"0, unless model.step={DECODE}"
     yield from _beyond_positions(inputs)
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
-        "batch", "sequence", "source", "hidden", "heads", "head_dim", "ffn", "vocabulary", "mel", "before",
+        "batch", "sequence", "source_sequence", "hidden", "heads", "head_dim", "ffn", "vocabulary", "mel", "before",
     )}  # fmt: skip
-    for name in ("sequence", "source", "before"):
+    for name in ("sequence", "source_sequence", "before"):
         key = f"model.{name}"
         yield size[name] > MAX_QUERIES, key, key, f"at most {MAX_QUERIES:g} tokens"
     columns = 4.0 * size["heads"] * size["head_dim"] + 64.0 * (size["hidden"] + size["ffn"])
     columns = columns + size["vocabulary"] + 8.0 * size["mel"]
-    wrong = size["batch"] * (size["sequence"] + size["source"] + size["before"]) * columns > MAX_ELEMENTS
+    wrong = (
+        size["batch"] * (size["sequence"] + size["source_sequence"] + size["before"]) * columns > MAX_ELEMENTS
+    )
     allowed = f"so small that no tensor has more than {MAX_ELEMENTS:.0e} elements"
     yield wrong, "model.batch", "model.batch", allowed
 
@@ -198,6 +202,11 @@ def _beyond_positions(inputs: Inputs) -> Iterator[InvalidSizes]:
     allowed = "at most the {} tokens of model.positions"
     past = inputs["model.before"] + inputs["model.sequence"]
     yield (most > 0) & (inputs["model.sequence"] > most), "model.sequence", "model.positions", allowed
-    yield (most > 0) & (past > most), "model.before", "model.positions", f"so few that all tokens are {allowed}"
-    wrong = (most > 0) & (inputs["model.source"] > most) & (inputs["model.mel"] == 0)
-    yield wrong, "model.source", "model.positions", allowed
+    yield (
+        (most > 0) & (past > most),
+        "model.before",
+        "model.positions",
+        f"so few that all tokens are {allowed}",
+    )
+    wrong = (most > 0) & (inputs["model.source_sequence"] > most) & (inputs["model.mel"] == 0)
+    yield wrong, "model.source_sequence", "model.positions", allowed

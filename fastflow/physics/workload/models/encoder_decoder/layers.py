@@ -25,11 +25,11 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
     HIDDEN,
     gemm,
     mask,
-    norm,
     residual,
 )
 from fastflow.physics.workload.models.transformer.dimensions import ALL, KERNELS, PRE, Sizes
 from fastflow.physics.workload.models.transformer.feed_forward import dense
+from fastflow.physics.workload.models.transformer.network import layer_norm
 from fastflow.physics.workload.network import INPUT, Node, ProductPasses, Size
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
@@ -51,11 +51,6 @@ def is_biased(points: Inputs) -> bool:
     return bool(points["model.biases"][0] == ALL)
 
 
-def norm_of(points: Inputs, size: Sizes, name: str, read: str) -> Node:
-    """Return a norm of the model's kind."""
-    return norm(name, size, str(points["model.norm"][0]), read, size.hidden)
-
-
 def encoder_layer(points: Inputs, sides: Sides) -> tuple[Node, ...]:
     """Return the nodes of an encoder layer."""
     size = sides.source
@@ -64,7 +59,7 @@ def encoder_layer(points: Inputs, sides: Sides) -> tuple[Node, ...]:
         return _self_attention(points, size, read, causal=False)
 
     nodes = _branch(points, size, SELF, INPUT, self_attention, ATTENTION)
-    return tuple([*nodes, *_feed_forward(points, size, nodes[-1].name)])
+    return (*nodes, *_feed_forward(points, size, nodes[-1].name))
 
 
 def decoder_layer(points: Inputs, sides: Sides, read: str, encoded: str) -> list[Node]:
@@ -104,7 +99,7 @@ def _branch(
 ) -> list[Node]:
     """Return a branch with its norm and residual sum; only the sum reads the branch's last node."""
     before, name = points["model.block"][0] == PRE, f"{prefix}{NORM}"
-    nodes = [norm_of(points, size, name, read)] if before else []
+    nodes = [layer_norm(points, size, name, read)] if before else []
     *inner, output = branch(nodes[-1].name if before else read)
     inner = [node._replace(part=part) for node in (*inner, output._replace(keeps=0, keeps_whole=0))]
     dropout = bool(points["model.dropout"][0])
@@ -112,7 +107,7 @@ def _branch(
     if prefix == SELF and points["model.position"][0] == RELATIVE_IN_LAYERS:
         add = add._replace(vectors=add.vectors + BUCKETS * size.heads)
     nodes += [*inner, add]
-    return nodes if before else [*nodes, norm_of(points, size, name, add.name)]
+    return nodes if before else [*nodes, layer_norm(points, size, name, add.name)]
 
 
 def _feed_forward(points: Inputs, size: Sizes, read: str) -> list[Node]:

@@ -34,7 +34,6 @@ from fastflow.physics.workload.models.encoder_decoder.layers import (
     encoder_layer,
     is_biased,
     last_node,
-    norm_of,
     without_sequence,
 )
 from fastflow.physics.workload.models.transformer.building_blocks import (
@@ -51,9 +50,10 @@ from fastflow.physics.workload.models.transformer.dimensions import PRE, Sizes
 from fastflow.physics.workload.models.transformer.network import (
     LOGIT_BYTES,
     TIED_LOOKUP,
-    connect_as_run,
     embedding,
-    head,
+    finished,
+    layer_norm,
+    logits_and_loss,
 )
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost
 from fastflow.physics.workload.ops import pointwise, rowwise
@@ -66,13 +66,13 @@ def network(points: Inputs) -> Network:
     """Return the network of models with the same structure."""
     sides, step = sides_of(points), str(points["model.step"][0])
     if step == DECODE:
-        return connect_as_run(points, sides.target, _decode_layers(points, sides))
+        return finished(points, sides.target, _decode_layers(points, sides))
     layers = [
         Layer("embedding", EMBEDDING, _source_embedding(points, sides)),
         Layer(ENCODER, HIDDEN, encoder_layer(points, sides), times=single(points["model.encoder_layers"])),
     ]
     layers += _caches(points, sides) if step == ENCODE else _decoder(points, sides)
-    return connect_as_run(points, sides.target, layers)
+    return finished(points, sides.target, layers)
 
 
 def layer_counts(inputs: Inputs) -> list[Ints]:
@@ -119,7 +119,9 @@ def _completed(points: Inputs, size: Sizes, nodes: Sequence[Node]) -> tuple[Node
     *before, last = nodes
     if points["model.position"][0] == RELATIVE:
         last = last._replace(vectors=last.vectors + BUCKETS * size.heads)
-    norms = [norm_of(points, size, "embedding norm", last.name)] if points["model.embedding_norm"][0] else []
+    norms = (
+        [layer_norm(points, size, "embedding norm", last.name)] if points["model.embedding_norm"][0] else []
+    )
     return tuple(node._replace(part=HEAD) for node in (*before, last, *norms))
 
 
@@ -151,7 +153,7 @@ def _caches(points: Inputs, sides: Sides) -> list[Layer]:
     """Return the keys and values of cross attention of all decoder layers, after the encoder's last norm."""
     read, layers = f"{ENCODER}.{last_node(points)}", []
     if _has_last_norm(points):
-        layers = [Layer(ENCODER_NORM, SOFTMAX, (norm_of(points, sides.source, ENCODER_NORM, INPUT),))]
+        layers = [Layer(ENCODER_NORM, SOFTMAX, (layer_norm(points, sides.source, ENCODER_NORM, INPUT),))]
         read = f"{ENCODER_NORM}.{ENCODER_NORM}"
     node = cross_keys(points, sides, read)
     return [*layers, Layer(CROSS_KEYS, SOFTMAX, (node,), times=single(decoder_layers(points)))]
@@ -164,7 +166,7 @@ def _decoder(points: Inputs, sides: Sides) -> list[Layer]:
     """Return the decoder's layers, and the head."""
     tokens = _target_embedding(points, sides, owns_table=bool(points["model.mel"][0]))
     if _has_last_norm(points):
-        tokens = (norm_of(points, sides.source, ENCODER_NORM, INPUT), *tokens)
+        tokens = (layer_norm(points, sides.source, ENCODER_NORM, INPUT), *tokens)
         here, above = ENCODER_NORM, f"{FIRST}.{ENCODER_NORM}"
     else:
         here, above = INPUT, f"{ENCODER}.{last_node(points)}"
@@ -173,8 +175,7 @@ def _decoder(points: Inputs, sides: Sides) -> list[Layer]:
     if (decoder_layers(points) > 1).all():
         others = tuple(decoder_layer(points, sides, INPUT, above))
         layers.append(Layer(DECODER, HIDDEN, others, times=single(decoder_layers(points) - 1)))
-    nodes = head(points, sides.target, INPUT, bool(points["model.tied"][0]))
-    return [*layers, Layer("head", SOFTMAX, _without_norm(points, nodes))]
+    return [*layers, Layer("head", SOFTMAX, _head(points, sides.target))]
 
 
 def _target_embedding(points: Inputs, sides: Sides, owns_table: bool) -> tuple[Node, ...]:
@@ -184,26 +185,28 @@ def _target_embedding(points: Inputs, sides: Sides, owns_table: bool) -> tuple[N
     return _completed(points, sides.target, (lookup._replace(type=kind), *others))
 
 
-def _without_norm(points: Inputs, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return the head's nodes, without its norm where layers end with one."""
-    if _has_last_norm(points):
-        return nodes
-    _, logits, *others = nodes
-    return (logits._replace(reads=(INPUT,)), *others)
+def _head(points: Inputs, size: Sizes) -> tuple[Node, ...]:
+    """Return the last norm, where layers do not end with one, the logits of the vocabulary and their loss."""
+    norms = [layer_norm(points, size, "head norm", INPUT)] if _has_last_norm(points) else []
+    nodes = [
+        *norms,
+        *logits_and_loss(size, norms[-1].name if norms else INPUT, bool(points["model.tied"][0])),
+    ]
+    return tuple(node._replace(part=HEAD) for node in nodes)
 
 
 def _decode_layers(points: Inputs, sides: Sides) -> list[Layer]:
     """Return the layers of a step of decoding: of the decoder alone, and of sampling."""
-    _, logits, _ = nodes = head(points, sides.target, INPUT, bool(points["model.tied"][0]))
+    *nodes, loss = _head(points, sides.target)
     sampling = pointwise.OPERATORS["sampling"]
     chosen = Node(
-        name="sampling", type=rowwise.TYPE, rows=logits.rows, cols=logits.cols, reads=(logits.name,),
+        name="sampling", type=rowwise.TYPE, rows=loss.rows, cols=loss.cols, reads=loss.reads,
         cost=PassCost(sampling.reads * LOGIT_BYTES / sides.target.activation_bytes, sampling.flop),
         dims=Dims(TOKENS, (), VOCABULARY), part=HEAD,
     )  # fmt: skip
     layers = [
         Layer("embedding", EMBEDDING, _target_embedding(points, sides, owns_table=True)),
         Layer(DECODER, HIDDEN, tuple(decode_layer(points, sides)), times=single(decoder_layers(points))),
-        Layer("head", SOFTMAX, _without_norm(points, (*nodes[:-1], chosen))),
+        Layer("head", SOFTMAX, (*nodes, chosen)),
     ]
     return [layer._replace(nodes=without_sequence(layer.nodes)) for layer in layers]

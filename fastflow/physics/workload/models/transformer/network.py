@@ -87,14 +87,14 @@ def network(points: Inputs) -> Network:
         kind = parse(pattern)[-1]
         layers += [
             Layer("mtp", SOFTMAX, _mtp_module(points, size, kind), times=modules),  # on the stage of the head
-            Layer("mtp head", SOFTMAX, head(points, size, INPUT, tied=True), times=modules),
+            Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=modules),
         ]
-    layers.append(Layer("head", SOFTMAX, head(points, size, head_input, tied)))
-    return connect_as_run(points, size, layers)
+    layers.append(Layer("head", SOFTMAX, _head(points, size, head_input, tied)))
+    return finished(points, size, layers)
 
 
-def connect_as_run(points: Inputs, size: Sizes, layers: list[Layer]) -> Network:
-    """Return the network of layers, as a framework runs them: what products quantise, save and add."""
+def finished(points: Inputs, size: Sizes, layers: list[Layer]) -> Network:
+    """Return the network of layers, with the passes of quantisation, gradient sums and regathered inputs."""
     if points["model.training"][0] and map_values(QUANTIZED_BYTES, points["model.dtype"][:1])[0] > 0.0:
         layers = [layer._replace(nodes=quantised(layer.nodes, size)) for layer in layers]
     if not points["model.fused_gradients"][0]:
@@ -134,13 +134,13 @@ def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
     feed_forward, part = (mixture, MIXTURE) if EXPERTS in kind.split() else (dense, FEED_FORWARD)
     has_window, norm_after = WINDOW in kind.split(), arrangement in (POST, SANDWICH)
     of_attention, of_feed_forward = _biases(points, part)
-    nodes = [] if arrangement == POST else [_norm(points, size, "attention norm", read)]
+    nodes = [] if arrangement == POST else [layer_norm(points, size, "attention norm", read)]
     branch_input = nodes[-1].name if nodes else read
     nodes += _with_part(ATTENTION, attention_of(points, size, has_window, branch_input))
     if arrangement in (PARALLEL, PARALLEL_NORMS):
         if arrangement == PARALLEL_NORMS:
             branch_input = "norm"
-            nodes.append(_norm(points, size, branch_input, read))
+            nodes.append(layer_norm(points, size, branch_input, read))
         branch_nodes, outputs = feed_forward(points, size, branch_input)
         branch_nodes = _with_part(part, branch_nodes)
         branch = (PROJECTION, *outputs)
@@ -152,7 +152,7 @@ def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
     nodes.append(residual("attention add", size, (*outputs, read), dropout, of_attention))
     branch_input = nodes[-1].name
     if arrangement != POST:
-        nodes.append(_norm(points, size, "norm", branch_input))
+        nodes.append(layer_norm(points, size, "norm", branch_input))
     branch_nodes, outputs = feed_forward(points, size, nodes[-1].name)
     branch_nodes = _with_part(part, branch_nodes)
     branch_nodes, outputs = _branch_output(
@@ -184,7 +184,7 @@ def _branch_output(
             cost=PassCost(flop=add.flop, backward_moves=0.0), dims=Dims(TOKENS, (), HIDDEN_COLUMNS),
         )  # fmt: skip
         nodes, outputs = [*_without_saved_outputs(nodes, outputs), shared_sum], (shared_sum.name,)
-    last = _norm(points, size, norm_name, outputs[0], keeps=False)
+    last = layer_norm(points, size, norm_name, outputs[0], keeps=False)
     return [*nodes, last], (last.name,)
 
 
@@ -193,11 +193,12 @@ def _without_saved_outputs(nodes: list[Node], names: tuple[str, ...]) -> list[No
     return [node._replace(keeps=0, keeps_whole=0) if node.name in names else node for node in nodes]
 
 
-def _norm(points: Inputs, size: Sizes, name: str, read: str, keeps: bool = True) -> Node:
+def layer_norm(points: Inputs, size: Sizes, name: str, read: str, keeps: bool = True) -> Node:
+    """Return the model's norm over the hidden columns of every token."""
     return norm(name, size, str(points["model.norm"][0]), read, size.hidden, keeps=keeps)
 
 
-def _table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: KernelType) -> Node:
+def table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: KernelType) -> Node:
     """Return the look-up of a row for every token."""
     return Node(
         name=name, type=kind, rows=size.tokens, cols=size.hidden, inner=words, reads=(), keeps=0,
@@ -212,40 +213,51 @@ def embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
     """
     learned, dropout = points["model.position"][0] == LEARNED, bool(points["model.dropout"][0])
     table_type = SHARED_LOOKUP if points["model.tied"][0] else lookup.TYPE
-    nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, table_type)]
+    nodes = [table("embedding", size, size.vocabulary, VOCABULARY, table_type)]
     if learned:
-        nodes.append(_table("positions", size, size.positions, (), lookup.TYPE))
+        nodes.append(table("positions", size, size.positions, (), lookup.TYPE))
     reads = tuple(node.name for node in nodes)
     last = residual("embedding add" if learned else "embedding copy", size, reads, dropout)
     return tuple(_with_part(HEAD, [*nodes, last]))
 
 
-def head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
+def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
     """Return the last norm, the logits of the vocabulary and their loss."""
-    last = _norm(points, size, "head norm", read)
+    last = layer_norm(points, size, "head norm", read)
+    return tuple(_with_part(HEAD, (last, *logits_and_loss(size, last.name, tied))))
+
+
+def logits_and_loss(size: Sizes, read: str, tied: bool) -> list[Node]:
+    """Return the logits of the vocabulary for every token, and their loss."""
     logits = gemm(
-        "logits", size, size.hidden, size.vocabulary, last.name, (HIDDEN_COLUMNS, VOCABULARY), keeps=0,
+        "logits", size, size.hidden, size.vocabulary, read, (HIDDEN_COLUMNS, VOCABULARY), keeps=0,
         keeps_whole=0, wide=True,
     )  # fmt: skip
-    loss = Node(
-        name="loss", type=rowwise.TYPE, rows=size.tokens, cols=size.vocabulary, reads=("logits",),
+    return [
+        logits._replace(type=TIED_PRODUCT) if tied else logits, loss_of(size, size.vocabulary, "logits")
+    ]  # fmt: skip
+
+
+def loss_of(size: Sizes, classes: Size, read: str) -> Node:
+    """Return the loss of the logits of every token."""
+    return Node(
+        name="loss", type=rowwise.TYPE, rows=size.tokens, cols=classes, reads=(read,),
         cost=PassCost(
             LOSS_BYTES / size.activation_bytes, LOSS_FLOP, LOSS_BACKWARD_BYTES / size.activation_bytes,
             LOSS_BACKWARD_FLOP,
         ),
-        keeps=LOGIT_BYTES * mask(size, size.vocabulary), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
+        keeps=LOGIT_BYTES * mask(size, classes), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
-    return tuple(_with_part(HEAD, (last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss)))
 
 
 def _mtp_module(points: Inputs, size: Sizes, kind: str) -> tuple[Node, ...]:
     """Return the layer of an MTP module."""
-    table = _table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
+    words = table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
     norms = (
-        _norm(points, size, "hidden norm", INPUT),
-        _norm(points, size, "embedding norm", "embedding"),
+        layer_norm(points, size, "hidden norm", INPUT),
+        layer_norm(points, size, "embedding norm", "embedding"),
     )
     joined = gemm(
         "joined", size, 2 * size.hidden, size.hidden, "", (HIDDEN_COLUMNS, HIDDEN_COLUMNS), keeps=size.hidden
     )._replace(reads=tuple(node.name for node in norms))
-    return (table._replace(keeps=size.hidden), *norms, joined, *block(points, size, kind, joined.name))
+    return (words._replace(keeps=size.hidden), *norms, joined, *block(points, size, kind, joined.name))

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from fastflow.core.tables import Floats, Inputs
 from fastflow.physics.workload.models.transformer.network import network
-from fastflow.physics.workload.network import Layer, Node
+from fastflow.physics.workload.network import Network, Node
 from fastflow.physics.workload.ops import grouped_gemm
 
 
 def parameters(points: Inputs) -> tuple[Floats, Floats]:
-    """Return total and active parameters of models with the same structure; each (points,).
+    """Return total and active parameters of models with the same structure; each (points,)."""
+    return count_parameters(network(points), points["model.layers"].size)
+
+
+def count_parameters(model: Network, size: int) -> tuple[Floats, Floats]:
+    """Return total and active parameters of networks; size: number of points. Each (points,).
 
     Weights, gains and biases; shared weights count once. topk experts of a mixture are active. MTP modules
     are not active: the next token does not need them.
     """
-    return parameters_of_layers(network(points).layers, points["model.layers"].size)
-
-
-def parameters_of_layers(layers: Iterable[Layer], points: int) -> tuple[Floats, Floats]:
-    """Return total and active parameters of described layers; each (points,)."""
-    total, active = np.zeros(points), np.zeros(points)
-    for layer in layers:
+    total, active = np.zeros(size), np.zeros(size)
+    for layer in model.layers:
         for node in layer.nodes:
             weights = 1.0 * node.inner * node.cols * node.groups if node.has_weights else 0.0
             count = layer.times * (weights + node.vectors)
