@@ -82,6 +82,18 @@ SERVED: tuple[Column, ...] = (
     Column("replicas", "int", "", "number of servers that work independently"),
     Column("kv_B", "float", "B", "KV cache in use on one device, mean over time"),
     Column("kv_token_B", "float", "B", "KV cache of one token on one device"),
+    Column(
+        "kv_window_token_B",
+        "float",
+        "B",
+        "part of kv_token_B in layers that keep the last model.window tokens alone",
+    ),
+    Column(
+        "kv_state_B",
+        "float",
+        "B",
+        "states of linear-time mixers of one request on one device, whatever its number of tokens",
+    ),
     Column("kv_cache_capacity_B", "float", "B", "memory of one device that is free for the KV cache"),
     Column(
         "max_concurrent_requests",

@@ -1,9 +1,8 @@
 """A server's memory beside weights: the KV cache, and the workspace of a pass.
 
-The cache holds keys and values of every token and layer. Tensor parallelism shards them by heads, with at
-least one head on each device. With latent attention it holds a latent vector and its rotated key, replicated
-on all devices (DeepSeek-V2, arXiv:2405.04434, section 2.1). Layers with a sliding window keep the tokens of
-the window alone (vLLM's hybrid cache manager).
+What a layer keeps of a request is its mixers' (`mixers.mixer.LayerCache`): something of every token, of the
+tokens of a window alone, or a state of fixed size. All of them share the memory (vLLM's hybrid cache manager
+has pages of the same size for all kinds of layers).
 """
 
 from __future__ import annotations
@@ -12,20 +11,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.core.dedupe import factorize
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.forms import short_of_cache
-from fastflow.core.tables import Floats, Inputs, Ints
+from fastflow.core.tables import Floats, Inputs, Ints, take
 from fastflow.performance.serving.layout import ServerLayouts
-from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME, HEAD_TIME, Stages
+from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME, FIRST_KIND, HEAD_TIME, Stages
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED, Sizes, sizes_of
-from fastflow.physics.workload.models.transformer.layer_pattern import KINDS, WINDOW
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
+from fastflow.physics.workload.models.transformer.mixer import MIXERS, LayerCache
 from fastflow.physics.workload.precision import Precision, precision
 
 # Live activations of a pass, in columns of a token: the inputs and residual sums of a layer, and its widest
 # intermediate result, in and out of the activation function
 _HIDDEN_LIVE, _WIDE_LIVE = 3.0, 1.5
 FREE = "free"
-_WINDOWED = [index for index, kind in enumerate(KINDS) if WINDOW in kind.split()]
 
 
 class Cache(NamedTuple):
@@ -33,26 +33,29 @@ class Cache(NamedTuple):
 
     token: Floats  # of every token [B]
     windowed: Floats  # further bytes of each of the last `window` tokens [B]
+    state: Floats  # of the request, whatever the number of its tokens [B]
     window: Ints
 
     def of(self, tokens: Floats) -> Floats:
         """Return the bytes of requests by their tokens."""
-        return self.token * tokens + self.windowed * np.minimum(tokens, self.window)
+        return self.state + self.token * tokens + self.windowed * np.minimum(tokens, self.window)
 
 
-def _cache(layer_token: Floats, layers: Ints, window: Ints) -> Cache:
-    """Return the cache of a request; layer_token: bytes of a token in one layer, (points,)."""
-    windowed, window = layers[:, _WINDOWED].sum(axis=1), window * np.ones(layer_token.size, int)
-    return Cache(layer_token * (layers.sum(axis=1) - windowed), layer_token * windowed, window)
-
-
-def _token_bytes_per_layer(size: Sizes, numbers: Precision, servers: ServerLayouts) -> Floats:
-    """Return the bytes of a token in one layer's cache on a device [B], (points,)."""
-    heads = -(-np.asarray(size.kv_heads) // servers.tensor)
-    latent = np.asarray(size.latent) > 0
-    width = np.where(latent, size.latent + size.rotary, heads * (size.head_dim + size.value_dim))
-    token_bytes: Floats = width * numbers.cache
-    return token_bytes
+def _layer_caches(inputs: Inputs, servers: ServerLayouts, kinds: int) -> LayerCache:
+    """Return what a layer of each kind keeps of a request on a device [B], (points, kinds)."""
+    names, number = factorize(inputs[KEY])
+    caches = LayerCache(*np.zeros((3, number.size, kinds)))
+    for i, name in enumerate(names):
+        rows = np.flatnonzero(number == i)
+        points, tensor = take(dict(inputs), rows), servers.tensor[rows]
+        numbers = precision(points)
+        for j, kind in enumerate(kinds_of(name)):
+            size = sizes_of(points, kind)
+            for mixer in kind.mixers:
+                of_mixer = MIXERS[mixer].cache(points, size, kind, numbers, tensor)
+                for total, part in zip(caches, of_mixer, strict=True):
+                    total[rows, j] += part
+    return caches
 
 
 def _workspace(
@@ -91,26 +94,24 @@ def room_of_fullest_stage(
     inputs: `server.gpu_memory_utilization`, the share of a device's memory that a server uses, or where
     `server.memory_fraction_of` is `free`, the share for caches of the memory beside weights and workspace;
     `server.max_num_batched_tokens`.
-    weights: of a device that has the whole model, by its parts, (points, PARTS_OF_MODEL) [B]; capacity: of a
+    weights: of a device that has the whole model, by its parts, (points, parts) [B]; capacity: of a
     device [B]; tokens: of a request, (points,).
     """
     size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.gpu_memory_utilization"]
     stage_weights = _weights(inputs, layouts, stages, weights)
-    layer_token = _token_bytes_per_layer(size, numbers, layouts)
+    of_layer = _layer_caches(inputs, layouts, stages.layers.shape[2])
     work = _workspace(inputs, size, numbers, layouts, inputs["server.max_num_batched_tokens"])
     free = inputs["server.memory_fraction_of"] == FREE
     cache_share, budget = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)
     caches = cache_share * (budget[:, None] - stage_weights - work[:, None])
-    window = np.asarray(size.window)
-    windowed, stage_layers = stages.layers[:, :, _WINDOWED].sum(axis=2), stages.layers.sum(axis=2)
+    window = np.asarray(size.window) * np.ones(tokens.size, np.int64)
+    token, windowed, state = ((stages.layers * part[:, None, :]).sum(axis=2) for part in of_layer)
     window_tokens = np.minimum(tokens, window)[:, None]
-    request_bytes = layer_token[:, None] * (
-        (stage_layers - windowed) * tokens[:, None] + windowed * window_tokens
-    )
+    request_bytes = state + token * tokens[:, None] + windowed * window_tokens
     requests = caches / np.where(request_bytes > 0.0, request_bytes, 1.0)
-    stage = np.argmin(np.where(stage_layers > 0, requests, np.inf), axis=1)
+    stage = np.argmin(np.where(stages.layers.sum(axis=2) > 0, requests, np.inf), axis=1)
     points = np.arange(tokens.size)
-    cache = _cache(layer_token, stages.layers[points, stage], window)
+    cache = Cache(token[points, stage], windowed[points, stage], state[points, stage], window)
     return Room(stage_weights[points, stage], work, caches[points, stage]), cache
 
 
@@ -120,7 +121,7 @@ def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Fl
     The last stage has a copy of the embedding where the head's weights are tied to it.
     """
     num_layers, points = stages.layers.sum(axis=1), np.arange(layouts.slots.size)
-    layer_weights = weights[:, 1:HEAD_TIME] / np.maximum(num_layers, 1)
+    layer_weights = weights[:, FIRST_KIND:] / np.maximum(num_layers, 1)
     stage_weights: Floats = (stages.layers * layer_weights[:, None, :]).sum(axis=2)
     stage_weights[:, 0] += weights[:, EMBEDDING_TIME]
     words = -(-inputs["model.vocabulary"] // layouts.tensor)

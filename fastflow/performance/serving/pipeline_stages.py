@@ -17,24 +17,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import unique_rows
-from fastflow.core.tables import Floats, Inputs, Ints
+from fastflow.core.dedupe import factorize, unique_rows
+from fastflow.core.tables import Floats, Inputs, Ints, Texts
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.physics.parallelism.virtual_stages import BALANCED
 from fastflow.physics.schedule.pipeline_order import balance
-from fastflow.physics.workload.models.transformer.layer_pattern import KEY, KINDS, parse
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of, parse
 
 FIRST, BEFORE_LAST, LAST = "first", "before_last", "last"
 EXTRA_LAYERS = "server.extra_layers"
-EMBEDDING_TIME, HEAD_TIME = 0, 1 + len(KINDS)
-"""Indices of a model's parts: its embedding, layers of each of KINDS, its head."""
-PARTS_OF_MODEL = HEAD_TIME + 1
+EMBEDDING_TIME, HEAD_TIME, FIRST_KIND = range(3)
+"""Indices of a model's parts: its embedding, its head, and the layers of each kind of its pattern from
+FIRST_KIND on."""
+
+
+def parts_of_model(patterns: Texts) -> int:
+    """Return the number of parts that models of some patterns have at most; patterns: (points,)."""
+    return FIRST_KIND + max((len(kinds_of(name)) for name in factorize(patterns)[0]), default=0)
 
 
 class Stages(NamedTuple):
     """Pipeline stages of each point's servers; (points,) but for `layers`."""
 
-    layers: Ints  # of each of KINDS in every stage, 0 beyond a point's last, (points, stages, kinds)
+    layers: (
+        Ints  # of each kind of the pattern in every stage, 0 beyond a point's last, (points, stages, kinds)
+    )
     widest: Floats  # largest share of all layers' time in a stage but the last
     last: Floats  # share in the last stage, which has the head too
 
@@ -43,7 +50,7 @@ def stages_of(inputs: Inputs, layouts: ServerLayouts, part_s: Floats) -> Stages:
     """Return the stages of points.
 
     part_s: time of each part of the model in the pass that stages are balanced for [s],
-    (points, PARTS_OF_MODEL).
+    (points, parts).
     """
     points, slots = layouts.slots.size, layouts.slots
     columns = [
@@ -59,9 +66,9 @@ def stages_of(inputs: Inputs, layouts: ServerLayouts, part_s: Floats) -> Stages:
     split_by = [part_s[row] if balances[row] else None for row in first.tolist()]
     rows = zip(*(column[first].tolist() for column in columns[:4]), split_by, strict=True)
     splits = [_split(*row) for row in rows]
-    table = np.zeros((first.size, int(slots.max(initial=1)), len(KINDS)), dtype=np.int64)
+    table = np.zeros((first.size, int(slots.max(initial=1)), part_s.shape[1] - FIRST_KIND), dtype=np.int64)
     for index, split in enumerate(splits):
-        table[index, : len(split)] = split
+        table[index, : len(split), : split.shape[1]] = split
     layers = table[inverse]
     stage_s = _stage_times(layers, part_s)
     total, point = stage_s.sum(axis=1), np.arange(points)
@@ -74,28 +81,28 @@ def stages_of(inputs: Inputs, layouts: ServerLayouts, part_s: Floats) -> Stages:
 def _stage_times(layers: Ints, part_s: Floats) -> Floats:
     """Return the time of each stage without the head [s], (points, stages)."""
     num_layers = layers.sum(axis=1)
-    layer_s = part_s[:, 1:HEAD_TIME] / np.maximum(num_layers, 1)
+    layer_s = part_s[:, FIRST_KIND:] / np.maximum(num_layers, 1)
     stage_s: Floats = (layers * layer_s[:, None, :]).sum(axis=2)
     stage_s[:, 0] += part_s[:, EMBEDDING_TIME]
     return stage_s
 
 
 def _split(pattern: str, layers: int, stages: int, extra: str, part_s: Floats | None) -> Ints:
-    """Return the number of layers of each of KINDS in every stage, (stages, kinds).
+    """Return the number of layers of each kind of a pattern in every stage, (stages, kinds).
 
     part_s: times that stages are balanced by, as in `stages_of`, of one point; None: an even split.
     """
-    order = kinds_in_order(pattern, layers)
+    order, kinds = kinds_in_order(pattern, layers), len(kinds_of(pattern))
     if part_s is None:
         counts = even_layers(layers, stages, extra)
         starts = np.cumsum([0, *counts[:-1]])
     else:
-        layer_s = part_s[1:HEAD_TIME] / np.maximum(np.bincount(order, minlength=len(KINDS)), 1)
+        layer_s = part_s[FIRST_KIND : FIRST_KIND + kinds] / np.maximum(np.bincount(order, minlength=kinds), 1)
         times = layer_s[order]
         times[0] += part_s[EMBEDDING_TIME]
         times[-1] += part_s[HEAD_TIME]
         starts = balance(times, stages)
-    num_layers = np.zeros((stages, len(KINDS)), dtype=np.int64)
+    num_layers = np.zeros((stages, kinds), dtype=np.int64)
     np.add.at(num_layers, (np.searchsorted(starts, np.arange(layers), side="right") - 1, order), 1)
     return num_layers
 
@@ -110,6 +117,7 @@ def even_layers(layers: int, stages: int, extra: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def kinds_in_order(pattern: str, layers: int) -> Ints:
-    """Return the index in KINDS of every layer of a model, (layers,)."""
-    indices = np.array([KINDS.index(kind) for kind in parse(pattern)], dtype=np.int64)
+    """Return the index in the kinds of its pattern of every layer of a model, (layers,)."""
+    kinds = kinds_of(pattern)
+    indices = np.array([kinds.index(kind) for kind in parse(pattern)], dtype=np.int64)
     return np.resize(indices, layers)

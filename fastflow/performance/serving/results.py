@@ -372,6 +372,7 @@ def _memory(scenario: ServingScenario) -> Columns:
     return {
         "footprint_B": room.weights + room.work, "weight_B": room.weights,
         "kv_token_B": scenario.cache.token + scenario.cache.windowed,
+        "kv_window_token_B": scenario.cache.windowed, "kv_state_B": scenario.cache.state,
         "kv_cache_capacity_B": np.maximum(room.caches, 0.0),
         "max_concurrent_requests": most, "compute_flops": scenario.passes.peak[scenario.server],
     }  # fmt: skip

@@ -13,7 +13,7 @@ from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.passes.step_time import Hosts, Pipelines, Servers
 from fastflow.performance.serving.passes.tabulate import Axes, Passes, axes_of, passes_of
-from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages, stages_of
+from fastflow.performance.serving.pipeline_stages import Stages, stages_of
 from fastflow.performance.serving.policy import mixes_of
 from fastflow.performance.serving.requests.lengths import (
     REQUESTS,
@@ -103,7 +103,7 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     stages = stages_of(inputs, layouts, _balancing_pass_s(points))
     capacity = passes.chip.dram.capacity[server]
     room, cache = room_of_fullest_stage(inputs, layouts, stages, passes.weights[server], capacity, isl + osl)
-    token_bytes = cache.of(isl + osl) / (isl + osl)
+    token_bytes = cache.of(isl + osl) / (isl + osl)  # of the whole request, a state of its own among them
     tokens = np.floor(np.maximum(room.caches, 0.0) / token_bytes).astype(np.int64)
     servers = _servers(points, tokens, stages)
     return ServingScenario(
@@ -191,7 +191,7 @@ class _Points(NamedTuple):
     prefills: bool  # whether servers only prefill
 
     def read(self, part: str, *sizes: Floats) -> Floats:
-        """Return the time of a part of a pass, by parts of the model [s], (points, PARTS_OF_MODEL)."""
+        """Return the time of a part of a pass, by parts of the model [s], (points, parts)."""
         axes = self.passes.axes.of(part)
         return interpolate_at(self.passes.parts[part].of_model, axes, self.server, sizes)
 
@@ -200,11 +200,11 @@ def _balancing_pass_s(points: _Points) -> Floats:
     """Return the time of the pass that stages are balanced for, by parts of the model [s].
 
     A pass over a prompt where servers only prefill, else a decode pass at the concurrency of the load;
-    (points, PARTS_OF_MODEL).
+    (points, parts).
     """
     inputs, layouts = points.inputs, points.layouts
     if not (layouts.slots > 1).any():
-        return np.zeros((layouts.slots.size, PARTS_OF_MODEL))
+        return np.zeros((layouts.slots.size, points.passes.weights.shape[1]))
     loads = points.loads
     prompt = np.minimum(loads.isl, inputs["server.max_num_batched_tokens"])
     prompts = _pass_s(points, prompt, np.ones(prompt.size), PREFILL, prompt, np.zeros(prompt.size))

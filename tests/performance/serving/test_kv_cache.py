@@ -6,14 +6,13 @@ import pytest
 import fastflow
 from fastflow.performance.serving.kv_cache import memory_need, room_of_fullest_stage
 from fastflow.performance.serving.layout import ServerLayouts
-from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages
-from fastflow.physics.workload.models.transformer.layer_pattern import KINDS
+from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME, FIRST_KIND, HEAD_TIME, Stages
 from tests.naive import served_memory as naive
 from tests.physics.workload.models.transformer.test_network import points
 from tests.support.checks import mixed, near
 
 SERVERS, SIZE = 300, 2  # bytes of bf16
-DENSE, WINDOWED = KINDS.index("dense"), KINDS.index("window dense")
+PATTERN, DENSE, WINDOWED = "dense, window dense", 0, 1
 OF_MODEL = {"words": "vocabulary"}
 
 
@@ -56,6 +55,7 @@ def inputs(servers):
         for name in naive.Model._fields
     }
     model_columns["position"] = ["learned" if model.positions else "rotary" for model, *_ in servers]
+    model_columns["pattern"] = [PATTERN] * SERVERS
     model_columns["training"] = [False] * SERVERS
     server_columns = {
         "server.max_num_batched_tokens": [server.budget for _, server, *_ in servers],
@@ -73,12 +73,12 @@ def fullest_stage(servers, inputs):
     tensor = np.array([server.tensor for _, server, *_ in servers])
     texts = np.full(SERVERS, "")
     layouts = ServerLayouts(texts, tensor, ones, slots, ones, ones, texts)
-    layers = np.zeros((SERVERS, slots.max(), len(KINDS)), dtype=np.int64)
-    weights = np.zeros((SERVERS, PARTS_OF_MODEL))
+    layers = np.zeros((SERVERS, slots.max(), 2), dtype=np.int64)
+    weights = np.zeros((SERVERS, FIRST_KIND + 2))
     for i, (_, server, parts, _) in enumerate(servers):
         for stage, windowed in enumerate(server.stages):
             layers[i, stage, [DENSE, WINDOWED]] = windowed.count(False), windowed.count(True)
-        weights[i, [1 + DENSE, 1 + WINDOWED, 0, -1]] = parts
+        weights[i, [FIRST_KIND + DENSE, FIRST_KIND + WINDOWED, EMBEDDING_TIME, HEAD_TIME]] = parts
     stages = Stages(layers, np.ones(SERVERS), np.ones(SERVERS))
     capacity = np.array([server.capacity for _, server, *_ in servers])
     tokens = np.array([tokens for *_, tokens in servers])

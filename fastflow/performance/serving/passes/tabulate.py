@@ -20,14 +20,19 @@ from fastflow.performance.crossflow import predict
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.serving.layout import ServerLayouts, stage_inputs
 from fastflow.performance.serving.passes.table import PassTimes
-from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME, HEAD_TIME, PARTS_OF_MODEL
+from fastflow.performance.serving.pipeline_stages import (
+    EMBEDDING_TIME,
+    FIRST_KIND,
+    HEAD_TIME,
+    parts_of_model,
+)
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.hardware.packages import PACKAGE
 from fastflow.physics.timing.roofline import limiter_names
 from fastflow.physics.workload.graph import Graph, sum_by_kind
-from fastflow.physics.workload.models.transformer.layer_pattern import KEY, KINDS, kinds_of
+from fastflow.physics.workload.models.transformer.dimensions import BEFORE
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
 from fastflow.physics.workload.models.transformer.serving_pass import (
-    BEFORE,
     DECODE,
     FAMILY,
     HEAD_PART,
@@ -72,7 +77,7 @@ class Part(NamedTuple):
     exchange: Floats  # of the time, waiting for the network [s]
     energy: Floats  # of one device [J]
     by: Floats  # time by limiter, (servers, ..., limiters) [s]
-    of_model: Floats  # time by part of the model, (servers, ..., PARTS_OF_MODEL) [s]
+    of_model: Floats  # time by part of the model, (servers, ..., parts) [s]
 
     def with_transfers(self, seconds: Floats) -> Part:
         """Return the part with transfers between stages; seconds: shaped as `time` [s]."""
@@ -88,7 +93,7 @@ class Passes(NamedTuple):
     axes: Axes
     parts: Mapping[str, Part]  # tokens, head, decode, prefill
     limiters: tuple[str, ...]  # names of the last axis of `Part.by`
-    weights: Floats  # of a device that has all layers, by part of the model, (servers, PARTS_OF_MODEL) [B]
+    weights: Floats  # of a device that has all layers, by part of the model, (servers, parts) [B]
     chip: Chip  # of every server
     peak: Floats  # [flop/s], (servers,); NaN where a server has no times
     reason: ReasonColumn  # why a server has no times, (servers,)
@@ -136,10 +141,10 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
 
     queries: tokens of a request that a pass of decoding verifies, (servers,).
     """
-    columns, count = stage_inputs(inputs, servers), servers.ranks.size
+    columns, count, parts = stage_inputs(inputs, servers), servers.ranks.size, parts_of_model(inputs[KEY])
     batches = np.split(np.arange(count), np.arange(_BATCH_SIZE, count, _BATCH_SIZE))
     tables = concat_tables(
-        [_predict_sizes(*take((columns, servers.ranks, queries), rows), axes) for rows in batches]
+        [_predict_sizes(*take((columns, servers.ranks, queries), rows), axes, parts) for rows in batches]
     )
     head, decode, prefill, pair = (tables[name].part.time for name in (*PARTS[1:], PAIR))
     first = tables[TOKENS_PART]
@@ -165,7 +170,7 @@ class _TabulatedPart(NamedTuple):
     """A part of passes with weights and chips; (servers, ...), or (points, ...) before `_select_part`."""
 
     part: Part
-    weights: Floats  # of a device of a single stage, by part of the model, (servers, PARTS_OF_MODEL) [B]
+    weights: Floats  # of a device of a single stage, by part of the model, (servers, parts) [B]
     reason: ReasonColumn
     chip: Chip
     peak: Floats
@@ -204,8 +209,10 @@ def _limiters(chip: Chip) -> tuple[str, ...]:
     return (*limiter_names(len(chip.levels)), NETWORK)
 
 
-def _predict_sizes(inputs: Columns, ranks: Ints, queries: Ints, axes: Axes) -> dict[str, _TabulatedPart]:
-    """Predict servers at all sizes of all parts in one call."""
+def _predict_sizes(
+    inputs: Columns, ranks: Ints, queries: Ints, axes: Axes, parts: int
+) -> dict[str, _TabulatedPart]:
+    """Predict servers at all sizes of all parts of passes in one call; parts: of a model."""
     sizes, count = _sizes(axes), ranks.size
     lengths = [size.before.size * count for size in sizes.values()]
     server = np.concatenate([np.repeat(np.arange(count), size.before.size) for size in sizes.values()])
@@ -230,7 +237,7 @@ def _predict_sizes(inputs: Columns, ranks: Ints, queries: Ints, axes: Axes) -> d
     }
     prediction = predict(points)
     limiters = len(_limiters(prediction.chip))
-    table, ends = _read_prediction(prediction, points, limiters), np.cumsum([0, *lengths])
+    table, ends = _read_prediction(prediction, points, limiters, parts), np.cumsum([0, *lengths])
     return {
         name: _select_part(table, slice(start, stop), (count, *size.shape), axes.of(size.part))
         for (name, size), start, stop in zip(sizes.items(), ends, ends[1:], strict=False)
@@ -241,11 +248,11 @@ def _is_constant(column: NDArray[Any]) -> bool:
     return bool(column.size == 1 or (column[1:] == column[:-1]).all())
 
 
-def _read_prediction(prediction: Prediction, inputs: Inputs, limiters: int) -> _TabulatedPart:
+def _read_prediction(prediction: Prediction, inputs: Inputs, limiters: int, num_parts: int) -> _TabulatedPart:
     """Return the table of a prediction, (points, ...); inputs: of every point."""
     points, graph = prediction.reason.size, prediction.graph
     time, energy, peak = np.full((3, points), np.nan)
-    by, (of_model, weights) = np.zeros((points, limiters)), np.zeros((2, points, PARTS_OF_MODEL))
+    by, (of_model, weights) = np.zeros((points, limiters)), np.zeros((2, points, num_parts))
     kernels = sum_by_kind(
         graph.offset,
         prediction.timing.limiter,
@@ -258,9 +265,9 @@ def _read_prediction(prediction: Prediction, inputs: Inputs, limiters: int) -> _
     energy[prediction.timed], peak[prediction.timed] = prediction.energy, prediction.peaks.device
     timed_inputs = take(dict(inputs), prediction.timed)
     parts = _parts_of_model(graph, timed_inputs)
-    of_model[prediction.timed] = _times_of_model(prediction, parts)
+    of_model[prediction.timed] = _times_of_model(prediction, parts, num_parts)
     weights[prediction.timed] = sum_by_kind(
-        graph.offset, parts, _weight_bytes(prediction, timed_inputs), PARTS_OF_MODEL
+        graph.offset, parts, _weight_bytes(prediction, timed_inputs), num_parts
     )
     return _TabulatedPart(
         Part(time, by[:, -1], energy, by, of_model), weights, prediction.reason, prediction.chip, peak
@@ -271,9 +278,9 @@ def _parts_of_model(graph: Graph, inputs: Inputs) -> Ints:
     """Return the part of the model that every kernel belongs to, (kernels,); inputs: of timed points."""
     names, name_index = factorize(inputs[KEY])
     parts, part_index = factorize(inputs[PART.name])
-    table = np.zeros((len(names), len(parts), 1 + len(KINDS)), dtype=np.int64)
+    table = np.zeros((len(names), len(parts), parts_of_model(inputs[KEY])), dtype=np.int64)
     for i, name in enumerate(names):
-        layers = [1 + KINDS.index(kind) for kind in kinds_of(name)]
+        layers = [*range(FIRST_KIND, FIRST_KIND + len(kinds_of(name)))]
         for j, part in enumerate(parts):
             indices = {TOKENS_PART: [EMBEDDING_TIME, *layers], HEAD_PART: [HEAD_TIME]}.get(part, layers)
             table[i, j, : len(indices)] = indices
@@ -281,13 +288,13 @@ def _parts_of_model(graph: Graph, inputs: Inputs) -> Ints:
     return of_kernels
 
 
-def _times_of_model(prediction: Prediction, parts: Ints) -> Floats:
-    """Return the time of each part of the model, with exposed communication [s], (timed, PARTS_OF_MODEL)."""
+def _times_of_model(prediction: Prediction, parts: Ints, num_parts: int) -> Floats:
+    """Return the time of each part of the model, with exposed communication [s], (timed, parts)."""
     kernel_s, waits = prediction.timing.time, prediction.communication.waits
     if waits is not None:
         kernel_s = kernel_s + waits.time.sum(axis=0)
     launches = prediction.pipeline.launches
-    part_s = sum_by_kind(prediction.graph.offset, parts, launches * kernel_s, PARTS_OF_MODEL)
+    part_s = sum_by_kind(prediction.graph.offset, parts, launches * kernel_s, num_parts)
     total = part_s.sum(axis=1)
     return part_s * (prediction.timeline.total / np.where(total > 0.0, total, 1.0))[:, None]
 

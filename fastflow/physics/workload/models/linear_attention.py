@@ -67,7 +67,9 @@ FAMILY = Family(
         count("model.batch", "sequences of the global batch"),
         count("model.tokens", "tokens of a sequence, of kernels of prompts"),
         count("model.channels", "channels of a convolution"),
-        count("model.conv_width", "tokens that a convolution reads, the current one included"),
+        count(
+            "model.conv_width", "tokens that a convolution reads, the current one included; 0: no convolution"
+        ),
         count("model.key_heads", "heads of queries and keys, each shared by the same number of value heads"),
         count("model.key_dim", "columns of a head's key, rows of its state"),
         count("model.value_heads", "heads of values, each with a state"),

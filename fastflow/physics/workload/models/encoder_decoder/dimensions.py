@@ -15,18 +15,21 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     KERNELS,
     LAYER,
     LEARNED,
-    MAX_ELEMENTS,
     NO_BIAS,
     NO_POSITIONS,
     POST,
     PRE,
     RMS,
-    InvalidSizes,
     Sizes,
-    invalid_heads,
     sizes_of,
 )
+from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS as OF_TRANSFORMER
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
+from fastflow.physics.workload.models.transformer.valid_sizes import (
+    MAX_ELEMENTS,
+    InvalidSizes,
+    invalid_heads,
+)
 from fastflow.physics.workload.network import Size
 from fastflow.physics.workload.ops.attention import MAX_QUERIES
 
@@ -140,11 +143,18 @@ class Sides(NamedTuple):
     mel: Size
 
 
+def as_transformer(points: Inputs) -> Inputs:
+    """Return the inputs, with a transformer's own beside them, such as those of experts: their defaults."""
+    number = points["model.batch"].size
+    return {**{key: np.full(number, value) for key, value in OF_TRANSFORMER.items()}, **points}
+
+
 def sides_of(points: Inputs) -> Sides:
-    """Return the sizes of models with the same structure; models with invalid sizes have some too."""
-    none = np.zeros(points["model.batch"].size, dtype=np.int64)
-    absent = {f"model.{name}": none for name in (*Sizes._fields, "shared_experts")}
-    target = sizes_of({**absent, **points})
+    """Return the sizes of models with the same structure; models with invalid sizes have some too.
+
+    points: with a transformer's inputs (`as_transformer`).
+    """
+    target = sizes_of(points)
     source_tokens, positions = single(points["model.source_sequence"]), single(points["model.positions"])
     source = target._replace(
         sequence=source_tokens, tokens=target.sequences * source_tokens,

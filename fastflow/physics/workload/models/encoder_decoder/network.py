@@ -23,6 +23,7 @@ from fastflow.physics.workload.models.encoder_decoder.dimensions import (
     RELATIVE,
     STRIDE,
     Sides,
+    as_transformer,
     decoder_layers,
     sides_of,
 )
@@ -64,6 +65,7 @@ ENCODER, FIRST, DECODER, ENCODER_NORM = "encoder", "first decoder", "decoder", "
 
 def network(points: Inputs) -> Network:
     """Return the network of models with the same structure."""
+    points = as_transformer(points)
     sides, step = sides_of(points), str(points["model.step"][0])
     if step == DECODE:
         return finished(points, sides.target, _decode_layers(points, sides))

@@ -7,14 +7,10 @@ import numpy as np
 from fastflow.core.tables import Bools, Inputs, Ints
 from fastflow.physics.workload.family import Family
 from fastflow.physics.workload.models.transformer import layer_pattern
-from fastflow.physics.workload.models.transformer.dimensions import (
-    SIZES,
-    STRUCTURE,
-    extra_structure,
-    invalid_sizes,
-)
+from fastflow.physics.workload.models.transformer.dimensions import SIZES, STRUCTURE, extra_structure
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
+from fastflow.physics.workload.models.transformer.valid_sizes import invalid_sizes
 from fastflow.physics.workload.precision import TRAINED
 
 OTHER_LAYERS = 2  # embedding and head

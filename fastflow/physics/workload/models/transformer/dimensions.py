@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import factorize, map_values
+from fastflow.core.dedupe import map_values
 from fastflow.core.field import Column, count, text
 from fastflow.core.tables import Bools, Inputs, single
-from fastflow.physics.workload.models.transformer.layer_pattern import (
-    EXPERTS,
-    KEY,
-    MAX_LAYERS,
-    WINDOW,
-    fewest_layers,
-    kinds_of,
-)
-from fastflow.physics.workload.network import Size
+from fastflow.physics.workload.models.linear_attention import STATE, STATE_BYTES
+from fastflow.physics.workload.models.transformer.layer_kind import MOST_LAYERS, PATTERN, LayerKind
+from fastflow.physics.workload.network import Amount, Size
 from fastflow.physics.workload.ops import grouped_gemm
-from fastflow.physics.workload.ops.attention import MAX_QUERIES
 from fastflow.physics.workload.precision import OUTPUT_BYTES
 
 RMS, LAYER = "rms", "layer"
 PRE, SANDWICH, POST, PARALLEL, PARALLEL_NORMS = "pre", "sandwich", "post", "parallel", "parallel_norms"
 NO_BIAS, OF_QKV, OF_ATTENTION, ALL = "none", "qkv", "attention", "all"
+BEFORE = count("model.before", "tokens of each sequence that are in the KV cache before a pass", low=0)
 KERNELS = ("library", "flash1", "flash2")
 ROTARY, LEARNED, ALIBI, NO_POSITIONS = "rotary", "learned", "alibi", "none"
 # operations of an element: those of operators of these names; ReLU, then its square (So et al., Primer,
 # arXiv:2109.08668)
 ACTIVATIONS = {"relu": 1.0, "relu2": 2.0, "gelu": 5.0, "silu": 3.0}
-MAX_ELEMENTS = 4e18  # of a tensor, as of a network from a file
-_MAX_WIDE = 1e12
+NO_GATE, PER_HEAD, FULL = "none", "head", "full"
 _MULTIPLE = 256  # of a gated feed-forward layer's columns by default (Touvron et al., LLaMA's code)
 
 SIZES = (
@@ -44,7 +37,7 @@ SIZES = (
     ),
     count("model.batch", "sequences of the global batch"),
     count("model.sequence", "tokens of a sequence"),
-    Column("model.layers", "int", "", "layers of a transformer", 1.0, float(MAX_LAYERS)),
+    Column("model.layers", "int", "", "layers of a transformer", 1.0, float(MOST_LAYERS)),
     count("model.hidden", "columns of a token between layers (hidden size)"),
     count("model.heads", "heads of attention"),
     count(
@@ -62,11 +55,48 @@ SIZES = (
         "model.latent", "columns of a token's latent keys and values in the cache (DeepSeek); 0: none", low=0,
     ),
     count("model.query_latent", "columns of a token's latent queries; 0: none", low=0),
-    count("model.rotary", "latent attention: columns of a head's query and key with rotary embedding", low=0),
+    count(
+        "model.rotary",
+        "columns of a head's query and key with rotary embedding: of latent attention beside head_dim, else"
+        " among them; 0: none of latent attention, else all", low=0,
+    ),
     count(
         "model.window",
-        "keys that a query sees, that of its token included (transformer: in window layers); 0: all", low=0,
+        "keys that a query sees, that of its token included (transformer: in layers with window, and tokens"
+        " of a chunk in layers with chunked); 0: all", low=0,
     ),
+    Column(
+        "model.density", "float", "",
+        "share of the keys before a query that a block-sparse or dilated mask keeps, in layers with"
+        " attention; 0: all", 0.0, 1.0,
+    ),
+    count("model.index_heads", "heads of the indexer that selects keys for sparse attention", low=0),
+    count("model.index_dim", "columns of a head of the indexer", low=0),
+    count("model.index_topk", "keys that the indexer selects for a query; 0: all", low=0),
+    count("model.index_block", "keys that the indexer scores together; 0: one", low=0),
+    count("model.compression", "tokens whose keys become one, in layers with compressed; 0: one", low=0),
+    count("model.output_latent", "columns of a group's latent output of attention; 0: none", low=0),
+    count("model.output_groups", "groups of heads with a latent output each; 0: one", low=0),
+    count(
+        "model.linear_heads", "heads of a linear-time mixer, each with a state of key x value columns", low=0,
+    ),
+    count(
+        "model.linear_key_heads",
+        "heads of its queries and keys (groups of Mamba-2), each shared by the same number of heads;"
+        " 0: model.linear_heads", low=0,
+    ),
+    count("model.linear_key_dim", "columns of a head's key (state size of Mamba)", low=0, high=1e6),
+    count(
+        "model.linear_value_dim", "columns of a head's value; 0: model.linear_key_dim", low=0, high=1e6,
+    ),
+    count(
+        "model.linear_rank", "columns of the low-rank gates of a linear-time mixer; 0: its authors' default",
+        low=0,
+    ),
+    count(
+        "model.conv_width", "tokens that a convolution reads, the current one included; 0: no convolution", low=0,
+    ),
+    STATE,
     count(
         "model.ffn",
         "columns of feed-forward layers; 0: 4 hidden, or if gated 8/3 hidden, rounded up to a multiple"
@@ -88,6 +118,11 @@ SIZES = (
         "model.shared_ffn",
         "columns of all shared experts together, which every token uses; 0: expert_ffn for each", low=0,
     ),
+    count("model.expert_latent", "columns that routed experts read and write; 0: model.hidden", low=0),
+    count("model.streams", "streams of the residual (hyper-connections); 0: one", low=0, high=64),
+    count(
+        "model.layer_embedding", "columns of a token's embedding for each layer (Gemma 3n); 0: none", low=0,
+    ),
     grouped_gemm.POWER_LAW,
     count("model.vocabulary", "tokens in the vocabulary"),
     Column(
@@ -102,7 +137,7 @@ SIZES = (
     count("model.positions", "tokens of the longest sequence; 0: no limit", low=0),
 )  # fmt: skip
 STRUCTURE = (
-    text(KEY, "kinds of layers in their order, such as 3*dense, 58*experts; repeated up to model.layers"),
+    text(PATTERN, "kinds of layers in their order, such as 3*dense, 58*experts; repeated up to model.layers"),
     text(
         "model.norm",
         "normalisation: by the root mean square (rms), or layer normalisation (layer)",
@@ -115,6 +150,11 @@ STRUCTURE = (
         (PRE, POST, SANDWICH, PARALLEL, PARALLEL_NORMS),
     ),
     Column("model.qk_norm", "bool", "", "true: the queries and keys of each head are normalised"),
+    text(
+        "model.output_gate",
+        "gate of attention's output: a number a head (head), or a column (full)",
+        (NO_GATE, PER_HEAD, FULL),
+    ),
     text("model.biases", "which GEMMs have biases", (NO_BIAS, OF_QKV, OF_ATTENTION, ALL)),
     text("model.position", "encoding of positions", (ROTARY, LEARNED, ALIBI, NO_POSITIONS)),
     text("model.activation", "activation of the feed-forward layers", tuple(ACTIVATIONS)),
@@ -154,7 +194,12 @@ DEFAULTS: Mapping[str, Any] = {
     "model.query_latent": 0, "model.rotary": 0, "model.window": 0, "model.ffn": 0, "model.expert_ffn": 0,
     "model.experts": 0, "model.topk": 0, "model.expert_groups": 0, "model.topk_groups": 0,
     "model.shared_ffn": 0, "model.power_law": 0.0,
-    "model.vocabulary": 32000, "model.positions": 0, KEY: "dense", "model.norm": RMS, "model.block": PRE,
+    "model.density": 0.0, "model.index_heads": 0, "model.index_dim": 0, "model.index_topk": 0,
+    "model.index_block": 0, "model.compression": 0, "model.output_latent": 0, "model.output_groups": 0,
+    "model.linear_heads": 0, "model.linear_key_heads": 0, "model.linear_key_dim": 0,
+    "model.linear_value_dim": 0, "model.linear_rank": 0, "model.conv_width": 0, STATE.name: "fp32",
+    "model.expert_latent": 0, "model.streams": 0, "model.layer_embedding": 0, "model.output_gate": NO_GATE,
+    "model.vocabulary": 32000, "model.positions": 0, PATTERN: "dense", "model.norm": RMS, "model.block": PRE,
     "model.qk_norm": False, "model.biases": NO_BIAS, "model.position": ROTARY, "model.activation": "silu",
     "model.gated": True, "model.shared_experts": 0, "model.tied": False, "model.mtp": 0,
     "model.dropout": False, "model.train_tokens": 1e12, "model.train_tokens_per_parameter": 0.0,
@@ -182,11 +227,29 @@ class Sizes(NamedTuple):
     query_latent: Size
     rotary: Size
     window: Size
+    density: Any
+    index_heads: Size
+    index_dim: Size
+    index_topk: Size
+    index_block: Size
+    compression: Size
+    output_latent: Size
+    output_groups: Size
+    linear_heads: Size
+    linear_key_heads: Size
+    linear_key_dim: Size
+    linear_value_dim: Size
+    linear_rank: Size
+    conv_width: Size
+    state_bytes: Amount  # of an element of a state
     ffn: Size
     expert_ffn: Size
     experts: Size
     topk: Size
     shared_ffn: Size
+    expert_latent: Size
+    streams: Size
+    layer_embedding: Size
     power_law: Any
     vocabulary: Size
     positions: Size
@@ -203,12 +266,15 @@ def ffn_of(hidden: Any, gated: bool) -> Any:
     return -(-(8 * hidden // 3) // _MULTIPLE) * _MULTIPLE if gated else 4 * hidden
 
 
-def sizes_of(points: Inputs) -> Sizes:
+def sizes_of(points: Inputs, kind: LayerKind | None = None) -> Sizes:
     """Return the sizes of models with the same structure, with defaults for sizes that are 0.
 
-    Models with invalid sizes have a network, too: callers may read its layers before validation.
+    kind: of a layer, whose own sizes count instead of the model's. Models with invalid sizes have a network,
+    too: callers may read its layers before validation.
     """
     stated = {name: single(points[f"model.{name}"]) for name in Sizes._fields if f"model.{name}" in points}
+    if kind is not None:
+        stated |= dict(kind.sizes)
     batch, hidden, heads = single(points["model.batch"]), stated["hidden"], stated["heads"]
     head_dim = _with_default(stated["head_dim"], _with_default(hidden // heads, 1))
     ffn = _with_default(stated["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
@@ -221,104 +287,25 @@ def sizes_of(points: Inputs) -> Sizes:
         "experts": _with_default(stated["experts"], 1), "topk": _with_default(stated["topk"], 1),
         "expert_ffn": expert_ffn, "shared_ffn": shared,
         "positions": _with_default(stated["positions"], stated["sequence"]),
+        "index_block": _with_default(stated["index_block"], 1),
+        "compression": _with_default(stated["compression"], 1),
+        "output_groups": _with_default(stated["output_groups"], 1),
+        "linear_key_heads": _with_default(stated["linear_key_heads"], stated["linear_heads"]),
+        "linear_value_dim": _with_default(stated["linear_value_dim"], stated["linear_key_dim"]),
+        "streams": _with_default(stated["streams"], 1),
+        "state_bytes": single(map_values(STATE_BYTES, points[STATE.name])),
         "activation_bytes": single(map_values(OUTPUT_BYTES, points["model.dtype"]).astype(np.int64)),
     }  # fmt: skip
     return Sizes(**stated | derived)
 
 
+_STRUCTURAL = (
+    "latent", "query_latent", "shared_ffn", "density", "index_heads", "index_topk", "output_latent",
+    "conv_width", "expert_latent", "streams", "layer_embedding",
+)  # fmt: skip
+"""Sizes that decide which kernels there are: none where they are 0."""
+
+
 def extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
     """Return columns, besides those of the structure, in which models with the same kernels agree."""
-    return tuple(inputs[f"model.{name}"] > 0 for name in ("latent", "query_latent", "shared_ffn"))
-
-
-InvalidSizes = tuple[Bools, str, str, str]
-
-
-def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
-    """Yield points with invalid sizes, as `Family.invalid_sizes`."""
-    yield from invalid_heads(inputs)
-    most = inputs["model.positions"]
-    wrong = (most > 0) & (inputs["model.sequence"] > most)
-    yield wrong, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
-    yield from _invalid_patterns(inputs)
-    yield from _too_large(inputs)
-
-
-def invalid_pass_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
-    """Yield invalid passes; their tokens are of many sequences: positions limit requests, not passes."""
-    yield from invalid_heads(inputs)
-    yield from _invalid_patterns(inputs)
-    yield from _too_large(inputs)
-
-
-def invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
-    """Yield points with invalid heads."""
-    size = {name: inputs[f"model.{name}"] for name in ("heads", "kv_heads", "hidden", "head_dim")}
-    derived = size["head_dim"] == 0
-    uneven = derived & (size["hidden"] % size["heads"] > 0)
-    yield uneven, "model.heads", "model.hidden", "a divisor of model.hidden, {}, or model.head_dim beside it"
-    wrong = size["heads"] % np.where(size["kv_heads"] > 0, size["kv_heads"], 1) > 0
-    yield wrong, "model.kv_heads", "model.heads", "a divisor of model.heads, {}"
-
-
-def _invalid_patterns(inputs: Inputs) -> Iterator[InvalidSizes]:
-    """Yield points whose sizes do not match the kinds of their layers."""
-    names, inverse = factorize(inputs[KEY])
-    kinds = [" ".join(kinds_of(name)).split() for name in names]
-    fewest = [fewest_layers(name) for name in names]
-    for number, least in enumerate(fewest):
-        wrong = (inverse == number) & (inputs["model.layers"] < least)
-        yield wrong, "model.layers", "model.layers", f"at least {least}, so that each kind of {KEY} has one"
-    has_experts = np.array([EXPERTS in words for words in kinds])[inverse]
-    has_window = np.array([WINDOW in words for words in kinds])[inverse]
-    for has, key, feature in (
-        (has_experts, "model.experts", "experts"), (has_experts, "model.topk", "experts"),
-        (has_window, "model.window", "window"),
-    ):  # fmt: skip
-        yield has & (inputs[key] < 1), key, key, f"at least 1, since {KEY} has layers with {feature}"
-        yield ~has & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have {feature}"
-    wrong = has_experts & (inputs["model.topk"] > inputs["model.experts"])
-    yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
-    yield from _invalid_expert_groups(inputs, has_experts)
-
-
-def _invalid_expert_groups(inputs: Inputs, has_experts: Bools) -> Iterator[InvalidSizes]:
-    """Yield points with invalid expert groups; has_experts: (points,)."""
-    experts, topk = inputs["model.experts"], inputs["model.topk"]
-    groups, topk_groups = inputs["model.expert_groups"], inputs["model.topk_groups"]
-    for key in ("model.expert_groups", "model.topk_groups"):
-        yield ~has_experts & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have experts"
-    each = experts // np.maximum(groups, 1)
-    wrong = has_experts & (each * groups != experts) & (groups > 0)
-    yield wrong, "model.expert_groups", "model.experts", "a divisor of model.experts, {}, or 0 for no groups"
-    wrong = has_experts & ((topk_groups > groups) | ((topk_groups == 0) & (groups > 0)))
-    allowed = "from 1 to model.expert_groups, {}; or 0, where that is 0"
-    yield wrong, "model.topk_groups", "model.expert_groups", allowed
-    wrong = has_experts & (groups > 0) & (topk_groups * each < topk)
-    allowed = "so many that their experts are at least model.topk, {}"
-    yield wrong, "model.topk_groups", "model.topk", allowed
-
-
-def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
-    """Yield points with too many tokens, or with tensors too large for 64-bit integers."""
-    size = {name: 1.0 * inputs[f"model.{name}"] for name in (
-        "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
-        "topk", "shared_ffn", "vocabulary",
-    )}  # fmt: skip
-    wrong = size["sequence"] > MAX_QUERIES
-    yield wrong, "model.sequence", "model.sequence", f"at most {MAX_QUERIES:g} tokens"
-    wide = size["head_dim"] + size["value_dim"] + size["rotary"] + size["hidden"] / size["heads"]
-    wrong = size["heads"] * wide > _MAX_WIDE
-    yield (
-        wrong,
-        "model.heads",
-        "model.heads",
-        f"so small that all heads have at most {_MAX_WIDE:.0e} columns",
-    )
-    columns = 64.0 * (size["ffn"] + size["expert_ffn"] + 4.0 * size["hidden"]) + size["shared_ffn"]
-    columns = columns + 4.0 * size["heads"] * wide + size["vocabulary"]
-    columns = columns * np.maximum(size["topk"], 1.0)
-    columns = columns + np.where(inputs["model.fused_attention"], 0.0, size["heads"] * size["sequence"])
-    wrong = size["batch"] * size["sequence"] * columns > MAX_ELEMENTS
-    allowed = f"so small that no tensor has more than {MAX_ELEMENTS:.0e} elements"
-    yield wrong, "model.batch", "model.batch", allowed
+    return tuple(inputs[f"model.{name}"] > 0 for name in _STRUCTURAL)

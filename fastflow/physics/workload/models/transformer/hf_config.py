@@ -31,16 +31,12 @@ from fastflow.physics.workload.models.transformer.hf_architectures import (
 )
 from fastflow.physics.workload.models.transformer.hf_fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.json_file import read_version
-from fastflow.physics.workload.models.transformer.layer_pattern import (
-    DENSE,
-    EXPERTS,
-    MAX_LAYERS,
-    WINDOW,
-    pattern_text,
-)
+from fastflow.physics.workload.models.transformer.layer_kind import ATTENTION, DENSE, EXPERTS, LayerKind
+from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, pattern_text
 from fastflow.physics.workload.models.transformer.published import published_in
 
 KEY = "model.config"
+WINDOW = "window"
 _LAYERS = {"full_attention": False, "sliding_attention": True, "chunked_attention": True}
 """Kinds of attention, and whether they see a window. A chunk of tokens, of which each sees those before it in
 the chunk, counts as a window of that length, in which a query of a long sequence sees twice as much."""
@@ -212,10 +208,8 @@ def _layers(fields: Fields, known: Mapping[str, Any], architecture: Architecture
     has_window = _windows(fields, layers, architecture, values)
     has_experts = _expert_layers(fields, layers, known, values)
     kinds = [
-        f"{WINDOW} {kind}" if windowed else kind
-        for windowed, kind in zip(
-            has_window, (EXPERTS if expert else DENSE for expert in has_experts), strict=True
-        )
+        LayerKind((WINDOW if windowed else ATTENTION,), EXPERTS if expert else DENSE)
+        for windowed, expert in zip(has_window, has_experts, strict=True)
     ]
     return values | {"pattern": pattern_text(kinds)}
 

@@ -11,54 +11,104 @@ from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Ints, Texts
 from fastflow.physics.workload.family import Order
-
-KEY = "model.pattern"
-DENSE, EXPERTS, WINDOW = "dense", "experts", "window"
-KINDS = (DENSE, EXPERTS, f"{WINDOW} {DENSE}", f"{WINDOW} {EXPERTS}")
-"""Kinds of layers."""
-MAX_LAYERS = 10_000
-_ALLOWED = (
-    "kinds of layers in their order, dense or experts, each perhaps with window, perhaps several times, such"
-    ' as "dense", "3*dense, 58*experts" or "window experts, experts"'
+from fastflow.physics.workload.models.transformer.layer_kind import (
+    ATTENTION,
+    DENSE,
+    FEED_FORWARDS,
+    MODIFIERS,
+    MOST_LAYERS,
+    NO_FEED_FORWARD,
+    NO_MIXER,
+    OWN_SIZES,
+    PATTERN,
+    LayerKind,
 )
-_ENTRY = re.compile(r"\s*(?:(?P<times>[1-9]\d{0,4})\s*\*)?\s*(?P<words>[a-z]+(?:\s+[a-z]+)?)\s*", re.ASCII)
-_KINDS = {frozenset(kind.split()): kind for kind in KINDS} | {frozenset((WINDOW,)): f"{WINDOW} {DENSE}"}
+from fastflow.physics.workload.models.transformer.mixer import MIXERS
+
+KEY, MAX_LAYERS = PATTERN, MOST_LAYERS
+_MAX_SIZE = 10**9
+_ENTRY = re.compile(
+    r"\s*(?:(?P<times>[1-9]\d{0,4})\s*\*)?\s*(?P<words>[a-z_0-9]+(?:\s+[a-z_0-9]+)*)\s*(?:\((?P<sizes>[^()]*)\)\s*)?",
+    re.ASCII,
+)
+_SIZE = re.compile(r"([a-z_]+)=(\d{1,10})", re.ASCII)
 
 
 @lru_cache(maxsize=4096)
-def parse(text: str) -> tuple[str, ...]:
+def parse(text: str) -> tuple[LayerKind, ...]:
     """Return the kind of each layer of a pattern, which repeats over the layers of a model.
 
     Raises InputError.
     """
-    kinds: list[str] = []
+    kinds: list[LayerKind] = []
     for part in text.split(","):
         entry = _ENTRY.fullmatch(part)
-        words = entry["words"].split() if entry else []
-        kind = _KINDS.get(frozenset(words), "")
-        if entry is None or not kind or len({*words}) < len(words):
-            raise InputError(KEY, text, _ALLOWED)
-        kinds += [kind] * int(entry["times"] or 1)
+        if entry is None:
+            raise InputError(KEY, text, _allowed())
+        kinds += [_kind(text, entry["words"].split(), entry["sizes"] or "")] * int(entry["times"] or 1)
         if len(kinds) > MAX_LAYERS:
             raise InputError(KEY, text, f"a pattern of at most {MAX_LAYERS:,} layers")
     return tuple(kinds)
 
 
-def pattern_text(layers: list[str]) -> str:
+def _kind(text: str, words: list[str], sizes: str) -> LayerKind:
+    """Return the kind of a layer that some words and sizes describe; raises InputError."""
+    feed_forward = [word for word in words if word in FEED_FORWARDS]
+    modifiers = tuple(word for word in MODIFIERS if word in words)
+    mixers = tuple(word for word in words if word in MIXERS or word == NO_MIXER)
+    known = len(feed_forward) + len(modifiers) + len(mixers) == len(words)
+    if not known or len({*words}) < len(words) or len(feed_forward) > 1:
+        raise InputError(KEY, text, _allowed())
+    own = dict(_own_size(text, part) for part in sizes.split())
+    if NO_MIXER in mixers:
+        if len(mixers) > 1 or modifiers or feed_forward == [NO_FEED_FORWARD]:
+            raise InputError(KEY, text, f"{NO_MIXER} with {DENSE} or experts alone")
+        mixers = ()
+    kind = LayerKind(
+        mixers or (() if NO_MIXER in words else (ATTENTION,)),
+        feed_forward[0] if feed_forward else DENSE,
+        modifiers,
+        tuple((name, own[name]) for name in OWN_SIZES if name in own),
+    )
+    if modifiers and not any(MIXERS[name].attends for name in kind.mixers):
+        raise InputError(KEY, text, f"{' and '.join(modifiers)} in layers with attention")
+    return kind
+
+
+def _allowed() -> str:
+    """Return what a pattern may be."""
+    words = ", ".join((*MIXERS, NO_MIXER, *MODIFIERS, *FEED_FORWARDS))
+    return (
+        'kinds of layers in their order, such as "3*dense, 58*experts" or "5*window dense(kv_heads=8), dense"'
+        f"; words of a kind: {words}"
+    )
+
+
+def _own_size(text: str, part: str) -> tuple[str, int]:
+    """Return the name and value of a size of a kind; raises InputError."""
+    found = _SIZE.fullmatch(part)
+    if found is None or found[1] not in OWN_SIZES or not 0 < int(found[2]) <= _MAX_SIZE:
+        allowed = f"sizes of a kind as NAME=NUMBER, in parentheses, of {', '.join(OWN_SIZES)}"
+        raise InputError(KEY, text, allowed)
+    return found[1], int(found[2])
+
+
+def pattern_text(layers: list[LayerKind]) -> str:
     """Return the shortest pattern text that expands to these kinds of layers."""
     period = next(
         size for size in range(1, len(layers) + 1) if layers == (layers[:size] * len(layers))[: len(layers)]
     )
-    runs: list[list[str]] = []
+    runs: list[list[LayerKind]] = []
     for kind in layers[:period]:
         if runs and runs[-1][0] == kind:
             runs[-1].append(kind)
         else:
             runs.append([kind])
-    return ", ".join(run[0] if len(run) == 1 else f"{len(run)}*{run[0]}" for run in runs)
+    return ", ".join(run[0].text if len(run) == 1 else f"{len(run)}*{run[0].text}" for run in runs)
 
 
-def kinds_of(text: str) -> tuple[str, ...]:
+@lru_cache(maxsize=4096)
+def kinds_of(text: str) -> tuple[LayerKind, ...]:
     """Return the kinds of layers of a pattern, in the order of their first layers."""
     return tuple(dict.fromkeys(parse(text)))
 
@@ -69,13 +119,13 @@ def fewest_layers(text: str) -> int:
     return 1 + max(pattern.index(kind) for kind in kinds_of(text))
 
 
-def times(text: str, layers: Ints | int) -> dict[str, Ints | int]:
+def times(text: str, layers: Ints | int) -> dict[LayerKind, Ints | int]:
     """Return how many layers of each kind models of a pattern have.
 
     layers: of each model, a number or a column; the counts have the same type.
     """
     pattern = parse(text)
-    counts: dict[str, Ints | int] = {}
+    counts: dict[LayerKind, Ints | int] = {}
     for kind in kinds_of(text):
         cumulative = np.cumsum([0, *(layer == kind for layer in pattern)])
         rounds, rest = layers // len(pattern), cumulative[layers % len(pattern)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from fastflow.core.dedupe import map_values
 from fastflow.core.tables import Inputs, single
@@ -26,7 +27,6 @@ from fastflow.physics.workload.graph import (
 )
 from fastflow.physics.workload.graph import EXPERTS as MIXTURE
 from fastflow.physics.workload.models.lstm_lm import LOSS_BACKWARD_FLOP, LOSS_FLOP
-from fastflow.physics.workload.models.transformer.attention import PROJECTION, attention_of
 from fastflow.physics.workload.models.transformer.building_blocks import HIDDEN as HIDDEN_COLUMNS
 from fastflow.physics.workload.models.transformer.building_blocks import (
     TOKENS,
@@ -48,7 +48,9 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     sizes_of,
 )
 from fastflow.physics.workload.models.transformer.feed_forward import dense, mixture
-from fastflow.physics.workload.models.transformer.layer_pattern import EXPERTS, KEY, WINDOW, parse, times
+from fastflow.physics.workload.models.transformer.layer_kind import NO_FEED_FORWARD, LayerKind
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY, parse, times
+from fastflow.physics.workload.models.transformer.mixers.layer import mixer_nodes
 from fastflow.physics.workload.models.transformer.quantized import quantised
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, Size, connect
 from fastflow.physics.workload.ops import embedding as lookup
@@ -78,7 +80,7 @@ def network(points: Inputs) -> Network:
     counts = times(pattern, single(points["model.layers"]))
     layers = [Layer("embedding", EMBEDDING, embedding(points, size))]
     layers += [
-        Layer(kind, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
+        Layer(kind.text, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
         for kind, count in counts.items()
     ]
     head_input, tied = INPUT, bool(points["model.tied"][0])
@@ -128,47 +130,74 @@ def _with_part(part: int, nodes: Iterable[Node]) -> list[Node]:
     return [node._replace(part=part) for node in nodes]
 
 
-def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
+def block(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
     """Return the nodes of a layer of a kind; the last node makes its output."""
+    size = sizes_of(points, kind) if kind.sizes else size
+    parallel = str(points["model.block"][0]) in (PARALLEL, PARALLEL_NORMS)
+    if parallel and kind.mixers and kind.feed_forward != NO_FEED_FORWARD:
+        return _parallel_block(points, size, kind, read)
+    branches = [_MIXING] * bool(kind.mixers) + [_FEED_FORWARD] * (kind.feed_forward != NO_FEED_FORWARD)
+    nodes: list[Node] = []
+    for branch in branches:
+        last = LAST_NODE if branch is branches[-1] else "attention add"
+        nodes += _branch(points, size, kind, branch, nodes[-1].name if nodes else read, last)
+    return nodes
+
+
+class _Branch(NamedTuple):
+    """A branch of the residual: the names of its norms."""
+
+    norm: str
+    post_norm: str
+
+
+_MIXING, _FEED_FORWARD = _Branch("attention norm", "attention post norm"), _Branch("norm", "post norm")
+
+
+def _branch(
+    points: Inputs, size: Sizes, kind: LayerKind, branch: _Branch, read: str, last: str
+) -> list[Node]:
+    """Return the nodes of a branch with its norms, and the residual sum, which gets the name `last`."""
     arrangement, dropout = str(points["model.block"][0]), bool(points["model.dropout"][0])
-    feed_forward, part = (mixture, MIXTURE) if EXPERTS in kind.split() else (dense, FEED_FORWARD)
-    has_window, norm_after = WINDOW in kind.split(), arrangement in (POST, SANDWICH)
-    of_attention, of_feed_forward = _biases(points, part)
-    nodes = [] if arrangement == POST else [layer_norm(points, size, "attention norm", read)]
+    nodes = [] if arrangement == POST else [layer_norm(points, size, branch.norm, read)]
     branch_input = nodes[-1].name if nodes else read
-    nodes += _with_part(ATTENTION, attention_of(points, size, has_window, branch_input))
-    if arrangement in (PARALLEL, PARALLEL_NORMS):
-        if arrangement == PARALLEL_NORMS:
-            branch_input = "norm"
-            nodes.append(layer_norm(points, size, branch_input, read))
-        branch_nodes, outputs = feed_forward(points, size, branch_input)
-        branch_nodes = _with_part(part, branch_nodes)
-        branch = (PROJECTION, *outputs)
-        last = residual(LAST_NODE, size, (*branch, read), dropout, of_attention + of_feed_forward)
-        return [*_without_saved_outputs([*nodes, *branch_nodes], branch), last]
-    nodes, outputs = _branch_output(
-        points, size, nodes, (PROJECTION,), "attention post norm" if norm_after else ""
-    )
-    nodes.append(residual("attention add", size, (*outputs, read), dropout, of_attention))
-    branch_input = nodes[-1].name
-    if arrangement != POST:
-        nodes.append(layer_norm(points, size, "norm", branch_input))
-    branch_nodes, outputs = feed_forward(points, size, nodes[-1].name)
-    branch_nodes = _with_part(part, branch_nodes)
+    branch_nodes, outputs, biases = _branch_nodes(points, size, kind, branch, branch_input)
+    norm_after = arrangement in (POST, SANDWICH)
     branch_nodes, outputs = _branch_output(
-        points, size, branch_nodes, outputs, "post norm" if norm_after else ""
+        points, size, branch_nodes, outputs, branch.post_norm if norm_after else ""
     )
-    return [
-        *nodes,
-        *branch_nodes,
-        residual(LAST_NODE, size, (*outputs, branch_input), dropout, of_feed_forward),
-    ]
+    return [*nodes, *branch_nodes, residual(last, size, (*outputs, read), dropout, biases)]
 
 
-def _biases(points: Inputs, part: int) -> tuple[int, int]:
-    """Return the number of biases added after attention, and after a dense layer; experts add theirs."""
+def _branch_nodes(
+    points: Inputs, size: Sizes, kind: LayerKind, branch: _Branch, read: str
+) -> tuple[list[Node], tuple[str, ...], int]:
+    """Return the nodes of a branch, those whose sum is its output, and the biases that the sum adds."""
     biases = str(points["model.biases"][0])
-    return int(biases in (OF_ATTENTION, ALL)), int(biases == ALL and part == FEED_FORWARD)
+    if branch is _MIXING:
+        nodes, outputs = mixer_nodes(points, size, kind, read)
+        return _with_part(ATTENTION, nodes), outputs, int(biases in (OF_ATTENTION, ALL))
+    make, part = (mixture, MIXTURE) if kind.has_experts else (dense, FEED_FORWARD)
+    nodes, outputs = make(points, size, read)
+    # experts add theirs
+    return _with_part(part, nodes), outputs, int(biases == ALL and part == FEED_FORWARD)
+
+
+def _parallel_block(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
+    """Return the nodes of a layer whose branches read the same input, and whose sum adds both."""
+    nodes = [layer_norm(points, size, _MIXING.norm, read)]
+    mixing, outputs, biases = _branch_nodes(points, size, kind, _MIXING, nodes[-1].name)
+    nodes += mixing
+    branch_input = _MIXING.norm
+    if points["model.block"][0] == PARALLEL_NORMS:
+        branch_input = _FEED_FORWARD.norm
+        nodes.append(layer_norm(points, size, branch_input, read))
+    branch_nodes, further, further_biases = _branch_nodes(points, size, kind, _FEED_FORWARD, branch_input)
+    branch = (*outputs, *further)
+    last = residual(
+        LAST_NODE, size, (*branch, read), bool(points["model.dropout"][0]), biases + further_biases
+    )
+    return [*_without_saved_outputs([*nodes, *branch_nodes], branch), last]
 
 
 def _branch_output(
@@ -250,7 +279,7 @@ def loss_of(size: Sizes, classes: Size, read: str) -> Node:
     )  # fmt: skip
 
 
-def _mtp_module(points: Inputs, size: Sizes, kind: str) -> tuple[Node, ...]:
+def _mtp_module(points: Inputs, size: Sizes, kind: LayerKind) -> tuple[Node, ...]:
     """Return the layer of an MTP module."""
     words = table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
     norms = (

@@ -23,26 +23,24 @@ from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import ATTENTION, EMBEDDING, HEAD, HIDDEN, PRODUCT, SOFTMAX, Dims
 from fastflow.physics.workload.models import transformer
-from fastflow.physics.workload.models.attention import CACHED, prefill_cache, setup_kernels
-from fastflow.physics.workload.models.latent_attention import latent_prefill_cache
 from fastflow.physics.workload.models.transformer import layer_pattern
-from fastflow.physics.workload.models.transformer.attention import PROJECTION
-from fastflow.physics.workload.models.transformer.building_blocks import HEADS, TOKENS, VOCABULARY, gemm
 from fastflow.physics.workload.models.transformer.building_blocks import HIDDEN as HIDDEN_COLUMNS
+from fastflow.physics.workload.models.transformer.building_blocks import TOKENS, VOCABULARY, gemm
 from fastflow.physics.workload.models.transformer.dimensions import (
+    BEFORE,
     POST,
     SIZES,
     STRUCTURE,
     Sizes,
-    invalid_pass_sizes,
     sizes_of,
 )
-from fastflow.physics.workload.models.transformer.layer_pattern import KEY, WINDOW, times
+from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY, times
+from fastflow.physics.workload.models.transformer.mixers.layer import core_names, core_nodes
 from fastflow.physics.workload.models.transformer.network import LOGIT_BYTES, TIED_PRODUCT, block, embedding
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, Size, connect
-from fastflow.physics.workload.ops import batched_gemm, grouped_gemm, pointwise, rowwise
-from fastflow.physics.workload.ops.attention import AttentionSizes, attention
-from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
+from fastflow.physics.workload.models.transformer.valid_sizes import invalid_pass_sizes
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
+from fastflow.physics.workload.ops import grouped_gemm, pointwise, rowwise
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
 TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
@@ -51,14 +49,9 @@ PART = text(
     "timed part of a pass: tokens is all but the core of attention; head, decode, prefill",
     (TOKENS_PART, HEAD_PART, DECODE, PREFILL),
 )
-BEFORE = count("model.before", "tokens of each sequence that are in the KV cache before a pass", low=0)
 EXPERT_ROWS = count("model.expert_rows", "minimum rows of each expert's GEMM (padding)", low=0)
 NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
 ADD = pointwise.TYPES["add"]
-_CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
-_ALL_HEADS = Dims(TOKENS, (), HEADS)
-ATTENTION_NODES = ("rotary", "attention", "key up")
-"""Nodes of a layer that belong to the attention parts."""
 # Sampling, in fp32 as logits are: maximum, and exponentials with their sum, each reads them once
 SAMPLING_READS, SAMPLING_FLOP = 2.0, 3.0
 
@@ -72,7 +65,7 @@ def network(points: Inputs) -> Network:
         return connect([Layer("head", SOFTMAX, _head(points, size))])
     counts = times(str(points[KEY][0]), single(points["model.layers"]))
     return connect(
-        Layer(kind, HIDDEN, tuple(_core(points, size, kind, part == DECODE)), times=layer_count)
+        Layer(kind.text, HIDDEN, tuple(_core(points, size, kind, part == DECODE)), times=layer_count)
         for kind, layer_count in counts.items()
     )
 
@@ -85,11 +78,9 @@ def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
     starts_with_norm = points["model.block"][0] != POST  # whether layers begin with a norm
     layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), starts_with_norm))]
     for kind, layer_count in counts.items():
-        nodes = [node for node in block(points, size, kind, INPUT) if node.name not in ATTENTION_NODES]
-        padded = _padded(
-            points, _quantised(points, _connect_projection(_fuse_norms(nodes, starts_with_norm)))
-        )
-        layers.append(Layer(kind, HIDDEN, padded, times=layer_count))
+        nodes = _without(core_names(kind), block(points, size, kind, INPUT))
+        padded = _padded(points, _quantised(points, _fuse_norms(nodes, starts_with_norm)))
+        layers.append(Layer(kind.text, HIDDEN, padded, times=layer_count))
     return layers
 
 
@@ -124,11 +115,20 @@ def _fuse_norms(nodes: Sequence[Node], starts_with_norm: bool) -> tuple[Node, ..
     return tuple(fused)
 
 
-def _connect_projection(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Let the projection read the producer of queries, since the attention nodes are removed."""
-    present = {INPUT, *(node.name for node in nodes)}
-    queries = next(name for name in ("query and key norm", "qkv", "query up") if name in present)
-    return tuple(node._replace(reads=(queries,)) if node.name == PROJECTION else node for node in nodes)
+def _without(names: set[str], nodes: Sequence[Node]) -> list[Node]:
+    """Return a layer without some of its nodes; their readers read the first node that these read."""
+    source = {node.name: node.reads[0] for node in nodes if node.name in names}
+
+    def present(name: str) -> str:
+        while name in source:
+            name = source[name]
+        return name
+
+    return [
+        node._replace(reads=tuple(dict.fromkeys(map(present, node.reads))))
+        for node in nodes
+        if node.name not in names
+    ]
 
 
 def _quantised(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -169,66 +169,10 @@ def _head(points: Inputs, size: Sizes) -> tuple[Node, ...]:
 # --- core attention
 
 
-def _core(points: Inputs, size: Sizes, kind: str, decodes: bool) -> list[Node]:
-    latent = bool(points["model.latent"][0])
-    window = size.window if WINDOW in kind.split() else 0
-    make = _latent if latent else _heads
-    return [node._replace(part=ATTENTION) for node in make(points, size, window, decodes)]
-
-
-def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Node]:
-    """Return multi-head or grouped-query attention."""
-    before = single(points[BEFORE.name])
-    queries, keys_and_values = size.heads * size.head_dim, size.kv_heads * (size.head_dim + size.value_dim)
-    sizes = AttentionSizes(
-        size.sequences, size.sequence, before + size.sequence, size.heads, size.kv_heads, size.head_dim,
-        size.value_dim, window,
-    )  # fmt: skip
-    core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=_CORE_DIMS)
-    if decodes:
-        in_decode = kv_cache_in_decode(
-            CACHED, size.tokens, core, read=queries, made=queries, kept=keys_and_values
-        )
-        return [in_decode._replace(dims=_ALL_HEADS), core]
-    in_prefill = prefill_cache(size.tokens, queries, keys_and_values)
-    return [*setup_kernels(), in_prefill._replace(dims=_ALL_HEADS), core]
-
-
-def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Node]:
-    """Return latent attention: absorbed in decode, expanded in prefill."""
-    before, kept = single(points[BEFORE.name]), size.latent + size.rotary
-    all_heads = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
-    if decodes:
-        absorbed = AttentionSizes(
-            size.sequences, size.sequence, before + size.sequence, size.heads, 1, kept, size.latent, 0
-        )
-        core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=_CORE_DIMS)
-        rotated = size.heads * size.rotary
-        in_decode = kv_cache_in_decode(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
-        return [
-            _absorbed(size, "absorbed queries", INPUT, size.head_dim, size.latent),
-            in_decode._replace(dims=_ALL_HEADS, reads=("absorbed queries",)),
-            core,
-            _absorbed(size, "absorbed values", "attention", size.latent, size.value_dim),
-        ]
-    cols = size.heads * (size.head_dim + size.value_dim)
-    rows = size.sequences * (before + size.sequence)
-    up = gemm("key up", size, size.latent, cols, INPUT, (("latent",), HEADS))._replace(rows=rows)
-    expanded = AttentionSizes(
-        size.sequences, size.sequence, before + size.sequence, size.heads, size.heads,
-        size.head_dim + size.rotary, size.value_dim, 0,
-    )  # fmt: skip
-    core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=_CORE_DIMS)
-    in_prefill = latent_prefill_cache(size.tokens, all_heads, size.heads * size.rotary, kept)
-    return [*setup_kernels(), up, in_prefill._replace(dims=_ALL_HEADS, reads=("key up",)), core]
-
-
-def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Node:
-    """Return the product of every head's rows with the head's part of the absorbed weights."""
-    return Node(
-        name=name, type=batched_gemm.TYPE, batch=size.heads, rows=size.tokens, inner=inner, cols=cols,
-        width=size.heads * cols, reads=(read,), dims=Dims(TOKENS, (), HEADS), wide=True,
-    )  # fmt: skip
+def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
+    """Return the nodes of a layer that keep something of earlier tokens."""
+    size = sizes_of(points, kind) if kind.sizes else size
+    return [node._replace(part=ATTENTION) for node in core_nodes(points, size, kind, decodes)]
 
 
 def _order(inputs: Inputs) -> Order:

@@ -338,10 +338,11 @@ def test_a_pattern_is_repeated_as_long_as_there_are_layers(parts, layers, mtp):
     period = [kind for times, kind in parts for _ in range(times)]
     every = [period[i % len(period)] for i in range(layers)]
     kinds = list(dict.fromkeys(period))
-    assert list(pattern.parse(text)) == period
-    assert pattern.times(text, layers) == {kind: every.count(kind) for kind in kinds}
+    assert [kind.text for kind in pattern.parse(text)] == period
+    counts = {kind.text: count for kind, count in pattern.times(text, layers).items()}
+    assert counts == {kind: every.count(kind) for kind in kinds}
     columns = pattern.times(text, np.array([layers, 3]))
-    assert [columns[kind][0] for kind in kinds] == [every.count(kind) for kind in kinds]
+    assert [column[0] for column in columns.values()] == [every.count(kind) for kind in kinds]
     offset, layer = pattern.order(np.array(["dense", text]), np.array([2, layers]), np.array([0, mtp]))
     beyond = [1 + len(kinds), 2 + len(kinds)] * mtp
     head = 1 + len(kinds) + (2 if mtp else 0)
@@ -352,12 +353,45 @@ def test_a_pattern_is_repeated_as_long_as_there_are_layers(parts, layers, mtp):
         *beyond,
         head,
     ]
-    again = pattern.parse(pattern.pattern_text(every))
-    assert [again[i % len(again)] for i in range(layers)] == every
+    described = pattern.parse(text)
+    all_layers = [described[i % len(described)] for i in range(layers)]
+    again = pattern.parse(pattern.pattern_text(all_layers))
+    assert [again[i % len(again)] for i in range(layers)] == all_layers
 
 
 @pytest.mark.parametrize(
-    "text", ["", "dens", "0*dense", "dense dense", "2*", "dense,", "99999*dense", "-1*dense"]
+    ("text", "shortest"),
+    [
+        ("attention dense", "dense"), ("experts window", "window experts"), ("gated_delta", "gated_delta dense"),
+        ("dense( ffn=64  kv_heads=2 )", "dense(kv_heads=2 ffn=64)"), ("no_mixer  experts", "no_mixer experts"),
+        ("mamba2 attention no_ffn", "mamba2 attention no_ffn"), ("shared_kv window", "window shared_kv dense"),
+    ],
+)  # fmt: skip
+def test_a_kind_has_a_shortest_text(text, shortest):
+    (kind,) = pattern.parse(text)
+    assert kind.text == shortest
+    assert pattern.parse(shortest) == (kind,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "dens",
+        "0*dense",
+        "dense dense",
+        "2*",
+        "dense,",
+        "99999*dense",
+        "-1*dense",
+        "no_mixer no_ffn",
+        "no_mixer attention",
+        "dense(ffn=0)",
+        "dense(hidden=5)",
+        "dense(ffn)",
+        "gated_delta shared_kv",
+        "dense experts",
+    ],
 )
 def test_a_pattern_that_is_none_is_refused(text):
     with pytest.raises(InputError, match=r"model\.pattern"):

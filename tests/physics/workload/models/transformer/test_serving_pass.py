@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from fastflow.performance.crossflow import predict
 from fastflow.performance.serving.kv_cache import room_of_fullest_stage
 from fastflow.performance.serving.layout import server_layouts
-from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages
+from fastflow.performance.serving.pipeline_stages import Stages, parts_of_model
 from fastflow.physics.workload.graph import BATCHED, PRODUCT
-from fastflow.physics.workload.models.transformer.layer_pattern import KINDS
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of, times
 from tests.naive import served_pass as naive
 
 PARTS = ("tokens", "head", "decode", "prefill")
@@ -111,10 +111,10 @@ def test_the_cache_of_a_request_is_that_counted_by_hand(inputs_of, tokens, tp, m
     inputs = inputs_of(model, "decode", 1, 1, 0)
     inputs |= {"parallel.strategy": np.array([f"TP-{tp}"]), "system.devices": np.array([tp])}
     servers = server_layouts(inputs)
-    kinds = np.array([[pattern_of(model).split(", ").count(kind) * 2 for kind in KINDS]])
-    kinds = kinds if kinds.sum() == 4 else 2 * kinds
+    pattern = str(inputs[KEY][0])
+    kinds = np.array([[times(pattern, 4)[kind] for kind in kinds_of(pattern)]])
     stages = Stages(layers=kinds[:, None, :], widest=np.zeros(1), last=np.ones(1))
-    lengths, weights = np.array([1.0 * tokens]), np.zeros((1, PARTS_OF_MODEL))
+    lengths, weights = np.array([1.0 * tokens]), np.zeros((1, parts_of_model(inputs[KEY])))
     _, cache = room_of_fullest_stage(inputs | SERVER, servers, stages, weights, np.array([80e9]), lengths)
     result = cache.of(lengths)
     heads = max(1, -(-model["kv_heads"] // tp))

@@ -1,0 +1,74 @@
+"""What a mixer is: the part of a layer in which tokens read each other, such as attention; and the registry.
+
+A mixer is a file in the folder `mixers`, with an entry here, or an installed package's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastflow.core.registry import Registry
+from fastflow.core.tables import Floats, Inputs, Ints
+from fastflow.physics.workload.precision import Precision
+
+if TYPE_CHECKING:
+    from fastflow.physics.workload.models.transformer.dimensions import Sizes
+    from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
+    from fastflow.physics.workload.network import Node
+
+PROJECTION = "projection"
+"""The last node of every mixer, which makes its output."""
+
+
+class LayerCache(NamedTuple):
+    """Bytes of a request on a device, in one layer; (points,)."""
+
+    token: Floats  # of every token [B]
+    windowed: Floats  # of each of the last `model.window` tokens [B]
+    state: Floats  # whatever the number of its tokens [B]
+
+
+class Mixer(NamedTuple):
+    """A mixer of tokens. Its functions take models with the same structure; `Sizes` are those of the kind.
+
+    `nodes` are those of training, from its first product on the norm's output (the last argument) to its
+    projection. In serving, `core` replaces those named `core_nodes`, which keep something of earlier tokens:
+    for the prompts of a pass, or, where its last argument is true, for requests that decode.
+    """
+
+    name: str  # as a pattern has it
+    meaning: str
+    nodes: Callable[[Inputs, Sizes, LayerKind, str], list[Node]]
+    core: Callable[[Inputs, Sizes, LayerKind, bool], list[Node]]
+    core_nodes: tuple[str, ...]
+    # of sizes, bytes of an element, and degrees of tensor parallelism: what a layer keeps of a request
+    cache: Callable[[Inputs, Sizes, LayerKind, Precision, Ints], LayerCache]
+    attends: bool = False  # whether it has keys and values of heads, which `layer_kind.MODIFIERS` change
+    needs: tuple[tuple[str, str], ...] = ()  # keys that must be above 0, and the word that names their use
+    further: tuple[str, ...] = ()  # keys that it uses where they are above 0
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """The keys of sizes that it uses, besides those that every model has."""
+        return (*(key for key, _ in self.needs), *self.further)
+
+
+_PACKAGE = "fastflow.physics.workload.models.transformer"
+MIXERS: Registry[Mixer] = Registry(
+    "model.pattern",
+    "mixers",
+    lambda thing: isinstance(thing, Mixer),
+    f"a {_PACKAGE}.mixer.Mixer",
+    modules={
+        name: f"{_PACKAGE}.mixers.{module}:{attribute}"
+        for name, module, attribute in (
+            ("attention", "attention", "ATTENTION"),
+            ("window", "attention", "WINDOW"),
+            ("chunked", "attention", "CHUNKED"),
+            ("gated_delta", "gated_delta", "GATED_DELTA"),
+            ("mamba2", "mamba2", "MAMBA2"),
+        )
+    },
+)
+"""Mixers by name."""

@@ -1,0 +1,230 @@
+"""Attention of several heads of queries, keys and values: products, rotary embedding, and scores.
+
+Keys and values are of heads that several queries share (Ainslie et al., arXiv:2305.13245).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastflow.core.tables import Inputs, single
+from fastflow.physics.workload.graph import Dims
+from fastflow.physics.workload.models.attention import CACHED, prefill_cache, setup_kernels
+from fastflow.physics.workload.models.transformer.building_blocks import (
+    DROPOUT_FLOP,
+    HEADS,
+    HIDDEN,
+    TOKENS,
+    gemm,
+    mask,
+)
+from fastflow.physics.workload.models.transformer.dimensions import (
+    ALL,
+    BEFORE,
+    FULL,
+    KERNELS,
+    OF_ATTENTION,
+    OF_QKV,
+    PER_HEAD,
+    ROTARY,
+    Sizes,
+)
+from fastflow.physics.workload.models.transformer.layer_kind import EQUAL_KV, SHARED_KV, LayerKind
+from fastflow.physics.workload.network import Node, PassCost, Size
+from fastflow.physics.workload.ops import batched_gemm, pointwise
+from fastflow.physics.workload.ops.attention import AttentionSizes, attention
+from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
+
+SELECTIVE = ("scores", "attention softmax", "attention dropout", "context")
+"""Nodes of unfused attention, which selective recomputation recomputes."""
+# Of the scores that no query may see the softmax writes zeros and reads none: Megatron-LM's
+# scaled_upper_triang_masked_softmax; backward both that it reads are halves.
+SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES = 1.5, 2.0
+CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
+ALL_HEADS = Dims(TOKENS, (), HEADS)
+GATE_FLOP = 5.0
+"""Operations of a sigmoid and a product: negate, exponential, add, divide, multiply."""
+
+
+class Reach(NamedTuple):
+    """Which keys a query of a mixer sees, besides those before it alone."""
+
+    window: Size = 0  # keys of the last tokens; 0: all
+    chunk: Size = 0  # tokens of a chunk, whose keys alone its queries see; 0: no chunks
+    density: Any = 0.0  # share of the visible keys that a mask keeps; 0: all
+
+
+def projections(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
+    """Return the product of queries, keys and values, and the passes that turn the first two."""
+    key_heads = 0 if SHARED_KV in kind.modifiers else size.kv_heads
+    rotated_cols = (size.heads + key_heads) * size.head_dim
+    cols = rotated_cols + key_heads * size.value_dim
+    normed, rotated = bool(points["model.qk_norm"][0]), points["model.position"][0] == ROTARY
+    gate = gate_columns(points, size)
+    made = cols + gate - (key_heads * size.value_dim if EQUAL_KV in kind.modifiers else 0)
+    kept = rotated_cols if normed else 0 if rotated else None
+    nodes = [
+        gemm(
+            "qkv", size, size.hidden, made, read, (HIDDEN, HEADS),
+            biased=str(points["model.biases"][0]) in (OF_QKV, OF_ATTENTION, ALL),
+            keeps=None if kept is None else kept + gate, keeps_whole=0,
+        )
+    ]  # fmt: skip
+    if normed:
+        operator = pointwise.OPERATORS["rmsnorm"]
+        nodes += [
+            Node(
+                name="query and key norm", type=pointwise.OPERATORS["mul"].base, rows=size.tokens, cols=cols,
+                reads=("qkv",),
+                cost=PassCost(
+                    2.0 * rotated_cols / cols, operator.flop, operator.backward * rotated_cols / cols
+                ),
+                keeps=0 if rotated else cols, keeps_whole=0,
+                dims=Dims(TOKENS, (), HEADS), vectors=2 * size.head_dim,
+            )
+        ]  # fmt: skip
+    if rotated:
+        turned = (size.heads + key_heads) * rotary_columns(size)
+        nodes += [rotary(size, cols, (nodes[-1].name,), 2 * turned)]
+    return nodes
+
+
+def rotary_columns(size: Sizes) -> Size:
+    """Return the columns of a head with rotary embedding, where keys are not latent."""
+    if isinstance(size.rotary, int) and isinstance(size.head_dim, int):
+        return size.rotary or size.head_dim
+    return np.where(np.asarray(size.rotary) > 0, size.rotary, size.head_dim)
+
+
+def gate_columns(points: Inputs, size: Sizes) -> Size:
+    """Return the columns of the gate of attention's output."""
+    gate = str(points["model.output_gate"][0])
+    return size.heads * size.value_dim if gate == FULL else size.heads if gate == PER_HEAD else 0
+
+
+def core_of_training(points: Inputs, size: Sizes, reach: Reach, head_dim: Size, read: str) -> list[Node]:
+    """Return the nodes of attention over whole sequences; head_dim: columns of a query."""
+    latent = bool(points["model.latent"][0])
+    sequences, q_len = size.sequences, size.sequence
+    if np.any(np.asarray(reach.chunk) > 0):
+        q_len = np.minimum(reach.chunk, size.sequence) if np.ndim(reach.chunk) else min(reach.chunk, q_len)
+        sequences = sequences * -(-size.sequence // q_len)
+    window = _window_of(reach, q_len, q_len)
+    if not points["model.fused_attention"][0]:
+        return _unfused(size, head_dim, read, bool(points["model.dropout"][0]))
+    sizes = AttentionSizes(
+        sequences, q_len, q_len, size.heads, size.heads if latent else size.kv_heads, head_dim,
+        size.value_dim, window,
+    )  # fmt: skip
+    return [
+        attention(
+            "attention", (read,), sizes, True, expanded=True, dims=CORE_DIMS,
+            keeps=mask(size, 4),  # the sum of each query's exponentials, in fp32
+            flash=KERNELS.index(str(points["model.attention_kernel"][0])),
+        )
+    ]  # fmt: skip
+
+
+def gated(points: Inputs, size: Sizes, read: str, source: str) -> list[Node]:
+    """Return the pass that multiplies attention's output by its gate; source: the product that made it."""
+    gate = gate_columns(points, size)
+    if isinstance(gate, int) and not gate:
+        return []
+    cols = size.heads * size.value_dim
+    share = gate / cols
+    return [
+        Node(
+            name="output gate", type=pointwise.OPERATORS["mul"].base, rows=size.tokens, cols=cols,
+            reads=(read, source), cost=PassCost(2.0 + share, GATE_FLOP, 3.0 + 2.0 * share),
+            dims=Dims(TOKENS, (), HEADS),
+        )
+    ]  # fmt: skip
+
+
+def serve(points: Inputs, size: Sizes, kind: LayerKind, reach: Reach, decodes: bool) -> list[Node]:
+    """Return attention over a cache, and the pass that writes the cache."""
+    before = single(points[BEFORE.name])
+    key_heads = 0 if SHARED_KV in kind.modifiers else size.kv_heads
+    queries, keys_and_values = size.heads * size.head_dim, key_heads * (size.head_dim + size.value_dim)
+    kv_len = before + size.sequence
+    sizes = AttentionSizes(
+        size.sequences, size.sequence, kv_len, size.heads, size.kv_heads, size.head_dim, size.value_dim,
+        _window_of(reach, size.sequence, kv_len),
+    )  # fmt: skip
+    core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=CORE_DIMS)
+    if decodes:
+        in_decode = kv_cache_in_decode(
+            CACHED, size.tokens, core, read=queries, made=queries, kept=keys_and_values
+        )
+        return [in_decode._replace(dims=ALL_HEADS), core]
+    in_prefill = prefill_cache(size.tokens, queries, keys_and_values)
+    return [*setup_kernels(), in_prefill._replace(dims=ALL_HEADS), core]
+
+
+def _window_of(reach: Reach, q_len: Size, kv_len: Size) -> Size:
+    """Return the window in which a query sees as many keys as it does in the mean.
+
+    Of chunks, half a chunk, once there are more keys than that. Of a mask that keeps a share of the causal
+    keys, the window w of n keys that keeps the same: w (2 n - w) / n^2 of them.
+    """
+    window = reach.window
+    if np.any(np.asarray(reach.chunk) > 0):
+        window = np.where(np.asarray(kv_len) > reach.chunk, (np.asarray(reach.chunk) + 1) // 2, 0)
+    if np.any(np.asarray(reach.density) > 0.0):
+        kept = np.asarray(reach.density, dtype=np.float64)
+        share = 1.0 - np.sqrt(1.0 - np.minimum(kept, 1.0))
+        causal = np.maximum(np.ceil(share * np.asarray(kv_len)), 1.0)
+        # of few queries behind many keys every query sees nearly all of them
+        few = np.maximum(np.ceil(kept * np.asarray(kv_len)), 1.0)
+        mostly = np.asarray(q_len) / np.asarray(kv_len)
+        masked = np.rint(mostly * causal + (1.0 - mostly) * few).astype(np.int64)
+        window = np.where((kept > 0.0) & (kept < 1.0), masked, window)
+    return window
+
+
+def rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Node:
+    """Return the pass that turns queries and keys by their positions; moved: elements of a token."""
+    operator = pointwise.OPERATORS["rotary"]
+    return Node(
+        name="rotary", type=pointwise.TYPES["rotary"], rows=size.tokens, cols=cols, reads=reads,
+        cost=PassCost(moved / cols, operator.flop, moved / cols), dims=Dims(TOKENS, (), HEADS),
+    )  # fmt: skip
+
+
+def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node]:
+    """Return scores, softmax, dropout and context as separate kernels."""
+    cols, batch = size.heads * size.sequence, size.sequences * size.heads
+    operator = pointwise.OPERATORS["softmax"]
+    scores, softmax, dropped, context = SELECTIVE
+
+    def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **fields: Any) -> Node:
+        return Node(
+            name=name, type=batched_gemm.TYPE, batch=batch, rows=size.sequence, inner=inner, cols=cols,
+            width=size.heads * cols, reads=reads, dims=CORE_DIMS, wide=True, **fields,
+        )  # fmt: skip
+
+    def a_pass(name: str, read: str, **fields: Any) -> Node:
+        return Node(
+            name=name, type=pointwise.OPERATORS["exp"].base, rows=size.tokens, cols=cols, reads=(read,),
+            keeps_whole=0, dims=Dims(TOKENS, (), HEADS), **fields,
+        )  # fmt: skip
+
+    nodes = [
+        product(scores, head_dim, size.sequence, (read,), keeps=0),
+        a_pass(
+            softmax, scores, cost=PassCost(SOFTMAX_MOVES, operator.flop, SOFTMAX_BACKWARD_MOVES),
+            keeps=cols,
+        ),
+    ]  # fmt: skip
+    if dropout:
+        mask_cols = 1.0 / size.activation_bytes
+        nodes += [
+            a_pass(
+                dropped, softmax, cost=PassCost(2.0 + mask_cols, DROPOUT_FLOP, 2.0 + mask_cols),
+                keeps=cols + mask(size, cols),
+            )
+        ]  # fmt: skip
+    nodes.append(product(context, size.sequence, size.value_dim, (nodes[-1].name, read)))
+    return [node._replace(selective=1) for node in nodes]

@@ -1,0 +1,98 @@
+"""Latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1): a latent vector of keys and values a token.
+
+Training and prefill expand it into keys and values of every head; decode absorbs the expansion into queries
+and outputs (section 2.1.2).
+"""
+
+from __future__ import annotations
+
+from fastflow.core.tables import Inputs, single
+from fastflow.physics.workload.graph import Dims
+from fastflow.physics.workload.models.attention import CACHED, setup_kernels
+from fastflow.physics.workload.models.latent_attention import latent_prefill_cache
+from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, TOKENS, gemm, norm
+from fastflow.physics.workload.models.transformer.dimensions import BEFORE, RMS, Sizes
+from fastflow.physics.workload.models.transformer.mixers.heads import (
+    ALL_HEADS,
+    CORE_DIMS,
+    gate_columns,
+    rotary,
+)
+from fastflow.physics.workload.network import INPUT, Node, Size
+from fastflow.physics.workload.ops import batched_gemm
+from fastflow.physics.workload.ops.attention import AttentionSizes, attention
+from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
+
+GATE = "gate of output"
+
+
+def projections(points: Inputs, size: Sizes, read: str) -> list[Node]:
+    """Return the products of latent queries and keys, and the pass that lays out those of every head."""
+    queries = size.heads * (size.head_dim + size.rotary)
+    nodes: list[Node] = []
+    source, inner = read, HIDDEN
+    if points["model.query_latent"][0]:
+        source, inner = "query norm", ("query_latent",)
+        nodes = [
+            gemm("query down", size, size.hidden, size.query_latent, read, (HIDDEN, inner)),
+            norm(source, size, RMS, "query down", size.query_latent, inner),
+        ]
+    rows_of_queries = size.query_latent if nodes else size.hidden
+    gate = gate_columns(points, size)
+    of_values = size.heads * (size.head_dim + size.value_dim)
+    latent = ("latent",)
+    nodes += [
+        gemm("query up", size, rows_of_queries, queries, source, (inner, HEADS), keeps=0),
+        gemm("key down", size, size.hidden, size.latent + size.rotary, read, (HIDDEN, latent)),
+        _key_norm(size, latent),
+        gemm("key up", size, size.latent, of_values, "key norm", (latent, HEADS), keeps=0),
+    ]
+    # rotates columns of queries in place, and copies keys and values to separate tensors
+    moved = 2 * size.heads * size.rotary + 2 * of_values + size.heads * size.rotary
+    cols = 2 * queries + size.heads * size.value_dim
+    if not isinstance(gate, int) or gate:
+        nodes.insert(0, gemm(GATE, size, size.hidden, gate, read, (HIDDEN, HEADS)))
+    return [*nodes, rotary(size, cols, ("query up", "key up"), moved)]
+
+
+def _key_norm(size: Sizes, names: tuple[str, ...]) -> Node:
+    """Return the norm of latent keys, with which their rotated columns go on to all heads."""
+    node = norm("key norm", size, RMS, "key down", size.latent + size.rotary, names)
+    return node._replace(vectors=size.latent)
+
+
+def serve(points: Inputs, size: Sizes, decodes: bool) -> list[Node]:
+    """Return latent attention: absorbed in decode, expanded in prefill."""
+    before, kept = single(points[BEFORE.name]), size.latent + size.rotary
+    all_heads = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
+    if decodes:
+        absorbed = AttentionSizes(
+            size.sequences, size.sequence, before + size.sequence, size.heads, 1, kept, size.latent, 0
+        )
+        core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=CORE_DIMS)
+        rotated = size.heads * size.rotary
+        in_decode = kv_cache_in_decode(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
+        return [
+            _absorbed(size, "absorbed queries", INPUT, size.head_dim, size.latent),
+            in_decode._replace(dims=ALL_HEADS, reads=("absorbed queries",)),
+            core,
+            _absorbed(size, "absorbed values", "attention", size.latent, size.value_dim),
+        ]
+    cols = size.heads * (size.head_dim + size.value_dim)
+    rows = size.sequences * (before + size.sequence)
+    up = gemm("key up", size, size.latent, cols, INPUT, (("latent",), HEADS))._replace(rows=rows)
+    expanded = AttentionSizes(
+        size.sequences, size.sequence, before + size.sequence, size.heads, size.heads,
+        size.head_dim + size.rotary, size.value_dim, 0,
+    )  # fmt: skip
+    core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=CORE_DIMS)
+    in_prefill = latent_prefill_cache(size.tokens, all_heads, size.heads * size.rotary, kept)
+    return [*setup_kernels(), up, in_prefill._replace(dims=ALL_HEADS, reads=("key up",)), core]
+
+
+def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Node:
+    """Return the product of every head's rows with the head's part of the absorbed weights."""
+    return Node(
+        name=name, type=batched_gemm.TYPE, batch=size.heads, rows=size.tokens, inner=inner, cols=cols,
+        width=size.heads * cols, reads=(read,), dims=Dims(TOKENS, (), HEADS), wide=True,
+    )  # fmt: skip

@@ -1,0 +1,156 @@
+"""Checks of a transformer's dimensions: sizes that contradict each other or the pattern, or are too large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fastflow.core.dedupe import factorize
+from fastflow.core.tables import Bools, Inputs, Ints
+from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
+from fastflow.physics.workload.models.transformer.layer_pattern import (
+    KEY,
+    fewest_layers,
+    kinds_of,
+)
+from fastflow.physics.workload.models.transformer.mixer import MIXERS
+from fastflow.physics.workload.ops.attention import MAX_QUERIES
+
+MAX_ELEMENTS = 4e18  # of a tensor, as of a network from a file
+_MAX_WIDE = 1e12
+
+InvalidSizes = tuple[Bools, str, str, str]
+
+
+def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points with invalid sizes, as `Family.invalid_sizes`."""
+    yield from invalid_heads(inputs)
+    most = inputs["model.positions"]
+    wrong = (most > 0) & (inputs["model.sequence"] > most)
+    yield wrong, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
+    yield from _invalid_patterns(inputs)
+    yield from _too_large(inputs)
+
+
+def invalid_pass_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield invalid passes; their tokens are of many sequences: positions limit requests, not passes."""
+    yield from invalid_heads(inputs)
+    yield from _invalid_patterns(inputs)
+    yield from _too_large(inputs)
+
+
+def invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points with invalid heads."""
+    size = {name: inputs[f"model.{name}"] for name in ("heads", "kv_heads", "hidden", "head_dim")}
+    derived = size["head_dim"] == 0
+    uneven = derived & (size["hidden"] % size["heads"] > 0)
+    yield uneven, "model.heads", "model.hidden", "a divisor of model.hidden, {}, or model.head_dim beside it"
+    wrong = size["heads"] % np.where(size["kv_heads"] > 0, size["kv_heads"], 1) > 0
+    yield wrong, "model.kv_heads", "model.heads", "a divisor of model.heads, {}"
+
+
+def _invalid_patterns(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points whose sizes do not match the kinds of their layers."""
+    names, inverse = factorize(inputs[KEY])
+    of_pattern = [kinds_of(name) for name in names]
+    fewest = [fewest_layers(name) for name in names]
+    for number, least in enumerate(fewest):
+        wrong = (inverse == number) & (inputs["model.layers"] < least)
+        yield wrong, "model.layers", "model.layers", f"at least {least}, so that each kind of {KEY} has one"
+    has_experts = np.array([any(kind.has_experts for kind in kinds) for kinds in of_pattern])[inverse]
+    for key in ("model.experts", "model.topk"):
+        # a kind may have sizes of its own
+        own = np.array([_all_have(kinds, key) for kinds in of_pattern])[inverse]
+        wrong = has_experts & (inputs[key] < 1) & ~own
+        yield wrong, key, key, f"at least 1, since {KEY} has layers with experts"
+        wrong = ~has_experts & (inputs[key] > 0)
+        yield wrong, key, key, f"0, unless {KEY} says which layers have experts"
+    yield from _invalid_mixers(inputs, of_pattern, inverse)
+    wrong = has_experts & (inputs["model.topk"] > inputs["model.experts"])
+    yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
+    yield from _invalid_expert_groups(inputs, has_experts)
+
+
+def _invalid_expert_groups(inputs: Inputs, has_experts: Bools) -> Iterator[InvalidSizes]:
+    """Yield points with invalid expert groups; has_experts: (points,)."""
+    experts, topk = inputs["model.experts"], inputs["model.topk"]
+    groups, topk_groups = inputs["model.expert_groups"], inputs["model.topk_groups"]
+    for key in ("model.expert_groups", "model.topk_groups"):
+        yield ~has_experts & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have experts"
+    each = experts // np.maximum(groups, 1)
+    wrong = has_experts & (each * groups != experts) & (groups > 0)
+    yield wrong, "model.expert_groups", "model.experts", "a divisor of model.experts, {}, or 0 for no groups"
+    wrong = has_experts & ((topk_groups > groups) | ((topk_groups == 0) & (groups > 0)))
+    allowed = "from 1 to model.expert_groups, {}; or 0, where that is 0"
+    yield wrong, "model.topk_groups", "model.expert_groups", allowed
+    wrong = has_experts & (groups > 0) & (topk_groups * each < topk)
+    allowed = "so many that their experts are at least model.topk, {}"
+    yield wrong, "model.topk_groups", "model.topk", allowed
+
+
+def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points with too many tokens, or with tensors too large for 64-bit integers."""
+    size = {name: 1.0 * inputs[f"model.{name}"] for name in (
+        "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
+        "topk", "shared_ffn", "vocabulary",
+    )}  # fmt: skip
+    wrong = size["sequence"] > MAX_QUERIES
+    yield wrong, "model.sequence", "model.sequence", f"at most {MAX_QUERIES:g} tokens"
+    wide = size["head_dim"] + size["value_dim"] + size["rotary"] + size["hidden"] / size["heads"]
+    wrong = size["heads"] * wide > _MAX_WIDE
+    yield (
+        wrong,
+        "model.heads",
+        "model.heads",
+        f"so small that all heads have at most {_MAX_WIDE:.0e} columns",
+    )
+    columns = 64.0 * (size["ffn"] + size["expert_ffn"] + 4.0 * size["hidden"]) + size["shared_ffn"]
+    columns = columns + 4.0 * size["heads"] * wide + size["vocabulary"]
+    columns = columns * np.maximum(size["topk"], 1.0)
+    columns = columns + np.where(inputs["model.fused_attention"], 0.0, size["heads"] * size["sequence"])
+    wrong = size["batch"] * size["sequence"] * columns > MAX_ELEMENTS
+    allowed = f"so small that no tensor has more than {MAX_ELEMENTS:.0e} elements"
+    yield wrong, "model.batch", "model.batch", allowed
+
+
+Patterns = list[tuple[LayerKind, ...]]
+_OF_MIXERS = ("model.window", "model.index_topk", "model.compression", "model.linear_heads")
+"""Sizes that only some mixers use."""
+
+
+def _invalid_mixers(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Iterator[InvalidSizes]:
+    """Yield points without the sizes that their mixers need, or with those of mixers that they lack.
+
+    of_pattern: the kinds of each pattern; inverse: the pattern of every point.
+    """
+    used = [{name for kind in kinds for name in kind.mixers} for kinds in of_pattern]
+    needs = {need for names in used for name in names for need in MIXERS[name].needs}
+    for key, feature in sorted(needs):
+        has = np.array([any((key, feature) in MIXERS[name].needs for name in names) for names in used])
+        own = np.array([_all_have(kinds, key) for kinds in of_pattern])
+        wrong = (has & ~own)[inverse] & (inputs[key] < 1)
+        yield wrong, key, key, f"at least 1, since {KEY} has layers with {feature}"
+    for key in _OF_MIXERS:
+        uses = np.array([any(key in MIXERS[name].uses for name in names) for names in used])[inverse]
+        words = [name for name in MIXERS.built_in if key in MIXERS[name].uses] if (~uses).any() else []
+        allowed = f"0, unless {KEY} has layers with {' or '.join(words)}"
+        yield ~uses & (inputs[key] > 0), key, key, allowed
+    heads, key_heads = inputs["model.linear_heads"], inputs["model.linear_key_heads"]
+    wrong = (key_heads > 0) & (heads % np.maximum(key_heads, 1) > 0)
+    yield wrong, "model.linear_key_heads", "model.linear_heads", "a divisor of model.linear_heads, {}"
+    wrong = (inputs["model.latent"] == 0) & (inputs["model.rotary"] > inputs["model.head_dim"])
+    wrong &= inputs["model.head_dim"] > 0
+    yield wrong, "model.rotary", "model.head_dim", "at most model.head_dim, {}, where keys are not latent"
+
+
+def _all_have(kinds: tuple[LayerKind, ...], key: str) -> bool:
+    """Say whether every kind of a pattern that uses a size has one of its own."""
+    name = key.removeprefix("model.")
+    using = [kind for kind in kinds if _uses(kind, key)]
+    return bool(using) and all(name in dict(kind.sizes) for kind in using)
+
+
+def _uses(kind: LayerKind, key: str) -> bool:
+    of_experts = key in ("model.experts", "model.topk") and kind.has_experts
+    return of_experts or any(key in MIXERS[name].uses for name in kind.mixers)
