@@ -117,7 +117,8 @@ def _can_shard_experts(strategy: Strategy, whole_experts: bool) -> bool:
 def _microbatches(options: Mapping[str, Any], rows: int, stages: int, chunks: int) -> list[int]:
     """Return the possible sequences of a micro-batch; rows: those of a device; 0: given by `microbatches`."""
     requested, count = options[MICROBATCH], options["parallel.microbatches"]
-    sizes = [requested] if requested or count else [size for size in MICROBATCHES if rows % size == 0]
+    possible = MICROBATCHES if options["model.training"] else dict.fromkeys((*MICROBATCHES, rows))
+    sizes = [requested] if requested or count else [size for size in possible if rows % size == 0]
     return [size for size in sizes if chunks == 1 or (count or rows // size) % stages == 0]
 
 

@@ -82,5 +82,7 @@ class Family(NamedTuple):
     # sizes, by the mesh axis whose degree must divide them or be a multiple; 0: no size
     copied: Mapping[str, str] = MappingProxyType({})
     multiplied: tuple[str, str] | None = None  # two sizes whose integer product must not overflow
+    serves: bool = False  # whether a server's passes through it are modelled
+    instead_of_serving: str = ""  # what to write instead, where they are not
     work: str = OTHERS  # the kind of work of its error statistics, of `WORK`
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

@@ -70,6 +70,8 @@ FAMILY = Family(
     parameters=parameters,
     invalid_sizes=invalid_sizes,
     quantizes=True,
+    instead_of_serving="serve=none model.training=false with model.step=encode, and with model.step=decode,"
+    " predicts its passes",
     trained=TRAINED,
     divided={"tp": "model.heads"},
     copied={"tp": "model.kv_heads"},

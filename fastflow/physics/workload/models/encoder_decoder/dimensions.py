@@ -192,7 +192,8 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield wrong, "model.before", "model.before", f"0, unless model.step={DECODE}"
     yield from _beyond_positions(inputs)
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
-        "batch", "sequence", "source_sequence", "hidden", "heads", "head_dim", "ffn", "vocabulary", "mel", "before",
+        "batch", "sequence", "source_sequence", "hidden", "heads", "head_dim", "ffn", "vocabulary", "mel",
+        "before",
     )}  # fmt: skip
     for name in ("sequence", "source_sequence", "before"):
         key = f"model.{name}"
