@@ -93,7 +93,7 @@ def parameters(model):
     if model.norms_before:
         count += 2 * norm
     if model.embedding_norm:
-        count += (1 if model.mel else 2) * norm
+        count += 2 * norm
     count += (model.tables + model.source_tables) * model.hidden
     return count + model.vocabulary * model.hidden * (1 if model.tied else 2)
 

@@ -150,7 +150,7 @@ def _stage_memory(
         if virtual > 0:
             activations += layers.sent[first + chunks.last_layer[at - 1]]
         if virtual + 1 < per_stage * stages:
-            activations -= layers.checkpoint[first + chunks.last_layer[at]]
+            activations -= layers.output[first + chunks.last_layer[at]]
     in_flight_chunks = in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
     in_flight_chunks += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
     activations *= in_flight_chunks / per_stage

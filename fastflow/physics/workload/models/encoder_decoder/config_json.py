@@ -137,7 +137,7 @@ _BART = _Kin(POST, LEARNED, True)
 TYPES: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
     "t5": partial(_t5, position=RELATIVE, tied=True),
     "mt5": partial(_t5, position=RELATIVE, tied=False),
-    "umt5": partial(_t5, position=RELATIVE_IN_LAYERS, tied=True),
+    "umt5": partial(_t5, position=RELATIVE_IN_LAYERS, tied=False),
     "bart": partial(_bart, kin=_BART),
     "mbart": partial(_bart, kin=_BART._replace(block=PRE)),
     "blenderbot-small": partial(_bart, kin=_BART),

@@ -8,6 +8,7 @@ both stacks share a table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -59,6 +60,8 @@ from fastflow.physics.workload.models.transformer.network import (
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost
 from fastflow.physics.workload.ops import pointwise, rowwise
 
+SECOND_LOOKUP = replace(TIED_LOOKUP, title="lookup, second of its table", trains=True)
+"""Of the decoder's tokens, in the table that the lookup of the encoder's owns."""
 _FILTERS = ("filters",)
 ENCODER, FIRST, DECODER, ENCODER_NORM = "encoder", "first decoder", "decoder", "encoder norm"
 
@@ -183,7 +186,7 @@ def _decoder(points: Inputs, sides: Sides) -> list[Layer]:
 def _target_embedding(points: Inputs, sides: Sides, owns_table: bool) -> tuple[Node, ...]:
     """Return the embedding of the decoder's tokens; owns_table: no other lookup has the table."""
     lookup, *others = embedding(points, sides.target)
-    kind = lookup.type if owns_table else TIED_LOOKUP
+    kind = lookup.type if owns_table else SECOND_LOOKUP
     return _completed(points, sides.target, (lookup._replace(type=kind), *others))
 
 
