@@ -53,7 +53,7 @@ SIZES = (
         " convolutions; model.sequence is of the decoder's",
     ),
     Column(
-        "model.layers", "int", "", "layers of a transformer, those of encoder and decoder together", 1.0,
+        "model.layers", "int", "", "layers of a transformer; of an encoder-decoder those of both", 1.0,
         float(MAX_LAYERS),
     ),
     count("model.hidden", "columns of a token between layers (hidden size)"),

@@ -221,7 +221,7 @@ def test_memory_of_the_last_stage_is_that_of_its_layers(recompute, stages):
     layers = 16 // stages * (decoder if recompute == "none" else of_target)
     if stages == 8:
         expected = of_source + of_target + layers + head
-    else:  # the input of the encoder's last norm and its output, and the embedding, where it is not made again
+    else:  # the input of the encoder's last norm and its output; the embedding, where it is not made again
         expected = of_source + of_source + of_target * (recompute == "none") + layers + head
     assert frame.peak_memory_stage[0] == stages - 1
     assert frame.activation_B[0] == expected
