@@ -169,6 +169,13 @@ SERVING: tuple[Column, ...] = (
         " cache; free: a share of what weights and work space leave free, for the KV cache alone",
         ("total", "free"),
     ),
+    Column(
+        "server.shared_pages",
+        "bool",
+        "",
+        "true: states of linear-time mixers and keys share pages of one size, so that a page of keys has"
+        " as many tokens as a state takes, and requests take whole pages",
+    ),
     count(
         "server.moe_alignment",
         "fp8_block: minimum rows of each expert's GEMM (padding), even if no token chooses the"

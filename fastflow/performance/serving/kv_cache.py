@@ -1,8 +1,9 @@
 """A server's memory beside weights: the KV cache, and the workspace of a pass.
 
 What a layer keeps of a request is its mixers' (`mixers.mixer.LayerCache`): something of every token, of the
-tokens of a window alone, or a state of fixed size. All of them share the memory (vLLM's hybrid cache manager
-has pages of the same size for all kinds of layers).
+tokens of a window alone, or a state of fixed size. All of them share the memory. Where `server.shared_pages`
+is true they share pages of one size, too, as in vLLM's hybrid cache manager: a page of keys holds as many
+tokens, a multiple of 16, as a state takes (HybridAttentionMambaModelConfig of vLLM, models/config.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from fastflow.core.dedupe import factorize
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.forms import short_of_cache
-from fastflow.core.tables import Floats, Inputs, Ints, take
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME, FIRST_KIND, HEAD_TIME, Stages
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED, Sizes, sizes_of
@@ -26,6 +27,7 @@ from fastflow.physics.workload.precision import Precision, precision
 # intermediate result, in and out of the activation function
 _HIDDEN_LIVE, _WIDE_LIVE = 3.0, 1.5
 FREE = "free"
+_KERNEL_BLOCK = 16  # tokens that attention's kernels read at a time, of which a page holds a multiple
 
 
 class Cache(NamedTuple):
@@ -35,10 +37,12 @@ class Cache(NamedTuple):
     windowed: Floats  # further bytes of each of the last `window` tokens [B]
     state: Floats  # of the request, whatever the number of its tokens [B]
     window: Ints
+    page: Ints  # tokens of a page of `token`; 1: none has one
 
     def of(self, tokens: Floats) -> Floats:
         """Return the bytes of requests by their tokens."""
-        return self.state + self.token * tokens + self.windowed * np.minimum(tokens, self.window)
+        paged = np.where(self.page > 1, np.ceil(tokens / self.page) * self.page, tokens)
+        return self.state + self.token * paged + self.windowed * np.minimum(tokens, self.window)
 
 
 def _layer_caches(inputs: Inputs, servers: ServerLayouts, kinds: int) -> LayerCache:
@@ -56,6 +60,20 @@ def _layer_caches(inputs: Inputs, servers: ServerLayouts, kinds: int) -> LayerCa
                 for total, part in zip(caches, of_mixer, strict=True):
                     total[rows, j] += part
     return caches
+
+
+def _with_shared_pages(caches: LayerCache, shared: Bools) -> tuple[LayerCache, Ints]:
+    """Return caches whose states take whole pages where these are shared, and the tokens of a page.
+
+    shared: whether pages are; it and the tokens are of shape (points,).
+    """
+    of_token = np.where(caches.token > 0.0, caches.token, np.inf).min(axis=1, initial=np.inf)
+    state = caches.state.max(axis=1, initial=0.0)
+    has_pages = shared & (state > 0.0) & np.isfinite(of_token)
+    page = np.where(has_pages, _KERNEL_BLOCK * np.ceil(state / (_KERNEL_BLOCK * of_token)), 1.0)
+    page_bytes = np.where(has_pages, page * np.where(has_pages, of_token, 0.0), 0.0)[:, None]
+    padded = np.where(caches.state > 0.0, np.maximum(caches.state, page_bytes), 0.0)
+    return caches._replace(state=padded), page.astype(np.int64)
 
 
 def _workspace(
@@ -93,25 +111,26 @@ def room_of_fullest_stage(
 
     inputs: `server.gpu_memory_utilization`, the share of a device's memory that a server uses, or where
     `server.memory_fraction_of` is `free`, the share for caches of the memory beside weights and workspace;
-    `server.max_num_batched_tokens`.
+    `server.max_num_batched_tokens`; `server.shared_pages`.
     weights: of a device that has the whole model, by its parts, (points, parts) [B]; capacity: of a
     device [B]; tokens: of a request, (points,).
     """
     size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.gpu_memory_utilization"]
     stage_weights = _weights(inputs, layouts, stages, weights)
-    of_layer = _layer_caches(inputs, layouts, stages.layers.shape[2])
+    of_layer, page = _with_shared_pages(
+        _layer_caches(inputs, layouts, stages.layers.shape[2]), inputs["server.shared_pages"]
+    )
     work = _workspace(inputs, size, numbers, layouts, inputs["server.max_num_batched_tokens"])
     free = inputs["server.memory_fraction_of"] == FREE
     cache_share, budget = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)
     caches = cache_share * (budget[:, None] - stage_weights - work[:, None])
     window = np.asarray(size.window) * np.ones(tokens.size, np.int64)
     token, windowed, state = ((stages.layers * part[:, None, :]).sum(axis=2) for part in of_layer)
-    window_tokens = np.minimum(tokens, window)[:, None]
-    request_bytes = state + token * tokens[:, None] + windowed * window_tokens
+    request_bytes = Cache(token, windowed, state, window[:, None], page[:, None]).of(tokens[:, None])
     requests = caches / np.where(request_bytes > 0.0, request_bytes, 1.0)
     stage = np.argmin(np.where(stages.layers.sum(axis=2) > 0, requests, np.inf), axis=1)
     points = np.arange(tokens.size)
-    cache = Cache(token[points, stage], windowed[points, stage], state[points, stage], window)
+    cache = Cache(token[points, stage], windowed[points, stage], state[points, stage], window, page)
     return Room(stage_weights[points, stage], work, caches[points, stage]), cache
 
 

@@ -275,7 +275,7 @@ def invalid_model_dims(inputs: Inputs) -> ReasonColumn:
             reason.add(i, rejected(Code.MODEL, key, int(inputs[key][i]), allowed))
     for wrong, key, other_key, allowed in family_of(inputs).invalid_sizes(inputs):
         for i in reason.without(wrong):
-            requirement = allowed.format(inputs[other_key][i].item())
+            requirement = allowed.format(inputs[other_key][i])
             reason.add(i, rejected(Code.MODEL, key, inputs[key][i].item(), requirement))
     return reason.column()
 

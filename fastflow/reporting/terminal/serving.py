@@ -333,6 +333,10 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet("Memory of a device", [("", False), ("memory", True), ("share", True), ("", False)])
     capacity, kv_capacity = row["dram_capacity_B"], row["kv_cache_capacity_B"]
     token = f"{quantity('kv_token_B', row['kv_token_B'])} per token"
+    if row["kv_window_token_B"] > 0.0:
+        token += f", of which {quantity('kv_window_token_B', row['kv_window_token_B'])} within the window"
+    if row["kv_state_B"] > 0.0:
+        token += f", {quantity('kv_state_B', row['kv_state_B'])} of states per request"
     workspace = row["footprint_B"] - row["weight_B"] - row["kv_B"]
     for label, size, note in (
         ("weights", row["weight_B"], ""),

@@ -8,8 +8,8 @@ from fastflow.performance.serving.kv_cache import memory_need, room_of_fullest_s
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME, FIRST_KIND, HEAD_TIME, Stages
 from tests.naive import served_memory as naive
-from tests.physics.workload.models.transformer.test_network import points
 from tests.support.checks import mixed, near
+from tests.support.transformers import points
 
 SERVERS, SIZE = 300, 2  # bytes of bf16
 PATTERN, DENSE, WINDOWED = "dense, window dense", 0, 1
@@ -60,6 +60,7 @@ def inputs(servers):
     server_columns = {
         "server.max_num_batched_tokens": [server.budget for _, server, *_ in servers],
         "server.gpu_memory_utilization": [server.share for _, server, *_ in servers],
+        "server.shared_pages": [False] * SERVERS,
         "server.memory_fraction_of": ["free" if server.of_free else "total" for _, server, *_ in servers],
     }
     table = points(**model_columns) | mixed(SERVERS)
@@ -127,3 +128,40 @@ def test_columns_of_a_served_point_are_the_parts_of_its_memory():
     assert row["kv_token_B"] == 2 * 2 * 2 * 64 * SIZE  # layers, keys and values, heads, columns
     assert row["footprint_B"] == row["weight_B"] + work + row["kv_B"]
     assert row["kv_cache_capacity_B"] == pytest.approx(0.5 * row["dram_capacity_B"] - row["weight_B"] - work)
+
+
+HYBRID = (
+    "model=transformer", "model.hidden=512", "model.heads=8", "model.kv_heads=2", "model.ffn=1024",
+    "model.layers=8", "model.pattern='3*gated_delta dense, dense'", "model.linear_heads=6",
+    "model.linear_key_heads=2", "model.linear_key_dim=32", "model.linear_value_dim=64", "model.conv_width=4",
+    "model.vocabulary=1000", "chip=h100_sxm", "system=dgx_h100", "serve=decode", "serve.batch=3",
+    "serve.osl=20", "system.devices=2", "parallel.strategy=TP-2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("tokens", [1, 100, 1000])
+def test_a_request_has_its_states_whatever_its_tokens(tokens):
+    """Six layers with a state of fp32 and the last tokens of a convolution, two with keys and values."""
+    row = fastflow.evaluate(*HYBRID, f"serve.isl={tokens}").iloc[0]
+    heads, keys, values = 6 // 2, 32, 64
+    channels = -(-(2 * 2 * keys + 6 * values) // 2)  # of queries, keys and values, on one of two devices
+    assert row["kv_state_B"] == 6 * (heads * keys * values * 4 + 3 * channels * SIZE)
+    assert row["kv_token_B"] == 2 * 1 * (64 + 64) * SIZE
+    assert row["kv_B"] == pytest.approx(3 * (row["kv_state_B"] + row["kv_token_B"] * (tokens + 10)), rel=0.02)
+
+
+@pytest.mark.parametrize("tokens", [100, 1000])
+def test_states_and_keys_share_pages_of_one_size(tokens):
+    """A page of keys holds as many tokens as a state takes, a multiple of 16; requests take whole pages."""
+    plain, paged = (
+        fastflow.evaluate(*HYBRID, f"serve.isl={tokens}", f"server.shared_pages={shared}").iloc[0]
+        for shared in ("false", "true")
+    )
+    state, token = plain["kv_state_B"] / 6, plain["kv_token_B"] / 2
+    page = 16
+    while page * token < state:
+        page += 16
+    assert paged["kv_state_B"] == 6 * page * token
+    context = tokens + 10
+    pages = -(-context // page)
+    assert paged["kv_B"] == pytest.approx(3 * (6 * page * token + 2 * pages * page * token), rel=1e-9)

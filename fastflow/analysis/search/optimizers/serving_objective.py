@@ -74,7 +74,8 @@ def score_served(
 
 def _needed(inputs: Inputs, columns: Columns) -> Floats:
     """Return the memory that a device needs for weights and its cache, of a request at least [B]."""
-    request = columns["kv_token_B"] * (inputs["serve.isl"] + inputs["serve.osl"])
+    tokens = inputs["serve.isl"] + inputs["serve.osl"]
+    request = columns["kv_token_B"] * tokens + columns["kv_state_B"]
     cached = columns.get("kv_B", np.full(request.size, np.nan))
     total: Floats = columns["weight_B"] + np.where(np.isnan(cached), request, np.maximum(cached, request))
     return total / inputs["server.gpu_memory_utilization"]

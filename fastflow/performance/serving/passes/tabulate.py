@@ -359,7 +359,8 @@ def _stage_transfer_s(inputs: Inputs, servers: ServerLayouts, chip: Chip, tokens
     )
     bandwidth = np.where(in_package, intra, inter)
     latency = np.where(in_package, inputs["net.intra.latency"], inputs["net.inter.latency"])
-    token_bytes = inputs["model.hidden"] * precision(inputs).activation / servers.tensor
+    columns = inputs["model.hidden"] * np.maximum(inputs["model.streams"], 1)
+    token_bytes = columns * precision(inputs).activation / servers.tensor
     hops = servers.slots[:, None] - 1
     # a single device may have no links
     with np.errstate(divide="ignore"):  # a chip without links takes forever, and has its reason

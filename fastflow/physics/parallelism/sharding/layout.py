@@ -273,6 +273,11 @@ def indivisible_dims(inputs: Inputs, strategies: Strategies) -> ReasonColumn:
         for i in reason.without((size % degree > 0) | ((size == 0) & (degree > 1))):
             allowed = f"a divisor of {key}={size[i]}" if size[i] else f"1, since {key}=0"
             reason.add(i, invalid_degree(Code.STRATEGY, axis, int(degree[i]), allowed))
+    for axis, key, size in family_of(inputs).divided_of_layers(inputs) if points else ():
+        degree = strategies.experts if axis == "ep" else strategies.degrees[:, AXES.index(axis)]
+        for i in reason.without((size > 0) & (size % degree > 0)):
+            allowed = f"a divisor of {key}={size[i]}"
+            reason.add(i, invalid_degree(Code.STRATEGY, axis, int(degree[i]), allowed))
     return reason.column()
 
 

@@ -10,7 +10,7 @@ from fastflow.physics.workload.models.transformer import layer_pattern
 from fastflow.physics.workload.models.transformer.dimensions import SIZES, STRUCTURE, extra_structure
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
-from fastflow.physics.workload.models.transformer.valid_sizes import invalid_sizes
+from fastflow.physics.workload.models.transformer.valid_sizes import divided_of_layers, invalid_sizes
 from fastflow.physics.workload.precision import TRAINED
 
 OTHER_LAYERS = 2  # embedding and head
@@ -48,5 +48,6 @@ FAMILY = Family(
     trained=TRAINED,
     divided={"tp": "model.heads", "ep": "model.experts"},
     copied={"tp": "model.kv_heads"},
+    divided_of_layers=divided_of_layers,
     multiplied=("model.batch", "model.sequence"),
 )

@@ -70,22 +70,22 @@ SIZES = (
         "share of the keys before a query that a block-sparse or dilated mask keeps, in layers with"
         " attention; 0: all", 0.0, 1.0,
     ),
-    count("model.index_heads", "heads of the indexer that selects keys for sparse attention", low=0),
-    count("model.index_dim", "columns of a head of the indexer", low=0),
+    count("model.index_heads", "heads of the indexer of sparse attention; 0: no indexer", low=0),
+    count("model.index_dim", "columns of a head of the indexer; 0: no indexer", low=0),
     count("model.index_topk", "keys that the indexer selects for a query; 0: all", low=0),
     count("model.index_block", "keys that the indexer scores together; 0: one", low=0),
     count("model.compression", "tokens whose keys become one, in layers with compressed; 0: one", low=0),
     count("model.output_latent", "columns of a group's latent output of attention; 0: none", low=0),
     count("model.output_groups", "groups of heads with a latent output each; 0: one", low=0),
     count(
-        "model.linear_heads", "heads of a linear-time mixer, each with a state of key x value columns", low=0,
+        "model.linear_heads", "heads of a linear-time mixer, each with a state; 0: no such mixer", low=0,
     ),
     count(
         "model.linear_key_heads",
         "heads of its queries and keys (groups of Mamba-2), each shared by the same number of heads;"
         " 0: model.linear_heads", low=0,
     ),
-    count("model.linear_key_dim", "columns of a head's key (state size of Mamba)", low=0, high=1e6),
+    count("model.linear_key_dim", "columns of its head's key, rows of a state; 0: no mixer", low=0, high=1e6),
     count(
         "model.linear_value_dim", "columns of a head's value; 0: model.linear_key_dim", low=0, high=1e6,
     ),
@@ -94,7 +94,8 @@ SIZES = (
         low=0,
     ),
     count(
-        "model.conv_width", "tokens that a convolution reads, the current one included; 0: no convolution", low=0,
+        "model.conv_width",
+        "tokens that a convolution reads, the current one included; 0: no convolution", low=0,
     ),
     STATE,
     count(
@@ -280,6 +281,9 @@ def sizes_of(points: Inputs, kind: LayerKind | None = None) -> Sizes:
     ffn = _with_default(stated["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
     expert_ffn = _with_default(stated["expert_ffn"], ffn)
     shared = _with_default(stated["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
+    linear_heads, linear_key_dim = (
+        _with_default(stated[name], 1) for name in ("linear_heads", "linear_key_dim")
+    )
     derived = {
         "sequences": batch, "tokens": batch * stated["sequence"], "head_dim": head_dim, "ffn": ffn,
         "kv_heads": _with_default(stated["kv_heads"], heads),
@@ -290,8 +294,9 @@ def sizes_of(points: Inputs, kind: LayerKind | None = None) -> Sizes:
         "index_block": _with_default(stated["index_block"], 1),
         "compression": _with_default(stated["compression"], 1),
         "output_groups": _with_default(stated["output_groups"], 1),
-        "linear_key_heads": _with_default(stated["linear_key_heads"], stated["linear_heads"]),
-        "linear_value_dim": _with_default(stated["linear_value_dim"], stated["linear_key_dim"]),
+        "linear_heads": linear_heads, "linear_key_dim": linear_key_dim,
+        "linear_key_heads": _with_default(stated["linear_key_heads"], linear_heads),
+        "linear_value_dim": _with_default(stated["linear_value_dim"], linear_key_dim),
         "streams": _with_default(stated["streams"], 1),
         "state_bytes": single(map_values(STATE_BYTES, points[STATE.name])),
         "activation_bytes": single(map_values(OUTPUT_BYTES, points["model.dtype"]).astype(np.int64)),
@@ -301,11 +306,11 @@ def sizes_of(points: Inputs, kind: LayerKind | None = None) -> Sizes:
 
 _STRUCTURAL = (
     "latent", "query_latent", "shared_ffn", "density", "index_heads", "index_topk", "output_latent",
-    "conv_width", "expert_latent", "streams", "layer_embedding",
+    "conv_width", "expert_latent", "layer_embedding",
 )  # fmt: skip
 """Sizes that decide which kernels there are: none where they are 0."""
 
 
 def extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
     """Return columns, besides those of the structure, in which models with the same kernels agree."""
-    return tuple(inputs[f"model.{name}"] > 0 for name in _STRUCTURAL)
+    return *(inputs[f"model.{name}"] > 0 for name in _STRUCTURAL), inputs["model.streams"] > 1

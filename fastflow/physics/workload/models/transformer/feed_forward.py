@@ -19,7 +19,9 @@ from fastflow.physics.workload.models.transformer.dimensions import ALL, Sizes
 from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import grouped_gemm, moe_passes
 
-_EXPERTS = ("experts",)
+_EXPERTS, _LATENT = ("experts",), ("expert_latent",)
+# products around experts that work in a latent space (Nemotron 3 Super's LatentMoE)
+_DOWN, _UP = "latent down", "latent up"
 
 
 def dense(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
@@ -48,6 +50,8 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     gated, kind = bool(points["model.gated"][0]), str(points["model.activation"][0])
     biased = str(points["model.biases"][0]) == ALL
     rows, topk, ffn = size.tokens * size.topk, size.topk, size.expert_ffn
+    is_latent = bool(np.any(np.asarray(size.expert_latent) > 0))
+    width, columns = (size.expert_latent, _LATENT) if is_latent else (size.hidden, HIDDEN)
     attributes = grouped_gemm.mixture(size.tokens, topk, size.experts, size.experts, size.power_law)
     up, middle, down = _names(gated)
 
@@ -61,7 +65,7 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         )  # fmt: skip
 
     def product(name: str, inner: Size, cols: Size, read: str, is_up: bool) -> Node:
-        names = (HIDDEN, FEED_FORWARD) if is_up else (FEED_FORWARD, HIDDEN)
+        names = (columns, FEED_FORWARD) if is_up else (FEED_FORWARD, columns)
         vectors = size.experts * cols if biased else 0
         return Node(
             name=name, type=grouped_gemm.TYPE, rows=rows, cols=cols, inner=inner, groups=size.experts,
@@ -80,11 +84,14 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     nodes = [
         gemm("router", size, size.hidden, size.experts, read, (HIDDEN, _EXPERTS), biased, wide=True),
         a_pass("route", size.tokens, size.experts, "router", _EXPERTS),
-        a_pass("dispatch", rows, size.hidden, read, HIDDEN, 1.0 + 1.0 / topk),
-        product(up, size.hidden, 2 * ffn if gated else ffn, "dispatch", True),
+        *([gemm(_DOWN, size, size.hidden, width, read, (HIDDEN, _LATENT))] if is_latent else []),
+        a_pass("dispatch", rows, width, _DOWN if is_latent else read, columns, 1.0 + 1.0 / topk),
+        product(up, width, 2 * ffn if gated else ffn, "dispatch", True),
         gate,
-        product(down, ffn, size.hidden, middle, False),
-        a_pass("combine", size.tokens, size.hidden, down, HIDDEN, 1.0 + topk),
+        product(down, ffn, width, middle, False),
+        a_pass("combine", size.tokens, width, down, columns, 1.0 + topk),
+        *([gemm(_UP, size, width, size.hidden, "combine", (_LATENT, HIDDEN))] if is_latent else []),
     ]
     shared = _dense(points, size, size.shared_ffn, read, "shared ") if np.any(size.shared_ffn) else []
-    return [*nodes, *shared], ("combine", *(node.name for node in shared[-1:]))
+    routed = _UP if is_latent else "combine"
+    return [*nodes, *shared], (routed, *(node.name for node in shared[-1:]))

@@ -48,6 +48,17 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     sizes_of,
 )
 from fastflow.physics.workload.models.transformer.feed_forward import dense, mixture
+from fastflow.physics.workload.models.transformer.hyper_connections import (
+    expanded,
+    mixed_streams,
+    reduced,
+    stream_sum,
+)
+from fastflow.physics.workload.models.transformer.layer_embedding import (
+    BEFORE_TABLE,
+    layer_input,
+    layer_tables,
+)
 from fastflow.physics.workload.models.transformer.layer_kind import NO_FEED_FORWARD, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, parse, times
 from fastflow.physics.workload.models.transformer.mixers.layer import mixer_nodes
@@ -137,11 +148,12 @@ def block(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]
     if parallel and kind.mixers and kind.feed_forward != NO_FEED_FORWARD:
         return _parallel_block(points, size, kind, read)
     branches = [_MIXING] * bool(kind.mixers) + [_FEED_FORWARD] * (kind.feed_forward != NO_FEED_FORWARD)
+    tables = bool(points["model.layer_embedding"][0])
     nodes: list[Node] = []
     for branch in branches:
-        last = LAST_NODE if branch is branches[-1] else "attention add"
+        last = "attention add" if branch is not branches[-1] else BEFORE_TABLE if tables else LAST_NODE
         nodes += _branch(points, size, kind, branch, nodes[-1].name if nodes else read, last)
-    return nodes
+    return [*nodes, *layer_input(points, size, nodes[-1].name, LAST_NODE)] if tables else nodes
 
 
 class _Branch(NamedTuple):
@@ -159,14 +171,19 @@ def _branch(
 ) -> list[Node]:
     """Return the nodes of a branch with its norms, and the residual sum, which gets the name `last`."""
     arrangement, dropout = str(points["model.block"][0]), bool(points["model.dropout"][0])
-    nodes = [] if arrangement == POST else [layer_norm(points, size, branch.norm, read)]
-    branch_input = nodes[-1].name if nodes else read
+    streams = mixed_streams(size, branch.norm, read) if has_streams(points) else None
+    source = streams.mixed if streams else read
+    nodes = [] if arrangement == POST else [layer_norm(points, size, branch.norm, source)]
+    branch_input = nodes[-1].name if nodes else source
     branch_nodes, outputs, biases = _branch_nodes(points, size, kind, branch, branch_input)
     norm_after = arrangement in (POST, SANDWICH)
     branch_nodes, outputs = _branch_output(
         points, size, branch_nodes, outputs, branch.post_norm if norm_after else ""
     )
-    return [*nodes, *branch_nodes, residual(last, size, (*outputs, read), dropout, biases)]
+    nodes += branch_nodes
+    if streams:
+        return [*streams.nodes, *nodes, stream_sum(size, last, outputs, read, streams.weights)]
+    return [*nodes, residual(last, size, (*outputs, read), dropout, biases)]
 
 
 def _branch_nodes(
@@ -181,6 +198,11 @@ def _branch_nodes(
     nodes, outputs = make(points, size, read)
     # experts add theirs
     return _with_part(part, nodes), outputs, int(biases == ALL and part == FEED_FORWARD)
+
+
+def has_streams(points: Inputs) -> bool:
+    """Say whether the residual of models with the same structure has several streams."""
+    return bool(points["model.streams"][0] > 1)
 
 
 def _parallel_block(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
@@ -247,13 +269,20 @@ def embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
         nodes.append(table("positions", size, size.positions, (), lookup.TYPE))
     reads = tuple(node.name for node in nodes)
     last = residual("embedding add" if learned else "embedding copy", size, reads, dropout)
-    return tuple(_with_part(HEAD, [*nodes, last]))
+    if points["model.layer_embedding"][0]:
+        nodes += layer_tables(points, size)
+        last = last._replace(reads=(*last.reads, nodes[-1].name))  # it passes them on
+    nodes.append(last)
+    if has_streams(points):
+        nodes.append(expanded(size, "streams", last.name))
+    return tuple(_with_part(HEAD, nodes))
 
 
 def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
     """Return the last norm, the logits of the vocabulary and their loss."""
-    last = layer_norm(points, size, "head norm", read)
-    return tuple(_with_part(HEAD, (last, *logits_and_loss(size, last.name, tied))))
+    streams = [reduced(size, "sum of streams", read)] if has_streams(points) else []
+    last = layer_norm(points, size, "head norm", streams[0].name if streams else read)
+    return tuple(_with_part(HEAD, (*streams, last, *logits_and_loss(size, last.name, tied))))
 
 
 def logits_and_loss(size: Sizes, read: str, tied: bool) -> list[Node]:
@@ -282,11 +311,14 @@ def loss_of(size: Sizes, classes: Size, read: str) -> Node:
 def _mtp_module(points: Inputs, size: Sizes, kind: LayerKind) -> tuple[Node, ...]:
     """Return the layer of an MTP module."""
     words = table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
+    streams = [reduced(size, "sum of streams", INPUT)] if has_streams(points) else []
     norms = (
-        layer_norm(points, size, "hidden norm", INPUT),
+        layer_norm(points, size, "hidden norm", streams[0].name if streams else INPUT),
         layer_norm(points, size, "embedding norm", "embedding"),
     )
     joined = gemm(
         "joined", size, 2 * size.hidden, size.hidden, "", (HIDDEN_COLUMNS, HIDDEN_COLUMNS), keeps=size.hidden
     )._replace(reads=tuple(node.name for node in norms))
-    return (words._replace(keeps=size.hidden), *norms, joined, *block(points, size, kind, joined.name))
+    copies = [expanded(size, "streams", joined.name)] if streams else []
+    layer = block(points, size, kind, (joined, *copies)[-1].name)
+    return (words._replace(keeps=size.hidden), *streams, *norms, joined, *copies, *layer)

@@ -37,7 +37,13 @@ from fastflow.physics.workload.models.transformer.dimensions import (
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, times
 from fastflow.physics.workload.models.transformer.mixers.layer import core_names, core_nodes
-from fastflow.physics.workload.models.transformer.network import LOGIT_BYTES, TIED_PRODUCT, block, embedding
+from fastflow.physics.workload.models.transformer.network import (
+    LOGIT_BYTES,
+    TIED_PRODUCT,
+    block,
+    embedding,
+    has_streams,
+)
 from fastflow.physics.workload.models.transformer.valid_sizes import invalid_pass_sizes
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import grouped_gemm, pointwise, rowwise
@@ -75,7 +81,8 @@ def network(points: Inputs) -> Network:
 
 def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
     counts = times(str(points[KEY][0]), single(points["model.layers"]))
-    starts_with_norm = points["model.block"][0] != POST  # whether layers begin with a norm
+    # whether layers begin with a norm of their input
+    starts_with_norm = bool(points["model.block"][0] != POST) and not has_streams(points)
     layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), starts_with_norm))]
     for kind, layer_count in counts.items():
         nodes = _without(core_names(kind), block(points, size, kind, INPUT))

@@ -70,6 +70,7 @@ def _invalid_patterns(inputs: Inputs) -> Iterator[InvalidSizes]:
     wrong = has_experts & (inputs["model.topk"] > inputs["model.experts"])
     yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
     yield from _invalid_expert_groups(inputs, has_experts)
+    yield from _invalid_kinds(inputs, of_pattern, inverse)
 
 
 def _invalid_expert_groups(inputs: Inputs, has_experts: Bools) -> Iterator[InvalidSizes]:
@@ -114,6 +115,27 @@ def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield wrong, "model.batch", "model.batch", allowed
 
 
+def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Iterator[InvalidSizes]:
+    """Yield points with a kind of layer whose own sizes contradict each other, or the model's."""
+    for number, kinds in enumerate(of_pattern):
+        for kind in kinds:
+            own = dict(kind.sizes)
+            size = {name: own.get(name, inputs[f"model.{name}"]) for name in _PAIRS}
+            has = inverse == number
+            if "heads" in own or "kv_heads" in own:
+                kv_heads = np.where(np.asarray(size["kv_heads"]) > 0, size["kv_heads"], size["heads"])
+                wrong = has & (np.asarray(size["heads"]) % kv_heads > 0)
+                yield wrong, KEY, KEY, f"heads that their kv_heads divide, in {kind.text}"
+            if kind.has_experts and ("experts" in own or "topk" in own):
+                wrong = has & (np.asarray(size["topk"]) > size["experts"])
+                yield wrong, KEY, KEY, f"a topk of at most its experts, in {kind.text}"
+            if "linear_heads" in own or "linear_key_heads" in own:
+                keys = np.where(np.asarray(size["linear_key_heads"]) > 0, size["linear_key_heads"], 1)
+                wrong = has & (np.asarray(size["linear_heads"]) % keys > 0)
+                yield wrong, KEY, KEY, f"linear_heads that their linear_key_heads divide, in {kind.text}"
+
+
+_PAIRS = ("heads", "kv_heads", "experts", "topk", "linear_heads", "linear_key_heads")
 Patterns = list[tuple[LayerKind, ...]]
 _OF_MIXERS = ("model.window", "model.index_topk", "model.compression", "model.linear_heads")
 """Sizes that only some mixers use."""
@@ -142,6 +164,20 @@ def _invalid_mixers(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Iter
     wrong = (inputs["model.latent"] == 0) & (inputs["model.rotary"] > inputs["model.head_dim"])
     wrong &= inputs["model.head_dim"] > 0
     yield wrong, "model.rotary", "model.head_dim", "at most model.head_dim, {}, where keys are not latent"
+
+
+def divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
+    """Yield sizes of layers that degrees must divide, as `Family.divided_of_layers`."""
+    names, inverse = factorize(inputs[KEY])
+    of_pattern = [kinds_of(name) for name in names]
+    for axis, name in (("tp", "heads"), ("tp", "linear_heads"), ("ep", "experts")):
+        own = [{dict(kind.sizes).get(name, 0) for kind in kinds} - {0} for kinds in of_pattern]
+        for size in sorted(set().union(*own)):
+            has = np.array([size in sizes for sizes in own])[inverse]
+            yield axis, f"{name} of {KEY}, {name}", np.where(has, size, 0)
+    heads = "model.linear_heads"
+    uses = np.array([any(_uses(kind, heads) for kind in kinds) for kinds in of_pattern])[inverse]
+    yield "tp", heads, np.where(uses, inputs[heads], 0)
 
 
 def _all_have(kinds: tuple[LayerKind, ...], key: str) -> bool:

@@ -15,10 +15,9 @@ from fastflow.physics import workload
 from fastflow.physics.workload.graph import FORWARD, PRODUCTS, model_flop
 from fastflow.physics.workload.models.transformer import layer_pattern as pattern
 from fastflow.physics.workload.models.transformer import parameters
-from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
 from fastflow.physics.workload.models.transformer.network import network
-from fastflow.physics.workload.precision import UNSIZED
 from tests.naive import transformer as naive
+from tests.support.transformers import points, precision
 
 # of every model of the library its parameters and those that a token meets, in billions, as published: model
 # cards on Hugging Face (safetensors); arXiv:2104.04473, table 1; arXiv:2205.05198, table 3; arXiv:2412.19437
@@ -38,29 +37,6 @@ PUBLISHED = {
     "llama4_maverick": ("400", "17"), "bloom_176b": ("176.247", ""), "mpt_7b": ("6.650", ""),
     "mpt_13b": ("12.8", ""), "mpt_30b": ("29.958", ""), "mpt_70b": ("64.8", ""),
 }  # fmt: skip
-
-SMALL = {
-    "model.layers": 2, "model.hidden": 64, "model.heads": 4, "model.ffn": 96, "model.vocabulary": 50,
-    "model.batch": 2, "model.sequence": 8,
-}  # fmt: skip
-OF_MODELS = {
-    "model.name": "transformer", "model.dtype": "bf16", "model.training": True, "model.optimizer": "adam",
-}  # fmt: skip
-
-
-def points(**changed):
-    """The columns of some transformers; a list has a value for each."""
-    given = {**DEFAULTS, **OF_MODELS, **SMALL, **{f"model.{key}": value for key, value in changed.items()}}
-    many = max(len(value) if isinstance(value, list) else 1 for value in given.values())
-    return {
-        key: to_column(key, value if isinstance(value, list) else [value] * many)
-        for key, value in given.items()
-    }
-
-
-def precision(many):
-    """Bytes of numbers that nobody asks for."""
-    return type(UNSIZED)(*np.ones((len(UNSIZED), many)))
 
 
 def is_near(count, published):
@@ -362,9 +338,10 @@ def test_a_pattern_is_repeated_as_long_as_there_are_layers(parts, layers, mtp):
 @pytest.mark.parametrize(
     ("text", "shortest"),
     [
-        ("attention dense", "dense"), ("experts window", "window experts"), ("gated_delta", "gated_delta dense"),
-        ("dense( ffn=64  kv_heads=2 )", "dense(kv_heads=2 ffn=64)"), ("no_mixer  experts", "no_mixer experts"),
-        ("mamba2 attention no_ffn", "mamba2 attention no_ffn"), ("shared_kv window", "window shared_kv dense"),
+        ("attention dense", "dense"), ("experts window", "window experts"),
+        ("gated_delta", "gated_delta dense"), ("dense( ffn=64  kv_heads=2 )", "dense(kv_heads=2 ffn=64)"),
+        ("no_mixer  experts", "no_mixer experts"), ("mamba2 attention no_ffn", "mamba2 attention no_ffn"),
+        ("shared_kv window", "window shared_kv dense"),
     ],
 )  # fmt: skip
 def test_a_kind_has_a_shortest_text(text, shortest):

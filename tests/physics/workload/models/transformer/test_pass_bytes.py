@@ -8,7 +8,7 @@ from fastflow.physics.workload.graph import HIDDEN, ON_ACTIVATIONS, UPDATE
 from fastflow.physics.workload.models.attention import CACHED
 from fastflow.physics.workload.precision import OUTPUT_BYTES
 from tests.naive import passes as naive
-from tests.physics.workload.models.transformer.test_network import SMALL, points, precision
+from tests.support.transformers import SMALL, points, precision
 
 TOKENS = SMALL["model.batch"] * SMALL["model.sequence"]
 # no two sizes alike, so that a tensor that stands for another one shows

@@ -31,6 +31,7 @@ BASE = SIZES | {
 LATENT = {"latent": 128, "rotary": 32, "query_latent": 192}
 SERVER = {key: np.array([value]) for key, value in (
     ("server.gpu_memory_utilization", 0.9), ("server.memory_fraction_of", "total"),
+    ("server.shared_pages", False),
     ("server.max_num_batched_tokens", 8192),
 )}  # fmt: skip
 MIXTURE = {"experts": 16, "topk": 4, "expert_ffn": 256, "shared_ffn": 256}

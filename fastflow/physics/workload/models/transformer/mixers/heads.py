@@ -109,7 +109,7 @@ def core_of_training(points: Inputs, size: Sizes, reach: Reach, head_dim: Size, 
     latent = bool(points["model.latent"][0])
     sequences, q_len = size.sequences, size.sequence
     if np.any(np.asarray(reach.chunk) > 0):
-        q_len = np.minimum(reach.chunk, size.sequence) if np.ndim(reach.chunk) else min(reach.chunk, q_len)
+        q_len = np.clip(reach.chunk, 1, size.sequence)
         sequences = sequences * -(-size.sequence // q_len)
     window = _window_of(reach, q_len, q_len)
     if not points["model.fused_attention"][0]:
