@@ -58,7 +58,7 @@ def _with_advice(
 def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
     document = read_version(path, size)
     name = document.get("model_type")
-    if name in hf_architectures.TYPES:
+    if isinstance(name, str) and name in hf_architectures.TYPES:
         allowed = _read_by("an encoder-decoder", "a decoder alone", _TRANSFORMER)
         raise wrong("model_type", allowed, json.dumps(name))
     return encoder_decoder.inputs_of(document)
@@ -68,7 +68,7 @@ def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
 def _reject_encoder_decoder(path: str, changed: int, size: int) -> None:
     """Raise MistakeError with advice for the file of an encoder-decoder."""
     name = read_version(path, size).get("model_type")
-    if name in encoder_decoder.TYPES:
+    if isinstance(name, str) and name in encoder_decoder.TYPES:
         allowed = _read_by("a decoder alone", "an encoder-decoder", ENCODER_DECODER)
         raise wrong("model_type", allowed, json.dumps(name))
 

@@ -73,10 +73,8 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
 def _t5(fields: Fields, position: str, tied: bool) -> dict[str, Any]:
     """Return the properties of a T5; position: which layers have a table of relative positions."""
     encoder = fields.count("num_layers")
-    name, written = fields.value("feed_forward_proj")
-    if written is not None and written not in _T5_ACTIVATIONS:
-        raise wrong(name, f"one of {listed(_T5_ACTIVATIONS)}", written)
-    activation, gated = _T5_ACTIVATIONS[written or "relu"]
+    written = fields.choice({name: name for name in _T5_ACTIVATIONS}, "feed_forward_proj", default="relu")
+    activation, gated = _T5_ACTIVATIONS[written]
     fields.value("dense_act_fn", "is_gated_act")  # what feed_forward_proj says
     fields.value("n_positions")  # of the examples of training: relative positions have no limit
     buckets = fields.count("relative_attention_num_buckets", default=BUCKETS)

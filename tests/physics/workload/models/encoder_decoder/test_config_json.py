@@ -2,7 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fastflow
 from fastflow.config.model_inputs import convert, to_column
@@ -13,6 +16,7 @@ from fastflow.physics.workload.models.encoder_decoder import parameters
 from fastflow.physics.workload.models.encoder_decoder.config_json import TYPES, inputs_of
 from fastflow.physics.workload.models.encoder_decoder.dimensions import DEFAULTS
 from fastflow.physics.workload.models.transformer.published import with_types
+from tests.support.checks import cases
 
 OF_MODELS = {
     "model.name": "encoder_decoder", "model.dtype": "bf16", "model.training": True,
@@ -122,7 +126,7 @@ def test_what_files_say(name, result):
     [
         ({"num_layers": 0}, "num_layers"),
         ({"num_layers": 9999}, "at most 10000, of encoder and decoder together, not 10011"),
-        ({"feed_forward_proj": "gated-tanh"}, "feed_forward_proj is one of .*, not gated-tanh"),
+        ({"feed_forward_proj": "gated-tanh"}, "feed_forward_proj is one of .*, not '?gated-tanh"),
         ({"relative_attention_num_buckets": 64}, "relative_attention_num_buckets is 32, not 64"),
         ({"cross_attention_layers": 2}, "cross_attention_layers, which fastflow does not know"),
         ({"num_heads": None}, "gives num_heads"),
@@ -156,6 +160,34 @@ def test_a_file_is_read_and_keys_override_it(file):
     )
     assert list(frame.layers) == [36, 36]
     assert frame.parameters[0] > frame.parameters[1]  # a decoder layer has cross attention too
+
+
+ODD = (
+    None, 0, 1, -1, 7, 64, 10**30, 0.5, float("inf"), float("nan"), "", "relu", True, [], [1], {}, {"a": 1},
+)  # fmt: skip
+
+
+@given(st.sampled_from(list(FILES)), st.integers(0, 2**32 - 1))
+@cases(300)
+def test_files_with_a_field_that_is_anything_are_read_or_refused(name, seed):
+    """Never an error that is none of the user's."""
+    rng = np.random.default_rng(seed)
+    config = {"torch_dtype": "bfloat16", "quantization_config": None, **FILES[name][0]}
+    for _ in range(rng.integers(1, 4)):
+        config[list(config)[rng.integers(len(config))]] = ODD[rng.integers(len(ODD))]
+    try:
+        result = columns(config)
+    except (MistakeError, InputError):
+        return
+    if not workload.invalid_model_dims(result).exists[0]:
+        assert parameters(result)[0][0] > 0
+
+
+@pytest.mark.parametrize("kind", [None, 5, ["t5"], {}, "t6"])
+@pytest.mark.parametrize("family", ["transformer", "encoder_decoder"])
+def test_a_file_of_no_known_type_is_refused(file, family, kind):
+    with pytest.raises(InputError, match="model_type"):
+        fastflow.evaluate(f"model={family}", f"model.config={file({'model_type': kind})}", *RUN)
 
 
 @pytest.mark.parametrize(
