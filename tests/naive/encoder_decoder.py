@@ -149,3 +149,26 @@ def kept_bytes(model, load):
     crossed = target * (queries + queries + 2 * model.heads) + source * 2 * keys
     decoder = target * (3 * 2 * h + of_attention + middle) + crossed
     return 2 * encoder, 2 * decoder
+
+
+def bytes_of_a_layer(source, target, hidden, keys, is_decoder, tensor=1, context=1):
+    """Bytes that a device exchanges for a layer in 16 bits, by collective and axis.
+
+    source, target: tokens of those that share them by tensor alone; keys: columns of keys and values. Each
+    tensor counts whole. Tokens are gathered before the first product of a branch and scattered after its
+    last, each way, and gathered again for gradients of weights (Korthikanti et al., arXiv:2205.05198, figure
+    5). The encoder's output is the input of one product of a decoder layer, so it is scattered backward
+    alone. Keys and values go round forward and backward, and their gradients (Liu et al., arXiv:2310.01889):
+    of cross attention those of the source.
+    """
+    branches = [target, target, target] if is_decoder else [source, source]
+    gathered = sum(3 * tokens for tokens in branches) + (2 * source if is_decoder else 0)
+    scattered = sum(2 * tokens for tokens in branches) + (source if is_decoder else 0)
+    found = {}
+    if tensor > 1:
+        found |= {"all-gather along tp": 2 * hidden * gathered}
+        found |= {"reduce-scatter along tp": 2 * hidden * scattered}
+    if context > 1:
+        of_keys = 2 * context * (target + source if is_decoder else source) * keys // tensor
+        found |= {"all-gather along cp": 2 * of_keys, "reduce-scatter along cp": of_keys}
+    return found

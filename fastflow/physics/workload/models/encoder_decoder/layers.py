@@ -10,9 +10,15 @@ move no bytes of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from fastflow.core.tables import Inputs, single
+import numpy as np
+
+from fastflow.core.tables import Floats, Inputs, single
+from fastflow.physics.timing.device import Device
+from fastflow.physics.timing.library.thread_blocks import Launched
+from fastflow.physics.timing.memory_bound import run_passes
 from fastflow.physics.workload.graph import ATTENTION, FEED_FORWARD, Dims
 from fastflow.physics.workload.models.encoder_decoder.dimensions import (
     BUCKETS,
@@ -23,6 +29,7 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
     GRADIENT_SUM_MOVES,
     HEADS,
     HIDDEN,
+    TOKENS,
     gemm,
     mask,
     residual,
@@ -30,15 +37,18 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
 from fastflow.physics.workload.models.transformer.dimensions import ALL, KERNELS, PRE, Sizes
 from fastflow.physics.workload.models.transformer.feed_forward import dense
 from fastflow.physics.workload.models.transformer.network import layer_norm
-from fastflow.physics.workload.network import INPUT, Node, ProductPasses, Size
+from fastflow.physics.workload.network import INPUT, Node, PassCost, ProductPasses, Size
+from fastflow.physics.workload.ops import elementwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
+from fastflow.physics.workload.sharding_rules import Share
 
 CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
 ADD, NORM = "add", "norm"
 SELF, CROSS = "attention ", "cross "
 """Prefixes of the names of a branch's norm and sum."""
 CROSS_KEYS = "cross key value"
+ENCODED = "encoder output"
 
 
 def last_node(points: Inputs) -> str:
@@ -62,20 +72,24 @@ def encoder_layer(points: Inputs, sides: Sides) -> tuple[Node, ...]:
     return (*nodes, *_feed_forward(points, size, nodes[-1].name))
 
 
-def decoder_layer(points: Inputs, sides: Sides, read: str, encoded: str) -> list[Node]:
-    """Return the nodes of a decoder layer; encoded: the node whose output is the encoder's."""
+def decoder_layer(
+    points: Inputs, sides: Sides, read: str, encoded: str, is_first: bool = False
+) -> list[Node]:
+    """Return the nodes of a decoder layer; encoded: the node whose output is the encoder's.
+
+    is_first: that node is in this layer, or in the layer below.
+    """
     size = sides.target
 
     def self_attention(read: str) -> list[Node]:
         return _self_attention(points, size, read, causal=True)
 
     def cross_attention(read: str) -> list[Node]:
-        return _cross_attention(points, sides, read, encoded)
+        again = [] if is_first else [reread(sides.source, encoded)]
+        return [*again, *_cross_attention(points, sides, read, encoded if is_first else ENCODED)]
 
     nodes = _branch(points, size, SELF, read, self_attention, ATTENTION)
-    crossed = _branch(points, size, CROSS, nodes[-1].name, cross_attention, ATTENTION)
-    crossed = [_with_gradient_sum(node, sides) if node.name == f"{CROSS}{ADD}" else node for node in crossed]
-    nodes += crossed
+    nodes += _branch(points, size, CROSS, nodes[-1].name, cross_attention, ATTENTION)
     return [*nodes, *_feed_forward(points, size, nodes[-1].name)]
 
 
@@ -114,14 +128,26 @@ def _feed_forward(points: Inputs, size: Sizes, read: str) -> list[Node]:
     return _branch(points, size, "", read, lambda source: dense(points, size, source)[0], FEED_FORWARD)
 
 
-def _with_gradient_sum(add: Node, sides: Sides) -> Node:
-    """Let a pass of a decoder layer add the gradient of the encoder's output to that of the layers above.
+def reread(size: Sizes, read: str) -> Node:
+    """Return a node that makes the encoder's output an input of this layer, too; it launches no kernel.
 
-    PyTorch's autograd does so in a kernel: two tensors in, a tensor out.
+    Devices that share the tokens gather them in every layer, as a product of Megatron-LM gathers its input
+    (core/tensor_parallel/layers.py at 000c4ac). Backward, a pass adds the gradient of this layer to that of
+    the layers above: two tensors in, a tensor out (PyTorch's autograd).
     """
-    share = sides.source.tokens / sides.target.tokens
-    moves = 0.0 if add.cost.backward_moves is None else add.cost.backward_moves
-    return add._replace(cost=add.cost._replace(backward_moves=moves + GRADIENT_SUM_MOVES * share))
+    return Node(
+        name=ENCODED, type=_REREAD, rows=size.tokens, cols=size.hidden, reads=(read,), keeps=0, keeps_whole=0,
+        cost=PassCost(0.0, 0.0, GRADIENT_SUM_MOVES, 1.0), dims=Dims(TOKENS, (), HIDDEN), part=ATTENTION,
+    )  # fmt: skip
+
+
+def _launch_nothing(device: Device, share: Share) -> tuple[Launched, Floats]:
+    none = np.zeros(share.m.size)
+    passes = run_passes(device, share.device, moved=none, launches=none, operations=none, trips=none)
+    return passes, none
+
+
+_REREAD = replace(elementwise.TYPE, title="output of another layer", time=_launch_nothing)
 
 
 # --- attention

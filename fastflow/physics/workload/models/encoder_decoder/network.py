@@ -175,7 +175,7 @@ def _decoder(points: Inputs, sides: Sides) -> list[Layer]:
         here, above = ENCODER_NORM, f"{FIRST}.{ENCODER_NORM}"
     else:
         here, above = INPUT, f"{ENCODER}.{last_node(points)}"
-    first = (*tokens, *decoder_layer(points, sides, tokens[-1].name, here))
+    first = (*tokens, *decoder_layer(points, sides, tokens[-1].name, here, is_first=True))
     layers = [Layer(FIRST, HIDDEN, first)]
     if (decoder_layers(points) > 1).all():
         others = tuple(decoder_layer(points, sides, INPUT, above))

@@ -1,5 +1,7 @@
 """Encoder-decoders: parameters, operations, bytes and borders, against counts of layer by layer."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -225,6 +227,40 @@ def test_memory_of_the_last_stage_is_that_of_its_layers(recompute, stages):
         expected = of_source + of_source + of_target * (recompute == "none") + layers + head
     assert frame.peak_memory_stage[0] == stages - 1
     assert frame.activation_B[0] == expected
+
+
+@pytest.mark.parametrize(("tensor", "context"), [(2, 1), (1, 2), (2, 2), (4, 2)])
+@pytest.mark.parametrize("side", [0, 1])
+def test_bytes_of_a_layer_are_counted_by_hand(tensor, context, side):
+    """What all but sums of gradients move, of a micro-batch of a sequence."""
+    strategy = f"TP-{tensor}-c{context}-d{8 // tensor // context}"
+    kernels = fastflow.explain_sharding(
+        *SMALL, f"parallel.strategy={strategy}", "parallel.microbatch=1", "model.kv_heads=4"
+    )
+    result = Counter()
+    number = 1 if side == 0 else 3  # the first decoder layer has the embedding too
+    for row in kernels[(kernels.layer == number) & (kernels.phase != "update")].to_dict("records"):
+        moved = (row["sync_B"] or row["send_B"], row.get("sync2_B", 0.0))
+        for text, amount in zip(row["exchange"].split("; "), moved, strict=False):
+            if text and not row["kernel"].endswith("weight gradient"):
+                result[text.partition(", ")[0]] += amount
+    assert result == naive.bytes_of_a_layer(
+        512 // context, 128 // context, 1024, 2 * 4 * 64, side == 1, tensor, context
+    )
+
+
+def test_decoder_layers_read_the_output_of_the_encoder_again_without_a_kernel(compose, predict):
+    """The first reads it from where it is made; the others add their gradients to it, a pass each."""
+    prediction = predict([compose(*SMALL, "parallel.strategy=d8")])
+    graph = prediction.graph
+    names = graph.names[graph.label]
+    (forward,), (backward,) = (
+        np.flatnonzero(names == name) for name in ("encoder output", "encoder output gradient")
+    )
+    assert graph.launches.times[forward] == graph.launches.times[backward] == 7
+    assert prediction.timing.time[forward] == 0.0
+    moved = 3 * 2 * 512 * 1024  # two gradients in, a gradient out, of a sequence
+    assert prediction.timing.time[backward] > moved / prediction.chip.dram.bandwidth[0]
 
 
 @pytest.mark.parametrize("strategy", ["TP-2-d4", "TP-1-c2-d4", "TP-2-c2-d1-p2", "TP-1-d2-p4", "TP-4-d2"])
