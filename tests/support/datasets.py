@@ -45,6 +45,9 @@ FAMILIES = {
     "rnn": "model=rnn model.batch=16,64",
     "lstm_lm": "model=lstm_lm tech=n7,n5 mem=hbm2,hbm3 parallel.strategy=d512,RC-8-8-d8",
     "transformer": f"model=llama3_8b {TORUS} parallel.strategy=TP-8-d1,TP-4-d2,TP-2-c2-d2,TP-2-d2-p2",
+    "encoder_decoder": (
+        f"model=t5_base {TORUS} parallel.strategy=TP-4-d2,TP-2-c2-d2,TP-2-d2-p2 model.batch=16"
+    ),
     "graph": "model=graph model.file=FOLDER/net.yaml system.devices=4 parallel.strategy=d4,RC-1-2-d2",
 }
 """Grids of every family of models."""

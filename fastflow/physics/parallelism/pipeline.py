@@ -61,9 +61,9 @@ def microbatches(
 ) -> tuple[Ints, ReasonColumn]:
     """Return every point's number of micro-batches, and why its rows cannot be split so.
 
-    inputs: `parallel.microbatches`; 0 stands for micro-batches of `parallel.microbatch` sequences, of a
-    transformer at least one; else for one without a pipeline, and otherwise for four a stage as far as a
-    device has rows for them. rows: the parts that rows can be split into; indivisible: into no more.
+    inputs: `parallel.microbatches`; 0 stands for micro-batches of `parallel.microbatch` sequences, at least
+    one where a transformer trains; else for one without a pipeline, and otherwise for four a stage as far as
+    a device has rows for them. rows: the parts that rows can be split into; indivisible: into no more.
     """
     requested, shards = inputs["parallel.microbatches"], layouts.row_shards.max(axis=1)
     max_microbatches = np.where(indivisible, rows // shards, -(-rows // shards))
@@ -91,7 +91,8 @@ def microbatches(
         allowed = f"at most {max_microbatches[i]}, the number of {units} of one device"
         reason.add(i, rejected(Code.BATCH, "parallel.microbatches", int(requested[i]), allowed))
     sequences = inputs["parallel.microbatch"]
-    size = np.where((sequences == 0) & (requested == 0) & has_layer_runs(inputs), 1, sequences)
+    trains = inputs["model.training"] & has_layer_runs(inputs)
+    size = np.where((sequences == 0) & (requested == 0) & trains, 1, sequences)
     has_size = size > 0
     if has_size.any():
         divisor = np.maximum(size, 1)

@@ -87,7 +87,9 @@ def attention(
 
 def visible_keys(q_len: Size, kv_len: Size, window: Size, causal: Bools | bool) -> Floats:
     """Return the mean number of keys that a query attends to."""
-    first, ahead = np.asarray(kv_len) - q_len, np.where(np.asarray(window) > 0, window, kv_len) - 1.0
+    # without a window a query sees the keys before and after its own, if not causal: all of them
+    first, tokens = np.asarray(kv_len) - q_len, np.asarray(kv_len) + q_len
+    ahead = np.where(np.asarray(window) > 0, window, tokens) - 1.0
     last = np.where(causal, 0.0, ahead)  # keys after the query's key that it attends to
     to_the_end = _sum_of_least(first + last + 1.0, q_len, np.asarray(kv_len))
     hidden = _sum_of_least(first - ahead, q_len, np.asarray(kv_len))

@@ -44,6 +44,7 @@ FAMILY = Family(
     parameters=parameters,
     invalid_sizes=invalid_sizes,
     quantizes=True,
+    serves=True,
     trained=TRAINED,
     divided={"tp": "model.heads", "ep": "model.experts"},
     copied={"tp": "model.kv_heads"},

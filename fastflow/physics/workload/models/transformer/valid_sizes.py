@@ -25,7 +25,7 @@ InvalidSizes = tuple[Bools, str, str, str]
 
 def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid sizes, as `Family.invalid_sizes`."""
-    yield from _invalid_heads(inputs)
+    yield from invalid_heads(inputs)
     most = inputs["model.positions"]
     wrong = (most > 0) & (inputs["model.sequence"] > most)
     yield wrong, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
@@ -35,12 +35,12 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
 
 def invalid_pass_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield invalid passes; their tokens are of many sequences: positions limit requests, not passes."""
-    yield from _invalid_heads(inputs)
+    yield from invalid_heads(inputs)
     yield from _invalid_patterns(inputs)
     yield from _too_large(inputs)
 
 
-def _invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
+def invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid heads."""
     size = {name: inputs[f"model.{name}"] for name in ("heads", "kv_heads", "hidden", "head_dim")}
     derived = size["head_dim"] == 0
