@@ -51,8 +51,8 @@ def attended_keys(q_len: Size, kv_len: Size, selection: Selection) -> Floats:
     """Return the mean number of keys that a query attends to."""
     ratio, last = np.asarray(selection.ratio), np.asarray(selection.last)
     selected = visible_keys(q_len, kv_len, np.asarray(selection.topk) * ratio, True) / ratio
-    beside = np.where(last > 0, visible_keys(q_len, kv_len, last, True), 0.0)
-    keys: Floats = selected + beside
+    recent = np.where(last > 0, visible_keys(q_len, kv_len, last, True), 0.0)
+    keys: Floats = selected + recent
     return keys
 
 
