@@ -205,3 +205,19 @@ def test_a_server_holds_the_bytes_of_the_checkpoint(
     )  # fmt: skip
     expected = checkpoint_bytes(model, kind, where, group, zeros)
     assert frame.weight_B[0] == pytest.approx(expected, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("model", "types", "published"),
+    [
+        ("gpt_oss_120b", (), 65.2e9),  # as its page counts safetensors
+        ("deepseek_v3", ("model.mtp=0",), 671e9),  # without the module of multi-token prediction
+        ("kimi_k2", ("model.dtype=bf16", "precision.experts=w4a16", "precision.group=32"), 594e9),  # Thinking
+        ("kimi_k2", ("model.dtype=nvfp4", "precision.attention_weights=bf16"), 591e9),
+        ("deepseek_v3", ("model.dtype=nvfp4", "precision.attention_weights=bf16", "model.mtp=0"), 397e9),
+    ],
+)
+def test_a_server_holds_the_bytes_that_are_published(model, types, published):
+    """Of all modules on one device, for whose memory they may be too much."""
+    one = ("serve=decode", f"model={model}", "chip=b200_sxm", "system.devices=1", "parallel.strategy=TP-1")
+    assert fastflow.evaluate(*one, *types).weight_B[0] == pytest.approx(published, rel=0.02)
