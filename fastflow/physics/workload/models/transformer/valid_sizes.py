@@ -19,6 +19,7 @@ from fastflow.physics.workload.ops.attention import MAX_QUERIES
 
 MAX_ELEMENTS = 4e18  # of a tensor, as of a network from a file
 _MAX_WIDE = 1e12
+_MOST_PAIRS = 256.0  # of a token with those of its chunk, in a linear-time mixer
 
 InvalidSizes = tuple[Bools, str, str, str]
 
@@ -94,7 +95,8 @@ def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with too many tokens, or with tensors too large for 64-bit integers."""
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
         "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
-        "topk", "shared_ffn", "vocabulary",
+        "topk", "shared_ffn", "vocabulary", "linear_heads", "linear_key_dim", "linear_value_dim",
+        "linear_rank",
     )}  # fmt: skip
     wrong = size["sequence"] > MAX_QUERIES
     yield wrong, "model.sequence", "model.sequence", f"at most {MAX_QUERIES:g} tokens"
@@ -108,7 +110,9 @@ def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
     )
     columns = 64.0 * (size["ffn"] + size["expert_ffn"] + 4.0 * size["hidden"]) + size["shared_ffn"]
     columns = columns + 4.0 * size["heads"] * wide + size["vocabulary"]
-    columns = columns * np.maximum(size["topk"], 1.0)
+    columns = columns * np.maximum(size["topk"], 1.0) + 8.0 * size["linear_rank"]
+    of_state = size["linear_key_dim"] + size["linear_value_dim"] + _MOST_PAIRS
+    columns = columns + 8.0 * size["linear_heads"] * of_state
     columns = columns + np.where(inputs["model.fused_attention"], 0.0, size["heads"] * size["sequence"])
     wrong = size["batch"] * size["sequence"] * columns > MAX_ELEMENTS
     allowed = f"so small that no tensor has more than {MAX_ELEMENTS:.0e} elements"
