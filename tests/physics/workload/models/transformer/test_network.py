@@ -17,6 +17,7 @@ from fastflow.physics.workload.models.transformer import layer_pattern as patter
 from fastflow.physics.workload.models.transformer import parameters
 from fastflow.physics.workload.models.transformer.network import network
 from tests.naive import transformer as naive
+from tests.support.checks import cases
 from tests.support.transformers import points, precision
 
 # of every model of the library its parameters and those that a token meets, in billions, as published: model
@@ -333,6 +334,25 @@ def test_a_pattern_is_repeated_as_long_as_there_are_layers(parts, layers, mtp):
     all_layers = [described[i % len(described)] for i in range(layers)]
     again = pattern.parse(pattern.pattern_text(all_layers))
     assert [again[i % len(again)] for i in range(layers)] == all_layers
+
+
+@given(st.lists(st.sampled_from(["dense", "experts", "no_ffn"]), min_size=1, max_size=12), st.integers(1, 40))
+@cases(200)
+def test_a_pattern_is_the_shortest_that_repeats(words, count):
+    kinds = [pattern.parse(word)[0] for word in words]
+    layers = (kinds * count)[: len(kinds) + count]
+    shortest = next(
+        size for size in range(1, 99) if all(a == b for a, b in zip(layers, layers[size:], strict=False))
+    )
+    text = pattern.pattern_text(layers)
+    parsed = pattern.parse(text)
+    assert (list(parsed) * len(layers))[: len(layers)] == layers
+    assert len(parsed) == shortest
+
+
+def test_many_layers_without_a_period_take_no_time():
+    kinds = [*pattern.parse("dense"), *pattern.parse("experts") * 9_999]
+    assert pattern.pattern_text(kinds) == "dense, 9999*experts"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.published import with_types
 from tests.support.checks import cases
+from tests.support.mutations import mutated
 from tests.support.paths import DATA, ROOT
 
 # of each model what its published file says, and the parameters of its published weights, in billions
@@ -74,7 +75,25 @@ def test_a_published_file_gives_the_published_parameters(name):
     result = columns(FILES[name]["config"])
     assert not workload.invalid_model_dims(result).exists[0]
     assert parameters(result)[0][0] / 1e9 == pytest.approx(FILES[name]["billion"], rel=0.001)
-    assert workload.count_kernels(result)[0] < 300
+    assert workload.count_kernels(result)[0] < 400
+
+
+# authors round, and count a part that is not read, or not all that their weights have
+OTHERS = {
+    "kimi-k2.5": "1 trillion", "gemma3-4b": "with the encoder of images, 0.42", "gemma3n-e4b": "with those",
+    "mistral-small-3.2": "with the encoder of images, 0.44", "ernie-4.5-vl-28b": "without some norms",
+    "kimi-linear-48b": "the weights have 49.1", "mimo-7b": "without the embedding",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name, one in FILES.items() if one.get("authors", [""])[0]])
+def test_counts_are_those_of_the_authors(name):
+    published = FILES[name]["authors"][0]
+    last_digit = 0.5 * 10.0 ** -len(published.partition(".")[2])
+    count = parameters(columns(FILES[name]["config"]))[0][0] / 1e9
+    if name not in OTHERS:
+        assert abs(count - float(published)) <= max(0.01 * float(published), last_digit)
+    assert abs(count - float(published)) < 0.16 * float(published)
 
 
 def described(inputs):
@@ -285,27 +304,29 @@ def test_a_file_that_changes_is_read_again(file):
     assert read_config(path)["model.layers"] == 7
 
 
-ODD = [
-    None, True, False, -1, 0, 1, 7, 1.5, 1e300, 10**30, "", "silu", "x" * 999, [], [1], [True], ["x"], {},
-    {"a": 1},
-]  # fmt: skip
-
-
-@given(st.sampled_from(list(FILES)), st.integers(0, 2**32 - 1))
-@cases(300)
-def test_files_with_a_field_that_is_anything_are_read_or_refused(name, seed):
-    """Never an error that is none of the user's."""
-    rng = np.random.default_rng(seed)
-    config = dict(FILES[name]["config"])
-    for _ in range(rng.integers(1, 4)):
-        field = list(config)[rng.integers(len(config))]
-        config[field] = ODD[rng.integers(len(ODD))]
+def read_or_refuse(config):
+    """Count the parameters of a file, or be told in one line what is wrong with it."""
     try:
         result = columns(config)
-    except (MistakeError, InputError):
+    except (MistakeError, InputError) as mistake:
+        assert "\n" not in str(mistake)
         return
     if not workload.invalid_model_dims(result).exists[0]:
         assert parameters(result)[0][0] > 0
+
+
+@given(st.sampled_from(list(FILES)), st.integers(0, 2**32 - 1))
+@cases(500)
+def test_files_with_mistakes_are_read_or_refused(name, seed):
+    """Never an error that is none of the user's."""
+    read_or_refuse(mutated(FILES[name]["config"], np.random.default_rng(seed)))
+
+
+@pytest.mark.long
+def test_20_000_files_with_mistakes_are_read_or_refused():
+    rng, names = np.random.default_rng(42), list(FILES)
+    for number in range(20_000):
+        read_or_refuse(mutated(FILES[names[number % len(names)]]["config"], rng))
 
 
 # --- on the command line
