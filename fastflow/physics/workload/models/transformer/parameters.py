@@ -27,7 +27,7 @@ def count_parameters(model: Network, size: int) -> tuple[Floats, Floats]:
         if layer.name.startswith("mtp"):
             continue
         for node in layer.nodes:
-            weights = 1.0 * node.inner * node.cols * node.groups if node.has_weights else 0.0
+            weights = 1.0 * node.inner * node.cols * node.groups if node.weights else 0.0
             count = layer.times * (weights + node.vectors)
             total += count
             active += count * _active_share(node)
