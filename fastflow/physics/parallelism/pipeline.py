@@ -92,8 +92,8 @@ def microbatches(
         allowed = f"at most {max_microbatches[i]}, the number of {units} of one device"
         reason.add(i, rejected(Code.BATCH, "parallel.microbatches", int(requested[i]), allowed))
     sequences = inputs["parallel.microbatch"]
-    default = np.where(inputs["model.training"], default_microbatch(inputs), 0)
-    size = np.where((sequences == 0) & (requested == 0), default, sequences)
+    default_size = np.where(inputs["model.training"], default_microbatch(inputs), 0)
+    size = np.where((sequences == 0) & (requested == 0), default_size, sequences)
     has_size = size > 0
     if has_size.any():
         divisor = np.maximum(size, 1)
