@@ -47,6 +47,7 @@ FAMILIES = {
     "encoder_decoder": (
         f"model=t5_base {TORUS} parallel.strategy=TP-4-d2,TP-2-c2-d2,TP-2-d2-p2 model.batch=16"
     ),
+    "encoder": "model=vit_l_16 system.devices=64 model.image_size=224,256",
     "graph": "model=graph model.file=FOLDER/net.yaml system.devices=4 parallel.strategy=d4,RC-1-2-d2",
 }
 """Grids of every family of models."""

@@ -22,6 +22,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     is_disaggregated,
     phase_layouts,
 )
+from fastflow.performance.serving.images import invalid_images, with_images
 from fastflow.performance.serving.kv_cache import Need, memory_need
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overload import OVERLOAD, overloads
@@ -42,6 +43,8 @@ from fastflow.performance.serving.slo import slo_violations, with_compared
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.workload import invalid_model_dims
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED
+from fastflow.physics.workload.models.transformer.encoder.vision import IMAGES as TRAINED_IMAGES
+from fastflow.physics.workload.models.transformer.encoder.vision import has_tower
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
 from fastflow.schema.scheduling import ANALYTIC
@@ -67,7 +70,7 @@ def serve(inputs: Inputs) -> ServingResult:
     Raises InputError where servers of the model are not modelled.
     """
     check_served(inputs)
-    point_inputs, inputs = inputs, with_lengths(inputs)
+    point_inputs, inputs = inputs, with_images(with_lengths(inputs))
     phases, disaggregated = phase_layouts(inputs), is_disaggregated(inputs)
     layouts, points = phases.decode, disaggregated.size
     ones = np.ones(points, dtype=np.int64)
@@ -79,8 +82,14 @@ def serve(inputs: Inputs) -> ServingResult:
             inputs["model.sequence"], inputs["model.positions"],
         ),
     }  # fmt: skip
+    if has_tower(inputs):
+        serving_inputs[TRAINED_IMAGES] = np.zeros(points, dtype=np.int64)  # of training sequences
     reason = first_reasons(
-        invalid_load(inputs), phases.reason, invalid_model_dims(serving_inputs), invalid_device_rent(inputs)
+        invalid_load(inputs),
+        phases.reason,
+        invalid_images(inputs, phases.prefill),
+        invalid_model_dims(serving_inputs),
+        invalid_device_rent(inputs),
     )
     columns: Columns = {
         "strategy": layouts.printed, "replicas": layouts.replicas,

@@ -19,7 +19,7 @@ from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.options import OFFLOADS
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.workload.graph import FORWARD, HIDDEN, Graph
+from fastflow.physics.workload.graph import FORWARD, FROZEN, HIDDEN, TRAINED, Graph
 
 _, OPTIMIZER, ACTIVATIONS, ALL = OFFLOADS
 
@@ -30,6 +30,7 @@ class LayerMemory(NamedTuple):
     first: Ints  # point p has layers first[p] to first[p + 1]
     weights: Floats
     sharded_weights: Floats  # of the weights, sharded over the devices that have the same ones
+    frozen: Floats  # weights without gradient and optimizer state, which no devices shard
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
     checkpoint: Floats  # its input, kept where all of the layer is recomputed
@@ -60,9 +61,14 @@ def offload_of(inputs: Inputs) -> Offload:
 
 @lean_kernel
 def owned_weights(graph: Graph, local: LocalKernels, row: int) -> float:
-    """Return one device's share of a kernel's weights [elements]."""
-    weights = 1.0 * graph.memory.weights[row] * local.batch[row]
-    return float(weights * local.inner[row] * local.cols[row])
+    """Return one device's share of a kernel's weights, if they are trained [elements]."""
+    return _weights(local, row) if graph.memory.weights[row] == TRAINED else 0.0
+
+
+@lean_kernel
+def _weights(local: LocalKernels, row: int) -> float:
+    """Return one device's share of the weights that a kernel reads [elements]."""
+    return float(1.0 * local.batch[row] * local.inner[row] * local.cols[row])
 
 
 @lean_kernel
@@ -103,6 +109,7 @@ def _layer_memory(
         first=first,
         weights=np.zeros(layers),
         sharded_weights=np.zeros(layers),
+        frozen=np.zeros(layers),
         activations=np.zeros(layers),
         activations_without_recompute=np.zeros(layers),
         checkpoint=np.zeros(layers),
@@ -120,6 +127,8 @@ def _layer_memory(
         for row in range(graph.offset[p], graph.offset[p + 1]):
             index, owned = first[p] + graph.layer.number[row], owned_weights(graph, local, row)
             out.weights[index] += owned
+            if graph.memory.weights[row] == FROZEN:
+                out.frozen[index] += _weights(local, row)
             out.hidden[index] |= graph.layer.kind[row] == HIDDEN
             out.sharded_weights[index] += np.ceil(owned / local.owners[row])
             if graph.phase[row] != FORWARD:

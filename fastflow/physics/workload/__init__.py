@@ -40,6 +40,7 @@ from fastflow.physics.workload.models import (
     transformer,
 )
 from fastflow.physics.workload.models.transformer import serving_pass
+from fastflow.physics.workload.models.transformer.encoder import family as encoder
 from fastflow.physics.workload.network import Layer
 from fastflow.physics.workload.ops import TYPES
 from fastflow.physics.workload.precision import UNSIZED, Precision
@@ -65,6 +66,7 @@ FAMILIES: Registry[Family] = Registry(
             serving_pass,
             transformer,
             encoder_decoder,
+            encoder,
             graph_file,
         )
     },
@@ -195,6 +197,14 @@ def has_layer_runs(inputs: Inputs) -> bool:
     inputs: at least `model.name`; all points of a call are of one family.
     """
     return bool(inputs["model.name"].size) and family_of(inputs).order is not None
+
+
+def default_microbatch(inputs: Inputs) -> int:
+    """Return the sequences of a micro-batch of the points' models by default, 0 for those of a device.
+
+    inputs: at least `model.name`; all points of a call are of one family.
+    """
+    return family_of(inputs).microbatch if inputs["model.name"].size else 0
 
 
 def is_iteration(inputs: Inputs) -> bool:

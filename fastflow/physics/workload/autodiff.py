@@ -103,7 +103,7 @@ def _forward(network: Network, i: int, precision: Precision) -> Kernel:
     )
     if isinstance(shared, np.ndarray) or shared:
         comm = comm._replace(shared_cols=np.minimum(cols_of(shared, kernel), node.output))
-    memory = kernel.memory._replace(weights=int(node.has_weights), selective=node.selective)
+    memory = kernel.memory._replace(weights=node.weights, selective=node.selective)
     kernel = kernel._replace(readers=tuple(readers), comm=comm, memory=memory)
     return node.type.forward(network, i, kernel, precision)
 
@@ -117,6 +117,8 @@ def _shared(node: Node, operands: Iterable[Form]) -> Elements:
 def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
     """Save the output for the backward pass: whole where a product reads it, as Row-Column gathers it."""
     node = network.nodes[i].node
+    if node.frozen and not any(network.requires_grad[reader] for reader in network.readers[i]):
+        return kernel
     kinds = {network.nodes[reader].node.type.kind for reader in network.readers[i]}
     whole = node.cols if PRODUCT in kinds else 0
     sharded = node.cols if kinds and PRODUCT not in kinds else 0
@@ -140,6 +142,8 @@ def backward(network: Network, precision: Precision) -> list[Kernel]:
     start = 0
     for i in reversed(range(len(network.nodes))):
         instance = network.nodes[i]
+        if instance.node.frozen:
+            continue
         kernel = _kernel(network, i, BACKWARD, f"{instance.node.name} gradient")
         gradients = instance.node.type.backward(network, i, kernel, precision)
         if gradients and len(instance.node.type.reads) > 1:

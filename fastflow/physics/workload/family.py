@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.field import Column
-from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.workload.autodiff import backward, forward, kernels
 from fastflow.physics.workload.graph import Kernel
 from fastflow.physics.workload.network import Network
@@ -63,7 +63,7 @@ class Family(NamedTuple):
     sizes: tuple[Column, ...] = ()  # its inputs, in addition to those of every model
     structure: tuple[Column, ...] = ()  # its inputs that decide which kernels there are
     # further columns that decide which kernels there are
-    extra_structure: Callable[[Inputs], Sequence[Bools]] = lambda inputs: ()
+    extra_structure: Callable[[Inputs], Sequence[Bools | Texts]] = lambda inputs: ()
     quantizes: bool = False  # whether `model.dtype` decides which kernels there are, too
     trained: tuple[str, ...] = ()  # GEMM-only data types that it trains in
     kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
@@ -85,7 +85,8 @@ class Family(NamedTuple):
     # and the size of every point; 0: none
     divided_of_layers: Callable[[Inputs], Iterable[tuple[str, str, Ints]]] = lambda inputs: ()
     multiplied: tuple[str, str] | None = None  # two sizes whose integer product must not overflow
-    serves: bool = False  # whether a server's passes through it are modelled
-    instead_of_serving: str = ""  # what to write instead, where they are not
+    microbatch: int = 0  # sequences of a micro-batch by default; 0: without a pipeline, a device's batch
+    serves: bool = False  # whether servers run it: it decodes, with a cache
+    instead_of_serving: str = ""  # what to write instead, where they do not
     work: str = OTHERS  # the kind of work of its error statistics, of `WORK`
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.workload.graph import (
     BATCHED,
+    FROZEN,
     NO_ATTRIBUTES,
     NO_GRADIENT,
+    NO_WEIGHTS,
+    TRAINED,
     Attributes,
     Dims,
     Form,
@@ -109,6 +112,7 @@ class Node(NamedTuple):
     part: int = 0  # of graph.PARTS
     # 1: selective recomputation keeps only the inputs of products, and launches it once more
     selective: int = 0
+    frozen: bool = False  # its weights are not trained, and nothing before it: it has no backward pass
     dims: Dims = Dims()
     attributes: Attributes = NO_ATTRIBUTES
 
@@ -129,8 +133,15 @@ class Node(NamedTuple):
 
     @property
     def has_weights(self) -> bool:
-        """Whether it owns inner x cols weights."""
-        return self.type.gradient != NO_GRADIENT
+        """Whether it owns inner x cols weights that are trained."""
+        return self.weights == TRAINED
+
+    @property
+    def weights(self) -> int:
+        """Which inner x cols weights it owns: NO_WEIGHTS, TRAINED or FROZEN."""
+        if self.type.gradient == NO_GRADIENT:
+            return NO_WEIGHTS
+        return FROZEN if self.frozen else TRAINED
 
 
 class Layer(NamedTuple):

@@ -163,7 +163,8 @@ def test_kernels_of_networks_are_compiled_for_what_has_layers():
     tiles = {"tiling.tiles": np.array(["blocks"])}
     lists = {name: precompile._kernel_list(tiles | {"model.name": np.array([name])}) for name in FAMILIES}
     networks = dict.fromkeys(("lstm_lm", "graph"), "network, blocks")
-    networks |= dict.fromkeys(("transformer", "served_pass", "encoder_decoder"), "transformer, blocks")
+    of_transformers = ("transformer", "encoder", "served_pass", "encoder_decoder")
+    networks |= dict.fromkeys(of_transformers, "transformer, blocks")
     assert (
         lists
         == dict.fromkeys(

@@ -158,7 +158,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
         times=times,
         axes=axes,
         parts={name: tables[name].part for name in PARTS} | {TOKENS_PART: layers},
-        limiters=_limiters(first.chip),
+        limiters=limiters_of(first.chip),
         weights=sum(tables[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
         chip=first.chip,
         peak=first.peak,
@@ -205,7 +205,8 @@ def _sizes(axes: Axes) -> dict[str, _Sizes]:
     return sizes
 
 
-def _limiters(chip: Chip) -> tuple[str, ...]:
+def limiters_of(chip: Chip) -> tuple[str, ...]:
+    """Return the names of what limits passes on a chip, the network last."""
     return (*limiter_names(len(chip.levels)), NETWORK)
 
 
@@ -236,7 +237,7 @@ def _predict_sizes(
         "model.batch": of_points("sequences") * ranks[server],
     }
     prediction = predict(points)
-    limiters = len(_limiters(prediction.chip))
+    limiters = len(limiters_of(prediction.chip))
     table, ends = _read_prediction(prediction, points, limiters, parts), np.cumsum([0, *lengths])
     return {
         name: _select_part(table, slice(start, stop), (count, *size.shape), axes.of(size.part))
@@ -267,7 +268,7 @@ def _read_prediction(prediction: Prediction, inputs: Inputs, limiters: int, num_
     parts = _parts_of_model(graph, timed_inputs)
     of_model[prediction.timed] = _times_of_model(prediction, parts, num_parts)
     weights[prediction.timed] = sum_by_kind(
-        graph.offset, parts, _weight_bytes(prediction, timed_inputs), num_parts
+        graph.offset, parts, weight_bytes(prediction, timed_inputs), num_parts
     )
     return _TabulatedPart(
         Part(time, by[:, -1], energy, by, of_model), weights, prediction.reason, prediction.chip, peak
@@ -335,7 +336,7 @@ def _extrapolate(column: Floats, missing: Bools, sizes: Ints, axis: int) -> None
             gaps[i][rows] = False
 
 
-def _weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
+def weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
     """Return the bytes of every kernel's weights, (kernels,); inputs: of timed points."""
     graph, shards = prediction.graph, prediction.shards
     size = precision(inputs).weight[graph.point]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,8 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     NO_BIAS,
     OF_ATTENTION,
 )
+from fastflow.physics.workload.models.transformer.encoder import dimensions as encoder
+from fastflow.physics.workload.models.transformer.encoder.vision import VISION, with_tower
 from fastflow.physics.workload.models.transformer.hf_architectures import (
     ABOVE,
     ACTIVATIONS,
@@ -29,13 +31,21 @@ from fastflow.physics.workload.models.transformer.hf_architectures import (
     TYPES,
     Architecture,
 )
+from fastflow.physics.workload.models.transformer.hf_encoders import TEXT_ENCODERS, text_encoder_of
 from fastflow.physics.workload.models.transformer.hf_fields import Fields, same_length
+from fastflow.physics.workload.models.transformer.hf_vision import (
+    VISION_ENCODERS,
+    WRAPPERS,
+    image_encoder_of,
+    tower_of,
+)
 from fastflow.physics.workload.models.transformer.json_file import read_version
 from fastflow.physics.workload.models.transformer.layer_kind import ATTENTION, DENSE, EXPERTS, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, pattern_text
 from fastflow.physics.workload.models.transformer.published import published_in
 
-KEY = "model.config"
+KEY, NAME = "model.config", "model.name"
+TOWER_KEYS = frozenset(column.name for column in VISION)
 WINDOW = "window"
 _LAYERS = {"full_attention": False, "sliding_attention": True, "chunked_attention": True}
 """Kinds of attention, and whether they see a window. A chunk of tokens, of which each sees those before it in
@@ -61,13 +71,19 @@ def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
         return leaves
     overrides = {key: value for key, value in leaves.items() if key != KEY and value is not None}
     path = leaves[KEY]
-    known = dict(DEFAULTS) if path is None else {**DEFAULTS, **read_config(str(path))}
-    return {key: None for key in leaves if key != KEY} | known | overrides
+    read = {} if path is None else read_config(str(path))
+    family = read.get(NAME, overrides.pop(NAME, None))
+    defaults = encoder.DEFAULTS if family == encoder.NAME else DEFAULTS
+    others = {**defaults, **read, **overrides, NAME: family}
+    if family == encoder.NAME:
+        others = encoder.with_image_size(others, leaves)
+    unused = {KEY, encoder.IMAGE_SIZE, *(encoder.DEFAULTS.keys() - defaults.keys())}
+    return with_tower({key: None for key in leaves if key not in unused} | others)
 
 
 def is_filled(leaves: Mapping[str, Any], key: str) -> bool:
     """Say whether a null leaf gets a value from the config.json; an explicit value changes no other leaf."""
-    return KEY in leaves and key in DEFAULTS and leaves.get(key) is None
+    return KEY in leaves and key in encoder.DEFAULTS and leaves.get(key) is None
 
 
 def read_config(path: str) -> Mapping[str, Any]:
@@ -85,7 +101,10 @@ def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
 
 def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the inputs that a config.json's object gives, by their keys; raises MistakeError."""
-    document = _language_model(document)
+    name = document.get("model_type")
+    if isinstance(name, str) and (read := _ENCODERS.get(name)) and name not in WRAPPERS:
+        return _encoder(name, Fields(document), read)
+    whole, document = document, _language_model(document)
     name = document.get("model_type")
     if not isinstance(name, str) or name not in TYPES:
         raise wrong("model_type", *_unknown_type(document))
@@ -97,6 +116,23 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
         values["sequence"] = positions
     if values["position"] == ALIBI:
         values["positions"] = 0
+    tower = {f"vision.{key}": value for key, value in tower_of(whole, values["hidden"]).items()}
+    tower = {key: value for key, value in tower.items() if f"model.{key}" in TOWER_KEYS}
+    return {f"model.{key}": value for key, value in {**values, **tower}.items()}
+
+
+_ENCODERS = {
+    **dict.fromkeys(TEXT_ENCODERS, text_encoder_of), **dict.fromkeys(VISION_ENCODERS, image_encoder_of)
+}  # fmt: skip
+
+
+def _encoder(name: str, fields: Fields, read: Callable[[str, Fields], dict[str, Any]]) -> dict[str, Any]:
+    """Return the inputs of a file of an encoder alone; raises MistakeError."""
+    fields.value("model_type")
+    values = read(name, fields) | published_in(fields, has_experts=False)
+    fields.check_rest()
+    if values["layers"] > MAX_LAYERS:
+        raise wrong("num_hidden_layers", f"at most {MAX_LAYERS}", values["layers"])
     return {f"model.{key}": value for key, value in values.items()}
 
 

@@ -7,7 +7,7 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -85,11 +85,20 @@ KEPT_SHARDED = tuple(pointwise.TYPES[name] for name in ("layernorm", "rmsnorm", 
 """Types whose output every device saves sharded: under sequence parallelism, the device's tokens."""
 
 
-def network(points: Inputs) -> Network:
-    """Return the network of models with the same structure."""
+AfterEmbedding = Callable[[Inputs, Sizes, str], list[Layer]]
+"""Makes layers, from models, their sizes, and the node that the embedding ends with."""
+
+
+def network(points: Inputs, after_embedding: AfterEmbedding | None = None) -> Network:
+    """Return the network of models with the same structure.
+
+    after_embedding: makes further layers between embedding and the first layer.
+    """
     size, pattern = sizes_of(points), str(points[KEY][0])
     counts = times(pattern, single(points["model.layers"]))
     layers = [Layer("embedding", EMBEDDING, embedding(points, size))]
+    if after_embedding:
+        layers += after_embedding(points, size, f"embedding.{layers[0].nodes[-1].name}")
     layers += [
         Layer(kind.text, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
         for kind, count in counts.items()
@@ -291,9 +300,8 @@ def logits_and_loss(size: Sizes, read: str, tied: bool) -> list[Node]:
         "logits", size, size.hidden, size.vocabulary, read, (HIDDEN_COLUMNS, VOCABULARY), keeps=0,
         keeps_whole=0, wide=True,
     )  # fmt: skip
-    return [
-        logits._replace(type=TIED_PRODUCT) if tied else logits, loss_of(size, size.vocabulary, "logits")
-    ]  # fmt: skip
+    logits = logits._replace(type=TIED_PRODUCT) if tied else logits
+    return [logits, loss_of(size, size.vocabulary, "logits")]
 
 
 def loss_of(size: Sizes, classes: Size, read: str) -> Node:

@@ -24,7 +24,7 @@ def count_parameters(model: Network, size: int) -> tuple[Floats, Floats]:
     total, active = np.zeros(size), np.zeros(size)
     for layer in model.layers:
         for node in layer.nodes:
-            weights = 1.0 * node.inner * node.cols * node.groups if node.has_weights else 0.0
+            weights = 1.0 * node.inner * node.cols * node.groups if node.weights else 0.0
             count = layer.times * (weights + node.vectors)
             total += count
             if not layer.name.startswith("mtp"):

@@ -159,7 +159,7 @@ def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_type": "bert"}, "model_type is one of the"),
+        ({"model_type": "deberta-v2"}, "model_type is one of the"),
         ({"model_type": "deepseek_v9", "index_heads": 64}, "the nearest are deepseek_v3, deepseek_v2"),
         ({"model_type": "llama5", "index_heads": 64}, "not understood in the file: index_heads"),
         ({"model_type": "t5", "num_encoder_layers": 6}, '"t5", an encoder'),
