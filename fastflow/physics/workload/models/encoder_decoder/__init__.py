@@ -58,6 +58,7 @@ def parameters(points: Inputs) -> tuple[Floats, Floats]:
 FAMILY = Family(
     name=NAME,
     work="training",
+    microbatch=1,
     network=network,
     rows=_rows,
     sizes=SIZES,

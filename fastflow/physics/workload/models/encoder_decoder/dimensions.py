@@ -117,7 +117,7 @@ STRUCTURE = (
     text("model.activation", "activation of the feed-forward layers", tuple(ACTIVATIONS)),
     Column("model.gated", "bool", "", "true: the feed-forward layer is gated"),
     Column("model.tied", "bool", "", "true: head and embedding share weights"),
-    Column("model.embedding_norm", "bool", "", "true: a norm follows the embeddings of both stacks"),
+    Column("model.embedding_norm", "bool", "", "true: a norm comes before the first layer"),
     Column("model.dropout", "bool", "", "true: dropout in training; its masks are kept"),
     text("model.attention_kernel", "kernel of fused attention", KERNELS),
     Column("model.fused_gradients", "bool", "", "true: GEMMs add weight gradients to the wider sums"),
