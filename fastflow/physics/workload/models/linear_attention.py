@@ -78,7 +78,9 @@ FAMILY = Family(
         count("model.tokens", "tokens of a sequence, of kernels of prompts"),
         count("model.channels", "channels of a convolution"),
         count(
-            "model.conv_width", "tokens that a convolution reads, the current one included; 0: no convolution"
+            "model.conv_width",
+            "tokens that a convolution reads, the current one included; 0: no convolution",
+            high=1e6,
         ),
         count("model.key_heads", "heads of queries and keys, each shared by the same number of value heads"),
         count("model.key_dim", "columns of a head's key, rows of its state"),

@@ -116,7 +116,7 @@ def _time(base: KernelType, decodes: bool, device: Device, share: Share) -> tupl
     products, loads = np.ones(kind.size), np.ones(kind.size)
     for which, (at_all, of_a_step) in KERNELS.items():
         of_base, rows = _BASE_KERNELS[which], kind == which
-        work = [one + size["iterations"] * more for one, more in zip(at_all, of_a_step, strict=True)]
+        work = [fixed + size["iterations"] * more for fixed, more in zip(at_all, of_a_step, strict=True)]
         keys, values = size["head_dim"], size["value_dim"]
         more_products = (work[0] * keys + work[1] * values) / (of_base.keys * keys + of_base.values * values)
         products = np.where(rows, more_products, products)

@@ -71,7 +71,6 @@ FAMILY = Family(
     parameters=parameters,
     invalid_sizes=invalid_sizes,
     quantizes=True,
-    microbatch=1,
     instead_of_serving="serve=none model.training=false with model.step=encode, and with model.step=decode,"
     " predicts its passes",
     trained=TRAINED,

@@ -203,8 +203,18 @@ def test_every_mixer_is_served(name):
     assert (served["reason"] == "").all(), served["reason"].tolist()
     assert (served["tpot_s"] > 0.0).all()
     assert (served["ttft_s"] > 0.0).all()
-    kept = served["kv_state_B"][0]
-    assert (kept > 0.0) == (not MIXERS[name].attends)
+    expected = 2 * naive.state_bytes(HIDDEN, size_of(name), name, 2) if name in SIZES else 0
+    assert (served["kv_state_B"] == expected).all()
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_request_keeps_a_state_for_each_draft_token(name):
+    (served,) = fastflow.evaluate(
+        *overrides(name, f"{name} dense"), "parallel.strategy=TP-2", "system.devices=2", "serve=continuous",
+        "serve.isl=48", "serve.osl=16", "serve.num_speculative_tokens=3", "serve.mean_acceptance_length=2",
+        "serve.speculative_method=model", "serve.draft_cost_ratio=0.1", "serve.concurrency=8",
+    )["kv_state_B"]  # fmt: skip
+    assert served == 2 * naive.state_bytes(HIDDEN, SIZES[name], name, 2, drafts=3)
 
 
 @pytest.mark.parametrize("name", LINEAR)

@@ -43,9 +43,9 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
         gemm(gate, size, rank, values, "gates down", (RANK, HEADS)),
     ]
     # scales of decays by head, and biases by column
-    own = size.linear_heads + keys
+    weights = size.linear_heads + keys
     nodes += core_of_training(
-        size, KIMI, (MIXER_IN, decay), channels, vectors=own, further_cols=keys
+        size, KIMI, (MIXER_IN, decay), channels, vectors=weights, further_cols=keys
     )  # fmt: skip
     nodes.append(gated_norm(size, nodes[-1].name, gate))
     return [*nodes, gemm(PROJECTION, size, values, size.hidden, nodes[-1].name, (HEADS, HIDDEN))]

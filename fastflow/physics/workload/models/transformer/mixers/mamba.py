@@ -54,10 +54,10 @@ def _nodes(normed: bool, points: Inputs, size: Sizes, kind: LayerKind, read: str
     channels, states = size.linear_heads, 2 * size.linear_key_dim
     rank = rank_of(size, -(-size.hidden // _RANK))
     low, step = "step, key and query", "step up"
-    own = _states(size) + channels  # decays, and the skip connection
+    weights = _states(size) + channels  # decays, and the skip connection
     *convolved, core = core_of_training(
-        _scan(size), SELECTIVE, (MIXER_IN, step), channels, vectors=own, biased=True, further_cols=channels,
-        keeps_convolution=False,
+        _scan(size), SELECTIVE, (MIXER_IN, step), channels, vectors=weights, biased=True,
+        further_cols=channels, keeps_convolution=False,
     )  # fmt: skip
     source = convolved[-1].name if convolved else MIXER_IN
     nodes = [
