@@ -21,7 +21,6 @@ from fastflow.physics.workload.models.encoder_decoder.dimensions import (
     SINUSOIDAL,
 )
 from fastflow.physics.workload.models.transformer.config_json.architecture import ACTIVATIONS
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.config_json.weight_types import published_in
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALL,
@@ -32,6 +31,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     PRE,
     RMS,
 )
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
 
 _T5_ACTIVATIONS = {name: (kind, False) for name, kind in ACTIVATIONS.items()} | {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALL,
     LAYER,
@@ -14,6 +13,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     RMS,
     ROTARY,
 )
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import OWN_SIZES, LayerKind
 
 # a clamped gate (gpt-oss, MiniMax-M3) and SiTU (Kimi K3) cost about as much as SiLU, xIELU (Apertus) as GELU

@@ -15,7 +15,6 @@ from typing import Any
 from fastflow.core.yaml_file import read_current, wrong
 from fastflow.physics.workload.models.transformer.config_json.encoders import TEXT_ENCODERS, text_encoder_of
 from fastflow.physics.workload.models.transformer.config_json.families import TYPES
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.config_json.json_file import read_version
 from fastflow.physics.workload.models.transformer.config_json.unknown import nearest_type, unknown_type
 from fastflow.physics.workload.models.transformer.config_json.values import values_of
@@ -30,6 +29,7 @@ from fastflow.physics.workload.models.transformer.config_json.wrappers import la
 from fastflow.physics.workload.models.transformer.dimensions import ALIBI, DEFAULTS
 from fastflow.physics.workload.models.transformer.encoder import dimensions as encoder
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION, with_tower
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
 
 KEY, NAME = "model.config", "model.name"

@@ -10,8 +10,8 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     Architecture,
     Values,
 )
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import ALL, NO_BIAS, OF_ATTENTION
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
 
 HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model", "model_dim")

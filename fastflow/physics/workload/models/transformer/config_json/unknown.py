@@ -14,8 +14,8 @@ from typing import Any
 
 from fastflow.core.yaml_file import MistakeError, listed, wrong
 from fastflow.physics.workload.models.transformer.config_json.families import TYPES
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.config_json.values import values_of
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 
 _OTHER_MODELS = {
     "encoder_layers": "an encoder", "vision_config": "a model of images", "audio_config": "a model of sound",

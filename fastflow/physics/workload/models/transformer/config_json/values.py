@@ -7,10 +7,10 @@ from typing import Any
 
 from fastflow.core.yaml_file import MistakeError
 from fastflow.physics.workload.models.transformer.config_json.architecture import Architecture, Values
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.config_json.layers import LOCAL, layer_kinds
 from fastflow.physics.workload.models.transformer.config_json.sizes import common_sizes
 from fastflow.physics.workload.models.transformer.config_json.weight_types import published_in
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, pattern_text
 

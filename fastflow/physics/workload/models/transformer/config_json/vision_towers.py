@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from fastflow.core.yaml_file import MistakeError, wrong
 from fastflow.physics.workload.models.transformer.config_json.architecture import ACTIVATIONS
 from fastflow.physics.workload.models.transformer.config_json.encoders import output_of
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALL,
     LAYER,
@@ -36,6 +35,7 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     PROBE,
     PROJECTOR,
 )
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import pattern_text
 

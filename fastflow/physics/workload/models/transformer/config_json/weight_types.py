@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastflow.physics.workload.data_types import WIDE
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.config_json.quantization_config import (
     Quantized,
     Weights,
     read_quantization,
 )
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 
 _TORCH = {"float16": "fp16", "torch.float16": "fp16"}  # servers read fp32 as 16 bits too
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import FULL, SANDWICH
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 
 
 def _afmoe(fields: Fields, known: Values) -> Values:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, with_mixer
 from fastflow.physics.workload.models.transformer.config_json.families.deepseek import latent_sizes
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import FULL, NO_BIAS, OF_QKV, PER_HEAD
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 _MODES = (

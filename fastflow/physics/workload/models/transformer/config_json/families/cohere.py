@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import Architecture, Values
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import LAYER, PARALLEL
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 
 
 def _moe(fields: Fields, known: Values) -> Values:

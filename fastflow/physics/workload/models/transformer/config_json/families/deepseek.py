@@ -9,7 +9,7 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     sized,
     with_mixer,
 )
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 _WITHOUT_MEANING = (

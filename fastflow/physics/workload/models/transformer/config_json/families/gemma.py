@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import Architecture, Values, sized
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.dimensions import SANDWICH
+from fastflow.physics.workload.models.transformer.json_fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.layer_kind import ATTENTION, EQUAL_KV, SHARED_KV, LayerKind
 
 _NARROW = ("laurel_rank", "altup_num_inputs", "altup_active_idx", "vocab_size_per_layer_input")

@@ -6,7 +6,6 @@ from typing import Any
 
 from fastflow.core.yaml_file import wrong
 from fastflow.physics.workload.models.transformer.config_json.architecture import EVERY, GPT, Architecture
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALIBI,
     ALL,
@@ -19,6 +18,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     PRE,
     ROTARY,
 )
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 
 
 def _gpt2(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:

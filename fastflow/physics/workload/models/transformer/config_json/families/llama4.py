@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, with_mixer
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.config_json.layers import CHUNKED
+from fastflow.physics.workload.models.transformer.json_fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.layer_kind import ATTENTION, LayerKind
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values
 from fastflow.physics.workload.models.transformer.config_json.families.deepseek import latent_sizes
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import ATTENTION, DENSE, EXPERTS, LayerKind
 
 _MODES = ("zero_expert_type", "zero_expert_num", "mla_scale_q_lora", "mla_scale_kv_lora", "attention_method")

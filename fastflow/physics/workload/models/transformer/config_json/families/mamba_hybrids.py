@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, with_mixer
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import NO_POSITIONS, ROTARY
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import (
     ATTENTION,
     DENSE,

@@ -10,9 +10,9 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     sized,
     with_mixer,
 )
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.config_json.layers import WINDOW
 from fastflow.physics.workload.models.transformer.dimensions import OF_QKV
+from fastflow.physics.workload.models.transformer.json_fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.layer_kind import ATTENTION, LayerKind
 
 _MODES = (

@@ -9,7 +9,6 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     GPT,
     Architecture,
 )
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALIBI,
     ALL,
@@ -18,6 +17,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     NO_BIAS,
     ROTARY,
 )
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 
 
 def _mpt(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:

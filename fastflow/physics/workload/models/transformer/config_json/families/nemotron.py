@@ -13,8 +13,8 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     sized,
 )
 from fastflow.physics.workload.models.transformer.config_json.families.mamba_hybrids import MAMBA_MODES
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import NO_BIAS, NO_POSITIONS
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import (
     ATTENTION,
     DENSE,

@@ -10,7 +10,6 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     Values,
     sized,
 )
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALIBI,
     ALL,
@@ -21,6 +20,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     ROTARY,
     SANDWICH,
 )
+from fastflow.physics.workload.models.transformer.json_fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.layer_kind import DENSE, LayerKind
 
 

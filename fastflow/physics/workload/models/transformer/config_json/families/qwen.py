@@ -9,8 +9,8 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     Values,
     with_mixer,
 )
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import FULL, OF_QKV
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 _INTERVAL = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import Architecture
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.dimensions import LAYER, NO_BIAS, OF_QKV, PARALLEL, PRE
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 
 
 def _stablelm(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, sized
-from fastflow.physics.workload.models.transformer.config_json.fields import Fields
 from fastflow.physics.workload.models.transformer.config_json.layers import WINDOW
 from fastflow.physics.workload.models.transformer.dimensions import PER_HEAD
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import DENSE, LayerKind
 
 _MODES = (
