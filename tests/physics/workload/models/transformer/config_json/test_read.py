@@ -322,7 +322,6 @@ def test_a_file_that_changes_is_read_again(file):
 
 def read_or_refuse(config):
     """Count the parameters of a file, or be told in one line what is wrong with it."""
-    mistake = ""
     try:
         result = columns(config)
     except (MistakeError, InputError) as mistake:
