@@ -26,9 +26,9 @@ from fastflow.physics.parallelism.sharding.layout import LAYERS, parse_layers, p
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.parallelism.strategy import parse as parse_strategy
 from fastflow.physics.parallelism.virtual_stages import RECOMPUTE, recomputed
+from fastflow.physics.workload.models.config_files import with_config
 from fastflow.physics.workload.models.graph_file import read_network
 from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
-from fastflow.physics.workload.models.transformer.config_json.read import with_config
 from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     IMAGE_SIZE,
     PROJECTORS,

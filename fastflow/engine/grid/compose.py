@@ -39,7 +39,7 @@ from fastflow.engine.grid.overrides import (
 )
 from fastflow.engine.grid.unset import MAX_TRIALS, unset, user_keys
 from fastflow.physics.parallelism.strategy import AUTO
-from fastflow.physics.workload.models.transformer.config_json.read import is_filled
+from fastflow.physics.workload.models.config_files import is_filled
 from fastflow.physics.workload.models.transformer.encoder.dimensions import decides_sequence
 from fastflow.physics.workload.models.transformer.model_size import decides_shape
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import compute_unique
-from fastflow.core.errors import InputError
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons
 from fastflow.core.tables import Columns, Inputs, take
 from fastflow.performance.kernel_times import HARDWARE
+from fastflow.performance.serving import check_served
 from fastflow.performance.serving.costs import invalid_device_rent, served_costs
 from fastflow.performance.serving.disaggregated.predict import (
     PREFILL_DEVICES,
@@ -41,7 +41,7 @@ from fastflow.performance.serving.scenario import (
 )
 from fastflow.performance.serving.slo import slo_violations, with_compared
 from fastflow.physics.hardware.chip import Chip, generate
-from fastflow.physics.workload import family_of, invalid_model_dims
+from fastflow.physics.workload import invalid_model_dims
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED
 from fastflow.physics.workload.models.transformer.encoder.vision import IMAGES as TRAINED_IMAGES
 from fastflow.physics.workload.models.transformer.encoder.vision import has_tower
@@ -67,10 +67,9 @@ class ServingResult(NamedTuple):
 def serve(inputs: Inputs) -> ServingResult:
     """Predict points that serve; inputs: columns as `crossflow.predict` takes them, of one family.
 
-    Raises InputError where the model is no transformer.
+    Raises InputError where servers of the model are not modelled.
     """
-    if not family_of(inputs).serves:
-        raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
+    check_served(inputs)
     point_inputs, inputs = inputs, with_images(with_lengths(inputs))
     phases, disaggregated = phase_layouts(inputs), is_disaggregated(inputs)
     layouts, points = phases.decode, disaggregated.size

@@ -34,6 +34,8 @@ class LayerMemory(NamedTuple):
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
     checkpoint: Floats  # its input, kept where all of the layer is recomputed
+    output: Floats  # the output of its last kernel
+    sent: Floats  # its output, and all else that layers above read of it and of those below: a stage gets it
     hidden: Bools  # whether it is a hidden layer, whose activations may be offloaded
     copied_weights: Floats  # weights of which the last of several stages has a copy, (points,)
     copied_sharded_weights: Floats  # the same of sharded weights
@@ -111,6 +113,8 @@ def _layer_memory(
         activations=np.zeros(layers),
         activations_without_recompute=np.zeros(layers),
         checkpoint=np.zeros(layers),
+        output=np.zeros(layers),
+        sent=np.zeros(layers),
         hidden=np.zeros(layers, dtype=np.bool_),
         copied_weights=np.zeros(first.size - 1),
         copied_sharded_weights=np.zeros(first.size - 1),
@@ -135,7 +139,13 @@ def _layer_memory(
             if chunks.recomputes_core[p] and graph.memory.selective[row] > 0:
                 activations = kept_activations(graph, local, row, False)
             out.activations[index] += activations
-            if graph.comm.sent_cols[row] > 0:  # a layer's output is as large as its input
+            sent_cols = graph.comm.sent_cols[row]
+            if sent_cols > 0:
                 share = local.activation_cols[row] / graph.cols[row]
-                out.checkpoint[index] = local.activation_rows[row] * graph.comm.sent_cols[row] * share
+                out.sent[index] = local.activation_rows[row] * sent_cols * share
+                out.output[index] = local.activation_rows[row] * min(sent_cols, graph.cols[row]) * share
+                # a layer's output is as large as its input; of what layers above read, a run of layers makes
+                # its output alone, and a single layer all of it
+                is_run = graph.launches.times[row] > 1 or graph.layer.kind[row] != HIDDEN
+                out.checkpoint[index] = out.output[index] if is_run else out.sent[index]
     return out

@@ -119,13 +119,12 @@ class _StageMemory(NamedTuple):
 
 @lean_kernel
 def _stage_memory(
-    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, p: int, stage: int, checkpoint: float,
-    offloads: bool,
-) -> _StageMemory:  # fmt: skip
+    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, p: int, stage: int, offloads: bool
+) -> _StageMemory:
     """Return the memory of a stage of a point.
 
-    checkpoint: the activation that it receives, the largest input of a layer; offloads: whether activations
-    of hidden layers are offloaded, of which the device keeps those of two layers.
+    offloads: whether activations of hidden layers are offloaded, of which the device keeps those of two
+    layers.
     """
     first, num_layers, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
     per_stage = (chunks.offset[p + 1] - chunks.offset[p]) // stages
@@ -150,11 +149,13 @@ def _stage_memory(
                 offloadable += layer_sum
                 on_device = _two_largest(on_device, layers.checkpoint[index], recompute)
                 on_device = _two_largest(on_device, layers.activations[index], count - recompute)
-        # a layer's input counts with its producer, but a stage keeps the input that it received
-        if virtual == 0 and per_stage * stages > 1:
-            activations -= checkpoint
-        if virtual + 1 == per_stage * stages > 1:
-            activations += checkpoint
+        # a layer's input counts with its producer, but a stage keeps what it received, and not what it made
+        # for the next
+        at = chunks.offset[p] + virtual
+        if virtual > 0:
+            activations += layers.sent[first + chunks.last_layer[at - 1]]
+        if virtual + 1 < per_stage * stages:
+            activations -= layers.output[first + chunks.last_layer[at]]
     in_flight_chunks = in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
     in_flight_chunks += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
     activations *= in_flight_chunks / per_stage
@@ -173,11 +174,9 @@ def _fullest_chunked(
     offloads: whether activations are offloaded, (points,).
     """
     for p in range(offloads.size):
-        peak, checkpoint = -1.0, 0.0
-        for layer in range(layers.first[p], layers.first[p + 1]):
-            checkpoint = max(checkpoint, layers.checkpoint[layer])
+        peak = -1.0
         for stage in range(pipeline.stages[p]):
-            memory = _stage_memory(layers, pipeline, chunks, p, stage, checkpoint, offloads[p])
+            memory = _stage_memory(layers, pipeline, chunks, p, stage, offloads[p])
             needed = memory.weights * sizes.weight[p] + memory.sharded_weights * sizes.shard[p]
             needed += memory.activations * sizes.activation[p] + memory.frozen * sizes.frozen[p]
             if needed > peak:

@@ -18,6 +18,7 @@ from fastflow.physics.workload.graph import (
     BACKWARD,
     DENSE,
     FORWARD,
+    HIDDEN,
     INPUT_GRADIENT,
     NO_COMM,
     ON_WEIGHTS,
@@ -59,7 +60,7 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
         if training:
             kernel = _save_for_backward(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > instance.layer:
-            comm = kernel.comm._replace(sent_cols=cols_of(crossing[instance.layer], kernel))
+            comm = kernel.comm._replace(sent_cols=cols_of(crossing[_border_above(network, i)], kernel))
             # only memory-bound passes read it, or nothing
             if all(form.type.kind != PRODUCT for form in kernel.readers):
                 comm = comm._replace(peer_kind=network.neighbour(i, network.readers[i]))
@@ -241,6 +242,18 @@ def _border_elements(network: Network, is_counted: Sequence[bool]) -> list[Eleme
         for border in range(instance.layer, highest if counts else 0):
             crossing[border] = crossing[border] + _rows(instance.node) * instance.node.cols
     return crossing
+
+
+def _border_above(network: Network, i: int) -> int:
+    """Return the layer below the border after a layer whose last node is `i`.
+
+    Of a run of hidden layers it is that between two of them, which is like the border before the first: the
+    tensors from below that all of them read cross it too.
+    """
+    instance = network.nodes[i]
+    is_single = isinstance(instance.times, int) and instance.times == 1
+    is_run = instance.kind == HIDDEN and not is_single and 0 < instance.layer < network.nodes[-1].layer
+    return instance.layer - is_run
 
 
 def _rows(node: Node) -> Elements:

@@ -78,6 +78,7 @@ class KernelType(ShardingRule):
     from_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
     optional_sides: tuple[str, ...] = ()  # keys of `optional` that are sides
     required_strings: tuple[str, ...] = ()  # keys of `required` that are strings
+    trains: bool = False  # whether its output needs a gradient for weights that another node owns
     # kernels launched before the node's kernel
     prologue: Callable[[Network, int, Kernel, Precision], list[Kernel]] | None = None
     # elements of an operand, by its index, that all rows need; operands are sharded with the first operand
@@ -263,7 +264,9 @@ def _requires_grad(
     nodes: Sequence[NodeInstance], readers: Sequence[Sequence[int]], needs_input_gradient: bool
 ) -> tuple[bool, ...]:
     """Return which nodes have weights, or read the output of a node that requires a gradient."""
-    trained = [needs_input_gradient or instance.node.has_weights for instance in nodes]
+    trained = [
+        needs_input_gradient or instance.node.has_weights or instance.node.type.trains for instance in nodes
+    ]
     pending = [i for i, is_trained in enumerate(trained) if is_trained]
     while pending:
         for reader in readers[pending.pop()]:

@@ -8,7 +8,7 @@ training are not read: see `model.dropout`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -18,41 +18,41 @@ from fastflow.physics.workload.models.transformer.config_json.families import TY
 from fastflow.physics.workload.models.transformer.config_json.json_file import read_version
 from fastflow.physics.workload.models.transformer.config_json.unknown import nearest_type, unknown_type
 from fastflow.physics.workload.models.transformer.config_json.values import values_of
-from fastflow.physics.workload.models.transformer.config_json.vision import (
+from fastflow.physics.workload.models.transformer.config_json.vision_towers import (
     VISION_ENCODERS,
     WRAPPERS,
     image_encoder_of,
     tower_of,
 )
+from fastflow.physics.workload.models.transformer.config_json.weight_types import published_in
 from fastflow.physics.workload.models.transformer.config_json.wrappers import language_model
 from fastflow.physics.workload.models.transformer.dimensions import ALIBI, DEFAULTS
 from fastflow.physics.workload.models.transformer.encoder import dimensions as encoder
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION, with_tower
 from fastflow.physics.workload.models.transformer.json_fields import Fields
-from fastflow.physics.workload.models.transformer.layer_kind import MOST_LAYERS
-from fastflow.physics.workload.models.transformer.published import published_in
+from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
 
 KEY, NAME = "model.config", "model.name"
 TOWER_KEYS = frozenset(column.name for column in VISION)
-_ENCODERS = {
-    **dict.fromkeys(TEXT_ENCODERS, text_encoder_of), **dict.fromkeys(VISION_ENCODERS, image_encoder_of)
+ENCODERS: Mapping[str, Callable[[str, Fields], dict[str, Any]]] = {
+    **dict.fromkeys(TEXT_ENCODERS, text_encoder_of), **dict.fromkeys(VISION_ENCODERS, image_encoder_of),
 }  # fmt: skip
+"""Readers of encoders alone, by `model_type`."""
 
 
 def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the leaves of a configuration, with the model of a config.json; raises InputError.
 
-    Leaves that are null come from the file, or else from the defaults of its family. The family is the
-    file's, if there is one: of an encoder, or of a decoder. No other leaf changes.
+    Leaves that are null come from the file, or else from `dimensions.DEFAULTS`. No other leaf changes.
     """
     if KEY not in leaves:
         return leaves
     overrides = {key: value for key, value in leaves.items() if key != KEY and value is not None}
     path = leaves[KEY]
-    read: Mapping[str, Any] = {} if path is None else read_config(str(path))
+    read = {} if path is None else read_config(str(path))
     family = read.get(NAME, overrides.pop(NAME, None))
     defaults = encoder.DEFAULTS if family == encoder.NAME else DEFAULTS
-    others: dict[str, Any] = {**defaults, **read, **overrides, NAME: family}
+    others = {**defaults, **read, **overrides, NAME: family}
     if family == encoder.NAME:
         others = encoder.with_image_size(others, leaves)
     unused = {KEY, encoder.IMAGE_SIZE, *(encoder.DEFAULTS.keys() - defaults.keys())}
@@ -87,10 +87,7 @@ def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=64)
 def _note_of_version(path: str, changed: int, size: int) -> str:
-    whole = read_version(path, size)
-    if _encoder_type(whole):
-        return ""
-    document = language_model(whole)
+    document = language_model(read_version(path, size))
     name = document.get("model_type")
     if isinstance(name, str) and name in TYPES:
         return ""
@@ -99,8 +96,9 @@ def _note_of_version(path: str, changed: int, size: int) -> str:
 
 def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the inputs that a config.json's object gives, by their keys; raises MistakeError."""
-    if encoder_type := _encoder_type(document):
-        return _encoder(encoder_type, Fields(document))
+    name = document.get("model_type")
+    if isinstance(name, str) and name in ENCODERS and name not in WRAPPERS:
+        return _inputs_of_encoder(name, Fields(document))
     whole, document = document, language_model(document)
     name = document.get("model_type")
     if not isinstance(name, str) or name not in TYPES:
@@ -119,17 +117,11 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return {f"model.{key}": value for key, value in {**values, **tower}.items()}
 
 
-def _encoder_type(document: Mapping[str, Any]) -> str:
-    """Return the type of a file of an encoder alone, "" of others."""
-    name = document.get("model_type")
-    return name if isinstance(name, str) and name in _ENCODERS and name not in WRAPPERS else ""
-
-
-def _encoder(name: str, fields: Fields) -> dict[str, Any]:
+def _inputs_of_encoder(name: str, fields: Fields) -> dict[str, Any]:
     """Return the inputs of a file of an encoder alone; raises MistakeError."""
     fields.value("model_type")
-    values = _ENCODERS[name](name, fields) | published_in(fields, has_experts=False)
+    values = ENCODERS[name](name, fields) | published_in(fields, has_experts=False)
     fields.check_rest()
-    if values["layers"] > MOST_LAYERS:
-        raise wrong("num_hidden_layers", f"at most {MOST_LAYERS}", values["layers"])
+    if values["layers"] > MAX_LAYERS:
+        raise wrong("num_hidden_layers", f"at most {MAX_LAYERS}", values["layers"])
     return {f"model.{key}": value for key, value in values.items()}

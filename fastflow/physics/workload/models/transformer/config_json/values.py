@@ -9,10 +9,10 @@ from fastflow.core.yaml_file import MistakeError
 from fastflow.physics.workload.models.transformer.config_json.architecture import Architecture, Values
 from fastflow.physics.workload.models.transformer.config_json.layers import LOCAL, layer_kinds
 from fastflow.physics.workload.models.transformer.config_json.sizes import common_sizes
+from fastflow.physics.workload.models.transformer.config_json.weight_types import published_in
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, pattern_text
-from fastflow.physics.workload.models.transformer.published import published_in
 
 TOWERS = (
     "vision_config", "audio_config", "visual", "vision_tower", "mm_vision_tower", "vit_config",
@@ -34,7 +34,7 @@ _OF_LINEAR = (
 )  # fmt: skip
 LINEAR = (
     "gated_delta", "kimi_delta", "mamba", "mamba2", "gated_linear", "retention", "rwkv7", "lightning",
-    "local_linear", "short_convolution",
+    "local_linear", "short_conv",
 )  # fmt: skip
 """Mixers with a state of fixed size."""
 

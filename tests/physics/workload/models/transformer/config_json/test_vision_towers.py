@@ -10,7 +10,7 @@ import fastflow
 from fastflow.core.yaml_file import MistakeError
 from fastflow.physics.workload.models.transformer.config_json.encoders import TEXT_ENCODERS
 from fastflow.physics.workload.models.transformer.config_json.read import inputs_of
-from fastflow.physics.workload.models.transformer.config_json.vision import (
+from fastflow.physics.workload.models.transformer.config_json.vision_towers import (
     VISION_ENCODERS,
     WRAPPERS,
     tower_of,
