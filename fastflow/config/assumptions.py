@@ -15,8 +15,9 @@ from fastflow.config.hydra_composer import Composition, related
 from fastflow.config.library import is_user_file
 from fastflow.config.model_inputs import ALTERNATIVE, MACHINE
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE
+from fastflow.physics.workload.models.config_files import with_config
 from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
-from fastflow.physics.workload.models.transformer.config_json.read import note_of_type, with_config
+from fastflow.physics.workload.models.transformer.config_json.read import note_of_type
 from fastflow.physics.workload.models.transformer.published import note_of_types
 
 OF, INSTEAD, ORIGIN = "of", "instead", "origin"

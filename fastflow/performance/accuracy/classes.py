@@ -25,7 +25,9 @@ from fastflow.schema.serving import NO_SERVING
 TRAINING, SERVING, FIRST_TOKEN = "training", "serving", "first token"
 WORK = {
     "gemm": "products", "operator": "operators", "attention": "attention",
-    "latent_attention": "latent attention", "linear_attention": "linear attention", "experts": "experts",
+    "latent_attention": "latent attention", "linear_attention": "linear attention",
+    "sparse_attention": "sparse attention",
+    "experts": "experts",
     "rnn": "recurrent", "transformer": TRAINING,
 }  # fmt: skip
 """The kind of work of each family of models that measurements are of."""
@@ -33,7 +35,10 @@ BACKWARD = ("gemm", "rnn", "transformer")
 """Families whose backward passes are measured too."""
 MODES = ("continuous",)
 """Modes of serving that are measured."""
-_THRESHOLDS = {"model.training": 0.0, "system.devices": 1.0, "model.experts": 1.0, "model.latent": 0.0}
+_THRESHOLDS = {
+    "model.training": 0.0, "system.devices": 1.0, "model.experts": 1.0, "model.latent": 0.0,
+    "model.linear_heads": 0.0, "model.index_topk": 0.0,
+}  # fmt: skip
 """Inputs that matter only by whether they exceed a threshold."""
 _HOST = ("server.step_overhead", "server.step_overhead_per_request")
 _ZERO, _NO_TEXT = np.zeros(1), np.array([""])
@@ -62,6 +67,8 @@ class Point(NamedTuple):
     several: bool  # devices
     mixture: bool
     latent: bool
+    linear: bool  # with linear-time mixers
+    sparse: bool  # with an indexer that selects keys
     hosted: bool  # by a server with host overheads
     generated: bool
     stock: bool
@@ -178,7 +185,8 @@ def work_of(point: Point) -> tuple[str, str]:
 
 def kind_of_model(point: Point) -> str:
     """Return the kind of model of a transformer."""
-    return " ".join(["latent"] * point.latent + ["mixture" if point.mixture else "dense"])
+    words = (("hybrid", point.linear), ("sparse", point.sparse), ("latent", point.latent))
+    return " ".join([word for word, has in words if has] + ["mixture" if point.mixture else "dense"])
 
 
 @lru_cache(maxsize=1024)

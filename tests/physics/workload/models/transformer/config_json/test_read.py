@@ -53,6 +53,11 @@ LIBRARY = {
     "llama4_scout": "llama4-scout",
     "gpt_oss_20b": "gpt-oss-20b",
     "mimo_v2_flash": "mimo-v2-flash",
+    "deepseek_v32": "deepseek-v3.2",
+    "deepseek_v4_flash": "deepseek-v4-flash",
+    "glm_5": "glm-5",
+    "minimax_m3": "minimax-m3",
+    "kimi_linear_48b": "kimi-linear-48b",
 }  # fmt: skip
 LLAMA = FILES["llama3-70b"]["config"]
 LLAMA_TEXT = json.dumps({"num_attention_heads": 8192, **LLAMA, "hidden_size": 8192})
@@ -95,14 +100,14 @@ def test_a_published_file_gives_the_published_parameters(name):
     result = columns(FILES[name]["config"])
     assert not workload.invalid_model_dims(result).exists[0]
     assert parameters(result)[0][0] / 1e9 == pytest.approx(FILES[name]["billion"], rel=0.001)
-    assert workload.count_kernels(result)[0] < 400
+    assert workload.count_kernels(result)[0] < 500
 
 
 # authors round, and count a part that is not read, or not all that their weights have
 OTHERS = {
     "kimi-k2.5": "1 trillion", "gemma3-4b": "with the encoder of images, 0.42", "gemma3n-e4b": "with those",
     "mistral-small-3.2": "with the encoder of images, 0.44", "ernie-4.5-vl-28b": "without some norms",
-    "kimi-linear-48b": "the weights have 49.1", "mimo-7b": "without the embedding",
+    "kimi-linear-48b": "the weights have 49.1", "kimi-k3": "2.8 trillion", "mimo-7b": "without the embedding",
 }  # fmt: skip
 
 
@@ -198,7 +203,7 @@ def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_type": "bert"}, "model_type is one of the"),
+        ({"model_type": "deberta-v2"}, "model_type is one of the"),
         ({"model_type": "deepseek_v9", "index_heads": 64}, "the nearest are deepseek_v4, deepseek_v3"),
         ({"model_type": "llama5", "index_heads": 64}, "not understood in the file: index_heads"),
         ({"model_type": "t5", "num_encoder_layers": 6}, '"t5", an encoder'),

@@ -6,7 +6,7 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
-CONVOLUTION = "short_convolution"
+CONVOLUTION = "short_conv"
 
 
 def _sizes(fields: Fields, known: Values) -> Values:
