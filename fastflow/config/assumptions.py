@@ -17,6 +17,7 @@ from fastflow.config.model_inputs import ALTERNATIVE, MACHINE
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE
 from fastflow.physics.workload.models.config_files import with_config
 from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
+from fastflow.physics.workload.models.transformer.config_json.read import note_of_type
 from fastflow.physics.workload.models.transformer.published import note_of_types
 
 OF, INSTEAD, ORIGIN = "of", "instead", "origin"
@@ -41,8 +42,12 @@ def assumptions(
     is_papers = composition.choices.get(_MODEL) == _PAPERS_MODEL
     of_paper = [] if of_study and is_papers else _paper_assumptions(composer, composition, swept, is_papers)
     leaves = composition.leaves
-    note = note_of_types(leaves if leaves.get(CONFIG) is None else with_config(leaves))
-    return (*of_paper, *([note] if note else []), *_machine_assumptions(composer, composition, swept))
+    path = leaves.get(CONFIG)
+    notes = (
+        "" if path is None else note_of_type(str(path)),
+        note_of_types(leaves if path is None else with_config(leaves)),
+    )
+    return (*of_paper, *filter(None, notes), *_machine_assumptions(composer, composition, swept))
 
 
 def _paper_assumptions(

@@ -17,6 +17,9 @@ HUB_NAMES = {
     "deepseek-ai/DeepSeek-V3": "deepseek_v3",
     "deepseek-ai/DeepSeek-V3-0324": "deepseek_v3",
     "deepseek-ai/DeepSeek-V3-Base": "deepseek_v3",
+    "deepseek-ai/DeepSeek-V3.2": "deepseek_v32",
+    "deepseek-ai/DeepSeek-V3.2-Exp": "deepseek_v32",
+    "deepseek-ai/DeepSeek-V4-Flash": "deepseek_v4_flash",
     "facebook/bart-large": "bart_large",
     "google-t5/t5-11b": "t5_11b",
     "google-t5/t5-base": "t5_base",
@@ -46,6 +49,7 @@ HUB_NAMES = {
     "MiniMaxAI/MiniMax-M2": "minimax_m2_5",
     "MiniMaxAI/MiniMax-M2.1": "minimax_m2_5",
     "MiniMaxAI/MiniMax-M2.5": "minimax_m2_5",
+    "MiniMaxAI/MiniMax-M3": "minimax_m3",
     "mistralai/Mixtral-8x22B-Instruct-v0.1": "mixtral_8x22b",
     "mistralai/Mixtral-8x22B-v0.1": "mixtral_8x22b",
     "mistralai/Mixtral-8x7B-Instruct-v0.1": "mixtral_8x7b",
@@ -53,6 +57,8 @@ HUB_NAMES = {
     "moonshotai/Kimi-K2-Base": "kimi_k2",
     "moonshotai/Kimi-K2-Instruct": "kimi_k2",
     "moonshotai/Kimi-K2.5": "kimi_k2_5",
+    "moonshotai/Kimi-Linear-48B-A3B-Base": "kimi_linear_48b",
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct": "kimi_linear_48b",
     "mosaicml/mpt-30b": "mpt_30b",
     "mosaicml/mpt-7b": "mpt_7b",
     "nvidia/Nemotron-4-340B-Base": "nemotron4_340b",
@@ -80,6 +86,8 @@ HUB_NAMES = {
     "Qwen/Qwen3.5-397B-A17B": "qwen3_5_397b",
     "xai-org/grok-1": "grok1",
     "XiaomiMiMo/MiMo-V2-Flash": "mimo_v2_flash",
+    "zai-org/GLM-5": "glm_5",
+    "zhipuai/GLM-5": "glm_5",
 }
 _BY_LOWER_CASE = {name.lower(): choice for name, choice in HUB_NAMES.items()}
 _NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)

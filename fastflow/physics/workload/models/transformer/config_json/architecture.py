@@ -14,7 +14,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     ROTARY,
 )
 from fastflow.physics.workload.models.transformer.json_fields import Fields
-from fastflow.physics.workload.models.transformer.layer_kind import OWN_SIZES, LayerKind
+from fastflow.physics.workload.models.transformer.layer_kind import DENSE, OWN_SIZES, LayerKind
 
 # a clamped gate (gpt-oss, MiniMax-M3) and SiTU (Kimi K3) cost about as much as SiLU, xIELU (Apertus) as GELU
 ACTIVATIONS = {
@@ -69,6 +69,19 @@ def sized(kind: LayerKind, values: Values, **sizes: int) -> LayerKind:
     own = dict(kind.sizes) | {name: size for name, size in sizes.items() if size}
     kept = tuple((name, own[name]) for name in OWN_SIZES if name in own and own[name] != values.get(name))
     return kind._replace(sizes=kept)
+
+
+_WHICH_EXPERTS = (
+    "mlp_layer_types", "first_k_dense_replace", "moe_layer_freq", "mlp_only_layers", "moe_layers_enum",
+    "moe_layer_start_index", "num_dense_layers",
+)  # fmt: skip
+
+
+def dense_first(fields: Fields, kinds: list[LayerKind], count: int = 1) -> list[LayerKind]:
+    """Return kinds whose first layers are dense, where no field says which layers have experts."""
+    if any(name in fields for name in _WHICH_EXPERTS):
+        return kinds
+    return [kind._replace(feed_forward=DENSE) if i < count else kind for i, kind in enumerate(kinds)]
 
 
 def with_mixer(kind: LayerKind, *mixers: str) -> LayerKind:

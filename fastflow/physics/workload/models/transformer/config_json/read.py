@@ -89,9 +89,12 @@ def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
 def _note_of_version(path: str, changed: int, size: int) -> str:
     document = language_model(read_version(path, size))
     name = document.get("model_type")
-    if isinstance(name, str) and name in TYPES:
+    if isinstance(name, str) and (name in TYPES or name in ENCODERS):
         return ""
-    return f"{KEY}: model_type {name} is not known; read as {nearest_type(document)}, all fields understood"
+    nearest = nearest_type(document)
+    return (
+        f"{KEY}: model_type {name} is not known; read as {nearest}, all fields understood" if nearest else ""
+    )
 
 
 def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:

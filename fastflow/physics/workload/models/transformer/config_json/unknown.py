@@ -26,7 +26,7 @@ _DECODERS = ("CausalLM", "ConditionalGeneration", "LMHeadModel")
 # types that read files of others, by a field that files of their kind have; the first that fits
 _BY_FIELD = (
     ("index_topk", "deepseek_v32"), ("kv_lora_rank", "deepseek_v3"),
-    ("linear_num_value_heads", "qwen3_next"), ("", "qwen3_moe"), ("", "llama"),
+    ("linear_num_value_heads", "qwen3_next"), ("", "llama"),
 )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def unknown_type(document: Mapping[str, Any]) -> MistakeError:
     near = f"; the nearest are {listed(nearest)}" if nearest else ""
     unknown = _not_understood(document, nearest[0] if nearest else "llama")
     fields = f"; not understood in the file: {listed(unknown)}" if unknown else ""
-    allowed = f"one of the {len(TYPES)} that docs/models.md lists{near}{fields}"
+    allowed = f"one of the {len(TYPES)} that docs/config_json.md lists{near}{fields}"
     return wrong("model_type", allowed, shown_name)
 
 

@@ -86,6 +86,22 @@ SMALL = {
         "num_experts_per_tok": 2, "shared_intermediate_size": 512, "mamba_n_heads": 32, "mamba_d_head": 64,
         "mamba_d_state": 96, "mamba_n_groups": 2, "mamba_d_conv": 4, "tie_word_embeddings": True,
     },
+    "jamba": {
+        "attn_layer_period": 4, "attn_layer_offset": 2, "expert_layer_period": 2, "expert_layer_offset": 1,
+        "num_experts": 6, "num_experts_per_tok": 2, "mamba_d_state": 24, "mamba_dt_rank": 96,
+        "mamba_d_conv": 4, "mamba_expand": 2,
+    },
+    "kimi_linear": {
+        **LATENT, "q_lora_rank": None, "first_k_dense_replace": 1, "num_experts": 12,
+        "num_experts_per_token": 3, "moe_intermediate_size": 384, "num_shared_experts": 1,
+        "linear_attn_config": {
+            "full_attn_layers": [4, 8], "kda_layers": [1, 2, 3, 5, 6, 7], "num_heads": 12, "head_dim": 64,
+            "short_conv_kernel_size": 4,
+        },
+    },
+    "minimax_text_01": {
+        "attn_type_list": [0, 0, 0, 1] * 2, "num_local_experts": 6, "num_experts_per_tok": 2,
+    },
     "lfm2": {
         "head_dim": 64, "full_attn_idxs": [2, 5], "block_ff_dim": 4000, "block_ffn_dim_multiplier": 1.0,
         "block_multiple_of": 256, "block_auto_adjust_ff_dim": True, "conv_L_cache": 3,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastflow.core.yaml_file import wrong
 from fastflow.physics.workload.models.transformer.config_json.architecture import (
     LLAMA,
     Values,
+    dense_first,
     sized,
     with_mixer,
 )
+from fastflow.physics.workload.models.transformer.dimensions import FULL
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
@@ -117,7 +121,22 @@ _SPARSE = LLAMA._replace(
     extra_fields=indexed_sizes,
     layers=_sparse_layers,
 )
+
+
+def _gated(streams: bool, fields: Fields, known: Values) -> Values:
+    """Return the sizes of sparse latent attention with a gated output, perhaps with residual streams."""
+    fields.skip("gated_norm_rank", "hc_magnitude", "learnable_sink_init")
+    more = {"streams": fields.count("hc_mult", default=1)} if streams else {}
+    return {**indexed_sizes(fields, known), "output_gate": FULL, **more}
+
+
+def _gated_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
+    return dense_first(fields, _sparse_layers(fields, values, kinds))
+
+
 TYPES = {
+    "axk2": _SPARSE._replace(extra_fields=partial(_gated, False), layers=_gated_layers),
+    "hy_v4": _SPARSE._replace(extra_fields=partial(_gated, True), layers=_gated_layers),
     "deepseek": LLAMA,
     **dict.fromkeys(
         ("deepseek_v2", "deepseek_v3", "kimi_k2", "axk1", "mistral4", "youtu", "minicpm3", "glm4_moe_lite"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values
+from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, dense_first
 from fastflow.physics.workload.models.transformer.json_fields import Fields
-from fastflow.physics.workload.models.transformer.layer_kind import DENSE, LayerKind
+from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 _IMAGE_TOKENS = ("moe_multimodal_start", "moe_use_hard_gate", "moe_use_aux_free")
 
@@ -33,9 +33,7 @@ def _is_list(fields: Fields, name: str) -> bool:
 
 def _vl_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
     """Return kinds whose first layers are dense, where the file does not list them."""
-    if any(name in fields for name in ("mlp_layer_types", "moe_layer_start_index")):
-        return kinds
-    return [kind._replace(feed_forward=DENSE) if i == 0 else kind for i, kind in enumerate(kinds)]
+    return dense_first(fields, kinds)
 
 
 _ERNIE = LLAMA._replace(tied=True)

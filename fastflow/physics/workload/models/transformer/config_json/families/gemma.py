@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fastflow.physics.workload.models.transformer.config_json.architecture import Architecture, Values, sized
+from fastflow.core.yaml_file import shown, wrong
+from fastflow.physics.workload.models.transformer.config_json.architecture import (
+    Architecture,
+    Values,
+    sized,
+    with_mixer,
+)
+from fastflow.physics.workload.models.transformer.config_json.layers import WINDOW
 from fastflow.physics.workload.models.transformer.dimensions import SANDWICH
 from fastflow.physics.workload.models.transformer.json_fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.layer_kind import ATTENTION, EQUAL_KV, SHARED_KV, LayerKind
@@ -69,11 +76,36 @@ def _shape_of_4(kind: LayerKind, values: Values, own: dict[str, int], is_equal: 
     return sized(kind._replace(modifiers=(EQUAL_KV,) if is_equal else ()), values, **own)
 
 
+_GRIFFIN = {"recurrent": "rg_lru", "attention": WINDOW}
+
+
+def _griffin(fields: Fields, known: Values) -> Values:
+    """Return the sizes of RecurrentGemma: `intermediate_size` counts gate and up together."""
+    fields.skip("w_init_variance_scale", "final_w_init_variance_scale", "logits_soft_cap")
+    heads = known["heads"]
+    width = fields.count("lru_width", default=known["hidden"])
+    return {
+        "ffn": known["ffn"] // 2, "linear_heads": heads, "linear_value_dim": max(width // heads, 1),
+        "linear_key_dim": 1, "conv_width": fields.count("conv1d_width", default=4),
+    }  # fmt: skip
+
+
+def _griffin_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
+    """Return the kinds of `block_types`, which repeat."""
+    name, words = fields.value("block_types", "_block_types")
+    words = ["recurrent", "recurrent", "attention"] if words is None else words
+    if not isinstance(words, list) or not words or any(str(word) not in _GRIFFIN for word in words):
+        raise wrong(name, f"a list of {', '.join(_GRIFFIN)}", shown(words))
+    values["window"] = fields.count("attention_window_size", default=2048)
+    return [with_mixer(kind, _GRIFFIN[str(words[i % len(words)])]) for i, kind in enumerate(kinds)]
+
+
 _GEMMA = Architecture(tied=True, activation="gelu")
 _GEMMA3 = _GEMMA._replace(block=SANDWICH, qk_norm=True, windows=6)
 _GEMMA4 = _GEMMA3._replace(extra_fields=_of_4, layers=_layers_of_4)
 TYPES = {
     "gemma": _GEMMA,
+    "recurrent_gemma": _GEMMA._replace(extra_fields=_griffin, layers=_griffin_layers),
     "gemma2": _GEMMA._replace(block=SANDWICH, windows=2),
     "vaultgemma": _GEMMA._replace(windows=2),
     "gemma3": _GEMMA3,

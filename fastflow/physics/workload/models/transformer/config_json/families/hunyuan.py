@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values
+from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, dense_first
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import SHARED_KV, LayerKind
 
@@ -20,7 +20,7 @@ _MODES = (
 
 def _mixture(fields: Fields, known: Values) -> Values:
     fields.skip(*_MODES)
-    return {"shared_experts": fields.same("num_shared_expert", default=1, least=0)}
+    return {"shared_experts": fields.same("num_shared_expert", "num_shared_experts", default=1, least=0)}
 
 
 def _shared_caches(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
@@ -31,9 +31,12 @@ def _shared_caches(fields: Fields, values: Values, kinds: list[LayerKind]) -> li
     return [kind._replace(modifiers=(SHARED_KV,)) if i % group else kind for i, kind in enumerate(kinds)]
 
 
+def _v3(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
+    return dense_first(fields, kinds)
+
+
 _HUNYUAN = LLAMA._replace(qk_norm=True, extra_fields=_mixture, layers=_shared_caches)
-_DENSE_FIRST = LLAMA._replace(qk_norm=True, extra_fields=_mixture)
 TYPES = {
     **dict.fromkeys(("hunyuan", "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"), _HUNYUAN),
-    "hy_v3": _DENSE_FIRST,
+    "hy_v3": LLAMA._replace(qk_norm=True, extra_fields=_mixture, layers=_v3),
 }

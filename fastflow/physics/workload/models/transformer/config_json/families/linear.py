@@ -77,7 +77,6 @@ def _rwkv7(fields: Fields, known: Values) -> Values:
     return {
         "ffn": known["ffn"] or int(hidden * ratio), "heads": heads, "kv_heads": heads, "head_dim": head_dim,
         "linear_heads": heads, "linear_key_dim": head_dim,
-        "linear_rank": fields.count("decay_low_rank_dim", default=0, least=0),
     }  # fmt: skip
 
 

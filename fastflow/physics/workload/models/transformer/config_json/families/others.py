@@ -8,6 +8,7 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     LLAMA,
     Architecture,
     Values,
+    dense_first,
     sized,
 )
 from fastflow.physics.workload.models.transformer.dimensions import (
@@ -21,7 +22,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     SANDWICH,
 )
 from fastflow.physics.workload.models.transformer.json_fields import Fields, same_length
-from fastflow.physics.workload.models.transformer.layer_kind import DENSE, LayerKind
+from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 
 def _qwen1(fields: Fields, known: Values) -> Values:
@@ -73,8 +74,7 @@ def _laguna(fields: Fields, known: Values) -> Values:
 def _laguna_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
     """Return kinds with the heads of each layer."""
     heads = fields.counts("num_attention_heads_per_layer")
-    if not any(name in fields for name in ("mlp_layer_types", "mlp_only_layers", "first_k_dense_replace")):
-        kinds = [kind._replace(feed_forward=DENSE) if i == 0 else kind for i, kind in enumerate(kinds)]
+    kinds = dense_first(fields, kinds)
     if heads is None:
         return kinds
     same_length("num_attention_heads_per_layer", heads, len(kinds))

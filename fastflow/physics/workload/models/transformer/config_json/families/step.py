@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, sized
+from fastflow.physics.workload.models.transformer.config_json.architecture import (
+    LLAMA,
+    Values,
+    dense_first,
+    sized,
+)
 from fastflow.physics.workload.models.transformer.config_json.layers import WINDOW
 from fastflow.physics.workload.models.transformer.dimensions import PER_HEAD
 from fastflow.physics.workload.models.transformer.json_fields import Fields
-from fastflow.physics.workload.models.transformer.layer_kind import DENSE, LayerKind
+from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 _MODES = (
     "att_impl_type", "use_moe_router_bias", "need_fp32_gate", "moe_layer_offset", "moe_every_n_layer",
@@ -35,8 +40,7 @@ def _flash_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> lis
         "kv_heads": other.count("num_attention_groups", default=0, least=0),
         "head_dim": other.count("head_dim", default=0, least=0),
     }
-    if not any(name in fields for name in ("moe_layers_enum", "mlp_layer_types")):
-        kinds = [kind._replace(feed_forward=DENSE) if i < _DENSE else kind for i, kind in enumerate(kinds)]
+    kinds = dense_first(fields, kinds, _DENSE)
     return [sized(kind, values, **own) if kind.mixers == (WINDOW,) else kind for kind in kinds]
 
 
