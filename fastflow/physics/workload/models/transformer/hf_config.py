@@ -30,10 +30,14 @@ from fastflow.physics.workload.models.transformer.hf_architectures import (
     Architecture,
 )
 from fastflow.physics.workload.models.transformer.hf_fields import Fields, same_length
-from fastflow.physics.workload.models.transformer.json_file import read_version
+from fastflow.physics.workload.models.transformer.json_file import beside, read_version
 from fastflow.physics.workload.models.transformer.layer_kind import ATTENTION, DENSE, EXPERTS, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, pattern_text
 from fastflow.physics.workload.models.transformer.published import published_in
+from fastflow.physics.workload.models.transformer.quantization_config import (
+    QUANTISATION_FILE,
+    with_quantisation,
+)
 
 KEY = "model.config"
 WINDOW = "window"
@@ -80,7 +84,7 @@ def read_config(path: str) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=64)
 def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
-    return inputs_of(read_version(path, size))
+    return inputs_of(with_quantisation(read_version(path, size), beside(path, QUANTISATION_FILE)))
 
 
 def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
