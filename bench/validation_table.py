@@ -51,7 +51,6 @@ CHIPS = {  # of what files of kernels call a device
 MACHINES = {"GB200": "gb200_nvl72"}  # of collectives; of others fastflow finds the machine itself
 NOT_READ = {
     "custom_allreduce": "collectives of servers, which run as part of their passes",
-    "sparse_attention": "modules of several kernels, whose columns are those of latent attention alone",
     "collectives_l40s": "no system of the library has L40S with NCCL over PCIe",
 }
 UNREAD = {  # column and pattern of cells: rows of work that fastflow has no key for

@@ -165,7 +165,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
         times=times,
         axes=axes,
         parts={name: tables[name].part for name in PARTS} | {TOKENS_PART: layers},
-        limiters=_limiters(first.chip),
+        limiters=limiters_of(first.chip),
         weights=sum(tables[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
         chip=first.chip,
         peak=first.peak,
@@ -212,7 +212,8 @@ def _sizes(axes: Axes) -> dict[str, _Sizes]:
     return sizes
 
 
-def _limiters(chip: Chip) -> tuple[str, ...]:
+def limiters_of(chip: Chip) -> tuple[str, ...]:
+    """Return the names of what limits passes on a chip, the network last."""
     return (*limiter_names(len(chip.levels)), NETWORK)
 
 
@@ -243,7 +244,7 @@ def _predict_sizes(
         "model.batch": of_points("sequences") * ranks[server],
     }
     prediction = predict(points)
-    limiters = len(_limiters(prediction.chip))
+    limiters = len(limiters_of(prediction.chip))
     table, ends = _read_prediction(prediction, points, limiters, parts), np.cumsum([0, *lengths])
     return {
         name: _select_part(table, slice(start, stop), (count, *size.shape), axes.of(size.part))
@@ -274,7 +275,7 @@ def _read_prediction(prediction: Prediction, inputs: Inputs, limiters: int, num_
     parts = _parts_of_model(graph, timed_inputs)
     of_model[prediction.timed] = _times_of_model(prediction, parts, num_parts)
     weights[prediction.timed] = sum_by_kind(
-        graph.offset, parts, _weight_bytes(prediction, timed_inputs), num_parts
+        graph.offset, parts, weight_bytes(prediction, timed_inputs), num_parts
     )
     return _TabulatedPart(
         Part(time, by[:, -1], energy, by, of_model), weights, prediction.reason, prediction.chip, peak
@@ -355,7 +356,7 @@ def _element_bytes(inputs: Inputs, graph: Graph) -> Floats:
     return np.where(selected[point], size[point], np.where(is_product, narrow, wide[point]))
 
 
-def _weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
+def weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
     """Return the bytes of every kernel's weights, (kernels,); inputs: of timed points."""
     graph, shards = prediction.graph, prediction.shards
     size = _element_bytes(inputs, graph)

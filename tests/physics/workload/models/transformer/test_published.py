@@ -7,9 +7,9 @@ import pytest
 import fastflow
 from fastflow.cli.commands.sweep import main
 from fastflow.core.errors import InputError
-from fastflow.physics.workload.models.transformer.hf_config import inputs_of
+from fastflow.physics.workload.models.transformer.config_json.read import inputs_of
 from fastflow.physics.workload.models.transformer.published import DTYPE, OF_EXPERTS, note_of_types
-from tests.physics.workload.models.transformer.test_hf_config import FILES
+from tests.physics.workload.models.transformer.config_json.test_read import FILES
 
 TRAIN, SERVE = (), ("serve=decode",)
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 import fastflow
-from fastflow.physics.workload.models.transformer.quantization_config import (
+from fastflow.physics.workload.models.transformer.config_json.quantization_config import (
     WIDE,
     Quantized,
     Weights,
