@@ -28,6 +28,7 @@ from fastflow.physics.parallelism.strategy import parse as parse_strategy
 from fastflow.physics.parallelism.virtual_stages import RECOMPUTE, recomputed
 from fastflow.physics.workload.models.config_files import with_config
 from fastflow.physics.workload.models.graph_file import read_network
+from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
 from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     IMAGE_SIZE,
     PROJECTORS,
@@ -35,7 +36,6 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     image_sides,
 )
 from fastflow.physics.workload.models.transformer.encoder.vision import IMAGE_PIXELS
-from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
 from fastflow.physics.workload.models.transformer.layer_pattern import parse as parse_pattern
 from fastflow.physics.workload.models.transformer.model_size import KEY as SIZE

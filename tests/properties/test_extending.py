@@ -17,6 +17,7 @@ from fastflow.cli.commands import COMMANDS
 from fastflow.performance.results import explain
 from fastflow.physics.network.collectives.algorithms import REGISTRY as COLLECTIVES
 from fastflow.physics.workload import FAMILIES
+from fastflow.physics.workload.models.transformer.mixer import MIXERS
 from fastflow.physics.workload.ops import TYPES
 from fastflow.reporting.charts import CHARTS
 from fastflow.schema import find_input
@@ -25,7 +26,7 @@ from tests.support.documents import DOCS, blocks
 
 assert kinds  # its modules register their kinds, before a test takes down what is registered
 PAGE = DOCS / "extending.md"
-REGISTRIES = (METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES, COLLECTIVES, POLICIES)
+REGISTRIES = (METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES, MIXERS, COLLECTIVES, POLICIES)
 BLOCKS = tuple(blocks(PAGE))
 MODULES = [block for block in BLOCKS if block.language == "py"]
 PROJECT = next(block.text for block in BLOCKS if block.language == "toml")
@@ -173,6 +174,20 @@ def test_an_input_of_a_family_is_checked_as_any_other(mine):
         fastflow.evaluate("model=layers.yaml", "model.width=0")
     with pytest.raises(fastflow.InputError, match=r"^model\.name=mlb .*one of gemm, .*, graph, mlp"):
         fastflow.evaluate("model=layers.yaml", "model.name=mlb")
+
+
+def test_a_mixer(mine):
+    """It has a third of the first product's weights, and is trained and served as fastflow's are."""
+    plain, gated = (row for _, row in fastflow.evaluate(*command_of("plain_conv")[2:]).iterrows())
+    assert gated["parameters"] - plain["parameters"] == 32 * 2 * 4096**2
+    assert plain["time_s"] < gated["time_s"]
+    served = ("serve=decode", "model=transformer", "model.conv_width=3", "parallel.strategy=TP-2")
+    tpot = fastflow.evaluate(*served, "model.pattern=plain_conv dense,short_conv dense")["tpot_s"]
+    assert tpot[0] < tpot[1]
+    with pytest.raises(
+        fastflow.InputError, match=r"^model\.pattern=plane_conv .*words of a kind: .*, plain_conv"
+    ):
+        fastflow.evaluate("model=transformer", "model.pattern=plane_conv")
 
 
 def test_a_collective_algorithm(mine, compose, predict):

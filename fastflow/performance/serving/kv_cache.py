@@ -122,6 +122,9 @@ def room_of_fullest_stage(
     of_layer, page = _with_shared_pages(
         _layer_caches(inputs, layouts, stages.layers.shape[2]), inputs["server.shared_pages"]
     )
+    # states after each draft token, any of which may be the last that is accepted (vLLM's MambaSpec)
+    drafts = inputs.get("serve.num_speculative_tokens", np.zeros(tokens.size, np.int64))
+    of_layer = of_layer._replace(state=of_layer.state * (1.0 + drafts)[:, None])
     work = _workspace(inputs, size, numbers, layouts, inputs["server.max_num_batched_tokens"])
     free = inputs["server.memory_fraction_of"] == FREE
     cache_share, budget = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)

@@ -61,9 +61,10 @@ def microbatches(
 ) -> tuple[Ints, ReasonColumn]:
     """Return every point's number of micro-batches, and why its rows cannot be split so.
 
-    inputs: `parallel.microbatches`; 0 stands for micro-batches of `parallel.microbatch` sequences, at least
-    one where a decoder trains; else for one without a pipeline, and otherwise for four a stage as far as a
-    device has rows for them. rows: the parts that rows can be split into; indivisible: into no more.
+    inputs: `parallel.microbatches`; 0 stands for micro-batches of `parallel.microbatch` sequences, in
+    training by default those of the family; else for one without a pipeline, and otherwise for four a stage
+    as far as a device has rows for them. rows: the parts that rows can be split into; indivisible: into no
+    more.
     """
     requested, shards = inputs["parallel.microbatches"], layouts.row_shards.max(axis=1)
     max_microbatches = np.where(indivisible, rows // shards, -(-rows // shards))

@@ -37,13 +37,14 @@ from fastflow.physics.workload.models import (
     moe_layer,
     operator,
     rnn,
+    sparse_attention,
     transformer,
 )
 from fastflow.physics.workload.models.transformer import serving_pass
 from fastflow.physics.workload.models.transformer.encoder import family as encoder
 from fastflow.physics.workload.network import Layer
 from fastflow.physics.workload.ops import TYPES
-from fastflow.physics.workload.precision import UNSIZED, Precision
+from fastflow.physics.workload.precision import ATTENTION_WEIGHTS, UNSIZED, Precision
 
 __all__ = ["OTHERS", "WORK"]
 MAX_PRODUCT = 1e18  # of a product of sizes: int64 counts nine times as many
@@ -60,13 +61,14 @@ FAMILIES: Registry[Family] = Registry(
             attention,
             latent_attention,
             linear_attention,
+            sparse_attention,
             moe_layer,
             rnn,
             lstm_lm,
             serving_pass,
             transformer,
-            encoder_decoder,
             encoder,
+            encoder_decoder,
             graph_file,
         )
     },
@@ -298,7 +300,7 @@ def trained_types(inputs: Inputs) -> tuple[str, ...]:
 def _structures(inputs: Inputs) -> Iterator[Ints]:
     """Yield the indices of the points of every model structure."""
     points = inputs["model.training"].size
-    of_dtype = ("model.dtype",) if points and family_of(inputs).quantizes else ()
+    of_dtype = ("model.dtype", ATTENTION_WEIGHTS) if points and family_of(inputs).quantizes else ()
     of_structure = [column.name for column in family_of(inputs).structure] if points else []
     shared = [inputs[key] for key in ("model.training", *of_dtype, *of_structure) if key in inputs]
     shared += family_of(inputs).extra_structure(inputs) if points else ()

@@ -85,8 +85,8 @@ class Family(NamedTuple):
     # and the size of every point; 0: none
     divided_of_layers: Callable[[Inputs], Iterable[tuple[str, str, Ints]]] = lambda inputs: ()
     multiplied: tuple[str, str] | None = None  # two sizes whose integer product must not overflow
-    microbatch: int = 0  # sequences of a micro-batch by default; 0: without a pipeline, a device's batch
-    serves: bool = False  # whether servers run it: it decodes, with a cache
-    instead_of_serving: str = ""  # what to write instead, where they do not
+    microbatch: int = 0  # sequences of a micro-batch in training; 0: without a pipeline, a device's batch
+    serves: bool = False  # whether a server's passes through it are modelled
+    instead_of_serving: str = ""  # what to write instead, where they are not
     work: str = OTHERS  # the kind of work of its error statistics, of `WORK`
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

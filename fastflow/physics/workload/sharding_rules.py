@@ -23,7 +23,9 @@ OUTPUT = {ROWS: ROWS, COLS: COLS, GROUPS: GROUPS}
 class ElementBytes(NamedTuple):
     """Bytes of an element of a kernel's tensors, by role, as in `precision.Precision`; shape (kernels,)."""
 
-    operand: Floats
+    operand: Floats  # as a product computes with it
+    stored: Floats  # of a weight as a product reads it
+    conversion: Floats  # instructions that convert a weight
     output: Floats  # of a weight gradient: all that is moved to sum it
     activation: Floats
     attention: Floats
@@ -67,9 +69,11 @@ class ShardingRule:
     title: str  # on the screen
     kind: int  # of its forward kernel: PRODUCT and BATCHED are tiled, others are memory-bound passes
     gradient: int  # of its weights; NO_GRADIENT: it has no weights
-    sides: Mapping[str, str]  # from "rows", "inner" and "cols", where they shard it, to the side
+    # from "rows", "inner", "cols", or a dimension, where they shard it, to the side
+    sides: Mapping[str, str]
     reads: tuple[Mapping[str, str], ...]
     makes: Mapping[str, str]  # before any collective
     time: Time | None = None  # of its products, or of its forward pass; None: by their kind
+    times_backward: bool = False  # whether `time` is of the passes of its gradient, too
     dtype: Callable[[Inputs], Texts] | None = None  # in which they compute, (points,); None: model.dtype
     stored: Callable[[Inputs], Texts] | None = None  # in which operands are stored; None: as they compute

@@ -163,12 +163,22 @@ def test_kernels_of_networks_are_compiled_for_what_has_layers():
     tiles = {"tiling.tiles": np.array(["blocks"])}
     lists = {name: precompile._kernel_list(tiles | {"model.name": np.array([name])}) for name in FAMILIES}
     networks = dict.fromkeys(("lstm_lm", "graph"), "network, blocks")
-    of_transformers = ("transformer", "encoder", "served_pass", "encoder_decoder")
-    networks |= dict.fromkeys(of_transformers, "transformer, blocks")
+    networks |= dict.fromkeys(
+        ("transformer", "served_pass", "encoder", "encoder_decoder"), "transformer, blocks"
+    )
     assert (
         lists
         == dict.fromkeys(
-            ("gemm", "operator", "attention", "latent_attention", "linear_attention", "experts", "rnn"),
+            (
+                "gemm",
+                "operator",
+                "attention",
+                "latent_attention",
+                "linear_attention",
+                "sparse_attention",
+                "experts",
+                "rnn",
+            ),
             "layer, blocks",
         )
         | networks

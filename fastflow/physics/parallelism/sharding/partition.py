@@ -261,9 +261,12 @@ def _fused(
     for number, structure in enumerate(graph.structures):
         by_type: dict[ShardingRule, list[int]] = {}
         for index, graph_kernel in enumerate(structure):
-            is_pass = graph_kernel.kind == ON_ACTIVATIONS and graph_kernel.phase == FORWARD
-            if graph_kernel.form.type.time is not None and (is_pass or graph_kernel.kind in PRODUCTS):
-                by_type.setdefault(graph_kernel.form.type, []).append(index)
+            op_type = graph_kernel.form.type
+            is_pass = graph_kernel.kind == ON_ACTIVATIONS and (
+                graph_kernel.phase == FORWARD or op_type.times_backward
+            )
+            if op_type.time is not None and (is_pass or graph_kernel.kind in PRODUCTS):
+                by_type.setdefault(op_type, []).append(index)
         for op_type, indices in by_type.items():
             starts = graph.offset[np.flatnonzero(graph.structure == number)]
             rows_of_type.setdefault(op_type, []).append(np.add.outer(starts, indices).ravel())
@@ -298,6 +301,8 @@ def _share(
         num_microbatches=shares.options.microbatches[point],
         bytes=ElementBytes(
             operand=precision.operand[point],
+            stored=precision.operand[point],
+            conversion=np.zeros(point.size),
             output=np.where(
                 graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]
             ),

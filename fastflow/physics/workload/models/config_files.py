@@ -12,10 +12,11 @@ from fastflow.core.yaml_file import read_current, wrong
 from fastflow.physics.workload.models.encoder_decoder import config_json as encoder_decoder
 from fastflow.physics.workload.models.encoder_decoder.dimensions import DEFAULTS as OF_ENCODER_DECODER
 from fastflow.physics.workload.models.encoder_decoder.dimensions import NAME as ENCODER_DECODER
-from fastflow.physics.workload.models.transformer import hf_architectures, hf_config
-from fastflow.physics.workload.models.transformer.json_file import read_version
+from fastflow.physics.workload.models.transformer.config_json import read as transformer
+from fastflow.physics.workload.models.transformer.config_json.families import TYPES
+from fastflow.physics.workload.models.transformer.config_json.json_file import read_version
 
-KEY = hf_config.KEY
+KEY = transformer.KEY
 _NAME = "model.name"
 _TRANSFORMER = "transformer"
 
@@ -26,7 +27,7 @@ def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     Leaves that are null come from the file, or else from the family's defaults. No other leaf changes.
     """
     if KEY not in leaves or leaves.get(_NAME) != ENCODER_DECODER:
-        return _with_advice(hf_config.with_config, leaves)
+        return _with_advice(transformer.with_config, leaves)
     overrides = {key: value for key, value in leaves.items() if key != KEY and value is not None}
     path = leaves[KEY]
     known = {**OF_ENCODER_DECODER, **({} if path is None else read_current(KEY, _parse_version, str(path)))}
@@ -37,7 +38,7 @@ def is_filled(leaves: Mapping[str, Any], key: str) -> bool:
     """Say whether a null leaf gets a value from the config.json; an explicit value changes no other leaf."""
     if leaves.get(_NAME) == ENCODER_DECODER:
         return KEY in leaves and key in OF_ENCODER_DECODER and leaves.get(key) is None
-    return hf_config.is_filled(leaves, key)
+    return transformer.is_filled(leaves, key)
 
 
 def _with_advice(
@@ -58,7 +59,7 @@ def _with_advice(
 def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
     document = read_version(path, size)
     name = document.get("model_type")
-    if isinstance(name, str) and name in hf_architectures.TYPES:
+    if isinstance(name, str) and name in TYPES:
         allowed = _read_by("an encoder-decoder", "a decoder alone", _TRANSFORMER)
         raise wrong("model_type", allowed, json.dumps(name))
     return encoder_decoder.inputs_of(document)

@@ -1,6 +1,11 @@
-"""`model=linear_attention`: a kernel of a linear-time mixer, such as a gated delta net or Mamba-2."""
+"""`model=linear_attention`: a kernel of a linear-time mixer, such as a gated delta net or Mamba-2.
+
+Kernels of prompts have a backward pass when training.
+"""
 
 from __future__ import annotations
+
+import numpy as np
 
 from fastflow.core.dedupe import map_values
 from fastflow.core.field import count, text
@@ -32,7 +37,7 @@ STATE = text("model.state_dtype", "data type in which states are kept", tuple(ST
 
 def network(points: Inputs) -> Network:
     """Return the network of each point's kernel."""
-    return connect([Layer("mixer", HIDDEN, (_node(points),))])
+    return connect([Layer("mixer", HIDDEN, (_node(points),))], needs_input_gradient=True)
 
 
 def _node(points: Inputs) -> Node:
@@ -54,9 +59,14 @@ def _node(points: Inputs) -> Node:
 
 def _invalid_sizes(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
     heads, key_heads = inputs["model.value_heads"], inputs["model.key_heads"]
+    steps = np.isin(inputs[KERNEL.name], (CONVOLUTION_STEP, *STEPS))
     return [
-        (heads % key_heads > 0, "model.key_heads", "model.value_heads", "a divisor of model.value_heads, {}")
-    ]
+        (heads % key_heads > 0, "model.key_heads", "model.value_heads", "a divisor of model.value_heads, {}"),
+        (
+            steps & inputs["model.training"], KERNEL.name, "model.training",
+            "a kernel of prompts where model.training=true",
+        ),
+    ]  # fmt: skip
 
 
 FAMILY = Family(
@@ -68,7 +78,9 @@ FAMILY = Family(
         count("model.tokens", "tokens of a sequence, of kernels of prompts"),
         count("model.channels", "channels of a convolution"),
         count(
-            "model.conv_width", "tokens that a convolution reads, the current one included; 0: no convolution"
+            "model.conv_width",
+            "tokens that a convolution reads, the current one included; 0: no convolution",
+            high=1e6,
         ),
         count("model.key_heads", "heads of queries and keys, each shared by the same number of value heads"),
         count("model.key_dim", "columns of a head's key, rows of its state"),

@@ -3,6 +3,11 @@
 `state_space` is Mamba-2 (Dao and Gu, arXiv:2405.21060, section 6), `gated_delta` the gated delta rule (Yang
 et al., arXiv:2412.06464, section 3.3). A single token a sequence updates its states in one pass (their
 recurrent form). The backward pass recomputes the kernels, then the gradients of each product's operands.
+
+These types are of graph files. They time every product as any other product of the chip, and so say what a
+chip's matrix units and memories could do; `recurrence` has the same rules as their authors' kernels run them,
+whose instructions are calibrated on chips that exist. Both count the same operations, in the same chunks, and
+are sharded alike.
 """
 
 from __future__ import annotations
@@ -16,6 +21,8 @@ from fastflow.core.yaml_file import MAX_NUMBER, listed, wrong
 from fastflow.physics.workload.graph import ON_ACTIVATIONS, Dims, Kernel, PerElement
 from fastflow.physics.workload.network import KernelType, Network, Node, Side
 from fastflow.physics.workload.ops.batched_gemm import TYPE as PRODUCT
+from fastflow.physics.workload.ops.recurrence.kernel_type import TOKENS_TO_HEADS
+from fastflow.physics.workload.ops.recurrence.rules import DELTA, RULES, SCAN
 from fastflow.physics.workload.precision import Precision
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, ROWS
 
@@ -86,14 +93,14 @@ def _gated_delta(s: Sizes) -> tuple[Step, ...]:
     )
 
 
-_RULES = {"state_space": (_state_space, 256), "gated_delta": (_gated_delta, 64)}
-"""Kernels, and tokens of a chunk in the authors' code."""
+_STEPS = {SCAN: _state_space, DELTA: _gated_delta}
+"""Kernels by the name of a rule."""
 
 
 def steps_of(name: str, sizes: Sizes) -> tuple[Step, ...]:
     """Return the kernels of a type."""
     if sizes.tokens > 1:
-        return _RULES[name][0](sizes)
+        return _STEPS[name](sizes)
     single = sizes._replace(chunk=1)  # decay, add a key times a value, multiply by a query
     return (Pass("update", single.head_dim * single.state, 2.0, 5.0),)
 
@@ -166,7 +173,7 @@ def _from_file(
     groups = sides["groups"].size if "groups" in sides else heads
     if heads % groups:
         raise wrong(f"{where}.groups", f"a divisor of its {heads} heads", groups)
-    chunk = min(sides["chunk"].size if "chunk" in sides else _RULES[name][1], tokens)
+    chunk = min(sides["chunk"].size if "chunk" in sides else RULES[name].chunk, tokens)
     sizes = Sizes(sequences, tokens, heads, groups, sides["state"].size, sides["head_dim"].size, chunk)
     if sizes.chunks * heads * chunk * (sizes.state + sizes.head_dim) > MAX_NUMBER:
         raise wrong(f"{where}.heads", f"so small that it has at most {MAX_NUMBER:.0e} elements", heads)
@@ -195,7 +202,7 @@ def _type(name: str) -> KernelType:
         PRODUCT,
         name=name,
         title=name.replace("_", " "),
-        sides={ROWS: GROUPS, COLS: COLS},
+        sides={ROWS: GROUPS, COLS: COLS} | TOKENS_TO_HEADS,
         reads=({COLS: COLS, GROUPS: ROWS},),
         makes={COLS: COLS, GROUPS: ROWS},
         required=("batch", "heads", "state", "head_dim"),
@@ -210,4 +217,4 @@ def _type(name: str) -> KernelType:
     )
 
 
-TYPES = {name: _type(name) for name in _RULES}
+TYPES = {name: _type(name) for name in _STEPS}

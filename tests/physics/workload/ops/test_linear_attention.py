@@ -90,6 +90,11 @@ def test_a_network_of_them(name, file):
         "model=graph", f"model.file={path}", "system.devices=8", "parallel.strategy=TP-8"
     ).set_index("kernel")
     assert set(explained.loc[["scan"], "makes"]) == {"tp: S(heads)"}
+    explained = fastflow.explain_sharding(
+        "model=graph", f"model.file={path}", "system.devices=8", "parallel.strategy=TP-2-c4"
+    ).set_index("kernel")
+    assert set(explained.loc[["scan"], "makes"]) == {"tp: S(heads), cp: S(heads)"}
+    assert set(explained.loc[["in", "scan"], "exchange"].str.split(",").str[0]) == {"all-to-all along cp"}
 
 
 def test_a_single_token_updates_its_states_in_one_pass(file):

@@ -20,6 +20,8 @@ from fastflow.physics.workload.models.encoder_decoder.dimensions import (
     RELATIVE_IN_LAYERS,
     SINUSOIDAL,
 )
+from fastflow.physics.workload.models.transformer.config_json.architecture import ACTIVATIONS
+from fastflow.physics.workload.models.transformer.config_json.weight_types import published_in
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALL,
     LAYER,
@@ -29,10 +31,8 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     PRE,
     RMS,
 )
-from fastflow.physics.workload.models.transformer.hf_architectures import ACTIVATIONS
-from fastflow.physics.workload.models.transformer.hf_fields import Fields
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
-from fastflow.physics.workload.models.transformer.published import published_in
 
 _T5_ACTIVATIONS = {name: (kind, False) for name, kind in ACTIVATIONS.items()} | {
     f"gated-{name}": (kind, True) for name, kind in ACTIVATIONS.items()

@@ -26,6 +26,7 @@ ROTARY, LEARNED, ALIBI, NO_POSITIONS = "rotary", "learned", "alibi", "none"
 # arXiv:2109.08668)
 ACTIVATIONS = {"relu": 1.0, "relu2": 2.0, "gelu": 5.0, "silu": 3.0}
 NO_GATE, PER_HEAD, FULL = "none", "head", "full"
+_MOST = 1e6  # of each size of a linear-time mixer: products of three of them are 64-bit integers
 _MULTIPLE = 256  # of a gated feed-forward layer's columns by default (Touvron et al., LLaMA's code)
 
 SIZES = (
@@ -79,23 +80,27 @@ SIZES = (
     count("model.output_groups", "groups of heads with a latent output each; 0: one", low=0),
     count(
         "model.linear_heads", "heads of a linear-time mixer, each with a state; 0: no such mixer", low=0,
+        high=_MOST,
     ),
     count(
         "model.linear_key_heads",
         "heads of its queries and keys (groups of Mamba-2), each shared by the same number of heads;"
-        " 0: model.linear_heads", low=0,
+        " 0: model.linear_heads", low=0, high=_MOST,
     ),
-    count("model.linear_key_dim", "columns of its head's key, rows of a state; 0: no mixer", low=0, high=1e6),
     count(
-        "model.linear_value_dim", "columns of a head's value; 0: model.linear_key_dim", low=0, high=1e6,
+        "model.linear_key_dim", "columns of its head's key, rows of a state; 0: no mixer", low=0, high=_MOST,
+    ),
+    count(
+        "model.linear_value_dim", "columns of a head's value; 0: model.linear_key_dim", low=0, high=_MOST,
     ),
     count(
         "model.linear_rank", "columns of the low-rank gates of a linear-time mixer; 0: its authors' default",
-        low=0,
+        low=0, high=_MOST,
     ),
     count(
         "model.conv_width",
         "tokens that a convolution reads, the current one included; 0: no convolution", low=0,
+        high=_MOST,
     ),
     STATE,
     count(

@@ -55,11 +55,12 @@ def _kind(text: str, words: list[str], sizes: str) -> LayerKind:
     """Return the kind of a layer that some words and sizes describe; raises InputError."""
     feed_forward = [word for word in words if word in FEED_FORWARDS]
     modifiers = tuple(word for word in MODIFIERS if word in words)
-    mixers = tuple(word for word in words if word in MIXERS or word == NO_MIXER)
+    others = {*FEED_FORWARDS, *MODIFIERS}  # which no package's entry point is read for
+    mixers = tuple(word for word in words if word not in others and (word == NO_MIXER or word in MIXERS))
     known = len(feed_forward) + len(modifiers) + len(mixers) == len(words)
     if not known or len({*words}) < len(words) or len(feed_forward) > 1:
         raise InputError(KEY, text, _allowed())
-    own = dict(_own_size(text, part) for part in sizes.split())
+    sizes_by_name = dict(_own_size(text, part) for part in sizes.split())
     if NO_MIXER in mixers:
         if len(mixers) > 1 or modifiers or feed_forward == [NO_FEED_FORWARD]:
             raise InputError(KEY, text, f"{NO_MIXER} with {DENSE} or experts alone")
@@ -68,7 +69,7 @@ def _kind(text: str, words: list[str], sizes: str) -> LayerKind:
         mixers or (() if NO_MIXER in words else (ATTENTION,)),
         feed_forward[0] if feed_forward else DENSE,
         modifiers,
-        tuple((name, own[name]) for name in OWN_SIZES if name in own),
+        tuple((name, sizes_by_name[name]) for name in OWN_SIZES if name in sizes_by_name),
     )
     if modifiers and not any(MIXERS[name].attends for name in kind.mixers):
         raise InputError(KEY, text, f"{' and '.join(modifiers)} in layers with attention")
@@ -86,25 +87,36 @@ def _allowed() -> str:
 
 def _own_size(text: str, part: str) -> tuple[str, int]:
     """Return the name and value of a size of a kind; raises InputError."""
-    found = _SIZE.fullmatch(part)
-    if found is None or found[1] not in OWN_SIZES or not 0 < int(found[2]) <= _MAX_SIZE:
+    match = _SIZE.fullmatch(part)
+    if match is None or match[1] not in OWN_SIZES or not 0 < int(match[2]) <= _MAX_SIZE:
         allowed = f"sizes of a kind as NAME=NUMBER, in parentheses, of {', '.join(OWN_SIZES)}"
         raise InputError(KEY, text, allowed)
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def pattern_text(layers: list[LayerKind]) -> str:
     """Return the shortest pattern text that expands to these kinds of layers."""
-    period = next(
-        size for size in range(1, len(layers) + 1) if layers == (layers[:size] * len(layers))[: len(layers)]
-    )
     runs: list[list[LayerKind]] = []
-    for kind in layers[:period]:
+    for kind in layers[: _period(layers)]:
         if runs and runs[-1][0] == kind:
             runs[-1].append(kind)
         else:
             runs.append([kind])
     return ", ".join(run[0].text if len(run) == 1 else f"{len(run)}*{run[0].text}" for run in runs)
+
+
+def _period(layers: list[LayerKind]) -> int:
+    """Return the least number of layers that repeat, the last time perhaps in part.
+
+    That is all but the longest beginning that is an end too (Knuth, Morris and Pratt, SIAM J. Comput. 6).
+    """
+    longest = [0] * len(layers)  # beginning of the layers so far that is their end
+    for i in range(1, len(layers)):
+        size = longest[i - 1]
+        while size and layers[i] != layers[size]:
+            size = longest[size - 1]
+        longest[i] = size + (layers[i] == layers[size])
+    return len(layers) - longest[-1]
 
 
 @lru_cache(maxsize=4096)

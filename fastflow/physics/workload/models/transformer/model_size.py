@@ -5,12 +5,12 @@ by some percent at most while that ratio changes by an order of magnitude (Kapla
 section 3.1 and figure 5), and model families keep a near-constant ratio: Llama 3 has 128, 102 and 130 hidden
 columns a layer at 8, 70 and 405 billion (arXiv:2407.21783, table 3), GPT-3 85 to 128 from 1.3 billion on
 (arXiv:2005.14165, table 2.1). Heads keep their columns; their number grows with the hidden columns, in steps
-of 8, which tensor parallelism of a machine divides. KV heads, if they were fewer than query heads, vocabulary
-and all other sizes are those of the base model. For each width, the number of layers follows from the
-parameters, at proportional feed-forward columns; the selected width has the ratio nearest to the base
-model's. The number of layers is rounded, to a multiple of 4 from 24 on, which stages of a pipeline divide,
-and feed-forward columns, a multiple of 128, compensate. A size within half a layer of the base model's is the
-base model.
+of 8, which tensor parallelism of a machine divides; heads of linear-time mixers grow as much. KV heads, if
+they were fewer than query heads, vocabulary and all other sizes are those of the base model. For each width,
+the number of layers follows from the parameters, at proportional feed-forward columns; the selected width has
+the ratio nearest to the base model's. The number of layers is rounded, to a multiple of 4 from 24 on, which
+stages of a pipeline divide, and feed-forward columns, a multiple of 128, compensate. A size within half a
+layer of the base model's is the base model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MULTIPLE = 128  # of feed-forward columns: a tile of tensor cores' products
 _LAYERS, _MANY_LAYERS = 4, 24
 _MIN_PARAMETERS, _MAX_PARAMETERS = 1e6, 1e15
 _MAX_HEADS = 8192
-_SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "head_dim")
+_SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "head_dim", "linear_heads", "linear_key_heads")
 _TIMES = {
     "": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12,
     "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
@@ -127,11 +127,15 @@ def _widths(base: Mapping[str, int], heads: Ints) -> dict[str, Ints]:
     """Return the sizes of models of the widths of `heads`, each (heads,)."""
     kv_heads = np.array([gcd(count, base["kv_heads"]) for count in heads.tolist()])
     is_mha = base["kv_heads"] in (0, base["heads"])
+    linear, keys = base["linear_heads"], base["linear_key_heads"]
+    grown = (keys or linear) * heads // base["heads"]
     return {
         "hidden": base["hidden"] * heads // base["heads"],
         "heads": heads,
         "kv_heads": heads * (base["kv_heads"] > 0) if is_mha else kv_heads,
         "ffn": base["ffn"] * heads // base["heads"],
+        "linear_heads": linear * grown // keys if keys else grown,
+        "linear_key_heads": grown if keys else 0 * heads,
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.dedupe import factorize
 from fastflow.core.tables import Bools, Inputs, Ints
-from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
+from fastflow.physics.workload.models.transformer.layer_kind import EXPERTS, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import (
     KEY,
     fewest_layers,
@@ -19,6 +19,7 @@ from fastflow.physics.workload.ops.attention import MAX_QUERIES
 
 MAX_ELEMENTS = 4e18  # of a tensor, as of a network from a file
 _MAX_WIDE = 1e12
+_MOST_PAIRS = 256.0  # of a token with those of its chunk, in a linear-time mixer
 
 InvalidSizes = tuple[Bools, str, str, str]
 
@@ -61,8 +62,8 @@ def _invalid_patterns(inputs: Inputs) -> Iterator[InvalidSizes]:
     has_experts = np.array([any(kind.has_experts for kind in kinds) for kinds in of_pattern])[inverse]
     for key in ("model.experts", "model.topk"):
         # a kind may have sizes of its own
-        own = np.array([_all_have(kinds, key) for kinds in of_pattern])[inverse]
-        wrong = has_experts & (inputs[key] < 1) & ~own
+        stated = np.array([_all_have(kinds, key) for kinds in of_pattern])[inverse]
+        wrong = has_experts & (inputs[key] < 1) & ~stated
         yield wrong, key, key, f"at least 1, since {KEY} has layers with experts"
         wrong = ~has_experts & (inputs[key] > 0)
         yield wrong, key, key, f"0, unless {KEY} says which layers have experts"
@@ -94,7 +95,8 @@ def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with too many tokens, or with tensors too large for 64-bit integers."""
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
         "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
-        "topk", "shared_ffn", "vocabulary",
+        "topk", "shared_ffn", "vocabulary", "linear_heads", "linear_key_dim", "linear_value_dim",
+        "linear_rank",
     )}  # fmt: skip
     wrong = size["sequence"] > MAX_QUERIES
     yield wrong, "model.sequence", "model.sequence", f"at most {MAX_QUERIES:g} tokens"
@@ -108,7 +110,9 @@ def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
     )
     columns = 64.0 * (size["ffn"] + size["expert_ffn"] + 4.0 * size["hidden"]) + size["shared_ffn"]
     columns = columns + 4.0 * size["heads"] * wide + size["vocabulary"]
-    columns = columns * np.maximum(size["topk"], 1.0)
+    columns = columns * np.maximum(size["topk"], 1.0) + 8.0 * size["linear_rank"]
+    of_state = size["linear_key_dim"] + size["linear_value_dim"] + _MOST_PAIRS
+    columns = columns + 8.0 * size["linear_heads"] * of_state
     columns = columns + np.where(inputs["model.fused_attention"], 0.0, size["heads"] * size["sequence"])
     wrong = size["batch"] * size["sequence"] * columns > MAX_ELEMENTS
     allowed = f"so small that no tensor has more than {MAX_ELEMENTS:.0e} elements"
@@ -119,17 +123,17 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
     """Yield points with a kind of layer whose own sizes contradict each other, or the model's."""
     for number, kinds in enumerate(of_pattern):
         for kind in kinds:
-            own = dict(kind.sizes)
-            size = {name: own.get(name, inputs[f"model.{name}"]) for name in _PAIRS}
+            stated = dict(kind.sizes)
+            size = {name: stated.get(name, inputs[f"model.{name}"]) for name in _PAIRS}
             has = inverse == number
-            if "heads" in own or "kv_heads" in own:
+            if stated.keys() & {"heads", "kv_heads"}:
                 kv_heads = np.where(np.asarray(size["kv_heads"]) > 0, size["kv_heads"], size["heads"])
                 wrong = has & (np.asarray(size["heads"]) % kv_heads > 0)
                 yield wrong, KEY, KEY, f"heads that their kv_heads divide, in {kind.text}"
-            if kind.has_experts and ("experts" in own or "topk" in own):
+            if kind.has_experts and stated.keys() & {EXPERTS, "topk"}:
                 wrong = has & (np.asarray(size["topk"]) > size["experts"])
                 yield wrong, KEY, KEY, f"a topk of at most its experts, in {kind.text}"
-            if "linear_heads" in own or "linear_key_heads" in own:
+            if stated.keys() & {"linear_heads", "linear_key_heads"}:
                 keys = np.where(np.asarray(size["linear_key_heads"]) > 0, size["linear_key_heads"], 1)
                 wrong = has & (np.asarray(size["linear_heads"]) % keys > 0)
                 yield wrong, KEY, KEY, f"linear_heads that their linear_key_heads divide, in {kind.text}"
@@ -137,7 +141,10 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
 
 _PAIRS = ("heads", "kv_heads", "experts", "topk", "linear_heads", "linear_key_heads")
 Patterns = list[tuple[LayerKind, ...]]
-_OF_MIXERS = ("model.window", "model.index_topk", "model.compression", "model.linear_heads")
+_OF_MIXERS = (
+    "model.window", "model.index_topk", "model.compression", "model.linear_heads", "model.linear_key_heads",
+    "model.linear_key_dim", "model.linear_value_dim", "model.linear_rank", "model.conv_width",
+)  # fmt: skip
 """Sizes that only some mixers use."""
 
 
@@ -150,8 +157,8 @@ def _invalid_mixers(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Iter
     needs = {need for names in used for name in names for need in MIXERS[name].needs}
     for key, feature in sorted(needs):
         has = np.array([any((key, feature) in MIXERS[name].needs for name in names) for names in used])
-        own = np.array([_all_have(kinds, key) for kinds in of_pattern])
-        wrong = (has & ~own)[inverse] & (inputs[key] < 1)
+        stated = np.array([_all_have(kinds, key) for kinds in of_pattern])
+        wrong = (has & ~stated)[inverse] & (inputs[key] < 1)
         yield wrong, key, key, f"at least 1, since {KEY} has layers with {feature}"
     for key in _OF_MIXERS:
         uses = np.array([any(key in MIXERS[name].uses for name in names) for names in used])[inverse]
@@ -171,9 +178,9 @@ def divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
     names, inverse = factorize(inputs[KEY])
     of_pattern = [kinds_of(name) for name in names]
     for axis, name in (("tp", "heads"), ("tp", "linear_heads"), ("ep", "experts")):
-        own = [{dict(kind.sizes).get(name, 0) for kind in kinds} - {0} for kinds in of_pattern]
-        for size in sorted(set().union(*own)):
-            has = np.array([size in sizes for sizes in own])[inverse]
+        of_kinds = [{dict(kind.sizes).get(name, 0) for kind in kinds} - {0} for kinds in of_pattern]
+        for size in sorted(set().union(*of_kinds)):
+            has = np.array([size in sizes for sizes in of_kinds])[inverse]
             yield axis, f"{name} of {KEY}, {name}", np.where(has, size, 0)
     heads = "model.linear_heads"
     uses = np.array([any(_uses(kind, heads) for kind in kinds) for kinds in of_pattern])[inverse]

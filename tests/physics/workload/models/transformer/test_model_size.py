@@ -53,6 +53,24 @@ def test_a_model_of_its_own_size_is_itself(compose, name):
     assert scaled(compose, f"model={name}", f"model.size={billions:.4f}B")[0] == shape
 
 
+@pytest.mark.parametrize(
+    ("pattern", "sizes"),
+    [
+        ("gated_delta dense, dense", {"linear_heads": 64, "linear_key_heads": 32, "linear_key_dim": 128}),
+        ("mamba dense", {"linear_heads": 8192, "linear_key_dim": 16, "conv_width": 4}),
+    ],
+)  # fmt: skip
+def test_heads_of_states_grow_with_the_model(compose, pattern, sizes):
+    """They keep their columns, and their share of the heads."""
+    model = ("model=llama3_8b", f"model.pattern='{pattern}'", *(f"model.{k}={v}" for k, v in sizes.items()))
+    inputs = compose(*model, "model.size=70B")
+    times = inputs["model.heads"] / 32
+    assert times > 1.5
+    assert inputs["model.linear_heads"] == times * sizes["linear_heads"]
+    assert inputs["model.linear_key_heads"] == times * sizes.get("linear_key_heads", 0)
+    assert parameters_of(columns_of(inputs.items()))[0][0] == pytest.approx(70e9, rel=0.005)
+
+
 @given(
     st.floats(9.0, 12.5), st.sampled_from([(32, 8), (32, 32), (12, 4), (40, 0), (71, 1)]),
     st.sampled_from([0, 3, 4]), st.integers(2, 120), st.sampled_from(["dense", "3*window dense, dense"]),

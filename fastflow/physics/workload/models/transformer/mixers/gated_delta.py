@@ -2,7 +2,8 @@
 
 One product makes queries, keys, values, the output's gate and two numbers a head; a short convolution runs
 over the first three (Qwen3NextGatedDeltaNet of huggingface/transformers). Keys and queries are normalised in
-the recurrence's own kernels.
+the recurrence's own kernels. For the backward pass the recurrence keeps the inverses of its chunks
+(fla-org/flash-linear-attention@ffc1fb9, fla/ops/gated_delta_rule/chunk.py).
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
 from fastflow.physics.workload.models.transformer.mixers.linear import (
     CORE_NODES,
+    MIXER_IN,
     core_of_serving,
     core_of_training,
+    further,
     gated_norm,
+    needs,
+    queries_keys_and_values,
     state_cache,
+    values_of,
 )
 from fastflow.physics.workload.network import Node, Size
 from fastflow.physics.workload.ops.recurrence import DELTA
@@ -26,24 +32,17 @@ _NUMBERS = 2  # of a head and token: decay, and strength of the update
 _OWN = 2  # of a head: the decay's scale and bias
 
 
-def _channels(size: Sizes) -> Size:
-    """Return the channels of the short convolution: queries, keys and values."""
-    keys: Size = 2 * size.linear_key_heads * size.linear_key_dim
-    return keys + size.linear_heads * size.linear_value_dim
-
-
 def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
-    values: Size = size.linear_heads * size.linear_value_dim
-    cols: Size = _channels(size) + values
-    cols = cols + _NUMBERS * size.linear_heads
-    nodes = [gemm("mixer in", size, size.hidden, cols, read, (HIDDEN, HEADS))]
-    nodes += core_of_training(size, DELTA, "mixer in", _channels(size), vectors=_OWN * size.linear_heads)
-    nodes.append(gated_norm(size, nodes[-1].name, "mixer in"))
+    values, channels = values_of(size), queries_keys_and_values(size)
+    cols: Size = channels + values + _NUMBERS * size.linear_heads
+    nodes = [gemm(MIXER_IN, size, size.hidden, cols, read, (HIDDEN, HEADS))]
+    nodes += core_of_training(size, DELTA, (MIXER_IN,), channels, vectors=_OWN * size.linear_heads)
+    nodes.append(gated_norm(size, nodes[-1].name, MIXER_IN))
     return [*nodes, gemm(PROJECTION, size, values, size.hidden, nodes[-1].name, (HEADS, HIDDEN))]
 
 
 def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
-    return core_of_serving(size, DELTA, _channels(size), decodes)
+    return core_of_serving(size, DELTA, queries_keys_and_values(size), decodes)
 
 
 GATED_DELTA = Mixer(
@@ -52,6 +51,7 @@ GATED_DELTA = Mixer(
     nodes=_nodes,
     core=_core,
     core_nodes=CORE_NODES,
-    cache=state_cache(_channels),
-    needs=tuple((f"model.{name}", "gated_delta") for name in ("linear_heads", "linear_key_dim")),
+    cache=state_cache(queries_keys_and_values),
+    needs=needs("gated_delta", "linear_heads", "linear_key_dim"),
+    further=further("linear_key_heads", "linear_value_dim", "conv_width"),
 )

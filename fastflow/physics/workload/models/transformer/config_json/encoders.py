@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastflow.core.yaml_file import wrong
+from fastflow.physics.workload.models.transformer.config_json.architecture import ACTIVATIONS
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALL,
     LEARNED,
@@ -26,8 +27,7 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     NAME,
     POOLER,
 )
-from fastflow.physics.workload.models.transformer.hf_architectures import ACTIVATIONS
-from fastflow.physics.workload.models.transformer.hf_fields import Fields
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import DENSE
 
 _HEADS_OF_FILES = {

@@ -13,6 +13,8 @@ from math import isqrt
 from typing import Any, NamedTuple
 
 from fastflow.core.yaml_file import MistakeError, wrong
+from fastflow.physics.workload.models.transformer.config_json.architecture import ACTIVATIONS
+from fastflow.physics.workload.models.transformer.config_json.encoders import output_of
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALL,
     LAYER,
@@ -33,9 +35,7 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     PROBE,
     PROJECTOR,
 )
-from fastflow.physics.workload.models.transformer.hf_architectures import ACTIVATIONS
-from fastflow.physics.workload.models.transformer.hf_encoders import output_of
-from fastflow.physics.workload.models.transformer.hf_fields import Fields
+from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import pattern_text
 
@@ -65,7 +65,7 @@ def _sizes(fields: Fields, prefix: str = "", ffn: int | None = None) -> dict[str
     heads = fields.count(f"{prefix}num_attention_heads", "num_heads")
     layers = fields.count(f"{prefix}num_hidden_layers", "depth")
     if ffn is None:
-        ratio = fields.factor("mlp_ratio", 4.0)
+        ratio = fields.factor("mlp_ratio", default=4.0)
         ffn = fields.count(f"{prefix}intermediate_size", default=int(ratio * hidden))
     head_dim = fields.count("head_dim", default=0)
     if not head_dim and hidden % heads:
@@ -101,7 +101,7 @@ def _dino(fields: Fields) -> dict[str, Any]:
     values = _sizes(fields)
     gated = fields.flag("use_swiglu_ffn")
     if gated:
-        wide = int(fields.factor("mlp_ratio", 4.0) * values["hidden"])
+        wide = int(fields.factor("mlp_ratio", default=4.0) * values["hidden"])
         values |= {"ffn": (int(wide * 2 / 3) + 7) // 8 * 8, "gated": True, "activation": "silu"}
     registers = fields.count("num_register_tokens", default=0, least=0)
     return values | _positions(fields, values, 1 + registers) | output_of(fields, NO_OUTPUT)
@@ -133,7 +133,7 @@ def _clip(fields: Fields) -> dict[str, Any]:
 def _qwen2(fields: Fields) -> dict[str, Any]:
     """Return Qwen2-VL's tower, whose `hidden_size` is that of the language model."""
     hidden = fields.count("embed_dim")
-    ffn = int(fields.factor("mlp_ratio", 4.0) * hidden)
+    ffn = int(fields.factor("mlp_ratio", default=4.0) * hidden)
     values = _sizes(fields, ffn=ffn) | {"hidden": hidden, "position": ROTARY}
     return values | _merger(fields, values, fields.count("hidden_size"))
 
@@ -222,7 +222,7 @@ def _pixtral(fields: Fields) -> dict[str, Any]:
 def _llama4(fields: Fields) -> dict[str, Any]:
     """Return Llama 4's: pixel shuffle, two products of the adapter and one of the projector."""
     values = _sizes(fields)
-    ratio = fields.factor("pixel_shuffle_ratio", 0.5)
+    ratio = fields.factor("pixel_shuffle_ratio", default=0.5)
     inner, outer = fields.count("projector_input_dim"), fields.count("projector_output_dim")
     fields.value("vision_output_dim")
     values |= _positions(fields, values, 1) | {"position": ROTARY, "learned_positions": True}
@@ -282,7 +282,7 @@ def _two_products(fields: Fields, tower: dict[str, Any], hidden: int) -> dict[st
 
 def _shuffled(fields: Fields, tower: dict[str, Any], hidden: int) -> dict[str, Any]:
     """Return InternVL's projector: patches side by side, and two products."""
-    merge = max(round(1.0 / fields.factor("downsample_ratio", 0.5)), 1)
+    merge = max(round(1.0 / fields.factor("downsample_ratio", default=0.5)), 1)
     tiles = fields.count("max_dynamic_patch", default=12)
     return {"merge": merge, "projector": f"{hidden}, {hidden}", "tiles": tiles}
 

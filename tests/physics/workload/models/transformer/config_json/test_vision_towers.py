@@ -8,11 +8,15 @@ import pytest
 
 import fastflow
 from fastflow.core.yaml_file import MistakeError
+from fastflow.physics.workload.models.transformer.config_json.encoders import TEXT_ENCODERS
+from fastflow.physics.workload.models.transformer.config_json.read import inputs_of
+from fastflow.physics.workload.models.transformer.config_json.vision_towers import (
+    VISION_ENCODERS,
+    WRAPPERS,
+    tower_of,
+)
 from fastflow.physics.workload.models.transformer.encoder.network import parameters
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX, tower_inputs, with_tower
-from fastflow.physics.workload.models.transformer.hf_config import inputs_of
-from fastflow.physics.workload.models.transformer.hf_encoders import TEXT_ENCODERS
-from fastflow.physics.workload.models.transformer.hf_vision import VISION_ENCODERS, WRAPPERS, tower_of
 from tests.support.paths import DATA
 
 # of each encoder what its published file says, and the parameters of its published weights, in millions; of

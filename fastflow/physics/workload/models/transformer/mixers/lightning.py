@@ -1,0 +1,67 @@
+"""Lightning attention (MiniMax-01, arXiv:2501.08313): a constant decay for each head, and a norm of them all.
+
+One product makes queries, keys, values and the output's gate; a pass applies SiLU to the first three
+(MiniMaxLightningAttention of huggingface/transformers@008e574, models/minimax). Ling and Ring 2.5 normalise
+and rotate queries and keys in its place (vllm-project/vllm@055e47c, models/bailing_moe_linear.py).
+"""
+
+from __future__ import annotations
+
+from fastflow.core.tables import Inputs
+from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm, norm
+from fastflow.physics.workload.models.transformer.dimensions import RMS, Sizes
+from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
+from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
+from fastflow.physics.workload.models.transformer.mixers.heads import GATE_FLOP
+from fastflow.physics.workload.models.transformer.mixers.linear import (
+    MIXER_IN,
+    OF_HEADS,
+    RECURRENCE,
+    core_of_serving,
+    core_of_training,
+    further,
+    gated,
+    needs,
+    queries_keys_and_values,
+    state_cache,
+    values_of,
+)
+from fastflow.physics.workload.network import Node, PassCost
+from fastflow.physics.workload.ops import pointwise
+from fastflow.physics.workload.ops.recurrence.rules import LIGHTNING as RULE
+
+_ACTIVATION = "mixer activation"
+
+
+def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
+    values, channels = values_of(size), queries_keys_and_values(size)
+    silu = pointwise.OPERATORS["silu"]
+    activation = Node(
+        name=_ACTIVATION, type=pointwise.TYPES["silu"], rows=size.tokens, cols=channels, reads=(MIXER_IN,),
+        cost=PassCost(2.0, silu.flop, float(silu.backward)), dims=OF_HEADS,
+        vectors=2 * size.linear_key_dim * int(bool(points["model.qk_norm"][0])),
+    )  # fmt: skip
+    return [
+        gemm(MIXER_IN, size, size.hidden, channels + values, read, (HIDDEN, HEADS)),
+        activation,
+        *core_of_training(size._replace(conv_width=0), RULE, (_ACTIVATION,), 0),
+        norm("output norm", size, RMS, RECURRENCE, values, HEADS),
+        gated(size, "output norm", MIXER_IN, values, GATE_FLOP),
+        gemm(PROJECTION, size, values, size.hidden, "output gate", (HEADS, HIDDEN)),
+    ]
+
+
+def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
+    return core_of_serving(size._replace(conv_width=0), RULE, 0, decodes)
+
+
+LIGHTNING = Mixer(
+    name="lightning",
+    meaning="lightning attention",
+    nodes=_nodes,
+    core=_core,
+    core_nodes=(RECURRENCE,),
+    cache=state_cache(lambda size: 0),
+    needs=needs("lightning", "linear_heads", "linear_key_dim"),
+    further=further("linear_key_heads", "linear_value_dim"),
+)

@@ -1,0 +1,56 @@
+"""Retention (Sun et al., RetNet, arXiv:2307.08621): a constant decay for each head.
+
+One product makes queries, keys, values and the output's gate; queries and keys have rotary embedding
+(MultiScaleRetention of fla-org/flash-linear-attention@17423c9, fla/layers/multiscale_retention.py, whose norm
+of a head has weights; that of microsoft/torchscale has none).
+"""
+
+from __future__ import annotations
+
+from fastflow.core.tables import Inputs
+from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm
+from fastflow.physics.workload.models.transformer.dimensions import ROTARY, Sizes
+from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
+from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
+from fastflow.physics.workload.models.transformer.mixers.heads import rotary
+from fastflow.physics.workload.models.transformer.mixers.linear import (
+    MIXER_IN,
+    RECURRENCE,
+    core_of_serving,
+    core_of_training,
+    further,
+    gated_norm,
+    keys_of,
+    needs,
+    queries_keys_and_values,
+    state_cache,
+    values_of,
+)
+from fastflow.physics.workload.network import Node
+from fastflow.physics.workload.ops.recurrence.rules import RETENTION as RULE
+
+
+def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
+    values, channels = values_of(size), queries_keys_and_values(size)
+    nodes = [gemm(MIXER_IN, size, size.hidden, channels + values, read, (HIDDEN, HEADS))]
+    if points["model.position"][0] == ROTARY:
+        nodes.append(rotary(size, channels, (MIXER_IN,), 4 * keys_of(size)))
+    nodes += core_of_training(size._replace(conv_width=0), RULE, (nodes[-1].name,), 0)
+    nodes.append(gated_norm(size, RECURRENCE, MIXER_IN))
+    return [*nodes, gemm(PROJECTION, size, values, size.hidden, nodes[-1].name, (HEADS, HIDDEN))]
+
+
+def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
+    return core_of_serving(size._replace(conv_width=0), RULE, 0, decodes)
+
+
+RETENTION = Mixer(
+    name="retention",
+    meaning="retention",
+    nodes=_nodes,
+    core=_core,
+    core_nodes=(RECURRENCE,),
+    cache=state_cache(lambda size: 0),
+    needs=needs("retention", "linear_heads", "linear_key_dim"),
+    further=further("linear_key_heads", "linear_value_dim"),
+)
