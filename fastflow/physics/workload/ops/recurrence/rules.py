@@ -104,7 +104,8 @@ _STATE_SPACE = (
 )
 # Gu and Dao, arXiv:2312.00752; state-spaces/mamba@1200d6e, csrc/selective_scan/selective_scan_fwd_kernel.cuh.
 # A head is a channel, whose block reads its input, step and gate, and writes its output with and without the
-# gate; all channels read the same keys and queries. After a chunk it stores each state with its decay, in fp32.
+# gate; all channels read the same keys and queries. After a chunk it stores each state with its decay, in
+# fp32.
 _SELECTIVE_SCAN = (ChunkKernel("scan", Elements(keys=2, values=3), Elements(values=2, states=4), visits=1),)
 # Yang et al., arXiv:2312.06635; FLA@05b9003, fla/ops/gla/chunk.py. As of `_KIMI_DELTA`, without a correction.
 _GATED_LINEAR = (
