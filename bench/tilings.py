@@ -44,6 +44,8 @@ def hierarchy(inputs: Inputs, samples: int, thinned: bool) -> tuple[Hierarchies,
     one = take(dict(inputs), np.zeros(1, np.int64))
     options = TilingOptions(
         element_bytes=np.array([2.0]),
+        weight_bytes=np.array([2.0]),
+        conversion=np.array([0.0]),
         output_bytes=np.array([2.0]),
         samples=np.array([samples]),
         seed=np.array([0]),

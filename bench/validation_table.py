@@ -51,14 +51,11 @@ CHIPS = {  # of what files of kernels call a device
 MACHINES = {"GB200": "gb200_nvl72"}  # of collectives; of others fastflow finds the machine itself
 NOT_READ = {
     "custom_allreduce": "collectives of servers, which run as part of their passes",
-    "sparse_attention": "modules of several kernels, whose columns are those of latent attention alone",
     "collectives_l40s": "no system of the library has L40S with NCCL over PCIe",
 }
 UNREAD = {  # column and pattern of cells: rows of work that fastflow has no key for
     "model": "LoRA",  # trains no dense weights
-    "dtype": "_w4",  # weights and activations of experts in types of their own
-    "dtype_w": "^(?!bfloat16)",  # the same of another source, whose files have no column dtype
-    "gated": "False",  # experts of two matrices
+    "dtype_w": "^(?!bfloat16)",  # weights and activations of experts in types that no column dtype names
     "ranks": "^$",  # permutations
     "groups": "^(?!1$|1\\.0$)",  # of ranks that exchange at once
 }

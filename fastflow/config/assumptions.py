@@ -15,8 +15,8 @@ from fastflow.config.hydra_composer import Composition, related
 from fastflow.config.library import is_user_file
 from fastflow.config.model_inputs import ALTERNATIVE, MACHINE
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE
-from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
-from fastflow.physics.workload.models.transformer.hf_config import with_config
+from fastflow.physics.workload.models.config_files import with_config
+from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
 from fastflow.physics.workload.models.transformer.published import note_of_types
 
 OF, INSTEAD, ORIGIN = "of", "instead", "origin"

@@ -26,9 +26,16 @@ from fastflow.physics.parallelism.sharding.layout import LAYERS, parse_layers, p
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.parallelism.strategy import parse as parse_strategy
 from fastflow.physics.parallelism.virtual_stages import RECOMPUTE, recomputed
+from fastflow.physics.workload.models.config_files import with_config
 from fastflow.physics.workload.models.graph_file import read_network
-from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
-from fastflow.physics.workload.models.transformer.hf_config import with_config
+from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
+from fastflow.physics.workload.models.transformer.encoder.dimensions import (
+    IMAGE_SIZE,
+    PROJECTORS,
+    check_projector,
+    image_sides,
+)
+from fastflow.physics.workload.models.transformer.encoder.vision import IMAGE_PIXELS
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
 from fastflow.physics.workload.models.transformer.layer_pattern import parse as parse_pattern
 from fastflow.physics.workload.models.transformer.model_size import KEY as SIZE
@@ -71,7 +78,7 @@ ALTERNATIVE = "alternative"
 """The name of a block of published figures that differ from those of its file."""
 MACHINE = "chip.machine"
 """The system that a chip comes in, which is chosen where a user chooses none."""
-SETS_OTHERS = (CONFIG, SIZE, *PUBLISHED)
+SETS_OTHERS = (CONFIG, IMAGE_SIZE, SIZE, *PUBLISHED)
 """Leaves that are no inputs, but set other leaves."""
 INT64_MAX = 2**63 - 1
 
@@ -228,6 +235,10 @@ def _check_text(key: str, value: str) -> None:
         read_lengths(value)
     elif key == PATTERN:
         parse_pattern(value)
+    elif key == IMAGE_PIXELS and not image_sides(value):
+        raise InputError(key, value, "pixels of a side, such as 1024, or height x width, such as 1080x1920")
+    elif key in PROJECTORS:
+        check_projector(key, value)
     elif key.startswith(CHIPLETS) and key.endswith(".holds"):
         wrong = [part for part in value.split() if part not in HOLDABLE]
         if wrong or not value.strip():

@@ -30,14 +30,19 @@ from fastflow.physics.workload import (
     row_shard_limit,
     trained_types,
 )
-from fastflow.physics.workload.precision import Precision, invalid_training_types, precision
+from fastflow.physics.workload.precision import (
+    Precision,
+    invalid_training_types,
+    precision,
+    product_type,
+)
 
 # inputs that strategies depend on, and that data types depend on
 STRATEGY = ("parallel.", "system.", BACKEND, "placement", "model.name", *STRUCTURE)
 LAYERS = ("model.",)  # inputs that names of layers depend on, in addition to those of strategies
 TYPES = (
     "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients",
-    "chip.rate.fp8",
+    "chip.rate.",
 )  # fmt: skip
 
 
@@ -69,7 +74,8 @@ def generate_chips(inputs: Inputs) -> tuple[Chip, ReasonColumn]:
 def generate_chip(inputs: Inputs) -> tuple[Chip, ReasonColumn]:
     """Do the same without looking for equal points."""
     chip = generate(inputs)
-    return chip, first_reasons(chip_faults(inputs, chip), unsupported_dtype(inputs))
+    computed = {**inputs, "model.dtype": product_type(inputs, inputs["model.dtype"])}
+    return chip, first_reasons(chip_faults(computed, chip), unsupported_dtype(computed))
 
 
 def validate_points(

@@ -14,8 +14,15 @@ from fastflow.physics.parallelism.sharding.local_graph import FusedShares, Super
 from fastflow.physics.timing.device import Device, device
 from fastflow.physics.timing.roofline import Fused, KernelWork, TilingOptions, Timing, time_kernels
 from fastflow.physics.workload import is_iteration, transposed
-from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Graph
-from fastflow.physics.workload.precision import OPERAND_BYTES, OUTPUT_BYTES, Precision, wide_type
+from fastflow.physics.workload.graph import ATTENTION, PRODUCT, WEIGHT_GRADIENT, Graph
+from fastflow.physics.workload.precision import (
+    OUTPUT_BYTES,
+    Precision,
+    attention_format,
+    operands_of,
+    product_type,
+    wide_type,
+)
 
 # inputs of a chip and its faults, and of a kernel's time beyond its sizes
 HARDWARE = (
@@ -34,6 +41,8 @@ def time_on_devices(
     first, inverse = unique_rows(device_inputs.values(), device_inputs["model.dtype"].size)
     if first.size < inverse.size:
         device_inputs, chips = take((device_inputs, chips), first)
+    dtype = device_inputs["model.dtype"]
+    operands = operands_of(device_inputs, dtype)
     point = inverse[device_of]
     tiles, overlaps = device_inputs["tiling.tiles"] == "random", device_inputs["tiling.tiles"] == "blocks"
     work = KernelWork(
@@ -46,7 +55,9 @@ def time_on_devices(
         pass_bytes=shards.kernels.elements * graph.per_element.bytes,
         pass_flop=shards.kernels.elements * graph.per_element.flop,
         options=TilingOptions(
-            element_bytes=map_values(OPERAND_BYTES, device_inputs["model.dtype"]),
+            element_bytes=operands.element,
+            weight_bytes=operands.stored,
+            conversion=operands.conversion,
             output_bytes=device_inputs["output"],
             samples=where_read(tiles, device_inputs, "tiling.samples", 0),
             seed=where_read(tiles, device_inputs, "tiling.seed", 0),
@@ -57,7 +68,8 @@ def time_on_devices(
         ),
     )
     is_sustained = is_iteration(inputs)
-    devices = device(device_inputs, chips, is_sustained)
+    computed = {**device_inputs, "model.dtype": product_type(device_inputs, dtype)}
+    devices = device(computed, chips, is_sustained)
     peak, pass_peak = devices.library.peak_flops, devices.vector_peak
     peaks = Peaks(peak[inverse[:points]], np.where(shards.kernels.m > 0, peak[point], pass_peak[point]))
     fused = [
@@ -75,21 +87,27 @@ def _list_devices(
     """
     device_inputs = {key: column for key, column in inputs.items() if key.startswith(DEVICE)}
     points, chips = numbers.operand.size, chip
-    device_of, wide_points = graph.point, np.flatnonzero(numbers.quantised > 0.0)
-    # these points have a second device, for the type of their activations
-    if wide_points.size and graph.wide.any():
-        device_inputs, chips = take((device_inputs, chip), np.concatenate([np.arange(points), wide_points]))
-        device_inputs["model.dtype"] = np.concatenate([inputs["model.dtype"], wide_type(inputs)[wide_points]])
-        is_wide = (graph.wide > 0) & (numbers.quantised > 0.0)[device_of]
-        device_of = np.where(is_wide, points + np.searchsorted(wide_points, device_of), device_of)
+    dtypes, rows, device_of = inputs["model.dtype"], np.arange(points), graph.point
+    names = dtypes
+    is_wide = graph.wide > 0
+    of_attention = (graph.layer.part == ATTENTION) & (graph.kind == PRODUCT) & ~is_wide
+    # points have further devices, for the types of their activations and of attention's weights
+    for selected, types in ((is_wide, wide_type(inputs)), (of_attention, attention_format(inputs))):
+        others = np.flatnonzero(types != dtypes)
+        if others.size and selected.any():
+            differs = selected & (types != dtypes)[graph.point]
+            place = rows.size + np.searchsorted(others, graph.point)
+            device_of = np.where(differs, place, device_of)
+            rows, names = np.concatenate([rows, others]), np.concatenate([names, types[others]])
+    if rows.size > points:
+        device_inputs, chips = take((device_inputs, chip), rows)
+        device_inputs["model.dtype"] = names
     device_inputs["output"] = map_values(OUTPUT_BYTES, device_inputs["model.dtype"])
     accumulates = (graph.kind == WEIGHT_GRADIENT) & (numbers.summed > numbers.output)[graph.point]
-    if accumulates.any():  # and a third device, for products that accumulate
-        count = device_inputs["output"].size
-        summed = np.concatenate([numbers.summed, numbers.summed[wide_points]])[:count]
-        device_inputs, chips = take((device_inputs, chips), np.tile(np.arange(count), 2))
-        device_inputs["output"][count:] = summed
-        device_of = np.where(accumulates, count + device_of, device_of)
+    if accumulates.any():  # and as many again, for products that accumulate
+        device_inputs, chips = take((device_inputs, chips), np.tile(np.arange(rows.size), 2))
+        device_inputs["output"][rows.size :] = numbers.summed[rows]
+        device_of = np.where(accumulates, rows.size + device_of, device_of)
     return device_inputs, chips, device_of
 
 
@@ -107,6 +125,7 @@ def _fused(
         dtype = kernels.type.dtype(inputs)
         devices = device({**inputs, "model.dtype": dtype}, chip, is_sustained)
         stored = dtype if kernels.type.stored is None else kernels.type.stored(inputs)
-        operand = map_values(OPERAND_BYTES, stored)[share.device]
-        share = share._replace(bytes=share.bytes._replace(operand=operand))
+        operands = take(operands_of(inputs, stored), share.device)
+        read = {"operand": operands.element, "stored": operands.stored, "conversion": operands.conversion}
+        share = share._replace(bytes=share.bytes._replace(**read))
     return Fused(kernels.rows, share, kernels.type.time, devices)

@@ -37,6 +37,7 @@ from fastflow.physics.workload.graph import (
     sum_by_kind,
     sum_by_point,
 )
+from fastflow.physics.workload.precision import product_type
 from fastflow.schema import ALGORITHMS, result_order
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN, TRAIN
 
@@ -193,7 +194,7 @@ def _share(part: Floats, whole: Floats) -> Floats:
 @np.errstate(over="ignore", invalid="ignore")  # of infeasible chips, which have a reason
 def _device_peak(prediction: Prediction) -> Floats:
     """Return every chip's peak; NaN where the technology has no rate for the data type."""
-    dtype = prediction.inputs["model.dtype"]
+    dtype = product_type(prediction.inputs, prediction.inputs["model.dtype"])
     peak = np.full(dtype.size, np.nan)
     peak[prediction.timed] = prediction.peaks.device
     has_no_time = prediction.reason.exists

@@ -12,8 +12,8 @@ from fastflow.physics.network.collectives.algorithms import CHOICES as ALGORITHM
 from fastflow.physics.workload.precision import (
     ATTENTION_TYPES,
     CACHE_TYPES,
-    EXPERT_TYPES,
     MASTER_TYPES,
+    MODULE_TYPES,
     ROLE_TYPES,
 )
 from fastflow.schema.chiplets import CHIPLET
@@ -349,8 +349,26 @@ INPUTS: tuple[Column, ...] = (
     text(
         "precision.experts",
         "data type of the weights of experts, such as mxfp4; where the chip does not multiply in"
-        " this type, weights are converted to bf16 as they are read",
-        EXPERT_TYPES,
+        " this type, weights are converted to 16 bits as they are read",
+        MODULE_TYPES,
+    ),
+    text(
+        "precision.attention_weights",
+        "data type of the weights of attention (queries, keys, values, projection); operand: that of"
+        " model.dtype",
+        MODULE_TYPES,
+    ),
+    count(
+        "precision.group",
+        "integer weights that share a scale of 16 bits, in types of weights alone such as w4a16 (group_size"
+        " of a config.json); 0: a column has one scale",
+        low=0,
+    ),
+    Column(
+        "precision.zero_points",
+        "bool",
+        "",
+        "true: each group of integer weights has a zero point too (AWQ, GPTQ)",
     ),
     text(
         "precision.master",

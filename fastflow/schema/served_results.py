@@ -19,6 +19,14 @@ SERVED: tuple[Column, ...] = (
         "time that serve.slo.ttft is compared with: of simulated points ttft_s at"
         " serve.slo.percentile, else the mean ttft_s",
     ),
+    Column(
+        "encode_s",
+        "float",
+        "s",
+        "part of ttft_s: pass of the vision tower over the images of a request (serve.images), alone on its"
+        " server; null: no request has images",
+    ),
+    Column("image_tokens", "float", "", "tokens of the images of a request, beside serve.isl"),
     Column("tpot_s", "float", "s", "time per output token after the first (TPOT), mean over requests"),
     Column("tpot_median_s", "float", "s", "median of tpot_s over requests; of simulated points only"),
     Column("tpot_p99_s", "float", "s", "99th percentile of tpot_s over requests; of simulated points only"),

@@ -26,6 +26,10 @@ SERVING: tuple[Column, ...] = (
     ),
     _length("serve.isl", "tokens of a prompt (input sequence length), on average"),
     _length("serve.osl", "tokens of an answer (output sequence length), on average"),
+    count(
+        "serve.images", "images of a request, whose tokens come on top of serve.isl; 0: none", low=0, high=1e6
+    ),
+    text("serve.image_size", "pixels of an image: of a side, such as 1024, or height x width: 1080x1920"),
     text(
         "serve.lengths",
         "file of requests, CSV or JSON Lines: token counts, which override isl, osl and"
@@ -194,6 +198,11 @@ SERVING: tuple[Column, ...] = (
         "nccl: NCCL alone runs all-reduces; custom: the server's own kernels over peers' memory"
         " too, where they are faster",
         ALL_REDUCE_BACKENDS,
+    ),
+    text(
+        "server.mm_encoder_tp_mode",
+        "what tensor parallelism splits in a vision tower: its weights, or the images of an iteration (data)",
+        ("weights", "data"),
     ),
     text(
         "server.policy",

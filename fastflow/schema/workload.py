@@ -6,20 +6,23 @@ from collections.abc import Iterable
 
 from fastflow.core.field import Column, count, text
 from fastflow.physics.workload import FAMILIES
+from fastflow.physics.workload.models.transformer.encoder.vision import VISION
 from fastflow.physics.workload.precision import FORMATS, STATES
 
 
 def _family_columns() -> Iterable[Column]:
     """Return the inputs of workloads, each column once, with the meanings of all families.
 
-    Its lower bound is the lowest of all families; `workload.invalid_model_dims` checks the bound of each.
+    Its lower bound is the lowest of all families, and its choices are those of any;
+    `workload.invalid_model_dims` checks those of each.
     """
     columns: dict[str, Column] = {}
     meanings: dict[str, list[str]] = {}
     for family in FAMILIES.built_ins():
         for column in family.structure + family.sizes:
             merged = columns.setdefault(column.name, column)
-            columns[column.name] = merged._replace(low=min(merged.low, column.low))
+            choices = tuple(dict.fromkeys((*merged.choices, *column.choices)))
+            columns[column.name] = merged._replace(low=min(merged.low, column.low), choices=choices)
             meanings.setdefault(column.name, []).append(column.meaning)
     return [column._replace(meaning=_merged(meanings[name])) for name, column in columns.items()]
 
@@ -52,4 +55,5 @@ WORKLOAD: tuple[Column, ...] = (
     count("model.devices", "devices of the published study, the default of system.devices"),
     text("model.strategy", "strategy of the published study, the default of parallel.strategy"),
     *_family_columns(),
+    *VISION,
 )

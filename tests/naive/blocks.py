@@ -46,6 +46,9 @@ class Chip(NamedTuple):
     spare: tuple = ()  # what banks could move over what they do, of each level; empty: 1
     supply: tuple = (1.0, 0.3, 1.0)  # of the cores with all at work, threshold, highest [V]
     boosts: bool = False  # whether idle bundles leave what they have
+    stored: float = 0.0  # of an element of B in memory; 0: as of A
+    instructions: float = 0.0  # that a lane takes to convert an element of B
+    issue: float = 1e13  # of lanes, of all bundles
 
 
 class Run(NamedTuple):
@@ -56,6 +59,16 @@ class Run(NamedTuple):
     parts: int
     waves: int
     busy: float
+
+
+def of_b(chip):
+    """Return the bytes of an element of B in memory."""
+    return chip.stored or chip.size
+
+
+def converting(chip, b, depth):
+    """Return how long a bundle's lanes convert the columns of a block."""
+    return b * depth * chip.instructions / (chip.issue / chip.bundles)
 
 
 def soft(times, order):
@@ -110,15 +123,16 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
         extra += chip.miss * max(0.0, 1 - chip.reach / spanned)
     rounds = ceil(waves / together)
     idle = waves * chip.bundles / handed
-    compute = waves * of_block / gain(chip, idle) * (1 + extra)
+    multiplies, converts = of_block * (1 + extra), converting(chip, b, depth)
+    compute = waves * (multiplies + converts if chip.shared else max(multiplies, converts)) / gain(chip, idle)
     compute += (1 if chip.persistent else rounds) * 2 * chip.latency
     if chip.step > 0 and not chip.persistent:  # what is stored at a block's end
         compute += batch * m * n * chip.output * parts / chip.bandwidths[chip.private + 1]
 
     slabs = handed * (depth // slab)
-    loaded = slabs * (a + b) * slab * chip.size
+    loaded = slabs * (a * chip.size + b * of_b(chip)) * slab
     c = batch * m * n * chip.output
-    whole_a, whole_b = batch * m * k * chip.size, batch * k * n * chip.size
+    whole_a, whole_b = batch * m * k * chip.size, batch * k * n * of_b(chip)
     wm, wn = warp(a, chip.warp[0]), warp(b, chip.warp[1])
     moved = [register_accesses(chip.dataflow, 2 * m * k * n * batch, chip.unit, (wm, depth, wn)) * chip.size]
     for level in range(1, len(chip.bandwidths)):
@@ -134,7 +148,7 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
             moved.append(handed * of_instructions if chip.shared else read + loaded)
         elif level == chip.private + 1:
             sums = 2 * 4 * batch * m * n * parts if parts > 1 else 0
-            alone = slabs * (a + b / min(chip.cluster, handed)) * slab * chip.size
+            alone = slabs * (a * chip.size + b * of_b(chip) / min(chip.cluster, handed)) * slab
             moved.append(alone + c + sums)
         elif (whole_a + whole_b) / batch > chip.capacities[level - 1]:
             moved.append(whole_a * max(1, n / side) + whole_b * max(1, m / side) + c)
@@ -166,6 +180,8 @@ def run(chip, catalogue, m, k, n, batch, is_strided):
         if (a == 1 and m > 1) or (b == 1 and n > 1):
             continue
         if number and 2 * (a + b) * slab * chip.size > chip.capacities[chip.private]:
+            continue
+        if number and chip.instructions and not chip.shared and a > 64:
             continue
         for parts in (1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40):
             if parts > (chip.parts if chip.splits else 1):

@@ -3,7 +3,7 @@
 import random
 from math import ceil, floor, sqrt
 
-from tests.naive.blocks import LINE, SECTOR, Run, gain, soft, waiting, warp
+from tests.naive.blocks import LINE, SECTOR, Run, gain, of_b, soft, waiting, warp
 from tests.naive.dataflow import register_accesses
 
 
@@ -67,7 +67,7 @@ def drawn(tokens, topk, experts, local, exponent, seed):
     return max((got[i : i + local] for i in range(0, experts, local)), key=sum)
 
 
-def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, visit):
+def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, of_converted, visit):
     """Return the run of a grouped product as blocks of a x b.
 
     experts: tokens of each, and how many of these there are.
@@ -85,7 +85,7 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
                 clock[handed % chip.bundles] += 2 * a * b * depth
                 depths.append(depth)
                 handed += 1
-                loaded += (a + b) * depth * chip.size
+                loaded += (a * chip.size + b * of_b(chip)) * depth
             useful += 2 * tokens * inner * cols
             c += m * stored * chip.output
     together = floor(0.25 * chip.registers / (4 * a * b))
@@ -96,12 +96,18 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
     rounds = ceil(waves / together)
     mean = sum(depths) / handed
     rate = chip.flops * (1 if chip.shared or chip.step == 0 else of_single)
+    if chip.shared and chip.instructions:
+        rate *= of_converted
     # as even as blocks of different depths are: no bundle less than its waves of the mean, or the deepest
     longest = max(waves * 2 * a * b * mean, 2 * a * b * max(depths)) * chip.bundles
     if len(set(depths)) == 1:
         assert abs(longest - max(clock) * chip.bundles) <= 1e-9 * longest
     idle = waves * chip.bundles / handed
-    compute = longest / rate / gain(chip, longest / (2 * a * b * sum(depths))) * (1 + chip.promotion)
+    faster = gain(chip, longest / (2 * a * b * sum(depths)))
+    compute = longest / rate / faster * (1 + chip.promotion)
+    # a pair of numbers in a block's product takes its columns' weights once for its rows
+    converts = longest / (2 * a) * chip.instructions / chip.issue / faster
+    compute = max(compute, converts)
     compute += (1 if chip.persistent else waves) * 2 * chip.latency
     if chip.step > 0 and not chip.persistent:
         compute += c / chip.bandwidths[chip.private + 1]
@@ -119,11 +125,11 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
             read = 2 * a * b * sum(depths) * chip.size * (wm + wn) / (2 * wm * wn)
             moved.append(groups * of_group * sum(depths) * chip.size if chip.shared else read + loaded)
         elif level == chip.private + 1:
-            moved.append(sum(depths) * chip.size * (a + b / min(chip.cluster, handed)) + c)
+            moved.append(sum(depths) * (a * chip.size + b * of_b(chip) / min(chip.cluster, handed)) + c)
         else:
             beyond = c
             for m, k in products:
-                rows, columns = m * k * chip.size, k * cols * chip.size
+                rows, columns = m * k * chip.size, k * cols * of_b(chip)
                 if rows + columns > chip.capacities[-1]:
                     high = min(m, sqrt(running))
                     rows *= max(1, cols / (running / high))

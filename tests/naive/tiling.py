@@ -34,6 +34,7 @@ class Machine(NamedTuple):
     instances: float = 1.0  # of that level
     banks: list = ()  # what those of on-chip levels could move if power allowed; empty: what they do
     supply: tuple = (1.0, 0.3, 1.0)  # of the cores with all at work, threshold, highest [V]
+    stored: float = 0.0  # bytes of an element of B in memory; 0: as of A
 
 
 class Tiling(NamedTuple):
@@ -130,7 +131,7 @@ def candidates(samples, seed, capacities, element, private_level=-1, most=0):
 # --- what a tiling costs
 
 
-def level_bytes(gemm, outer_visits, visits, parts, stationary, element):
+def level_bytes(gemm, outer_visits, visits, parts, stationary, element, stored=0):
     """Return the bytes loaded to and stored from a level over the whole GEMM.
 
     outer_visits, visits: how many tiles of the level outside, and of this level, lie along m, k, n;
@@ -142,7 +143,7 @@ def level_bytes(gemm, outer_visits, visits, parts, stationary, element):
     passes = max(outer_visits[1], parts) if stationary == "C" else visits[1]
     # all passes but the first read partial sums back, all but the last write them; the last writes C
     c = m * n * (passes - 1) * 2 * PARTIAL_SUM + m * n * element
-    return (a + b) * element + c
+    return a * element + b * (stored or element) + c
 
 
 def choices(gemm, batch, machine, tiles, parts):
@@ -152,7 +153,8 @@ def choices(gemm, batch, machine, tiles, parts):
         outside = tiles[level + 1] if level + 1 < len(tiles) else gemm
         split = parts if level == machine.private_level else 1
         visits = over(gemm, outside), over(gemm, tile)
-        each.append({x: batch * level_bytes(gemm, *visits, split, x, machine.element) for x in OPERANDS})
+        sizes = machine.element, machine.stored
+        each.append({x: batch * level_bytes(gemm, *visits, split, x, *sizes) for x in OPERANDS})
     return each
 
 
@@ -273,13 +275,13 @@ def overlaps(intervals, others):
     return [(start, end) for start, end in both if start < end]
 
 
-def walk(gemm, tiles, level, stationary, element, private_level=-1, parts=1, keeps=False):
+def walk(gemm, tiles, level, stationary, element, private_level=-1, parts=1, keeps=False, weight=0):
     """Count a level's loads and stores by walking its loops, element by element.
 
     Every visit of a tile of the next level out starts with nothing loaded, and so does every part; in
     it, the loop that the operand which stays does not depend on runs innermost, and the other operands
     stream by: a piece of them is loaded for every tile. keeps: a piece that happens to be the last
-    one's as well is not loaded again.
+    one's as well is not loaded again. weight: bytes of an element of B; 0: as of A.
     """
     length = next(length for length in part_lengths(gemm[1]) if -(-gemm[1] // length) == parts)
     outside = {axis: [(0, side)] for axis, side in zip("mkn", gemm, strict=True)}
@@ -306,6 +308,6 @@ def walk(gemm, tiles, level, stationary, element, private_level=-1, parts=1, kee
                     if operand == "C":
                         passes[element_at] = passes.get(element_at, 0) + 1
                     else:
-                        loaded += 1
+                        loaded += (weight or element) if operand == "B" else element
     stored = sum((times - 1) * 2 * PARTIAL_SUM + element for times in passes.values())
-    return loaded * element + stored
+    return loaded + stored

@@ -40,10 +40,15 @@ FAMILIES = {
     "attention": "model=attention model.batch=1,8",
     "latent_attention": "model=latent_attention model.batch=1,8",
     "linear_attention": "model=linear_attention model.kernel=gated_delta_chunks,gated_delta_step",
+    "sparse_attention": "model=sparse_attention model.phase=prefill,decode model.q_len=1",
     "experts": "model=experts model.tokens=64,4096",
     "rnn": "model=rnn model.batch=16,64",
     "lstm_lm": "model=lstm_lm tech=n7,n5 mem=hbm2,hbm3 parallel.strategy=d512,RC-8-8-d8",
     "transformer": f"model=llama3_8b {TORUS} parallel.strategy=TP-8-d1,TP-4-d2,TP-2-c2-d2,TP-2-d2-p2",
+    "encoder_decoder": (
+        f"model=t5_base {TORUS} parallel.strategy=TP-4-d2,TP-2-c2-d2,TP-2-d2-p2 model.batch=16"
+    ),
+    "encoder": "model=vit_l_16 system.devices=64 model.image_size=224,256",
     "graph": "model=graph model.file=FOLDER/net.yaml system.devices=4 parallel.strategy=d4,RC-1-2-d2",
 }
 """Grids of every family of models."""
@@ -52,6 +57,7 @@ MEASURED = {
     "attention": f"{SAMPLE}/attention_a100.csv chip=a100",
     "latent attention": f"{SAMPLE}/mla_a100.csv chip=a100",
     "linear attention": f"{SAMPLE}/linear_attention.csv chip=h100_sxm device='NVIDIA H100 80GB HBM3'",
+    "sparse attention": f"{SAMPLE}/sparse_attention.csv chip=h100_sxm device='NVIDIA H100 80GB HBM3'",
     "expert layers": f"{SAMPLE}/moe_a100.csv chip=a100",
     "recurrent layers": f"{SAMPLE}/rnn_v100_fp32.csv chip=v100_pcie",
     "pointwise and normalisation operators": (

@@ -35,12 +35,14 @@ class Design(NamedTuple):
     flops: float = 1e14
     spare: tuple = ()  # what banks could move over what they do, of each level; empty: 1
     supply: tuple = (1.0, 0.3, 1.0)
+    stored: float = 0.0  # of an element of B in memory; 0: as of A
 
     def machine(self):
         return tiling.Machine(
             self.element, self.unit, self.flow, self.flops, list(self.bandwidths), self.private,
             self.instances,
             [rate * more for rate, more in zip(self.bandwidths, self.spare, strict=False)], self.supply,
+            self.stored,
         )  # fmt: skip
 
     def driven(self):
@@ -80,6 +82,7 @@ def solve_all(designs, rows, thinned=True, how=search_tilings):
     )
     hierarchies = Hierarchies(
         element_bytes=column([design.element for design in designs]),
+        weight_bytes=column([design.stored or design.element for design in designs]),
         compute_flops=column([design.flops for design in designs]),
         units=Units(
             m=column([design.unit[0] for design in designs], np.int64),
@@ -158,6 +161,7 @@ def designs(draw, levels=depths, capacities=memories, samples=None):
         flops=10.0 ** draw(st.integers(9, 15)),
         spare=tuple(draw(st.sampled_from(SPARE)) for _ in range(count)),
         supply=draw(st.sampled_from(SUPPLIES)),
+        stored=draw(st.sampled_from([0.0, 0.5, 1.03])),
     )
 
 

@@ -20,7 +20,7 @@ from fastflow.config.messages import suggestion
 from fastflow.config.model_inputs import SECTIONS, SETS_OTHERS
 from fastflow.config.renamed_keys import renamed_key, renamed_value
 from fastflow.core.errors import InputError
-from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
+from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
 from fastflow.schema import INPUTS, OF_PREFILL, find_input
 from fastflow.schema.renamed import KEYS, VALUES
 

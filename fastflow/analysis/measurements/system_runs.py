@@ -29,10 +29,10 @@ from fastflow.core.tables import Bools, Columns, Ints, take
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run
-from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
-from fastflow.physics.workload.models.transformer.hf_config import read_config
+from fastflow.physics.workload.data_types import WIDE
+from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
+from fastflow.physics.workload.models.transformer.config_json.read import read_config
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
-from fastflow.physics.workload.models.transformer.published import WIDE
 from fastflow.schema import find_input
 
 if TYPE_CHECKING:

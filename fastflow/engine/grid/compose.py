@@ -39,7 +39,8 @@ from fastflow.engine.grid.overrides import (
 )
 from fastflow.engine.grid.unset import MAX_TRIALS, unset, user_keys
 from fastflow.physics.parallelism.strategy import AUTO
-from fastflow.physics.workload.models.transformer.hf_config import is_filled
+from fastflow.physics.workload.models.config_files import is_filled
+from fastflow.physics.workload.models.transformer.encoder.dimensions import decides_sequence
 from fastflow.physics.workload.models.transformer.model_size import decides_shape
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
 from fastflow.physics.workload.models.transformer.published import decides_types
@@ -212,6 +213,7 @@ def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> b
         or any(token and f".{token}." in f".{term.key}." for token in tokens)
         or decides_types(leaves, term.key)
         or decides_shape(leaves, term.key)
+        or decides_sequence(leaves, term.key)
         for term in axis.terms
     )
 

@@ -19,7 +19,7 @@ from fastflow.config.prefill_chip import point_inputs
 from fastflow.core.errors import InputError
 from fastflow.engine.grid.grid import Grid, Unset
 from fastflow.engine.grid.overrides import Term
-from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
+from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
 from fastflow.schema import find_input
 
 GROUPS = ("framework", "calibration", "precision", "scaling", "server")

@@ -25,7 +25,9 @@ from fastflow.schema.serving import NO_SERVING
 TRAINING, SERVING, FIRST_TOKEN = "training", "serving", "first token"
 WORK = {
     "gemm": "products", "operator": "operators", "attention": "attention",
-    "latent_attention": "latent attention", "linear_attention": "linear attention", "experts": "experts",
+    "latent_attention": "latent attention", "linear_attention": "linear attention",
+    "sparse_attention": "sparse attention",
+    "experts": "experts",
     "rnn": "recurrent", "transformer": TRAINING,
 }  # fmt: skip
 """The kind of work of each family of models that measurements are of."""

@@ -21,6 +21,7 @@ from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.forms import no_layout_fits
 from fastflow.core.tables import Columns, Floats, Inputs, take
 from fastflow.performance.auto.no_fit import LEAST
+from fastflow.performance.serving import check_served
 from fastflow.performance.serving.disaggregated.predict import (
     DEVICES,
     PREFILL_DEVICES,
@@ -72,7 +73,8 @@ def _best(inputs: Inputs, rehearsed: bool) -> Mapping[str, str | int | Reason | 
 
 
 def _all_layouts(inputs: Inputs) -> list[dict[str, str | int]]:
-    """Return the layouts of a point, (1,): the inputs of each."""
+    """Return the layouts of a point, (1,): the inputs of each; raises InputError as `serve` does."""
+    check_served(inputs)
     if is_disaggregated(inputs)[0]:
         return all_splits(inputs)
     return [{STRATEGY: server} for server in all_servers(inputs)]

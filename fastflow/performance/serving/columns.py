@@ -14,7 +14,7 @@ from fastflow.performance.serving.predict import ServingResult
 from fastflow.performance.serving.slo import COMPARED, has_limit
 from fastflow.physics.hardware.chip import generate, peak_flops
 from fastflow.physics.workload import parameters_of
-from fastflow.physics.workload.precision import types_of
+from fastflow.physics.workload.precision import product_type, types_of
 from fastflow.schema import ALL, result_order
 
 
@@ -62,5 +62,7 @@ def prefill_chip_columns(inputs: Inputs) -> Columns | None:
     prefill_inputs = with_prefill_chip(inputs)
     chip = compute_unique(generate, prefill_inputs, *HARDWARE)
     return generated_columns(chip) | {
-        "compute_flops": peak_flops(prefill_inputs, chip, prefill_inputs["model.dtype"])
+        "compute_flops": peak_flops(
+            prefill_inputs, chip, product_type(prefill_inputs, prefill_inputs["model.dtype"])
+        )
     }

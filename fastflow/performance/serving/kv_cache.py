@@ -105,18 +105,20 @@ def cache_shortage(
 
 
 def room_of_fullest_stage(
-    inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats, capacity: Floats, tokens: Floats
-) -> tuple[Room, Cache]:
+    inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats, capacity: Floats, tokens: Floats,
+    tower: Floats | float = 0.0,
+) -> tuple[Room, Cache]:  # fmt: skip
     """Return the room and the cache of a device of the stage whose memory is full first.
 
     inputs: `server.gpu_memory_utilization`, the share of a device's memory that a server uses, or where
     `server.memory_fraction_of` is `free`, the share for caches of the memory beside weights and workspace;
     `server.max_num_batched_tokens`; `server.shared_pages`.
     weights: of a device that has the whole model, by its parts, (points, parts) [B]; capacity: of a
-    device [B]; tokens: of a request, (points,).
+    device [B]; tokens: of a request, (points,); tower: weights of a vision tower, on the first stage [B].
     """
     size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.gpu_memory_utilization"]
     stage_weights = _weights(inputs, layouts, stages, weights)
+    stage_weights[:, 0] += tower
     of_layer, page = _with_shared_pages(
         _layer_caches(inputs, layouts, stages.layers.shape[2]), inputs["server.shared_pages"]
     )

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import compute_unique
-from fastflow.core.errors import InputError
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons
 from fastflow.core.tables import Columns, Inputs, take
 from fastflow.performance.kernel_times import HARDWARE
+from fastflow.performance.serving import check_served
 from fastflow.performance.serving.costs import invalid_device_rent, served_costs
 from fastflow.performance.serving.disaggregated.predict import (
     PREFILL_DEVICES,
@@ -22,6 +22,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     is_disaggregated,
     phase_layouts,
 )
+from fastflow.performance.serving.images import invalid_images, with_images
 from fastflow.performance.serving.kv_cache import Need, memory_need
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overload import OVERLOAD, overloads
@@ -40,8 +41,10 @@ from fastflow.performance.serving.scenario import (
 )
 from fastflow.performance.serving.slo import slo_violations, with_compared
 from fastflow.physics.hardware.chip import Chip, generate
-from fastflow.physics.workload import family_of, has_layer_runs, invalid_model_dims
+from fastflow.physics.workload import invalid_model_dims
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED
+from fastflow.physics.workload.models.transformer.encoder.vision import IMAGES as TRAINED_IMAGES
+from fastflow.physics.workload.models.transformer.encoder.vision import has_tower
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
 from fastflow.schema.scheduling import ANALYTIC
@@ -64,11 +67,10 @@ class ServingResult(NamedTuple):
 def serve(inputs: Inputs) -> ServingResult:
     """Predict points that serve; inputs: columns as `crossflow.predict` takes them, of one family.
 
-    Raises InputError where the model is no transformer.
+    Raises InputError where servers of the model are not modelled.
     """
-    if not has_layer_runs(inputs):
-        raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
-    point_inputs, inputs = inputs, with_lengths(inputs)
+    check_served(inputs)
+    point_inputs, inputs = inputs, with_images(with_lengths(inputs))
     phases, disaggregated = phase_layouts(inputs), is_disaggregated(inputs)
     layouts, points = phases.decode, disaggregated.size
     ones = np.ones(points, dtype=np.int64)
@@ -80,8 +82,14 @@ def serve(inputs: Inputs) -> ServingResult:
             inputs["model.sequence"], inputs["model.positions"],
         ),
     }  # fmt: skip
+    if has_tower(inputs):
+        serving_inputs[TRAINED_IMAGES] = np.zeros(points, dtype=np.int64)  # of training sequences
     reason = first_reasons(
-        invalid_load(inputs), phases.reason, invalid_model_dims(serving_inputs), invalid_device_rent(inputs)
+        invalid_load(inputs),
+        phases.reason,
+        invalid_images(inputs, phases.prefill),
+        invalid_model_dims(serving_inputs),
+        invalid_device_rent(inputs),
     )
     columns: Columns = {
         "strategy": layouts.printed, "replicas": layouts.replicas,

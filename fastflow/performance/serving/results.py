@@ -12,6 +12,7 @@ from fastflow.core.reasons.forms import out_of_range, stalled
 from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
+from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.method import predict_requests
 from fastflow.performance.serving.overload import OVERLOAD, overload
@@ -182,7 +183,7 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
         "exchange_s": prefill.exchange, "pipeline_stall_s": prefill.stall,
         "serve_host_s": inputs["server.step_overhead"],
         "running_requests": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
-    }  # fmt: skip
+    } | _of_images(scenario)  # fmt: skip
     columns |= _energy(
         prefill.energy * layouts.stage * layouts.replicas,
         inputs["serve.batch"],
@@ -262,7 +263,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         "kv_B": metrics["cache"] * scenario.room.caches, "decode_bound_by": bound_by(scenario, decode, host),
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.host.iteration_s),
         "simulated": metrics["simulated"], STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD],
-    }  # fmt: skip
+    } | _of_images(prefill)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(rate * scenario.osl, tpot, devices)
     columns |= _energy(energy, np.ones(batch.size), scenario.osl, 1.0 / rate, devices)
@@ -327,7 +328,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
         "prefill_bound_by": bound_by(scenario, prompt, servers.host.iteration_s),
         "simulated": metrics["simulated"],
         STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD] * active,
-    }  # fmt: skip
+    } | _of_images(scenario)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
     columns |= _energy(
@@ -362,6 +363,15 @@ def _energy(joules: Floats, requests: Floats, tokens: Floats, seconds: Floats, d
     return {
         "energy_J": joules / requests, "joules_per_token": joules / (requests * tokens),
         "power_W": joules / seconds / devices,
+    }  # fmt: skip
+
+
+def _of_images(scenario: ServingScenario) -> Columns:
+    """Return the columns of requests' images; none where no request has any."""
+    if not has_images(scenario.inputs):
+        return {}
+    return {
+        "image_tokens": 1.0 * image_tokens(scenario.inputs), "encode_s": scenario.encoder.seconds
     }  # fmt: skip
 
 

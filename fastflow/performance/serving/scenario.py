@@ -8,6 +8,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
+from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
 from fastflow.performance.serving.kv_cache import Cache, Room, room_of_fullest_stage
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.passes.interpolate import interpolate_at
@@ -24,12 +25,13 @@ from fastflow.performance.serving.requests.lengths import (
 )
 from fastflow.performance.serving.requests.load import Loads
 from fastflow.performance.serving.slo import PERCENTILE
+from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
-LOAD_SECTIONS = ("serve.", "server.")
-"""Inputs that passes do not depend on, but for `PASS_KEYS`."""
+OTHER_SECTIONS = ("serve.", "server.", VISION)
+"""Inputs that passes of the language model do not depend on, but for `PASS_KEYS`."""
 PASS_KEYS = ("server.all_reduce_backend", "server.moe_alignment")
 REQUESTS_OPEN = 1000
 """Requests of an open loop that are simulated at first."""
@@ -37,6 +39,13 @@ MIN_REQUESTS_OPEN, MAX_REQUESTS_OPEN = 250, 65_536
 """Requests of each server of an open loop, at first and at most: until it is stationary."""
 MTP = "mtp"
 _MAX_REQUESTS = 4096  # at which tables end; beyond it times are extrapolated
+
+
+class ImageEncoder(NamedTuple):
+    """Vision towers of servers; (points,), 0 without images."""
+
+    seconds: Floats  # of the images of one request [s]
+    weights: Floats  # of a device of the first stage [B]
 
 
 class ServingScenario(NamedTuple):
@@ -55,6 +64,7 @@ class ServingScenario(NamedTuple):
     loads: Loads  # of each active server
     requests: Ints  # of all servers
     servers: Servers
+    encoder: ImageEncoder
 
     @property
     def request_cache(self) -> Floats:
@@ -94,23 +104,47 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     isl, osl = inputs["serve.isl"], inputs["serve.osl"]
     queries = inputs["serve.num_speculative_tokens"] + 1
     shared = {
-        key: column for key, column in inputs.items() if key in PASS_KEYS or not key.startswith(LOAD_SECTIONS)
+        key: column
+        for key, column in inputs.items()
+        if key in PASS_KEYS or not key.startswith(OTHER_SECTIONS)
     }
     first, server = unique_rows([*shared.values(), queries], queries.size)
     passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
+    passes, server, encoder = _with_towers(inputs, layouts, passes, server, prefills)
     load = _loads(inputs, layouts, isl, osl)
     points = _Points(inputs, layouts, passes, server, load.per_server, prefills)
     stages = stages_of(inputs, layouts, _balancing_pass_s(points))
     capacity = passes.chip.dram.capacity[server]
-    room, cache = room_of_fullest_stage(inputs, layouts, stages, passes.weights[server], capacity, isl + osl)
+    room, cache = room_of_fullest_stage(
+        inputs, layouts, stages, passes.weights[server], capacity, isl + osl, encoder.weights
+    )
     token_bytes = cache.of(isl + osl) / (isl + osl)  # of the whole request, a state of its own among them
     tokens = np.floor(np.maximum(room.caches, 0.0) / token_bytes).astype(np.int64)
     servers = _servers(points, tokens, stages)
     return ServingScenario(
         inputs=inputs, layouts=layouts, prefill_layouts=layouts, passes=passes, server=server, cache=cache,
         room=room, isl=isl, osl=osl, active=load.active, loads=load.per_server, requests=load.requests,
-        servers=servers,
+        servers=servers, encoder=encoder,
     )  # fmt: skip
+
+
+def _with_towers(
+    inputs: Inputs, layouts: ServerLayouts, passes: Passes, server: Ints, prefills: bool
+) -> tuple[Passes, Ints, ImageEncoder]:
+    """Return the passes with those of vision towers, every point's row in them, and the towers' results.
+
+    prefills: whether servers only prefill; those that only decode have no tower.
+    """
+    none = np.zeros(server.size)
+    runs = (inputs[IMAGES] > 0) & (prefills | (inputs["serve.mode"] != DISAGGREGATED))
+    if not runs.any() or not has_images(inputs):
+        return passes, server, ImageEncoder(none, none)
+    rows = np.flatnonzero(runs)
+    tower = tower_passes(take(dict(inputs), rows), take(layouts, rows))
+    passes, server = passes_with_towers(passes, server, tower, rows, inputs["serve.isl"])
+    seconds, weights = none.copy(), none.copy()
+    seconds[rows], weights[rows] = tower.part.time, np.nan_to_num(tower.weights)
+    return passes, server, ImageEncoder(seconds, weights)
 
 
 def select_points(scenario: ServingScenario, rows: Ints) -> ServingScenario:

@@ -30,6 +30,7 @@ from fastflow.physics.parallelism.virtual_stages import (
     SELECTIVE,
     divides,
 )
+from fastflow.physics.workload import count_hidden_layers, family_of
 
 STRATEGY, MICROBATCH, ZERO = "parallel.strategy", "parallel.microbatch", "parallel.zero_stage"
 SPLIT = "parallel.pipeline_partition"
@@ -37,6 +38,8 @@ CHOSEN = (STRATEGY, MICROBATCH, RECOMPUTE, ZERO, SPLIT)
 """The inputs that are chosen."""
 MICROBATCHES = (1, 2, 4, 8)  # sequences; more are for sequences that are short
 GPIPE, _, _, ZERO_BUBBLE = SCHEDULES
+_LAYERS, _SEQUENCES = "hidden layers", "sequences"
+"""Options that follow from the inputs: the number of hidden layers, and the tokens of each sequence."""
 
 
 def every_layout(inputs: Inputs) -> Columns:
@@ -47,6 +50,7 @@ def every_layout(inputs: Inputs) -> Columns:
     """
     names = [key for key in inputs if key.startswith(("model.", "parallel."))]
     options = {key: inputs[key][0].item() for key in names}
+    options |= {_LAYERS: int(count_hidden_layers(inputs)[0]), _SEQUENCES: _sequences(inputs)}
     devices, machine = int(inputs["system.devices"][0]), int(per_package(inputs)[0])
     layouts = list(_layouts(options, devices, parse(options[WITHIN]), machine))
     if not layouts and next(_layouts(options, devices, parse("tp>=1"), machine), None):
@@ -54,6 +58,11 @@ def every_layout(inputs: Inputs) -> Columns:
         raise InputError(WITHIN, options[WITHIN], allowed, conflicts=[("system.devices", devices)])
     layouts = layouts or [(f"d{devices}", *(options[key] for key in CHOSEN[1:]))]
     return {key: np.array(column) for key, column in zip(CHOSEN, zip(*layouts, strict=True), strict=True)}
+
+
+def _sequences(inputs: Inputs) -> list[int]:
+    """Return the tokens of the sequences that devices share; inputs: of one point, (1,)."""
+    return [int(size[0]) for size in family_of(inputs).sequences(inputs)]
 
 
 def _layouts(
@@ -71,10 +80,10 @@ def _layouts(
             for tp in within_bounds("tp", divisors(devices // pp // cp)):
                 dp = devices // pp // cp // tp
                 parts = tp * cp * (2 if cp > 1 else 1)
-                uneven = options["model.heads"] % tp or options["model.sequence"] % parts
+                uneven = options["model.heads"] % tp or any(size % parts for size in options[_SEQUENCES])
                 if uneven or batch % dp or not within_bounds("dp", [dp]):
                     continue
-                ep_degrees = within_bounds("ep", divisors(max(options["model.experts"], 1)))
+                ep_degrees = within_bounds("ep", divisors(max(options.get("model.experts", 0), 1)))
                 for ep, (split, chunks) in product(ep_degrees, partitions):
                     strategy = Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, pp=pp, chunks=chunks)
                     if ep > 1 and not _can_shard_experts(
@@ -89,7 +98,7 @@ def _layouts(
 
 def _partitions(options: Mapping[str, Any], stages: int) -> Iterator[tuple[str, int]]:
     """Yield the pipeline partitions of the layers, with the chunks of each stage."""
-    layers = options["model.layers"]
+    layers = options[_LAYERS]
     in_chunks = stages > 1 and options["parallel.schedule"] not in (GPIPE, ZERO_BUBBLE)
     chunks = np.arange(1, ((layers + OTHER_LAYERS) // stages if in_chunks else 1) + 1)
     even = [(EVEN, int(count)) for count in chunks[divides(stages * chunks, np.full_like(chunks, layers))]]
@@ -108,7 +117,8 @@ def _can_shard_experts(strategy: Strategy, whole_experts: bool) -> bool:
 def _microbatches(options: Mapping[str, Any], rows: int, stages: int, chunks: int) -> list[int]:
     """Return the possible sequences of a micro-batch; rows: those of a device; 0: given by `microbatches`."""
     requested, count = options[MICROBATCH], options["parallel.microbatches"]
-    sizes = [requested] if requested or count else [size for size in MICROBATCHES if rows % size == 0]
+    possible = MICROBATCHES if options["model.training"] else dict.fromkeys((*MICROBATCHES, rows))
+    sizes = [requested] if requested or count else [size for size in possible if rows % size == 0]
     return [size for size in sizes if chunks == 1 or (count or rows // size) % stages == 0]
 
 
@@ -118,7 +128,7 @@ def _recompute_modes(options: Mapping[str, Any]) -> tuple[str, ...]:
         return (options[RECOMPUTE],)
     if not options["model.training"]:
         return (NONE,)
-    return (NONE, FULL) if options["model.fused_attention"] else (NONE, SELECTIVE, FULL)
+    return (NONE, FULL) if options.get("model.fused_attention", True) else (NONE, SELECTIVE, FULL)
 
 
 def _zero_stages(options: Mapping[str, Any], stages: int, replicas: int) -> tuple[int, ...]:

@@ -49,9 +49,12 @@ def copies_embedding(inputs: Inputs) -> Bools:
     and optimizer states there too, and sums the gradients of both once an iteration
     (megatron/core/distributed/finalize_model_grads.py at 00c2c0a).
     """
+    none = np.zeros(inputs["model.name"].size, dtype=np.int64)
     if "model.tied" not in inputs:
-        return np.zeros(inputs["model.name"].size, dtype=np.bool_)
-    copies: Bools = inputs["model.training"] & (inputs["model.tied"] | (inputs["model.mtp"] > 0))
+        return none > 0
+    looked_up = inputs.get("model.mel", none) == 0  # sound has no table in the first layer
+    tied = (inputs["model.tied"] & looked_up) | (inputs.get("model.mtp", none) > 0)
+    copies: Bools = inputs["model.training"] & tied
     return copies
 
 

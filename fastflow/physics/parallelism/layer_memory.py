@@ -19,7 +19,7 @@ from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.options import OFFLOADS
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.workload.graph import FORWARD, HIDDEN, Graph
+from fastflow.physics.workload.graph import FORWARD, FROZEN, HIDDEN, TRAINED, Graph
 
 _, OPTIMIZER, ACTIVATIONS, ALL = OFFLOADS
 
@@ -30,9 +30,12 @@ class LayerMemory(NamedTuple):
     first: Ints  # point p has layers first[p] to first[p + 1]
     weights: Floats
     sharded_weights: Floats  # of the weights, sharded over the devices that have the same ones
+    frozen: Floats  # weights without gradient and optimizer state, which no devices shard
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
     checkpoint: Floats  # its input, kept where all of the layer is recomputed
+    output: Floats  # the output of its last kernel
+    sent: Floats  # its output, and all else that layers above read of it and of those below: a stage gets it
     hidden: Bools  # whether it is a hidden layer, whose activations may be offloaded
     copied_weights: Floats  # weights of which the last of several stages has a copy, (points,)
     copied_sharded_weights: Floats  # the same of sharded weights
@@ -58,9 +61,14 @@ def offload_of(inputs: Inputs) -> Offload:
 
 @lean_kernel
 def owned_weights(graph: Graph, local: LocalKernels, row: int) -> float:
-    """Return one device's share of a kernel's weights [elements]."""
-    weights = 1.0 * graph.memory.weights[row] * local.batch[row]
-    return float(weights * local.inner[row] * local.cols[row])
+    """Return one device's share of a kernel's weights, if they are trained [elements]."""
+    return _weights(local, row) if graph.memory.weights[row] == TRAINED else 0.0
+
+
+@lean_kernel
+def _weights(local: LocalKernels, row: int) -> float:
+    """Return one device's share of the weights that a kernel reads [elements]."""
+    return float(1.0 * local.batch[row] * local.inner[row] * local.cols[row])
 
 
 @lean_kernel
@@ -101,9 +109,12 @@ def _layer_memory(
         first=first,
         weights=np.zeros(layers),
         sharded_weights=np.zeros(layers),
+        frozen=np.zeros(layers),
         activations=np.zeros(layers),
         activations_without_recompute=np.zeros(layers),
         checkpoint=np.zeros(layers),
+        output=np.zeros(layers),
+        sent=np.zeros(layers),
         hidden=np.zeros(layers, dtype=np.bool_),
         copied_weights=np.zeros(first.size - 1),
         copied_sharded_weights=np.zeros(first.size - 1),
@@ -116,6 +127,8 @@ def _layer_memory(
         for row in range(graph.offset[p], graph.offset[p + 1]):
             index, owned = first[p] + graph.layer.number[row], owned_weights(graph, local, row)
             out.weights[index] += owned
+            if graph.memory.weights[row] == FROZEN:
+                out.frozen[index] += _weights(local, row)
             out.hidden[index] |= graph.layer.kind[row] == HIDDEN
             out.sharded_weights[index] += np.ceil(owned / local.owners[row])
             if graph.phase[row] != FORWARD:
@@ -126,7 +139,13 @@ def _layer_memory(
             if chunks.recomputes_core[p] and graph.memory.selective[row] > 0:
                 activations = kept_activations(graph, local, row, False)
             out.activations[index] += activations
-            if graph.comm.sent_cols[row] > 0:  # a layer's output is as large as its input
+            sent_cols = graph.comm.sent_cols[row]
+            if sent_cols > 0:
                 share = local.activation_cols[row] / graph.cols[row]
-                out.checkpoint[index] = local.activation_rows[row] * graph.comm.sent_cols[row] * share
+                out.sent[index] = local.activation_rows[row] * sent_cols * share
+                out.output[index] = local.activation_rows[row] * min(sent_cols, graph.cols[row]) * share
+                # a layer's output is as large as its input; of what layers above read, a run of layers makes
+                # its output alone, and a single layer all of it
+                is_run = graph.launches.times[row] > 1 or graph.layer.kind[row] != HIDDEN
+                out.checkpoint[index] = out.output[index] if is_run else out.sent[index]
     return out

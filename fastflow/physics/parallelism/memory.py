@@ -48,7 +48,8 @@ class _Stages(NamedTuple):
 class _Sizes(NamedTuple):
     """Bytes that a device has of an element; (points,)."""
 
-    weight: Floats  # of every weight of its stage
+    weight: Floats  # of every trained weight of its stage
+    frozen: Floats  # of every frozen weight of its stage
     shard: Floats  # of every weight in the device's shard of them, in addition
     activation: Floats
 
@@ -59,6 +60,7 @@ class _Fullest(NamedTuple):
     stage: Ints
     weights: Floats
     sharded_weights: Floats  # of them, where devices with the same weights shard them
+    frozen: Floats  # weights without gradient and optimizer state
     activations: Floats
     recomputed: Floats  # activations of the largest recomputed layer, during recomputation
     offloaded: Floats  # activations in the host's memory
@@ -109,6 +111,7 @@ class _StageMemory(NamedTuple):
 
     weights: float
     sharded_weights: float
+    frozen: float
     activations: float
     recomputed: float
     offloaded: float
@@ -116,17 +119,17 @@ class _StageMemory(NamedTuple):
 
 @lean_kernel
 def _stage_memory(
-    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, p: int, stage: int, checkpoint: float,
-    offloads: bool,
-) -> _StageMemory:  # fmt: skip
+    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, p: int, stage: int, offloads: bool
+) -> _StageMemory:
     """Return the memory of a stage of a point.
 
-    checkpoint: the activation that it receives, the largest input of a layer; offloads: whether activations
-    of hidden layers are offloaded, of which the device keeps those of two layers.
+    offloads: whether activations of hidden layers are offloaded, of which the device keeps those of two
+    layers.
     """
     first, num_layers, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
     per_stage = (chunks.offset[p + 1] - chunks.offset[p]) // stages
     weights, sharded_weights, activations, recomputed, offloadable = 0.0, 0.0, 0.0, 0.0, 0.0
+    frozen = 0.0
     on_device = (0.0, 0.0)  # activations of the two largest hidden layers
     if stage + 1 == stages > 1:
         weights, sharded_weights = layers.copied_weights[p], layers.copied_sharded_weights[p]
@@ -137,6 +140,7 @@ def _stage_memory(
             count, recompute = chunks.layer_counts[entry], chunks.recompute_counts[entry]
             weights += count * layers.weights[index]
             sharded_weights += count * layers.sharded_weights[index]
+            frozen += count * layers.frozen[index]
             layer_sum = (count - recompute) * layers.activations[index] + recompute * layers.checkpoint[index]
             activations += layer_sum
             if recompute > 0:
@@ -145,18 +149,20 @@ def _stage_memory(
                 offloadable += layer_sum
                 on_device = _two_largest(on_device, layers.checkpoint[index], recompute)
                 on_device = _two_largest(on_device, layers.activations[index], count - recompute)
-        # a layer's input counts with its producer, but a stage keeps the input that it received
-        if virtual == 0 and per_stage * stages > 1:
-            activations -= checkpoint
-        if virtual + 1 == per_stage * stages > 1:
-            activations += checkpoint
+        # a layer's input counts with its producer, but a stage keeps what it received, and not what it made
+        # for the next
+        at = chunks.offset[p] + virtual
+        if virtual > 0:
+            activations += layers.sent[first + chunks.last_layer[at - 1]]
+        if virtual + 1 < per_stage * stages:
+            activations -= layers.output[first + chunks.last_layer[at]]
     in_flight_chunks = in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
     in_flight_chunks += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
     activations *= in_flight_chunks / per_stage
     offloaded = 0.0
     if offloads:
         offloaded = max(offloadable * in_flight_chunks / per_stage - on_device[0] - on_device[1], 0.0)
-    return _StageMemory(weights, sharded_weights, activations - offloaded, recomputed, offloaded)
+    return _StageMemory(weights, sharded_weights, frozen, activations - offloaded, recomputed, offloaded)
 
 
 @kernel
@@ -168,18 +174,16 @@ def _fullest_chunked(
     offloads: whether activations are offloaded, (points,).
     """
     for p in range(offloads.size):
-        peak, checkpoint = -1.0, 0.0
-        for layer in range(layers.first[p], layers.first[p + 1]):
-            checkpoint = max(checkpoint, layers.checkpoint[layer])
+        peak = -1.0
         for stage in range(pipeline.stages[p]):
-            memory = _stage_memory(layers, pipeline, chunks, p, stage, checkpoint, offloads[p])
+            memory = _stage_memory(layers, pipeline, chunks, p, stage, offloads[p])
             needed = memory.weights * sizes.weight[p] + memory.sharded_weights * sizes.shard[p]
-            needed += memory.activations * sizes.activation[p]
+            needed += memory.activations * sizes.activation[p] + memory.frozen * sizes.frozen[p]
             if needed > peak:
                 peak, out.stage[p] = needed, stage
                 out.weights[p], out.sharded_weights[p] = memory.weights, memory.sharded_weights
                 out.activations[p], out.offloaded[p] = memory.activations, memory.offloaded
-                out.recomputed[p] = memory.recomputed
+                out.recomputed[p], out.frozen[p] = memory.recomputed, memory.frozen
 
 
 def footprint(
@@ -210,19 +214,19 @@ def footprint(
         full_bytes += np.where(is_sharded, 0.0, size)
         shard_bytes += np.where(is_sharded, size, 0.0)
     activation_size = precision.activation
-    fullest = _Fullest(np.zeros(zero.size, dtype=np.int64), *np.zeros((5, zero.size)))
+    fullest = _Fullest(np.zeros(zero.size, dtype=np.int64), *np.zeros((6, zero.size)))
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None or layers is None:
-        sizes = _Sizes(full_bytes, shard_bytes, activation_size)
+        sizes = _Sizes(full_bytes, precision.weight, shard_bytes, activation_size)
         _fullest_stage(graph.numbers, shards.kernels, stages, sizes, fullest)
     else:
         # without training no backward pass reads the layers' activations
         activation_size = np.where(inputs["model.training"], activation_size, 0.0)
-        sizes = _Sizes(full_bytes, shard_bytes, activation_size)
+        sizes = _Sizes(full_bytes, precision.weight, shard_bytes, activation_size)
         _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
     elements = [np.where(is_sharded, fullest.sharded_weights, fullest.weights) for is_sharded in sharded]
     return Footprint(
-        weights=elements[2] * weight + elements[0] * master,
+        weights=elements[2] * weight + elements[0] * master + fullest.frozen * precision.weight,
         gradients=elements[1] * gradient,
         optimizer=elements[0] * state,
         activations=fullest.activations * activation_size,

@@ -27,7 +27,7 @@ from fastflow.physics.parallelism.virtual_stages import (
     recompute_of,
 )
 from fastflow.physics.schedule.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
-from fastflow.physics.workload import has_layer_runs
+from fastflow.physics.workload import default_microbatch, has_layer_runs
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, Graph
 
 ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE), strict=True))
@@ -61,9 +61,10 @@ def microbatches(
 ) -> tuple[Ints, ReasonColumn]:
     """Return every point's number of micro-batches, and why its rows cannot be split so.
 
-    inputs: `parallel.microbatches`; 0 stands for micro-batches of `parallel.microbatch` sequences, of a
-    transformer at least one; else for one without a pipeline, and otherwise for four a stage as far as a
-    device has rows for them. rows: the parts that rows can be split into; indivisible: into no more.
+    inputs: `parallel.microbatches`; 0 stands for micro-batches of `parallel.microbatch` sequences, in
+    training by default those of the family; else for one without a pipeline, and otherwise for four a stage
+    as far as a device has rows for them. rows: the parts that rows can be split into; indivisible: into no
+    more.
     """
     requested, shards = inputs["parallel.microbatches"], layouts.row_shards.max(axis=1)
     max_microbatches = np.where(indivisible, rows // shards, -(-rows // shards))
@@ -91,7 +92,8 @@ def microbatches(
         allowed = f"at most {max_microbatches[i]}, the number of {units} of one device"
         reason.add(i, rejected(Code.BATCH, "parallel.microbatches", int(requested[i]), allowed))
     sequences = inputs["parallel.microbatch"]
-    size = np.where((sequences == 0) & (requested == 0) & has_layer_runs(inputs), 1, sequences)
+    default_size = np.where(inputs["model.training"], default_microbatch(inputs), 0)
+    size = np.where((sequences == 0) & (requested == 0), default_size, sequences)
     has_size = size > 0
     if has_size.any():
         divisor = np.maximum(size, 1)

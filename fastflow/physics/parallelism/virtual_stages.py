@@ -70,11 +70,16 @@ def recompute_of(inputs: Inputs) -> Texts:
     return np.where(inputs["model.training"], inputs[RECOMPUTE], NONE)
 
 
-def layer_kinds(graph: Graph) -> tuple[Ints, Ints]:
-    """Return the kind of every layer of the points' graphs, and where each point's begin, (points + 1,)."""
+def layer_kinds(graph: Graph, order: Order | None = None) -> tuple[Ints, Ints]:
+    """Return the kind of every layer of the points' graphs, and where each point's begin, (points + 1,).
+
+    A layer of `order` without kernels, such as a feed-forward layer in a pass of attention alone, is hidden.
+    """
     layers = _count_layers(graph.offset, graph.layer.number)
+    if order is not None:
+        np.maximum.at(layers, np.repeat(np.arange(layers.size), np.diff(order.offset)), order.layer + 1)
     first = np.concatenate([[0], np.cumsum(layers)])
-    kind = np.zeros(first[-1], dtype=np.int64)
+    kind = np.full(first[-1], HIDDEN, dtype=np.int64)
     kind[first[graph.point] + graph.layer.number] = graph.layer.kind
     return kind, first
 
@@ -103,7 +108,7 @@ def layer_partition_of(graph: Graph, order: Order | None, strategies: Strategies
     """Count the layers of every point; None of graphs without layer runs (order: None)."""
     if order is None:
         return None
-    kind, first = layer_kinds(graph)
+    kind, first = layer_kinds(graph, order)
     points = order.offset.size - 1
     point = np.repeat(np.arange(points), np.diff(order.offset))
     hidden = kind[first[point] + order.layer] == HIDDEN

@@ -12,7 +12,7 @@ from fastflow.core.dedupe import Words, hashes, unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints, take
 from fastflow.physics.timing.device import Boost, Device, Memories
-from fastflow.physics.timing.library.gemm_table import Products, columns_of, machines_of
+from fastflow.physics.timing.library.gemm_table import Operands, Products, columns_of, machines_of
 from fastflow.physics.timing.library.thread_blocks import Launched, empty_launched, run_blocks
 from fastflow.physics.timing.tile_catalogue import read_catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
@@ -26,7 +26,9 @@ from fastflow.physics.timing.tiling.traffic import C_STATIONARY
 class TilingOptions(NamedTuple):
     """How the GEMMs of each point are timed; shape (points,)."""
 
-    element_bytes: Floats  # of operands
+    element_bytes: Floats  # of operands, as they are multiplied
+    weight_bytes: Floats  # of B, as it is stored
+    conversion: Floats  # instructions that convert an element of B
     output_bytes: Floats
     samples: Ints  # tiles that the search tries at each level, 0 for all powers of two
     seed: Ints
@@ -88,9 +90,9 @@ def unique_hierarchies(
     """Return the unique memory hierarchies, their tile sets, two hashes of their inputs, and the inverse."""
     levels, memories, boost = device.levels, device.memories, device.boost
     columns = (
-        options.element_bytes, device.matrix_flops, *device.units, memories.private, device.instances,
-        options.samples, options.seed, *memories.bandwidth.T, *memories.capacity.T, *memories.driven.T,
-        boost.threshold, boost.headroom,
+        options.element_bytes, options.weight_bytes, device.matrix_flops, *device.units, memories.private,
+        device.instances, options.samples, options.seed, *memories.bandwidth.T, *memories.capacity.T,
+        *memories.driven.T, boost.threshold, boost.headroom,
     )  # fmt: skip
     first, inverse = unique_rows(columns, options.samples.size)
     level = np.tile(np.arange(levels), first.size)
@@ -114,6 +116,7 @@ def unique_hierarchies(
     return (
         Hierarchies(
             element_bytes=options.element_bytes[first],
+            weight_bytes=options.weight_bytes[first],
             compute_flops=device.matrix_flops[first],
             units=take(device.units, first),
             private_level=memories.private[first],
@@ -217,9 +220,8 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     options = work.options
     catalogue, tile_rows = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
     single, batched = np.split(tile_rows, 2)
-    machines = machines_of(
-        device, options.element_bytes, options.output_bytes, options.overlap, options.parts
-    )
+    operands = Operands(options.element_bytes, options.weight_bytes, options.conversion)
+    machines = machines_of(device, operands, options.output_bytes, options.overlap, options.parts)
     machine_rows, machine = unique_rows((*columns_of(machines), single, batched), single.size)
     products = take(
         Products(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -14,9 +15,20 @@ from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.registry import Registry
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Values, columns_of, single, take, values_of
 from fastflow.physics.workload.family import OTHERS, WORK, Family, Order
-from fastflow.physics.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, stack, take_points
+from fastflow.physics.workload.graph import (
+    FORWARD,
+    HIDDEN,
+    PRODUCT,
+    Form,
+    Graph,
+    Kernel,
+    join,
+    stack,
+    take_points,
+)
 from fastflow.physics.workload.models import (
     attention,
+    encoder_decoder,
     gemm,
     graph_file,
     latent_attention,
@@ -25,12 +37,14 @@ from fastflow.physics.workload.models import (
     moe_layer,
     operator,
     rnn,
+    sparse_attention,
     transformer,
 )
 from fastflow.physics.workload.models.transformer import serving_pass
+from fastflow.physics.workload.models.transformer.encoder import family as encoder
 from fastflow.physics.workload.network import Layer
 from fastflow.physics.workload.ops import TYPES
-from fastflow.physics.workload.precision import UNSIZED, Precision
+from fastflow.physics.workload.precision import ATTENTION_WEIGHTS, UNSIZED, Precision
 
 __all__ = ["OTHERS", "WORK"]
 MAX_PRODUCT = 1e18  # of a product of sizes: int64 counts nine times as many
@@ -47,11 +61,14 @@ FAMILIES: Registry[Family] = Registry(
             attention,
             latent_attention,
             linear_attention,
+            sparse_attention,
             moe_layer,
             rnn,
             lstm_lm,
             serving_pass,
             transformer,
+            encoder,
+            encoder_decoder,
             graph_file,
         )
     },
@@ -162,12 +179,34 @@ def layer_order(inputs: Inputs) -> Order | None:
     return order(inputs) if order else None
 
 
+def count_hidden_layers(inputs: Inputs) -> Ints:
+    """Return the hidden layers of every point's model, which has layer runs; (points,).
+
+    inputs: the columns of `model`.
+    """
+    order, (layers, structure) = layer_order(inputs), layers_of(inputs)
+    assert order is not None
+    hidden = [np.array([layer.kind == HIDDEN for layer in described]) for described in layers]
+    return np.array([
+        hidden[structure[i]][order.layer[start:end]].sum()
+        for i, (start, end) in enumerate(itertools.pairwise(order.offset.tolist()))
+    ], dtype=np.int64)  # fmt: skip
+
+
 def has_layer_runs(inputs: Inputs) -> bool:
     """Say whether the graph of the points' models has layer runs: layers that stand for several.
 
     inputs: at least `model.name`; all points of a call are of one family.
     """
     return bool(inputs["model.name"].size) and family_of(inputs).order is not None
+
+
+def default_microbatch(inputs: Inputs) -> int:
+    """Return the sequences of a micro-batch of the points' models by default, 0 for those of a device.
+
+    inputs: at least `model.name`; all points of a call are of one family.
+    """
+    return family_of(inputs).microbatch if inputs["model.name"].size else 0
 
 
 def is_iteration(inputs: Inputs) -> bool:
@@ -231,6 +270,10 @@ def invalid_model_dims(inputs: Inputs) -> ReasonColumn:
     inputs: the columns of `model`. Files get the same checks when they are read.
     """
     reason = Reasons(inputs["model.name"].size)
+    for column in family_of(inputs).structure:  # other families may have other choices
+        for i in reason.without(~np.isin(inputs[column.name], column.choices)) if column.choices else ():
+            value = str(inputs[column.name][i])
+            reason.add(i, rejected(Code.MODEL, column.name, value, column.allowed()))
     for column in family_of(inputs).sizes:  # other families may allow less
         if column.kind == "str":
             continue
@@ -257,7 +300,7 @@ def trained_types(inputs: Inputs) -> tuple[str, ...]:
 def _structures(inputs: Inputs) -> Iterator[Ints]:
     """Yield the indices of the points of every model structure."""
     points = inputs["model.training"].size
-    of_dtype = ("model.dtype",) if points and family_of(inputs).quantizes else ()
+    of_dtype = ("model.dtype", ATTENTION_WEIGHTS) if points and family_of(inputs).quantizes else ()
     of_structure = [column.name for column in family_of(inputs).structure] if points else []
     shared = [inputs[key] for key in ("model.training", *of_dtype, *of_structure) if key in inputs]
     shared += family_of(inputs).extra_structure(inputs) if points else ()

@@ -18,6 +18,7 @@ from fastflow.physics.workload.graph import (
     BACKWARD,
     DENSE,
     FORWARD,
+    HIDDEN,
     INPUT_GRADIENT,
     NO_COMM,
     ON_WEIGHTS,
@@ -59,7 +60,7 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
         if training:
             kernel = _save_for_backward(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > instance.layer:
-            comm = kernel.comm._replace(sent_cols=cols_of(crossing[instance.layer], kernel))
+            comm = kernel.comm._replace(sent_cols=cols_of(crossing[_border_above(network, i)], kernel))
             # only memory-bound passes read it, or nothing
             if all(form.type.kind != PRODUCT for form in kernel.readers):
                 comm = comm._replace(peer_kind=network.neighbour(i, network.readers[i]))
@@ -102,7 +103,7 @@ def _forward(network: Network, i: int, precision: Precision) -> Kernel:
     )
     if isinstance(shared, np.ndarray) or shared:
         comm = comm._replace(shared_cols=np.minimum(cols_of(shared, kernel), node.output))
-    memory = kernel.memory._replace(weights=int(node.has_weights), selective=node.selective)
+    memory = kernel.memory._replace(weights=node.weights, selective=node.selective)
     kernel = kernel._replace(readers=tuple(readers), comm=comm, memory=memory)
     return node.type.forward(network, i, kernel, precision)
 
@@ -116,6 +117,8 @@ def _shared(node: Node, operands: Iterable[Form]) -> Elements:
 def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
     """Save the output for the backward pass: whole where a product reads it, as Row-Column gathers it."""
     node = network.nodes[i].node
+    if node.frozen and not any(network.requires_grad[reader] for reader in network.readers[i]):
+        return kernel
     kinds = {network.nodes[reader].node.type.kind for reader in network.readers[i]}
     whole = node.cols if PRODUCT in kinds else 0
     sharded = node.cols if kinds and PRODUCT not in kinds else 0
@@ -139,6 +142,8 @@ def backward(network: Network, precision: Precision) -> list[Kernel]:
     start = 0
     for i in reversed(range(len(network.nodes))):
         instance = network.nodes[i]
+        if instance.node.frozen:
+            continue
         kernel = _kernel(network, i, BACKWARD, f"{instance.node.name} gradient")
         gradients = instance.node.type.backward(network, i, kernel, precision)
         if gradients and len(instance.node.type.reads) > 1:
@@ -237,6 +242,18 @@ def _border_elements(network: Network, is_counted: Sequence[bool]) -> list[Eleme
         for border in range(instance.layer, highest if counts else 0):
             crossing[border] = crossing[border] + _rows(instance.node) * instance.node.cols
     return crossing
+
+
+def _border_above(network: Network, i: int) -> int:
+    """Return the layer below the border after a layer whose last node is `i`.
+
+    Of a run of hidden layers it is that between two of them, which is like the border before the first: the
+    tensors from below that all of them read cross it too.
+    """
+    instance = network.nodes[i]
+    is_single = isinstance(instance.times, int) and instance.times == 1
+    is_run = instance.kind == HIDDEN and not is_single and 0 < instance.layer < network.nodes[-1].layer
+    return instance.layer - is_run
 
 
 def _rows(node: Node) -> Elements:

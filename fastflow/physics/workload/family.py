@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.field import Column
-from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.workload.autodiff import backward, forward, kernels
 from fastflow.physics.workload.graph import Kernel
 from fastflow.physics.workload.network import Network
@@ -63,7 +63,7 @@ class Family(NamedTuple):
     sizes: tuple[Column, ...] = ()  # its inputs, in addition to those of every model
     structure: tuple[Column, ...] = ()  # its inputs that decide which kernels there are
     # further columns that decide which kernels there are
-    extra_structure: Callable[[Inputs], Sequence[Bools]] = lambda inputs: ()
+    extra_structure: Callable[[Inputs], Sequence[Bools | Texts]] = lambda inputs: ()
     quantizes: bool = False  # whether `model.dtype` decides which kernels there are, too
     trained: tuple[str, ...] = ()  # GEMM-only data types that it trains in
     kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
@@ -76,6 +76,8 @@ class Family(NamedTuple):
     # of models whose network has layer runs: all layers in order
     order: Callable[[Inputs], Order] | None = None
     tokens: Callable[[Inputs], Ints] | None = None  # of an iteration, of models with layer runs
+    # tokens of each point's sequences, of which context and sequence parallelism give devices equal parts
+    sequences: Callable[[Inputs], Sequence[Ints]] = lambda inputs: (inputs["model.sequence"],)
     divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the mesh axis whose degree must divide them
     # sizes, by the mesh axis whose degree must divide them or be a multiple; 0: no size
     copied: Mapping[str, str] = MappingProxyType({})
@@ -83,5 +85,8 @@ class Family(NamedTuple):
     # and the size of every point; 0: none
     divided_of_layers: Callable[[Inputs], Iterable[tuple[str, str, Ints]]] = lambda inputs: ()
     multiplied: tuple[str, str] | None = None  # two sizes whose integer product must not overflow
+    microbatch: int = 0  # sequences of a micro-batch in training; 0: without a pipeline, a device's batch
+    serves: bool = False  # whether a server's passes through it are modelled
+    instead_of_serving: str = ""  # what to write instead, where they are not
     work: str = OTHERS  # the kind of work of its error statistics, of `WORK`
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

@@ -47,6 +47,9 @@ LAYER_KINDS = ("embedding", "hidden", "softmax")
 OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
 PARTS = ("other", "attention", "feed_forward", "experts", "lm_head")
 
+# weights that a kernel owns: frozen ones have no gradient and no optimizer state
+NO_WEIGHTS, TRAINED, FROZEN = 0, 1, 2
+
 # how a kernel's result becomes a weight gradient
 NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
 
@@ -141,7 +144,7 @@ NO_COMM: Comm[Count] = Comm(0, 0, 0, 0, peer_kind=HIDDEN, wait=1, side=0)
 class Memory(NamedTuple, Generic[Number]):
     """Weights and saved activations of a kernel."""
 
-    weights: Number  # 1 on the kernel that owns the weights, inner x cols for each of its products
+    weights: Number  # TRAINED or FROZEN on the kernel that owns them, inner x cols for each of its products
     saved_cols: Number  # columns saved for the backward pass, sharded with the layer
     saved_whole_cols: Number  # saved whole under Row-Column, since the product reads them whole
     selective: Number  # 1: selective recomputation launches the forward kernel once more

@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.workload.graph import (
     BATCHED,
+    FROZEN,
     NO_ATTRIBUTES,
     NO_GRADIENT,
+    NO_WEIGHTS,
+    TRAINED,
     Attributes,
     Dims,
     Form,
@@ -75,6 +78,7 @@ class KernelType(ShardingRule):
     from_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
     optional_sides: tuple[str, ...] = ()  # keys of `optional` that are sides
     required_strings: tuple[str, ...] = ()  # keys of `required` that are strings
+    trains: bool = False  # whether its output needs a gradient for weights that another node owns
     # kernels launched before the node's kernel
     prologue: Callable[[Network, int, Kernel, Precision], list[Kernel]] | None = None
     # elements of an operand, by its index, that all rows need; operands are sharded with the first operand
@@ -108,6 +112,7 @@ class Node(NamedTuple):
     part: int = 0  # of graph.PARTS
     # 1: selective recomputation keeps only the inputs of products, and launches it once more
     selective: int = 0
+    frozen: bool = False  # its weights are not trained, and nothing before it: it has no backward pass
     dims: Dims = Dims()
     attributes: Attributes = NO_ATTRIBUTES
 
@@ -128,8 +133,15 @@ class Node(NamedTuple):
 
     @property
     def has_weights(self) -> bool:
-        """Whether it owns inner x cols weights."""
-        return self.type.gradient != NO_GRADIENT
+        """Whether it owns inner x cols weights that are trained."""
+        return self.weights == TRAINED
+
+    @property
+    def weights(self) -> int:
+        """Which inner x cols weights it owns: NO_WEIGHTS, TRAINED or FROZEN."""
+        if self.type.gradient == NO_GRADIENT:
+            return NO_WEIGHTS
+        return FROZEN if self.frozen else TRAINED
 
 
 class Layer(NamedTuple):
@@ -252,7 +264,9 @@ def _requires_grad(
     nodes: Sequence[NodeInstance], readers: Sequence[Sequence[int]], needs_input_gradient: bool
 ) -> tuple[bool, ...]:
     """Return which nodes have weights, or read the output of a node that requires a gradient."""
-    trained = [needs_input_gradient or instance.node.has_weights for instance in nodes]
+    trained = [
+        needs_input_gradient or instance.node.has_weights or instance.node.type.trains for instance in nodes
+    ]
     pending = [i for i, is_trained in enumerate(trained) if is_trained]
     while pending:
         for reader in readers[pending.pop()]:

@@ -17,40 +17,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import map_values
+from fastflow.core.dedupe import factorize, map_values
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
-from fastflow.core.tables import Floats, Inputs, Texts
+from fastflow.core.tables import Bools, Floats, Inputs, Texts
+from fastflow.physics.workload.data_types import (
+    AS_WEIGHTS,
+    BOTH_OPERANDS,
+    DATA_TYPES,
+    OF_WEIGHTS_ALONE,
+    SCALE_BYTES,
+    WIDE,
+)
 
-
-class Format(NamedTuple):
-    """Bytes of an element of a data type, with its share of the scales of its block."""
-
-    operand: float  # as a product reads it
-    output: float  # as a product writes it
-    quantized: float = 0.0  # as quantising an activation writes it; 0 where nothing is quantised
-
-
-# Scales: fp8_block has one of fp32 for 1 x 128 activations and for 128 x 128 weights, which are most of what
-# a product reads where its bytes matter (DeepSeek-V3, arXiv:2412.19437, section 3.3); nvfp4 one of fp8 for 16
-# elements (NVIDIA, Pretraining Large Language Models with NVFP4, arXiv:2509.25149); mxfp4 one of 8 bits for
-# 32 (OCP Microscaling Formats, version 1.0). Those of fp8 and int8, a tensor's or a row's, are few.
-# Results are bf16, int8's too once its int32 sums are multiplied by both scales, as TensorRT-LLM's
-# SmoothQuant kernels do.
-FORMATS = {
-    "fp32": Format(4.0, 4.0),
-    "tf32": Format(4.0, 4.0),
-    "bf16": Format(2.0, 2.0),
-    "fp16": Format(2.0, 2.0),
-    "fp8": Format(1.0, 2.0, 1.0),
-    "fp8_block": Format(1.0 + 4.0 / 128**2, 2.0, 1.0 + 4.0 / 128),
-    "int8": Format(1.0, 2.0, 1.0),
-    "nvfp4": Format(0.5 + 1.0 / 16, 2.0, 0.5 + 1.0 / 16),
-    "mxfp4": Format(0.5 + 1.0 / 32, 2.0, 0.5 + 1.0 / 32),
-}
+FORMATS = DATA_TYPES
 OUTPUT_BYTES = {name: form.output for name, form in FORMATS.items()}
 QUANTIZED_BYTES = {name: form.quantized for name, form in FORMATS.items()}
 OPERAND_BYTES = {name: form.operand for name, form in FORMATS.items()}
+STORED_BYTES = {name: form.stored or form.operand for name, form in FORMATS.items()}
+_IS_GROUPED = {name: float(form.grouped) for name, form in FORMATS.items()}
+_IS_NARROW = {name: float(form.quantized > 0.0 or name in OF_WEIGHTS_ALONE) for name, form in FORMATS.items()}
 _ROLE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
 # Operations: for the largest magnitude, absolute value and compare; to quantise, scale and round
@@ -65,9 +51,17 @@ STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 # operations a weight: scale by the clip factor, then the rule itself
 UPDATE_FLOP = {"sgd": 3.0, "momentum": 5.0, "adam": 13.0}
 ATTENTION_TYPES = (AUTO, "fp32", "tf32", "bf16", "fp16", "fp8")
-EXPERT_TYPES = (OPERAND, *FORMATS)
-CACHE_TYPES = (*ROLE_TYPES, "fp8", "int8")
-_BYTES_BY_TYPE = dict.fromkeys(MASTER_TYPES, 0) | _ROLE_BYTES | {"fp8": 1, "int8": 1}
+MODULE_TYPES = (OPERAND, *FORMATS)
+"""Of the weights of a module of a model: its experts, or its attention."""
+# Of caches of 4 bits, int4 has a scale and a zero point of 16 bits for the 128 columns of a head (QServe,
+# arXiv:2405.04532, section 4.2), nvfp4 a scale of fp8 for 16 elements
+_NARROW_CACHES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5 + 4.0 / 128, "nvfp4": 0.5 + 1.0 / 16}
+CACHE_TYPES = (*ROLE_TYPES, *_NARROW_CACHES)
+_BYTES_BY_TYPE = dict.fromkeys(MASTER_TYPES, 0.0) | _ROLE_BYTES | _NARROW_CACHES
+GROUP, ZERO_POINTS = "precision.group", "precision.zero_points"
+EXPERTS, ATTENTION_WEIGHTS = "precision.experts", "precision.attention_weights"
+CACHE = "precision.cache"
+DEFAULT_GROUP = 128
 
 
 class Precision(NamedTuple):
@@ -108,7 +102,8 @@ def precision(inputs: Inputs) -> Precision:
     operand = map_values(OPERAND_BYTES, inputs["model.dtype"])
     output = map_values(OUTPUT_BYTES, inputs["model.dtype"])
     quantised = map_values(QUANTIZED_BYTES, inputs["model.dtype"]) * np.where(training, COPIES, 1.0)
-    trained = np.where(training & (quantised > 0.0), output, operand)
+    stored = stored_bytes(inputs, inputs["model.dtype"])
+    trained = np.where(training & (quantised > 0.0), output, np.where(training, operand, stored))
 
     def of(role: str, default: Floats = operand) -> Floats:
         selected = map_values(_BYTES_BY_TYPE, inputs[f"precision.{role}"])
@@ -136,10 +131,77 @@ def precision(inputs: Inputs) -> Precision:
     )
 
 
+def _has(inputs: Inputs, dtype: str, points: int) -> Bools:
+    """Return which points' chips multiply in a data type, (points,)."""
+    has: Bools = inputs.get(f"chip.rate.{dtype}", np.zeros(points)) > 0.0
+    return has
+
+
+def _first_of(inputs: Inputs, candidates: tuple[str, ...], points: int) -> Texts:
+    """Return the first of some data types that every point's chip multiplies in, or else the first."""
+    selected = np.full(points, candidates[0], dtype="<U16")
+    for name in reversed(candidates):
+        selected = np.where(_has(inputs, name, points), name, selected)
+    return selected
+
+
+def product_type(inputs: Inputs, types: Texts) -> Texts:
+    """Return the data type that products compute in, (points,); types: of their weights, (points,).
+
+    It differs for types of weights alone: the type of the activations, or the next wider one that the chip
+    has.
+    """
+    computed, (names, index) = types, factorize(types)
+    for number, name in enumerate(names):
+        if name in OF_WEIGHTS_ALONE:
+            first = _first_of(inputs, FORMATS[name].products, types.size)
+            computed = np.where(index == number, first, computed)
+    return computed
+
+
+class Operands(NamedTuple):
+    """Operands of products with weights, as they are read; shape (points,)."""
+
+    element: Floats  # of an activation, and of a weight once it is converted [B]
+    stored: Floats  # of a weight, with its share of scales [B]
+    conversion: Floats  # instructions of a lane that convert a weight
+
+
+def operands_of(inputs: Inputs, types: Texts) -> Operands:
+    """Return the operands of products, (points,); types: of their weights, (points,)."""
+    element, conversion = map_values(OPERAND_BYTES, types), np.zeros(types.size)
+    names, index = factorize(types)
+    for number, name in enumerate(names):
+        if name in OF_WEIGHTS_ALONE:
+            form, selected = FORMATS[name], index == number
+            computed = _first_of(inputs, form.products, types.size)
+            wide = map_values(OPERAND_BYTES, computed)
+            element = np.where(selected, np.maximum(wide, form.operand), element)
+            native = _has(inputs, form.native, types.size) & (wide < OPERAND_BYTES[WIDE[0]])
+            conversion = np.where(selected & ~native, form.conversion, conversion)
+    return Operands(element, stored_bytes(inputs, types), conversion)
+
+
+def stored_bytes(inputs: Inputs, types: Texts) -> Floats:
+    """Return the bytes of a weight in some data types, with its share of scales, (points,)."""
+    stored = map_values(STORED_BYTES, types)
+    grouped = map_values(_IS_GROUPED, types)
+    if not grouped.any():
+        return stored
+    group = inputs.get(GROUP, np.full(types.size, DEFAULT_GROUP))
+    zeros = inputs.get(ZERO_POINTS, np.zeros(types.size, dtype=np.bool_))
+    scales = (SCALE_BYTES + np.where(zeros, stored, 0.0)) / np.where(group > 0, group, np.inf)
+    return stored + np.where(grouped, scales, 0.0)
+
+
 def wide_type(inputs: Inputs) -> Texts:
-    """Return the output type of every point's products, (points,): bf16 where operands are quantised."""
+    """Return the type of every point's activations between products, (points,).
+
+    It is 16 bits where products have narrower operands or weights.
+    """
     types: Texts = inputs["model.dtype"]
-    return np.where(map_values(QUANTIZED_BYTES, types) > 0.0, "bf16", types)
+    narrow = map_values(_IS_NARROW, types) > 0.0
+    return np.where(narrow, _first_of(inputs, WIDE, types.size), types) if narrow.any() else types
 
 
 def attention_type(inputs: Inputs) -> Texts:
@@ -148,38 +210,68 @@ def attention_type(inputs: Inputs) -> Texts:
     As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp).
     """
     selected, wide = inputs["precision.attention"], wide_type(inputs)
-    has_fp8 = inputs.get("chip.rate.fp8", np.zeros(selected.size)) > 0.0
-    fp8 = (inputs["precision.cache"] == "fp8") & has_fp8
+    fp8 = (inputs[CACHE] == "fp8") & _has(inputs, "fp8", selected.size)
     return np.where(selected != AUTO, selected, np.where(fp8, "fp8", wide))
+
+
+def _module_type(inputs: Inputs, key: str) -> Texts:
+    """Return the data type of the weights of a module of every point, as its key says, (points,)."""
+    dtypes: Texts = inputs["model.dtype"]
+    selected = inputs.get(key, np.full(dtypes.size, OPERAND))
+    return np.where(selected == OPERAND, dtypes, selected)
+
+
+def _on_chip(inputs: Inputs, types: Texts) -> Texts:
+    """Return the types, as types of weights alone where the chip does not multiply in them."""
+    held, (names, index) = types, factorize(types)
+    for number, name in enumerate(names):
+        if name in AS_WEIGHTS:
+            lacks = (index == number) & ~_has(inputs, name, types.size)
+            held = np.where(lacks, AS_WEIGHTS[name], held)
+    return held
 
 
 def stored_experts(inputs: Inputs) -> Texts:
     """Return the data type in which every point's experts are stored, (points,)."""
-    selected = inputs.get("precision.experts", np.full(inputs["model.dtype"].size, OPERAND))
-    return np.where(selected == OPERAND, inputs["model.dtype"], selected)
+    return _module_type(inputs, EXPERTS)
 
 
-def types_of(inputs: Inputs) -> Texts:
-    """Name the type of every point's products, and of its experts where it differs, (points,)."""
-    dtypes, stored = inputs["model.dtype"], stored_experts(inputs)
-    differs = (stored != dtypes) & (inputs.get("model.experts", np.zeros(dtypes.size)) > 0)
-    if not differs.any():
-        return dtypes
-    return np.where(differs, np.char.add(np.char.add(dtypes, ", experts "), stored), dtypes)
+def expert_format(inputs: Inputs) -> Texts:
+    """Return the data type of every point's experts on its chip, (points,).
+
+    It is one of weights alone where the chip does not multiply in the stored type: mxfp4 on Hopper is
+    converted to bf16 (triton_kernels of OpenAI's gpt-oss).
+    """
+    return _on_chip(inputs, stored_experts(inputs))
 
 
 def expert_type(inputs: Inputs) -> Texts:
-    """Return the data type that every point's experts compute in, (points,).
+    """Return the data type that every point's experts compute in, (points,)."""
+    return product_type(inputs, expert_format(inputs))
 
-    Where the chip does not multiply in their stored type, only the weights have it: they are converted to
-    bf16 before the tensor cores (mxfp4 on Hopper: triton_kernels of OpenAI's gpt-oss).
-    """
-    stored = stored_experts(inputs)
-    has = np.zeros(stored.size, dtype=np.bool_)
-    for name in np.unique(stored).tolist():
-        rate = inputs.get(f"chip.rate.{name}", np.zeros(stored.size))
-        has |= (stored == name) & (rate > 0.0)
-    return np.where(has, stored, "bf16")
+
+def attention_weights(inputs: Inputs) -> Texts:
+    """Return the data type in which the weights of every point's attention are stored, (points,)."""
+    return _module_type(inputs, ATTENTION_WEIGHTS)
+
+
+def attention_format(inputs: Inputs) -> Texts:
+    """Return the data type of the weights of every point's attention on its chip, (points,)."""
+    return _on_chip(inputs, attention_weights(inputs))
+
+
+def types_of(inputs: Inputs) -> Texts:
+    """Name the type of every point's products, and of attention's and experts' where these differ."""
+    dtypes = names = inputs["model.dtype"]
+    has_experts = inputs.get("model.experts", np.zeros(dtypes.size)) > 0
+    for title, types, applies in (
+        ("attention", attention_weights(inputs), np.ones(dtypes.size, dtype=np.bool_)),
+        ("experts", stored_experts(inputs), has_experts),
+    ):
+        differs = (types != dtypes) & applies
+        if differs.any():
+            names = np.where(differs, np.char.add(np.char.add(names, f", {title} "), types), names)
+    return names
 
 
 def invalid_training_types(inputs: Inputs, quantised: tuple[str, ...]) -> ReasonColumn:
@@ -189,10 +281,13 @@ def invalid_training_types(inputs: Inputs, quantised: tuple[str, ...]) -> Reason
     """
     types, training = inputs["model.dtype"], inputs["model.training"]
     reason = Reasons(types.size)
-    for i in np.flatnonzero(
-        training & (map_values(QUANTIZED_BYTES, types) > 0.0) & ~np.isin(types, quantised)
-    ):
-        able = ", ".join([*(name for name, size in QUANTIZED_BYTES.items() if size == 0.0), *quantised])
-        allowed, conflicts = f"one of {able} where model.training=true", [("model.training", "true")]
+    able = [name for name in BOTH_OPERANDS if QUANTIZED_BYTES[name] == 0.0 or name in quantised]
+    conflicts = [("model.training", "true")]
+    for i in np.flatnonzero(training & ~np.isin(types, able)):
+        allowed = f"one of {', '.join(able)} where model.training=true"
         reason.add(i, rejected(Code.DATA_TYPE, "model.dtype", types[i], allowed, conflicts=conflicts))
+    weights = inputs.get(ATTENTION_WEIGHTS, np.full(types.size, OPERAND))
+    for row in reason.without(training & (weights != OPERAND)):
+        allowed, given = f"{OPERAND} where model.training=true", weights[row]
+        reason.add(row, rejected(Code.DATA_TYPE, ATTENTION_WEIGHTS, given, allowed, conflicts=conflicts))
     return reason.column()

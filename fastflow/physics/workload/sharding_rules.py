@@ -23,7 +23,9 @@ OUTPUT = {ROWS: ROWS, COLS: COLS, GROUPS: GROUPS}
 class ElementBytes(NamedTuple):
     """Bytes of an element of a kernel's tensors, by role, as in `precision.Precision`; shape (kernels,)."""
 
-    operand: Floats
+    operand: Floats  # as a product computes with it
+    stored: Floats  # of a weight as a product reads it
+    conversion: Floats  # instructions that convert a weight
     output: Floats  # of a weight gradient: all that is moved to sum it
     activation: Floats
     attention: Floats

@@ -62,6 +62,8 @@ def show_served(
     out.print(title(row))
     for line in load_of(inputs, bool(_has_value(row, "simulated") and row["simulated"])):
         out.print(line)
+    for line in image_lines(row, inputs):
+        out.print(line)
     limits = limits_of(inputs)
     print_parts(served_sheets(row, limits, float(inputs["serve.request_rate"])))
     out.print(chip_sheet(row, num_levels(row), chip_title(row)))
@@ -158,6 +160,20 @@ def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]
         elif _needs_requests(inputs):
             yield "serve.slo is compared with means: percentiles need a long simulation (serve.simulate=true)"
     yield from unused_arrival_lines(inputs)
+
+
+def image_lines(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line on the images of a request: their tokens, and the time of their pass."""
+    images = inputs.get("serve.images", 0)
+    if images and _has_value(row, "encode_s"):
+        count = "an image" if images == 1 else f"{images:,} images"
+        sides = f"{inputs['serve.image_size']} pixels" + ("" if images == 1 else " each")
+        in_prompt = "among those of the file" if LENGTHS in inputs else "more tokens of the prompt"
+        seconds = quantity("encode_s", row["encode_s"])
+        yield (
+            f"With {count} of {sides}: {row['image_tokens']:,.0f} {in_prompt},"
+            f" {seconds} of the vision tower (encode_s)"
+        )
 
 
 def _percentile_lines(inputs: Mapping[str, Any]) -> Iterator[str]:

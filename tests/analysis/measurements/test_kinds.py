@@ -7,7 +7,13 @@ import pytest
 
 import fastflow
 from fastflow.analysis.measurements import csv_file
-from fastflow.analysis.measurements.host_overhead import LayerHost, layer_call, operator_call, product_call
+from fastflow.analysis.measurements.host_overhead import (
+    LayerHost,
+    eager_module,
+    layer_call,
+    operator_call,
+    product_call,
+)
 from fastflow.analysis.measurements.kind import KINDS, Measurements, register
 from fastflow.analysis.measurements.plan import plan_file
 from fastflow.analysis.measurements.predict import PredictedRows, with_reasons
@@ -53,6 +59,14 @@ def test_a_layers_call_has_a_gap_in_each_of_the_first_steps():
     assert found == pytest.approx([1.3e-5, 1.4e-5, 1e-5, 1.4e-5, 1.2e-5])
 
 
+def test_a_module_takes_the_slower_of_the_device_and_the_host():
+    time, kernels, products = np.array([1e-3, 5e-3]), np.full(2, 30.0), np.full(2, 4.0)
+    found = eager_module(time, kernels, products, np.array(["bf16", "bf16"]))
+    assert found == pytest.approx([30 * 40e-6, 5e-3])
+    narrow = eager_module(time, kernels, products, np.array(["fp8_block", "nvfp4"]))
+    assert narrow == pytest.approx([30 * 40e-6 + 4 * 33e-6, 5e-3])
+
+
 # --- a new kind
 
 
@@ -94,7 +108,8 @@ def test_a_kind_is_one_class(tmp_path, monkeypatch):
 def test_every_kind_is_registered_once_and_by_a_file_of_its_own():
     homes = [kind.__module__ for kind in KINDS.values()]
     names = ("attention", "collective", "experts", "gemm", "iteration", "latent_attention",
-             "linear_attention", "operator", "recurrent", "serving", "training")  # fmt: skip
+             "linear_attention", "operator", "recurrent", "serving", "sparse_attention",
+             "training")  # fmt: skip
     assert sorted(homes) == [f"fastflow.analysis.measurements.kinds.{name}" for name in names]
     assert [kind.name for kind in KINDS.values()] == [*KINDS]
 

@@ -140,6 +140,21 @@ def test_kernels_of_linear_time_mixers(held, device, chip, prefill, decode):
     assert errors["decode"] <= most(sample=decode[0], every=decode[1])
 
 
+@pytest.mark.parametrize(
+    ("device", "chip", "prefill", "decode"),
+    [  # bounds of the sample, and of all rows
+        ("NVIDIA H100 80GB HBM3", "h100_sxm", (0.07, 0.047), (0.10, 0.077)),
+        ("NVIDIA B200", "b200_sxm", (0.19, 0.146), (0.14, 0.119)),
+    ],
+)
+def test_modules_of_sparse_attention(held, device, chip, prefill, decode):
+    validated, most = held
+    rows = validated("sparse_attention", f"chip={chip}", f"device='{device}'").rows
+    errors = rows.groupby("phase")["error"].mean()
+    assert errors["prefill"] <= most(sample=prefill[0], every=prefill[1])
+    assert errors["decode"] <= most(sample=decode[0], every=decode[1])
+
+
 def test_expert_layers(held):
     validated, most = held
     error = validated("moe_a100", "chip=a100").rows["error"].mean()

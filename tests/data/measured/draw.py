@@ -26,6 +26,7 @@ ROWS = {
     "mla_a100": 120,
     "mla_h100": 120,
     "linear_attention": 180,
+    "sparse_attention": 240,
     "moe_a100": 120,
     "moe_h100": 240,
     "training": 80,

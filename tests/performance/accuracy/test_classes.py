@@ -45,6 +45,7 @@ WORK = {  # overrides, and the kind of work that they are; None: no measurement 
     "attention": ("model=attention",),
     "latent attention": ("model=latent_attention",),
     "linear attention": ("model=linear_attention",),
+    "sparse attention": ("model=sparse_attention",),
     "experts": ("model=experts",),
     "recurrent": ("model=rnn",),
     TRAINING: ("model=llama3_8b",),

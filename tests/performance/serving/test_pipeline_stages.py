@@ -134,3 +134,15 @@ def test_simulation_and_analytic_form_agree_on_stages():
     )  # fmt: skip
     assert results.tpot_s[0] == pytest.approx(results.tpot_s[1], rel=0.02)
     assert np.isfinite(results.ttft_s).all()
+
+
+@pytest.mark.parametrize("strategy", ["TP-2", "TP-2-p2"])
+def test_layers_without_attention_may_be_the_last(strategy):
+    """In passes of attention alone they have no kernels; their place changes no time of a token."""
+    base = ("model=transformer", *SERVER[:1], *SERVER[2:], f"parallel.strategy={strategy}", "model.layers=8")
+    first, last = (
+        fastflow.evaluate(*base, f"model.pattern='{pattern}'")
+        for pattern in ("2*no_mixer dense, 2*dense", "2*dense, 2*no_mixer dense(ffn=11008)")
+    )
+    assert first.tpot_s[0] == pytest.approx(last.tpot_s[0], rel=0.05)
+    assert first.parameters[0] == last.parameters[0]

@@ -135,6 +135,8 @@ def test_kernels_on_their_devices(points, data):
         strided=column([False for _ in kernels], np.bool_),
         options=TilingOptions(
             element_bytes=column([p.element for p in points]),
+            weight_bytes=column([p.stored or p.element for p in points]),
+            conversion=column([0.0 for _ in points]),
             output_bytes=column([p.element for p in points]),
             samples=column([p.samples for p in points], np.int64),
             seed=column([p.seed for p in points], np.int64),

@@ -13,7 +13,8 @@ from fastflow.config.messages import suggestion
 from fastflow.config.model_inputs import convert
 from fastflow.core.errors import InputError
 from fastflow.physics.workload import build_graph, count_kernels
-from fastflow.physics.workload.precision import FORMATS, precision
+from fastflow.physics.workload.data_types import BOTH_OPERANDS, OF_WEIGHTS_ALONE
+from fastflow.physics.workload.precision import FORMATS, precision, stored_bytes
 from fastflow.schema import INPUTS
 from tests.support.checks import cases, mixed, near
 
@@ -43,11 +44,36 @@ def built(dtypes, quantized=False, **roles):
     return inputs, build_graph(inputs, precision(inputs | mixed(points, **roles)))
 
 
-@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("dtype", BOTH_OPERANDS)
 def test_an_element_has_its_share_of_a_scale(dtype):
     assert near(FORMATS[dtype].operand, size(BLOCKS, dtype))
     assert FORMATS[dtype].output == (4 if dtype in ("fp32", "tf32") else 2)
     assert near(FORMATS[dtype].quantized, size(ACTIVATIONS, dtype) if dtype in QUANTIZED else 0)
+
+
+# bits of a weight, and of an activation, as a type's name says them
+NAMED = re.compile(r"(?:(fp8|nvfp4|mxfp4)_)?w([2348])a(fp8|8|16)")
+
+
+@pytest.mark.parametrize("dtype", OF_WEIGHTS_ALONE)
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("group", [0, 32, 128])
+def test_types_of_weights_alone_have_the_bits_of_their_names(dtype, group, zeros):
+    """The bits of all weights of a row of 4096, of the scales of its groups, and of their zero points."""
+    kind, bits, activation = NAMED.fullmatch(dtype).groups()
+    inputs = {"precision.group": np.array([group]), "precision.zero_points": np.array([zeros])}
+    weights = total = 0
+    for start in range(0, 4096, 16 if kind == "nvfp4" else 32 if kind else group or 4096):
+        length = min(4096, start + (16 if kind == "nvfp4" else 32 if kind else group or 4096)) - start
+        weights += length
+        total += length * int(bits)
+        if kind in ("nvfp4", "mxfp4"):
+            total += 8  # a scale
+        elif not kind and group:
+            total += 16 + zeros * int(bits)
+    assert near(stored_bytes(inputs, np.array([dtype]))[0], total / 8 / weights)
+    assert FORMATS[dtype].operand == pytest.approx(2 if activation == "16" else 1, rel=0.04)
+    assert (FORMATS[dtype].quantized > 0) == (activation != "16")
 
 
 def test_what_quantising_moves():
@@ -186,6 +212,8 @@ def test_a_data_type_has_the_names_of_other_libraries(name, dtype):
 @pytest.mark.parametrize("column", TYPED, ids=lambda column: column.name)
 def test_what_is_nearest_to_a_type_that_is_not_modelled(column, name):
     """Never a type of another width by likeness of names; what is named is taken where it is set."""
+    if name in column.choices or (name, column.name) == ("fp4", "precision.cache"):
+        return  # a cache is of int4, and nvfp4 is its only fp4
     with pytest.raises(InputError) as refused:
         convert(column.name, name)
     message = str(refused.value)

@@ -143,7 +143,9 @@ def test_families_agree_on_the_inputs_that_they_share():
         for column in family.structure + family.sizes:
             known = find_input(column.name)
             assert known.low <= column.low  # a family that allows less says so itself
-            assert known._replace(meaning="", low=0.0) == column._replace(meaning="", low=0.0)
+            assert {*known.choices} >= {*column.choices}
+            shared = {"meaning": "", "low": 0.0, "choices": ()}
+            assert known._replace(**shared) == column._replace(**shared)
             assert column.meaning in known.meaning
 
 
@@ -161,11 +163,22 @@ def test_kernels_of_networks_are_compiled_for_what_has_layers():
     tiles = {"tiling.tiles": np.array(["blocks"])}
     lists = {name: precompile._kernel_list(tiles | {"model.name": np.array([name])}) for name in FAMILIES}
     networks = dict.fromkeys(("lstm_lm", "graph"), "network, blocks")
-    networks |= dict.fromkeys(("transformer", "served_pass"), "transformer, blocks")
+    networks |= dict.fromkeys(
+        ("transformer", "served_pass", "encoder", "encoder_decoder"), "transformer, blocks"
+    )
     assert (
         lists
         == dict.fromkeys(
-            ("gemm", "operator", "attention", "latent_attention", "linear_attention", "experts", "rnn"),
+            (
+                "gemm",
+                "operator",
+                "attention",
+                "latent_attention",
+                "linear_attention",
+                "sparse_attention",
+                "experts",
+                "rnn",
+            ),
             "layer, blocks",
         )
         | networks

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
+from fastflow.core.tables import Columns, Ints
+from fastflow.engine.grid.grid import Grid
+from fastflow.physics.workload.models.moe_layer import BACKEND, TRITON
 
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
 
@@ -24,9 +27,10 @@ class ExpertLayers(Measurements):
     inputs_of_columns: ClassVar[Mapping[str, str]] = {
         "tokens": "model.tokens", "hidden": "model.hidden", "ffn": "model.ffn", "experts": "model.experts",
         "topk": "model.topk", "tp": "model.tp", "ep": "model.ep", "dtype": "model.dtype",
+        "gated": "model.gated",
     }  # fmt: skip
-    other_columns = ("balance",)
-    naming_keys = ("tokens", "hidden", "ffn", "experts", "topk", "tp", "ep", "balance", "dtype")
+    other_columns = ("balance", "kernel")
+    naming_keys = ("tokens", "hidden", "ffn", "experts", "topk", "tp", "ep", "balance", "dtype", "gated")
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read the distribution of tokens over experts, too; raises InputError."""
@@ -38,3 +42,16 @@ class ExpertLayers(Measurements):
                 raise file.cell_error("balance", row, "equal, or power_law_EXPONENT")
             exponents[row] = float(law[1]) if law else 0.0
         self.inputs["model.power_law"] = InputColumn(exponents, file.filled("balance"))
+        self._has_backend = BACKEND.name in options.command_line
+
+    def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
+        """Yield as for all kinds, with the backend that TensorRT-LLM chooses; raises InputError.
+
+        Weights of mxfp4 with activations of 16 bits run on triton_kernels where the chip does not multiply in
+        mxfp4 (create_moe.py of NVIDIA/TensorRT-LLM: MXFP4 on Hopper).
+        """
+        for batch, inputs in super().points(grid, rows):
+            dtype = inputs["model.dtype"]
+            has_mxfp4 = inputs.get("chip.rate.mxfp4", np.zeros(dtype.size)) > 0.0
+            is_triton = (dtype == "mxfp4_w4a16") & ~has_mxfp4 & (not self._has_backend)
+            yield batch, inputs | {BACKEND.name: np.where(is_triton, TRITON, inputs[BACKEND.name])}

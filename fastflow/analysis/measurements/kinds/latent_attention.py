@@ -21,5 +21,5 @@ class LatentAttentions(Measurements):
 
     @classmethod
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
-        """Say whether a file is of this kind; with a column kv_heads it is of `attention`."""
-        return super().claims(columns, keys) and "kv_heads" not in columns
+        """Say whether a file is of this kind; with a column kv_heads or gemm_dtype it is of another kind."""
+        return super().claims(columns, keys) and not {"kv_heads", "gemm_dtype"} & set(columns)

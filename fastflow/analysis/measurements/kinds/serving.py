@@ -24,6 +24,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.engine.grid.run import Run
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy
+from fastflow.physics.workload.data_types import OF_WEIGHTS_ALONE
 from fastflow.schema import find_input
 
 if TYPE_CHECKING:
@@ -200,12 +201,12 @@ class ServedPoints(SystemRuns):
         }  # fmt: skip
 
     def adjust_inputs(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
-        """Return inputs of rows; data types that a chip does not multiply in become bf16.
+        """Return inputs of rows; data types of operands that a chip does not multiply in become bf16.
 
         A type that the command line or a column of its key sets is kept.
         """
         dtype = inputs[_DTYPE]
-        is_supported = np.zeros(dtype.size, dtype=np.bool_)
+        is_supported = np.isin(dtype, OF_WEIGHTS_ALONE)
         for name in np.unique(dtype).tolist():
             is_supported |= (dtype == name) & (inputs.get(f"chip.rate.{name}", np.zeros(dtype.size)) > 0.0)
         is_kept = is_supported | self._is_overridden(_DTYPE)[rows] | (_DTYPE in self.command_line)

@@ -29,7 +29,7 @@ from fastflow.performance.serving.pipeline_stages import (
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.hardware.packages import PACKAGE
 from fastflow.physics.timing.roofline import limiter_names
-from fastflow.physics.workload.graph import Graph, sum_by_kind
+from fastflow.physics.workload.graph import ATTENTION, PRODUCT, Graph, sum_by_kind
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
 from fastflow.physics.workload.models.transformer.serving_pass import (
@@ -41,7 +41,14 @@ from fastflow.physics.workload.models.transformer.serving_pass import (
     TOKENS_PART,
 )
 from fastflow.physics.workload.ops import grouped_gemm
-from fastflow.physics.workload.precision import OPERAND_BYTES, precision, stored_experts
+from fastflow.physics.workload.precision import (
+    OPERAND,
+    OUTPUT_BYTES,
+    attention_weights,
+    precision,
+    stored_bytes,
+    stored_experts,
+)
 
 NETWORK = "network"
 PAIR = "pair"
@@ -158,7 +165,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
         times=times,
         axes=axes,
         parts={name: tables[name].part for name in PARTS} | {TOKENS_PART: layers},
-        limiters=_limiters(first.chip),
+        limiters=limiters_of(first.chip),
         weights=sum(tables[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
         chip=first.chip,
         peak=first.peak,
@@ -205,7 +212,8 @@ def _sizes(axes: Axes) -> dict[str, _Sizes]:
     return sizes
 
 
-def _limiters(chip: Chip) -> tuple[str, ...]:
+def limiters_of(chip: Chip) -> tuple[str, ...]:
+    """Return the names of what limits passes on a chip, the network last."""
     return (*limiter_names(len(chip.levels)), NETWORK)
 
 
@@ -236,7 +244,7 @@ def _predict_sizes(
         "model.batch": of_points("sequences") * ranks[server],
     }
     prediction = predict(points)
-    limiters = len(_limiters(prediction.chip))
+    limiters = len(limiters_of(prediction.chip))
     table, ends = _read_prediction(prediction, points, limiters, parts), np.cumsum([0, *lengths])
     return {
         name: _select_part(table, slice(start, stop), (count, *size.shape), axes.of(size.part))
@@ -267,7 +275,7 @@ def _read_prediction(prediction: Prediction, inputs: Inputs, limiters: int, num_
     parts = _parts_of_model(graph, timed_inputs)
     of_model[prediction.timed] = _times_of_model(prediction, parts, num_parts)
     weights[prediction.timed] = sum_by_kind(
-        graph.offset, parts, _weight_bytes(prediction, timed_inputs), num_parts
+        graph.offset, parts, weight_bytes(prediction, timed_inputs), num_parts
     )
     return _TabulatedPart(
         Part(time, by[:, -1], energy, by, of_model), weights, prediction.reason, prediction.chip, peak
@@ -335,13 +343,26 @@ def _extrapolate(column: Floats, missing: Bools, sizes: Ints, axis: int) -> None
             gaps[i][rows] = False
 
 
-def _weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
+def _element_bytes(inputs: Inputs, graph: Graph) -> Floats:
+    """Return the bytes of a weight of every kernel but experts, (kernels,); inputs: of timed points.
+
+    Tables, heads and routers have the type of activations: checkpoints leave them out of quantisation.
+    """
+    point, selected = graph.point, inputs["precision.weight"] != OPERAND
+    size, wide = precision(inputs).weight, map_values(OUTPUT_BYTES, inputs["model.dtype"])
+    is_product = (graph.kind == PRODUCT) & (graph.wide == 0)
+    of_attention = stored_bytes(inputs, attention_weights(inputs))
+    narrow = np.where(graph.layer.part == ATTENTION, of_attention[point], size[point])
+    return np.where(selected[point], size[point], np.where(is_product, narrow, wide[point]))
+
+
+def weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
     """Return the bytes of every kernel's weights, (kernels,); inputs: of timed points."""
     graph, shards = prediction.graph, prediction.shards
-    size = precision(inputs).weight[graph.point]
+    size = _element_bytes(inputs, graph)
     for fused in shards.fused:
         if fused.type is grouped_gemm.TYPE:
-            size[fused.rows] = map_values(OPERAND_BYTES, stored_experts(inputs))[graph.point[fused.rows]]
+            size[fused.rows] = stored_bytes(inputs, stored_experts(inputs))[graph.point[fused.rows]]
     local = shards.kernels
     elements = 1.0 * graph.memory.weights * local.batch * local.inner * local.cols * graph.launches.times
     weight_bytes: Floats = elements * size

@@ -301,6 +301,8 @@ def _share(
         num_microbatches=shares.options.microbatches[point],
         bytes=ElementBytes(
             operand=precision.operand[point],
+            stored=precision.operand[point],
+            conversion=np.zeros(point.size),
             output=np.where(
                 graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]
             ),

@@ -24,11 +24,21 @@ class Products(NamedTuple):
     strided: Bools  # both operands are stored along the inner dimension
 
 
+class Operands(NamedTuple):
+    """How GEMMs read their operands; shape (points,)."""
+
+    size: Floats  # of an element of A, and of B once it is converted [B]
+    weight: Floats  # of an element of B as it is stored [B]
+    conversion: Floats  # instructions of a lane that convert an element of B
+
+
 class Machines(NamedTuple):
     """The machines that blocks run on; shape (points,)."""
 
     flops: Floats  # achievable [flop/s]
     size: Floats  # of an element of A and B [B]
+    weight: Floats  # of an element of B as it is stored [B]
+    conversion: Floats  # time to convert an element of B, over that of its product with an element of A
     output: Floats  # of an element of C [B]
     memories: Memories
     bundles: Floats
@@ -39,14 +49,16 @@ class Machines(NamedTuple):
     parts: Ints  # of the inner dimension, at most (split-K)
 
 
-def machines_of(device: Device, size: Floats, output: Floats, order: Floats, parts: Ints) -> Machines:
-    """Return the machines of GEMMs; arguments are columns of `Machines`, (points,).
+def machines_of(device: Device, operands: Operands, output: Floats, order: Floats, parts: Ints) -> Machines:
+    """Return the machines of GEMMs; the last arguments are columns of `Machines`, (points,).
 
     parts: used where the library splits the inner dimension.
     """
     return Machines(
         flops=device.matrix_flops,
-        size=size,
+        size=operands.size,
+        weight=operands.weight,
+        conversion=operands.conversion * device.matrix_flops / (2.0 * device.issue),
         output=output,
         memories=device.memories,
         bundles=device.instances,
@@ -117,6 +129,8 @@ class Gemm(NamedTuple):
     n: float
     batch: float
     size: float  # [B]
+    weight: float  # [B]
+    conversion: float
     output: float  # [B]
     cores: Cores
     reads: OperandReads
@@ -138,6 +152,8 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
         n=float(products.n[g]),
         batch=float(products.batch[g]),
         size=machines.size[p],
+        weight=machines.weight[p],
+        conversion=machines.conversion[p],
         output=machines.output[p],
         cores=Cores(
             bundles=machines.bundles[p],

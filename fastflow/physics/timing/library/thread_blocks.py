@@ -16,6 +16,9 @@ these parts:
   reach the whole bandwidth (Little's law);
 - *levels beyond*: concurrent blocks cover a square of C, and the operands are read once per square, or once
   in total where the cache holds them;
+- *conversion*: weights that are stored in fewer bits than they are multiplied in are read so, and each block
+  converts its slabs of them on vector lanes. Units that read operands from registers multiply meanwhile
+  (Marlin, arXiv:2408.11743, section 3.4), units that read them from L1 wait;
 - *launch*, twice where the inner dimension is split into parts: a second kernel sums them.
 
 Resources near saturation delay each other, so that the time of a kernel is the soft maximum of these,
@@ -57,6 +60,9 @@ STEPS_OF_A_VECTOR = 16.0
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
 SHARE_OF_SUMS = 0.25  # of the registers; the others hold operands, the next slab and addresses
 SLABS_OF_A_PART = 4  # least slabs of a part of the inner dimension
+# Most rows of a tile with converted weights, where units read registers (thread_m_blocks of
+# IST-DASLab/marlin@0f102e1)
+CONVERTED_ROWS = 64.0
 FEW_PARTS = 8  # up to which every number is tried; above, 12, 18, 27, ...
 
 
@@ -167,12 +173,12 @@ def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
 
 @lean_kernel
 def _time_compute(
-    gemm: Gemm, alone: float, rounds: float, side: float, parts: float, serving: float
+    gemm: Gemm, alone: float, a: float, rounds: float, side: float, parts: float, serving: float
 ) -> float:
     """Return the compute time with all overheads [s]; alone: without overheads.
 
-    rounds: of blocks; side: of the square of C that concurrent blocks cover; serving: bandwidth of writes of
-    C.
+    a: rows of a block; rounds: of blocks; side: of the square of C that concurrent blocks cover; serving:
+    bandwidth of writes of C.
     """
     overheads = gemm.overheads
     extra = overheads.strided + overheads.promotion
@@ -180,19 +186,19 @@ def _time_compute(
         spanned = min(2.0 * side, gemm.m + gemm.n) * gemm.k * gemm.size
         extra += overheads.miss * max(0.0, 1.0 - overheads.reach / spanned)
     trips = 1.0 if overheads.persistent else rounds
-    time = alone * (1.0 + extra) + trips * 2.0 * overheads.latency
+    multiplying, converting = alone * (1.0 + extra), alone * gemm.conversion / a
+    time = multiplying + converting if gemm.reads.shared else max(multiplying, converting)
+    time += trips * 2.0 * overheads.latency
     if overheads.step > 0.0 and not overheads.persistent:
         time += gemm.batch * gemm.m * gemm.n * gemm.output * parts / serving
     return time
 
 
 @lean_kernel
-def _move_inside(
-    gemm: Gemm, block: Block, blocks: float, padded: float, flop: float, slabs: float, moved: Floats
-) -> None:
+def _move_inside(gemm: Gemm, block: Block, blocks: float, padded: float, flop: float, moved: Floats) -> None:
     """Write the bytes that the private levels serve to all blocks into `moved` of `Costs`.
 
-    padded, flop: operations with and without padding; slabs: of A and B, of all blocks [B].
+    padded, flop: operations with and without padding.
     """
     a, b, depth, size = block.a, block.b, block.depth, gemm.size
     warp_m, warp_n = warp_side(a, gemm.reads.warp_m), warp_side(b, gemm.reads.warp_n)
@@ -204,23 +210,25 @@ def _move_inside(
         if gemm.reads.shared:
             moved[level] = blocks * depth * size * sides_from_l1(gemm, a, b, blocks)
         else:
-            moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
+            moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n)
+            moved[level] += blocks * depth * (a * size + b * gemm.weight)
 
 
 @lean_kernel
 def _move_outside(
-    gemm: Gemm, block: Block, blocks: float, side: float, slabs: float, capacity: Floats, moved: Floats
+    gemm: Gemm, block: Block, blocks: float, side: float, capacity: Floats, moved: Floats
 ) -> None:
     """Write the bytes that the shared levels serve to all blocks into `moved` of `Costs`.
 
-    side: of the square of C that concurrent blocks cover; slabs: of A and B, of all blocks [B].
+    side: of the square of C that concurrent blocks cover.
     """
     a, b, private = block.a, block.b, gemm.private
     c = gemm.batch * gemm.m * gemm.n * gemm.output
-    moved[private + 1] = slabs * (a + b / min(gemm.reads.cluster, blocks)) / (a + b) + c
+    columns_once = b * gemm.weight / min(gemm.reads.cluster, blocks)
+    moved[private + 1] = blocks * block.depth * (a * gemm.size + columns_once) + c
     if block.parts > 1.0:
         moved[private + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * block.parts
-    rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.size
+    rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.weight
     for level in range(private + 2, gemm.levels + 1):
         moved[level] = rows + columns + c
         if (rows + columns) / gemm.batch > capacity[level - 1]:
@@ -255,10 +263,9 @@ def _time_blocks(gemm: Gemm, block: Block, memory: Memory, costs: Costs, best: f
     # of the square of C of concurrent blocks
     side = np.sqrt(min(blocks, cores.bundles * block.resident) * a * b)
     serving = memory.bandwidth[private + 1]
-    times[0] = _time_compute(gemm, alone, rounds, side, block.parts, serving)
-    slabs = blocks * (a + b) * block.depth * gemm.size
-    _move_inside(gemm, block, blocks, padded, flop, slabs, costs.moved)
-    _move_outside(gemm, block, blocks, side, slabs, memory.capacity, costs.moved)
+    times[0] = _time_compute(gemm, alone, a, rounds, side, block.parts, serving)
+    _move_inside(gemm, block, blocks, padded, flop, costs.moved)
+    _move_outside(gemm, block, blocks, side, memory.capacity, costs.moved)
     for level in range(levels + 1):
         served, driven = memory.bandwidth[level], memory.driven[level]
         times[1 + level] = level_time(costs.moved[level], served, driven, idle)
@@ -306,6 +313,7 @@ def run_blocks(
         cores, rows = gemm.cores, batched[p] if products.batch[g] > 1 else single[p]
         memory = Memory(memories.capacity[p], memories.bandwidth[p], memories.driven[p])
         slab = np.ceil(SLAB_BYTES / gemm.size)
+        most_rows = np.inf if gemm.reads.shared else CONVERTED_ROWS
         out.time[g], out.candidates[g] = np.inf, 0
         for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
             a, b = catalogue.m[row], catalogue.n[row]
@@ -313,6 +321,8 @@ def run_blocks(
                 continue  # a tile for vectors, and this operand is no vector
             if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > cores.room:
                 continue  # L1 holds a slab in use and a slab in flight
+            if row > catalogue.offset[rows] and gemm.conversion > 0.0 and a > most_rows:
+                continue
             resident = resident_blocks(gemm, a, b)
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
             parts = 0

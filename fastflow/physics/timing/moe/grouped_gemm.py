@@ -12,6 +12,9 @@ instead. Its time follows `thread_blocks.py`, with these differences:
 - blocks of all experts run in waves together, and the inner dimension is never split;
 - the operands of every expert with tokens are read once, or more often where they exceed the cache; an expert
   without tokens moves no bytes;
+- where weights are converted to a wider type, units that read operands from L1 reach `OF_CONVERTED` of their
+  rate;
+- a library may choose the rows of a tile itself (`block_rows`);
 - units that read operands from registers reach `OF_SINGLE` of their rate in a single GEMM;
 - where blocks search their tile expert by expert, each expert takes `VISIT`.
 """
@@ -30,6 +33,7 @@ from fastflow.physics.timing.library.gemm_table import (
     Gemm,
     Machines,
     Memory,
+    Operands,
     Products,
     machines_of,
     make_gemm,
@@ -60,9 +64,15 @@ LEAST_ROWS = 16.0  # where units read L1 (the same, whose rows are the weights' 
 # Rate of compute over that of single products, where units read operands from registers. Calibrated: 3,000
 # layers of experts on an A100 (ai-dynamo/aiconfigurator@095f58a)
 OF_SINGLE = 0.7
+# Rate of compute over that of single products, where units read operands from L1 and weights come converted
+# from registers. Calibrated: 486 layers of mxfp4 on an H100 (as above), with TRITON_TRIPS
+OF_CONVERTED = 0.45
 # Time to check an expert in the search for a tile [s]: a library without split-K (DeepGEMM) checks experts
 # one by one, CUTLASS 32 at a time. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
 VISIT = 0.1e-6
+
+
+TRITON_ROWS = (16.0, 128.0)  # least and most of a tile (the function that `rows_of_triton` names)
 
 
 class GroupedProducts(NamedTuple):
@@ -79,7 +89,10 @@ class GroupedProducts(NamedTuple):
     stored: Ints  # columns that are stored; fewer with a fused gate
     of_weights: Bools  # the gradient of weights: summed over tokens
     size: Floats  # of an operand's element [B]
+    weight: Floats  # of a weight as it is stored [B]
+    conversion: Floats  # instructions of a lane that convert a weight
     output: Floats  # of an element of C [B]
+    block_rows: Floats  # of a tile; 0: the library compares tiles
 
 
 class _Groups(NamedTuple):
@@ -98,7 +111,9 @@ class _Sums(NamedTuple):
     padded: float  # operations with padding [flop]
     deepest: float  # longest inner dimension of a block
     flop: float  # operations without padding
-    slabs: float  # read by blocks [B]
+    slabs: float  # read by blocks, as they are multiplied [B]
+    rows: float  # of these, and
+    columns: float  # of the others as they are stored [B]
     c: float  # stored [B]
     beyond: float  # of operands from outside the cache [B]
 
@@ -111,14 +126,14 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
     """
     tokens, count, of_weights = groups.tokens, groups.experts, groups.of_weights
     slab = np.ceil(SLAB_BYTES / gemm.size)
-    blocks, padded, deepest, flop, slabs, c = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    blocks, padded, deepest, flop, depths, c = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(tokens.size):
         m = gemm.m if of_weights else tokens[i]
         k = np.ceil(tokens[i] / slab) * slab if of_weights else gemm.k
         tiles = np.ceil(m / a) * np.ceil(gemm.n / b) * count[i]
         blocks += tiles
         padded += 2.0 * a * b * k * tiles
-        slabs += tiles * (a + b) * k * gemm.size
+        depths += tiles * k
         deepest = max(deepest, k)
         flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
         c += m * gemm.n * count[i] * groups.stored * gemm.output
@@ -127,13 +142,14 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
     beyond = 0.0
     for i in range(tokens.size):
         m, k = (gemm.m, tokens[i]) if of_weights else (tokens[i], gemm.k)
-        rows, columns = m * k * gemm.size, k * gemm.n * gemm.size
+        rows, columns = m * k * gemm.size, k * gemm.n * gemm.weight
         if rows + columns > capacity:
             high = min(m, np.sqrt(running))
             rows *= max(1.0, gemm.n * high / running)
             columns *= max(1.0, m / high)
         beyond += (rows + columns) * count[i]
-    return _Sums(blocks, padded, deepest, flop, slabs, c, beyond)
+    slabs, rows, columns = (a + b) * depths * gemm.size, a * depths * gemm.size, b * depths * gemm.weight
+    return _Sums(blocks, padded, deepest, flop, slabs, rows, columns, c, beyond)
 
 
 @lean_kernel
@@ -153,10 +169,14 @@ def _time_groups(
     waves = np.ceil(blocks / cores.bundles)
     idle, rounds = waves * cores.bundles / blocks, np.ceil(waves / resident)
     rate = cores.flops if reads.shared or overheads.step == 0.0 else OF_SINGLE * cores.flops
+    if reads.shared and gemm.conversion > 0.0:
+        rate *= OF_CONVERTED
     longest = max(sums.padded * idle, 2.0 * a * b * sums.deepest * cores.bundles)
     # all wait for the longest block
     pace, energy_ratio = boost_of(longest / sums.padded, cores.threshold, cores.headroom)
     times[0] = longest * pace / rate * (1.0 + overheads.promotion)
+    converting = longest * pace / cores.flops * gemm.conversion / a
+    times[0] = max(times[0], converting)
     times[0] += (1.0 if overheads.persistent else waves) * 2.0 * overheads.latency
     if overheads.step > 0.0 and not overheads.persistent:
         times[0] += sums.c / memory.bandwidth[private + 1]
@@ -170,8 +190,9 @@ def _time_groups(
         if reads.shared:
             moved[level] = sums.slabs * sides_from_l1(gemm, a, b, blocks) / (a + b)
         else:
-            moved[level] = sums.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + sums.slabs
-    moved[private + 1] = sums.slabs * (a + b / min(reads.cluster, blocks)) / (a + b) + sums.c
+            moved[level] = sums.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n)
+            moved[level] += sums.rows + sums.columns
+    moved[private + 1] = sums.rows + sums.columns / min(reads.cluster, blocks) + sums.c
     for level in range(private + 2, levels + 1):
         moved[level] = sums.beyond + sums.c
     for level in range(levels + 1):
@@ -195,21 +216,25 @@ def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
 
 @lean_kernel
 def _choose(
-    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, memory: Memory,
-    costs: Costs,
+    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, block_rows: float,
+    memory: Memory, costs: Costs,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the tile of least time for groups of experts, and how many tiles were compared.
 
-    rows: of the catalogue, first and last + 1. Where libraries have no grouped GEMM of these tiles, all are
-    compared.
+    rows: of the catalogue, first and last + 1; block_rows: of tiles, 0 for any. Where libraries have no
+    grouped GEMM of these tiles, all are compared.
     """
     best, least, compared = rows[0], np.inf, 0
-    any_grouped = False
+    any_grouped, any_rows = False, False
     for row in range(rows[0], rows[1]):
-        any_grouped |= _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
+        is_grouped = _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
+        any_grouped |= is_grouped
+        any_rows |= is_grouped and catalogue.m[row] == block_rows
     for row in range(rows[0], rows[1]):
         a, b = catalogue.m[row], catalogue.n[row]
         if a == 1.0 or b == 1.0 or (any_grouped and not _is_grouped(gemm, a, b)):
+            continue
+        if any_rows and a != block_rows:
             continue
         total, _, _ = _time_groups(gemm, a, b, groups, 0.0, least, memory, costs)
         compared += 1
@@ -247,8 +272,9 @@ def _run_groups(
         tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
         groups, even = _Groups(tokens, count, of_weights, stored), _Groups(mean, total, of_weights, stored)
         row, out.candidates[g] = _choose(
-            gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] else even, memory, costs
-        )
+            gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] else even, grouped.block_rows[g],
+            memory, costs,
+        )  # fmt: skip
         a, b = catalogue.m[row], catalogue.n[row]
         visited = 0.0 if machines.library.splits[p] else float(grouped.routing.local[g])
         out.time[g], blocks, out.energy_ratio[g] = _time_groups(
@@ -260,6 +286,17 @@ def _run_groups(
         write_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
 
 
+def rows_of_triton(routing: Routings) -> Floats:
+    """Return the rows of triton_kernels' tiles: a power of two for the choices of an expert of this device.
+
+    The choices of other devices' experts count too (make_default_opt_flags_nvidia of triton-lang/triton,
+    python/triton_kernels, as in TensorRT-LLM 1.3).
+    """
+    each = np.maximum(routing.tokens * routing.topk // routing.local, 1)
+    rows: Floats = np.clip(2.0 ** np.ceil(np.log2(each)), TRITON_ROWS[0], TRITON_ROWS[1])
+    return rows
+
+
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
     """Return the launch of each grouped GEMM, computed on the unique ones.
 
@@ -267,12 +304,13 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     """
     first, inverse = unique_rows((grouped[0], routing, *grouped[2:]), routing.size)
     distinct, routing_rows = take(grouped, first), take(routing, first)
-    machine_rows, machine = unique_rows((distinct.point, distinct.size, distinct.output), routing_rows.size)
+    operands = Operands(distinct.size, distinct.weight, distinct.conversion)
+    machine_rows, machine = unique_rows((distinct.point, *operands, distinct.output), routing_rows.size)
     point = distinct.point[machine_rows]
     machine_device, order = take(device, point), np.full(point.size, ORDER)
     unsplit = np.ones(point.size, dtype=np.int64)
     machines = machines_of(
-        machine_device, distinct.size[machine_rows], distinct.output[machine_rows], order, unsplit
+        machine_device, take(operands, machine_rows), distinct.output[machine_rows], order, unsplit
     )
     products = Products(
         point=machine,

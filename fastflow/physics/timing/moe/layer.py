@@ -17,6 +17,14 @@ its router (tensorrt_llm/_torch/modules/fused_moe/routing.py). The passes, in th
   registers and operands are not quantised;
 - *scale_gated*: as *scale*, for the output of the gate;
 - *combine*: the weighted sum of a token's rows.
+
+A layer of triton_kernels (python/triton_kernels of triton-lang/triton, as TensorRT-LLM's fused_moe_triton.py
+calls it) has separate kernels for its routing, and fuses gathering and gates into its products:
+
+- *triton_route*: `TRITON_LAUNCHES` small kernels, and `TRITON_PRUNES` more where other devices have experts;
+  each waits for `TRITON_TRIPS` trips through the memories;
+- *triton_combine*: the sum of a token's rows. Rows of choices of other devices' experts are written as
+  zeros by both products, read by the second one and summed.
 """
 
 from __future__ import annotations
@@ -46,6 +54,13 @@ PASS = 1.5
 SCALE = 250.0
 # Of prefix sums over all experts, for more tokens than one block sorts. Calibrated: as above
 SUM_TRIPS = 8.0
+# Padding of activations, clearing, top-k, sums of the bit matrix and their clearing, clearing and computing
+# of the indices; to prune: shift, clear, compact (counted in both files' source)
+TRITON_LAUNCHES, TRITON_PRUNES = 8.0, 3.0
+# Dependent trips of such a kernel: indices, rows, results. Calibrated: 486 layers of mxfp4 on an H100
+# (ai-dynamo/aiconfigurator@095f58a)
+TRITON_TRIPS = 8.0
+MASKED_MOVES = 3.0  # of a masked row: written, read, written
 INDEX_BYTES = 4.0
 WEIGHT_BYTES = 4.0  # of a choice
 
@@ -59,6 +74,7 @@ class ExpertLayers(NamedTuple):
     ffn: Ints  # columns of the device's gate, and of its up
     size: Floats  # of an element of weights and of the rows they are multiplied with [B]
     activation: Floats  # of an element of the layer's input and output [B]
+    matrices: Floats  # before the activation: 2 with a gate, 1 without
 
 
 class Pass(NamedTuple):
@@ -137,7 +153,8 @@ def _activate(batch: _Layers) -> Pass:
     layers = batch.layers
     launches = 1.0 * (batch.direct | batch.quantised)
     return Pass(
-        launches, bytes=launches * batch.rows * layers.ffn * (2.0 * layers.activation + batch.written)
+        launches,
+        bytes=launches * batch.rows * layers.ffn * (layers.matrices * layers.activation + batch.written),
     )
 
 
@@ -159,6 +176,21 @@ def _combine(batch: _Layers) -> Pass:
     return Pass(bytes=(batch.rows + layers.routing.tokens) * layers.hidden * layers.activation)
 
 
+def _triton_route(batch: _Layers) -> Pass:
+    routing = batch.layers.routing
+    launches = TRITON_LAUNCHES + TRITON_PRUNES * (routing.local < routing.experts)
+    chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
+    logits = routing.tokens * routing.experts * batch.layers.activation
+    return Pass(launches=launches, bytes=logits + launches * chosen, trips=launches * TRITON_TRIPS)
+
+
+def _triton_combine(batch: _Layers) -> Pass:
+    routing, row_bytes = batch.layers.routing, batch.layers.hidden * batch.layers.activation
+    choices = 1.0 * routing.tokens * routing.topk
+    masked = MASKED_MOVES * np.maximum(choices - batch.rows, 0.0)
+    return Pass(bytes=(masked + choices + routing.tokens) * row_bytes)
+
+
 PASSES: dict[str, Callable[[_Layers], Pass]] = {
     "route": _route,
     "sort": _sort,
@@ -168,6 +200,8 @@ PASSES: dict[str, Callable[[_Layers], Pass]] = {
     "activate": _activate,
     "scale_gated": _scale_gated,
     "combine": _combine,
+    "triton_route": _triton_route,
+    "triton_combine": _triton_combine,
 }
 
 

@@ -35,7 +35,8 @@ class Hierarchies(NamedTuple):
     memory last; `tiles` is flat, shape (hierarchies * levels,), the tile set of each level.
     """
 
-    element_bytes: Floats
+    element_bytes: Floats  # of operands, as they are multiplied
+    weight_bytes: Floats  # of B, as it is stored
     compute_flops: Floats  # achievable [flop/s]
     units: Units
     private_level: Ints  # the level whose tiles are distributed over its instances, -1 for none
@@ -210,7 +211,7 @@ def make_problem(
     for level in range(levels):
         best[level, MOVED] = np.inf
     return Problem(
-        whole=operands(m, k, n, batch, size),
+        whole=operands(m, k, n, batch, size, hierarchies.weight_bytes[h]),
         unit=unit,
         batch=batch,
         top_m=top_m,

@@ -44,11 +44,13 @@ class Operands(NamedTuple):
 
 
 @kernel
-def operands(m: float, k: float, n: float, batch: float, element_bytes: float) -> Operands:
-    """Return the bytes of a GEMM's operands."""
+def operands(
+    m: float, k: float, n: float, batch: float, element_bytes: float, weight_bytes: float
+) -> Operands:
+    """Return the bytes of a GEMM's operands; weight_bytes: of an element of B."""
     return Operands(
         a=batch * m * k * element_bytes,
-        b=batch * k * n * element_bytes,
+        b=batch * k * n * weight_bytes,
         c=batch * m * n * element_bytes,
         pass_c=batch * m * n * 2.0 * PARTIAL_SUM_BYTES,
     )

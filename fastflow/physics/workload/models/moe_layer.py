@@ -5,32 +5,49 @@ Tokens are those of all these devices, before dispatch: communication between de
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from fastflow.core.field import count
-from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.core.field import Column, count, text
+from fastflow.core.tables import Bools, Inputs, Ints
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN, Dims
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
+from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import TYPES, grouped_gemm
+from fastflow.physics.workload.ops.moe_passes import TRITON_PASSES
 from fastflow.physics.workload.ops.moe_passes import TYPES as PASSES
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 
+CUTLASS, TRITON = "cutlass", "triton"
+BACKEND = text(
+    "model.moe_backend",
+    "kernels of an expert layer: cutlass, TensorRT-LLM's fused mixture; triton, the module of triton_kernels"
+    " with separate routing kernels",
+    (CUTLASS, TRITON),
+)
+GATED = Column(
+    "model.gated", "bool", "",
+    "true: the feed-forward layer is gated (as SwiGLU): it has a second GEMM, for the gate",
+)  # fmt: skip
 _TOKENS, _GROUPS = Dims(("tokens",)), ("experts",)
 
 
 def network(points: Inputs) -> Network:
-    """Return the network of each point's layer, gated, as TensorRT-LLM's fused mixture runs it."""
+    """Return the network of each point's layer, as the kernels of its backend run it."""
     tokens, topk, experts, hidden = (
         points[f"model.{name}"] for name in ("tokens", "topk", "experts", "hidden")
     )
     local, ffn = -(-experts // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
+    gated, is_triton = bool(points[GATED.name][0]), points[BACKEND.name][0] == TRITON
     rows = np.maximum(1, -(-tokens * topk * local // experts))
-    attributes = grouped_gemm.mixture(tokens, topk, experts, local, points["model.power_law"])
+    attributes = grouped_gemm.mixture(
+        tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated
+    )
 
-    def a_pass(name: str, kind: str, rows: Ints, cols: Ints, read: str, moves: Floats | None = None) -> Node:
+    def a_pass(name: str, kind: KernelType, rows: Ints, cols: Ints, read: str, moves: Any = None) -> Node:
         return Node(
-            name=name, type=PASSES[kind], rows=rows, cols=cols, reads=(read,), attributes=attributes,
+            name=name, type=kind, rows=rows, cols=cols, reads=(read,), attributes=attributes,
             dims=_TOKENS, cost=PassCost(moves=moves, backward_moves=moves), keeps=0, keeps_whole=0,
         )  # fmt: skip
 
@@ -40,17 +57,19 @@ def network(points: Inputs) -> Network:
             attributes={**attributes, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
         )  # fmt: skip
 
-    nodes: tuple[Node, ...] = (
-        a_pass("route", "route", tokens, experts, INPUT),
-        a_pass("dispatch", "dispatch", rows, hidden, "route", 1.0 + 1.0 / topk),
-        product("gate and up", hidden, 2 * ffn, "dispatch", True),
-        a_pass("gate", "expert_gate", rows, ffn, "gate and up"),
-        product("down", ffn, hidden, "gate", False),
-        a_pass("combine", "combine", tokens, hidden, "down", 1.0 + topk),
-    )
+    passes = TRITON_PASSES if is_triton else PASSES
+    nodes: list[Node] = [a_pass("route", passes["route"], tokens, experts, INPUT)]
+    if not is_triton:
+        nodes += [a_pass("dispatch", passes["dispatch"], rows, hidden, "route", 1.0 + 1.0 / topk)]
+    up = "gate and up" if gated else "up"
+    nodes += [product(up, hidden, 2 * ffn if gated else ffn, nodes[-1].name, gated)]
+    if not is_triton:
+        nodes += [a_pass("gate" if gated else "activation", passes["expert_gate"], rows, ffn, up)]
+    nodes += [product("down", ffn, hidden, nodes[-1].name, False)]
+    nodes += [a_pass("combine", passes["combine"], tokens, hidden, "down", 1.0 + topk)]
     if shared := int(points["model.shared_experts"][0]):
         nodes += _shared(tokens, hidden, ffn * shared, nodes[-1].name)
-    return connect([Layer("experts", HIDDEN, nodes)], needs_input_gradient=True)
+    return connect([Layer("experts", HIDDEN, tuple(nodes))], needs_input_gradient=True)
 
 
 def _shared(tokens: Ints, hidden: Ints, ffn: Ints, routed: str) -> tuple[Node, ...]:
@@ -86,7 +105,7 @@ def _invalid_sizes(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
 FAMILY = Family(
     name="experts",
     work="experts",
-    structure=(grouped_gemm.SHARED_EXPERTS,),
+    structure=(grouped_gemm.SHARED_EXPERTS, GATED, BACKEND),
     sizes=(
         count("model.tokens", "tokens of all devices that share the experts"),
         count("model.topk", "experts that a token chooses"),

@@ -66,7 +66,7 @@ def attention(
     memory; output: bytes of an element, 0 for those of a product; flash: version of the FlashAttention
     kernel, 0 for the library's kernel; fields: further fields of the node.
     """
-    visible = _visible_keys(sizes.q_len, sizes.kv_len, sizes.window, causal)
+    visible = visible_keys(sizes.q_len, sizes.kv_len, sizes.window, causal)
     head_dim, value_dim = sizes.head_dim, sizes.value_dim
     flop: Floats = 2.0 * (head_dim + value_dim) * visible / value_dim
     flags: Mapping[str, Any] = {
@@ -85,9 +85,11 @@ def attention(
     )  # fmt: skip
 
 
-def _visible_keys(q_len: Size, kv_len: Size, window: Size, causal: Bools | bool) -> Floats:
+def visible_keys(q_len: Size, kv_len: Size, window: Size, causal: Bools | bool) -> Floats:
     """Return the mean number of keys that a query attends to."""
-    first, ahead = np.asarray(kv_len) - q_len, np.where(np.asarray(window) > 0, window, kv_len) - 1.0
+    # without a window a query sees the keys before and after its own, if not causal: all of them
+    first, tokens = np.asarray(kv_len) - q_len, np.asarray(kv_len) + q_len
+    ahead = np.where(np.asarray(window) > 0, window, tokens) - 1.0
     last = np.where(causal, 0.0, ahead)  # keys after the query's key that it attends to
     to_the_end = _sum_of_least(first + last + 1.0, q_len, np.asarray(kv_len))
     hidden = _sum_of_least(first - ahead, q_len, np.asarray(kv_len))
@@ -149,7 +151,7 @@ def _shared_elements(node: Node, operand: int) -> Amount:
     return elements
 
 
-def _local_attention(share: Share) -> Attentions:
+def attentions_of(share: Share) -> Attentions:
     """Return a device's shards of attention kernels, or of the passes around them."""
     attributes: Mapping[str, Any] = share.attributes
     size = {name: attributes[name].astype(np.int64) for name in _SIZES}
@@ -179,24 +181,24 @@ def _local_attention(share: Share) -> Attentions:
 
 def decodes_of(share: Share) -> Decodes:
     """Return a device's shards of decode kernels; a latent cache has at least attention's data type."""
-    work, latent = _local_attention(share), share.attributes["latent"] > 0.0
+    work, latent = attentions_of(share), share.attributes["latent"] > 0.0
     common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
     cache = np.where(latent, np.maximum(share.bytes.cache, share.bytes.attention), share.bytes.cache)
     return Decodes(**common, shared=latent | (share.attributes["shared"] > 0.0))._replace(cache=cache)
 
 
-def _flop(work: Attentions | Decodes, causal: Bools, backward: Bools) -> Floats:
+def operations_of(work: Attentions | Decodes, causal: Bools, backward: Bools) -> Floats:
     """Return the operations: a product each with keys and values, backward three and two."""
     queries = 2.0 * work.sequences * work.heads * work.q_len
-    pairs = queries * _visible_keys(work.q_len, work.kv_len, work.window, causal)
+    pairs = queries * visible_keys(work.q_len, work.kv_len, work.window, causal)
     columns = work.head_dim * np.where(backward, 3.0, 1.0) + work.value_dim * np.where(backward, 2.0, 1.0)
     return np.asarray(pairs * columns)
 
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time forward kernels of many queries, and backward kernels."""
-    work, backward = _local_attention(share), share.attributes.get("backward", np.zeros(share.m.size)) > 0.0
-    flop = _flop(work, work.causal, backward)
+    work, backward = attentions_of(share), share.attributes.get("backward", np.zeros(share.m.size)) > 0.0
+    flop = operations_of(work, work.causal, backward)
     if not backward.any():
         return compute_unique_rows(partial(time_attention, device), work), flop
     parts = [
@@ -212,7 +214,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
 def _time_decoding(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time decode kernels, of few queries."""
     work = decodes_of(share)
-    return compute_unique_rows(partial(time_decoding, device), work), _flop(
+    return compute_unique_rows(partial(time_decoding, device), work), operations_of(
         work, share.attributes["causal"] > 0.0, np.zeros_like(work.shared)
     )
 

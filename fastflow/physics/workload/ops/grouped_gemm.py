@@ -18,7 +18,7 @@ from fastflow.core.yaml_file import amount_of, wrong
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.moe.expert_load import Routings
-from fastflow.physics.timing.moe.grouped_gemm import GroupedProducts, time_grouped
+from fastflow.physics.timing.moe.grouped_gemm import GroupedProducts, rows_of_triton, time_grouped
 from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Attributes, Kernel
 from fastflow.physics.workload.network import (
     KernelType,
@@ -29,7 +29,7 @@ from fastflow.physics.workload.network import (
     forward_with_attributes,
 )
 from fastflow.physics.workload.ops.gemm import TYPE as PRODUCT
-from fastflow.physics.workload.precision import Precision, expert_type, stored_experts
+from fastflow.physics.workload.precision import Precision, expert_format, expert_type
 from fastflow.physics.workload.sharding_rules import Share
 
 MAX_POWER_LAW = 8.0
@@ -47,17 +47,18 @@ MAX_EXPERTS = 1e6
 
 def mixture(
     tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
-    least: Size = 0,
+    least: Size = 0, triton: bool = False, plain: bool = False,
 ) -> Attributes:  # fmt: skip
     """Return the attributes of kernels of an expert layer: `Node.attributes`.
 
     tokens: of all devices that share the experts, each token chooses topk experts; local: experts of a
     device; power_law: the exponent of their loads, 0 for equal loads; gated: a product of gates and values;
-    least: minimum rows of each expert's product, chosen or not.
+    least: minimum rows of each expert's product, chosen or not; triton: products are those of triton_kernels,
+    which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate.
     """
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
-        "gated": float(gated), "least": least,
+        "gated": float(gated), "least": least, "triton": float(triton), "plain": float(plain),
     }  # fmt: skip
 
 
@@ -85,16 +86,20 @@ def is_fused(device: Device, share: Share) -> np.ndarray[Any, np.dtype[np.bool_]
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     of_weights = share.kind == WEIGHT_GRADIENT
-    gated = (share.attributes["gated"] > 0.0) & is_fused(device, share)
+    is_triton, routing = share.attributes["triton"] > 0.0, routings(share)
+    gated = (share.attributes["gated"] > 0.0) & (is_fused(device, share) | is_triton)
     products = GroupedProducts(
         point=share.device,
-        routing=routings(share),
+        routing=routing,
         inner=np.where(of_weights, share.m, share.k),
         cols=share.n,
         stored=np.where(gated, share.n // 2, share.n),
         of_weights=of_weights,
         size=share.bytes.operand,
+        weight=np.where(of_weights, share.bytes.operand, share.bytes.stored),
+        conversion=np.where(of_weights, 0.0, share.bytes.conversion),
         output=share.bytes.output,
+        block_rows=np.where(is_triton, rows_of_triton(routing), 0.0),
     )
     # with fewer rows than experts, some experts are idle
     busy = np.minimum(1.0, share.rows / np.maximum(1, share.products))
@@ -142,5 +147,5 @@ TYPE: KernelType = replace(
     PRODUCT, name="experts", title="experts", required=("inner", "cols", "groups", "topk"),
     optional=("rows", "reads", "power_law", "gated"),
     forward=partial(forward_with_attributes, PRODUCT), backward=_backward,
-    from_file=_from_file, time=_time, dtype=expert_type, stored=stored_experts,
+    from_file=_from_file, time=_time, dtype=expert_type, stored=expert_format,
 )  # fmt: skip

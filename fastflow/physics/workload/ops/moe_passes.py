@@ -1,5 +1,7 @@
 """Passes around the grouped GEMMs of experts, as in TensorRT-LLM's fused mixture.
 
+Or as in triton_kernels: `triton_route` and `triton_combine`.
+
 `route` finds the experts of each token and sorts the choices, `dispatch` gathers a row for each choice (and
 rounds it), `expert_gate` multiplies the products by the gate (and rounds them), `combine` sums a token's
 rows. The launches and bytes of each pass are in `physics.timing.moe.layer`.
@@ -28,6 +30,8 @@ _KERNELS = {
     "dispatch": ("quantise", "gather", "scale"),
     "expert_gate": ("activate", "scale_gated"),
     "combine": ("combine",),
+    "triton_route": ("triton_route",),
+    "triton_combine": ("triton_combine",),
 }
 """The kernels of each type."""
 
@@ -36,6 +40,7 @@ def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launc
     layers = ExpertLayers(
         point=share.device, routing=routings(share), hidden=share.n, ffn=share.n,
         size=share.bytes.operand, activation=share.bytes.output,
+        matrices=2.0 - share.attributes["plain"],
     )  # fmt: skip
     return time_passes(device, layers, kernels)
 
@@ -72,3 +77,8 @@ TYPES = {
     "expert_gate": _type("expert_gate", PASS, "groups"),
     "combine": _type("combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
 }
+TRITON_PASSES = {
+    "route": _type("triton_route", ROWWISE),
+    "combine": _type("triton_combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
+}
+"""Of the module of triton_kernels, which only `model=experts` has: servers fuse their routing."""

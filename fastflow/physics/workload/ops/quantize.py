@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastflow.core.yaml_file import choice_of
+from fastflow.physics.workload.data_types import BOTH_OPERANDS
 from fastflow.physics.workload.graph import Kernel, PerElement
 from fastflow.physics.workload.network import KernelType, Network, Node, PassCost, Side
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
@@ -24,7 +25,7 @@ def _from_file(
     where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
     """Return a pass that computes the scales of rows or blocks as it quantises."""
-    narrow_types = tuple(name for name, size in QUANTIZED_BYTES.items() if size > 0.0)
+    narrow_types = tuple(name for name in BOTH_OPERANDS if QUANTIZED_BYTES[name] > 0.0)
     dtype = choice_of(f"{where}.to", fields["to"], narrow_types)
     flop = MAXIMUM_FLOP + QUANTISE_FLOP
     return node._replace(cost=PassCost(moves=QUANTIZED_BYTES[dtype], flop=flop, backward_moves=0.0))

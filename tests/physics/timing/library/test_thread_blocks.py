@@ -54,6 +54,9 @@ def chips(draw, levels):
         parts=draw(st.sampled_from([1, 8, 20])),
         spare=tuple(draw(st.sampled_from(SPARE)) for _ in range(levels)),
         supply=draw(st.sampled_from(SUPPLIES)),
+        stored=draw(st.sampled_from([0.0, 0.53])),
+        instructions=draw(st.sampled_from([0.0, 2.0])),
+        issue=draw(st.sampled_from([1e11, 1e13])),
     )
 
 
@@ -70,6 +73,8 @@ def launched(designs, catalogues, gemms):
         pass_flop=column([0 for _ in gemms]),
         options=TilingOptions(
             element_bytes=column([d.size for d in designs]),
+            weight_bytes=column([blocks.of_b(d) for d in designs]),
+            conversion=column([d.instructions for d in designs]),
             output_bytes=column([d.output for d in designs]),
             samples=none,
             seed=none,

@@ -11,15 +11,25 @@ from hypothesis import strategies as st
 import fastflow
 from fastflow.physics.timing.moe.expert_load import DRAWS, Loads, Routings, expert_loads, mean_rows
 from fastflow.physics.timing.moe.grouped_gemm import (
+    OF_CONVERTED,
     OF_SINGLE,
     ORDER,
     VISIT,
     GroupedProducts,
+    rows_of_triton,
     run_grouped,
     time_grouped,
 )
-from fastflow.physics.timing.moe.layer import PASSES, ExpertLayers, expert_pass, time_passes
+from fastflow.physics.timing.moe.layer import (
+    PASSES,
+    TRITON_LAUNCHES,
+    TRITON_TRIPS,
+    ExpertLayers,
+    expert_pass,
+    time_passes,
+)
 from tests.naive import experts as naive
+from tests.naive.blocks import of_b
 from tests.physics.timing.library.test_thread_blocks import chips
 from tests.support.checks import cases, near
 from tests.support.devices import column, device_of, devices
@@ -115,7 +125,7 @@ def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles):
     grouped = GroupedProducts(
         none, routing_of(0, 0, 0, local),
         *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
-        column([chip.size]), column([chip.output]),
+        *map(column, ([chip.size], [of_b(chip)], [chip.instructions], [chip.output], [0.0])),
     )  # fmt: skip
     tokens, many = (column([g[i] for g in groups]) for i in (0, 1))
     return run_grouped(
@@ -124,6 +134,7 @@ def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles):
 
 
 sides = st.one_of(st.integers(1, 40), st.integers(1, 700))
+CALIBRATED = OF_SINGLE, OF_CONVERTED, VISIT
 
 
 @given(
@@ -137,7 +148,9 @@ def test_grouped_products_are_the_oracle(chip, groups, inner, half, halves, of_w
     chip = chip._replace(order=ORDER)
     cols, local = half * halves, sum(many for _, many in groups) + 3
     got = grouped_run(chip, groups, inner, cols, half, of_weights, local, f"{tile[0]}x{tile[1]}")
-    expected = naive.one(chip, groups, inner, cols, half, of_weights, local, *tile, OF_SINGLE, VISIT)
+    expected = naive.one(
+        chip, groups, inner, cols, half, of_weights, local, *tile, OF_SINGLE, OF_CONVERTED, VISIT
+    )
     assert near(got.time[0], expected.time, 1e-9)
     assert all(near(g, e, 1e-9) for g, e in zip(got.times[0], expected.times, strict=True))
     assert all(near(g, e, 1e-9) for g, e in zip(got.bytes[0], expected.moved, strict=True))
@@ -160,7 +173,9 @@ def test_tiles_are_chosen_for_mean_loads_or_where_idle_bundles_leave_power_for_t
     tiles = [(32, 128), (64, 128), (128, 128)]
 
     def time(of, tile):
-        return naive.one(chip, of, inner, cols, cols, of_weights, local, *tile, OF_SINGLE, VISIT).time
+        return naive.one(
+            chip, of, inner, cols, cols, of_weights, local, *tile, OF_SINGLE, OF_CONVERTED, VISIT
+        ).time
 
     got = grouped_run(
         chip, groups, inner, cols, cols, of_weights, local, " ".join(f"{a}x{b}" for a, b in tiles)
@@ -184,7 +199,7 @@ def test_one_tile_is_chosen_for_the_mean_expert(chip, groups):
     able = [(a, b) for a, b in tiles if b >= 128 and (chip.shared or (b == 128 and a <= 128)) and a >= 16]
 
     def takes(tile, experts):
-        return naive.one(chip, experts, 512, 300, 300, False, 9, *tile, OF_SINGLE, VISIT).time
+        return naive.one(chip, experts, 512, 300, 300, False, 9, *tile, *CALIBRATED).time
 
     best = min(able, key=lambda tile: takes(tile, mean))
     assert got.candidates[0] == len(able)
@@ -195,7 +210,7 @@ def test_one_tile_is_chosen_for_the_mean_expert(chip, groups):
 def layer(dtype, tokens, topk, experts, hidden=2048, ffn=768):
     """Return a layer all of whose experts are on one device."""
     routing = routing_of(tokens, topk, experts, experts)
-    sizes = column([2.0 if dtype == "bf16" else 1.0]), column([2.0])
+    sizes = column([2.0 if dtype == "bf16" else 1.0]), column([2.0]), column([2.0])
     return ExpertLayers(whole_numbers(0), routing, whole_numbers(hidden), whole_numbers(ffn), *sizes)
 
 
@@ -204,7 +219,7 @@ def grouped(tokens, inner, cols, stored, of_weights=False):
     routing = routing_of(tokens, 8, 128, 128)
     return GroupedProducts(
         whole_numbers(0), routing, *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
-        column([2.0]), column([2.0]),
+        *map(column, ([2.0], [2.0], [0.0], [2.0], [0.0])),
     )  # fmt: skip
 
 
@@ -226,11 +241,12 @@ def grouped(tokens, inner, cols, stored, of_weights=False):
 )  # fmt: skip
 def test_kernels_of_a_layer(chip, dtype, topk, experts, tokens, launches):
     machine, of = device_of(chip, dtype), layer(dtype, tokens, topk, experts)
-    got = {name: float(np.max(expert_pass(machine, of, name).launches)) for name in PASSES}
+    names = [name for name in PASSES if not name.startswith("triton")]
+    got = {name: float(np.max(expert_pass(machine, of, name).launches)) for name in names}
     assert {name: n for name, n in got.items() if n} == launches
-    each = {name: time_passes(machine, of, [name])[0].time[0] for name in PASSES}
+    each = {name: time_passes(machine, of, [name])[0].time[0] for name in names}
     assert {name for name, time in each.items() if time} == set(launches)
-    assert time_passes(machine, of, list(PASSES))[0].time[0] == pytest.approx(sum(each.values()))
+    assert time_passes(machine, of, names)[0].time[0] == pytest.approx(sum(each.values()))
 
 
 def test_weights_of_experts_without_tokens_stay_where_they_are():
@@ -285,3 +301,29 @@ def ratios(path, chip, dtype):
 def test_layers_of_language_models(name, chip, dtype, sample, every, is_whole):
     ratio = ratios(whole(name) if is_whole else SAMPLE / f"{name}.csv", chip, dtype)
     assert abs(ratio - 1).mean() <= (every if is_whole else sample)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "local", "rows"), [(1, 32, 16), (160, 32, 32), (320, 2, 128), (80, 4, 128)]
+)
+def test_tiles_of_triton_have_rows_for_the_choices_of_all_devices(tokens, local, rows):
+    """Four choices a token, of 32 experts on all devices: a power of two, from 16 to 128 rows."""
+    assert rows_of_triton(routing_of(tokens, 4, 32, local)) == rows
+
+
+def test_the_module_of_triton_has_its_own_routing_and_fuses_the_gate():
+    """The same products as a layer of another library, which has launches of its own around them."""
+    layer_of = ("model=experts", "chip=h100_sxm", "model.hidden=2880", "model.ffn=2880", "model.experts=32",
+                "model.topk=4", "model.ep=1", "model.dtype=mxfp4_w4a16", "model.tokens=1")  # fmt: skip
+    frame = fastflow.evaluate(*layer_of, "model.moe_backend=cutlass,triton").set_index("model.moe_backend")
+    launches = TRITON_LAUNCHES * (2.39e-6 + 0.3e-6 * TRITON_TRIPS)
+    assert frame.time_s["triton"] - frame.time_s["cutlass"] == pytest.approx(launches, rel=0.5)
+    kernels = fastflow.explain_sharding(*layer_of, "model.moe_backend=triton")["kernel"].tolist()
+    assert kernels == ["route", "gate and up", "down", "combine"]
+
+
+def test_experts_without_a_gate_have_two_matrices():
+    frame = fastflow.evaluate("model=experts", "chip=h100_sxm", "model.tokens=4096", "model.gated=true,false")
+    gated, plain = frame.flop
+    assert plain < 0.7 * gated
+    assert frame.time_s[1] < 0.8 * frame.time_s[0]

@@ -110,7 +110,8 @@ def device_and_work(design):
         point=same(0), m=m, k=k, n=n, batch=same(2), strided=same(False, np.bool_),
         pass_bytes=same(0.0, float), pass_flop=same(0.0, float),
         options=TilingOptions(
-            element_bytes=first(design.element), output_bytes=first(design.element),
+            element_bytes=first(design.element), weight_bytes=first(design.element), conversion=first(0.0),
+            output_bytes=first(design.element),
             samples=first(design.samples, np.int64), seed=first(design.seed, np.int64),
             brute=first(False, np.bool_), blocks=first(False, np.bool_), overlap=first(0.0),
             parts=first(1, np.int64),

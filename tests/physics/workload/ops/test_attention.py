@@ -10,7 +10,7 @@ from fastflow.core.errors import InputError
 from fastflow.physics.workload.autodiff import kernels
 from fastflow.physics.workload.graph import BACKWARD, FORWARD
 from fastflow.physics.workload.models.graph_file import read_network
-from fastflow.physics.workload.ops.attention import _visible_keys
+from fastflow.physics.workload.ops.attention import visible_keys
 from fastflow.physics.workload.precision import UNSIZED
 from tests.support.checks import cases
 
@@ -57,7 +57,7 @@ def test_keys_that_a_query_sees(q_len, before, window, causal):
             ahead = key > query and (causal or (window and key - query >= window))
             behind = window and query - key >= window
             seen += not (ahead or behind)
-    assert np.isclose(_visible_keys(q_len, kv_len, window, causal), seen / q_len)
+    assert np.isclose(visible_keys(q_len, kv_len, window, causal), seen / q_len)
 
 
 OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "system.devices=16", "model=graph", "model.training=true")

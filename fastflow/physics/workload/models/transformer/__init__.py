@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from fastflow.core.tables import Bools, Inputs, Ints
-from fastflow.physics.workload.family import Family
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
+from fastflow.physics.workload.family import Family, Order
 from fastflow.physics.workload.models.transformer import layer_pattern
 from fastflow.physics.workload.models.transformer.dimensions import SIZES, STRUCTURE, extra_structure
+from fastflow.physics.workload.models.transformer.encoder.dimensions import (
+    invalid_sizes as invalid_encoder_sizes,
+)
+from fastflow.physics.workload.models.transformer.encoder.network import parameters as of_encoder
+from fastflow.physics.workload.models.transformer.encoder.network import tower_layers
+from fastflow.physics.workload.models.transformer.encoder.vision import (
+    IMAGES,
+    LAYERS,
+    PREFIX,
+    as_tower_key,
+    has_tower,
+    tower_inputs,
+    tower_structure,
+    trained_grid,
+    trains_images,
+)
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
-from fastflow.physics.workload.models.transformer.valid_sizes import divided_of_layers, invalid_sizes
+from fastflow.physics.workload.models.transformer.valid_sizes import (
+    InvalidSizes,
+    divided_of_layers,
+    invalid_sizes,
+)
+from fastflow.physics.workload.network import Network
 from fastflow.physics.workload.precision import TRAINED
 
 OTHER_LAYERS = 2  # embedding and head
@@ -22,27 +45,85 @@ def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
     return inputs["model.batch"], np.ones(inputs["model.batch"].size, dtype=np.bool_)
 
 
+def _network(points: Inputs) -> Network:
+    """Return the network of models with the same structure, with the tower of training sequences' images."""
+    return network(points, tower_layers if trains_images(points)[0] else None)
+
+
+def _tower_layers(inputs: Inputs) -> Ints:
+    """Return the layers of each point's tower in an iteration, with its first and its last."""
+    images = trains_images(inputs)
+    layers: Ints = np.where(images, inputs[LAYERS] + OTHER_LAYERS, 0) if images.any() else 0 * images
+    return layers
+
+
+def _order(inputs: Inputs) -> Order:
+    """Return the layers of each model, those of a tower after its embedding."""
+    text = layer_pattern.order(inputs[layer_pattern.KEY], inputs["model.layers"], inputs["model.mtp"])
+    images = trains_images(inputs)
+    if not images.any():
+        return text
+    none = np.zeros(images.size, dtype=np.int64)
+    tower = layer_pattern.order(inputs[f"{PREFIX}pattern"], inputs[LAYERS], none)
+    layers = []
+    for p in range(images.size):
+        of_text = text.layer[text.offset[p] : text.offset[p + 1]]
+        of_tower = tower.layer[tower.offset[p] : tower.offset[p + 1]] if images[p] else text.layer[:0]
+        layers.append(np.concatenate([of_text[:1], 1 + of_tower, of_text[1:] + of_tower.max(initial=-1) + 1]))
+    offset = np.concatenate([[0], np.cumsum([layer.size for layer in layers])])
+    return Order(offset.astype(np.int64), np.concatenate(layers))
+
+
+def _invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points with invalid sizes, those of towers among them."""
+    yield from invalid_sizes(inputs)
+    images = trains_images(inputs)
+    if not images.any():
+        return
+    grid = trained_grid(inputs)
+    tower = tower_inputs(inputs, inputs["model.batch"] * inputs[IMAGES] * grid.pieces, grid.patches)
+    for wrong, *texts in invalid_encoder_sizes(tower):
+        key, other_key, allowed = map(as_tower_key, texts)
+        yield images & wrong, key, other_key if other_key in inputs else key, allowed
+    many = images & (inputs[IMAGES] * grid.tokens > inputs["model.sequence"])
+    yield many, IMAGES, "model.sequence", "so few that their tokens are at most the {} of model.sequence"
+
+
 def _layers(inputs: Inputs) -> Ints:
     """Return the layers of each point, embedding and head among them."""
     layers: Ints = inputs["model.layers"] + OTHER_LAYERS + LAYERS_PER_MTP_MODULE * inputs["model.mtp"]
-    return layers
+    return layers + _tower_layers(inputs)
+
+
+def _extra_structure(inputs: Inputs) -> tuple[Bools | Texts, ...]:
+    return (*extra_structure(inputs), *tower_structure(inputs))
+
+
+def _parameters(points: Inputs) -> tuple[Floats, Floats]:
+    """Return total and active parameters; a vision tower's are not active, as a token of text needs none."""
+    text = {key: column for key, column in points.items() if not key.startswith(PREFIX)}
+    total, active = parameters(text)
+    if has_tower(points):
+        ones = np.ones(total.size, dtype=np.int64)
+        total = total + of_encoder(tower_inputs(points, ones, ones))[0]
+    return total, active
 
 
 FAMILY = Family(
     name="transformer",
     work="training",
-    network=network,
+    microbatch=1,
+    serves=True,
+    network=_network,
     rows=_rows,
     sizes=SIZES,
     structure=STRUCTURE,
-    extra_structure=extra_structure,
+    extra_structure=_extra_structure,
     layers=_layers,
-    order=lambda inputs: layer_pattern.order(
-        inputs[layer_pattern.KEY], inputs["model.layers"], inputs["model.mtp"]
-    ),
+    order=_order,
     tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
-    parameters=parameters,
-    invalid_sizes=invalid_sizes,
+    parameters=_parameters,
+    invalid_sizes=_invalid_sizes,
     quantizes=True,
     trained=TRAINED,
     divided={"tp": "model.heads", "ep": "model.experts"},

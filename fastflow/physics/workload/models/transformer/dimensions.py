@@ -316,6 +316,15 @@ _STRUCTURAL = (
 """Sizes that decide which kernels there are: none where they are 0."""
 
 
+CAUSAL = "model.causal"
+"""An input of encoders alone."""
+
+
+def is_causal(points: Inputs) -> bool:
+    """Say whether tokens of models with the same structure attend to no later ones, as a decoder's do."""
+    return CAUSAL not in points or bool(points[CAUSAL][0])
+
+
 def extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
     """Return columns, besides those of the structure, in which models with the same kernels agree."""
     return *(inputs[f"model.{name}"] > 0 for name in _STRUCTURAL), inputs["model.streams"] > 1

@@ -96,16 +96,27 @@ def _own_size(text: str, part: str) -> tuple[str, int]:
 
 def pattern_text(layers: list[LayerKind]) -> str:
     """Return the shortest pattern text that expands to these kinds of layers."""
-    period = next(
-        size for size in range(1, len(layers) + 1) if layers == (layers[:size] * len(layers))[: len(layers)]
-    )
     runs: list[list[LayerKind]] = []
-    for kind in layers[:period]:
+    for kind in layers[: _period(layers)]:
         if runs and runs[-1][0] == kind:
             runs[-1].append(kind)
         else:
             runs.append([kind])
     return ", ".join(run[0].text if len(run) == 1 else f"{len(run)}*{run[0].text}" for run in runs)
+
+
+def _period(layers: list[LayerKind]) -> int:
+    """Return the least number of layers that repeat, the last time perhaps in part.
+
+    That is all but the longest beginning that is an end too (Knuth, Morris and Pratt, SIAM J. Comput. 6).
+    """
+    longest = [0] * len(layers)  # beginning of the layers so far that is their end
+    for i in range(1, len(layers)):
+        size = longest[i - 1]
+        while size and layers[i] != layers[size]:
+            size = longest[size - 1]
+        longest[i] = size + (layers[i] == layers[size])
+    return len(layers) - longest[-1]
 
 
 @lru_cache(maxsize=4096)

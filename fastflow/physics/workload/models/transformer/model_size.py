@@ -25,7 +25,7 @@ import numpy as np
 
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns, Floats, Ints
-from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS, ffn_of
+from fastflow.physics.workload.models.transformer.dimensions import CAUSAL, DEFAULTS, ffn_of
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, fewest_layers
 from fastflow.physics.workload.models.transformer.parameters import parameters
@@ -54,6 +54,8 @@ def with_size(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     if not leaves.get(KEY):
         return leaves
     target = _read(leaves[KEY])
+    if CAUSAL in leaves:
+        raise InputError(KEY, leaves[KEY], "0: only a decoder is scaled to a number of parameters")
     sized = {**leaves, KEY: target}
     model = {key: sized[key] for key in DEFAULTS if key != KEY}
     if any(isinstance(value, bool) or not isinstance(value, int) for value in _shape(model).values()):

@@ -7,7 +7,7 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -85,11 +85,20 @@ KEPT_SHARDED = tuple(pointwise.TYPES[name] for name in ("layernorm", "rmsnorm", 
 """Types whose output every device saves sharded: under sequence parallelism, the device's tokens."""
 
 
-def network(points: Inputs) -> Network:
-    """Return the network of models with the same structure."""
+AfterEmbedding = Callable[[Inputs, Sizes, str], list[Layer]]
+"""Makes layers, from models, their sizes, and the node that the embedding ends with."""
+
+
+def network(points: Inputs, after_embedding: AfterEmbedding | None = None) -> Network:
+    """Return the network of models with the same structure.
+
+    after_embedding: makes further layers between embedding and the first layer.
+    """
     size, pattern = sizes_of(points), str(points[KEY][0])
     counts = times(pattern, single(points["model.layers"]))
     layers = [Layer("embedding", EMBEDDING, embedding(points, size))]
+    if after_embedding:
+        layers += after_embedding(points, size, f"embedding.{layers[0].nodes[-1].name}")
     layers += [
         Layer(kind.text, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
         for kind, count in counts.items()
@@ -103,6 +112,11 @@ def network(points: Inputs) -> Network:
             Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=modules),
         ]
     layers.append(Layer("head", SOFTMAX, _head(points, size, head_input, tied)))
+    return finished(points, size, layers)
+
+
+def finished(points: Inputs, size: Sizes, layers: list[Layer]) -> Network:
+    """Return the network of layers, with the passes of quantisation, gradient sums and regathered inputs."""
     if points["model.training"][0] and map_values(QUANTIZED_BYTES, points["model.dtype"][:1])[0] > 0.0:
         layers = [layer._replace(nodes=quantised(layer.nodes, size)) for layer in layers]
     if not points["model.fused_gradients"][0]:
@@ -168,7 +182,7 @@ def _branch(
     arrangement, dropout = str(points["model.block"][0]), bool(points["model.dropout"][0])
     streams = mixed_streams(size, branch.norm, read) if has_streams(points) else None
     source = streams.mixed if streams else read
-    nodes = [] if arrangement == POST else [_norm(points, size, branch.norm, source)]
+    nodes = [] if arrangement == POST else [layer_norm(points, size, branch.norm, source)]
     branch_input = nodes[-1].name if nodes else source
     branch_nodes, outputs, biases = _branch_nodes(points, size, kind, branch, branch_input)
     norm_after = arrangement in (POST, SANDWICH)
@@ -202,13 +216,13 @@ def has_streams(points: Inputs) -> bool:
 
 def _parallel_block(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
     """Return the nodes of a layer whose branches read the same input, and whose sum adds both."""
-    nodes = [_norm(points, size, _MIXING.norm, read)]
+    nodes = [layer_norm(points, size, _MIXING.norm, read)]
     mixing, outputs, biases = _branch_nodes(points, size, kind, _MIXING, nodes[-1].name)
     nodes += mixing
     branch_input = _MIXING.norm
     if points["model.block"][0] == PARALLEL_NORMS:
         branch_input = _FEED_FORWARD.norm
-        nodes.append(_norm(points, size, branch_input, read))
+        nodes.append(layer_norm(points, size, branch_input, read))
     branch_nodes, further, further_biases = _branch_nodes(points, size, kind, _FEED_FORWARD, branch_input)
     branch = (*outputs, *further)
     last = residual(
@@ -230,7 +244,7 @@ def _branch_output(
             cost=PassCost(flop=add.flop, backward_moves=0.0), dims=Dims(TOKENS, (), HIDDEN_COLUMNS),
         )  # fmt: skip
         nodes, outputs = [*_without_saved_outputs(nodes, outputs), shared_sum], (shared_sum.name,)
-    last = _norm(points, size, norm_name, outputs[0], keeps=False)
+    last = layer_norm(points, size, norm_name, outputs[0], keeps=False)
     return [*nodes, last], (last.name,)
 
 
@@ -239,11 +253,12 @@ def _without_saved_outputs(nodes: list[Node], names: tuple[str, ...]) -> list[No
     return [node._replace(keeps=0, keeps_whole=0) if node.name in names else node for node in nodes]
 
 
-def _norm(points: Inputs, size: Sizes, name: str, read: str, keeps: bool = True) -> Node:
+def layer_norm(points: Inputs, size: Sizes, name: str, read: str, keeps: bool = True) -> Node:
+    """Return the model's norm over the hidden columns of every token."""
     return norm(name, size, str(points["model.norm"][0]), read, size.hidden, keeps=keeps)
 
 
-def _table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: KernelType) -> Node:
+def table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: KernelType) -> Node:
     """Return the look-up of a row for every token."""
     return Node(
         name=name, type=kind, rows=size.tokens, cols=size.hidden, inner=words, reads=(), keeps=0,
@@ -258,9 +273,9 @@ def embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
     """
     learned, dropout = points["model.position"][0] == LEARNED, bool(points["model.dropout"][0])
     table_type = SHARED_LOOKUP if points["model.tied"][0] else lookup.TYPE
-    nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, table_type)]
+    nodes = [table("embedding", size, size.vocabulary, VOCABULARY, table_type)]
     if learned:
-        nodes.append(_table("positions", size, size.positions, (), lookup.TYPE))
+        nodes.append(table("positions", size, size.positions, (), lookup.TYPE))
     reads = tuple(node.name for node in nodes)
     last = residual("embedding add" if learned else "embedding copy", size, reads, dropout)
     if points["model.layer_embedding"][0]:
@@ -275,35 +290,43 @@ def embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
 def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
     """Return the last norm, the logits of the vocabulary and their loss."""
     streams = [reduced(size, "sum of streams", read)] if has_streams(points) else []
-    last = _norm(points, size, "head norm", streams[0].name if streams else read)
+    last = layer_norm(points, size, "head norm", streams[0].name if streams else read)
+    return tuple(_with_part(HEAD, (*streams, last, *logits_and_loss(size, last.name, tied))))
+
+
+def logits_and_loss(size: Sizes, read: str, tied: bool) -> list[Node]:
+    """Return the logits of the vocabulary for every token, and their loss."""
     logits = gemm(
-        "logits", size, size.hidden, size.vocabulary, last.name, (HIDDEN_COLUMNS, VOCABULARY), keeps=0,
+        "logits", size, size.hidden, size.vocabulary, read, (HIDDEN_COLUMNS, VOCABULARY), keeps=0,
         keeps_whole=0, wide=True,
     )  # fmt: skip
-    loss = Node(
-        name="loss", type=rowwise.TYPE, rows=size.tokens, cols=size.vocabulary, reads=("logits",),
+    logits = logits._replace(type=TIED_PRODUCT) if tied else logits
+    return [logits, loss_of(size, size.vocabulary, "logits")]
+
+
+def loss_of(size: Sizes, classes: Size, read: str) -> Node:
+    """Return the loss of the logits of every token."""
+    return Node(
+        name="loss", type=rowwise.TYPE, rows=size.tokens, cols=classes, reads=(read,),
         cost=PassCost(
             LOSS_BYTES / size.activation_bytes, LOSS_FLOP, LOSS_BACKWARD_BYTES / size.activation_bytes,
             LOSS_BACKWARD_FLOP,
         ),
-        keeps=LOGIT_BYTES * mask(size, size.vocabulary), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
+        keeps=LOGIT_BYTES * mask(size, classes), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
-    return tuple(
-        _with_part(HEAD, (*streams, last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss))
-    )
 
 
 def _mtp_module(points: Inputs, size: Sizes, kind: LayerKind) -> tuple[Node, ...]:
     """Return the layer of an MTP module."""
-    table = _table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
+    words = table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
     streams = [reduced(size, "sum of streams", INPUT)] if has_streams(points) else []
     norms = (
-        _norm(points, size, "hidden norm", streams[0].name if streams else INPUT),
-        _norm(points, size, "embedding norm", "embedding"),
+        layer_norm(points, size, "hidden norm", streams[0].name if streams else INPUT),
+        layer_norm(points, size, "embedding norm", "embedding"),
     )
     joined = gemm(
         "joined", size, 2 * size.hidden, size.hidden, "", (HIDDEN_COLUMNS, HIDDEN_COLUMNS), keeps=size.hidden
     )._replace(reads=tuple(node.name for node in norms))
     copies = [expanded(size, "streams", joined.name)] if streams else []
     layer = block(points, size, kind, (joined, *copies)[-1].name)
-    return (table._replace(keeps=size.hidden), *streams, *norms, joined, *copies, *layer)
+    return (words._replace(keeps=size.hidden), *streams, *norms, joined, *copies, *layer)

@@ -47,7 +47,7 @@ from fastflow.physics.workload.models.transformer.network import (
 from fastflow.physics.workload.models.transformer.valid_sizes import invalid_pass_sizes
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import grouped_gemm, pointwise, rowwise
-from fastflow.physics.workload.precision import QUANTIZED_BYTES
+from fastflow.physics.workload.precision import ATTENTION_WEIGHTS, OPERAND, QUANTIZED_BYTES
 
 TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
 PART = text(
@@ -140,14 +140,16 @@ def _without(names: set[str], nodes: Sequence[Node]) -> list[Node]:
 
 def _quantised(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Let a pass quantise each product's input, for block scales; experts quantise as they gather."""
-    if not by_blocks(str(points["model.dtype"][0])):
-        return tuple(nodes)
+    dtype, weights = str(points["model.dtype"][0]), str(points.get(ATTENTION_WEIGHTS, (OPERAND,))[0])
+    of_attention = by_blocks(dtype if weights == OPERAND else weights)
+    others = by_blocks(dtype)
     return tuple(
         node._replace(passes=node.passes._replace(quantises_input=True))
-        if node.type.kind == PRODUCT and not node.wide and node.type.time is None
+        if (of_attention if node.part == ATTENTION else others)
+        and node.type.kind == PRODUCT and not node.wide and node.type.time is None
         else node
         for node in nodes
-    )
+    )  # fmt: skip
 
 
 def by_blocks(dtype: str) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.dedupe import factorize
 from fastflow.core.tables import Bools, Inputs, Ints
-from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
+from fastflow.physics.workload.models.transformer.layer_kind import EXPERTS, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import (
     KEY,
     fewest_layers,
@@ -26,7 +26,7 @@ InvalidSizes = tuple[Bools, str, str, str]
 
 def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid sizes, as `Family.invalid_sizes`."""
-    yield from _invalid_heads(inputs)
+    yield from invalid_heads(inputs)
     most = inputs["model.positions"]
     wrong = (most > 0) & (inputs["model.sequence"] > most)
     yield wrong, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
@@ -36,12 +36,12 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
 
 def invalid_pass_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield invalid passes; their tokens are of many sequences: positions limit requests, not passes."""
-    yield from _invalid_heads(inputs)
+    yield from invalid_heads(inputs)
     yield from _invalid_patterns(inputs)
     yield from _too_large(inputs)
 
 
-def _invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
+def invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid heads."""
     size = {name: inputs[f"model.{name}"] for name in ("heads", "kv_heads", "hidden", "head_dim")}
     derived = size["head_dim"] == 0
@@ -126,15 +126,14 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
             stated = dict(kind.sizes)
             size = {name: stated.get(name, inputs[f"model.{name}"]) for name in _PAIRS}
             has = inverse == number
-            if "heads" in stated or "kv_heads" in stated:
+            if stated.keys() & {"heads", "kv_heads"}:
                 kv_heads = np.where(np.asarray(size["kv_heads"]) > 0, size["kv_heads"], size["heads"])
                 wrong = has & (np.asarray(size["heads"]) % kv_heads > 0)
                 yield wrong, KEY, KEY, f"heads that their kv_heads divide, in {kind.text}"
-            if kind.has_experts and stated.keys() & {"experts", "topk"}:
-                topk, experts = np.asarray(size["topk"]), size["experts"]
-                wrong = has & (topk > experts)
+            if kind.has_experts and stated.keys() & {EXPERTS, "topk"}:
+                wrong = has & (np.asarray(size["topk"]) > size["experts"])
                 yield wrong, KEY, KEY, f"a topk of at most its experts, in {kind.text}"
-            if "linear_heads" in stated or "linear_key_heads" in stated:
+            if stated.keys() & {"linear_heads", "linear_key_heads"}:
                 keys = np.where(np.asarray(size["linear_key_heads"]) > 0, size["linear_key_heads"], 1)
                 wrong = has & (np.asarray(size["linear_heads"]) % keys > 0)
                 yield wrong, KEY, KEY, f"linear_heads that their linear_key_heads divide, in {kind.text}"

@@ -17,6 +17,7 @@ from fastflow.physics.workload.models.transformer import layer_pattern as patter
 from fastflow.physics.workload.models.transformer import parameters
 from fastflow.physics.workload.models.transformer.network import network
 from tests.naive import transformer as naive
+from tests.support.checks import cases
 from tests.support.transformers import points, precision
 
 # of every model of the library its parameters and those that a token meets, in billions, as published: model
@@ -32,10 +33,16 @@ PUBLISHED = {
     "llama3_8b": ("8.030", ""), "llama3_70b": ("70.554", ""), "llama3_405b": ("405.853", ""),
     "mixtral_8x7b": ("46.703", "12.9"), "mixtral_8x22b": ("140.621", "39.1"),
     "qwen3_32b": ("32.762", ""), "qwen3_235b": ("235.094", "22"),
-    "deepseek_v3": ("682.5", "37.55"), "gpt_oss_120b": ("116.83", "5.71"), "kimi_k2": ("1026", "32.9"),
+    "deepseek_v3": ("671.03", "37.55"), "gpt_oss_120b": ("116.83", "5.71"), "kimi_k2": ("1026", "32.9"),
     "nemotron4_15b": ("15.6", ""), "nemotron4_340b": ("341.0", ""), "grok1": ("315.7", "83.8"),
     "llama4_maverick": ("400", "17"), "bloom_176b": ("176.247", ""), "mpt_7b": ("6.650", ""),
     "mpt_13b": ("12.8", ""), "mpt_30b": ("29.958", ""), "mpt_70b": ("64.8", ""),
+    "qwen3_30b": ("30.53", "3.35"), "qwen3_next_80b": ("79.67", "3.88"), "qwen3_5_27b": ("26.90", ""),
+    "qwen3_5_35b": ("34.66", "3.46"), "qwen3_5_397b": ("396.3", "17.3"), "qwen3_vl_8b": ("8.191", ""),
+    "qwen3_vl_30b": ("30.53", "3.35"), "kimi_k2_5": ("1026.4", "32.9"), "minimax_m2_5": ("228.7", "11.03"),
+    "nemotron3_nano_30b": ("31.58", "3.6"), "nemotron_h_56b": ("56.32", ""), "gemma3_27b": ("27.01", ""),
+    "gemma4_26b": ("25.23", "3.82"), "llama4_scout": ("107.77", "17.17"), "gpt_oss_20b": ("20.91", "4.19"),
+    "mimo_v2_flash": ("308.8", "15.4"),
 }  # fmt: skip
 
 
@@ -62,7 +69,7 @@ def test_every_model_of_the_library_has_a_count():
     files = (library_root() / "conf" / "model").glob("*.yaml")
     described = {path.stem for path in files if "[transformer, _self_]" in path.read_text()}
     gpts = {path.stem for path in (library_root() / "conf" / "model").glob("gpt_*.yaml")}
-    assert described - {"served_pass"} | gpts == PUBLISHED.keys()
+    assert described - {"served_pass", "encoder"} | gpts == PUBLISHED.keys()
 
 
 @given(
@@ -335,6 +342,25 @@ def test_a_pattern_is_repeated_as_long_as_there_are_layers(parts, layers, mtp):
     assert [again[i % len(again)] for i in range(layers)] == all_layers
 
 
+@given(st.lists(st.sampled_from(["dense", "experts", "no_ffn"]), min_size=1, max_size=12), st.integers(1, 40))
+@cases(200)
+def test_a_pattern_is_the_shortest_that_repeats(words, count):
+    kinds = [pattern.parse(word)[0] for word in words]
+    layers = (kinds * count)[: len(kinds) + count]
+    shortest = next(
+        size for size in range(1, 99) if all(a == b for a, b in zip(layers, layers[size:], strict=False))
+    )
+    text = pattern.pattern_text(layers)
+    parsed = pattern.parse(text)
+    assert (list(parsed) * len(layers))[: len(layers)] == layers
+    assert len(parsed) == shortest
+
+
+def test_many_layers_without_a_period_take_no_time():
+    kinds = [*pattern.parse("dense"), *pattern.parse("experts") * 9_999]
+    assert pattern.pattern_text(kinds) == "dense, 9999*experts"
+
+
 @pytest.mark.parametrize(
     ("text", "shortest"),
     [
@@ -427,9 +453,16 @@ def test_models_built_together_are_as_models_built_alone():
 def test_modules_for_further_tokens_share_embedding_and_head():
     plain, further = (parameters(points(mtp=mtp)) for mtp in (0, 2))
     block = naive.layer(64, naive.attention(64, 4, 4, 16), naive.feed_forward(64, 96, True)) + 2 * 64
-    assert further[0] - plain[0] == 2 * (block + 2 * 64 * 64 + 3 * 64)  # a joint product, three norms
-    assert further[1] == plain[1]
-    names = [layer.name for layer in network(points(mtp=2)).layers]
+    assert [column[0] for column in further] == [column[0] for column in plain]
+    layers = network(points(mtp=2)).layers
+    weights = sum(
+        layer.times * ((node.inner * node.cols * node.groups if node.has_weights else 0) + node.vectors)
+        for layer in layers
+        if layer.name.startswith("mtp")
+        for node in layer.nodes
+    )
+    assert weights == 2 * (block + 2 * 64 * 64 + 3 * 64)  # a joint product, three norms
+    names = [layer.name for layer in layers]
     assert names == ["embedding", "dense", "mtp", "mtp head", "head"]
 
 

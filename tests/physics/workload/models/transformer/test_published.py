@@ -7,9 +7,9 @@ import pytest
 import fastflow
 from fastflow.cli.commands.sweep import main
 from fastflow.core.errors import InputError
-from fastflow.physics.workload.models.transformer.hf_config import inputs_of
+from fastflow.physics.workload.models.transformer.config_json.read import inputs_of
 from fastflow.physics.workload.models.transformer.published import DTYPE, OF_EXPERTS, note_of_types
-from tests.physics.workload.models.transformer.test_hf_config import FILES
+from tests.physics.workload.models.transformer.config_json.test_read import FILES
 
 TRAIN, SERVE = (), ("serve=decode",)
 
@@ -22,12 +22,12 @@ TRAIN, SERVE = (), ("serve=decode",)
         ("gpt_oss_120b", "h100_sxm", TRAIN, ("bf16", "operand")),
         ("gpt_oss_120b", "h100_sxm", SERVE, ("bf16", "mxfp4")),
         ("gpt_oss_120b", "b200_sxm", SERVE, ("bf16", "mxfp4")),
-        ("gpt_oss_120b", "v100", SERVE, ("fp16", "operand")),
+        ("gpt_oss_120b", "v100", SERVE, ("fp16", "mxfp4")),  # converted to fp16
         ("gpt_oss_120b", "h100_sxm", (*SERVE, "model.dtype=bf16"), ("bf16", "operand")),
         ("gpt_oss_120b", "h100_sxm", (*SERVE, "precision.experts=fp8"), ("bf16", "fp8")),
         ("deepseek_v3", "h100_sxm", TRAIN, ("fp8_block", "operand")),
         ("deepseek_v3", "a100", TRAIN, ("bf16", "operand")),
-        ("deepseek_v3", "a100", SERVE, ("bf16", "operand")),
+        ("deepseek_v3", "a100", SERVE, ("fp8_w8a16", "operand")),  # as Marlin converts it
         ("deepseek_v3", "b200_sxm", SERVE, ("fp8_block", "operand")),
         ("deepseek_v3", "b200_sxm", ("model.dtype=bf16",), ("bf16", "operand")),
         ("kimi_k2", "h100_sxm", TRAIN, ("bf16", "operand")),
@@ -77,10 +77,10 @@ def test_weights_of_16_bits_are_of_those_that_the_file_names():
 def test_a_quantisation_that_is_not_modelled_wants_a_type(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(
-        json.dumps(FILES["llama3-70b"]["config"] | {"quantization_config": {"quant_method": "awq"}})
+        json.dumps(FILES["llama3-70b"]["config"] | {"quantization_config": {"quant_method": "aqlm"}})
     )
     run = ("model=transformer", f"model.config={path}", "chip=h100_sxm", "system=dgx_h100", "serve=decode")
-    with pytest.raises(InputError, match=r"model\.dtype=auto.*since the model is published in awq"):
+    with pytest.raises(InputError, match=r"model\.dtype=auto.*since the model is published in aqlm"):
         fastflow.evaluate(*run)
     assert fastflow.evaluate(*run, "model.dtype=bf16")["dtype"][0] == "bf16"
     assert fastflow.evaluate(*run[:-1], "parallel.strategy=TP-8")["dtype"][0] == "bf16"  # which is trained
@@ -107,7 +107,7 @@ def test_a_grid_over_types_has_what_each_stands_for():
 def test_the_screen_says_what_the_chip_lacks(cli):
     code, out, _ = cli(main, "model=deepseek_v3", "system=dgx_a100", "serve=decode", "parallel.strategy=TP-8")
     assert code == 0
-    assert f"{'Assumed':13}model.dtype: bf16, since A100-SXM4-80GB has no fp8_block" in out
+    assert f"{'Assumed':13}model.dtype: fp8_w8a16, since A100-SXM4-80GB has no fp8_block" in out
     _, out, _ = cli(main, "model=llama3_8b", "system=dgx_a100", "serve=decode", "parallel.strategy=TP-8")
     assert out[0].endswith("TP-8, bf16")
     assert not any("model.dtype" in line for line in out)

@@ -30,6 +30,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     PER_HEAD,
     ROTARY,
     Sizes,
+    is_causal,
 )
 from fastflow.physics.workload.models.transformer.layer_kind import EQUAL_KV, SHARED_KV, LayerKind
 from fastflow.physics.workload.network import Node, PassCost, Size
@@ -42,6 +43,8 @@ SELECTIVE = ("scores", "attention softmax", "attention dropout", "context")
 # Of the scores that no query may see the softmax writes zeros and reads none: Megatron-LM's
 # scaled_upper_triang_masked_softmax; backward both that it reads are halves.
 SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES = 1.5, 2.0
+ALL_SOFTMAX_MOVES, ALL_SOFTMAX_BACKWARD_MOVES = 2.0, 3.0
+"""Where every query sees all keys: scores in and out; backward two tensors in, one out."""
 CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
 ALL_HEADS = Dims(TOKENS, (), HEADS)
 GATE_FLOP = 5.0
@@ -113,14 +116,14 @@ def core_of_training(points: Inputs, size: Sizes, reach: Reach, head_dim: Size, 
         sequences = sequences * -(-size.sequence // q_len)
     window = _window_of(reach, q_len, q_len)
     if not points["model.fused_attention"][0]:
-        return _unfused(size, head_dim, read, bool(points["model.dropout"][0]))
+        return _unfused(points, size, head_dim, read)
     sizes = AttentionSizes(
         sequences, q_len, q_len, size.heads, size.heads if latent else size.kv_heads, head_dim,
         size.value_dim, window,
     )  # fmt: skip
     return [
         attention(
-            "attention", (read,), sizes, True, expanded=True, dims=CORE_DIMS,
+            "attention", (read,), sizes, is_causal(points), expanded=True, dims=CORE_DIMS,
             keeps=mask(size, 4),  # the sum of each query's exponentials, in fp32
             flash=KERNELS.index(str(points["model.attention_kernel"][0])),
         )
@@ -193,11 +196,14 @@ def rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Node
     )  # fmt: skip
 
 
-def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node]:
+def _unfused(points: Inputs, size: Sizes, head_dim: Size, read: str) -> list[Node]:
     """Return scores, softmax, dropout and context as separate kernels."""
     cols, batch = size.heads * size.sequence, size.sequences * size.heads
     operator = pointwise.OPERATORS["softmax"]
     scores, softmax, dropped, context = SELECTIVE
+    moves, backward_moves = SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES
+    if not is_causal(points):
+        moves, backward_moves = ALL_SOFTMAX_MOVES, ALL_SOFTMAX_BACKWARD_MOVES
 
     def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **fields: Any) -> Node:
         return Node(
@@ -214,11 +220,10 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
     nodes = [
         product(scores, head_dim, size.sequence, (read,), keeps=0),
         a_pass(
-            softmax, scores, cost=PassCost(SOFTMAX_MOVES, operator.flop, SOFTMAX_BACKWARD_MOVES),
-            keeps=cols,
+            softmax, scores, cost=PassCost(moves, operator.flop, backward_moves), keeps=cols,
         ),
     ]  # fmt: skip
-    if dropout:
+    if points["model.dropout"][0]:
         mask_cols = 1.0 / size.activation_bytes
         nodes += [
             a_pass(

@@ -24,10 +24,11 @@ from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
 
 GATE = "gate of output"
+LATENT = ("latent",)
 
 
-def projections(points: Inputs, size: Sizes, read: str) -> list[Node]:
-    """Return the products of latent queries and keys, and the pass that lays out those of every head."""
+def queries_and_latent_keys(points: Inputs, size: Sizes, read: str) -> list[Node]:
+    """Return the products of all heads' queries and of the latent keys, with their norms."""
     queries = size.heads * (size.head_dim + size.rotary)
     nodes: list[Node] = []
     source, inner = read, HIDDEN
@@ -38,20 +39,26 @@ def projections(points: Inputs, size: Sizes, read: str) -> list[Node]:
             norm(source, size, RMS, "query down", size.query_latent, inner),
         ]
     rows_of_queries = size.query_latent if nodes else size.hidden
-    gate = gate_columns(points, size)
-    of_values = size.heads * (size.head_dim + size.value_dim)
-    latent = ("latent",)
     nodes += [
         gemm("query up", size, rows_of_queries, queries, source, (inner, HEADS), keeps=0),
-        gemm("key down", size, size.hidden, size.latent + size.rotary, read, (HIDDEN, latent)),
-        _key_norm(size, latent),
-        gemm("key up", size, size.latent, of_values, "key norm", (latent, HEADS), keeps=0),
+        gemm("key down", size, size.hidden, size.latent + size.rotary, read, (HIDDEN, LATENT)),
+        _key_norm(size, LATENT),
     ]
+    gate = gate_columns(points, size)
+    if not isinstance(gate, int) or gate:
+        nodes.insert(0, gemm(GATE, size, size.hidden, gate, read, (HIDDEN, HEADS)))
+    return nodes
+
+
+def projections(points: Inputs, size: Sizes, read: str) -> list[Node]:
+    """Return the products of latent queries and keys, and the pass that lays out those of every head."""
+    queries = size.heads * (size.head_dim + size.rotary)
+    of_values = size.heads * (size.head_dim + size.value_dim)
+    nodes = queries_and_latent_keys(points, size, read)
+    nodes.append(gemm("key up", size, size.latent, of_values, "key norm", (LATENT, HEADS), keeps=0))
     # rotates columns of queries in place, and copies keys and values to separate tensors
     moved = 2 * size.heads * size.rotary + 2 * of_values + size.heads * size.rotary
     cols = 2 * queries + size.heads * size.value_dim
-    if not isinstance(gate, int) or gate:
-        nodes.insert(0, gemm(GATE, size, size.hidden, gate, read, (HIDDEN, HEADS)))
     return [*nodes, rotary(size, cols, ("query up", "key up"), moved)]
 
 

@@ -14,12 +14,13 @@ from fastflow.core.errors import InputError
 from fastflow.core.yaml_file import MistakeError
 from fastflow.physics import workload
 from fastflow.physics.workload.models.transformer import parameters
+from fastflow.physics.workload.models.transformer.config_json.families import TYPES
+from fastflow.physics.workload.models.transformer.config_json.read import inputs_of, read_config
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
-from fastflow.physics.workload.models.transformer.hf_architectures import TYPES
-from fastflow.physics.workload.models.transformer.hf_config import inputs_of, read_config
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.published import with_types
 from tests.support.checks import cases
+from tests.support.mutations import mutated
 from tests.support.paths import DATA, ROOT
 
 # of each model what its published file says, and the parameters of its published weights, in billions
@@ -32,6 +33,22 @@ LIBRARY = {
     "bloom_176b": "bloom",
     "qwen3_235b": "qwen3-235b", "deepseek_v3": "deepseek-v3", "kimi_k2": "kimi-k2", "mpt_7b": "mpt-7b",
     "gpt_oss_120b": "gpt-oss-120b", "nemotron4_340b": "nemotron4-340b",
+    "qwen3_30b": "qwen3-30b",
+    "qwen3_next_80b": "qwen3-next-80b",
+    "qwen3_5_27b": "qwen3.5-27b",
+    "qwen3_5_35b": "qwen3.5-35b",
+    "qwen3_5_397b": "qwen3.5-397b",
+    "qwen3_vl_8b": "qwen3-vl-8b",
+    "qwen3_vl_30b": "qwen3-vl-30b",
+    "kimi_k2_5": "kimi-k2.5",
+    "minimax_m2_5": "minimax-m2.5",
+    "nemotron3_nano_30b": "nemotron-3-nano",
+    "nemotron_h_56b": "nemotron-h-56b",
+    "gemma3_27b": "gemma3-27b",
+    "gemma4_26b": "gemma4-26b",
+    "llama4_scout": "llama4-scout",
+    "gpt_oss_20b": "gpt-oss-20b",
+    "mimo_v2_flash": "mimo-v2-flash",
 }  # fmt: skip
 LLAMA = FILES["llama3-70b"]["config"]
 LLAMA_TEXT = json.dumps({"num_attention_heads": 8192, **LLAMA, "hidden_size": 8192})
@@ -74,7 +91,25 @@ def test_a_published_file_gives_the_published_parameters(name):
     result = columns(FILES[name]["config"])
     assert not workload.invalid_model_dims(result).exists[0]
     assert parameters(result)[0][0] / 1e9 == pytest.approx(FILES[name]["billion"], rel=0.001)
-    assert workload.count_kernels(result)[0] < 300
+    assert workload.count_kernels(result)[0] < 400
+
+
+# authors round, and count a part that is not read, or not all that their weights have
+OTHERS = {
+    "kimi-k2.5": "1 trillion", "gemma3-4b": "with the encoder of images, 0.42", "gemma3n-e4b": "with those",
+    "mistral-small-3.2": "with the encoder of images, 0.44", "ernie-4.5-vl-28b": "without some norms",
+    "kimi-linear-48b": "the weights have 49.1", "mimo-7b": "without the embedding",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name, one in FILES.items() if one.get("authors", [""])[0]])
+def test_counts_are_those_of_the_authors(name):
+    published = FILES[name]["authors"][0]
+    last_digit = 0.5 * 10.0 ** -len(published.partition(".")[2])
+    count = parameters(columns(FILES[name]["config"]))[0][0] / 1e9
+    if name not in OTHERS:
+        assert abs(count - float(published)) <= max(0.01 * float(published), last_digit)
+    assert abs(count - float(published)) < 0.16 * float(published)
 
 
 def described(inputs):
@@ -105,8 +140,8 @@ def test_the_library_is_what_the_files_say(compose, name):
         ("deepseek-v3", {"pattern": "3*dense, 58*experts", "mtp": 1, "positions": 163840, "latent": 512}),
         ("gemma3-1b", {"pattern": "5*window dense, dense", "window": 512, "block": "sandwich"}),
         ("gemma2-27b", {"pattern": "window dense, dense", "tied": True}),
-        ("llama4-scout", {"pattern": "3*window experts, experts", "window": 8192}),
-        ("llama4-maverick", {"pattern": "window dense, window experts, window dense, experts"}),
+        ("llama4-scout", {"pattern": "3*chunked experts, experts", "window": 8192}),
+        ("llama4-maverick", {"pattern": "chunked dense, chunked experts, chunked dense, experts"}),
         ("qwen2.5-72b", {"pattern": "dense", "biases": "qkv"}),
         ("mistral-7b", {"pattern": "window dense", "sequence": None}),
         ("gpt2-xl", {"position": "learned", "positions": 1024, "sequence": 1024, "biases": "all"}),
@@ -159,12 +194,12 @@ def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_type": "bert"}, "model_type is one of the"),
-        ({"model_type": "deepseek_v9", "index_heads": 64}, "the nearest are deepseek_v3, deepseek_v2"),
+        ({"model_type": "deberta-v2"}, "model_type is one of the"),
+        ({"model_type": "deepseek_v9", "index_heads": 64}, "the nearest are deepseek_v4, deepseek_v3"),
         ({"model_type": "llama5", "index_heads": 64}, "not understood in the file: index_heads"),
         ({"model_type": "t5", "num_encoder_layers": 6}, '"t5", an encoder'),
         ({"model_type": None, "vision_config": {}}, "null, a model of images"),
-        ({"model_type": "qwen3_next"}, '"qwen3_next"'),
+        ({"model_type": "qwen9_next"}, '"qwen9_next"'),
         ({"model_type": ["llama"]}, "model_type"),
         ({"model_type": None, "_diffusers_version": "0.30"}, "a diffusion model"),
         ({"hidden_act": "mish"}, "hidden_act is one of silu, swish"),
@@ -192,7 +227,7 @@ def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
         ({"altup_num_inputs": 4}, "without altup_num_inputs"),
         ({"linear_key_head_dim": 128}, "without linear_key_head_dim"),
         ({"model_type": "opt", "word_embed_proj_dim": 512}, "word_embed_proj_dim is its hidden_size, 8192"),
-        ({"model_type": "minimax", "attn_type_list": [0, 1]}, "attn_type_list is a list of 1"),
+        ({"model_type": "minimax", "attn_type_list": [0, 1]}, "attn_type_list is a list with an entry"),
         ({"model_type": "dbrx", "ffn_config": {"moe_num_experts": 4}}, "gives ffn_config.ffn_hidden_size"),
     ],
 )  # fmt: skip
@@ -285,27 +320,31 @@ def test_a_file_that_changes_is_read_again(file):
     assert read_config(path)["model.layers"] == 7
 
 
-ODD = [
-    None, True, False, -1, 0, 1, 7, 1.5, 1e300, 10**30, "", "silu", "x" * 999, [], [1], [True], ["x"], {},
-    {"a": 1},
-]  # fmt: skip
+def read_or_refuse(config):
+    """Count the parameters of a file, or be told in one line what is wrong with it."""
+    try:
+        result = columns(config)
+    except (MistakeError, InputError) as mistake:
+        line = str(mistake)
+    else:
+        line = ""
+        if not workload.invalid_model_dims(result).exists[0]:
+            assert parameters(result)[0][0] > 0
+    assert "\n" not in line
 
 
 @given(st.sampled_from(list(FILES)), st.integers(0, 2**32 - 1))
-@cases(300)
-def test_files_with_a_field_that_is_anything_are_read_or_refused(name, seed):
+@cases(500)
+def test_files_with_mistakes_are_read_or_refused(name, seed):
     """Never an error that is none of the user's."""
-    rng = np.random.default_rng(seed)
-    config = dict(FILES[name]["config"])
-    for _ in range(rng.integers(1, 4)):
-        field = list(config)[rng.integers(len(config))]
-        config[field] = ODD[rng.integers(len(ODD))]
-    try:
-        result = columns(config)
-    except (MistakeError, InputError):
-        return
-    if not workload.invalid_model_dims(result).exists[0]:
-        assert parameters(result)[0][0] > 0
+    read_or_refuse(mutated(FILES[name]["config"], np.random.default_rng(seed)))
+
+
+@pytest.mark.long
+def test_20_000_files_with_mistakes_are_read_or_refused():
+    rng, names = np.random.default_rng(42), list(FILES)
+    for number in range(20_000):
+        read_or_refuse(mutated(FILES[names[number % len(names)]]["config"], rng))
 
 
 # --- on the command line

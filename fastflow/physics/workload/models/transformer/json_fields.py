@@ -72,6 +72,29 @@ class Fields:
             raise wrong(where, "a list of whole numbers", _plain(value))
         return [whole(where, _plain(item), 0) for item in value]
 
+    def same(self, *names: str, default: int | None = None, least: int = 1) -> int:
+        """Return a whole number, or that of a list whose entries are all the same; raises MistakeError."""
+        name, value = self.value(*names)
+        if not isinstance(value, list):
+            return self.count(*names, default=default, least=least)
+        if not value or any(item != value[0] or isinstance(item, bool) for item in value):
+            raise wrong(name, "a number, or a list of one number for each layer", _plain(value))
+        return whole(name, _plain(value[0]), least)
+
+    def flags(self, name: str, length: int) -> list[bool] | None:
+        """Return a list of true and false (or 1 and 0), None if absent; raises MistakeError."""
+        where, value = self.value(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(item in (0, 1) for item in value):
+            raise wrong(where, "a list of true and false", _plain(value))
+        same_length(where, value, length)
+        return [bool(item) for item in value]
+
+    def skip(self, *names: str) -> None:
+        """Count fields as read that change nothing of what is predicted."""
+        self._read.update(names)
+
     def flag(self, *names: str, default: bool = False) -> bool:
         """Return true or false; raises MistakeError."""
         name, value = self.value(*names)
@@ -81,9 +104,9 @@ class Fields:
             raise wrong(name, "true or false", _plain(value))
         return value
 
-    def factor(self, name: str, default: float) -> float:
+    def factor(self, *names: str, default: float) -> float:
         """Return a number above 0; raises MistakeError."""
-        where, value = self.value(name)
+        where, value = self.value(*names)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= MAX_NUMBER:
@@ -99,11 +122,18 @@ class Fields:
             raise wrong(name, one_of(meanings), _plain(value))
         return meanings[value]
 
-    def choices(self, meanings: Mapping[str, Any], name: str, length: int) -> list[Any] | None:
-        """Return the meaning of each string of a list, None if absent; raises MistakeError."""
+    def choices(
+        self, meanings: Mapping[str, Any], name: str, length: int, further: int = 0
+    ) -> list[Any] | None:
+        """Return the meaning of each string of a list, None if absent; raises MistakeError.
+
+        further: entries after those of the layers that the list may have, which are left out.
+        """
         where, value = self.value(name)
         if value is None:
             return None
+        if isinstance(value, list) and length < len(value) <= length + further:
+            value = value[:length]
         if not isinstance(value, list) or len(value) != length:
             raise wrong(where, f"a list with an entry for each of the {length} layers", _plain(value))
         for item in value:

@@ -1,0 +1,1 @@
+"""Tests of `fastflow.physics.workload.models.transformer.config_json`."""
