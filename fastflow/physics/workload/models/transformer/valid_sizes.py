@@ -131,7 +131,8 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
                 wrong = has & (np.asarray(size["heads"]) % kv_heads > 0)
                 yield wrong, KEY, KEY, f"heads that their kv_heads divide, in {kind.text}"
             if kind.has_experts and stated.keys() & {EXPERTS, "topk"}:
-                wrong = has & (np.asarray(size["topk"]) > size["experts"])
+                topk, experts = np.asarray(size["topk"]), size[EXPERTS]
+                wrong = has & (topk > experts)
                 yield wrong, KEY, KEY, f"a topk of at most its experts, in {kind.text}"
             if stated.keys() & {"linear_heads", "linear_key_heads"}:
                 keys = np.where(np.asarray(size["linear_key_heads"]) > 0, size["linear_key_heads"], 1)
