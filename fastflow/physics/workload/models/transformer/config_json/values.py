@@ -33,8 +33,8 @@ _OF_LINEAR = (
     "state_dtype",
 )  # fmt: skip
 LINEAR = (
-    "gated_delta", "kimi_delta", "mamba", "mamba2", "gated_linear", "retention", "rwkv7", "lightning",
-    "local_linear", "short_conv",
+    "gated_delta", "kimi_delta", "mamba", "normed_mamba", "mamba2", "gated_linear", "retention", "rwkv7",
+    "lightning", "short_conv", "rg_lru",
 )  # fmt: skip
 """Mixers with a state of fixed size."""
 

@@ -15,7 +15,7 @@ from fastflow.physics.workload.models.transformer.layer_kind import (
     LayerKind,
 )
 
-MAMBA, MAMBA2 = "mamba", "mamba2"
+MAMBA, NORMED_MAMBA, MAMBA2 = "mamba", "normed_mamba", "mamba2"
 MAMBA_MODES = (
     "use_mamba_kernels", "mamba_hidden_act", "mamba_proj_bias", "mamba_conv_bias", "use_conv_bias",
     "time_step_rank", "time_step_limit", "chunk_size", "mamba_chunk_size", "num_logits_to_keep",
@@ -48,12 +48,11 @@ def _mamba2(fields: Fields, known: Values) -> Values:
 
 
 def _mamba(fields: Fields, known: Values) -> Values:
-    """Return the sizes of Mamba layers: every channel is a head with a state of one column."""
+    """Return the sizes of Mamba layers: every channel is a head."""
     fields.skip(*MAMBA_MODES)
     rank = -(-known["hidden"] // 16)
     return {
         "linear_heads": fields.count("mamba_expand", default=2) * known["hidden"],
-        "linear_value_dim": 1,
         "linear_key_dim": fields.count("mamba_d_state", default=16),
         "linear_rank": _auto(fields, ("mamba_dt_rank",), rank),
         "conv_width": fields.count("mamba_d_conv", default=4),
@@ -66,7 +65,7 @@ def _alone(fields: Fields, known: Values) -> Values:
     inner = fields.count("intermediate_size", "d_inner", default=2 * known["hidden"])
     rank = -(-known["hidden"] // 16)
     return {
-        "ffn": 0, "linear_heads": inner, "linear_value_dim": 1,
+        "ffn": 0, "linear_heads": inner,
         "linear_key_dim": fields.count("state_size", "d_state", default=16),
         "linear_rank": _auto(fields, ("time_step_rank",), rank),
         "conv_width": fields.count("conv_kernel", "d_conv", default=4),
@@ -93,9 +92,10 @@ def _jamba(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[Layer
     """Return kinds with attention, and with experts, in one layer of each period."""
     attention = _periodic(fields, "attn_layer", 8, 4, len(kinds))
     experts = _periodic(fields, "expert_layer", 2, 1, len(kinds))
-    has_experts = values.get("experts", 0) > 1
+    number = values.get("experts", 0)
+    has_experts = number > 1
     return [
-        LayerKind((ATTENTION if attends else MAMBA,), EXPERTS if has_experts and mixed else DENSE)
+        LayerKind((ATTENTION if attends else NORMED_MAMBA,), EXPERTS if has_experts and mixed else DENSE)
         for attends, mixed in zip(attention, experts, strict=True)
     ]
 
