@@ -131,7 +131,8 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
                 wrong = has & (np.asarray(size["heads"]) % kv_heads > 0)
                 yield wrong, KEY, KEY, f"heads that their kv_heads divide, in {kind.text}"
             if kind.has_experts and stated.keys() & {EXPERTS, "topk"}:
-                wrong = has & (np.asarray(size["topk"]) > size["experts"])
+                topk, experts = np.asarray(size["topk"]), size[EXPERTS]
+                wrong = has & (topk > experts)
                 yield wrong, KEY, KEY, f"a topk of at most its experts, in {kind.text}"
             if stated.keys() & {"linear_heads", "linear_key_heads"}:
                 keys = np.where(np.asarray(size["linear_key_heads"]) > 0, size["linear_key_heads"], 1)
@@ -177,6 +178,8 @@ def divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
     """Yield sizes of layers that degrees must divide, as `Family.divided_of_layers`."""
     names, inverse = factorize(inputs[KEY])
     of_pattern = [kinds_of(name) for name in names]
+    attends = np.array([any(map(_has_attention, kinds)) for kinds in of_pattern])[inverse]
+    yield "tp", "model.heads", np.where(attends, inputs["model.heads"], 0)
     for axis, name in (("tp", "heads"), ("tp", "linear_heads"), ("ep", "experts")):
         of_kinds = [{dict(kind.sizes).get(name, 0) for kind in kinds} - {0} for kinds in of_pattern]
         for size in sorted(set().union(*of_kinds)):
@@ -185,6 +188,12 @@ def divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
     heads = "model.linear_heads"
     uses = np.array([any(_uses(kind, heads) for kind in kinds) for kinds in of_pattern])[inverse]
     yield "tp", heads, np.where(uses, inputs[heads], 0)
+
+
+def _has_attention(kind: LayerKind) -> bool:
+    """Say whether a layer has a mixer with heads of attention; a linear-time mixer has others, or none."""
+    others = {"model.linear_heads", "model.conv_width"}
+    return any(others.isdisjoint(MIXERS[name].uses) for name in kind.mixers)
 
 
 def _all_have(kinds: tuple[LayerKind, ...], key: str) -> bool:

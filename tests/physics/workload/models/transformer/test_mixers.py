@@ -3,6 +3,8 @@
 A mixer that is registered is tested here, or the tests fail.
 """
 
+import json
+
 import numpy as np
 import pytest
 
@@ -376,3 +378,42 @@ def test_published_models_have_their_published_parameters(name):
     columns = points(**given)
     assert not workload.invalid_model_dims(columns).exists[0]
     assert parameters(columns)[0][0] / 1e9 == pytest.approx(float(published), rel=0.005)
+
+
+# of the files beside these models' weights what decides the parameters
+MAMBA_FILE = {"hidden_size": 4096, "num_hidden_layers": 64, "vocab_size": 65024, "state_size": 16}
+FILES = {
+    "tiiuae/falcon-mamba-7b": MAMBA_FILE | {
+        "model_type": "falcon_mamba", "intermediate_size": 8192, "conv_kernel": 4, "time_step_rank": 256,
+        "tie_word_embeddings": False,
+    },
+    "ai21labs/Jamba-v0.1": {
+        "model_type": "jamba", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 65536,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "num_experts": 16,
+        "num_experts_per_tok": 2, "expert_layer_period": 2, "expert_layer_offset": 1,
+        "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16, "mamba_d_conv": 4,
+        "mamba_expand": 2, "mamba_dt_rank": 256, "tie_word_embeddings": False,
+    },
+    "BlinkDL/RWKV7-World-1.5B": {
+        "model_type": "rwkv7", "hidden_size": 2048, "num_hidden_layers": 24, "vocab_size": 65536,
+        "head_dim": 64, "decay_low_rank_dim": 96, "a_low_rank_dim": 96, "v_low_rank_dim": 64,
+        "gate_low_rank_dim": 256, "intermediate_size": 8192, "tie_word_embeddings": False,
+    },
+    "LiquidAI/LFM2-1.2B": {
+        "model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 16, "vocab_size": 65536,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "block_ff_dim": 12288, "conv_L_cache": 3,
+        "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": True,
+        "full_attn_idxs": [2, 5, 8, 10, 12, 14], "tie_word_embeddings": True,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_a_published_model_has_its_parameters(name, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(FILES[name]))
+    (row,) = fastflow.evaluate(
+        "model=transformer", f"model.config={tmp_path}/config.json", "chip=h100_sxm", "system.devices=8",
+        "parallel.strategy=TP-8", "model.sequence=1024", "model.batch=1",
+    ).to_dict("records")  # fmt: skip
+    assert "is invalid" not in row["reason"]  # it may need more memory
+    assert row["parameters"] / 1e9 == pytest.approx(float(PUBLISHED[name][0]), rel=0.005)

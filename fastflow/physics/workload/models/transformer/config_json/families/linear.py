@@ -74,7 +74,7 @@ def _rwkv7(fields: Fields, known: Values) -> Values:
     head_dim = fields.count("head_dim", "head_size", default=64)
     ratio = fields.factor("hidden_ratio", default=4.0)
     heads = max(hidden // head_dim, 1)
-    return {
+    return {  # its ranks follow from the hidden columns, as in all that its authors published
         "ffn": known["ffn"] or int(hidden * ratio), "heads": heads, "kv_heads": heads, "head_dim": head_dim,
         "linear_heads": heads, "linear_key_dim": head_dim,
     }  # fmt: skip
