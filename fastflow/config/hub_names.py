@@ -102,6 +102,11 @@ def with_library_names(value: str) -> str:
     return _NAME.sub(lambda match: _BY_LOWER_CASE.get(match[0].lower(), match[0]), value)
 
 
+def library_model(name: str) -> str:
+    """Return the choice of the group `model` that has a name on a hub, in either case; "" for none."""
+    return _BY_LOWER_CASE.get(name.strip().lower(), "")
+
+
 def advice_on_hub_name(name: str) -> str:
     """Return the end of an error message for a name that the library lacks: the nearest, and another way."""
     near = difflib.get_close_matches(name.lower(), _BY_LOWER_CASE, n=1, cutoff=0.75)

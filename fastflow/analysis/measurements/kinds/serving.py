@@ -18,6 +18,7 @@ from fastflow.analysis.measurements.predict import PredictedRows, results_of_row
 from fastflow.analysis.measurements.row_keys import SECTIONS_OF_ROWS
 from fastflow.analysis.measurements.system_runs import SystemRuns
 from fastflow.config.composer import Composer
+from fastflow.config.hub_names import library_model
 from fastflow.config.messages import one_of
 from fastflow.config.model_inputs import convert
 from fastflow.core.errors import InputError
@@ -80,7 +81,9 @@ class ServedPoints(SystemRuns):
         self.server, self.family = self._match_names("servers", servers), self._match_names("models", names)
         if "server" not in self.command_line:
             self._skip_unknown("backend", self.server == "", "servers", "NAME", "server")
-        self._skip_unknown("model", (self.family == "") & ~self.has_model, "models", "NAME", "model")
+        self.hub_model = np.array([library_model(name) for name in names], dtype=object)
+        is_unknown = (self.family == "") & (self.hub_model == "")
+        self._skip_unknown("model", is_unknown & ~self.has_model, "models", "NAME", "model")
         self._read_layout()
         self._read_types(names, servers)
         self._read_lengths(names)
@@ -195,9 +198,10 @@ class ServedPoints(SystemRuns):
 
     def _choices(self, row: int) -> dict[str, str]:
         """Return the choice of a row in each group."""
+        model = self.hub_model[row] or self.tables["models"].get(self.family[row], "")
         return {
-            "serve": _MODES[0], "server": self.tables["servers"].get(self.server[row], ""),
-            "model": self.tables["models"].get(self.family[row], ""), **super()._choices(row),
+            "serve": _MODES[0], "server": self.tables["servers"].get(self.server[row], ""), "model": model,
+            **super()._choices(row),
         }  # fmt: skip
 
     def adjust_inputs(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:

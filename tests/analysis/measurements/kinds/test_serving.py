@@ -61,6 +61,14 @@ def test_layouts(points, changed, strategy):
     assert rows["strategy"].iloc[0] == strategy
 
 
+@pytest.mark.parametrize("model", ["google/gemma-3-27b-it", "qwen/qwen3-30b-a3b"])
+def test_a_name_on_a_hub_is_that_model_of_the_library(points, model):
+    rows = fastflow.validate(points({"model": model})).rows
+    own = fastflow.validate(points({"model": "anything"}), f"model={model}").rows
+    assert rows["predicted_s"].tolist() == own["predicted_s"].tolist()
+    assert np.isfinite(rows["predicted_s"]).all()
+
+
 def test_types_are_those_that_a_model_is_published_in(points):
     """Where a file says a width alone: Qwen's fp8 has scales of blocks, whose experts vLLM pads."""
     qwen = {"model": "Qwen/Qwen3-235B-A22B-FP8"}

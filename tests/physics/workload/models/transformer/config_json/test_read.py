@@ -21,6 +21,7 @@ from fastflow.physics.workload.models.transformer.config_json.read import (
     read_config,
 )
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
+from fastflow.physics.workload.models.transformer.encoder.vision import with_tower
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.published import with_types
 from tests.support.checks import cases
@@ -78,7 +79,7 @@ QWEN = {"model_type": "qwen2", "sliding_window": 9, "max_window_layers": 8}
 
 def columns(config, **changed):
     """The inputs of a model as columns, as its file gives them."""
-    given = with_types({**DEFAULTS, **OF_MODELS, **inputs_of(config), **changed})
+    given = with_types(with_tower({**DEFAULTS, **OF_MODELS, **inputs_of(config), **changed}))
     return {key: to_column(key, [convert(key, value)]) for key, value in given.items()}
 
 

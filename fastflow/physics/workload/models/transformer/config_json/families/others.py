@@ -48,6 +48,13 @@ def _minicpm(fields: Fields, known: Values) -> Values:
     return {}
 
 
+def _minicpm_v(fields: Fields, known: Values) -> Values:
+    fields.skip("image_size", "query_num", "slice_config", "drop_vision_last_layer", "vision_batch_size")
+    fields.skip("batch_vision_input", "use_image_id", "audio_pool_step", "audio_chunk_length", "tts_config")
+    fields.skip("init_audio", "init_vision", "init_tts", "insert_layer_id", "merger_times")
+    return {}
+
+
 def _laguna(fields: Fields, known: Values) -> Values:
     """Return the gate of attention's output: a number a head, or a column."""
     name, gating = fields.value("gating")
@@ -106,6 +113,7 @@ TYPES = {
     "qwen": _QKV._replace(extra_fields=_qwen1),
     "baichuan": LLAMA._replace(extra_fields=_baichuan),
     "minicpm": LLAMA._replace(extra_fields=_minicpm),
+    **dict.fromkeys(("minicpmv", "minicpmo"), LLAMA._replace(windows=ABOVE, extra_fields=_minicpm_v)),
     "laguna": LLAMA._replace(qk_norm=True, extra_fields=_laguna, layers=_laguna_layers),
     "aria_text": LLAMA._replace(extra_fields=_aria),
 }  # fmt: skip
