@@ -220,7 +220,12 @@ DTYPE = Column(
 
 # of models with layer runs, in addition to the columns above
 TRANSFORMER: tuple[Column, ...] = (
-    Column("parameters", "float", "", "parameters of the model, with those of norms and biases"),
+    Column(
+        "parameters",
+        "float",
+        "",
+        "parameters of the model, with those of norms and biases, and of its vision tower",
+    ),
     Column(
         "active_parameters",
         "float",
