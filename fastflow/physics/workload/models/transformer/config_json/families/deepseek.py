@@ -137,7 +137,7 @@ def _gated_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> lis
 TYPES = {
     "axk2": _SPARSE._replace(extra_fields=partial(_gated, False), layers=_gated_layers),
     "hy_v4": _SPARSE._replace(extra_fields=partial(_gated, True), layers=_gated_layers),
-    "deepseek": LLAMA,
+    **dict.fromkeys(("deepseek", "deepseek_ocr2_text"), LLAMA),
     **dict.fromkeys(
         ("deepseek_v2", "deepseek_v3", "kimi_k2", "axk1", "mistral4", "youtu", "minicpm3", "glm4_moe_lite"),
         _LATENT,
