@@ -26,6 +26,7 @@ from fastflow.physics.parallelism.sharding.layout import LAYERS, parse_layers, p
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.parallelism.strategy import parse as parse_strategy
 from fastflow.physics.parallelism.virtual_stages import RECOMPUTE, recomputed
+from fastflow.physics.workload.data_types import UNMODELLED
 from fastflow.physics.workload.models.config_files import with_config
 from fastflow.physics.workload.models.graph_file import read_network
 from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
@@ -40,6 +41,7 @@ from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PA
 from fastflow.physics.workload.models.transformer.layer_pattern import parse as parse_pattern
 from fastflow.physics.workload.models.transformer.model_size import KEY as SIZE
 from fastflow.physics.workload.models.transformer.model_size import with_size
+from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
 from fastflow.physics.workload.models.transformer.published import PUBLISHED, with_types
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
@@ -95,17 +97,20 @@ def is_documentation(key: str) -> bool:
     return any(block in names for block in ("source", "uncertainty", ALTERNATIVE))
 
 
-def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
+def model_inputs(leaves: Mapping[str, Any], refuses_types: bool = True) -> dict[str, Scalar]:
     """Return the inputs of the model among the leaves of a configuration, in SI units.
 
-    Raises InputError for a leaf that is no input, and for a value that is not allowed.
+    Raises InputError for a leaf that is no input, and for a value that is not allowed. refuses_types: also
+    for a model that is published in a type that is not modelled, which else has `UNMODELLED`.
     """
-    leaves = with_types(with_size(with_config(leaves)))
+    leaves = with_types(with_size(with_config(leaves)), refuses_types)
+    unmodelled = {DTYPE: UNMODELLED} if leaves.get(DTYPE) == UNMODELLED and not refuses_types else {}
+    leaves = {key: value for key, value in leaves.items() if key not in unmodelled}
     read = {
         key: (_cached_input if isinstance(value, _CACHEABLE) and key not in FILES else _input)(key, value)
         for key, value in leaves.items()
     }
-    return {key: value for key, value in read.items() if value is not None}
+    return {key: value for key, value in read.items() if value is not None} | unmodelled
 
 
 def _input(key: str, value: Any) -> Scalar | None:

@@ -39,7 +39,7 @@ def with_prefill_chip(
     except InputError as error:
         raise InputError(KEY, name, error.allowed) if error.key == "chip" else error from None
     with composer.naming_origins(other):
-        prefill_inputs = with_chiplets(composer, model_inputs(composer.resolved(other, is_of_model)))
+        prefill_inputs = with_chiplets(composer, model_inputs(composer.resolved(other, is_of_model), False))
     return dict(inputs) | {
         OF_PREFILL + key: value for key, value in prefill_inputs.items() if _is_of_chip(key)
     }
@@ -49,10 +49,12 @@ def _is_of_chip(key: str) -> bool:
     return key.startswith(SECTIONS_OF_CHIP)
 
 
-def point_inputs(composer: Composer, composition: Composition, overrides: Sequence[str]) -> dict[str, Scalar]:
+def point_inputs(
+    composer: Composer, composition: Composition, overrides: Sequence[str], refuses_types: bool = True
+) -> dict[str, Scalar]:
     """Return all inputs of the point of a composition, those of chips within it too; raises InputError.
 
-    overrides: those of the composition.
+    overrides: those of the composition; refuses_types: as for `model_inputs`.
     """
-    inputs = model_inputs(composer.resolved(composition, is_of_model))
+    inputs = model_inputs(composer.resolved(composition, is_of_model), refuses_types)
     return with_prefill_chip(composer, composition, overrides, with_chiplets(composer, inputs))

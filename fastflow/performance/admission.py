@@ -35,6 +35,7 @@ from fastflow.physics.workload.precision import (
     invalid_training_types,
     precision,
     product_type,
+    unmodelled_types,
 )
 
 # inputs that strategies depend on, and that data types depend on
@@ -75,7 +76,8 @@ def generate_chip(inputs: Inputs) -> tuple[Chip, ReasonColumn]:
     """Do the same without looking for equal points."""
     chip = generate(inputs)
     computed = {**inputs, "model.dtype": product_type(inputs, inputs["model.dtype"])}
-    return chip, first_reasons(chip_faults(computed, chip), unsupported_dtype(computed))
+    reasons = chip_faults(computed, chip), unmodelled_types(inputs), unsupported_dtype(computed)
+    return chip, first_reasons(*reasons)
 
 
 def validate_points(

@@ -24,7 +24,7 @@ BACKWARD = {
     "rwkv7": (16, 12, 0, 22 + 37, 5 + 13, 14 + 24, 1 + 3, 4 + 10),
 }
 SHARED_KEYS = ("state_space", "selective_scan")
-STEP_COLUMNS = {"kimi_delta": (3, 1), "gated_linear": (3, 1), "rwkv7": (5, 1), "selective_scan": (2, 2)}
+STEP_COLUMNS = {"kimi_delta": (3, 1), "gated_linear": (3, 1), "rwkv7": (5, 1), "selective_scan": (2, 3)}
 
 
 def convolution(chip, sequences, tokens, channels, size, backward=False):
@@ -76,7 +76,7 @@ def scan(
     """A block for each channel goes through its tokens, 128 to 2,048 of them at a time, and all states."""
     at_once = min(max(2 ** ceil(log2(tokens)), 128), 2048)
     number, all_heads, shared = ceil(tokens / at_once), sequences * heads, heads / key_heads
-    keys, values, shares = (4, 5, 4) if backward else (2, 3, 4)
+    keys, values, shares = (4, 8, 4) if backward else (2, 5, 4)
     token = keys * key / shared + values * value + shares * key * value / 2048
     moved = all_heads * (size * tokens * token + 2 * state_size * key * value)
     busiest = ceil(all_heads / chip.bundles) * chip.bundles

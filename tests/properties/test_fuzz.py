@@ -71,6 +71,9 @@ TRANSFORMERS = (
      "parallel.strategy=TP-2-e4-d4-p2", "parallel.schedule=zero-bubble", "parallel.recompute=full"),
     ("model=llama3_8b", *SMALL, "model.kv_heads=2", "chip=h100_sxm", "model.training=false",
      "system.devices=2", "parallel.strategy=TP-2", "model.dtype=fp8", "precision.cache=fp8"),
+    ("model=encoder_decoder", *SMALL, "model.encoder_layers=2", *NODES, "parallel.strategy=TP-2-c2-d2-p2"),
+    ("model=whisper_large_v3", *SMALL, "model.encoder_layers=1", "chip=a100", "system.devices=8",
+     "parallel.strategy=TP-2-d4", "model.training=false", "model.step=decode"),
 )  # fmt: skip
 STRATEGIES = ("d1", "d2", "d8", "d512", "CR-4", "CR-8-d2", "RC-2-2", "RC-1-4-d2", "RC-3-5-d7", "d2-p2", "p4")
 TENSOR = (

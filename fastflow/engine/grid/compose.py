@@ -132,7 +132,7 @@ def compose_all(
             if not block.columns:
                 block.columns.update(_columns_of(column_axes))
             with _naming_terms(terms, composer), composer.naming_origins(composition):
-                inputs = point_inputs(composer, composition, texts)
+                inputs = point_inputs(composer, composition, texts, num_combinations == 1)
             if len(block.inputs) % step == 0 and any(of_user):
                 block.unset[len(block.inputs)] = unset(composer, of_user, texts, inputs)
             if not block.first:

@@ -109,7 +109,7 @@ def _inputs_without(
     try:
         with composer.uncounted():
             composition = composer.compose(remaining)
-            inputs = point_inputs(composer, composition, remaining)
+            inputs = point_inputs(composer, composition, remaining, refuses_types=False)
     except InputError:
         return None
     if _is_cacheable(composition):

@@ -82,6 +82,8 @@ DATA_TYPES = {
 }  # fmt: skip
 OF_WEIGHTS_ALONE = tuple(name for name, form in DATA_TYPES.items() if form.stored > 0.0)
 BOTH_OPERANDS = tuple(name for name in DATA_TYPES if name not in OF_WEIGHTS_ALONE)
+UNMODELLED = "unmodelled"
+"""Stands for a published type that is not modelled: such a point of a grid has a reason to have no time."""
 AS_WEIGHTS = {
     "fp8": "fp8_w8a16", "fp8_block": "fp8_w8a16", "int8": "w8a16", "nvfp4": "nvfp4_w4a16",
     "mxfp4": "mxfp4_w4a16",

@@ -27,16 +27,18 @@ from fastflow.physics.workload.data_types import (
     DATA_TYPES,
     OF_WEIGHTS_ALONE,
     SCALE_BYTES,
+    UNMODELLED,
     WIDE,
 )
 
 FORMATS = DATA_TYPES
-OUTPUT_BYTES = {name: form.output for name, form in FORMATS.items()}
-QUANTIZED_BYTES = {name: form.quantized for name, form in FORMATS.items()}
-OPERAND_BYTES = {name: form.operand for name, form in FORMATS.items()}
-STORED_BYTES = {name: form.stored or form.operand for name, form in FORMATS.items()}
-_IS_GROUPED = {name: float(form.grouped) for name, form in FORMATS.items()}
-_IS_NARROW = {name: float(form.quantized > 0.0 or name in OF_WEIGHTS_ALONE) for name, form in FORMATS.items()}
+_SIZED = {**FORMATS, UNMODELLED: FORMATS[WIDE[0]]}  # of which sizes are read before it is refused
+OUTPUT_BYTES = {name: form.output for name, form in _SIZED.items()}
+QUANTIZED_BYTES = {name: form.quantized for name, form in _SIZED.items()}
+OPERAND_BYTES = {name: form.operand for name, form in _SIZED.items()}
+STORED_BYTES = {name: form.stored or form.operand for name, form in _SIZED.items()}
+_IS_GROUPED = {name: float(form.grouped) for name, form in _SIZED.items()}
+_IS_NARROW = {name: float(form.quantized > 0.0 or name in OF_WEIGHTS_ALONE) for name, form in _SIZED.items()}
 _ROLE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
 # Operations: for the largest magnitude, absolute value and compare; to quantise, scale and round
@@ -272,6 +274,16 @@ def types_of(inputs: Inputs) -> Texts:
         if differs.any():
             names = np.where(differs, np.char.add(np.char.add(names, f", {title} "), types), names)
     return names
+
+
+def unmodelled_types(inputs: Inputs) -> ReasonColumn:
+    """Say for every point if its model is published in a type that is not modelled, (points,)."""
+    types = inputs["model.dtype"]
+    reason = Reasons(types.size)
+    for i in np.flatnonzero(types == UNMODELLED):
+        allowed = f"one of {', '.join(FORMATS)}, since fastflow does not model what the model is published in"
+        reason.add(i, rejected(Code.DATA_TYPE, "model.dtype", AUTO, allowed))
+    return reason.column()
 
 
 def invalid_training_types(inputs: Inputs, quantised: tuple[str, ...]) -> ReasonColumn:

@@ -18,6 +18,9 @@ its router (tensorrt_llm/_torch/modules/fused_moe/routing.py). The passes, in th
 - *scale_gated*: as *scale*, for the output of the gate;
 - *combine*: the weighted sum of a token's rows.
 
+Where products convert weights, gathering and gates are fused into them: triton_kernels, with which
+TensorRT-LLM and vLLM run gpt-oss on Hopper.
+
 A layer of triton_kernels (python/triton_kernels of triton-lang/triton, as TensorRT-LLM's fused_moe_triton.py
 calls it) has separate kernels for its routing, and fuses gathering and gates into its products:
 
@@ -75,6 +78,7 @@ class ExpertLayers(NamedTuple):
     size: Floats  # of an element of weights and of the rows they are multiplied with [B]
     activation: Floats  # of an element of the layer's input and output [B]
     matrices: Floats  # before the activation: 2 with a gate, 1 without
+    converted: Bools  # products convert weights: their library fuses gathering and gates into them
 
 
 class Pass(NamedTuple):
@@ -139,10 +143,8 @@ def _quantise(batch: _Layers) -> Pass:
 def _gather(batch: _Layers) -> Pass:
     layers = batch.layers
     read = np.where(batch.quantised & ~batch.scaled, layers.size, layers.activation)
-    return Pass(
-        launches=np.where(batch.direct & ~batch.scaled, 2.0, 1.0),
-        bytes=batch.rows * layers.hidden * (read + batch.written),
-    )
+    launches = np.where(batch.direct & ~batch.scaled, 2.0, 1.0) * ~layers.converted
+    return Pass(launches, bytes=batch.rows * layers.hidden * (read + batch.written) * ~layers.converted)
 
 
 def _scale(batch: _Layers) -> Pass:
@@ -151,7 +153,7 @@ def _scale(batch: _Layers) -> Pass:
 
 def _activate(batch: _Layers) -> Pass:
     layers = batch.layers
-    launches = 1.0 * (batch.direct | batch.quantised)
+    launches = 1.0 * ((batch.direct | batch.quantised) & ~layers.converted)
     return Pass(
         launches,
         bytes=launches * batch.rows * layers.ffn * (layers.matrices * layers.activation + batch.written),

@@ -87,7 +87,8 @@ def is_fused(device: Device, share: Share) -> np.ndarray[Any, np.dtype[np.bool_]
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     of_weights = share.kind == WEIGHT_GRADIENT
     is_triton, routing = share.attributes["triton"] > 0.0, routings(share)
-    gated = (share.attributes["gated"] > 0.0) & (is_fused(device, share) | is_triton)
+    fuses = is_fused(device, share) | is_triton | (share.bytes.conversion > 0.0)
+    gated = (share.attributes["gated"] > 0.0) & fuses
     products = GroupedProducts(
         point=share.device,
         routing=routing,

@@ -22,7 +22,7 @@ from fastflow.physics.workload.network import KernelType, Node, Side, forward_wi
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.ops.grouped_gemm import mixture_from_file, routings
 from fastflow.physics.workload.ops.rowwise import TYPE as ROWWISE
-from fastflow.physics.workload.precision import expert_type
+from fastflow.physics.workload.precision import expert_format, expert_type
 from fastflow.physics.workload.sharding_rules import GROUPS, INNER, OUTPUT, PARTIAL, REPLICATE, Share
 
 _KERNELS = {
@@ -40,7 +40,7 @@ def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launc
     layers = ExpertLayers(
         point=share.device, routing=routings(share), hidden=share.n, ffn=share.n,
         size=share.bytes.operand, activation=share.bytes.output,
-        matrices=2.0 - share.attributes["plain"],
+        matrices=2.0 - share.attributes["plain"], converted=share.bytes.conversion > 0.0,
     )  # fmt: skip
     return time_passes(device, layers, kernels)
 
@@ -68,6 +68,7 @@ def _type(name: str, base: KernelType, *required: str, reads: str = REPLICATE, m
         base, name=name, title=name.replace("_", " "), required=("cols", "topk", *required),
         optional=("rows", "reads", "power_law"), forward=partial(forward_with_attributes, base),
         from_file=partial(_from_file, name), time=partial(_time, _KERNELS[name]), dtype=expert_type,
+        stored=expert_format,
     )  # fmt: skip
 
 

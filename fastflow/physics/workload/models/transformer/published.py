@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastflow.core.errors import InputError
-from fastflow.physics.workload.data_types import AS_WEIGHTS, OF_WEIGHTS_ALONE, WIDE
+from fastflow.physics.workload.data_types import AS_WEIGHTS, OF_WEIGHTS_ALONE, UNMODELLED, WIDE
 from fastflow.physics.workload.precision import (
     ATTENTION_WEIGHTS,
     AUTO,
@@ -43,21 +43,25 @@ _FOLLOWING: Mapping[str, tuple[str, Any]] = {
 _RATE = "chip.rate."
 
 
-def with_types(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_types(leaves: Mapping[str, Any], refuses: bool = True) -> Mapping[str, Any]:
     """Return the leaves of a configuration, with the type of model.dtype=auto; raises InputError.
 
-    An explicit type overrides the published types, of modules too.
+    An explicit type overrides the published types, of modules too. refuses: raise InputError for a published
+    type that is not modelled, rather than return `UNMODELLED`.
     """
     if not leaves.keys() & set(PUBLISHED):
         return leaves
     resolved = {key: value for key, value in leaves.items() if key not in PUBLISHED}
     if resolved.get(KEY) != AUTO:
         return resolved
+    published = [leaves.get(name) for name in (DTYPE, OF_EXPERTS, OF_ATTENTION)]
+    if not refuses and not _trains(leaves) and not all(map(_is_known, published)):
+        return resolved | {KEY: UNMODELLED}
     resolved[KEY] = _nearest(leaves)
     if _trains(leaves):
         return resolved
-    for published, (key, default) in _FOLLOWING.items():
-        value = leaves.get(published)
+    for name, (key, default) in _FOLLOWING.items():
+        value = leaves.get(name)
         if value is not None and resolved.get(key) == default:
             resolved[key] = _held(leaves, _known(str(value))) if default == OPERAND else value
     return resolved
@@ -67,7 +71,9 @@ def note_of_types(leaves: Mapping[str, Any]) -> str:
     """Return a note on types that a chip does not multiply in, and what they are computed in; "" for none."""
     if leaves.get(KEY) == AUTO and not leaves.keys() & set(PUBLISHED):
         return ""
-    resolved, chip = with_types(leaves), leaves.get("chip.name")
+    resolved, chip = with_types(leaves, refuses=False), leaves.get("chip.name")
+    if resolved.get(KEY) == UNMODELLED:
+        return ""  # the reason says it
     notes = []
     if leaves.get(KEY) == AUTO:
         dtype, selected = _type_of_products(leaves), str(resolved[KEY])
@@ -112,9 +118,13 @@ def _type_of_products(leaves: Mapping[str, Any]) -> str:
     return _known(published)
 
 
+def _is_known(published: Any) -> bool:
+    return published is None or published in FORMATS or published in CACHE_TYPES
+
+
 def _known(published: str) -> str:
     """Return a published type; raises InputError for one that is not modelled."""
-    if published not in FORMATS and published != NONE and published not in CACHE_TYPES:
+    if not _is_known(published):
         known = ", ".join(FORMATS)
         raise InputError(KEY, AUTO, f"one of {known}, since the model is published in {published}")
     return published

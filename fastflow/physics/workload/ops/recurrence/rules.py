@@ -103,9 +103,10 @@ _STATE_SPACE = (
     ChunkKernel("scan", Elements(2, keys=1, values=1, pairs=1, states=2), Elements(values=1), visits=1),
 )
 # Gu and Dao, arXiv:2312.00752; state-spaces/mamba@1200d6e, csrc/selective_scan/selective_scan_fwd_kernel.cuh.
-# A head is a channel, whose block reads its input and its step; all channels read the same keys and queries.
-# After a chunk it stores each state with its decay, in fp32.
-_SELECTIVE_SCAN = (ChunkKernel("scan", Elements(keys=2, values=2), Elements(values=1, states=4), visits=1),)
+# A head is a channel, whose block reads its input, step and gate, and writes its output with and without the
+# gate; all channels read the same keys and queries. After a chunk it stores each state with its decay, in
+# fp32.
+_SELECTIVE_SCAN = (ChunkKernel("scan", Elements(keys=2, values=3), Elements(values=2, states=4), visits=1),)
 # Yang et al., arXiv:2312.06635; FLA@05b9003, fla/ops/gla/chunk.py. As of `_KIMI_DELTA`, without a correction.
 _GATED_LINEAR = (
     ChunkKernel("decays", Elements(keys=1), Elements(keys=2)),
@@ -159,7 +160,7 @@ RULES = MappingProxyType(
         ),
         SELECTIVE: Rule(
             2048, _SELECTIVE_SCAN, 1, _selective_flop, _selective_output, _SELECTIVE_FLOP,
-            Elements(keys=2, values=2), is_grouped=True, on_lanes=True,
+            Elements(keys=2, values=3), is_grouped=True, on_lanes=True,
         ),
         GATED: Rule(
             64, _GATED_LINEAR, 7, _linear_flop, _delta_output, 5.0, Elements(keys=3, values=1),

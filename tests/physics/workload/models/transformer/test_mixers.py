@@ -18,6 +18,7 @@ from fastflow.physics.workload.ops.recurrence.nodes import CHUNKED
 from fastflow.physics.workload.ops.recurrence.rules import RULES
 from fastflow.physics.workload.precision import precision as bytes_of
 from tests.naive import mixer_tensors as naive
+from tests.naive.sparse_attention import of_compressed, of_native_sparse, of_sparse
 from tests.support.checks import mixed
 from tests.support.transformers import points, precision
 
@@ -37,15 +38,28 @@ SIZES = {
     "short_conv": HEADS | {"width": 3},
     "rg_lru": HEADS | {"key": 1, "width": 4},
 }
-LINEAR = [name for name in MIXERS.built_in if not MIXERS[name].attends]
+LINEAR = [name for name in MIXERS.built_in if name in SIZES]
+SPARSE = {"index_heads": 2, "index_dim": 16, "index_topk": 8}
+KEYS = {
+    "window": {"window": 4}, "chunked": {"window": 4}, "sparse": SPARSE | {"index_block": 4},
+    "compressed": SPARSE | {
+        "window": 8, "compression": 4, "query_latent": 40, "rotary": 8, "output_groups": 2,
+        "output_latent": 24,
+    },
+    "native_sparse": {"window": 8, "compression": 2, "index_topk": 16, "index_block": 4},
+}  # fmt: skip
+"""Keys of mixers that attend, beside those of heads."""
+SHAPES = {
+    "sparse": of_sparse, "compressed": of_compressed, "native_sparse": of_native_sparse,
+}  # fmt: skip
 ATTENTION = {"attention_heads": 4, "kv_heads": 2, "head_dim": 24}
 
 
 def keys_of(name):
     """The keys that describe a mixer's sizes."""
     keys = {"hidden": HIDDEN, "heads": 4, "kv_heads": 2, "head_dim": 24}
-    if MIXERS[name].attends:
-        return keys | ({"window": 4} if ("model.window", name) in MIXERS[name].needs else {})
+    if name not in SIZES:
+        return keys | KEYS.get(name, {})
     size = SIZES[name]
     of_key = {
         "linear_heads": "heads", "linear_key_heads": "key_heads", "linear_key_dim": "key",
@@ -62,17 +76,19 @@ def model_of(name, **changed):
 
 def size_of(name):
     """A mixer's sizes, for the oracle."""
-    return ATTENTION if MIXERS[name].attends else SIZES[name]
+    return SIZES.get(name, ATTENTION)
 
 
 def expected_tensors(name):
     """A mixer's tensors; those of RWKV's channel mixing are in layers with a feed-forward part."""
+    if name in SHAPES:
+        return SHAPES[name](keys_of(name))
     shapes = dict(naive.TENSORS[name](HIDDEN, size_of(name)))
     return {key: shape for key, shape in shapes.items() if key != "ffn.x_k"}
 
 
 def test_every_mixer_has_its_tensors_written_down():
-    assert {*naive.TENSORS} == {*MIXERS.built_in}
+    assert {*naive.TENSORS} | {*SHAPES} == {*MIXERS.built_in}
     assert {*SIZES} == {*LINEAR}
 
 
@@ -93,7 +109,7 @@ def test_channel_mixing_of_rwkv_has_its_own_mixture():
     assert dense - alone == 2 * 200 * HIDDEN + HIDDEN + HIDDEN  # and the norm before it
 
 
-@pytest.mark.parametrize("name", MIXERS.built_in)
+@pytest.mark.parametrize("name", naive.TENSORS)
 @pytest.mark.parametrize("training", [False, True])
 def test_products_multiply_every_token_with_every_weight(name, training):
     """Forward two operations for each; gradients of inputs and weights as many each."""

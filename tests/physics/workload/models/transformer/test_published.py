@@ -117,3 +117,15 @@ def test_other_models_have_no_auto():
     with pytest.raises(InputError, match=r"model\.dtype=auto"):
         fastflow.evaluate("model=gemm", "chip=a100", "model.dtype=auto")
     assert note_of_types({"model.dtype": "auto"}) == ""
+
+
+def test_a_type_that_is_not_modelled_is_a_row_of_a_grid_with_a_reason(tmp_path):
+    llama = FILES["llama3-70b"]["config"]
+    for name, method in (("a", {"quant_method": "awq", "bits": 4}), ("b", {"quant_method": "aqlm"})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(llama | {"quantization_config": method}))
+    files = f"model.config={tmp_path / 'a.json'},{tmp_path / 'b.json'}"
+    frame = fastflow.evaluate("model=transformer", files, "chip=h100_sxm", "system=dgx_h100", "serve=decode")
+    assert frame.feasible.tolist() == [True, False]
+    assert frame["dtype"][0] == "w4a16"
+    assert "model.dtype=auto is invalid" in frame.reason[1]
+    assert "since fastflow does not model what the model is published in" in frame.reason[1]

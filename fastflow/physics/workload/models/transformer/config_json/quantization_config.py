@@ -41,6 +41,21 @@ _MAX_TEXT = 500  # of a name or an expression
 _MAX_PATTERNS = 200  # different ones, numbers of layers aside
 
 
+QUANTISATION_FILE = "hf_quant_config.json"
+"""In which ModelOpt wrote what is `quantization_config` today."""
+
+
+def with_quantisation(document: Mapping[str, Any], beside: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the object of a config.json, with the quantisation in ModelOpt's own file where it has none.
+
+    beside: the object of `QUANTISATION_FILE`, as TensorRT-LLM and vLLM read it.
+    """
+    quantisation = _object(beside, "quantization")
+    if not quantisation or any(name in document for name in ("quantization_config", "compression_config")):
+        return document
+    return {**document, "quantization_config": {"quant_method": "modelopt", **quantisation}}
+
+
 class Weights(NamedTuple):
     """How the weights of a module are stored."""
 

@@ -8,8 +8,11 @@ state of one number, which a selective scan with a key of one column computes. A
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastflow.core.tables import Inputs
-from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm
+from fastflow.physics.workload.graph import Dims
+from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, TOKENS, gemm
 from fastflow.physics.workload.models.transformer.dimensions import ACTIVATIONS, ALL, OF_ATTENTION, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
@@ -25,10 +28,15 @@ from fastflow.physics.workload.models.transformer.mixers.linear import (
     values_of,
 )
 from fastflow.physics.workload.network import Node
-from fastflow.physics.workload.ops.block_diagonal import block_diagonal
+from fastflow.physics.workload.ops.per_head import TYPE, per_head
+from fastflow.physics.workload.ops.recurrence.kernel_type import SEQUENCE
 from fastflow.physics.workload.ops.recurrence.rules import SELECTIVE
+from fastflow.physics.workload.sharding_rules import GROUPS
 
 _GATES = 2  # of input and recurrence
+_OF_BLOCKS = replace(TYPE, sides={**TYPE.sides, SEQUENCE: GROUPS})
+"""The product of the gates: where a plan shards the tokens of a sequence, it has all tokens of some heads, as
+the recurrence has."""
 
 
 def _scan(size: Sizes) -> Sizes:
@@ -44,11 +52,10 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
         _scan(size), SELECTIVE, (MIXER_IN, "gates"), width, vectors=width, biased=True,
         further_cols=_GATES * width,
     )  # fmt: skip
-    gates = block_diagonal(
-        "gates", size.tokens, size.linear_heads, block, _GATES * block, HEADS,
-        reads=(convolved[-1].name if convolved else MIXER_IN,),
-        vectors=_GATES * width,
-    )  # fmt: skip
+    source = convolved[-1].name if convolved else MIXER_IN
+    gates = per_head(
+        "gates", size.tokens, size.linear_heads, block, _GATES * block, source, Dims(TOKENS, (), (), HEADS)
+    )._replace(type=_OF_BLOCKS, vectors=_GATES * width, keeps=None, wide=False)
     # where products of attention have biases, the residual sum adds this one
     biased = str(points["model.biases"][0]) not in (OF_ATTENTION, ALL)
     out = gemm(PROJECTION, size, width, size.hidden, "output gate", (HEADS, HIDDEN), biased=biased)

@@ -221,3 +221,17 @@ def test_a_server_holds_the_bytes_that_are_published(model, types, published):
     """Of all modules on one device, for whose memory they may be too much."""
     one = ("serve=decode", f"model={model}", "chip=b200_sxm", "system.devices=1", "parallel.strategy=TP-1")
     assert fastflow.evaluate(*one, *types).weight_B[0] == pytest.approx(published, rel=0.02)
+
+
+@pytest.mark.parametrize(("has_own", "dtype"), [(False, "nvfp4, attention bf16"), (True, "w4a16")])
+def test_the_file_of_modelopt_counts_where_a_config_says_nothing(tmp_path, has_own, dtype):
+    quantisation = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ATTENTION_OF_EACH}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": quantisation}))
+    own = {"quantization_config": AWQ} if has_own else {}
+    (tmp_path / "config.json").write_text(json.dumps(DENSE | own))
+    config = f"model.config={tmp_path / 'config.json'}"
+    frame = fastflow.evaluate(
+        "serve=decode", "model=transformer", config, "chip=b200_sxm", "system.devices=1"
+    )
+    assert frame["dtype"][0] == dtype
+    assert frame.kv_token_B[0] == LAYERS * 2 * 2 * 64 * (2 if has_own else 1)

@@ -33,7 +33,7 @@ def latent_sizes(fields: Fields, known: Values) -> Values:
     return {
         "latent": fields.count("kv_lora_rank"),
         "query_latent": fields.count("q_lora_rank", default=0, least=0),
-        "rotary": fields.count("qk_rope_head_dim"),
+        "rotary": fields.count("qk_rope_head_dim", default=0, least=0),
         "head_dim": fields.count("qk_nope_head_dim"),
         "value_dim": fields.count("v_head_dim"),
         "kv_heads": 0,
