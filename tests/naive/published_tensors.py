@@ -318,7 +318,25 @@ def hunyuan_v1_moe(c):
     return found
 
 
+def glm5_next_text(c):
+    h, found, streams = c["hidden_size"], head_and_embedding(c), c["hc_mult"]
+    n, d = c["linear_num_heads"], c["linear_head_dim"]
+    found.append((streams, streams * h))
+    for kind, part in zip(c["layer_types"], c["mlp_layer_types"], strict=True):
+        if kind == "linear_attention":
+            found += [(h, n * d)] * 3 + [(3 * n * d, c["linear_conv_kernel_dim"])]
+            found += [(h, d), (d, n * d)] * 2 + [(h, n), (n * d, h)]
+        else:
+            found += latent(c) + indexer(c)
+        found += [((2 + streams) * streams, streams * h)] * 2
+        columns = c["moe_intermediate_size"]
+        mixed = experts(c, c["n_routed_experts"], columns, c["n_shared_experts"] * columns)
+        found += gated(h, c["intermediate_size"]) if part == "dense" else mixed
+    return found
+
+
 FAMILIES = {
+    "glm5_next_text": glm5_next_text,
     "qwen3_next": qwen3_next, "deepseek_v32": deepseek_v32, "deepseek_v4": deepseek_v4,
     "gemma4_text": gemma4_text, "mimo_v2_flash": mimo_v2_flash, "step3p5": step3p5,
     "longcat_flash": longcat_flash, "nemotron_h": nemotron_h, "nemotron-nas": nemotron_nas,

@@ -40,7 +40,7 @@ def common_sizes(fields: Fields, architecture: Architecture) -> Values:
     heads = fields.count(*HEADS, default=1 if architecture.layers else None)
     if layers > MAX_LAYERS:
         raise wrong("num_hidden_layers", f"at most {MAX_LAYERS}", layers)
-    head_dim = fields.count("head_dim", "attention_head_dim", "kv_channels", default=0)
+    head_dim = fields.count("head_dim", "attention_head_dim", "kv_channels", default=0, least=0)
     if not head_dim and hidden % heads and "kv_lora_rank" not in fields:
         raise wrong("num_attention_heads", f"a divisor of its hidden size, {hidden}", heads)
     values = {

@@ -22,6 +22,12 @@ _OTHER_MODELS = {
     "num_encoder_layers": "an encoder",
     "_diffusers_version": "a diffusion model", "d_kv": "an encoder and a decoder",
 }  # fmt: skip
+# types whose layers differ in what no field says (docs/config_json.md)
+_OTHER_LAYERS = {
+    "zamba", "zamba2", "xlstm", "rwkv", "mllama_text_model", "step3_text", "jetmoe", "zaya", "inkling_text",
+    "qwen4_exp", "qwen4_exp_text", "gpt_neo", "codegen", "ctrl", "modernbert-decoder", "hrm_text",
+    "diffusion_gemma_text", "gemma4_assistant", "gemma4_unified_assistant",
+}  # fmt: skip
 _DECODERS = ("CausalLM", "ConditionalGeneration", "LMHeadModel")
 # types that read files of others, by a field that files of their kind have; the first that fits
 _BY_FIELD = (
@@ -32,10 +38,10 @@ _BY_FIELD = (
 
 def nearest_type(document: Mapping[str, Any]) -> str:
     """Return the known type that understands a file of an unknown type, "" for none."""
-    classes = document.get("architectures")
-    if not isinstance(document.get("model_type"), str) or not isinstance(classes, list):
+    model_type, classes = document.get("model_type"), document.get("architectures")
+    if not isinstance(model_type, str) or not isinstance(classes, list) or model_type in _OTHER_LAYERS:
         return ""
-    if not any(isinstance(name, str) and _is_decoder(name, str(document["model_type"])) for name in classes):
+    if not any(isinstance(name, str) and _is_decoder(name, model_type) for name in classes):
         return ""
     for field, name in _BY_FIELD:
         if field and document.get(field) is None:

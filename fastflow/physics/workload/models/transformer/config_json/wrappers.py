@@ -18,6 +18,7 @@ LANGUAGE_MODELS = (
 """Fields that hold the language model of a file with several models, and further fields that end so."""
 _COMMON_FIELDS = (
     "quantization_config", "compression_config", "torch_dtype", "dtype", "tie_word_embeddings",
+    "architectures",
 )  # fmt: skip
 # of types whose inner object may lack its model_type: that of the language model
 _TYPE_INSIDE = {

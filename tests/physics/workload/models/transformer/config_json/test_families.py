@@ -36,6 +36,12 @@ SMALL = {
         **LATENT, **MIXTURE, "first_k_dense_replace": 2, "index_n_heads": 24, "index_head_dim": 64,
         "index_topk": 512,
     },
+    "glm5_next_text": {
+        **LATENT, **MIXTURE, "head_dim": 0, "qk_rope_head_dim": 0, "hc_mult": 4, "index_n_heads": 24,
+        "index_head_dim": 64, "index_topk": 256, "linear_num_heads": 12, "linear_head_dim": 64,
+        "linear_conv_kernel_dim": 4, "layer_types": (["linear_attention"] * 3 + ["indexed_attention"]) * 2,
+        "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 5,
+    },
     "deepseek_v4": {
         **MIXTURE, "q_lora_rank": 384, "o_groups": 4, "o_lora_rank": 256, "hc_mult": 4, "index_n_heads": 24,
         "index_head_dim": 64, "index_topk": 256, "sliding_window": 128, "qk_rope_head_dim": 32,

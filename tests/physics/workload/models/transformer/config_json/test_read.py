@@ -332,6 +332,18 @@ def test_an_unknown_type_is_refused_where_anything_is_not_understood(changed):
         inputs_of(TINKER | changed)
 
 
+def test_the_classes_of_the_whole_file_are_those_of_its_language_model():
+    inner = {name: value for name, value in TINKER.items() if name != "architectures"}
+    whole = {"model_type": "tinker_vl", "architectures": ["TinkerForConditionalGeneration"]}
+    assert inputs_of(whole | {"text_config": inner}) == inputs_of(TINKER)
+
+
+@pytest.mark.parametrize("name", ["jetmoe", "zamba2", "rwkv"])
+def test_types_of_other_layers_are_never_read_as_known_ones(name):
+    with pytest.raises(MistakeError, match=name):
+        inputs_of(TINKER | {"model_type": name, "architectures": [f"{name}ForCausalLM"]})
+
+
 def test_the_screen_says_how_an_unknown_type_is_read(file, cli):
     code, lines, _ = cli(main, *RUN, f"model.config={file(TINKER)}", "model.batch=64")
     assert code == 0

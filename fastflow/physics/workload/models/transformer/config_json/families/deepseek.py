@@ -33,7 +33,7 @@ def latent_sizes(fields: Fields, known: Values) -> Values:
     return {
         "latent": fields.count("kv_lora_rank"),
         "query_latent": fields.count("q_lora_rank", default=0, least=0),
-        "rotary": fields.count("qk_rope_head_dim"),
+        "rotary": fields.count("qk_rope_head_dim", default=0, least=0),
         "head_dim": fields.count("qk_nope_head_dim"),
         "value_dim": fields.count("v_head_dim"),
         "kv_heads": 0,
@@ -137,7 +137,7 @@ def _gated_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> lis
 TYPES = {
     "axk2": _SPARSE._replace(extra_fields=partial(_gated, False), layers=_gated_layers),
     "hy_v4": _SPARSE._replace(extra_fields=partial(_gated, True), layers=_gated_layers),
-    "deepseek": LLAMA,
+    **dict.fromkeys(("deepseek", "deepseek_ocr2_text"), LLAMA),
     **dict.fromkeys(
         ("deepseek_v2", "deepseek_v3", "kimi_k2", "axk1", "mistral4", "youtu", "minicpm3", "glm4_moe_lite"),
         _LATENT,

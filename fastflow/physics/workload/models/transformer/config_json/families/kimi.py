@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, with_mixer
-from fastflow.physics.workload.models.transformer.config_json.families.deepseek import latent_sizes
+from fastflow.physics.workload.models.transformer.config_json.families.deepseek import (
+    indexed_sizes,
+    latent_sizes,
+)
 from fastflow.physics.workload.models.transformer.dimensions import FULL
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
@@ -12,26 +15,24 @@ _DELTA = "kimi_delta"
 _INTERVAL = 4
 
 
-def _linear(fields: Fields, known: Values) -> Values:
+def _delta_sizes(fields: Fields, known: Values) -> Values:
+    """Return the sizes of Kimi delta attention, of an object of their own or beside the others."""
     inner = fields.inside("linear_attn_config")
-    fields.skip(
-        "activation_situ_linear_beta",
-        "attn_res_block_size",
-        "latent_moe_use_norm",
-        "mla_use_nope",
-        "num_expert_group",
-    )
-    heads = inner.count("num_heads", default=fields.count("linear_num_heads", default=known["heads"]))
-    head_dim = inner.count("head_dim", default=fields.count("linear_head_dim", default=128))
-    gate = fields.flag("mla_use_output_gate")
-    return latent_sizes(fields, known) | {
-        "linear_heads": heads,
-        "linear_key_dim": head_dim,
-        "conv_width": inner.count(
-            "short_conv_kernel_size", default=fields.count("linear_conv_kernel_dim", default=4)
+    width = fields.count("linear_conv_kernel_dim", default=4)
+    return {
+        "linear_heads": inner.count(
+            "num_heads", default=fields.count("linear_num_heads", default=known["heads"])
         ),
-        **({"output_gate": FULL} if gate else {}),
+        "linear_key_dim": inner.count("head_dim", default=fields.count("linear_head_dim", default=128)),
+        "conv_width": inner.count("short_conv_kernel_size", default=width),
     }
+
+
+def _linear(fields: Fields, known: Values) -> Values:
+    fields.skip("activation_situ_linear_beta", "attn_res_block_size", "latent_moe_use_norm", "mla_use_nope")
+    fields.skip("num_expert_group")
+    gate = {"output_gate": FULL} if fields.flag("mla_use_output_gate") else {}
+    return {**latent_sizes(fields, known), **_delta_sizes(fields, known), **gate}
 
 
 def _layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
@@ -52,6 +53,18 @@ def _layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[Laye
     ]
 
 
+def _glm_next(fields: Fields, known: Values) -> Values:
+    """Return the sizes of GLM-5-Next: sparse latent attention beside Kimi delta attention, and streams."""
+    fields.skip("linear_lower_bound", "index_kpool", "index_kpool_always_select_tail", "hc_sinkhorn_iters")
+    return {
+        **indexed_sizes(fields, known), **_delta_sizes(fields, known),
+        "streams": fields.count("hc_mult", default=1),
+    }  # fmt: skip
+
+
 TYPES = {
-    "kimi_linear": LLAMA._replace(mixers={"linear_attention": _DELTA}, extra_fields=_linear, layers=_layers)
+    "glm5_next_text": LLAMA._replace(
+        mixers={"linear_attention": _DELTA, "indexed_attention": "sparse"}, extra_fields=_glm_next
+    ),
+    "kimi_linear": LLAMA._replace(mixers={"linear_attention": _DELTA}, extra_fields=_linear, layers=_layers),
 }

@@ -100,7 +100,8 @@ TYPES = {
     **dict.fromkeys(
         (
             "internlm", "internlm2", "internlm3", "helium", "cwm", "hyperclovax", "solar", "xverse", "orion",
-            "yi", "aquila", "telechat2", "mellum", "solar_open", "diffllama",
+            "yi", "aquila", "telechat2", "mellum", "solar_open",
+            "diffllama", "paddleocr_vl_text", "emu3_text_model",
         ),
         LLAMA,
     ),
