@@ -57,7 +57,7 @@ def data_type(text: str, known: Collection[str]) -> str:
     """Return the data type that a text names, of those that are known; the text itself where none."""
     name = _normalised(text)
     dtype = name if name in known else _BY_SYNONYM.get(name, text)
-    types_of_4_bits = [one for one in _FP4 if one in known]
+    types_of_4_bits = [name for name in _FP4 if name in known]
     if name in ("fp4", "float4", "f4") and len(types_of_4_bits) == 1:
         return types_of_4_bits[0]  # of a key that takes one of these
     return dtype if dtype in known else text

@@ -96,8 +96,8 @@ def _list_devices(
         others = np.flatnonzero(types != dtypes)
         if others.size and selected.any():
             differs = selected & (types != dtypes)[graph.point]
-            place = rows.size + np.searchsorted(others, graph.point)
-            device_of = np.where(differs, place, device_of)
+            index = rows.size + np.searchsorted(others, graph.point)
+            device_of = np.where(differs, index, device_of)
             rows, names = np.concatenate([rows, others]), np.concatenate([names, types[others]])
     if rows.size > points:
         device_inputs, chips = take((device_inputs, chip), rows)

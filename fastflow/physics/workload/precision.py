@@ -225,12 +225,12 @@ def _module_type(inputs: Inputs, key: str) -> Texts:
 
 def _on_chip(inputs: Inputs, types: Texts) -> Texts:
     """Return the types, as types of weights alone where the chip does not multiply in them."""
-    held, (names, index) = types, factorize(types)
+    stored, (names, index) = types, factorize(types)
     for number, name in enumerate(names):
         if name in AS_WEIGHTS:
             lacks = (index == number) & ~_has(inputs, name, types.size)
-            held = np.where(lacks, AS_WEIGHTS[name], held)
-    return held
+            stored = np.where(lacks, AS_WEIGHTS[name], stored)
+    return stored
 
 
 def stored_experts(inputs: Inputs) -> Texts:

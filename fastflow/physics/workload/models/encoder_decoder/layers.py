@@ -85,8 +85,8 @@ def decoder_layer(
         return _self_attention(points, size, read, causal=True)
 
     def cross_attention(read: str) -> list[Node]:
-        again = [] if is_first else [reread(sides.source, encoded)]
-        return [*again, *_cross_attention(points, sides, read, encoded if is_first else ENCODED)]
+        rereads = [] if is_first else [reread(sides.source, encoded)]
+        return [*rereads, *_cross_attention(points, sides, read, encoded if is_first else ENCODED)]
 
     nodes = _branch(points, size, SELF, read, self_attention, ATTENTION)
     nodes += _branch(points, size, CROSS, nodes[-1].name, cross_attention, ATTENTION)

@@ -82,13 +82,22 @@ def network(points: Inputs) -> Network:
 
 def layer_counts(inputs: Inputs) -> list[Ints]:
     """Return how many layers each layer of the network stands for, of points of one structure; (points,)."""
-    one, encoders = np.ones_like(inputs["model.layers"]), np.maximum(inputs["model.encoder_layers"], 1)
+    single_layer, encoders = (
+        np.ones_like(inputs["model.layers"]),
+        np.maximum(inputs["model.encoder_layers"], 1),
+    )
     decoders, step = decoder_layers(inputs), str(inputs["model.step"][0])
     if step == DECODE:
-        return [one, decoders, one]
+        return [single_layer, decoders, single_layer]
     if step == ENCODE:
-        return [one, encoders, *([one] if _has_last_norm(inputs) else []), decoders]
-    return [one, encoders, one, *([decoders - 1] if (decoders > 1).all() else []), one]
+        return [single_layer, encoders, *([single_layer] if _has_last_norm(inputs) else []), decoders]
+    return [
+        single_layer,
+        encoders,
+        single_layer,
+        *([decoders - 1] if (decoders > 1).all() else []),
+        single_layer,
+    ]
 
 
 def order(inputs: Inputs) -> Order:

@@ -66,8 +66,12 @@ GPT = Architecture(LAYER, PRE, False, ALL, tied=True, activation="gelu")
 
 def sized(kind: LayerKind, values: Values, **sizes: int) -> LayerKind:
     """Return a kind of layer with sizes of its own; 0, or what the model has anyway, changes nothing."""
-    own = dict(kind.sizes) | {name: size for name, size in sizes.items() if size}
-    kept = tuple((name, own[name]) for name in OWN_SIZES if name in own and own[name] != values.get(name))
+    kind_sizes = dict(kind.sizes) | {name: size for name, size in sizes.items() if size}
+    kept = tuple(
+        (name, kind_sizes[name])
+        for name in OWN_SIZES
+        if name in kind_sizes and kind_sizes[name] != values.get(name)
+    )
     return kind._replace(sizes=kept)
 
 

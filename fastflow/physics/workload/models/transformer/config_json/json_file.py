@@ -38,7 +38,7 @@ def read_version(path: str, size: int) -> dict[str, Any]:
     return document
 
 
-def beside(path: str, name: str) -> dict[str, Any]:
+def read_neighbour(path: str, name: str) -> dict[str, Any]:
     """Return the object in another file of a file's folder, {} where there is none; raises MistakeError."""
     other = Path(path).with_name(name)
     return read_version(str(other), other.stat().st_size) if other.is_file() else {}

@@ -75,8 +75,8 @@ def _own_sizes(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[L
     numbers = {int(name): name for name in of_layers.names() if name.isdecimal() and len(name) < 6}
     for number, name in numbers.items():
         if number < len(kinds):
-            own = of_layers.inside(name)
-            sizes = {size: own.count(field, default=0, least=0) for field, size in OF_LAYER.items()}
+            layer_fields = of_layers.inside(name)
+            sizes = {size: layer_fields.count(field, default=0, least=0) for field, size in OF_LAYER.items()}
             kinds[number] = sized(kinds[number], values, **sizes)
     return kinds
 

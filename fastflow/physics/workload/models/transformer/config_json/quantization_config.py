@@ -45,12 +45,12 @@ QUANTISATION_FILE = "hf_quant_config.json"
 """In which ModelOpt wrote what is `quantization_config` today."""
 
 
-def with_quantisation(document: Mapping[str, Any], beside: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_quantisation(document: Mapping[str, Any], neighbour: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the object of a config.json, with the quantisation in ModelOpt's own file where it has none.
 
     beside: the object of `QUANTISATION_FILE`, as TensorRT-LLM and vLLM read it.
     """
-    quantisation = _object(beside, "quantization")
+    quantisation = _object(neighbour, "quantization")
     if not quantisation or any(name in document for name in ("quantization_config", "compression_config")):
         return document
     return {**document, "quantization_config": {"quant_method": "modelopt", **quantisation}}
@@ -122,9 +122,9 @@ def _left_out(config: Mapping[str, Any]) -> list[str]:
 
 def _has(module: str, patterns: Sequence[str], layers: int) -> bool:
     """Say whether patterns match most products of a module, in most layers, under some names of these."""
-    counted = _counted(tuple(patterns))
+    counts = _counted(tuple(patterns))
     return any(
-        sum(min(1.0, _layers_of(name, counted, layers)) for name in names) > 0.5 * len(names)
+        sum(min(1.0, _layers_of(name, counts, layers)) for name in names) > 0.5 * len(names)
         for names in _PRODUCTS[module]
     )
 
@@ -140,14 +140,14 @@ def _counted(patterns: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
     return tuple(counts.most_common(_MAX_PATTERNS))
 
 
-def _layers_of(product: str, counted: Iterable[tuple[str, int]], layers: int) -> float:
+def _layers_of(product: str, counts: Iterable[tuple[str, int]], layers: int) -> float:
     """Return the share of layers whose product some patterns match."""
     share = 0.0
-    for pattern, count in counted:
+    for pattern, count in counts:
         if pattern.startswith(_EXPRESSION):
             numbers = range(max(layers, 1))
-            found = [_matches(pattern, _name(product, str(number))) for number in numbers]
-            share += sum(found) / len(found)
+            matches = [_matches(pattern, _name(product, str(number))) for number in numbers]
+            share += sum(matches) / len(matches)
         elif _matches(pattern, _name(product, NUMBER)):
             of_layer = re.search(rf"\b(layers|blocks|h)\.{NUMBER}", pattern) is not None
             share += min(count / max(layers, 1), 1.0) if of_layer else 1.0

@@ -15,7 +15,7 @@ from typing import Any
 from fastflow.core.yaml_file import read_current, wrong
 from fastflow.physics.workload.models.transformer.config_json.encoders import TEXT_ENCODERS, text_encoder_of
 from fastflow.physics.workload.models.transformer.config_json.families import TYPES
-from fastflow.physics.workload.models.transformer.config_json.json_file import beside, read_version
+from fastflow.physics.workload.models.transformer.config_json.json_file import read_neighbour, read_version
 from fastflow.physics.workload.models.transformer.config_json.quantization_config import (
     QUANTISATION_FILE,
     with_quantisation,
@@ -86,7 +86,7 @@ def note_of_type(path: str) -> str:
 
 @lru_cache(maxsize=64)
 def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
-    return inputs_of(with_quantisation(read_version(path, size), beside(path, QUANTISATION_FILE)))
+    return inputs_of(with_quantisation(read_version(path, size), read_neighbour(path, QUANTISATION_FILE)))
 
 
 @lru_cache(maxsize=64)

@@ -60,8 +60,11 @@ def _layers_of_4(fields: Fields, values: Values, kinds: list[LayerKind]) -> list
     is_equal = fields.flag("attention_k_eq_v")
     head_dim = fields.count("global_head_dim", default=0 if "per_layer_config" in fields else 512)
     kv_heads = fields.count("num_global_key_value_heads", default=0, least=0)
-    own = {"head_dim": head_dim, "kv_heads": kv_heads if is_equal or "attention_k_eq_v" not in fields else 0}
-    kinds = [_shape_of_4(kind, values, own, is_equal) for kind in kinds]
+    kind_sizes = {
+        "head_dim": head_dim,
+        "kv_heads": kv_heads if is_equal or "attention_k_eq_v" not in fields else 0,
+    }
+    kinds = [_shape_of_4(kind, values, kind_sizes, is_equal) for kind in kinds]
     doubled = fields.flag("use_double_wide_mlp")
     shared = _shared(fields, values, kinds)
     return [
@@ -70,10 +73,10 @@ def _layers_of_4(fields: Fields, values: Values, kinds: list[LayerKind]) -> list
     ]
 
 
-def _shape_of_4(kind: LayerKind, values: Values, own: dict[str, int], is_equal: bool) -> LayerKind:
+def _shape_of_4(kind: LayerKind, values: Values, kind_sizes: dict[str, int], is_equal: bool) -> LayerKind:
     if kind.mixers != (ATTENTION,):
         return kind
-    return sized(kind._replace(modifiers=(EQUAL_KV,) if is_equal else ()), values, **own)
+    return sized(kind._replace(modifiers=(EQUAL_KV,) if is_equal else ()), values, **kind_sizes)
 
 
 _GRIFFIN = {"recurrent": "rg_lru", "attention": WINDOW}

@@ -69,8 +69,8 @@ def _searched(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[La
     name, blocks = fields.value("block_configs")
     if not isinstance(blocks, list) or len(blocks) != values["layers"]:
         raise wrong(name, f"a list with an entry for each of the {values['layers']} layers", shown(blocks))
-    found = [_block(Fields({"block": block}, f"{name}.").inside("block"), values) for block in blocks]
-    kinds = [kind for kind in found if kind is not None]
+    read_kinds = [_block(Fields({"block": block}, f"{name}.").inside("block"), values) for block in blocks]
+    kinds = [kind for kind in read_kinds if kind is not None]
     for size in ("kv_heads", "ffn"):
         most = Counter(dict(kind.sizes).get(size, 0) for kind in kinds).most_common()
         values[size] = next((columns for columns, _ in most if columns), values[size])

@@ -85,7 +85,7 @@ def _laguna_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> li
     if heads is None:
         return kinds
     same_length("num_attention_heads_per_layer", heads, len(kinds))
-    return [sized(kind, values, heads=own) for kind, own in zip(kinds, heads, strict=True)]
+    return [sized(kind, values, heads=count) for kind, count in zip(kinds, heads, strict=True)]
 
 
 def _aria(fields: Fields, known: Values) -> Values:

@@ -33,7 +33,7 @@ def _flash_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> lis
     """Return kinds of which those with windows have heads of their own."""
     other = fields.inside("attention_other_setting")
     other.skip("attention_type", "true_head_dim")
-    own = {
+    window_sizes = {
         "heads": other.count(
             "num_attention_heads", default=fields.count("num_sliding_attention_heads", default=0)
         ),
@@ -41,7 +41,7 @@ def _flash_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> lis
         "head_dim": other.count("head_dim", default=0, least=0),
     }
     kinds = dense_first(fields, kinds, _DENSE)
-    return [sized(kind, values, **own) if kind.mixers == (WINDOW,) else kind for kind in kinds]
+    return [sized(kind, values, **window_sizes) if kind.mixers == (WINDOW,) else kind for kind in kinds]
 
 
 _DENSE = 3  # layers before the first with experts, where the file does not list them
