@@ -23,7 +23,7 @@ OF_MODELS = {
     "model.name": "encoder_decoder", "model.dtype": "bf16", "model.training": True,
     "model.optimizer": "adam",
 }  # fmt: skip
-LIBRARY = {  # in billions: tables of arXiv:1910.10683, arXiv:2212.04356, and cards on Hugging Face
+LIBRARY = {  # in billions, as reported: arXiv:1910.10683, arXiv:2212.04356
     "t5_base": 0.2229, "t5_11b": 11.307, "flan_t5_xxl": 11.135, "bart_large": 0.4063,
     "whisper_large_v3": 1.543, "whisper_large_v3_turbo": 0.809,
 }  # fmt: skip

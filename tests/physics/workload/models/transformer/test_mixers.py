@@ -313,7 +313,7 @@ def test_sizes_that_a_mixer_lacks_or_does_not_use_are_refused(changed, says):
 
 # --- published models
 
-# billions of parameters on the models' cards (safetensors), or in their papers where the cards have none
+# billions of parameters as they are reported for these models; none of their files was at hand here
 MAMBA = {"position": "none", "norm": "rms", "linear_key_dim": 16, "conv_width": 4}
 MAMBA2 = {"position": "none", "linear_key_dim": 128, "linear_value_dim": 64, "conv_width": 4}
 PUBLISHED = {
