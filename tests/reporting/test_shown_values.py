@@ -307,7 +307,7 @@ def test_time_memory_and_energy_of_a_server(seed):
             ("weights", *of(row, "weight_B"), share(row, "weight_B", whole)),
             (
                 "KV cache in use", *of(row, "kv_B"), share(row, "kv_B", whole),
-                *of(row, "kv_token_B", "kv_cache_capacity_B"),
+                *of(row, "kv_token_B", "kv_window_token_B", "kv_state_B", "kv_cache_capacity_B"),
             ),
             ("workspace", (rest, "B"), (rest / CAPACITY, "")),
             ("total of", *of(row, whole, "footprint_B"), share(row, "footprint_B", whole)),
