@@ -79,8 +79,8 @@ def note_of_types(leaves: Mapping[str, Any]) -> str:
         dtype, selected = _type_of_products(leaves), str(resolved[KEY])
         if selected != dtype:
             notes.append(f"{KEY}: {selected}, since {chip} has no {dtype}")
-    has_experts = "model.experts" in leaves and leaves["model.experts"] != 0
-    for key in (KEY, *([EXPERTS] if has_experts else []), ATTENTION_WEIGHTS):
+    of_parts = [EXPERTS] * bool(leaves.get("model.experts")) + [ATTENTION_WEIGHTS] * ("model.heads" in leaves)
+    for key in (KEY, *of_parts):
         weights = str(resolved.get(key))
         computed = _computed_instead(leaves, weights)
         if computed:
