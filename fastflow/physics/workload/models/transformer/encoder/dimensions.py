@@ -42,7 +42,7 @@ _MAX_COLUMNS = 10**9
 
 STRUCTURE = (
     *transformer.STRUCTURE,
-    Column("model.causal", "bool", "", "true: a token attends to no later tokens"),
+    Column("model.causal", "bool", "", "true: no query sees a key after its own"),
     text("model.input", "what goes into the first layer: tokens of a text, or patches of an image",
          (TOKENS, PATCHES)),
     Column("model.embedding_norm", "bool", "", "true: a norm comes before the first layer"),
