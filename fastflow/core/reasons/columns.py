@@ -119,6 +119,8 @@ class Reasons:
 
     def without(self, wrong: Bools) -> list[int]:
         """Return the indices of the points in `wrong`, (points,), that have no reason yet."""
+        if not wrong.any():
+            return []
         return [i for i in np.flatnonzero(wrong).tolist() if i not in self._first]
 
     def column(self) -> ReasonColumn:

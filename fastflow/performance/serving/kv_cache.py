@@ -51,7 +51,9 @@ def _layer_caches(inputs: Inputs, servers: ServerLayouts, kinds: int) -> LayerCa
     caches = LayerCache(*np.zeros((3, number.size, kinds)))
     for i, name in enumerate(names):
         rows = np.flatnonzero(number == i)
-        points, tensor = take(dict(inputs), rows), servers.tensor[rows]
+        # most calls have one pattern
+        points = inputs if len(names) == 1 else take(dict(inputs), rows)
+        tensor = servers.tensor[rows]
         numbers = precision(points)
         for j, kind in enumerate(kinds_of(name)):
             size = sizes_of(points, kind)

@@ -77,7 +77,9 @@ def layer_kinds(graph: Graph, order: Order | None = None) -> tuple[Ints, Ints]:
     """
     layers = _count_layers(graph.offset, graph.layer.number)
     if order is not None:
-        np.maximum.at(layers, np.repeat(np.arange(layers.size), np.diff(order.offset)), order.layer + 1)
+        has_layers = np.diff(order.offset) > 0
+        highest = np.maximum.reduceat(order.layer, order.offset[:-1][has_layers]) if has_layers.any() else 0
+        layers[has_layers] = np.maximum(layers[has_layers], highest + 1)
     first = np.concatenate([[0], np.cumsum(layers)])
     kind = np.full(first[-1], HIDDEN, dtype=np.int64)
     kind[first[graph.point] + graph.layer.number] = graph.layer.kind

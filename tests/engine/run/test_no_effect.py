@@ -34,8 +34,13 @@ WORK = {
         "model=mixtral_8x7b", "system=dgx_h100", "model.batch=8", "parallel.strategy=TP-2-e4-d4",
         "model.layers=4", "parallel.recompute=full", "framework=megatron_core",
     ),
-    "encoder and decoder": ("model=t5_base", "system=dgx_h100", "parallel.strategy=TP-2-d4", "model.batch=16"),
-    "images": ("model=qwen3_vl_8b", "system=dgx_h100", "serve=prefill", "serve.images=1", "parallel.strategy=TP-2-d4"),
+    "encoder and decoder": (
+        "model=t5_base", "system=dgx_h100", "parallel.strategy=TP-2-d4", "model.batch=16",
+    ),
+    "images": (
+        "model=qwen3_vl_8b", "system=dgx_h100", "serve=prefill", "serve.images=1",
+        "parallel.strategy=TP-2-d4",
+    ),
     "one device": ("model=gemm", "chip=a100"),
     "served, fast form": (
         "model=llama3_8b", "system=dgx_h100", "serve=continuous", "server=vllm",

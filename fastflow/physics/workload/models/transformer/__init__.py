@@ -101,12 +101,11 @@ def _extra_structure(inputs: Inputs) -> tuple[Bools | Texts, ...]:
 
 def _parameters(points: Inputs) -> tuple[Floats, Floats]:
     """Return total and active parameters; a vision tower's are not active, as a token of text needs none."""
-    text = {key: column for key, column in points.items() if not key.startswith(PREFIX)}
-    total, active = parameters(text)
-    if has_tower(points):
-        ones = np.ones(total.size, dtype=np.int64)
-        total = total + of_encoder(tower_inputs(points, ones, ones))[0]
-    return total, active
+    if not has_tower(points):
+        return parameters(points)
+    total, active = parameters({key: column for key, column in points.items() if not key.startswith(PREFIX)})
+    ones = np.ones(total.size, dtype=np.int64)
+    return total + of_encoder(tower_inputs(points, ones, ones))[0], active
 
 
 FAMILY = Family(

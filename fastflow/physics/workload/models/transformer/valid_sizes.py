@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -123,6 +125,8 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
     """Yield points with a kind of layer whose own sizes contradict each other, or the model's."""
     for number, kinds in enumerate(of_pattern):
         for kind in kinds:
+            if not kind.sizes:
+                continue
             stated = dict(kind.sizes)
             size = {name: stated.get(name, inputs[f"model.{name}"]) for name in _PAIRS}
             has = inverse == number
@@ -154,15 +158,15 @@ def _invalid_mixers(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Iter
 
     of_pattern: the kinds of each pattern; inverse: the pattern of every point.
     """
-    used = [{name for kind in kinds for name in kind.mixers} for kinds in of_pattern]
-    needs = {need for names in used for name in names for need in MIXERS[name].needs}
-    for key, feature in sorted(needs):
-        has = np.array([any((key, feature) in MIXERS[name].needs for name in names) for names in used])
-        stated = np.array([_all_have(kinds, key) for kinds in of_pattern])
-        wrong = (has & ~stated)[inverse] & (inputs[key] < 1)
+    roles = [_sizes_of_mixers(kinds) for kinds in of_pattern]
+    for key, feature in sorted(set().union(*(role.needed for role in roles))):
+        has = np.array([(key, feature) in role.needed for role in roles])[inverse]
+        wrong = has & (inputs[key] < 1)
         yield wrong, key, key, f"at least 1, since {KEY} has layers with {feature}"
     for key in _OF_MIXERS:
-        uses = np.array([any(key in MIXERS[name].uses for name in names) for names in used])[inverse]
+        if not inputs[key].any():
+            continue
+        uses = np.array([key in role.used for role in roles])[inverse]
         words = [name for name in MIXERS.built_in if key in MIXERS[name].uses] if (~uses).any() else []
         allowed = f"0, unless {KEY} has layers with {' or '.join(words)}"
         yield ~uses & (inputs[key] > 0), key, key, allowed
@@ -190,6 +194,22 @@ def divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
     yield "tp", heads, np.where(uses, inputs[heads], 0)
 
 
+class _Roles(NamedTuple):
+    """The sizes that the mixers of a pattern use."""
+
+    needed: frozenset[tuple[str, str]]  # keys of the model, with the words that name their use
+    used: frozenset[str]
+
+
+@lru_cache(maxsize=4096)
+def _sizes_of_mixers(kinds: tuple[LayerKind, ...]) -> _Roles:
+    """Return the sizes that the mixers of some kinds use; needed: unless every kind has one of its own."""
+    mixers = [MIXERS[name] for name in dict.fromkeys(name for kind in kinds for name in kind.mixers)]
+    needed = {need for mixer in mixers for need in mixer.needs if not _all_have(kinds, need[0])}
+    return _Roles(frozenset(needed), frozenset(key for mixer in mixers for key in mixer.uses))
+
+
+@lru_cache(maxsize=4096)
 def _has_attention(kind: LayerKind) -> bool:
     """Say whether a layer has a mixer with heads of attention; a linear-time mixer has others, or none."""
     others = {"model.linear_heads", "model.conv_width"}
@@ -203,6 +223,7 @@ def _all_have(kinds: tuple[LayerKind, ...], key: str) -> bool:
     return bool(using) and all(name in dict(kind.sizes) for kind in using)
 
 
+@lru_cache(maxsize=4096)
 def _uses(kind: LayerKind, key: str) -> bool:
     of_experts = key in ("model.experts", "model.topk") and kind.has_experts
     return of_experts or any(key in MIXERS[name].uses for name in kind.mixers)

@@ -42,6 +42,8 @@ ENCODERS: Mapping[str, Callable[[str, Fields], dict[str, Any]]] = {
     **dict.fromkeys(TEXT_ENCODERS, text_encoder_of), **dict.fromkeys(VISION_ENCODERS, image_encoder_of),
 }  # fmt: skip
 """Readers of encoders alone, by `model_type`."""
+_UNUSED = frozenset({KEY, encoder.IMAGE_SIZE, *(encoder.DEFAULTS.keys() - DEFAULTS.keys())})
+"""Leaves that a decoder does not use."""
 
 
 def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -59,7 +61,7 @@ def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     others = {**defaults, **read, **overrides, NAME: family}
     if family == encoder.NAME:
         others = encoder.with_image_size(others, leaves)
-    unused = {KEY, encoder.IMAGE_SIZE, *(encoder.DEFAULTS.keys() - defaults.keys())}
+    unused = _UNUSED if defaults is DEFAULTS else {KEY, encoder.IMAGE_SIZE}
     return with_tower({key: None for key in leaves if key not in unused} | others)
 
 

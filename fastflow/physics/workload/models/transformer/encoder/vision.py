@@ -73,10 +73,13 @@ _DEFAULTS: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+_ALL_KEYS = frozenset(column.name for column in VISION)
+
+
 def with_tower(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return leaves with defaults for the null keys of a tower, and without its keys where there is none."""
     if leaves.get(LAYERS) is None:
-        return {key: value for key, value in leaves.items() if not key.startswith(PREFIX)}
+        return {key: value for key, value in leaves.items() if key not in _ALL_KEYS}
     stated = {key: value for key, value in leaves.items() if not key.startswith(PREFIX) or value is not None}
     return {**_DEFAULTS, **stated}
 
