@@ -131,7 +131,7 @@ class HydraComposer:
         self._parsed: dict[str, Override] = {}
         self._chosen: dict[tuple[str, ...], tuple[dict[str, Any], fast_composer.DefaultsList]] = {}
         self._contents: dict[tuple[str, str, bool], dict[str, Any]] = {}
-        self._keys: dict[tuple[str, str, bool], frozenset[str]] = {}
+        self._leaves: dict[tuple[str, str, bool], Mapping[str, Any]] = {}
         self._overridden: dict[str, frozenset[str]] = {}
         _, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(hydra_overrides))
         self.repository = Repository(repository.delegate)
@@ -234,12 +234,12 @@ class HydraComposer:
         """Return the content of a file, at its package in the configuration."""
         return cast("DictConfig", self.loader._load_single_config(default, self.repository).config)
 
-    def keys_of(self, default: ResultDefault) -> frozenset[str]:
-        """Return the dotted keys that a file sets in the configuration."""
+    def leaves_of(self, default: ResultDefault) -> Mapping[str, Any]:
+        """Return the leaves that a file sets in the configuration, dotted key to value as written."""
         key = (default.config_path or "", default.package or "", default.primary)
-        if key not in self._keys:
-            self._keys[key] = frozenset(flatten(self.content(default)))
-        return self._keys[key]
+        if key not in self._leaves:
+            self._leaves[key] = flatten(self.content(default))
+        return self._leaves[key]
 
     def groups_chosen_by(self, config_path: str) -> frozenset[str]:
         """Return the groups whose choices a file overrides in its defaults list."""
@@ -256,7 +256,7 @@ class HydraComposer:
         try:
             return fast_composer.has(self._plain_content(default), key)
         except fast_composer.Unusual:
-            return any(f"{name}.".startswith(f"{key}.") for name in self.keys_of(default))
+            return any(f"{name}.".startswith(f"{key}.") for name in self.leaves_of(default))
 
     def origin(self, key: str, composition: Composition) -> str:
         """Return the origin of a key's value: the command line, or a file; "" for neither.
@@ -273,8 +273,7 @@ class HydraComposer:
         """Return where a key's value is written, and, of a file, the value as it is written there."""
         names = [override.key_or_group for override in self.read(composition.overrides)]
         files = [
-            (default.config_path or "", flatten(self.content(default)))
-            for default in reversed(composition.defaults)
+            (default.config_path or "", self.leaves_of(default)) for default in reversed(composition.defaults)
         ]
         while key:
             if any(related(key, name) for name in names if not self.is_group(name)):
@@ -301,9 +300,9 @@ class HydraComposer:
             path = parents.get(path)
         return chosen[path] if path is not None else ("", "")
 
-    def layers(self, composition: Composition) -> list[dict[str, Any]]:
+    def layers(self, composition: Composition) -> list[Mapping[str, Any]]:
         """Return the leaves that each file sets, the file that overrides all others first."""
-        return [flatten(self.content(default)) for default in reversed(composition.defaults)]
+        return [self.leaves_of(default) for default in reversed(composition.defaults)]
 
     def file_choosing(self, group: str, choice: str) -> str:
         """Return the file read so far that overrides the choice of a group with this one; "" if none does."""

@@ -129,7 +129,9 @@ def _stated(
             }
         )
     )
-    files = [(default.config_path or "", composer.keys_of(default)) for default in composition.defaults]
+    files = [
+        (default.config_path or "", composer.leaves_of(default).keys()) for default in composition.defaults
+    ]
 
     def file_index(key: str) -> int:
         """Return the index of the last file with a leaf; len(files) for the command line, -1 for none."""
