@@ -89,6 +89,10 @@ SERVED: tuple[Column, ...] = (
     ),
     Column("replicas", "int", "", "number of servers that work independently"),
     Column("kv_B", "float", "B", "KV cache in use on one device, mean over time"),
+    Column(
+        "kv_window_B", "float", "B", "part of kv_B in layers that keep the last model.window tokens alone"
+    ),
+    Column("kv_states_B", "float", "B", "part of kv_B that states of linear-time mixers take"),
     Column("kv_token_B", "float", "B", "KV cache of one token on one device"),
     Column(
         "kv_window_token_B",

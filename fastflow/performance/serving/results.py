@@ -191,7 +191,8 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
         pass_s,
         _devices(scenario),
     )
-    return PhaseResults(_with_caches(columns | _memory(scenario)), _cache_overflow(scenario, columns["kv_B"]))
+    overflow = _cache_overflow(scenario, columns["kv_B"])
+    return PhaseResults(columns | _memory(scenario, columns["kv_B"], scenario.isl), overflow)
 
 
 def one_decode(scenario: ServingScenario) -> PhaseResults:
@@ -217,7 +218,8 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
         pass_s,
         _devices(scenario),
     )
-    return PhaseResults(_with_caches(columns | _memory(scenario)), _cache_overflow(scenario, columns["kv_B"]))
+    overflow = _cache_overflow(scenario, columns["kv_B"])
+    return PhaseResults(columns | _memory(scenario, columns["kv_B"], context), overflow)
 
 
 def continuous(scenario: ServingScenario) -> PhaseResults:
@@ -267,7 +269,8 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(rate * scenario.osl, tpot, devices)
     columns |= _energy(energy, np.ones(batch.size), scenario.osl, 1.0 / rate, devices)
-    return PhaseResults(_with_caches(columns | _memory(scenario)), result.reason)
+    memory = _memory(scenario, columns["kv_B"], scenario.mean_context)
+    return PhaseResults(columns | memory, result.reason)
 
 
 def _refusals(scenario: ServingScenario, refused: Ints, carried: Floats) -> ReasonColumn:
@@ -334,7 +337,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     columns |= _energy(
         energy * layouts.stage, np.ones(batch.size), scenario.osl, 1.0 / requests_per_s, _devices(scenario)
     )
-    return _with_caches(columns | _memory(scenario))
+    return columns | _memory(scenario, columns["kv_B"], scenario.mean_context)
 
 
 def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
@@ -375,19 +378,18 @@ def _of_images(scenario: ServingScenario) -> Columns:
     }  # fmt: skip
 
 
-def _memory(scenario: ServingScenario) -> Columns:
-    """Return the columns of a device's memory."""
-    room, layouts = scenario.room, scenario.layouts
+def _memory(scenario: ServingScenario, cached: Floats, tokens: Floats) -> Columns:
+    """Return the columns of a device's memory; cached: by all requests [B], of some tokens each."""
+    room, layouts, cache = scenario.room, scenario.layouts, scenario.cache
     most = np.floor(np.maximum(room.caches, 0.0) / scenario.request_cache) * layouts.ranks * layouts.replicas
+    request = cache.of(tokens)
+    requests = cached / np.where(request > 0.0, request, 1.0)
     return {
-        "footprint_B": room.weights + room.work, "weight_B": room.weights,
-        "kv_token_B": scenario.cache.token + scenario.cache.windowed,
-        "kv_window_token_B": scenario.cache.windowed, "kv_state_B": scenario.cache.state,
+        "footprint_B": room.weights + room.work + cached, "weight_B": room.weights,
+        "kv_window_B": requests * cache.windowed * np.minimum(tokens, cache.window),
+        "kv_states_B": requests * cache.state,
+        "kv_token_B": cache.token + cache.windowed,
+        "kv_window_token_B": cache.windowed, "kv_state_B": cache.state,
         "kv_cache_capacity_B": np.maximum(room.caches, 0.0),
         "max_concurrent_requests": most, "compute_flops": scenario.passes.peak[scenario.server],
     }  # fmt: skip
-
-
-def _with_caches(columns: Columns) -> Columns:
-    """Add the caches to the footprint of a device."""
-    return columns | {"footprint_B": columns["footprint_B"] + columns["kv_B"]}

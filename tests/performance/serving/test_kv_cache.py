@@ -148,6 +148,24 @@ def test_a_request_has_its_states_whatever_its_tokens(tokens):
     assert row["kv_state_B"] == 6 * (heads * keys * values * 4 + 3 * channels * SIZE)
     assert row["kv_token_B"] == 2 * 1 * (64 + 64) * SIZE
     assert row["kv_B"] == pytest.approx(3 * (row["kv_state_B"] + row["kv_token_B"] * (tokens + 10)), rel=0.02)
+    assert row["kv_states_B"] == pytest.approx(3 * row["kv_state_B"], rel=1e-12)
+    assert row["kv_window_B"] == row["kv_window_token_B"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("serve=continuous", "serve.osl=20"), ("serve=prefill", "serve.batch=2")]
+)
+def test_caches_in_use_are_told_by_kind(more):
+    """Layers in turn: a window of 64 tokens, all tokens, a state."""
+    pattern = "model.pattern='window dense, dense, gated_delta dense'"
+    row = fastflow.evaluate(
+        *HYBRID, "model.layers=6", pattern, "model.window=64", "serve.isl=1000", *more
+    ).iloc[0]  # fmt: skip
+    rest = row["kv_B"] - row["kv_window_B"] - row["kv_states_B"]
+    requests = row["kv_states_B"] / row["kv_state_B"]
+    assert row["kv_window_B"] == pytest.approx(requests * 64 * row["kv_window_token_B"], rel=1e-9)
+    of_token = row["kv_token_B"] - row["kv_window_token_B"]
+    assert 999 <= rest / (requests * of_token) <= 1021
 
 
 @pytest.mark.parametrize("tokens", [100, 1000])
