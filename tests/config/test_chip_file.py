@@ -76,6 +76,7 @@ def test_a_file_is_a_choice(composer, here, choice):
     assert model_inputs(composer.resolved(composition)) == inputs_of(composer, "tech=n7") | changed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -114,7 +114,10 @@ def test_all_models_are_found():
     assert len(LIBRARY) >= 30
 
 
-@pytest.mark.parametrize("mode", ["train", "prefill", "decode", "continuous"])
+@pytest.mark.parametrize(
+    "mode",
+    ["train", "continuous", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("prefill", "decode"))],
+)
 def test_every_model_of_the_library_on_one_device(mode):
     check(named(LIBRARY), mode, 1, "TP-1")
 

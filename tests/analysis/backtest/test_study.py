@@ -103,6 +103,7 @@ def test_a_back_test_names_every_table_that_it_writes(found, tmp_path, capsys, h
     assert len(drawn) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", ["", "-gains", "-files"])
 def test_another_dataset_is_not_replaced(cli, tmp_path, suffix):
     fastflow.sweep("model=gemm", output=f"mine{suffix}")

@@ -80,6 +80,7 @@ LEAVES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "group"),
     some_long(
@@ -342,6 +343,7 @@ OFTEN = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_some_columns_named_by_keys_are_as_the_command_line(compose, file):
     base = compose(*OF_RUN)
     check_keys(file, {one.name: other_than(base, one) for one in INPUTS if one.name in OFTEN}, base, RUN)

@@ -105,6 +105,7 @@ def test_a_cluster_finds_what_one_process_finds(office, monkeypatch, how):
     assert max(size for _, size in office) < 25_000  # a start of CMA-ES, and not what it has found
 
 
+@pytest.mark.long
 def test_what_is_known_is_not_handed_out_again(office, monkeypatch, tmp_path):
     monkeypatch.setattr(history, "PART_ROWS", 100)
     how = (*POINT, "parallel.strategy=d16,RC-1-4-d4", "steps=12", "tolerance=0")  # ranges are scored anew

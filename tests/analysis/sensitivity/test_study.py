@@ -382,6 +382,7 @@ def test_another_dataset_is_not_replaced(cli, tmp_path):
     assert (tmp_path / "mine" / "part-00000.parquet").read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_report_is_what_the_command_said(cli, tmp_path):
     """And a sensitivity takes the place of an earlier one."""
     fastflow.sensitivity("tech=n5", "mem=hbm3", output="mine")

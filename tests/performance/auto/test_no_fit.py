@@ -122,6 +122,7 @@ SERVED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("choice", ["none", "decode", "continuous", "disaggregated"])
 @pytest.mark.parametrize("key", SERVED)
 def test_a_key_of_another_choice_of_serve_names_that_choice(key: str, choice: str) -> None:

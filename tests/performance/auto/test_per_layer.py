@@ -109,6 +109,7 @@ def test_never_worse_than_one_strategy_for_all_layers(known, summary, name):
         assert got["time_s"][0] < got["time_s"][1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["four devices", "a wide softmax", "a pipeline"])
 def test_few_combinations_are_predicted(monkeypatch, known, name):
     """Of 8 devices half of those that all cuts of kinds make, less the more devices there are."""

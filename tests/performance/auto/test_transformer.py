@@ -104,6 +104,7 @@ def test_some_lack_memory_and_some_do_not(all_of_them):
     assert 20 < table["feasible"].sum() < 0.8 * table["feasible"].size
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kept", "first"), [(1, 4), (5, 16), (40, 64), (1000, 1024)])
 def test_the_best_are_those_of_all(monkeypatch, all_of_them, kept, first):
     inputs, tried, table = all_of_them

@@ -329,6 +329,7 @@ def test_a_search_finds_a_chip_that_serves_better(cli):
     assert best == pytest.approx(made["tokens_per_s_per_device"].max(), rel=1e-9)
 
 
+@pytest.mark.long
 def test_a_search_ranks_the_layouts_of_servers(cli):
     own = [text for text in OF_A_CHIP if "strategy" not in text]
     rules = ["parallel.strategy=auto", "method=random", "steps=2", "starts=1", "objective=joules_per_token"]

@@ -139,11 +139,11 @@ def test_pruned_search_is_the_brute_force_far_outside_of_what_is_dealt_out(most)
     [
         (1, 800, 9e4, False),
         pytest.param(2, 800, 1000.0, False, marks=pytest.mark.long),
-        (3, 1000, 60.0, False),
+        pytest.param(3, 1000, 60.0, False, marks=pytest.mark.long),
         pytest.param(4, 600, 25.0, False, marks=pytest.mark.long),
         (2, 1000, 2e4, True),  # more capacity than the brute force can fill with tiles that cannot win
         pytest.param(3, 1500, 500.0, True, marks=pytest.mark.long),
-        (4, 600, 90.0, True),
+        pytest.param(4, 600, 90.0, True, marks=pytest.mark.long),
         (5, 200, 40.0, True),
     ],
 )

@@ -93,6 +93,7 @@ def columns_of(drawn, **changed):
     )  # fmt: skip
 
 
+@pytest.mark.long
 @given(MODELS)
 @cases(60)
 def test_parameters_and_operations_are_those_of_its_layers(drawn):

@@ -235,6 +235,7 @@ def test_a_request_keeps_a_state_for_each_draft_token(name):
     assert served == 2 * naive.state_bytes(HIDDEN, SIZES[name], name, 2, drafts=3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LINEAR)
 def test_a_token_takes_as_long_after_few_tokens_as_after_many(name):
     """A state does not grow with the tokens of its request."""

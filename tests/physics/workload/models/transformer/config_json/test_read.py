@@ -406,7 +406,7 @@ def read_or_refuse(config):
 
 
 @given(st.sampled_from(list(FILES)), st.integers(0, 2**32 - 1))
-@cases(500)
+@cases(150)
 def test_files_with_mistakes_are_read_or_refused(name, seed):
     """Never an error that is none of the user's."""
     read_or_refuse(mutated(FILES[name]["config"], np.random.default_rng(seed)))
@@ -458,7 +458,16 @@ def test_a_sequence_longer_than_positions_is_a_row_with_its_reason(file):
     assert "at most the 131072 tokens of model.positions" in grid.reason[1]
 
 
-@pytest.mark.parametrize("content", [{"model_type": "bert"}, "{", {**LLAMA, "hidden_act": "mish"}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        *(
+            pytest.param(content, marks=pytest.mark.long)
+            for content in ({"model_type": "zamba2"}, {**LLAMA, "hidden_act": "mish"})
+        ),
+    ],
+)
 def test_a_command_refuses_a_file_in_one_line(cli, file, content):
     path = file(content)
     code, _, errors = cli(main, *RUN, f"model.config={path}")
