@@ -143,6 +143,7 @@ def tower_passes(inputs: Inputs, layouts: ServerLayouts) -> Tower:
         columns = tower_inputs(stage, sequences, grid.patches) | {
             STRATEGY: np.array(strategies, dtype=np.str_), "model.dtype": wide,
             "precision.weight": np.full(points, "operand"), "precision.cache": np.full(points, "operand"),
+            "precision.attention_weights": np.full(points, "operand"),
         }  # fmt: skip
         parts.append(_read(predict(columns), columns))
     first, pair = parts

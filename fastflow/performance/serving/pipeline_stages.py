@@ -2,9 +2,9 @@
 
 Where the number of stages does not divide the layers, some stages have one layer more: the first ones
 (TensorRT-LLM's Mapping.pp_layers), the last ones (SGLang's get_pp_indices), or the last ones before the very
-last,
-which has the head (vLLM's get_pp_indices). `parallel.pipeline_partition=balanced` chooses the numbers that
-make the slowest stage fastest, which users do by hand (VLLM_PP_LAYER_PARTITION, SGLANG_PP_LAYER_PARTITION).
+last, which has the head (vLLM's get_pp_indices). `parallel.pipeline_partition=balanced` chooses the numbers
+that make the slowest stage fastest, which users do by hand (VLLM_PP_LAYER_PARTITION,
+SGLANG_PP_LAYER_PARTITION).
 
 The first stage has the embedding too, the last one the head. Where as many batches are in flight as there
 are stages, a batch returns to a stage once the slowest stage has run all of them.
@@ -39,9 +39,7 @@ def parts_of_model(patterns: Texts) -> int:
 class Stages(NamedTuple):
     """Pipeline stages of each point's servers; (points,) but for `layers`."""
 
-    layers: (
-        Ints  # of each kind of the pattern in every stage, 0 beyond a point's last, (points, stages, kinds)
-    )
+    layers: Ints  # of each kind in every stage, 0 beyond a point's last, (points, stages, kinds)
     widest: Floats  # largest share of all layers' time in a stage but the last
     last: Floats  # share in the last stage, which has the head too
 

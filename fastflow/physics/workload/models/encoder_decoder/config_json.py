@@ -61,7 +61,7 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
         raise wrong("its number of layers", f"at most {MAX_LAYERS}, of encoder and decoder together", layers)
     if not values["head_dim"] and values["hidden"] % values["heads"]:
         raise wrong("its number of heads", f"a divisor of its d_model, {values['hidden']}", values["heads"])
-    values |= published_in(fields, False)
+    values |= published_in(fields, int(values["layers"]))
     fields.check_rest()
     positions = values["positions"]
     for key in ("sequence", "source_sequence"):

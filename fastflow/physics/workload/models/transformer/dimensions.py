@@ -1,4 +1,4 @@
-"""Dimensions of a transformer: its inputs, defaults of sizes that are 0, and checks of invalid sizes."""
+"""Dimensions of a transformer: its inputs, and defaults of sizes that are 0."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SIZES = (
     count("model.index_heads", "heads of the indexer of sparse attention; 0: no indexer", low=0),
     count("model.index_dim", "columns of a head of the indexer; 0: no indexer", low=0),
     count("model.index_topk", "keys that the indexer selects for a query; 0: all", low=0),
-    count("model.index_block", "keys that the indexer scores together; 0: one", low=0),
+    count("model.index_block", "tokens of a block that native_sparse selects as a whole; 0: one", low=0),
     count("model.compression", "tokens whose keys become one, in layers with compressed; 0: one", low=0),
     count("model.output_latent", "columns of a group's latent output of attention; 0: none", low=0),
     count("model.output_groups", "groups of heads with a latent output each; 0: one", low=0),
@@ -327,4 +327,5 @@ def is_causal(points: Inputs) -> bool:
 
 def extra_structure(inputs: Inputs) -> tuple[Bools, ...]:
     """Return columns, besides those of the structure, in which models with the same kernels agree."""
-    return *(inputs[f"model.{name}"] > 0 for name in _STRUCTURAL), inputs["model.streams"] > 1
+    several = (inputs[f"model.{name}"] > 1 for name in ("streams", "compression"))
+    return *(inputs[f"model.{name}"] > 0 for name in _STRUCTURAL), *several

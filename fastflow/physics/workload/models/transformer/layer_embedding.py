@@ -10,7 +10,6 @@ from __future__ import annotations
 from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.transformer.building_blocks import (
-    FEED_FORWARD,
     HIDDEN,
     TOKENS,
     VOCABULARY,
@@ -51,7 +50,7 @@ def layer_input(points: Inputs, size: Sizes, read: str, last: str) -> list[Node]
     gate = gemm("layer gate", size, size.hidden, cols, read, (HIDDEN, _COLUMNS))
     product = activation(
         "layer product", size, str(points["model.activation"][0]), True, gate.name, cols,
-        dims=Dims(TOKENS, (), FEED_FORWARD),
+        dims=Dims(TOKENS, (), _COLUMNS),
     )  # fmt: skip
     back = gemm("layer output", size, cols, size.hidden, product.name, (_COLUMNS, HIDDEN))
     post = norm("layer norm", size, str(points["model.norm"][0]), back.name, size.hidden, keeps=False)

@@ -14,6 +14,7 @@ from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.models.transformer.layer_kind import (
     ATTENTION,
     DENSE,
+    EXPERTS,
     FEED_FORWARDS,
     MODIFIERS,
     MOST_LAYERS,
@@ -26,7 +27,8 @@ from fastflow.physics.workload.models.transformer.layer_kind import (
 from fastflow.physics.workload.models.transformer.mixer import MIXERS
 
 KEY, MAX_LAYERS = PATTERN, MOST_LAYERS
-_MAX_SIZE = 10**9
+_MAX_SIZE, _MAX_COUNT = 10**9, 10**6
+"""Of a size of a kind; of experts, and of linear-time mixers, whose sizes are multiplied with each other."""
 _ENTRY = re.compile(
     r"\s*(?:(?P<times>[1-9]\d{0,4})\s*\*)?\s*(?P<words>[a-z_0-9]+(?:\s+[a-z_0-9]+)*)\s*(?:\((?P<sizes>[^()]*)\)\s*)?",
     re.ASCII,
@@ -60,7 +62,10 @@ def _kind(text: str, words: list[str], sizes: str) -> LayerKind:
     known = len(feed_forward) + len(modifiers) + len(mixers) == len(words)
     if not known or len({*words}) < len(words) or len(feed_forward) > 1:
         raise InputError(KEY, text, _allowed())
-    sizes_by_name = dict(_own_size(text, part) for part in sizes.split())
+    stated = [_own_size(text, part) for part in sizes.split()]
+    sizes_by_name = dict(stated)
+    if len(sizes_by_name) < len(stated):
+        raise InputError(KEY, text, "each size of a kind once")
     if NO_MIXER in mixers:
         if len(mixers) > 1 or modifiers or feed_forward == [NO_FEED_FORWARD]:
             raise InputError(KEY, text, f"{NO_MIXER} with {DENSE} or experts alone")
@@ -85,10 +90,15 @@ def _allowed() -> str:
     )
 
 
+def _most(name: str) -> int:
+    """Return the largest size of a kind."""
+    return _MAX_COUNT if name.startswith("linear_") or name == EXPERTS else _MAX_SIZE
+
+
 def _own_size(text: str, part: str) -> tuple[str, int]:
     """Return the name and value of a size of a kind; raises InputError."""
     match = _SIZE.fullmatch(part)
-    if match is None or match[1] not in OWN_SIZES or not 0 < int(match[2]) <= _MAX_SIZE:
+    if match is None or match[1] not in OWN_SIZES or not 0 < int(match[2]) <= _most(match[1]):
         allowed = f"sizes of a kind as NAME=NUMBER, in parentheses, of {', '.join(OWN_SIZES)}"
         raise InputError(KEY, text, allowed)
     return match[1], int(match[2])

@@ -238,9 +238,10 @@ def _branch_output(
     if not norm_name:
         return _without_saved_outputs(nodes, outputs), outputs
     if len(outputs) > 1:
+        name = "add mixers" if norm_name == _MIXING.post_norm else "add shared"
         add = pointwise.OPERATORS["add"]
         shared_sum = Node(
-            name="add shared", type=pointwise.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=outputs,
+            name=name, type=pointwise.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=outputs,
             cost=PassCost(flop=add.flop, backward_moves=0.0), dims=Dims(TOKENS, (), HIDDEN_COLUMNS),
         )  # fmt: skip
         nodes, outputs = [*_without_saved_outputs(nodes, outputs), shared_sum], (shared_sum.name,)

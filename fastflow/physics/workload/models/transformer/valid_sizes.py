@@ -10,7 +10,13 @@ import numpy as np
 
 from fastflow.core.dedupe import factorize
 from fastflow.core.tables import Bools, Inputs, Ints
-from fastflow.physics.workload.models.transformer.layer_kind import EXPERTS, LayerKind
+from fastflow.physics.workload.models.transformer.dimensions import (
+    ALL,
+    OF_ATTENTION,
+    PARALLEL,
+    PARALLEL_NORMS,
+)
+from fastflow.physics.workload.models.transformer.layer_kind import EXPERTS, OWN_SIZES, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import (
     KEY,
     fewest_layers,
@@ -70,10 +76,11 @@ def _invalid_patterns(inputs: Inputs) -> Iterator[InvalidSizes]:
         wrong = ~has_experts & (inputs[key] > 0)
         yield wrong, key, key, f"0, unless {KEY} says which layers have experts"
     yield from _invalid_mixers(inputs, of_pattern, inverse)
-    wrong = has_experts & (inputs["model.topk"] > inputs["model.experts"])
+    wrong = has_experts & (inputs["model.experts"] > 0) & (inputs["model.topk"] > inputs["model.experts"])
     yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
     yield from _invalid_expert_groups(inputs, has_experts)
     yield from _invalid_kinds(inputs, of_pattern, inverse)
+    yield from _invalid_residuals(inputs)
 
 
 def _invalid_expert_groups(inputs: Inputs, has_experts: Bools) -> Iterator[InvalidSizes]:
@@ -96,10 +103,16 @@ def _invalid_expert_groups(inputs: Inputs, has_experts: Bools) -> Iterator[Inval
 def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with too many tokens, or with tensors too large for 64-bit integers."""
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
-        "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
-        "topk", "shared_ffn", "vocabulary", "linear_heads", "linear_key_dim", "linear_value_dim",
-        "linear_rank",
+        "batch", "sequence", "layers", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn",
+        "expert_ffn", "topk", "shared_ffn", "vocabulary", "linear_heads", "linear_key_dim",
+        "linear_value_dim", "linear_rank", "latent", "query_latent", "index_heads", "index_dim",
+        "output_latent", "output_groups", "expert_latent", "streams", "layer_embedding",
     )}  # fmt: skip
+    names, inverse = factorize(inputs[KEY])
+    of_pattern = [kinds_of(name) for name in names]
+    if any(kind.sizes for kinds in of_pattern for kind in kinds):
+        for name in size.keys() & set(OWN_SIZES):
+            size[name] = np.maximum(size[name], _largest_of_kinds(name, of_pattern, inverse))
     wrong = size["sequence"] > MAX_QUERIES
     yield wrong, "model.sequence", "model.sequence", f"at most {MAX_QUERIES:g} tokens"
     wide = size["head_dim"] + size["value_dim"] + size["rotary"] + size["hidden"] / size["heads"]
@@ -115,6 +128,11 @@ def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
     columns = columns * np.maximum(size["topk"], 1.0) + 8.0 * size["linear_rank"]
     of_state = size["linear_key_dim"] + size["linear_value_dim"] + _MOST_PAIRS
     columns = columns + 8.0 * size["linear_heads"] * of_state
+    columns = columns + 4.0 * (size["latent"] + size["query_latent"] + size["expert_latent"])
+    columns = (
+        columns + size["index_heads"] * size["index_dim"] + size["output_latent"] * size["output_groups"]
+    )
+    columns = columns + size["layers"] * size["layer_embedding"] + 4.0 * size["streams"] * size["hidden"]
     columns = columns + np.where(inputs["model.fused_attention"], 0.0, size["heads"] * size["sequence"])
     wrong = size["batch"] * size["sequence"] * columns > MAX_ELEMENTS
     allowed = f"so small that no tensor has more than {MAX_ELEMENTS:.0e} elements"
@@ -125,6 +143,10 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
     """Yield points with a kind of layer whose own sizes contradict each other, or the model's."""
     for number, kinds in enumerate(of_pattern):
         for kind in kinds:
+            if kind.modifiers:
+                wrong = (inverse == number) & (inputs["model.latent"] > 0)
+                allowed = f"no {' or '.join(kind.modifiers)} where keys are latent (model.latent)"
+                yield wrong, KEY, KEY, allowed
             if not kind.sizes:
                 continue
             stated = dict(kind.sizes)
@@ -147,10 +169,29 @@ def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Itera
 _PAIRS = ("heads", "kv_heads", "experts", "topk", "linear_heads", "linear_key_heads")
 Patterns = list[tuple[LayerKind, ...]]
 _OF_MIXERS = (
-    "model.window", "model.index_topk", "model.compression", "model.linear_heads", "model.linear_key_heads",
+    "model.density", "model.index_heads", "model.index_dim", "model.index_block", "model.output_latent",
+    "model.output_groups", "model.window", "model.index_topk", "model.compression", "model.linear_heads",
+    "model.linear_key_heads",
     "model.linear_key_dim", "model.linear_value_dim", "model.linear_rank", "model.conv_width",
 )  # fmt: skip
 """Sizes that only some mixers use."""
+
+
+def _invalid_residuals(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points whose residual has streams or embeddings of layers that their blocks do not have."""
+    parallel = np.isin(inputs["model.block"], (PARALLEL, PARALLEL_NORMS))
+    for key in ("model.streams", "model.layer_embedding"):
+        wrong = parallel & (inputs[key] > 1)
+        yield wrong, key, key, f"0 with model.block={PARALLEL} or {PARALLEL_NORMS}"
+    several = inputs["model.streams"] > 1
+    wrong = several & (inputs["model.layer_embedding"] > 0)
+    yield wrong, "model.layer_embedding", "model.streams", "0 with model.streams={}"
+    biased = np.isin(inputs["model.biases"], (OF_ATTENTION, ALL))
+    yield several & inputs["model.dropout"], "model.streams", "model.streams", "0 with model.dropout=true"
+    yield several & biased, "model.streams", "model.streams", "0 where projections have biases (model.biases)"
+    groups = inputs["model.output_groups"]
+    wrong = (groups > 0) & (inputs["model.heads"] % np.maximum(groups, 1) > 0)
+    yield wrong, "model.output_groups", "model.heads", "a divisor of model.heads, {}"
 
 
 def _invalid_mixers(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Iterator[InvalidSizes]:
@@ -170,6 +211,10 @@ def _invalid_mixers(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Iter
         words = [name for name in MIXERS.built_in if key in MIXERS[name].uses] if (~uses).any() else []
         allowed = f"0, unless {KEY} has layers with {' or '.join(words)}"
         yield ~uses & (inputs[key] > 0), key, key, allowed
+    topk = np.maximum(inputs["model.index_topk"], _largest_of_kinds("index_topk", of_pattern, inverse))
+    selects = np.array(["model.index_heads" in role.used for role in roles])[inverse]
+    wrong = selects & (topk > 0) & (inputs["model.index_heads"] < 1)
+    yield wrong, "model.index_heads", "model.index_heads", "at least 1, since an indexer selects keys"
     heads, key_heads = inputs["model.linear_heads"], inputs["model.linear_key_heads"]
     wrong = (key_heads > 0) & (heads % np.maximum(key_heads, 1) > 0)
     yield wrong, "model.linear_key_heads", "model.linear_heads", "a divisor of model.linear_heads, {}"
@@ -214,6 +259,13 @@ def _has_attention(kind: LayerKind) -> bool:
     """Say whether a layer has a mixer with heads of attention; a linear-time mixer has others, or none."""
     others = {"model.linear_heads", "model.conv_width"}
     return any(others.isdisjoint(MIXERS[name].uses) for name in kind.mixers)
+
+
+def _largest_of_kinds(name: str, of_pattern: Patterns, inverse: Ints) -> Ints:
+    """Return the largest own size of the kinds of every point's pattern, 0 where none has its own."""
+    largest = [max((dict(kind.sizes).get(name, 0) for kind in kinds), default=0) for kinds in of_pattern]
+    sizes: Ints = np.array(largest, dtype=np.int64)[inverse]
+    return sizes
 
 
 def _all_have(kinds: tuple[LayerKind, ...], key: str) -> bool:

@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
+from fastflow.physics import workload
+from fastflow.physics.workload import parameters_of
+from fastflow.physics.workload.models.transformer import serving_pass as served
+from fastflow.physics.workload.models.transformer.dimensions import sizes_of
+from fastflow.physics.workload.models.transformer.layer_pattern import kinds_of
+from fastflow.physics.workload.models.transformer.mixer import MIXERS
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
+from fastflow.physics.workload.precision import precision
 from tests.naive import layer_kinds as naive
 from tests.support.transformers import points
 
@@ -50,10 +57,80 @@ def test_a_mask_keeps_its_share_of_the_keys(density):
     assert attention_flop(density=density) == pytest.approx(density * attention_flop(), rel=0.01)
 
 
+@pytest.mark.parametrize("sequence", [4096, 5000, 64])
 @pytest.mark.parametrize("chunk", [64, 1000, 4096])
-def test_a_query_sees_the_keys_before_it_in_its_chunk(chunk):
-    """Each token of a sequence, one after the other; a rest of a sequence counts as a whole chunk."""
-    seen = sum(token % chunk + 1 for token in range(-(-4096 // chunk) * chunk))
-    full = sum(range(1, 4097))
-    flop = attention_flop(pattern="chunked dense", window=chunk)
-    assert flop == pytest.approx(attention_flop() * seen / full, rel=1e-9)
+def test_a_query_sees_the_keys_before_it_in_its_chunk(chunk, sequence):
+    """Each token of a sequence, one after the other."""
+    seen, full = sum(token % chunk + 1 for token in range(sequence)), sum(range(1, sequence + 1))
+    flop = attention_flop(pattern="chunked dense", window=chunk, sequence=sequence)
+    assert flop == pytest.approx(attention_flop(sequence=sequence) * seen / full, rel=0.02)
+
+
+MANY = {"pattern": "compressed dense", "window": 16, "index_heads": 2, "index_dim": 32}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        MANY | {"compression": [1, 4]}, MANY | {"compression": 4, "index_topk": [0, 64]},
+        {"latent": [0, 64], "rotary": [0, 16]}, {"streams": [1, 4]}, {"density": [0.0, 0.5]},
+        {"conv_width": [0, 4], "pattern": "gated_delta dense", "linear_heads": 4, "linear_key_dim": 32},
+        {"expert_latent": [0, 48], "pattern": "experts", "experts": 8, "topk": 2},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_points_of_a_grid_are_what_they_are_alone(changed):
+    """Parameters and caches of a point do not depend on the other points of a call."""
+    both = points(**BASE | changed)
+    both |= {key: np.full(2, value) for key, value in SERVING.items()}
+    together = [parameters_of(both)[0], *cache_of(both)]
+    for i in range(2):
+        alone = {key: column[[i]] for key, column in both.items()}
+        assert [column[i] for column in together] == [
+            column[0] for column in (parameters_of(alone)[0], *cache_of(alone))
+        ]
+
+
+SERVING = {
+    "precision.cache": "operand", "precision.weight": "operand", "precision.activation": "operand",
+    "precision.gradient": "operand", "precision.state": "operand", "precision.master": "none",
+    "precision.attention": "auto", "precision.experts": "operand",
+}  # fmt: skip
+
+
+def cache_of(inputs):
+    """Bytes of a request in the layers of a kind."""
+    (kind,) = kinds_of(str(inputs["model.pattern"][0]))
+    tensor = np.ones(inputs["model.layers"].size, dtype=np.int64)
+    (mixer,) = kind.mixers
+    return MIXERS[mixer].cache(inputs, sizes_of(inputs, kind), kind, precision(inputs), tensor)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"streams": 4, "block": "parallel"}, "0 with model.block=parallel"),
+        ({"streams": 4, "layer_embedding": 8}, "0 with model.streams=4"),
+        ({"streams": 4, "dropout": True}, "0 with model.dropout"),
+        ({"latent": 64, "rotary": 16, "pattern": "shared_kv dense"}, "where keys are latent"),
+        ({"density": 0.5, "pattern": "window dense", "window": 8}, "0, unless model.pattern has layers with"),
+        (MANY | {"compression": 4, "index_topk": 8, "index_heads": 0}, "at least 1, since an indexer"),
+        ({"pattern": "dense(heads=1000000000 head_dim=1000000000)"}, "so small that all heads"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_would_do_nothing_is_refused(changed, says):
+    reason = workload.invalid_model_dims(points(**BASE | changed)).reason[0]
+    assert says in str(reason)
+
+
+def test_a_latent_layer_sees_its_window_in_serving():
+    more = {"latent": 64, "rotary": 16, "window": 128, "before": 100_000, "sequence": 1, "pass": "decode"}
+    flops = []
+    for pattern in ("window dense", "dense"):
+        inputs = points(**BASE | {key: value for key, value in more.items() if key not in ("before", "pass")})
+        inputs |= {"model.before": np.array([100_000]), "model.pass": np.array(["decode"])}
+        inputs |= {"model.expert_rows": np.array([0]), "model.pattern": np.array([pattern])}
+        (node,) = (n for layer in served.network(inputs).layers for n in layer.nodes if n.name == "attention")
+        flops.append(float(np.max(node.cost.flop)))
+    assert flops[1] / flops[0] == pytest.approx(100_001 / 128, rel=1e-6)

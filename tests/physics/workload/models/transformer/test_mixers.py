@@ -43,7 +43,7 @@ SIZES = {
 LINEAR = [name for name in MIXERS.built_in if name in SIZES]
 SPARSE = {"index_heads": 2, "index_dim": 16, "index_topk": 8}
 KEYS = {
-    "window": {"window": 4}, "chunked": {"window": 4}, "sparse": SPARSE | {"index_block": 4},
+    "window": {"window": 4}, "chunked": {"window": 4}, "sparse": SPARSE,
     "compressed": SPARSE | {
         "window": 8, "compression": 4, "query_latent": 40, "rotary": 8, "output_groups": 2,
         "output_latent": 24,

@@ -38,6 +38,15 @@ def read_version(path: str, size: int) -> dict[str, Any]:
     return document
 
 
+def time_of_neighbour(path: str, name: str) -> int:
+    """Return when another file of a file's folder was changed [ns], 0 where there is none."""
+    other = Path(path).parent / name
+    try:
+        return other.stat().st_mtime_ns
+    except (OSError, ValueError):  # the path may be no path at all
+        return 0
+
+
 def read_neighbour(path: str, name: str) -> dict[str, Any]:
     """Return the object in another file of a file's folder, {} where there is none; raises MistakeError."""
     other = Path(path).with_name(name)

@@ -110,7 +110,7 @@ def _period(fields: Fields, default: int, layers: int) -> int:
     """Return the period of layers of which all but the last see a window; also as letters, LLLG."""
     name, value = fields.value(*_PERIODS)
     if isinstance(value, str):
-        if not value or set(value) - set("LG") or value.index("G") + 1 < len(value):
+        if not value or set(value) - set("LG") or value.find("G") + 1 != len(value):
             raise wrong(name, "letters L of local layers, then G of a global layer", value)
         return len(value)
     return min(fields.count(*_PERIODS, default=default, least=0), layers + 1)

@@ -9,13 +9,17 @@ training are not read: see `model.dropout`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from fastflow.core.yaml_file import read_current, wrong
 from fastflow.physics.workload.models.transformer.config_json.encoders import TEXT_ENCODERS, text_encoder_of
 from fastflow.physics.workload.models.transformer.config_json.families import TYPES
-from fastflow.physics.workload.models.transformer.config_json.json_file import read_neighbour, read_version
+from fastflow.physics.workload.models.transformer.config_json.json_file import (
+    read_neighbour,
+    read_version,
+    time_of_neighbour,
+)
 from fastflow.physics.workload.models.transformer.config_json.quantization_config import (
     QUANTISATION_FILE,
     with_quantisation,
@@ -73,9 +77,9 @@ def is_filled(leaves: Mapping[str, Any], key: str) -> bool:
 def read_config(path: str) -> Mapping[str, Any]:
     """Return the inputs that a config.json gives, by their keys; raises InputError.
 
-    An unchanged file is cached.
+    An unchanged file is cached, with the one of its quantisation beside it.
     """
-    return read_current(KEY, _parse_version, path)
+    return read_current(KEY, partial(_parse_version, time_of_neighbour(path, QUANTISATION_FILE)), path)
 
 
 def note_of_type(path: str) -> str:
@@ -87,7 +91,8 @@ def note_of_type(path: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _parse_version(path: str, changed: int, size: int) -> Mapping[str, Any]:
+def _parse_version(quantisation: int, path: str, changed: int, size: int) -> Mapping[str, Any]:
+    """Return the inputs of a version of a file; quantisation, changed: times of changes of two files."""
     return inputs_of(with_quantisation(read_version(path, size), read_neighbour(path, QUANTISATION_FILE)))
 
 
@@ -129,7 +134,8 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
 def _inputs_of_encoder(name: str, fields: Fields) -> dict[str, Any]:
     """Return the inputs of a file of an encoder alone; raises MistakeError."""
     fields.value("model_type")
-    values = ENCODERS[name](name, fields) | published_in(fields, has_experts=False)
+    values = ENCODERS[name](name, fields)
+    values |= published_in(fields, values["layers"])
     fields.check_rest()
     if values["layers"] > MAX_LAYERS:
         raise wrong("num_hidden_layers", f"at most {MAX_LAYERS}", values["layers"])

@@ -11,7 +11,7 @@ from fastflow.physics.workload.models.transformer.config_json.layers import laye
 from fastflow.physics.workload.models.transformer.config_json.sizes import common_sizes
 from fastflow.physics.workload.models.transformer.config_json.weight_types import published_in
 from fastflow.physics.workload.models.transformer.json_fields import Fields
-from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
+from fastflow.physics.workload.models.transformer.layer_kind import DENSE, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, pattern_text
 from fastflow.physics.workload.models.transformer.mixer import MIXERS
 
@@ -44,7 +44,9 @@ def values_of(document: Mapping[str, Any], architecture: Architecture) -> tuple[
     if not 0 < len(kinds) <= MAX_LAYERS:
         raise MistakeError(f"a file of a model with 1 to {MAX_LAYERS} layers, not {len(kinds)}")
     values |= {"layers": len(kinds), "pattern": pattern_text(kinds)}
-    values |= published_in(fields, bool(values.get("experts")))
+    has_dense = any(kind.feed_forward == DENSE for kind in kinds)
+    has_others = has_dense or bool(values.get("shared_experts") or values.get("shared_ffn"))
+    values |= published_in(fields, len(kinds), bool(values.get("experts")), has_others)
     return _used(values, kinds), fields
 
 

@@ -16,10 +16,12 @@ from fastflow.physics.workload.models.transformer.json_fields import Fields
 _TORCH = {"float16": "fp16", "torch.float16": "fp16"}  # servers read fp32 as 16 bits too
 
 
-def published_in(fields: Fields, has_experts: bool) -> dict[str, Any]:
+def published_in(
+    fields: Fields, layers: int, has_experts: bool = False, has_others: bool = True
+) -> dict[str, Any]:
     """Return the types of weights in a config.json, by the names of `PUBLISHED`.
 
-    Raises MistakeError.
+    has_others: whether a mixture has dense layers or shared experts. Raises MistakeError.
     """
     _, torch = fields.value("torch_dtype", "dtype")
     wide = _TORCH.get(str(torch), WIDE[0])
@@ -30,18 +32,10 @@ def published_in(fields: Fields, has_experts: bool) -> dict[str, Any]:
     method = config.get("quant_method")
     if not isinstance(method, str):
         return {"published.dtype": wide}
-    _, layers = fields.value("num_hidden_layers")
-    quantized = read_quantization(config, method, layers if isinstance(layers, int) else 1)
+    quantized = read_quantization(config, method, layers)
     if has_experts and of_experts == "fp4" and quantized.experts.dtype in ("fp8", "fp8_block"):
         quantized = quantized._replace(experts=Weights("mxfp4"))  # of DeepSeek-V4: scales of 8 bits for 32
-    return _published(quantized, wide, has_experts, _has_others(fields)) | _cache_in(config)
-
-
-def _has_others(fields: Fields) -> bool:
-    """Say whether a mixture has dense layers or shared experts too."""
-    names = ("n_shared_experts", "num_shared_experts", "first_k_dense_replace", "shared_intermediate_size")
-    values = (fields.value(name)[1] for name in (*names, "shared_expert_intermediate_size"))
-    return any(isinstance(value, int) and value > 0 for value in values)
+    return _published(quantized, wide, has_experts, has_others) | _cache_in(config)
 
 
 def _published(quantized: Quantized, wide: str, has_experts: bool, has_others: bool) -> dict[str, Any]:

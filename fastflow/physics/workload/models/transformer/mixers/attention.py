@@ -39,7 +39,7 @@ def _core(
     reach: Callable[[Sizes], Reach], points: Inputs, size: Sizes, kind: LayerKind, decodes: bool
 ) -> list[Node]:
     if points["model.latent"][0]:
-        return latent.serve(points, size, decodes)
+        return latent.serve(points, size, reach(size), decodes)
     return heads.serve(points, size, kind, reach(size), decodes)
 
 
@@ -72,6 +72,7 @@ def _mixer(name: str, meaning: str, reach: Callable[[Sizes], Reach], in_window: 
         cache=partial(_cache, in_window),
         attends=True,
         needs=(("model.window", name),) if in_window else (),
+        further=() if in_window else ("model.density",),
     )
 
 

@@ -155,7 +155,7 @@ def _turned_queries(name: str, size: Sizes, read: str, normed: bool = True) -> N
 
 def grouped_output(points: Inputs, size: Sizes, read: str) -> list[Node]:
     """Return the projection of attention's output, in two steps where it is latent."""
-    columns = size.heads * size.value_dim
+    columns = size.heads * size.head_dim  # keys are values
     if not points["model.output_latent"][0]:
         return [gemm(PROJECTION, size, columns, size.hidden, read, (HEADS, HIDDEN))]
     groups = size.output_groups
@@ -199,15 +199,14 @@ def _cache(inputs: Inputs, size: Sizes, kind: LayerKind, numbers: Precision, ten
     has all of them: they have one head.
     """
     key: Floats = np.asarray(size.head_dim) * numbers.cache
-    none, compressor = np.zeros_like(key), compressor_of(size)
-    if compressor is None:
-        return LayerCache(none, key, none)
-    kept = _GATED * compressor.windows**2 * np.asarray(compressor.ratio) * STATE_BYTES
-    of_token, open_tokens = key / compressor.ratio, kept * size.head_dim + none
-    if compressor.indexed:
-        of_token = of_token + index_cache_bytes(1.0 * np.asarray(size.index_dim)) / compressor.ratio
-        open_tokens = open_tokens + kept * size.index_dim
-    return LayerCache(of_token, key + open_tokens / np.maximum(size.window, 1), none)
+    ratio = np.asarray(size.compression)
+    compresses = ratio > 1
+    indexed = compresses & (np.asarray(size.index_topk) > 0)
+    kept = _GATED * np.where(indexed, OVERLAP, 1) ** 2 * ratio * STATE_BYTES
+    index_key = np.where(indexed, index_cache_bytes(1.0 * np.asarray(size.index_dim)), 0.0)
+    of_token = np.where(compresses, (key + index_key) / ratio, 0.0)
+    open_tokens = np.where(compresses, kept * (size.head_dim + np.where(indexed, size.index_dim, 0)), 0.0)
+    return LayerCache(of_token, key + open_tokens / np.maximum(size.window, 1), np.zeros_like(key))
 
 
 COMPRESSED = Mixer(
@@ -218,5 +217,12 @@ COMPRESSED = Mixer(
     core_nodes=CORE_NODES,
     cache=_cache,
     needs=(("model.window", "compressed"),),
-    further=("model.compression", "model.index_topk", "model.index_heads", "model.index_dim"),
+    further=(
+        "model.compression",
+        "model.index_topk",
+        "model.index_heads",
+        "model.index_dim",
+        "model.output_latent",
+        "model.output_groups",
+    ),
 )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Inputs, single
+from fastflow.core.tables import Floats, Inputs, Ints, single
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.attention import CACHED, prefill_cache, setup_kernels
 from fastflow.physics.workload.models.transformer.building_blocks import (
@@ -110,16 +110,12 @@ def gate_columns(points: Inputs, size: Sizes) -> Size:
 def core_of_training(points: Inputs, size: Sizes, reach: Reach, head_dim: Size, read: str) -> list[Node]:
     """Return the nodes of attention over whole sequences; head_dim: columns of a query."""
     latent = bool(points["model.latent"][0])
-    sequences, q_len = size.sequences, size.sequence
-    if np.any(np.asarray(reach.chunk) > 0):
-        q_len = np.clip(reach.chunk, 1, size.sequence)
-        sequences = sequences * -(-size.sequence // q_len)
-    window = _window_of(reach, q_len, q_len)
     if not points["model.fused_attention"][0]:
         return _unfused(points, size, head_dim, read)
     sizes = AttentionSizes(
-        sequences, q_len, q_len, size.heads, size.heads if latent else size.kv_heads, head_dim,
-        size.value_dim, window,
+        size.sequences, size.sequence, size.sequence, size.heads,
+        size.heads if latent else size.kv_heads, head_dim, size.value_dim,
+        window_of(reach, size.sequence, size.sequence),
     )  # fmt: skip
     return [
         attention(
@@ -154,7 +150,7 @@ def serve(points: Inputs, size: Sizes, kind: LayerKind, reach: Reach, decodes: b
     kv_len = before + size.sequence
     sizes = AttentionSizes(
         size.sequences, size.sequence, kv_len, size.heads, size.kv_heads, size.head_dim, size.value_dim,
-        _window_of(reach, size.sequence, kv_len),
+        window_of(reach, size.sequence, kv_len),
     )  # fmt: skip
     core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=CORE_DIMS)
     if decodes:
@@ -166,15 +162,20 @@ def serve(points: Inputs, size: Sizes, kind: LayerKind, reach: Reach, decodes: b
     return [*setup_kernels(), in_prefill._replace(dims=ALL_HEADS), core]
 
 
-def _window_of(reach: Reach, q_len: Size, kv_len: Size) -> Size:
-    """Return the window in which a query sees as many keys as it does in the mean.
+def window_of(reach: Reach, q_len: Size, kv_len: Size) -> Size:
+    """Return the window in which all queries together see as many keys as they do.
 
-    Of chunks, half a chunk, once there are more keys than that. Of a mask that keeps a share of the causal
-    keys, the window w of n keys that keeps the same: w (2 n - w) / n^2 of them.
+    A window of w of n causal keys has w (2 n + 1 - w) / 2 pairs of a query and a key. A mask keeps a share of
+    all n (n + 1) / 2. Of chunks, the pairs of whole sequences are those of each chunk; queries behind earlier
+    tokens begin anywhere in a chunk, and see half of it in the mean.
     """
     window = reach.window
     if np.any(np.asarray(reach.chunk) > 0):
-        window = np.where(np.asarray(kv_len) > reach.chunk, (np.asarray(reach.chunk) + 1) // 2, 0)
+        chunk, keys = np.maximum(reach.chunk, 1), np.asarray(kv_len)
+        rest = keys % chunk
+        pairs = 0.5 * (keys // chunk * chunk * (chunk + 1.0) + rest * (rest + 1.0))
+        whole = np.where(np.asarray(q_len) >= keys, _window_of_pairs(pairs, keys), (chunk + 1) // 2)
+        window = np.where(keys > chunk, whole, 0).astype(np.int64)
     if np.any(np.asarray(reach.density) > 0.0):
         kept = np.asarray(reach.density, dtype=np.float64)
         share = 1.0 - np.sqrt(1.0 - np.minimum(kept, 1.0))
@@ -184,6 +185,13 @@ def _window_of(reach: Reach, q_len: Size, kv_len: Size) -> Size:
         mostly = np.asarray(q_len) / np.asarray(kv_len)
         masked = np.rint(mostly * causal + (1.0 - mostly) * few).astype(np.int64)
         window = np.where((kept > 0.0) & (kept < 1.0), masked, window)
+    return window
+
+
+def _window_of_pairs(pairs: Floats, keys: Ints) -> Floats:
+    """Return the window of some causal keys that has so many pairs of a query and a key."""
+    twice = 2.0 * keys + 1.0
+    window: Floats = np.rint((twice - np.sqrt(np.maximum(twice * twice - 8.0 * pairs, 0.0))) / 2.0)
     return window
 
 

@@ -15,8 +15,10 @@ from fastflow.physics.workload.models.transformer.dimensions import BEFORE, RMS,
 from fastflow.physics.workload.models.transformer.mixers.heads import (
     ALL_HEADS,
     CORE_DIMS,
+    Reach,
     gate_columns,
     rotary,
+    window_of,
 )
 from fastflow.physics.workload.network import INPUT, Node, Size
 from fastflow.physics.workload.ops import batched_gemm
@@ -68,13 +70,14 @@ def _key_norm(size: Sizes, names: tuple[str, ...]) -> Node:
     return node._replace(vectors=size.latent)
 
 
-def serve(points: Inputs, size: Sizes, decodes: bool) -> list[Node]:
+def serve(points: Inputs, size: Sizes, reach: Reach, decodes: bool) -> list[Node]:
     """Return latent attention: absorbed in decode, expanded in prefill."""
     before, kept = single(points[BEFORE.name]), size.latent + size.rotary
+    window = window_of(reach, size.sequence, before + size.sequence)
     all_heads = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
     if decodes:
         absorbed = AttentionSizes(
-            size.sequences, size.sequence, before + size.sequence, size.heads, 1, kept, size.latent, 0
+            size.sequences, size.sequence, before + size.sequence, size.heads, 1, kept, size.latent, window
         )
         core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=CORE_DIMS)
         rotated = size.heads * size.rotary
@@ -90,7 +93,7 @@ def serve(points: Inputs, size: Sizes, decodes: bool) -> list[Node]:
     up = gemm("key up", size, size.latent, cols, INPUT, (("latent",), HEADS))._replace(rows=rows)
     expanded = AttentionSizes(
         size.sequences, size.sequence, before + size.sequence, size.heads, size.heads,
-        size.head_dim + size.rotary, size.value_dim, 0,
+        size.head_dim + size.rotary, size.value_dim, window,
     )  # fmt: skip
     core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=CORE_DIMS)
     in_prefill = latent_prefill_cache(size.tokens, all_heads, size.heads * size.rotary, kept)

@@ -2,7 +2,7 @@
 
 Of latent keys it is DeepSeek's (DeepSeek-V3.2, section 2.1): absorbed, in training and in prefill too, so
 that all heads share the keys that they gather. Of heads of keys (MiniMax-M3) those of a group share them; the
-indexer then scores keys one by one, and selects blocks of `model.index_block` of them.
+indexer scores keys one by one; that it selects them by blocks changes no count of keys.
 """
 
 from __future__ import annotations
@@ -202,5 +202,4 @@ SPARSE = Mixer(
     cache=_cache,
     attends=True,
     needs=tuple((f"model.index_{name}", "sparse") for name in ("heads", "dim", "topk")),
-    further=("model.index_block",),
 )

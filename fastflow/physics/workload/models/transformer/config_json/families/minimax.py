@@ -54,7 +54,7 @@ def _m3(fields: Fields, known: Values) -> Values:
         "ffn": fields.count("dense_intermediate_size", default=known["ffn"]), "expert_ffn": known["ffn"],
         "index_heads": heads,
         "index_dim": inner.count("sparse_index_dim", default=fields.count("index_head_dim", default=128)),
-        "index_block": block, "index_topk": block * blocks,
+        "index_topk": block * blocks,
         "shared_ffn": fields.count("shared_intermediate_size", default=0, least=0),
         "output_gate": FULL if fields.flag("attention_output_gate") else "none",
     }  # fmt: skip
