@@ -10,6 +10,7 @@ from fastflow.config.hydra_composer import related
 from fastflow.config.prefill_chip import KEY as PREFILL_CHIP
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.models.transformer import FAMILY
+from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX
 
 SECTIONS_OF_ROWS = (
     "model", "parallel", "precision", "system", "chip", "tech", "mem", "net", "scaling", "tiling", "cost",
@@ -33,6 +34,8 @@ def instead_of(key: str, kind: str, sections: Sequence[str]) -> str:
         return f"{_REPLACED_KEYS[key]}, which says it of a row"
     if key in _GROUP_OF_KEY or is_choice(key):
         return f"no column; {_GROUP_OF_KEY.get(key, key)}=NAME on the command line chooses for all rows"
+    if key.startswith(PREFIX):
+        return "a key of a language model; a vision tower is a whole, of a model that the column model names"
     section, _, name = key.partition(".")
     if section not in sections:
         return f"a key that {kind} depend on, of the sections {', '.join(sections)}"
