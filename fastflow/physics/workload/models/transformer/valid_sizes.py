@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.core.dedupe import factorize
 from fastflow.core.tables import Bools, Inputs, Ints
@@ -32,21 +33,41 @@ _MOST_PAIRS = 256.0  # of a token with those of its chunk, in a linear-time mixe
 InvalidSizes = tuple[Bools, str, str, str]
 
 
+class Patterns(NamedTuple):
+    """The different patterns of points, and the one of each point, (points,)."""
+
+    texts: list[str]
+    kinds: list[tuple[LayerKind, ...]]  # of each
+    inverse: Ints
+
+    def each(self, value: Callable[[tuple[LayerKind, ...]], Any]) -> NDArray[Any]:
+        """Return a value of the kinds of every point's pattern, (points,)."""
+        return np.array([value(kinds) for kinds in self.kinds])[self.inverse]
+
+    def largest(self, name: str) -> Ints:
+        """Return the largest own size of the kinds of every point's pattern, 0 for none."""
+        return self.each(lambda kinds: max((dict(kind.sizes).get(name, 0) for kind in kinds), default=0))
+
+
+def patterns_of(inputs: Inputs) -> Patterns:
+    """Return the patterns of points."""
+    names, inverse = factorize(inputs[KEY])
+    return Patterns(names, [kinds_of(name) for name in names], inverse)
+
+
 def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid sizes, as `Family.invalid_sizes`."""
     yield from invalid_heads(inputs)
     most = inputs["model.positions"]
     wrong = (most > 0) & (inputs["model.sequence"] > most)
     yield wrong, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
-    yield from _invalid_patterns(inputs)
-    yield from _too_large(inputs)
+    yield from _invalid_layers(inputs)
 
 
 def invalid_pass_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield invalid passes; their tokens are of many sequences: positions limit requests, not passes."""
     yield from invalid_heads(inputs)
-    yield from _invalid_patterns(inputs)
-    yield from _too_large(inputs)
+    yield from _invalid_layers(inputs)
 
 
 def invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
@@ -59,27 +80,32 @@ def invalid_heads(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield wrong, "model.kv_heads", "model.heads", "a divisor of model.heads, {}"
 
 
-def _invalid_patterns(inputs: Inputs) -> Iterator[InvalidSizes]:
+def _invalid_layers(inputs: Inputs) -> Iterator[InvalidSizes]:
+    """Yield points whose layers lack sizes, have those of others, or are too large."""
+    patterns = patterns_of(inputs)
+    yield from _invalid_patterns(inputs, patterns)
+    yield from _too_large(inputs, patterns)
+
+
+def _invalid_patterns(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]:
     """Yield points whose sizes do not match the kinds of their layers."""
-    names, inverse = factorize(inputs[KEY])
-    of_pattern = [kinds_of(name) for name in names]
-    fewest = [fewest_layers(name) for name in names]
-    for number, least in enumerate(fewest):
-        wrong = (inverse == number) & (inputs["model.layers"] < least)
+    for number, text in enumerate(patterns.texts):
+        least = fewest_layers(text)
+        wrong = (patterns.inverse == number) & (inputs["model.layers"] < least)
         yield wrong, "model.layers", "model.layers", f"at least {least}, so that each kind of {KEY} has one"
-    has_experts = np.array([any(kind.has_experts for kind in kinds) for kinds in of_pattern])[inverse]
+    has_experts = patterns.each(lambda kinds: any(kind.has_experts for kind in kinds))
     for key in ("model.experts", "model.topk"):
         # a kind may have sizes of its own
-        stated = np.array([_all_have(kinds, key) for kinds in of_pattern])[inverse]
+        stated = patterns.each(partial(_all_have, key))
         wrong = has_experts & (inputs[key] < 1) & ~stated
         yield wrong, key, key, f"at least 1, since {KEY} has layers with experts"
         wrong = ~has_experts & (inputs[key] > 0)
         yield wrong, key, key, f"0, unless {KEY} says which layers have experts"
-    yield from _invalid_mixers(inputs, of_pattern, inverse)
+    yield from _invalid_mixers(inputs, patterns)
     wrong = has_experts & (inputs["model.experts"] > 0) & (inputs["model.topk"] > inputs["model.experts"])
     yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
     yield from _invalid_expert_groups(inputs, has_experts)
-    yield from _invalid_kinds(inputs, of_pattern, inverse)
+    yield from _invalid_kinds(inputs, patterns)
     yield from _invalid_residuals(inputs)
 
 
@@ -100,7 +126,7 @@ def _invalid_expert_groups(inputs: Inputs, has_experts: Bools) -> Iterator[Inval
     yield wrong, "model.topk_groups", "model.topk", allowed
 
 
-def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
+def _too_large(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]:
     """Yield points with too many tokens, or with tensors too large for 64-bit integers."""
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
         "batch", "sequence", "layers", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn",
@@ -108,11 +134,9 @@ def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
         "linear_value_dim", "linear_rank", "latent", "query_latent", "index_heads", "index_dim",
         "output_latent", "output_groups", "expert_latent", "streams", "layer_embedding",
     )}  # fmt: skip
-    names, inverse = factorize(inputs[KEY])
-    of_pattern = [kinds_of(name) for name in names]
-    if any(kind.sizes for kinds in of_pattern for kind in kinds):
+    if any(kind.sizes for kinds in patterns.kinds for kind in kinds):
         for name in size.keys() & set(OWN_SIZES):
-            size[name] = np.maximum(size[name], _largest_of_kinds(name, of_pattern, inverse))
+            size[name] = np.maximum(size[name], patterns.largest(name))
     wrong = size["sequence"] > MAX_QUERIES
     yield wrong, "model.sequence", "model.sequence", f"at most {MAX_QUERIES:g} tokens"
     wide = size["head_dim"] + size["value_dim"] + size["rotary"] + size["hidden"] / size["heads"]
@@ -139,40 +163,36 @@ def _too_large(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield wrong, "model.batch", "model.batch", allowed
 
 
-def _invalid_kinds(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Iterator[InvalidSizes]:
+def _invalid_kinds(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]:
     """Yield points with a kind of layer whose own sizes contradict each other, or the model's."""
-    for number, kinds in enumerate(of_pattern):
+    for number, kinds in enumerate(patterns.kinds):
+        has = patterns.inverse == number
         for kind in kinds:
             if kind.modifiers:
-                wrong = (inverse == number) & (inputs["model.latent"] > 0)
                 allowed = f"no {' or '.join(kind.modifiers)} where keys are latent (model.latent)"
-                yield wrong, KEY, KEY, allowed
-            if not kind.sizes:
-                continue
+                yield has & (inputs["model.latent"] > 0), KEY, KEY, allowed
             stated = dict(kind.sizes)
-            size = {name: stated.get(name, inputs[f"model.{name}"]) for name in _PAIRS}
-            has = inverse == number
-            if stated.keys() & {"heads", "kv_heads"}:
-                kv_heads = np.where(np.asarray(size["kv_heads"]) > 0, size["kv_heads"], size["heads"])
-                wrong = has & (np.asarray(size["heads"]) % kv_heads > 0)
-                yield wrong, KEY, KEY, f"heads that their kv_heads divide, in {kind.text}"
-            if kind.has_experts and stated.keys() & {EXPERTS, "topk"}:
-                topk, experts = np.asarray(size["topk"]), size[EXPERTS]
-                wrong = has & (topk > experts)
-                yield wrong, KEY, KEY, f"a topk of at most its experts, in {kind.text}"
-            if stated.keys() & {"linear_heads", "linear_key_heads"}:
-                keys = np.where(np.asarray(size["linear_key_heads"]) > 0, size["linear_key_heads"], 1)
-                wrong = has & (np.asarray(size["linear_heads"]) % keys > 0)
-                yield wrong, KEY, KEY, f"linear_heads that their linear_key_heads divide, in {kind.text}"
+            for whole, part, relation in _PAIRS:
+                if not stated.keys() & {whole, part} or (whole == EXPERTS and not kind.has_experts):
+                    continue
+                size, of_part = (
+                    np.asarray(stated.get(name, inputs[f"model.{name}"])) for name in (whole, part)
+                )
+                wrong = of_part > size if whole == EXPERTS else size % np.maximum(of_part, 1) > 0
+                yield has & wrong, KEY, KEY, f"{relation}, in {kind.text}"
 
 
-_PAIRS = ("heads", "kv_heads", "experts", "topk", "linear_heads", "linear_key_heads")
-Patterns = list[tuple[LayerKind, ...]]
+_PAIRS = (
+    ("heads", "kv_heads", "heads that their kv_heads divide"),
+    (EXPERTS, "topk", "a topk of at most its experts"),
+    ("linear_heads", "linear_key_heads", "linear_heads that their linear_key_heads divide"),
+)
+"""Sizes of a kind that depend on each other; of heads 0 stands for as many as the first."""
 _OF_MIXERS = (
     "model.density", "model.index_heads", "model.index_dim", "model.index_block", "model.output_latent",
     "model.output_groups", "model.window", "model.index_topk", "model.compression", "model.linear_heads",
-    "model.linear_key_heads",
-    "model.linear_key_dim", "model.linear_value_dim", "model.linear_rank", "model.conv_width",
+    "model.linear_key_heads", "model.linear_key_dim", "model.linear_value_dim", "model.linear_rank",
+    "model.conv_width",
 )  # fmt: skip
 """Sizes that only some mixers use."""
 
@@ -194,25 +214,21 @@ def _invalid_residuals(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield wrong, "model.output_groups", "model.heads", "a divisor of model.heads, {}"
 
 
-def _invalid_mixers(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Iterator[InvalidSizes]:
-    """Yield points without the sizes that their mixers need, or with those of mixers that they lack.
-
-    of_pattern: the kinds of each pattern; inverse: the pattern of every point.
-    """
-    roles = [_sizes_of_mixers(kinds) for kinds in of_pattern]
-    for key, feature in sorted(set().union(*(role.needed for role in roles))):
-        has = np.array([(key, feature) in role.needed for role in roles])[inverse]
+def _invalid_mixers(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]:
+    """Yield points without the sizes that their mixers need, or with those of mixers that they lack."""
+    for key, feature in sorted(set().union(*(_sizes_of_mixers(kinds).needed for kinds in patterns.kinds))):
+        has = patterns.each(partial(_need, key, feature))
         wrong = has & (inputs[key] < 1)
         yield wrong, key, key, f"at least 1, since {KEY} has layers with {feature}"
     for key in _OF_MIXERS:
         if not inputs[key].any():
             continue
-        uses = np.array([key in role.used for role in roles])[inverse]
+        uses = patterns.each(partial(_use, key))
         words = [name for name in MIXERS.built_in if key in MIXERS[name].uses] if (~uses).any() else []
         allowed = f"0, unless {KEY} has layers with {' or '.join(words)}"
         yield ~uses & (inputs[key] > 0), key, key, allowed
-    topk = np.maximum(inputs["model.index_topk"], _largest_of_kinds("index_topk", of_pattern, inverse))
-    selects = np.array(["model.index_heads" in role.used for role in roles])[inverse]
+    topk = np.maximum(inputs["model.index_topk"], patterns.largest("index_topk"))
+    selects = patterns.each(partial(_use, "model.index_heads"))
     wrong = selects & (topk > 0) & (inputs["model.index_heads"] < 1)
     yield wrong, "model.index_heads", "model.index_heads", "at least 1, since an indexer selects keys"
     heads, key_heads = inputs["model.linear_heads"], inputs["model.linear_key_heads"]
@@ -225,18 +241,16 @@ def _invalid_mixers(inputs: Inputs, of_pattern: Patterns, inverse: Ints) -> Iter
 
 def divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
     """Yield sizes of layers that degrees must divide, as `Family.divided_of_layers`."""
-    names, inverse = factorize(inputs[KEY])
-    of_pattern = [kinds_of(name) for name in names]
-    attends = np.array([any(map(_has_attention, kinds)) for kinds in of_pattern])[inverse]
+    patterns = patterns_of(inputs)
+    attends = patterns.each(lambda kinds: any(map(_has_attention, kinds)))
     yield "tp", "model.heads", np.where(attends, inputs["model.heads"], 0)
     for axis, name in (("tp", "heads"), ("tp", "linear_heads"), ("ep", "experts")):
-        of_kinds = [{dict(kind.sizes).get(name, 0) for kind in kinds} - {0} for kinds in of_pattern]
+        of_kinds = [{dict(kind.sizes).get(name, 0) for kind in kinds} - {0} for kinds in patterns.kinds]
         for size in sorted(set().union(*of_kinds)):
-            has = np.array([size in sizes for sizes in of_kinds])[inverse]
+            has = np.array([size in sizes for sizes in of_kinds])[patterns.inverse]
             yield axis, f"{name} of {KEY}, {name}", np.where(has, size, 0)
     heads = "model.linear_heads"
-    uses = np.array([any(_uses(kind, heads) for kind in kinds) for kinds in of_pattern])[inverse]
-    yield "tp", heads, np.where(uses, inputs[heads], 0)
+    yield "tp", heads, np.where(patterns.each(partial(_use, heads)), inputs[heads], 0)
 
 
 class _Roles(NamedTuple):
@@ -250,7 +264,7 @@ class _Roles(NamedTuple):
 def _sizes_of_mixers(kinds: tuple[LayerKind, ...]) -> _Roles:
     """Return the sizes that the mixers of some kinds use; needed: unless every kind has one of its own."""
     mixers = [MIXERS[name] for name in dict.fromkeys(name for kind in kinds for name in kind.mixers)]
-    needed = {need for mixer in mixers for need in mixer.needs if not _all_have(kinds, need[0])}
+    needed = {need for mixer in mixers for need in mixer.needs if not _all_have(need[0], kinds)}
     return _Roles(frozenset(needed), frozenset(key for mixer in mixers for key in mixer.uses))
 
 
@@ -261,14 +275,17 @@ def _has_attention(kind: LayerKind) -> bool:
     return any(others.isdisjoint(MIXERS[name].uses) for name in kind.mixers)
 
 
-def _largest_of_kinds(name: str, of_pattern: Patterns, inverse: Ints) -> Ints:
-    """Return the largest own size of the kinds of every point's pattern, 0 where none has its own."""
-    largest = [max((dict(kind.sizes).get(name, 0) for kind in kinds), default=0) for kinds in of_pattern]
-    sizes: Ints = np.array(largest, dtype=np.int64)[inverse]
-    return sizes
+def _need(key: str, feature: str, kinds: tuple[LayerKind, ...]) -> bool:
+    """Say whether a mixer of some kinds needs a size."""
+    return (key, feature) in _sizes_of_mixers(kinds).needed
 
 
-def _all_have(kinds: tuple[LayerKind, ...], key: str) -> bool:
+def _use(key: str, kinds: tuple[LayerKind, ...]) -> bool:
+    """Say whether a mixer of some kinds uses a size."""
+    return key in _sizes_of_mixers(kinds).used
+
+
+def _all_have(key: str, kinds: tuple[LayerKind, ...]) -> bool:
     """Say whether every kind of a pattern that uses a size has one of its own."""
     name = key.removeprefix("model.")
     using = [kind for kind in kinds if _uses(kind, key)]

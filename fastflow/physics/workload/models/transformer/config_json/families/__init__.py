@@ -1,74 +1,16 @@
-"""Architectures of published models by their `model_type`, a file a family."""
+"""Architectures of published models by their `model_type`, a file a family: each registers its types."""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
+from importlib import import_module
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import Architecture
-from fastflow.physics.workload.models.transformer.config_json.families import (
-    arcee,
-    bailing,
-    cohere,
-    deepseek,
-    ernie,
-    exaone,
-    gemma,
-    glm,
-    gpt,
-    gpt_oss,
-    granite,
-    hunyuan,
-    kimi,
-    lfm2,
-    linear,
-    llama,
-    llama4,
-    longcat,
-    mamba_hybrids,
-    mimo,
-    minimax,
-    mosaic,
-    nemotron,
-    olmo,
-    others,
-    phi,
-    qwen,
-    stablelm,
-    step,
-)
 
-_FAMILIES = (
-    arcee,
-    bailing,
-    cohere,
-    deepseek,
-    ernie,
-    exaone,
-    gemma,
-    glm,
-    gpt,
-    gpt_oss,
-    granite,
-    hunyuan,
-    kimi,
-    lfm2,
-    linear,
-    llama,
-    llama4,
-    longcat,
-    mamba_hybrids,
-    mimo,
-    minimax,
-    mosaic,
-    nemotron,
-    olmo,
-    others,
-    phi,
-    qwen,
-    stablelm,
-    step,
-)
 TYPES: Mapping[str, Architecture] = {
-    name: entry for family in _FAMILIES for name, entry in family.TYPES.items()
+    name: architecture
+    for family in sorted(module.name for module in pkgutil.iter_modules(__path__))
+    for name, architecture in import_module(f"{__name__}.{family}").TYPES.items()
 }
 """By `model_type`."""
