@@ -54,7 +54,7 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(name, str) or name not in TYPES:
         raise wrong("model_type", f"one of {listed(TYPES)}", shown(str(name)))
     fields = Fields(document)
-    fields.value("model_type")
+    fields.skip("model_type")
     values = TYPES[name](fields)
     layers = values["layers"]
     if layers > MAX_LAYERS:
@@ -75,8 +75,8 @@ def _t5(fields: Fields, position: str, tied: bool) -> dict[str, Any]:
     encoder = fields.count("num_layers")
     written = fields.choice({name: name for name in _T5_ACTIVATIONS}, "feed_forward_proj", default="relu")
     activation, gated = _T5_ACTIVATIONS[written]
-    fields.value("dense_act_fn", "is_gated_act")  # what feed_forward_proj says
-    fields.value("n_positions")  # of the examples of training: relative positions have no limit
+    fields.skip("dense_act_fn", "is_gated_act")  # what feed_forward_proj says
+    fields.skip("n_positions")  # of the examples of training: relative positions have no limit
     buckets = fields.count("relative_attention_num_buckets", default=BUCKETS)
     if buckets != BUCKETS:
         raise wrong("relative_attention_num_buckets", f"{BUCKETS}", buckets)
@@ -99,9 +99,8 @@ def _bart(fields: Fields, kin: _Kin) -> dict[str, Any]:
         raise wrong("decoder_vocab_size", f"its vocab_size, {vocabulary}", fields.count("decoder_vocab_size"))
     if not fields.flag("share_encoder_decoder_embeddings", default=True):
         raise wrong("share_encoder_decoder_embeddings", "true", "false")
-    fields.value("num_hidden_layers")  # the encoder's
-    for name in ("encoder_layerdrop", "decoder_layerdrop"):
-        fields.value(name)  # of training: layers that are left out
+    fields.skip("num_hidden_layers")  # the encoder's
+    fields.skip("encoder_layerdrop", "decoder_layerdrop")  # of training: layers that are left out
     return {
         "layers": encoder + decoder, "encoder_layers": encoder, "hidden": fields.count("d_model"),
         "heads": heads, "head_dim": 0, "ffn": _of_both(fields, "encoder_ffn_dim", "decoder_ffn_dim"),

@@ -10,10 +10,9 @@ import numpy as np
 from fastflow.core.field import Column, count, text
 from fastflow.core.tables import Bools, Inputs, Ints, single
 from fastflow.physics.workload.models.transformer.dimensions import (
-    ACTIVATIONS,
     ALL,
+    BEFORE,
     KERNELS,
-    LAYER,
     LEARNED,
     NO_BIAS,
     NO_POSITIONS,
@@ -22,8 +21,11 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     RMS,
     Sizes,
     sizes_of,
+    with_default,
 )
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS as OF_TRANSFORMER
+from fastflow.physics.workload.models.transformer.dimensions import SIZES as SIZES_OF_TRANSFORMER
+from fastflow.physics.workload.models.transformer.dimensions import STRUCTURE as STRUCTURE_OF_TRANSFORMER
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
 from fastflow.physics.workload.models.transformer.valid_sizes import (
     MAX_ELEMENTS,
@@ -44,9 +46,10 @@ KERNEL_WIDTH, STRIDE = 3, 2
 """Frames of sound that a convolution reads, and frames of a source token: the second convolution's stride
 (Radford et al., arXiv:2212.04356, section 2.2)."""
 
+_COLUMN = {column.name: column for column in (*SIZES_OF_TRANSFORMER, *STRUCTURE_OF_TRANSFORMER)}
 SIZES = (
-    count("model.batch", "sequences of the global batch"),
-    count("model.sequence", "tokens of a sequence"),
+    _COLUMN["model.batch"],
+    _COLUMN["model.sequence"],
     count(
         "model.source_sequence",
         "encoder-decoder: tokens of a sequence that the encoder reads, or frames of sound after its"
@@ -56,35 +59,21 @@ SIZES = (
         "model.layers", "int", "", "layers of a transformer; of an encoder-decoder those of both", 1.0,
         float(MAX_LAYERS),
     ),
-    count("model.hidden", "columns of a token between layers (hidden size)"),
-    count("model.heads", "heads of attention"),
-    count(
-        "model.kv_heads",
-        "heads of keys and values, each shared by the same number of query heads; 0: model.heads", low=0,
-    ),
+    _COLUMN["model.hidden"],
+    _COLUMN["model.heads"],
+    _COLUMN["model.kv_heads"],
     count("model.head_dim", "columns of a head", low=0),
-    count(
-        "model.ffn",
-        "columns of feed-forward layers; 0: 4 hidden, or if gated 8/3 hidden, rounded up to a multiple"
-        " of 256", low=0,
-    ),
-    count("model.vocabulary", "tokens in the vocabulary"),
-    count("model.positions", "tokens of the longest sequence; 0: no limit", low=0),
+    _COLUMN["model.ffn"],
+    _COLUMN["model.vocabulary"],
+    _COLUMN["model.positions"],
     count(
         "model.mel",
         "columns of a frame of sound (Mel bands) that two convolutions turn into source tokens, two frames a"
         " token; 0: the source is text", low=0,
     ),
-    count("model.before", "tokens of each sequence that are in the KV cache before a pass", low=0),
-    Column(
-        "model.train_tokens", "float", "",
-        "tokens of the whole training, for train_s, train_energy_J and train_usd", 0.0, 1e18,
-    ),
-    Column(
-        "model.train_tokens_per_parameter", "float", "",
-        "tokens to train on per active parameter, such as 20 (Hoffmann et al., arXiv:2203.15556);"
-        " 0: model.train_tokens", 0.0, 1e9,
-    ),
+    BEFORE,
+    _COLUMN["model.train_tokens"],
+    _COLUMN["model.train_tokens_per_parameter"],
 )  # fmt: skip
 STRUCTURE = (
     # with model.layers, which others have here too, it says how many layers there are
@@ -96,11 +85,7 @@ STRUCTURE = (
         " sequence after model.before, by the decoder alone (decode)",
         STEPS,
     ),
-    text(
-        "model.norm",
-        "normalisation: by the root mean square (rms), or layer normalisation (layer)",
-        (RMS, LAYER),
-    ),
+    _COLUMN["model.norm"],
     text(
         "model.block",
         "encoder-decoder: norms before every branch and at the end of both stacks (pre), or after every"
@@ -114,11 +99,11 @@ STRUCTURE = (
         " (relative_layers)",
         POSITIONS,
     ),
-    text("model.activation", "activation of the feed-forward layers", tuple(ACTIVATIONS)),
+    _COLUMN["model.activation"],
     Column("model.gated", "bool", "", "true: the feed-forward layer is gated"),
-    Column("model.tied", "bool", "", "true: head and embedding share weights"),
+    _COLUMN["model.tied"],
     Column("model.embedding_norm", "bool", "", "true: a norm comes before the first layer"),
-    Column("model.dropout", "bool", "", "true: dropout in training; its masks are kept"),
+    _COLUMN["model.dropout"],
     text("model.attention_kernel", "kernel of fused attention", KERNELS),
     Column("model.fused_gradients", "bool", "", "true: GEMMs add weight gradients to the wider sums"),
 )
@@ -158,14 +143,9 @@ def sides_of(points: Inputs) -> Sides:
     source_tokens, positions = single(points["model.source_sequence"]), single(points["model.positions"])
     source = target._replace(
         sequence=source_tokens, tokens=target.sequences * source_tokens,
-        positions=_with_default(positions, source_tokens),
+        positions=with_default(positions, source_tokens),
     )  # fmt: skip
     return Sides(source, target, single(points["model.mel"]))
-
-
-def _with_default(value: Any, default: Any) -> Any:
-    """Return sizes, with a default where they are 0."""
-    return (value or default) if isinstance(value, int) else np.where(value > 0, value, default)
 
 
 def decoder_layers(inputs: Inputs) -> Ints:

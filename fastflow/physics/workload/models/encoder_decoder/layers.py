@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -196,18 +195,19 @@ def _cross_queries(points: Inputs, size: Sizes, read: str) -> Node:
     )
 
 
-def _core(
-    points: Inputs, name: str, reads: tuple[str, ...], size: Sizes, keys: Size, causal: bool, **fields: Any
-) -> Node:
+def _core(points: Inputs, name: str, reads: tuple[str, ...], size: Sizes, keys: Size, causal: bool) -> Node:
     """Return fused attention of the tokens of `size` with `keys` tokens of each sequence."""
-    sizes = AttentionSizes(
+    return attention(
+        name, reads, _core_sizes(size, keys), causal, expanded=True, dims=CORE_DIMS,
+        keeps=mask(size, 4),  # the sum of each query's exponentials, in fp32
+        flash=KERNELS.index(str(points["model.attention_kernel"][0])),
+    )  # fmt: skip
+
+
+def _core_sizes(size: Sizes, keys: Size) -> AttentionSizes:
+    return AttentionSizes(
         size.sequences, size.sequence, keys, size.heads, size.kv_heads, size.head_dim, size.head_dim, 0
     )
-    return attention(
-        name, reads, sizes, causal, expanded=True, dims=CORE_DIMS,
-        keeps=mask(size, 4),  # the sum of each query's exponentials, in fp32
-        flash=KERNELS.index(str(points["model.attention_kernel"][0])), **fields,
-    )  # fmt: skip
 
 
 def _projection(name: str, size: Sizes, read: str) -> Node:
@@ -242,10 +242,7 @@ def _cross_attention_in_decode(points: Inputs, sides: Sides, read: str) -> list[
 
 
 def _decode_core(name: str, reads: tuple[str, ...], size: Sizes, keys: Size, causal: bool) -> Node:
-    sizes = AttentionSizes(
-        size.sequences, size.sequence, keys, size.heads, size.kv_heads, size.head_dim, size.head_dim, 0
-    )
-    return attention(name, reads, sizes, causal, decodes=True, dims=CORE_DIMS)
+    return attention(name, reads, _core_sizes(size, keys), causal, decodes=True, dims=CORE_DIMS)
 
 
 def without_sequence(nodes: Iterable[Node]) -> tuple[Node, ...]:

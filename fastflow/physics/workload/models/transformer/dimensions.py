@@ -262,7 +262,7 @@ class Sizes(NamedTuple):
     activation_bytes: Size  # of an element, for masks of a byte
 
 
-def _with_default(value: Any, default: Any) -> Any:
+def with_default(value: Any, default: Any) -> Any:
     """Return sizes, with a default where they are 0."""
     return (value or default) if isinstance(value, int) else np.where(value > 0, value, default)
 
@@ -282,27 +282,27 @@ def sizes_of(points: Inputs, kind: LayerKind | None = None) -> Sizes:
     if kind is not None:
         stated |= dict(kind.sizes)
     batch, hidden, heads = single(points["model.batch"]), stated["hidden"], stated["heads"]
-    head_dim = _with_default(stated["head_dim"], _with_default(hidden // heads, 1))
-    ffn = _with_default(stated["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
-    expert_ffn = _with_default(stated["expert_ffn"], ffn)
-    shared = _with_default(stated["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
+    head_dim = with_default(stated["head_dim"], with_default(hidden // heads, 1))
+    ffn = with_default(stated["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
+    expert_ffn = with_default(stated["expert_ffn"], ffn)
+    shared = with_default(stated["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
     linear_heads, linear_key_dim = (
-        _with_default(stated[name], 1) for name in ("linear_heads", "linear_key_dim")
+        with_default(stated[name], 1) for name in ("linear_heads", "linear_key_dim")
     )
     derived = {
         "sequences": batch, "tokens": batch * stated["sequence"], "head_dim": head_dim, "ffn": ffn,
-        "kv_heads": _with_default(stated["kv_heads"], heads),
-        "value_dim": _with_default(stated["value_dim"], head_dim),
-        "experts": _with_default(stated["experts"], 1), "topk": _with_default(stated["topk"], 1),
+        "kv_heads": with_default(stated["kv_heads"], heads),
+        "value_dim": with_default(stated["value_dim"], head_dim),
+        "experts": with_default(stated["experts"], 1), "topk": with_default(stated["topk"], 1),
         "expert_ffn": expert_ffn, "shared_ffn": shared,
-        "positions": _with_default(stated["positions"], stated["sequence"]),
-        "index_block": _with_default(stated["index_block"], 1),
-        "compression": _with_default(stated["compression"], 1),
-        "output_groups": _with_default(stated["output_groups"], 1),
+        "positions": with_default(stated["positions"], stated["sequence"]),
+        "index_block": with_default(stated["index_block"], 1),
+        "compression": with_default(stated["compression"], 1),
+        "output_groups": with_default(stated["output_groups"], 1),
         "linear_heads": linear_heads, "linear_key_dim": linear_key_dim,
-        "linear_key_heads": _with_default(stated["linear_key_heads"], linear_heads),
-        "linear_value_dim": _with_default(stated["linear_value_dim"], linear_key_dim),
-        "streams": _with_default(stated["streams"], 1),
+        "linear_key_heads": with_default(stated["linear_key_heads"], linear_heads),
+        "linear_value_dim": with_default(stated["linear_value_dim"], linear_key_dim),
+        "streams": with_default(stated["streams"], 1),
         "state_bytes": single(map_values(STATE_BYTES, points[STATE.name])),
         "activation_bytes": single(map_values(OUTPUT_BYTES, points["model.dtype"]).astype(np.int64)),
     }  # fmt: skip

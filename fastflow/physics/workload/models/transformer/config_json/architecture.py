@@ -81,7 +81,7 @@ _WHICH_EXPERTS = (
 )  # fmt: skip
 
 
-def dense_first(fields: Fields, kinds: list[LayerKind], count: int = 1) -> list[LayerKind]:
+def dense_first(fields: Fields, values: Values, kinds: list[LayerKind], count: int = 1) -> list[LayerKind]:
     """Return kinds whose first layers are dense, where no field says which layers have experts."""
     if any(name in fields for name in _WHICH_EXPERTS):
         return kinds

@@ -48,7 +48,7 @@ QUANTISATION_FILE = "hf_quant_config.json"
 def with_quantisation(document: Mapping[str, Any], neighbour: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the object of a config.json, with the quantisation in ModelOpt's own file where it has none.
 
-    beside: the object of `QUANTISATION_FILE`, as TensorRT-LLM and vLLM read it.
+    neighbour: the object of `QUANTISATION_FILE`, as TensorRT-LLM and vLLM read it.
     """
     quantisation = _object(neighbour, "quantization")
     if not quantisation or any(name in document for name in ("quantization_config", "compression_config")):
@@ -96,9 +96,7 @@ def read_quantization(config: Mapping[str, Any], method: str, layers: int) -> Qu
                 return weights
         return WIDE if groups else base
 
-    if method == "mxfp4":
-        return Quantized(WIDE, WIDE, WIDE, base)
-    if method == "experts_int8":
+    if method in ("mxfp4", "experts_int8"):
         return Quantized(WIDE, WIDE, WIDE, base)
     experts = config.get("moe_quant_algo")
     read = Quantized(*map(of, _PRODUCTS))
@@ -293,12 +291,12 @@ def _of_group(group: Mapping[str, Any], method: str) -> Weights:
         weights.get("strategy"),
     )
     size = _group(weights.get("group_size"))
+    alone = "input_activations" in group and operands is None
     if kind == "float" and bits == 8:
         dtype = "fp8_block" if strategy == "block" else "fp8"
-        return Weights("fp8_w8a16" if "input_activations" in group and operands is None else dtype)
+        return Weights("fp8_w8a16" if alone else dtype)
     if kind == "float" and bits == 4:
         dtype = "mxfp4" if size == 32 else "nvfp4"
-        alone = "input_activations" in group and operands is None
         eight = isinstance(operands, dict) and operands.get("num_bits") == 8
         suffix = "_w4a16" if alone else "_w4a8" if eight and dtype == "mxfp4" else ""
         return Weights(dtype + suffix)

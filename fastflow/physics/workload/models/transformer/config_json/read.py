@@ -133,7 +133,7 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _inputs_of_encoder(name: str, fields: Fields) -> dict[str, Any]:
     """Return the inputs of a file of an encoder alone; raises MistakeError."""
-    fields.value("model_type")
+    fields.skip("model_type")
     values = ENCODERS[name](name, fields)
     values |= published_in(fields, values["layers"])
     fields.check_rest()

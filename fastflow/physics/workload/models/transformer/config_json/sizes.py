@@ -89,7 +89,7 @@ def _partial_rotation(fields: Fields, head_dim: int) -> dict[str, int]:
 def _positions(fields: Fields) -> int:
     """Return the tokens of the longest sequence, with RoPE scaling of the file; 0 where unknown."""
     most = fields.count(*_POSITIONS, default=0)
-    fields.value("n_ctx")
+    fields.skip("n_ctx")
     scaling: Any = fields.inside("rope_scaling")
     if "factor" not in scaling:
         scaling = fields.inside("rope_parameters")

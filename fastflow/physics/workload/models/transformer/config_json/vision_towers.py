@@ -147,7 +147,7 @@ def _qwen2_5(fields: Fields) -> dict[str, Any]:
     if whole is not None and len({*whole}) < values["layers"]:
         kinds = [LayerKind() if i in whole else LayerKind(("chunked",)) for i in range(values["layers"])]
         values |= {"pattern": pattern_text(kinds), "window": max(seen, 1)}
-    fields.value("tokens_per_second")
+    fields.skip("tokens_per_second")
     return values | _merger(fields, values, fields.count("out_hidden_size"))
 
 
@@ -156,7 +156,7 @@ def _qwen3(fields: Fields) -> dict[str, Any]:
         "position": ROTARY, "learned_positions": True, "positions": fields.count("num_position_embeddings"),
     }  # fmt: skip
     further = len(fields.counts("deepstack_visual_indexes") or ())
-    fields.value("apply_vit_abs_pos_embed")
+    fields.skip("apply_vit_abs_pos_embed")
     return values | _merger(fields, values, fields.count("out_hidden_size")) | {"mergers": further}
 
 
@@ -195,7 +195,7 @@ def _gemma4(fields: Fields) -> dict[str, Any]:
         "positions": 2 * fields.count("position_embedding_size"),
         "kv_heads": fields.count("num_key_value_heads", default=0),
     }  # fmt: skip
-    fields.value("global_head_dim")
+    fields.skip("global_head_dim")
     return values | {"merge": fields.count("pooling_kernel_size", default=3), "pooled": True,
                      "image_tokens": fields.count("default_output_length", default=280)}  # fmt: skip
 
@@ -224,7 +224,7 @@ def _llama4(fields: Fields) -> dict[str, Any]:
     values = _sizes(fields)
     ratio = fields.factor("pixel_shuffle_ratio", default=0.5)
     inner, outer = fields.count("projector_input_dim"), fields.count("projector_output_dim")
-    fields.value("vision_output_dim")
+    fields.skip("vision_output_dim")
     values |= _positions(fields, values, 1) | {"position": ROTARY, "learned_positions": True}
     return values | {"embedding_norm": True, "merge": max(round(1.0 / ratio), 1), "tiles": 16,
                      "chain": f"{inner}, {outer}, "}  # fmt: skip
@@ -236,8 +236,7 @@ def _moonvit(fields: Fields, prefix: str = "") -> dict[str, Any]:
     values = _sizes(fields, prefix) | {
         "position": ROTARY, "learned_positions": True, "positions": height * width,
     }  # fmt: skip
-    for name in ("init_pos_emb_time", "mm_hidden_size", "text_hidden_size", "video_attn_type"):
-        fields.value(name)
+    fields.skip("init_pos_emb_time", "mm_hidden_size", "text_hidden_size", "video_attn_type")
     merge = _side(fields, "merge_kernel_size", 2)
     return values | {"merge": merge, "chain": f"{merge * merge * values['hidden']}, "}
 
@@ -336,8 +335,7 @@ _OF_TOWERS = ("image_tokens", "tiles", "largest_image", "chain")
 def image_encoder_of(name: str, fields: Fields) -> dict[str, Any]:
     """Return the properties of an encoder of images alone; raises MistakeError."""
     values = VISION_ENCODERS[name](fields)
-    for field in _OF_OTHERS:
-        fields.value(field)
+    fields.skip(*_OF_OTHERS)
     values = {key: value for key, value in values.items() if key not in _OF_TOWERS}
     if "image_size" not in values:
         values["image_size"] = fields.count("image_size", default=448)

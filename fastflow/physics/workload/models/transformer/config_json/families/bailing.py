@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, with_mixer
 from fastflow.physics.workload.models.transformer.config_json.families.deepseek import latent_sizes
-from fastflow.physics.workload.models.transformer.dimensions import FULL, NO_BIAS, OF_QKV, PER_HEAD
+from fastflow.physics.workload.models.transformer.dimensions import FULL, NO_BIAS, NO_GATE, OF_QKV, PER_HEAD
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
@@ -17,7 +17,7 @@ _MODES = (
     "moe_router_enable_expert_bias", "moe_router_enable_routed_scaling", "moe_router_enable_shared_expert",
     "norm_head", "norm_softmax", "multi_gate", "use_rmsnorm", "rope_traditional", "mtp_loss_scaling_factor",
     "num_kv_heads_for_linear_attn", "linear_mode", "linear_scale", "half_rope", "no_kda_lora",
-    "kda_safe_gate",     "kda_lower_bound", "max_window_layers",
+    "kda_safe_gate", "kda_lower_bound", "max_window_layers",
 )  # fmt: skip
 
 
@@ -37,11 +37,11 @@ def _hybrid(fields: Fields, known: Values) -> Values:
     head_dim = known["head_dim"] or known["hidden"] // known["heads"]
     sizes = latent_sizes(fields, known)
     gates = {"head_wise": PER_HEAD, "element_wise": FULL}
-    gate = fields.choice(gates, "gated_attention_proj_granularity_type", default="none")
+    gate = fields.choice(gates, "gated_attention_proj_granularity_type", default=NO_GATE)
     linear: Values = {"linear_heads": known["heads"], "linear_key_dim": head_dim, "output_gate": gate}
     if _is_delta(fields):
         linear["conv_width"] = fields.count("short_conv_kernel_size", default=4)
-    return {**_moe(fields, known), **sizes, **linear, **({} if sizes else {"kv_heads": known["kv_heads"]})}
+    return {**_moe(fields, known), **sizes, **linear}
 
 
 def _hybrid_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:

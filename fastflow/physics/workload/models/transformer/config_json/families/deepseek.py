@@ -17,7 +17,7 @@ from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 _WITHOUT_MEANING = (
-    "qk_head_dim", "rope_interleave", "indexer_rope_interleave", "ep_size", "moe_layer_freq",
+    "qk_head_dim", "rope_interleave", "indexer_rope_interleave", "ep_size",
     "index_topk_freq", "index_skip_topk_offset", "index_topk_pattern", "indexer_types", "num_hash_layers",
     "scale_fmt", "expert_dtype", "lm_head", "rm_head", "index_share_for_mtp_iteration",
     "dim_model_base", "scale_depth",
@@ -29,7 +29,7 @@ def latent_sizes(fields: Fields, known: Values) -> Values:
     if not fields.flag("use_mla", default=True) or "kv_lora_rank" not in fields:
         fields.skip("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
         return {}
-    fields.skip(*(name for name in _WITHOUT_MEANING if name != "moe_layer_freq"))
+    fields.skip(*_WITHOUT_MEANING)
     return {
         "latent": fields.count("kv_lora_rank"),
         "query_latent": fields.count("q_lora_rank", default=0, least=0),
@@ -69,7 +69,9 @@ _SELECTED_UP_TO = 16
 
 def _v4(fields: Fields, known: Values) -> Values:
     """Return the sizes of DeepSeek-V4: one head of keys that are values, low-rank queries and outputs."""
-    fields.skip(*_WITHOUT_MEANING, "hc_sinkhorn_iters", "compress_rope_theta", "qk_rope_head_dim")
+    fields.skip(
+        *_WITHOUT_MEANING, "moe_layer_freq", "hc_sinkhorn_iters", "compress_rope_theta", "qk_rope_head_dim"
+    )
     return {
         "kv_heads": fields.count("num_key_value_heads", default=1),
         "query_latent": fields.count("q_lora_rank", default=0, least=0),
@@ -131,7 +133,7 @@ def _gated(streams: bool, fields: Fields, known: Values) -> Values:
 
 
 def _gated_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
-    return dense_first(fields, _sparse_layers(fields, values, kinds))
+    return dense_first(fields, values, _sparse_layers(fields, values, kinds))
 
 
 TYPES = {

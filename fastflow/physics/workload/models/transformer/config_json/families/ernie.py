@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, dense_first
 from fastflow.physics.workload.models.transformer.json_fields import Fields
-from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 _IMAGE_TOKENS = ("moe_multimodal_start", "moe_use_hard_gate", "moe_use_aux_free")
 
@@ -31,16 +30,11 @@ def _is_list(fields: Fields, name: str) -> bool:
     return isinstance(fields.value(name)[1], list)
 
 
-def _vl_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
-    """Return kinds whose first layers are dense, where the file does not list them."""
-    return dense_first(fields, kinds)
-
-
 _ERNIE = LLAMA._replace(tied=True)
 TYPES = {
     "ernie4_5": _ERNIE,
     "ernie4_5_moe": _ERNIE,
     **dict.fromkeys(
-        ("ernie4_5_vl_moe_text", "ernie4_5_moe_vl"), _ERNIE._replace(extra_fields=_vl, layers=_vl_layers)
+        ("ernie4_5_vl_moe_text", "ernie4_5_moe_vl"), _ERNIE._replace(extra_fields=_vl, layers=dense_first)
     ),
 }

@@ -14,7 +14,6 @@ _MODES = (
     "enable_moe_fp32_combine", "enable_lm_head_fp32", "enable_attention_fp32_softmax", "sep_token",
     "use_rotary_pos_emb",
     "org_vocab_size", "group_limited_greedy", "moe_random_routing_dropped_token", "attention_head_dim",
-
 )  # fmt: skip
 
 
@@ -31,12 +30,8 @@ def _shared_caches(fields: Fields, values: Values, kinds: list[LayerKind]) -> li
     return [kind._replace(modifiers=(SHARED_KV,)) if i % group else kind for i, kind in enumerate(kinds)]
 
 
-def _v3(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
-    return dense_first(fields, kinds)
-
-
 _HUNYUAN = LLAMA._replace(qk_norm=True, extra_fields=_mixture, layers=_shared_caches)
 TYPES = {
     **dict.fromkeys(("hunyuan", "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"), _HUNYUAN),
-    "hy_v3": LLAMA._replace(qk_norm=True, extra_fields=_mixture, layers=_v3),
+    "hy_v3": LLAMA._replace(qk_norm=True, extra_fields=_mixture, layers=dense_first),
 }

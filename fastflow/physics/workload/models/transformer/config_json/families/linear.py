@@ -27,8 +27,13 @@ _MODES = (
 _MULTIPLE = 256
 
 
-def _common(fields: Fields, known: Values, expand_k: float, expand_v: float) -> Values:
-    """Return the sizes of a mixer whose heads share hidden columns times an expansion."""
+def _expanded(
+    expand_k: float, expand_v: float, has_convolution: bool, fields: Fields, known: Values
+) -> Values:
+    """Return the sizes of a mixer whose heads share hidden columns times an expansion.
+
+    expand_k, expand_v, has_convolution: where the file omits them.
+    """
     if fields.inside("attn").names():
         raise MistakeError("a file without attn, layers of attention among those of linear attention")
     fields.skip(*_MODES)
@@ -43,29 +48,13 @@ def _common(fields: Fields, known: Values, expand_k: float, expand_v: float) -> 
         "linear_heads": heads, "linear_key_heads": fields.count("num_kv_heads", default=heads),
         "linear_key_dim": max(key, 1), "linear_value_dim": max(value_dim, 1),
         "position": NO_POSITIONS, "head_dim": known["head_dim"] or max(hidden // heads, 1),
+        **_convolution(fields, has_convolution),
     }  # fmt: skip
 
 
-def _with_convolution(fields: Fields, values: Values, default: bool) -> Values:
+def _convolution(fields: Fields, default: bool) -> Values:
     width = fields.count("conv_size", default=4)
-    return values | ({"conv_width": width} if fields.flag("use_short_conv", default=default) else {})
-
-
-def _gated_linear(fields: Fields, known: Values) -> Values:
-    return _with_convolution(fields, _common(fields, known, 0.5, 1.0), default=False)
-
-
-def _retention(fields: Fields, known: Values) -> Values:
-    values = _common(fields, known, 1.0, 2.0)
-    return _with_convolution(fields, values, default=False)
-
-
-def _gated_delta(fields: Fields, known: Values) -> Values:
-    return _with_convolution(fields, _common(fields, known, 1.0, 2.0), default=True)
-
-
-def _kimi_delta(fields: Fields, known: Values) -> Values:
-    return _with_convolution(fields, _common(fields, known, 1.0, 1.0), default=True)
+    return {"conv_width": width} if fields.flag("use_short_conv", default=default) else {}
 
 
 def _rwkv7(fields: Fields, known: Values) -> Values:
@@ -91,9 +80,9 @@ def _type(mixer: str, sizes: Callable[[Fields, Values], Values], **properties: A
 
 
 TYPES = {
-    "gla": _type("gated_linear", _gated_linear),
-    "retnet": _type("retention", _retention),
-    "gated_deltanet": _type("gated_delta", _gated_delta),
-    "kda": _type("kimi_delta", _kimi_delta),
+    "gla": _type("gated_linear", partial(_expanded, 0.5, 1.0, False)),
+    "retnet": _type("retention", partial(_expanded, 1.0, 2.0, False)),
+    "gated_deltanet": _type("gated_delta", partial(_expanded, 1.0, 2.0, True)),
+    "kda": _type("kimi_delta", partial(_expanded, 1.0, 1.0, True)),
     "rwkv7": _type("rwkv7", _rwkv7, norm=LAYER, gated=False, activation="relu2"),
 }

@@ -92,8 +92,7 @@ def _jamba(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[Layer
     """Return kinds with attention, and with experts, in one layer of each period."""
     attention = _periodic(fields, "attn_layer", 8, 4, len(kinds))
     experts = _periodic(fields, "expert_layer", 2, 1, len(kinds))
-    number = values.get("experts", 0)
-    has_experts = number > 1
+    has_experts = values.get("experts", 0) > 1
     return [
         LayerKind((ATTENTION if attends else NORMED_MAMBA,), EXPERTS if has_experts and mixed else DENSE)
         for attends, mixed in zip(attention, experts, strict=True)

@@ -42,7 +42,7 @@ def _v2_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[L
             with_mixer(kind, WINDOW) if flag else with_mixer(kind, ATTENTION)
             for kind, flag in zip(kinds, listed, strict=True)
         ]
-    kinds = dense_first(fields, kinds)
+    kinds = dense_first(fields, values, kinds)
     window_sizes = {size: fields.count(name, default=0, least=0) for size, name in _OF_WINDOWS.items()}
     return [sized(kind, values, **window_sizes) if kind.mixers == (WINDOW,) else kind for kind in kinds]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastflow.physics.workload.models.transformer.config_json.architecture import LLAMA, Values, with_mixer
-from fastflow.physics.workload.models.transformer.dimensions import FULL
+from fastflow.physics.workload.models.transformer.dimensions import FULL, NO_GATE
 from fastflow.physics.workload.models.transformer.json_fields import Fields, same_length
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
@@ -56,7 +56,7 @@ def _m3(fields: Fields, known: Values) -> Values:
         "index_dim": inner.count("sparse_index_dim", default=fields.count("index_head_dim", default=128)),
         "index_topk": block * blocks,
         "shared_ffn": fields.count("shared_intermediate_size", default=0, least=0),
-        "output_gate": FULL if fields.flag("attention_output_gate") else "none",
+        "output_gate": FULL if fields.flag("attention_output_gate") else NO_GATE,
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     ALL,
     FULL,
     LAYER,
+    NO_GATE,
     OF_QKV,
     PER_HEAD,
     ROTARY,
@@ -58,30 +59,18 @@ def _minicpm_v(fields: Fields, known: Values) -> Values:
 def _laguna(fields: Fields, known: Values) -> Values:
     """Return the gate of attention's output: a number a head, or a column."""
     name, gating = fields.value("gating")
-    words = {
-        "per-head": PER_HEAD,
-        "per_head": PER_HEAD,
-        "headwise": PER_HEAD,
-        "elementwise": FULL,
-        "per-element": FULL,
-    }
     if gating is not None and not isinstance(gating, bool | str):
         raise wrong(name, "true, false or text", shown(gating))
     fields.skip("swa_attention_sink_enabled", "qkv_bias", "moe_apply_router_weight_on_input")
-    gate = (
-        words.get(gating, PER_HEAD)
-        if isinstance(gating, str)
-        else PER_HEAD
-        if gating is not False
-        else "none"
-    )
+    of_columns = gating in ("elementwise", "per-element")
+    gate = NO_GATE if gating is False else FULL if of_columns else PER_HEAD
     return {"output_gate": gate}
 
 
 def _laguna_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
     """Return kinds with the heads of each layer."""
     heads = fields.counts("num_attention_heads_per_layer")
-    kinds = dense_first(fields, kinds)
+    kinds = dense_first(fields, values, kinds)
     if heads is None:
         return kinds
     same_length("num_attention_heads_per_layer", heads, len(kinds))

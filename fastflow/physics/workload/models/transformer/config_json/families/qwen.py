@@ -9,7 +9,7 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     Values,
     with_mixer,
 )
-from fastflow.physics.workload.models.transformer.dimensions import FULL, OF_QKV
+from fastflow.physics.workload.models.transformer.dimensions import FULL, NO_GATE, OF_QKV
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
@@ -33,7 +33,7 @@ def delta_sizes(fields: Fields, known: Values) -> Values:
 
 
 def _next(fields: Fields, known: Values) -> Values:
-    gate = FULL if fields.flag("attn_output_gate", default=True) else "none"
+    gate = FULL if fields.flag("attn_output_gate", default=True) else NO_GATE
     return delta_sizes(fields, known) | {"output_gate": gate}
 
 

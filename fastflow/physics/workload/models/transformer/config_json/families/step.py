@@ -9,7 +9,7 @@ from fastflow.physics.workload.models.transformer.config_json.architecture impor
     sized,
 )
 from fastflow.physics.workload.models.transformer.config_json.layers import WINDOW
-from fastflow.physics.workload.models.transformer.dimensions import PER_HEAD
+from fastflow.physics.workload.models.transformer.dimensions import NO_GATE, PER_HEAD
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
@@ -26,7 +26,7 @@ def _flash(fields: Fields, known: Values) -> Values:
     fields.skip(*_MODES)
     gated = fields.flag("use_head_wise_attn_gate", "gating", default=True)
     fields.skip("gating")
-    return {"output_gate": PER_HEAD if gated else "none"}
+    return {"output_gate": PER_HEAD if gated else NO_GATE}
 
 
 def _flash_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
@@ -40,7 +40,7 @@ def _flash_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> lis
         "kv_heads": other.count("num_attention_groups", default=0, least=0),
         "head_dim": other.count("head_dim", default=0, least=0),
     }
-    kinds = dense_first(fields, kinds, _DENSE)
+    kinds = dense_first(fields, values, kinds, _DENSE)
     return [sized(kind, values, **window_sizes) if kind.mixers == (WINDOW,) else kind for kind in kinds]
 
 
