@@ -6,6 +6,8 @@ and outputs (section 2.1.2).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.attention import CACHED, setup_kernels
@@ -29,20 +31,31 @@ GATE = "gate of output"
 LATENT = ("latent",)
 
 
-def queries_and_latent_keys(points: Inputs, size: Sizes, read: str) -> list[Node]:
+class Source(NamedTuple):
+    """What queries are made from: latent queries, or the columns of a token."""
+
+    nodes: list[Node]  # that make it
+    name: str  # of the last node
+    columns: Size
+    names: tuple[str, ...]  # of the columns' dimension
+
+
+def source_of_queries(points: Inputs, size: Sizes, read: str) -> Source:
+    """Return the norm of latent queries, with the product before it, or the layer's input."""
+    if not points["model.query_latent"][0]:
+        return Source([], read, size.hidden, HIDDEN)
+    columns, names = size.query_latent, ("query_latent",)
+    down = gemm("query down", size, size.hidden, columns, read, (HIDDEN, names))
+    normed = norm("query norm", size, RMS, down.name, columns, names)
+    return Source([down, normed], normed.name, columns, names)
+
+
+def queries_and_latent_keys(points: Inputs, size: Sizes, source: Source, read: str) -> list[Node]:
     """Return the products of all heads' queries and of the latent keys, with their norms."""
     queries = size.heads * (size.head_dim + size.rotary)
-    nodes: list[Node] = []
-    source, inner = read, HIDDEN
-    if points["model.query_latent"][0]:
-        source, inner = "query norm", ("query_latent",)
-        nodes = [
-            gemm("query down", size, size.hidden, size.query_latent, read, (HIDDEN, inner)),
-            norm(source, size, RMS, "query down", size.query_latent, inner),
-        ]
-    rows_of_queries = size.query_latent if nodes else size.hidden
-    nodes += [
-        gemm("query up", size, rows_of_queries, queries, source, (inner, HEADS), keeps=0),
+    nodes = [
+        *source.nodes,
+        gemm("query up", size, source.columns, queries, source.name, (source.names, HEADS), keeps=0),
         gemm("key down", size, size.hidden, size.latent + size.rotary, read, (HIDDEN, LATENT)),
         _key_norm(size, LATENT),
     ]
@@ -56,7 +69,7 @@ def projections(points: Inputs, size: Sizes, read: str) -> list[Node]:
     """Return the products of latent queries and keys, and the pass that lays out those of every head."""
     queries = size.heads * (size.head_dim + size.rotary)
     of_values = size.heads * (size.head_dim + size.value_dim)
-    nodes = queries_and_latent_keys(points, size, read)
+    nodes = queries_and_latent_keys(points, size, source_of_queries(points, size, read), read)
     nodes.append(gemm("key up", size, size.latent, of_values, "key norm", (LATENT, HEADS), keeps=0))
     # rotates columns of queries in place, and copies keys and values to separate tensors
     moved = 2 * size.heads * size.rotary + 2 * of_values + size.heads * size.rotary
