@@ -17,6 +17,7 @@ from fastflow.core.tables import Floats, Inputs, Ints, single
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.sparse_layers import (
     KEY,
+    PER_HEAD,
     Indexer,
     index_choice,
     served_latent,
@@ -56,7 +57,6 @@ OVERLAP = 2
 STATE_BYTES = 4
 """Of an element of the tokens that are not compressed yet, in fp32."""
 _GATED = 2  # the product that compresses makes a column and its gate
-_GROUPS = Dims(TOKENS, (), (), HEADS)
 
 
 class Compressor(NamedTuple):
@@ -154,7 +154,7 @@ def grouped_output(points: Inputs, size: Sizes, read: str) -> list[Node]:
         return [gemm(PROJECTION, size, columns, size.hidden, read, (HEADS, HIDDEN))]
     groups = size.output_groups
     latent = per_head(
-        "latent output", size.tokens, groups, columns // groups, size.output_latent, read, _GROUPS
+        "latent output", size.tokens, groups, columns // groups, size.output_latent, read, PER_HEAD
     )
     made = groups * size.output_latent
     return [latent, gemm(PROJECTION, size, made, size.hidden, latent.name, (HEADS, HIDDEN))]

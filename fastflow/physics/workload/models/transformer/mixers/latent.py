@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fastflow.core.tables import Inputs, single
-from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.attention import CACHED, setup_kernels
 from fastflow.physics.workload.models.latent_attention import latent_prefill_cache
-from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, TOKENS, gemm, norm
+from fastflow.physics.workload.models.sparse_layers import absorbed
+from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm, norm
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE, RMS, Sizes
 from fastflow.physics.workload.models.transformer.mixers.heads import (
     ALL_HEADS,
@@ -23,7 +23,6 @@ from fastflow.physics.workload.models.transformer.mixers.heads import (
     window_of,
 )
 from fastflow.physics.workload.network import INPUT, Node, Size
-from fastflow.physics.workload.ops import batched_gemm
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
 
@@ -57,7 +56,7 @@ def queries_and_latent_keys(points: Inputs, size: Sizes, source: Source, read: s
         *source.nodes,
         gemm("query up", size, source.columns, queries, source.name, (source.names, HEADS), keeps=0),
         gemm("key down", size, size.hidden, size.latent + size.rotary, read, (HIDDEN, LATENT)),
-        _key_norm(size, LATENT),
+        _key_norm(size),
     ]
     gate = gate_columns(points, size)
     if not isinstance(gate, int) or gate:
@@ -77,9 +76,9 @@ def projections(points: Inputs, size: Sizes, read: str) -> list[Node]:
     return [*nodes, rotary(size, cols, ("query up", "key up"), moved)]
 
 
-def _key_norm(size: Sizes, names: tuple[str, ...]) -> Node:
+def _key_norm(size: Sizes) -> Node:
     """Return the norm of latent keys, with which their rotated columns go on to all heads."""
-    node = norm("key norm", size, RMS, "key down", size.latent + size.rotary, names)
+    node = norm("key norm", size, RMS, "key down", size.latent + size.rotary, LATENT)
     return node._replace(vectors=size.latent)
 
 
@@ -89,21 +88,21 @@ def serve(points: Inputs, size: Sizes, reach: Reach, decodes: bool) -> list[Node
     window = window_of(reach, size.sequence, before + size.sequence)
     all_heads = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
     if decodes:
-        absorbed = AttentionSizes(
+        sizes = AttentionSizes(
             size.sequences, size.sequence, before + size.sequence, size.heads, 1, kept, size.latent, window
         )
-        core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=CORE_DIMS)
+        core = attention("attention", (CACHED,), sizes, True, decodes=True, latent=True, dims=CORE_DIMS)
         rotated = size.heads * size.rotary
         in_decode = kv_cache_in_decode(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
         return [
-            _absorbed(size, "absorbed queries", INPUT, size.head_dim, size.latent),
+            absorbed("absorbed queries", sizes, INPUT, size.head_dim, size.latent),
             in_decode._replace(dims=ALL_HEADS, reads=("absorbed queries",)),
             core,
-            _absorbed(size, "absorbed values", "attention", size.latent, size.value_dim),
+            absorbed("absorbed values", sizes, "attention", size.latent, size.value_dim),
         ]
     cols = size.heads * (size.head_dim + size.value_dim)
     rows = size.sequences * (before + size.sequence)
-    up = gemm("key up", size, size.latent, cols, INPUT, (("latent",), HEADS))._replace(rows=rows)
+    up = gemm("key up", size, size.latent, cols, INPUT, (LATENT, HEADS))._replace(rows=rows)
     expanded = AttentionSizes(
         size.sequences, size.sequence, before + size.sequence, size.heads, size.heads,
         size.head_dim + size.rotary, size.value_dim, window,
@@ -111,11 +110,3 @@ def serve(points: Inputs, size: Sizes, reach: Reach, decodes: bool) -> list[Node
     core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=CORE_DIMS)
     in_prefill = latent_prefill_cache(size.tokens, all_heads, size.heads * size.rotary, kept)
     return [*setup_kernels(), up, in_prefill._replace(dims=ALL_HEADS, reads=("key up",)), core]
-
-
-def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Node:
-    """Return the product of every head's rows with the head's part of the absorbed weights."""
-    return Node(
-        name=name, type=batched_gemm.TYPE, batch=size.heads, rows=size.tokens, inner=inner, cols=cols,
-        width=size.heads * cols, reads=(read,), dims=Dims(TOKENS, (), HEADS), wide=True,
-    )  # fmt: skip

@@ -16,6 +16,7 @@ from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.attention import CACHED
 from fastflow.physics.workload.models.sparse_layers import (
     KEY,
+    PER_HEAD,
     QUERIES,
     SCORES,
     SELECTION,
@@ -52,7 +53,6 @@ from fastflow.physics.workload.precision import Precision
 ABSORBED_QUERIES, ABSORBED_VALUES = "absorbed queries", "absorbed values"
 INDEX_NODES = (SCORES, SELECTION)
 CORE_NODES = ("rotary", ABSORBED_QUERIES, *INDEX_NODES, "attention", ABSORBED_VALUES)
-PER_HEAD = Dims(TOKENS, (), (), HEADS)
 SUMS = 4
 """Bytes of the sum of a query's exponentials, which training saves for each head."""
 _ROUNDED = 1.5  # tensors of activations that a pass moves which turns queries and rounds them to fp8
