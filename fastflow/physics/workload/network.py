@@ -225,8 +225,17 @@ def forward_with_attributes(
     base: KernelType, network: Network, i: int, kernel: Kernel, precision: Precision
 ) -> Kernel:
     """Return the forward kernel of a node as a base type has it, with the attributes that time the node."""
-    result = base.forward(network, i, kernel, precision)
-    return result._replace(attributes=network.nodes[i].node.attributes)
+    return with_attributes(network, i, base.forward(network, i, kernel, precision), precision)
+
+
+def with_attributes(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
+    """Return a forward kernel with the attributes that time its node."""
+    return kernel._replace(attributes=network.nodes[i].node.attributes)
+
+
+def no_gradient(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
+    """Return the backward pass of a node that has none."""
+    return []
 
 
 def connect(layers: Iterable[Layer], needs_input_gradient: bool = False) -> Network:

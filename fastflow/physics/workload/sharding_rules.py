@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fastflow.core.tables import Floats, Inputs, Ints, Texts
+import numpy as np
+
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 
@@ -50,6 +52,12 @@ class Share(NamedTuple):
     num_microbatches: Ints
     bytes: ElementBytes
     attributes: Mapping[str, Floats]  # as graph.Kernel.attributes, unsharded
+
+    @property
+    def is_backward(self) -> Bools:
+        """Which kernels of a type that times its gradient are of the backward pass, (kernels,)."""
+        flags: Bools = self.attributes.get("backward", np.zeros(self.n.size)) > 0.0
+        return flags
 
 
 Time = Callable[[Device, Share], tuple[Launched, Floats]]

@@ -17,6 +17,7 @@ from fastflow.physics.workload.models.attention import PHASE, SIZES, decodes, kv
 from fastflow.physics.workload.models.sparse_layers import (
     HEADS,
     KEY,
+    PER_HEAD,
     QUERIES,
     SELECTION,
     WORDS,
@@ -38,7 +39,6 @@ from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
 PROJECTION = "projection"
 _HIDDEN, _LATENT, _QUERY = ("hidden",), ("latent",), ("query_latent",)
-_PER_HEAD = Dims(TOKENS, (), (), HEADS)
 
 
 def network(points: Inputs) -> Network:
@@ -124,9 +124,9 @@ def _core(points: Inputs) -> list[Node]:
         rows, queries = sizes.sequences * sizes.q_len, "absorbed queries"
         core = trained(sizes, selection, (queries, "key norm", "key norm"), latent=True, keeps=2 * heads)
         return [
-            per_head(queries, rows, heads, columns[0], latent, "rotary copy", _PER_HEAD),
+            per_head(queries, rows, heads, columns[0], latent, "rotary copy", PER_HEAD),
             core,
-            per_head("absorbed values", rows, heads, latent, columns[1], core.name, _PER_HEAD),
+            per_head("absorbed values", rows, heads, latent, columns[1], core.name, PER_HEAD),
         ]
     queries_node = absorbed("absorbed queries", sizes, "rotary copy", columns[0], latent)
     core_nodes = served_latent(sizes, selection, queries_node.name, decodes=decodes(points))

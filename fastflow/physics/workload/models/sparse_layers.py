@@ -12,6 +12,7 @@ import numpy as np
 
 from fastflow.physics.timing.attention.decode_tiles import ROWS
 from fastflow.physics.workload.graph import Dims
+from fastflow.physics.workload.models.attention import DIMS
 from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import batched_gemm, gemm, short_pass
 from fastflow.physics.workload.ops.attention import AttentionSizes
@@ -25,7 +26,8 @@ from fastflow.physics.workload.ops.indexer import (
 from fastflow.physics.workload.ops.sparse_attention import Selection, converted_keys, sparse_attention
 
 HEADS = ("heads",)
-CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
+PER_HEAD = Dims(TOKENS, (), (), HEADS)
+"""Of `per_head`: products with weights of each head."""
 QUERIES, KEY, SCORES, SELECTION = (
     "index queries", "index key and weights", "index scores", "index selection",
 )  # fmt: skip
@@ -112,9 +114,7 @@ def served_latent(
     stored: tokens whose keys become one in the cache.
     """
     rows, cols = sizes.sequences * sizes.q_len, sizes.heads * sizes.head_dim
-    core = sparse_attention(
-        "attention", ("padded queries",), sizes, selection, decodes=decodes, dims=CORE_DIMS
-    )
+    core = sparse_attention("attention", ("padded queries",), sizes, selection, decodes=decodes, dims=DIMS)
     padded = 2 * cols * (np.asarray(sizes.heads) % int(ROWS) > 0)
     return [
         short("joined queries", rows, cols, queries, 2 * cols, names=HEADS, copies=True),
@@ -130,5 +130,5 @@ def trained(
 ) -> Node:
     """Return attention of training to selected keys; keeps: columns saved for the backward pass."""
     return sparse_attention(
-        "attention", reads, sizes, selection, latent=latent, trains=True, dims=CORE_DIMS, keeps=keeps
+        "attention", reads, sizes, selection, latent=latent, trains=True, dims=DIMS, keeps=keeps
     )

@@ -8,7 +8,7 @@ gradient of the queries, which blocks add up in fp32, is rounded last (FlashAtte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import compute_unique_rows
-from fastflow.core.tables import Bools, Floats, Ints, take
+from fastflow.core.tables import Bools, Floats, Ints, Rows, take
 from fastflow.core.yaml_file import MAX_NUMBER, listed, wrong
 from fastflow.physics.timing.attention.decode import time_decoding
 from fastflow.physics.timing.attention.decode_tiles import Decodes
@@ -197,18 +197,29 @@ def operations_of(work: Attentions | Decodes, causal: Bools, backward: Bools) ->
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time forward kernels of many queries, and backward kernels."""
-    work, backward = attentions_of(share), share.attributes.get("backward", np.zeros(share.m.size)) > 0.0
-    flop = operations_of(work, work.causal, backward)
+    work, backward = attentions_of(share), share.is_backward
+    timed = (
+        partial(compute_unique_rows, partial(time, device))
+        for time in (time_attention, time_attention_backward)
+    )
+    return time_both_passes(work, backward, *timed), operations_of(work, work.causal, backward)
+
+
+def time_both_passes(
+    work: Rows, backward: Bools, time_forward: Callable[[Rows], Launched],
+    time_backward: Callable[[Rows], Launched],
+) -> Launched:  # fmt: skip
+    """Return the launches of forward and backward kernels, in their order, each timed by its function."""
     if not backward.any():
-        return compute_unique_rows(partial(time_attention, device), work), flop
+        return time_forward(work)
     parts = [
-        (rows, compute_unique_rows(partial(time, device), take(work, rows)))
-        for selected, time in ((~backward, time_attention), (backward, time_attention_backward))
+        (rows, time(take(work, rows)))
+        for selected, time in ((~backward, time_forward), (backward, time_backward))
         if (rows := np.flatnonzero(selected)).size
     ]
     order = np.argsort(np.concatenate([rows for rows, _ in parts]))
     columns = zip(*(launched for _, launched in parts), strict=True)
-    return Launched(*(np.concatenate(column)[order] for column in columns)), flop
+    return Launched(*(np.concatenate(column)[order] for column in columns))
 
 
 def _time_decoding(device: Device, share: Share) -> tuple[Launched, Floats]:

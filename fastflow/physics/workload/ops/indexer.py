@@ -32,6 +32,7 @@ from fastflow.physics.workload.network import (
     PassCost,
     Size,
     forward_with_attributes,
+    no_gradient,
 )
 from fastflow.physics.workload.ops import gemm
 from fastflow.physics.workload.ops.attention import visible_keys
@@ -118,9 +119,8 @@ def _local(share: Share) -> _Local:
 def _time_scores(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time forward kernels, over all keys, and backward kernels, over the selected ones."""
     local, sizes = _local(share), share.attributes
-    backward = sizes.get("backward", np.zeros(share.m.size)) > 0.0
     selected = np.minimum(local.visible, sizes["topk"])
-    pairs = local.tokens * np.where(backward, GRADIENT_PRODUCTS * selected, local.visible)
+    pairs = local.tokens * np.where(share.is_backward, GRADIENT_PRODUCTS * selected, local.visible)
     keys = local.sequences * np.ceil(sizes["kv_len"] / sizes["ratio"])
     launched = time_scores(
         device, share.device, pairs=pairs, heads=sizes["heads"], dim=sizes["dim"], tokens=local.tokens,
@@ -161,10 +161,6 @@ def _scores_backward(network: Network, i: int, kernel: Kernel, precision: Precis
     ]  # fmt: skip
 
 
-def _no_gradient(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
-    return []
-
-
 def _weights_only(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     """Return the backward pass of a product whose input is detached from the model's loss."""
     return [
@@ -194,7 +190,7 @@ SCORES = replace(
 )  # fmt: skip
 SELECTION = replace(
     _TOKENS_ONLY, name="index_selection", title="index selection", time=_time_selection,
-    backward=_no_gradient, dtype=wide_type,
+    backward=no_gradient, dtype=wide_type,
 )  # fmt: skip
 DETACHED = replace(gemm.TYPE, backward=_weights_only)
 """A product with weights of an indexer, whose input gets no gradient."""

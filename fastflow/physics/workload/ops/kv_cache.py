@@ -19,7 +19,7 @@ from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
 from fastflow.physics.workload.graph import Kernel, PerElement
-from fastflow.physics.workload.network import KernelType, Network, Node, Side, Size
+from fastflow.physics.workload.network import KernelType, Network, Node, Side, Size, with_attributes
 from fastflow.physics.workload.ops.attention import decodes_of
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.ops.pointwise import OPERATORS
@@ -71,10 +71,6 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
     )
 
 
-def _copy_attributes(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
-    return kernel._replace(attributes=network.nodes[i].node.attributes)
-
-
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time the pass where the attention kernel does not include it."""
     work, columns = decodes_of(share), share.attributes
@@ -108,5 +104,5 @@ TYPE: KernelType = replace(
     PASS, name="kv_cache", title="rotary embedding and cache", required=("cols", "kept"),
     optional=("rows", "reads"), forward=_forward, from_file=_from_file,
 )  # fmt: skip
-DECODING = replace(TYPE, forward=_copy_attributes, time=_time, dtype=wide_type)
+DECODING = replace(TYPE, forward=with_attributes, time=_time, dtype=wide_type)
 """Before decode attention."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats, Ints, take
+from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.timing.attention.sparse import (
     SparseAttentions,
     converts_before,
@@ -26,12 +27,18 @@ from fastflow.physics.timing.attention.sparse import (
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
-from fastflow.physics.workload.graph import Dims, Kernel
-from fastflow.physics.workload.network import KernelType, Network, Node, PassCost, Size
+from fastflow.physics.workload.graph import Dims
+from fastflow.physics.workload.network import KernelType, Node, PassCost, Size, no_gradient, with_attributes
 from fastflow.physics.workload.ops.attention import TYPE as ATTENTION
-from fastflow.physics.workload.ops.attention import AttentionSizes, attention, attentions_of, visible_keys
+from fastflow.physics.workload.ops.attention import (
+    AttentionSizes,
+    attention,
+    attentions_of,
+    time_both_passes,
+    visible_keys,
+)
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
-from fastflow.physics.workload.precision import Precision, wide_type
+from fastflow.physics.workload.precision import wide_type
 from fastflow.physics.workload.sharding_rules import ROWS, Share
 
 PACKED_SCALES, PACKED_COLUMNS = 16.0, 2.0
@@ -127,22 +134,12 @@ def _work(share: Share) -> SparseAttentions:
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time forward kernels, and backward kernels, which have five products for two."""
-    work = _work(share)
-    backward: Bools = share.attributes.get("backward", np.zeros(share.m.size)) > 0.0
+    work, backward = _work(share), share.is_backward
     columns = work.head_dim * np.where(backward, 3.0, 1.0) + work.value_dim * np.where(backward, 2.0, 1.0)
-    flop = 2.0 * work.tokens * work.heads * work.keys * columns
-    if not backward.any():
-        return time_sparse(device, work), flop
-    rows = [np.flatnonzero(~backward), np.flatnonzero(backward)]
-    timed = zip(rows, (time_sparse, time_sparse_backward), strict=True)
-    parts = [time(device, take(work, some)) for some, time in timed if some.size]
-    order = np.argsort(np.concatenate([some for some in rows if some.size]))
-    launched = zip(*parts, strict=True)
-    return Launched(*(np.concatenate(column)[order] for column in launched)), flop
-
-
-def _forward_conversion(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
-    return kernel._replace(attributes=network.nodes[i].node.attributes)
+    launched = time_both_passes(
+        work, backward, partial(time_sparse, device), partial(time_sparse_backward, device)
+    )
+    return launched, 2.0 * work.tokens * work.heads * work.keys * columns
 
 
 def _time_conversion(device: Device, share: Share) -> tuple[Launched, Floats]:
@@ -168,15 +165,11 @@ def _time_conversion(device: Device, share: Share) -> tuple[Launched, Floats]:
     return launched, launches * rows * work.kv_heads * work.width
 
 
-def _no_gradient(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
-    return []
-
-
 TYPE: KernelType = replace(
     ATTENTION, name="sparse_attention", title="sparse attention", time=_time, dtype=wide_type,
 )  # fmt: skip
 CONVERSION: KernelType = replace(
     PASS, name="converted_keys", title="converted keys", sides={ROWS: ROWS}, reads=({ROWS: ROWS},),
-    makes={ROWS: ROWS}, forward=_forward_conversion, backward=_no_gradient, time=_time_conversion,
+    makes={ROWS: ROWS}, forward=with_attributes, backward=no_gradient, time=_time_conversion,
     dtype=wide_type,
 )  # fmt: skip

@@ -16,7 +16,7 @@ from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.linear_attention import time_convolution, time_short_step
 from fastflow.physics.workload.network import Amount, KernelType, Node, PassCost, Size
-from fastflow.physics.workload.ops.recurrence.kernel_type import is_backward, local_sequences, mixer_type
+from fastflow.physics.workload.ops.recurrence.kernel_type import local_sequences, mixer_type
 from fastflow.physics.workload.sharding_rules import Share
 
 ACTIVATION_FLOP = 4.0
@@ -72,7 +72,7 @@ def _gradient_flop(width: Amount) -> Amount:
 def _time_convolution(device: Device, share: Share) -> tuple[Launched, Floats]:
     tokens, width = share.attributes["tokens"], share.attributes["width"]
     sequences, channels = local_sequences(share), share.n.astype(np.float64)
-    backward, elements = is_backward(share), sequences * tokens * channels
+    backward, elements = share.is_backward, sequences * tokens * channels
     launched = time_convolution(
         device, share.device, sequences=sequences, tokens=tokens, channels=channels,
         moved=np.where(backward, BACKWARD_MOVES, 2.0) * elements * share.bytes.activation,

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats
+from fastflow.core.tables import Floats
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.workload.graph import Kernel, PerElement
-from fastflow.physics.workload.network import KernelType, Network, forward_with_attributes
+from fastflow.physics.workload.network import KernelType, Network, forward_with_attributes, no_gradient
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import Precision, wide_type
 from fastflow.physics.workload.sharding_rules import COLS, OUTPUT, ROWS, Share
@@ -36,7 +36,7 @@ def mixer_type(
 ) -> KernelType:
     """Return the type of a mixer's kernel.
 
-    time: of its forward pass, and backward (`is_backward`) if it trains; steps of serving do not.
+    time: of its forward pass, and backward (`Share.is_backward`) if it trains; steps of serving do not.
     """
     return replace(
         PASS,
@@ -45,7 +45,7 @@ def mixer_type(
         sides={ROWS: ROWS, COLS: COLS} | TOKENS_TO_HEADS,
         reads=(OUTPUT,),
         forward=partial(forward_with_attributes, PASS),
-        backward=_backward if trains else _no_gradient,
+        backward=_backward if trains else no_gradient,
         time=time,
         times_backward=trains,
         dtype=wide_type,
@@ -69,16 +69,6 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
             attributes={**node.attributes, "backward": 1.0},
         )
     ]
-
-
-def _no_gradient(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
-    return []
-
-
-def is_backward(share: Share) -> Bools:
-    """Return which kernels are of the backward pass, (kernels,)."""
-    flags: Bools = share.attributes.get("backward", np.zeros(share.n.size)) > 0.0
-    return flags
 
 
 def local_sequences(share: Share) -> Floats:

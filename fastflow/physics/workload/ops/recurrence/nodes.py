@@ -12,7 +12,7 @@ from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.linear_attention import Chunks, time_chunks, time_recurrent_step, time_scan
 from fastflow.physics.workload.network import Amount, KernelType, Node, PassCost, Size
-from fastflow.physics.workload.ops.recurrence.kernel_type import is_backward, local_sequences, mixer_type
+from fastflow.physics.workload.ops.recurrence.kernel_type import local_sequences, mixer_type
 from fastflow.physics.workload.ops.recurrence.rule import Rule, Sides, Work
 from fastflow.physics.workload.ops.recurrence.rules import RULES
 from fastflow.physics.workload.sharding_rules import Share
@@ -109,7 +109,7 @@ def _local(rule: Rule, share: Share) -> _Local:
 
 def _work(rule: Rule, share: Share, local: _Local) -> Work:
     """Return what the kernels do, forward or backward, (kernels,)."""
-    backward = is_backward(share)
+    backward = share.is_backward
     columns = zip(rule.backward(local.sides), rule.forward(local.sides), strict=True)
     return Work(*(np.where(backward, gradient, forward) for gradient, forward in columns))
 

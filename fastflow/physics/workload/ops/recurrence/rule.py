@@ -28,7 +28,7 @@ class Sides(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """Floatss of 2 bytes for a token and head; those of 4 bytes count twice."""
+    """Numbers of 2 bytes for a token and head; those of 4 bytes count twice."""
 
     gates: float = 0.0
     keys: float = 0.0  # times the columns of a key

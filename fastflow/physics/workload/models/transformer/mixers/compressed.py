@@ -17,6 +17,7 @@ from fastflow.core.tables import Floats, Inputs, Ints, single
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.sparse_layers import (
     KEY,
+    PER_HEAD,
     Indexer,
     index_choice,
     served_latent,
@@ -34,6 +35,7 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE, RMS, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, LayerCache, Mixer
+from fastflow.physics.workload.models.transformer.mixers.latent import Source, source_of_queries
 from fastflow.physics.workload.models.transformer.mixers.sparse import (
     INDEX_NODES,
     SUMS,
@@ -55,8 +57,6 @@ OVERLAP = 2
 STATE_BYTES = 4
 """Of an element of the tokens that are not compressed yet, in fp32."""
 _GATED = 2  # the product that compresses makes a column and its gate
-_OUTPUT = ("output_latent",)
-_GROUPS = Dims(TOKENS, (), (), HEADS)
 
 
 class Compressor(NamedTuple):
@@ -99,17 +99,10 @@ def compression(
 
 
 def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
-    has_latent = bool(points["model.query_latent"][0])
-    queries, columns = ("query norm", size.query_latent) if has_latent else (read, size.hidden)
-    nodes: list[Node] = []
-    if has_latent:
-        nodes = [
-            gemm("query down", size, size.hidden, size.query_latent, read, (HIDDEN, ("query_latent",))),
-            norm("query norm", size, RMS, "query down", size.query_latent, ("query_latent",)),
-        ]
-    cols = size.heads * size.head_dim
-    nodes += [
-        gemm("query up", size, columns, cols, queries, (("query_latent",) if has_latent else HIDDEN, HEADS)),
+    source, cols = source_of_queries(points, size, read), size.heads * size.head_dim
+    nodes = [
+        *source.nodes,
+        gemm("query up", size, source.columns, cols, source.name, (source.names, HEADS)),
         _turned_queries("query norm and rotary", size, "query up"),
         gemm("key", size, size.hidden, size.head_dim, read, (HIDDEN, ())),
         norm("key norm", size, RMS, "key", size.head_dim, (), keeps=False),
@@ -119,7 +112,7 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     if compressor is not None:
         nodes += compression("compressed key", size, size.head_dim, compressor, read)
         if compressor.indexed:
-            nodes += _indexed(size, compressor, columns, queries, read)
+            nodes += _indexed(size, compressor, source, read)
     nodes += [
         trained(
             _sizes(size, size.sequence), selection, ("query norm and rotary", "key norm", "key norm"),
@@ -130,12 +123,13 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     return [*nodes, *grouped_output(points, size, nodes[-1].name)]
 
 
-def _indexed(size: Sizes, compressor: Compressor, columns: Size, queries: str, read: str) -> list[Node]:
+def _indexed(size: Sizes, compressor: Compressor, source: Source, read: str) -> list[Node]:
     """Return an indexer over compressed keys, which have a compressor of their own."""
     sizes = indexer_sizes(size, size.sequence, compressor.ratio)
+    index = Indexer(sizes, size.hidden, source.columns)
     keys: Size = _GATED * compressor.windows * size.index_dim
     return [
-        *index_queries_and_key(size, Indexer(sizes, size.hidden, columns), queries, read, keys),
+        *index_queries_and_key(size, index, source.name, read, keys),
         *compression("index key", size, size.index_dim, compressor, KEY, product=False),
         *index_choice(sizes, ("index rotary", "index key sums"), decodes=False),
     ]
@@ -160,7 +154,7 @@ def grouped_output(points: Inputs, size: Sizes, read: str) -> list[Node]:
         return [gemm(PROJECTION, size, columns, size.hidden, read, (HEADS, HIDDEN))]
     groups = size.output_groups
     latent = per_head(
-        "latent output", size.tokens, groups, columns // groups, size.output_latent, read, _GROUPS
+        "latent output", size.tokens, groups, columns // groups, size.output_latent, read, PER_HEAD
     )
     made = groups * size.output_latent
     return [latent, gemm(PROJECTION, size, made, size.hidden, latent.name, (HEADS, HIDDEN))]

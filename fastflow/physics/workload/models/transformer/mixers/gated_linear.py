@@ -10,20 +10,16 @@ from fastflow.core.tables import Inputs
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm
 from fastflow.physics.workload.models.transformer.dimensions import Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
-from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
+from fastflow.physics.workload.models.transformer.mixer import PROJECTION
 from fastflow.physics.workload.models.transformer.mixers.linear import (
-    CORE_NODES,
     MIXER_IN,
     RANK,
-    core_of_serving,
     core_of_training,
-    further,
     gated_norm,
     keys_of,
-    needs,
+    mixer_of_rule,
     queries_keys_and_values,
     rank_of,
-    state_cache,
     values_of,
 )
 from fastflow.physics.workload.network import Node
@@ -45,17 +41,10 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     return [*nodes, gemm(PROJECTION, size, values, size.hidden, nodes[-1].name, (HEADS, HIDDEN))]
 
 
-def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
-    return core_of_serving(size, GATED, queries_keys_and_values(size), decodes)
-
-
-GATED_LINEAR = Mixer(
-    name="gated_linear",
-    meaning="gated linear attention",
-    nodes=_nodes,
-    core=_core,
-    core_nodes=CORE_NODES,
-    cache=state_cache(queries_keys_and_values),
-    needs=needs("gated_linear", "linear_heads", "linear_key_dim"),
-    further=further("linear_key_heads", "linear_value_dim", "linear_rank", "conv_width"),
+GATED_LINEAR = mixer_of_rule(
+    "gated_linear",
+    "gated linear attention",
+    GATED,
+    _nodes,
+    further=("linear_key_heads", "linear_value_dim", "linear_rank", "conv_width"),
 )

@@ -142,24 +142,40 @@ def gated(points: Inputs, size: Sizes, read: str, source: str) -> list[Node]:
     ]  # fmt: skip
 
 
+def sizes_of_attention(size: Sizes, kv_len: Size, window: Size = 0) -> AttentionSizes:
+    """Return the sizes of attention to kv_len keys of each head that has keys."""
+    return AttentionSizes(
+        size.sequences, size.sequence, kv_len, size.heads, size.kv_heads, size.head_dim, size.value_dim,
+        window,
+    )  # fmt: skip
+
+
 def serve(points: Inputs, size: Sizes, kind: LayerKind, reach: Reach, decodes: bool) -> list[Node]:
     """Return attention over a cache, and the pass that writes the cache."""
-    before = single(points[BEFORE.name])
-    key_heads = 0 if SHARED_KV in kind.modifiers else size.kv_heads
-    queries, keys_and_values = size.heads * size.head_dim, key_heads * (size.head_dim + size.value_dim)
-    kv_len = before + size.sequence
-    sizes = AttentionSizes(
-        size.sequences, size.sequence, kv_len, size.heads, size.kv_heads, size.head_dim, size.value_dim,
-        window_of(reach, size.sequence, kv_len),
-    )  # fmt: skip
+    kv_len = single(points[BEFORE.name]) + size.sequence
+    sizes = sizes_of_attention(size, kv_len, window_of(reach, size.sequence, kv_len))
     core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=CORE_DIMS)
+    return behind_cache(size, [core], columns_kept(size, kind), decodes)
+
+
+def columns_kept(size: Sizes, kind: LayerKind) -> Size:
+    """Return the columns of keys and values that a layer writes to its cache."""
+    key_heads = 0 if SHARED_KV in kind.modifiers else size.kv_heads
+    columns: Size = key_heads * (size.head_dim + size.value_dim)
+    return columns
+
+
+def behind_cache(size: Sizes, core: list[Node], kept: Size, decodes: bool) -> list[Node]:
+    """Return attention with the pass before it that writes the cache; core: attention is the last node.
+
+    kept: columns of keys and values that are written.
+    """
+    queries = size.heads * size.head_dim
     if decodes:
-        in_decode = kv_cache_in_decode(
-            CACHED, size.tokens, core, read=queries, made=queries, kept=keys_and_values
-        )
-        return [in_decode._replace(dims=ALL_HEADS), core]
-    in_prefill = prefill_cache(size.tokens, queries, keys_and_values)
-    return [*setup_kernels(), in_prefill._replace(dims=ALL_HEADS), core]
+        in_decode = kv_cache_in_decode(CACHED, size.tokens, core[-1], read=queries, made=queries, kept=kept)
+        return [in_decode._replace(dims=ALL_HEADS), *core]
+    in_prefill = prefill_cache(size.tokens, queries, kept)
+    return [*setup_kernels(), in_prefill._replace(dims=ALL_HEADS), *core]
 
 
 def window_of(reach: Reach, q_len: Size, kv_len: Size) -> Size:

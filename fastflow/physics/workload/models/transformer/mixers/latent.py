@@ -6,11 +6,13 @@ and outputs (section 2.1.2).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from fastflow.core.tables import Inputs, single
-from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.attention import CACHED, setup_kernels
 from fastflow.physics.workload.models.latent_attention import latent_prefill_cache
-from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, TOKENS, gemm, norm
+from fastflow.physics.workload.models.sparse_layers import absorbed
+from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm, norm
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE, RMS, Sizes
 from fastflow.physics.workload.models.transformer.mixers.heads import (
     ALL_HEADS,
@@ -21,7 +23,6 @@ from fastflow.physics.workload.models.transformer.mixers.heads import (
     window_of,
 )
 from fastflow.physics.workload.network import INPUT, Node, Size
-from fastflow.physics.workload.ops import batched_gemm
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
 
@@ -29,22 +30,33 @@ GATE = "gate of output"
 LATENT = ("latent",)
 
 
-def queries_and_latent_keys(points: Inputs, size: Sizes, read: str) -> list[Node]:
+class Source(NamedTuple):
+    """What queries are made from: latent queries, or the columns of a token."""
+
+    nodes: list[Node]  # that make it
+    name: str  # of the last node
+    columns: Size
+    names: tuple[str, ...]  # of the columns' dimension
+
+
+def source_of_queries(points: Inputs, size: Sizes, read: str) -> Source:
+    """Return the norm of latent queries, with the product before it, or the layer's input."""
+    if not points["model.query_latent"][0]:
+        return Source([], read, size.hidden, HIDDEN)
+    columns, names = size.query_latent, ("query_latent",)
+    down = gemm("query down", size, size.hidden, columns, read, (HIDDEN, names))
+    normed = norm("query norm", size, RMS, down.name, columns, names)
+    return Source([down, normed], normed.name, columns, names)
+
+
+def queries_and_latent_keys(points: Inputs, size: Sizes, source: Source, read: str) -> list[Node]:
     """Return the products of all heads' queries and of the latent keys, with their norms."""
     queries = size.heads * (size.head_dim + size.rotary)
-    nodes: list[Node] = []
-    source, inner = read, HIDDEN
-    if points["model.query_latent"][0]:
-        source, inner = "query norm", ("query_latent",)
-        nodes = [
-            gemm("query down", size, size.hidden, size.query_latent, read, (HIDDEN, inner)),
-            norm(source, size, RMS, "query down", size.query_latent, inner),
-        ]
-    rows_of_queries = size.query_latent if nodes else size.hidden
-    nodes += [
-        gemm("query up", size, rows_of_queries, queries, source, (inner, HEADS), keeps=0),
+    nodes = [
+        *source.nodes,
+        gemm("query up", size, source.columns, queries, source.name, (source.names, HEADS), keeps=0),
         gemm("key down", size, size.hidden, size.latent + size.rotary, read, (HIDDEN, LATENT)),
-        _key_norm(size, LATENT),
+        _key_norm(size),
     ]
     gate = gate_columns(points, size)
     if not isinstance(gate, int) or gate:
@@ -56,7 +68,7 @@ def projections(points: Inputs, size: Sizes, read: str) -> list[Node]:
     """Return the products of latent queries and keys, and the pass that lays out those of every head."""
     queries = size.heads * (size.head_dim + size.rotary)
     of_values = size.heads * (size.head_dim + size.value_dim)
-    nodes = queries_and_latent_keys(points, size, read)
+    nodes = queries_and_latent_keys(points, size, source_of_queries(points, size, read), read)
     nodes.append(gemm("key up", size, size.latent, of_values, "key norm", (LATENT, HEADS), keeps=0))
     # rotates columns of queries in place, and copies keys and values to separate tensors
     moved = 2 * size.heads * size.rotary + 2 * of_values + size.heads * size.rotary
@@ -64,9 +76,9 @@ def projections(points: Inputs, size: Sizes, read: str) -> list[Node]:
     return [*nodes, rotary(size, cols, ("query up", "key up"), moved)]
 
 
-def _key_norm(size: Sizes, names: tuple[str, ...]) -> Node:
+def _key_norm(size: Sizes) -> Node:
     """Return the norm of latent keys, with which their rotated columns go on to all heads."""
-    node = norm("key norm", size, RMS, "key down", size.latent + size.rotary, names)
+    node = norm("key norm", size, RMS, "key down", size.latent + size.rotary, LATENT)
     return node._replace(vectors=size.latent)
 
 
@@ -76,21 +88,21 @@ def serve(points: Inputs, size: Sizes, reach: Reach, decodes: bool) -> list[Node
     window = window_of(reach, size.sequence, before + size.sequence)
     all_heads = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
     if decodes:
-        absorbed = AttentionSizes(
+        sizes = AttentionSizes(
             size.sequences, size.sequence, before + size.sequence, size.heads, 1, kept, size.latent, window
         )
-        core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=CORE_DIMS)
+        core = attention("attention", (CACHED,), sizes, True, decodes=True, latent=True, dims=CORE_DIMS)
         rotated = size.heads * size.rotary
         in_decode = kv_cache_in_decode(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
         return [
-            _absorbed(size, "absorbed queries", INPUT, size.head_dim, size.latent),
+            absorbed("absorbed queries", sizes, INPUT, size.head_dim, size.latent),
             in_decode._replace(dims=ALL_HEADS, reads=("absorbed queries",)),
             core,
-            _absorbed(size, "absorbed values", "attention", size.latent, size.value_dim),
+            absorbed("absorbed values", sizes, "attention", size.latent, size.value_dim),
         ]
     cols = size.heads * (size.head_dim + size.value_dim)
     rows = size.sequences * (before + size.sequence)
-    up = gemm("key up", size, size.latent, cols, INPUT, (("latent",), HEADS))._replace(rows=rows)
+    up = gemm("key up", size, size.latent, cols, INPUT, (LATENT, HEADS))._replace(rows=rows)
     expanded = AttentionSizes(
         size.sequences, size.sequence, before + size.sequence, size.heads, size.heads,
         size.head_dim + size.rotary, size.value_dim, window,
@@ -98,11 +110,3 @@ def serve(points: Inputs, size: Sizes, reach: Reach, decodes: bool) -> list[Node
     core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=CORE_DIMS)
     in_prefill = latent_prefill_cache(size.tokens, all_heads, size.heads * size.rotary, kept)
     return [*setup_kernels(), up, in_prefill._replace(dims=ALL_HEADS, reads=("key up",)), core]
-
-
-def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Node:
-    """Return the product of every head's rows with the head's part of the absorbed weights."""
-    return Node(
-        name=name, type=batched_gemm.TYPE, batch=size.heads, rows=size.tokens, inner=inner, cols=cols,
-        width=size.heads * cols, reads=(read,), dims=Dims(TOKENS, (), HEADS), wide=True,
-    )  # fmt: skip

@@ -11,19 +11,16 @@ from fastflow.core.tables import Inputs
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm, norm
 from fastflow.physics.workload.models.transformer.dimensions import RMS, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
-from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
+from fastflow.physics.workload.models.transformer.mixer import PROJECTION
 from fastflow.physics.workload.models.transformer.mixers.heads import GATE_FLOP
 from fastflow.physics.workload.models.transformer.mixers.linear import (
     MIXER_IN,
     OF_HEADS,
     RECURRENCE,
-    core_of_serving,
     core_of_training,
-    further,
     gated,
-    needs,
+    mixer_of_rule,
     queries_keys_and_values,
-    state_cache,
     values_of,
 )
 from fastflow.physics.workload.network import Node, PassCost
@@ -44,24 +41,18 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     return [
         gemm(MIXER_IN, size, size.hidden, channels + values, read, (HIDDEN, HEADS)),
         activation,
-        *core_of_training(size._replace(conv_width=0), RULE, (_ACTIVATION,), 0),
+        *core_of_training(size, RULE, (_ACTIVATION,)),
         norm("output norm", size, RMS, RECURRENCE, values, HEADS),
         gated(size, "output norm", MIXER_IN, values, GATE_FLOP),
         gemm(PROJECTION, size, values, size.hidden, "output gate", (HEADS, HIDDEN)),
     ]
 
 
-def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
-    return core_of_serving(size._replace(conv_width=0), RULE, 0, decodes)
-
-
-LIGHTNING = Mixer(
-    name="lightning",
-    meaning="lightning attention",
-    nodes=_nodes,
-    core=_core,
-    core_nodes=(RECURRENCE,),
-    cache=state_cache(lambda size: 0),
-    needs=needs("lightning", "linear_heads", "linear_key_dim"),
-    further=further("linear_key_heads", "linear_value_dim"),
+LIGHTNING = mixer_of_rule(
+    "lightning",
+    "lightning attention",
+    RULE,
+    _nodes,
+    channels=None,
+    further=("linear_key_heads", "linear_value_dim"),
 )

@@ -19,7 +19,7 @@ from fastflow.physics.workload.graph import Dims, Kernel
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, TOKENS
 from fastflow.physics.workload.models.transformer.dimensions import Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
-from fastflow.physics.workload.models.transformer.mixer import LayerCache
+from fastflow.physics.workload.models.transformer.mixer import LayerCache, Mixer
 from fastflow.physics.workload.network import INPUT, Network, Node, PassCost, Size
 from fastflow.physics.workload.ops import pointwise
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
@@ -70,25 +70,47 @@ def needs(name: str, *keys: str) -> tuple[tuple[str, str], ...]:
     return tuple((f"model.{key}", name) for key in keys)
 
 
-def further(*keys: str) -> tuple[str, ...]:
-    """Return the sizes that a mixer uses where they are above 0, as `Mixer.further` has them."""
-    return tuple(f"model.{key}" for key in keys)
+def mixer_of_rule(
+    name: str, meaning: str, rule: str, nodes: Callable[[Inputs, Sizes, LayerKind, str], list[Node]], *,
+    channels: Callable[[Sizes], Size] | None = queries_keys_and_values,
+    recurrent: Callable[[Sizes], Sizes] = lambda size: size,
+    tokens: Callable[[Sizes], Size] | None = None,
+    needed: tuple[str, ...] = ("linear_heads", "linear_key_dim"), further: tuple[str, ...] = (),
+) -> Mixer:  # fmt: skip
+    """Return a mixer that runs a recurrence, behind a convolution of some channels or, if None, of none.
+
+    rule: of ops.recurrence.RULES; nodes: as `Mixer.nodes`; recurrent: makes the sizes of the recurrence;
+    tokens: as of `state_cache`; needed, further: names of sizes, as `Mixer.needs` and `Mixer.further`.
+    """
+
+    def core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
+        return core_of_serving(recurrent(size), rule, channels(size) if channels else None, decodes)
+
+    return Mixer(
+        name=name,
+        meaning=meaning,
+        nodes=nodes,
+        core=core,
+        core_nodes=CORE_NODES if channels else (RECURRENCE,),
+        cache=state_cache(channels, lambda size: elements_of_states(recurrent(size)), tokens),
+        needs=needs(name, *needed),
+        further=tuple(f"model.{key}" for key in further),
+    )
 
 
 def core_of_training(
-    size: Sizes, rule: str, reads: tuple[str, ...], channels: Size, vectors: Size = 0, *,
+    size: Sizes, rule: str, reads: tuple[str, ...], channels: Size | None = None, *, vectors: Size = 0,
     biased: bool = False, further_cols: Size = 0, keeps_convolution: bool = True,
 ) -> list[Node]:  # fmt: skip
     """Return the convolution, where there is one, and the recurrence over whole sequences.
 
     rule: of ops.recurrence.RULES; reads: the nodes that make their input, of which the convolution reads the
-    first; further_cols: columns that the recurrence reads of the others; channels: of the convolution;
-    vectors: weights of the recurrence; biased: whether the convolution has a bias a channel;
+    first; further_cols: columns that the recurrence reads of the others; channels: of the convolution, None
+    for none; vectors: weights of the recurrence; biased: whether the convolution has a bias a channel;
     keeps_convolution: false where the backward pass computes its output again.
     """
     nodes: list[Node] = []
-    convolves = _convolves(size)
-    if convolves:
+    if channels is not None and _convolves(size):
         kept: dict[str, Any] = {} if keeps_convolution else {"keeps": 0, "keeps_whole": 0}
         nodes.append(
             convolution(
@@ -99,12 +121,12 @@ def core_of_training(
         reads = (CONVOLUTION, *reads[1:])
     sizes = recurrence_sizes(size, size.sequences, size.sequence)
     core = recurrence(RECURRENCE, rule, sizes, reads=reads, dims=OF_HEADS, vectors=vectors)
-    if convolves and len(reads) > 1:  # the convolution's output has the recurrence's own placement
+    if nodes and len(reads) > 1:  # the convolution's output has the recurrence's own placement
         core = core._replace(attributes={**core.attributes, "read_cols": 1.0 * np.asarray(further_cols)})
     return [*nodes, core]
 
 
-def core_of_serving(size: Sizes, rule: str, channels: Size, decodes: bool) -> list[Node]:
+def core_of_serving(size: Sizes, rule: str, channels: Size | None, decodes: bool) -> list[Node]:
     """Return the convolution and the recurrence of prompts, or of the tokens of requests that decode."""
     nodes = convolution_of_serving(size, channels, decodes)
     shared: dict[str, Any] = {
@@ -119,9 +141,9 @@ def core_of_serving(size: Sizes, rule: str, channels: Size, decodes: bool) -> li
     return [*nodes, recurrence(RECURRENCE, rule, chunks, **shared)]
 
 
-def convolution_of_serving(size: Sizes, channels: Size, decodes: bool) -> list[Node]:
+def convolution_of_serving(size: Sizes, channels: Size | None, decodes: bool) -> list[Node]:
     """Return the convolution of prompts or of requests that decode; none where models have none."""
-    if not _convolves(size):
+    if channels is None or not _convolves(size):
         return []
     width = 1.0 * np.asarray(size.conv_width)
     shared: dict[str, Any] = {"reads": (INPUT,), "dims": OF_HEADS, "keeps": 0, "vectors": 0}
@@ -186,16 +208,16 @@ def elements_of_states(size: Sizes) -> Size:
 
 
 def state_cache(
-    channels: Callable[[Sizes], Size],
-    states: Callable[[Sizes], Size] | None = None,
+    channels: Callable[[Sizes], Size] | None,
+    states: Callable[[Sizes], Size],
     tokens: Callable[[Sizes], Size] | None = None,
 ) -> Callable[[Inputs, Sizes, LayerKind, Precision, Ints], LayerCache]:
     """Return what a mixer keeps of a request, whatever the number of its tokens.
 
     channels: of the convolution, of which the last tokens are kept, and where a server verifies draft tokens
     those, too (vllm-project/vllm@02d7108, vllm/model_executor/layers/mamba/mamba_utils.py); states: their
-    elements, by default key x value columns of each head; both of the sizes of a device. tokens: further
-    columns of the last token, which every device has.
+    elements; both of the sizes of a device. tokens: further columns of the last token, which every device
+    has.
     """
 
     def cache(inputs: Inputs, size: Sizes, kind: LayerKind, numbers: Precision, tensor: Ints) -> LayerCache:
@@ -206,9 +228,8 @@ def state_cache(
         )
         drafts = inputs.get(_DRAFTS, np.zeros(tensor.shape, np.int64))
         window = np.where(np.asarray(size.conv_width) > 0, size.conv_width - 1 + drafts, 0)
-        last = window * channels(local) + (tokens(size) if tokens else 0)
-        elements = states(local) if states else elements_of_states(local)
-        state = elements * size.state_bytes + last * numbers.activation
+        last = (window * channels(local) if channels else 0) + (tokens(size) if tokens else 0)
+        state = states(local) * size.state_bytes + last * numbers.activation
         none = np.zeros(state.shape)
         return LayerCache(none, none, state)
 

@@ -13,17 +13,10 @@ from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION
 from fastflow.physics.workload.models.transformer.mixers import heads
 from fastflow.physics.workload.models.transformer.mixers.attention import ATTENTION
-from fastflow.physics.workload.network import Node, Size
-from fastflow.physics.workload.ops.attention import AttentionSizes
+from fastflow.physics.workload.network import Node
 from fastflow.physics.workload.ops.local_linear import local_linear_attention
 
 _CORE = "attention"
-
-
-def _sizes(size: Sizes, kv_len: Size) -> AttentionSizes:
-    return AttentionSizes(
-        size.sequences, size.sequence, kv_len, size.heads, size.kv_heads, size.head_dim, size.value_dim, 0
-    )
 
 
 def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
@@ -31,16 +24,17 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     source, columns = nodes[0].name, size.heads * size.value_dim
     nodes.append(
         local_linear_attention(
-            _CORE, (nodes[-1].name,), _sizes(size, size.sequence), True, expanded=True, dims=heads.CORE_DIMS
+            _CORE, (nodes[-1].name,), heads.sizes_of_attention(size, size.sequence), True, expanded=True,
+            dims=heads.CORE_DIMS,
         )
-    )
+    )  # fmt: skip
     nodes += heads.gated(points, size, _CORE, source)
     return [*nodes, gemm(PROJECTION, size, columns, size.hidden, nodes[-1].name, (HEADS, HIDDEN))]
 
 
 def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
     """Return the core of serving: the cache is written as attention writes it."""
-    sizes = _sizes(size, single(points[BEFORE.name]) + size.sequence)
+    sizes = heads.sizes_of_attention(size, single(points[BEFORE.name]) + size.sequence)
 
     def with_solver(node: Node) -> Node:
         return local_linear_attention(

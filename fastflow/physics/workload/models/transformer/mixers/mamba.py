@@ -18,16 +18,12 @@ from fastflow.physics.workload.models.transformer.dimensions import RMS, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
 from fastflow.physics.workload.models.transformer.mixers.linear import (
-    CORE_NODES,
     MIXER_IN,
     RANK,
     RECURRENCE,
-    core_of_serving,
     core_of_training,
-    further,
-    needs,
+    mixer_of_rule,
     rank_of,
-    state_cache,
 )
 from fastflow.physics.workload.network import Node, Size
 from fastflow.physics.workload.ops.recurrence.rules import SELECTIVE
@@ -44,17 +40,11 @@ def _scan(size: Sizes) -> Sizes:
     return size._replace(linear_key_heads=1, linear_value_dim=1)
 
 
-def _states(size: Sizes) -> Size:
-    """Return the numbers of all channels' states."""
-    states: Size = size.linear_heads * size.linear_key_dim
-    return states
-
-
 def _nodes(normed: bool, points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
     channels, states = size.linear_heads, 2 * size.linear_key_dim
     rank = rank_of(size, -(-size.hidden // _RANK))
     low, step = "step, key and query", "step up"
-    weights = _states(size) + channels  # decays, and the skip connection
+    weights = size.linear_heads * size.linear_key_dim + channels  # decays, and the skip connection
     *convolved, core = core_of_training(
         _scan(size), SELECTIVE, (MIXER_IN, step), channels, vectors=weights, biased=True,
         further_cols=channels, keeps_convolution=False,
@@ -76,20 +66,16 @@ def _nodes(normed: bool, points: Inputs, size: Sizes, kind: LayerKind, read: str
     ]
 
 
-def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
-    return core_of_serving(_scan(size), SELECTIVE, size.linear_heads, decodes)
-
-
 def _mixer(name: str, meaning: str, normed: bool) -> Mixer:
-    return Mixer(
-        name=name,
-        meaning=meaning,
-        nodes=partial(_nodes, normed),
-        core=_core,
-        core_nodes=CORE_NODES,
-        cache=state_cache(_channels, _states),
-        needs=needs(name, "linear_heads", "linear_key_dim", "conv_width"),
-        further=further("linear_rank"),
+    return mixer_of_rule(
+        name,
+        meaning,
+        SELECTIVE,
+        partial(_nodes, normed),
+        channels=_channels,
+        recurrent=_scan,
+        needed=("linear_heads", "linear_key_dim", "conv_width"),
+        further=("linear_rank",),
     )
 
 

@@ -12,17 +12,13 @@ from fastflow.core.tables import Inputs
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm
 from fastflow.physics.workload.models.transformer.dimensions import Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
-from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
+from fastflow.physics.workload.models.transformer.mixer import PROJECTION
 from fastflow.physics.workload.models.transformer.mixers.linear import (
-    CORE_NODES,
     MIXER_IN,
-    core_of_serving,
     core_of_training,
-    further,
     gated_norm,
-    needs,
+    mixer_of_rule,
     queries_keys_and_values,
-    state_cache,
     values_of,
 )
 from fastflow.physics.workload.network import Node, Size
@@ -43,17 +39,10 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     return [*nodes, gemm(PROJECTION, size, values, size.hidden, nodes[-1].name, (HEADS, HIDDEN))]
 
 
-def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
-    return core_of_serving(size, SCAN, queries_keys_and_values(size), decodes)
-
-
-MAMBA2 = Mixer(
-    name="mamba2",
-    meaning="Mamba-2",
-    nodes=_nodes,
-    core=_core,
-    core_nodes=CORE_NODES,
-    cache=state_cache(queries_keys_and_values),
-    needs=needs("mamba2", "linear_heads", "linear_key_dim"),
-    further=further("linear_key_heads", "linear_value_dim", "conv_width"),
+MAMBA2 = mixer_of_rule(
+    "mamba2",
+    "Mamba-2",
+    SCAN,
+    _nodes,
+    further=("linear_key_heads", "linear_value_dim", "conv_width"),
 )

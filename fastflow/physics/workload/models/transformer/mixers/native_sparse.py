@@ -12,7 +12,7 @@ import numpy as np
 
 from fastflow.core.tables import Inputs, Ints, single
 from fastflow.physics.workload.graph import Dims
-from fastflow.physics.workload.models.attention import CACHED, prefill_cache, setup_kernels
+from fastflow.physics.workload.models.attention import CACHED
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, TOKENS, gemm, mask
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
@@ -22,9 +22,8 @@ from fastflow.physics.workload.models.transformer.mixers.attention import token_
 from fastflow.physics.workload.models.transformer.mixers.sparse import SUMS
 from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import pointwise
-from fastflow.physics.workload.ops.attention import AttentionSizes, attention
+from fastflow.physics.workload.ops.attention import attention
 from fastflow.physics.workload.ops.indexer import IndexerSizes, index_selection
-from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
 from fastflow.physics.workload.ops.sparse_attention import Selection, sparse_attention
 from fastflow.physics.workload.precision import Precision
 
@@ -89,9 +88,7 @@ def _attentions(
 
     compressed, reads: what the compressed branch reads, and the others.
     """
-    sizes = AttentionSizes(
-        size.sequences, size.sequence, kv_len, size.heads, size.kv_heads, size.head_dim, size.value_dim, 0
-    )
+    sizes = heads.sizes_of_attention(size, kv_len)
 
     def gathered(name: str, selection: Selection, reads: tuple[str, ...]) -> Node:
         return sparse_attention(
@@ -116,16 +113,9 @@ def _attentions(
 
 def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
     kv_len = single(points[BEFORE.name]) + size.sequence
-    queries = size.heads * size.head_dim
-    stored = BRANCHES * size.kv_heads * (size.head_dim + size.value_dim)
+    kept = BRANCHES * size.kv_heads * (size.head_dim + size.value_dim)
     branches = _attentions(size, kv_len, (CACHED,), (CACHED,), decodes=decodes)
-    if decodes:
-        writes = kv_cache_in_decode(
-            CACHED, size.tokens, branches[-1], read=queries, made=queries, kept=stored
-        )
-        return [writes._replace(dims=heads.ALL_HEADS), *branches]
-    writes = prefill_cache(size.tokens, queries, stored)
-    return [*setup_kernels(), writes._replace(dims=heads.ALL_HEADS), *branches]
+    return heads.behind_cache(size, branches, kept, decodes)
 
 
 def _cache(inputs: Inputs, size: Sizes, kind: LayerKind, numbers: Precision, tensor: Ints) -> LayerCache:

@@ -11,19 +11,16 @@ from fastflow.core.tables import Inputs
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm
 from fastflow.physics.workload.models.transformer.dimensions import ROTARY, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
-from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
+from fastflow.physics.workload.models.transformer.mixer import PROJECTION
 from fastflow.physics.workload.models.transformer.mixers.heads import rotary
 from fastflow.physics.workload.models.transformer.mixers.linear import (
     MIXER_IN,
     RECURRENCE,
-    core_of_serving,
     core_of_training,
-    further,
     gated_norm,
     keys_of,
-    needs,
+    mixer_of_rule,
     queries_keys_and_values,
-    state_cache,
     values_of,
 )
 from fastflow.physics.workload.network import Node
@@ -35,22 +32,16 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     nodes = [gemm(MIXER_IN, size, size.hidden, channels + values, read, (HIDDEN, HEADS))]
     if points["model.position"][0] == ROTARY:
         nodes.append(rotary(size, channels, (MIXER_IN,), 4 * keys_of(size)))
-    nodes += core_of_training(size._replace(conv_width=0), RULE, (nodes[-1].name,), 0)
+    nodes += core_of_training(size, RULE, (nodes[-1].name,))
     nodes.append(gated_norm(size, RECURRENCE, MIXER_IN))
     return [*nodes, gemm(PROJECTION, size, values, size.hidden, nodes[-1].name, (HEADS, HIDDEN))]
 
 
-def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
-    return core_of_serving(size._replace(conv_width=0), RULE, 0, decodes)
-
-
-RETENTION = Mixer(
-    name="retention",
-    meaning="retention",
-    nodes=_nodes,
-    core=_core,
-    core_nodes=(RECURRENCE,),
-    cache=state_cache(lambda size: 0),
-    needs=needs("retention", "linear_heads", "linear_key_dim"),
-    further=further("linear_key_heads", "linear_value_dim"),
+RETENTION = mixer_of_rule(
+    "retention",
+    "retention",
+    RULE,
+    _nodes,
+    channels=None,
+    further=("linear_key_heads", "linear_value_dim"),
 )

@@ -15,16 +15,13 @@ from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, TOKENS, gemm
 from fastflow.physics.workload.models.transformer.dimensions import ACTIVATIONS, ALL, OF_ATTENTION, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
-from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
+from fastflow.physics.workload.models.transformer.mixer import PROJECTION
 from fastflow.physics.workload.models.transformer.mixers.linear import (
-    CORE_NODES,
     MIXER_IN,
     RECURRENCE,
-    core_of_serving,
     core_of_training,
     gated,
-    needs,
-    state_cache,
+    mixer_of_rule,
     values_of,
 )
 from fastflow.physics.workload.network import Node
@@ -69,16 +66,12 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     ]
 
 
-def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
-    return core_of_serving(_scan(size), SELECTIVE, values_of(size), decodes)
-
-
-RG_LRU = Mixer(
-    name="rg_lru",
-    meaning="recurrent block of Griffin",
-    nodes=_nodes,
-    core=_core,
-    core_nodes=CORE_NODES,
-    cache=state_cache(values_of, values_of),
-    needs=needs("rg_lru", "linear_heads", "linear_value_dim", "conv_width"),
+RG_LRU = mixer_of_rule(
+    "rg_lru",
+    "recurrent block of Griffin",
+    SELECTIVE,
+    _nodes,
+    channels=values_of,
+    recurrent=_scan,
+    needed=("linear_heads", "linear_value_dim", "conv_width"),
 )

@@ -20,21 +20,18 @@ from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, TOKENS, gemm
 from fastflow.physics.workload.models.transformer.dimensions import Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import DENSE, LayerKind
-from fastflow.physics.workload.models.transformer.mixer import PROJECTION, Mixer
+from fastflow.physics.workload.models.transformer.mixer import PROJECTION
 from fastflow.physics.workload.models.transformer.mixers.linear import (
     AFTER_CORE,
     MIXER_IN,
     OF_HEADS,
     RANK,
     RECURRENCE,
-    core_of_serving,
     core_of_training,
-    further,
     keys_of,
-    needs,
+    mixer_of_rule,
     queries_keys_and_values,
     rank_of,
-    state_cache,
     values_of,
 )
 from fastflow.physics.workload.network import Node, PassCost, Size
@@ -85,7 +82,6 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
         "gate up": (ranks.gate, values),
     }  # fmt: skip
     all_ranks: Size = sum(ranks, 0)
-    no_convolution = size._replace(conv_width=0)
     return [
         _shifted(size, kind, read, shift),
         gemm(MIXER_IN, size, size.hidden, queries_keys_and_values(size), shift, (HIDDEN, HEADS)),
@@ -99,7 +95,7 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
             reads=(MIXER_IN, "rate up", "value up"), vectors=2 * keys, dims=OF_HEADS,
             cost=PassCost(_UPDATE_MOVES, _UPDATE_FLOP, 2.0 * _UPDATE_MOVES),
         ),
-        *core_of_training(no_convolution, RULE, (update, "decay up", MIXER_IN), 0),
+        *core_of_training(size, RULE, (update, "decay up", MIXER_IN)),
         _output(size, (RECURRENCE, MIXER_IN, update, "gate up")),
         gemm(PROJECTION, size, values, size.hidden, "output gate", (HEADS, HIDDEN)),
     ]  # fmt: skip
@@ -125,17 +121,12 @@ def _output(size: Sizes, reads: tuple[str, ...]) -> Node:
     )  # fmt: skip
 
 
-def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
-    return core_of_serving(size._replace(conv_width=0), RULE, 0, decodes)
-
-
-RWKV7 = Mixer(
-    name="rwkv7",
-    meaning="time mixing of RWKV-7",
-    nodes=_nodes,
-    core=_core,
-    core_nodes=(RECURRENCE,),
-    cache=state_cache(lambda size: 0, tokens=lambda size: _LAST_TOKENS * size.hidden),
-    needs=needs("rwkv7", "linear_heads", "linear_key_dim"),
-    further=further("linear_rank"),
+RWKV7 = mixer_of_rule(
+    "rwkv7",
+    "time mixing of RWKV-7",
+    RULE,
+    _nodes,
+    channels=None,
+    tokens=lambda size: _LAST_TOKENS * size.hidden,
+    further=("linear_rank",),
 )

@@ -13,9 +13,10 @@ import numpy as np
 
 from fastflow.core.tables import Inputs, Ints, single
 from fastflow.physics.workload.graph import Dims
-from fastflow.physics.workload.models.attention import CACHED, prefill_cache, setup_kernels
+from fastflow.physics.workload.models.attention import CACHED
 from fastflow.physics.workload.models.sparse_layers import (
     KEY,
+    PER_HEAD,
     QUERIES,
     SCORES,
     SELECTION,
@@ -45,7 +46,6 @@ from fastflow.physics.workload.network import INPUT, Node, PassCost, Size
 from fastflow.physics.workload.ops import pointwise
 from fastflow.physics.workload.ops.attention import AttentionSizes
 from fastflow.physics.workload.ops.indexer import IndexerSizes, index_cache_bytes
-from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
 from fastflow.physics.workload.ops.per_head import per_head
 from fastflow.physics.workload.ops.sparse_attention import Selection, sparse_attention
 from fastflow.physics.workload.precision import Precision
@@ -53,7 +53,6 @@ from fastflow.physics.workload.precision import Precision
 ABSORBED_QUERIES, ABSORBED_VALUES = "absorbed queries", "absorbed values"
 INDEX_NODES = (SCORES, SELECTION)
 CORE_NODES = ("rotary", ABSORBED_QUERIES, *INDEX_NODES, "attention", ABSORBED_VALUES)
-PER_HEAD = Dims(TOKENS, (), (), HEADS)
 SUMS = 4
 """Bytes of the sum of a query's exponentials, which training saves for each head."""
 _ROUNDED = 1.5  # tensors of activations that a pass moves which turns queries and rounds them to fp8
@@ -106,15 +105,14 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
 
 
 def _latent_nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
-    nodes = latent.queries_and_latent_keys(points, size, read)
+    queries = latent.source_of_queries(points, size, read)
+    nodes = latent.queries_and_latent_keys(points, size, queries, read)
     source = nodes[0].name
-    has_latent_queries = bool(points["model.query_latent"][0])
-    queries, columns = ("query norm", size.query_latent) if has_latent_queries else (read, size.hidden)
-    index = Indexer(indexer_sizes(size, size.sequence), size.hidden, columns)
+    index = Indexer(indexer_sizes(size, size.sequence), size.hidden, queries.columns)
     cols = size.heads * (size.head_dim + size.rotary)
     nodes += [
         heads.rotary(size, cols, ("query up",), 2 * size.heads * size.rotary),
-        *index_queries_and_key(size, index, queries, read),
+        *index_queries_and_key(size, index, queries.name, read),
         _index_norm(size),
         *index_choice(index.sizes, ("index rotary", "index key norm"), decodes=False),
         per_head(
@@ -140,8 +138,8 @@ def _head_nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list
         _index_norm(size),
         *index_choice(index.sizes, ("index rotary", "index key norm"), decodes=False),
         trained(
-            _head_sizes(size, size.sequence), Selection(size.index_topk), (made, made, made), latent=False,
-            keeps=mask(size, SUMS),
+            heads.sizes_of_attention(size, size.sequence), Selection(size.index_topk), (made, made, made),
+            latent=False, keeps=mask(size, SUMS),
         ),
     ]  # fmt: skip
     return [*nodes, *heads.gated(points, size, "attention", source)]
@@ -150,12 +148,6 @@ def _head_nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list
 def _absorbed_sizes(size: Sizes, kv_len: Size) -> AttentionSizes:
     kept = size.latent + size.rotary
     return AttentionSizes(size.sequences, size.sequence, kv_len, size.heads, 1, kept, size.latent, 0)
-
-
-def _head_sizes(size: Sizes, kv_len: Size) -> AttentionSizes:
-    return AttentionSizes(
-        size.sequences, size.sequence, kv_len, size.heads, size.kv_heads, size.head_dim, size.value_dim, 0
-    )
 
 
 def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[Node]:
@@ -172,17 +164,11 @@ def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[N
 
 def _served_heads(size: Sizes, kind: LayerKind, kv_len: Size, decodes: bool) -> list[Node]:
     """Return attention of heads to a cache, with the pass that writes it."""
-    key_heads = 0 if SHARED_KV in kind.modifiers else size.kv_heads
-    queries, stored = size.heads * size.head_dim, key_heads * (size.head_dim + size.value_dim)
     core = sparse_attention(
-        "attention", (CACHED,), _head_sizes(size, kv_len), Selection(size.index_topk), latent=False,
-        decodes=decodes, dims=heads.CORE_DIMS,
+        "attention", (CACHED,), heads.sizes_of_attention(size, kv_len), Selection(size.index_topk),
+        latent=False, decodes=decodes, dims=heads.CORE_DIMS,
     )  # fmt: skip
-    if decodes:
-        writes = kv_cache_in_decode(CACHED, size.tokens, core, read=queries, made=queries, kept=stored)
-        return [writes._replace(dims=heads.ALL_HEADS), core]
-    writes = prefill_cache(size.tokens, queries, stored)
-    return [*setup_kernels(), writes._replace(dims=heads.ALL_HEADS), core]
+    return heads.behind_cache(size, [core], heads.columns_kept(size, kind), decodes)
 
 
 def _cache(inputs: Inputs, size: Sizes, kind: LayerKind, numbers: Precision, tensor: Ints) -> LayerCache:
