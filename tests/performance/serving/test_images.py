@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.core.errors import InputError
 from tests.naive import encoder as naive
+from tests.support.checks import refusal
 
 SMALL = (
     "model=transformer", "model.layers=4", "model.hidden=1024", "model.heads=8", "model.kv_heads=8",
@@ -168,8 +168,4 @@ def test_a_grid_has_points_with_and_without_images():
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(overrides, message):
-    try:
-        found = row(*ONE, *LOAD, "serve.images=1", *overrides).reason
-    except InputError as error:
-        found = str(error)
-    assert message in found
+    assert message in refusal(*SMALL, *ONE, *LOAD, "serve.images=1", *overrides)
