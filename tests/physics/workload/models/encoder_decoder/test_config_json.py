@@ -1,7 +1,5 @@
 """config.json files of encoder-decoders: what they say, and what is wrong with them."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -72,18 +70,6 @@ def columns(config, **changed):
     """The inputs of a model as columns, as its file gives them."""
     models = {**OF_MODELS, "model.name": "encoder_decoder"}
     return column_of_each(with_types({**DEFAULTS, **models, **inputs_of(config), **changed}))
-
-
-@pytest.fixture
-def file(tmp_path):
-    """A function that writes a file, and returns its path."""
-
-    def write(content):
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(content))
-        return str(path)
-
-    return write
 
 
 @pytest.mark.parametrize("name", FILES)

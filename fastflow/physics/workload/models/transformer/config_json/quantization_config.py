@@ -48,7 +48,7 @@ QUANTISATION_FILE = "hf_quant_config.json"
 def with_quantisation(document: Mapping[str, Any], neighbour: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the object of a config.json, with the quantisation in ModelOpt's own file where it has none.
 
-    beside: the object of `QUANTISATION_FILE`, as TensorRT-LLM and vLLM read it.
+    neighbour: the object of `QUANTISATION_FILE`, as TensorRT-LLM and vLLM read it.
     """
     quantisation = _object(neighbour, "quantization")
     if not quantisation or any(name in document for name in ("quantization_config", "compression_config")):

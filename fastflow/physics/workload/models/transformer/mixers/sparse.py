@@ -56,7 +56,7 @@ CORE_NODES = ("rotary", ABSORBED_QUERIES, *INDEX_NODES, "attention", ABSORBED_VA
 PER_HEAD = Dims(TOKENS, (), (), HEADS)
 SUMS = 4
 """Bytes of the sum of a query's exponentials, which training saves for each head."""
-_ROUNDED = 1.5  # tensors of activations that a pass moves which turns queries and rounds them to fp8
+_ROUNDED = 1.5  # tensors of activations that a pass moves which rotates queries and rounds them to fp8
 
 
 def indexer_sizes(size: Sizes, kv_len: Size, ratio: Size = 1) -> IndexerSizes:

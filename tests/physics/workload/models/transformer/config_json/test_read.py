@@ -80,19 +80,6 @@ def columns(config, **changed):
     return column_of_each(with_types(with_tower({**DEFAULTS, **OF_MODELS, **inputs_of(config), **changed})))
 
 
-@pytest.fixture
-def file(tmp_path):
-    """A function that writes a file, and returns its path."""
-
-    def write(content, name="config.json"):
-        path = tmp_path / name
-        text = content if isinstance(content, str | bytes) else json.dumps(content)
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return str(path)
-
-    return write
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_published_file_gives_the_published_parameters(name):
     result = columns(FILES[name]["config"])
