@@ -34,6 +34,14 @@ def of_model(sizes):
     return {f"model.{name}": value for name, value in sizes.items()}
 
 
+def overrides(sizes, prefix="model."):
+    """Keys of a model as a user types them: values of several words in quotes."""
+    return tuple(
+        f"{prefix}{name}='{value}'" if " " in str(value) else f"{prefix}{name}={value}"
+        for name, value in sizes.items()
+    )
+
+
 def points(**changed):
     """The columns of some transformers; a list has a value for each."""
     return columns_of_points({**DEFAULTS, **OF_MODELS, **SMALL, **of_model(changed)})

@@ -19,7 +19,7 @@ from fastflow.physics.workload.models.transformer.encoder.vision import (
 )
 from tests.naive import encoder as naive
 from tests.support.checks import cases
-from tests.support.transformers import OF_MODELS, column_of_each
+from tests.support.transformers import OF_MODELS, column_of_each, overrides
 
 SMALL = {
     "layers": 2, "hidden": 64, "heads": 4, "ffn": 96, "patch": 14, "merge": 2, "projector": "256, 32",
@@ -83,8 +83,7 @@ def test_a_tower_adds_its_parameters_to_the_total_alone():
 
 def test_a_tower_changes_no_iteration_of_text():
     run = ("model=llama3_8b", "chip=h100_sxm", "system=dgx_h100", "parallel.strategy=TP-8", "model.batch=8")
-    sizes = (f"{PREFIX}{key}='{value}'" if key == "projector" else f"{PREFIX}{key}={value}"
-             for key, value in SMALL.items())  # fmt: skip
+    sizes = overrides(SMALL, PREFIX)
     plain, towered = fastflow.evaluate(*run).iloc[0], fastflow.evaluate(*run, *sizes).iloc[0]
     assert plain.time_s == towered.time_s
     assert towered.parameters > plain.parameters
