@@ -70,22 +70,21 @@ def convolutions(model):
     return [(2, 3 * model.mel, model.hidden), (1, 3 * model.hidden, model.hidden)] if model.mel else []
 
 
+def weights(model, matrices):
+    """Return the parameters of products of some shapes."""
+    return sum(inner * cols + (cols if model.biased else 0) for inner, cols in matrices)
+
+
 def parameters(model):
     """Return the number of parameters."""
     norm = model.hidden * (2 if model.layer_norms else 1)
-    count = 0
-    for _, inner, cols in convolutions(model):
-        count += inner * cols + (cols if model.biased else 0)
+    count = weights(model, [(inner, cols) for _, inner, cols in convolutions(model)])
     for _ in range(model.encoder_layers):
-        for inner, cols in matrices_of_source(model):
-            count += inner * cols + (cols if model.biased else 0)
-        count += 2 * norm
+        count += weights(model, matrices_of_source(model)) + 2 * norm
         if model.relative == "layer":
             count += BUCKETS * model.heads
     for _ in range(model.decoder_layers):
-        for inner, cols in matrices_of_target(model) + matrices_of_memory(model):
-            count += inner * cols + (cols if model.biased else 0)
-        count += 3 * norm
+        count += weights(model, matrices_of_target(model) + matrices_of_memory(model)) + 3 * norm
         if model.relative == "layer":
             count += BUCKETS * model.heads
     if model.relative == "stack":

@@ -163,16 +163,17 @@ def state_bytes(h, m, name, tensor=1, size=2, state_size=4, drafts=0):
     heads, key_heads = -(-m["heads"] // tensor), -(-m["key_heads"] // tensor)
     last = (m["width"] - 1 + drafts) if m["width"] else 0
     columns = 2 * key_heads * m["key"] + heads * m["value"]
+    matrices = heads * m["key"] * m["value"]
     states, tokens = {
-        "gated_delta": (heads * m["key"] * m["value"], last * columns),
-        "kimi_delta": (heads * m["key"] * m["value"], last * columns),
-        "mamba2": (heads * m["key"] * m["value"], last * columns),
-        "gated_linear": (heads * m["key"] * m["value"], last * columns),
-        "retention": (heads * m["key"] * m["value"], 0),
-        "lightning": (heads * m["key"] * m["value"], 0),
+        "gated_delta": (matrices, last * columns),
+        "kimi_delta": (matrices, last * columns),
+        "mamba2": (matrices, last * columns),
+        "gated_linear": (matrices, last * columns),
+        "retention": (matrices, 0),
+        "lightning": (matrices, 0),
         "mamba": (heads * m["key"], last * heads),
         "normed_mamba": (heads * m["key"], last * heads),
-        "rwkv7": (heads * m["key"] * m["value"], 2 * h),
+        "rwkv7": (matrices, 2 * h),
         "short_conv": (0, last * -(-h // tensor)),
         "rg_lru": (heads * m["value"], last * heads * m["value"]),
     }.get(name, (0, 0))

@@ -61,6 +61,11 @@ def delta(c):
     return [(h, 2 * keys + values), (h, values), (h, n), (h, n), conv, (values, h)]
 
 
+def kimi_delta(h, n, d, width):
+    """Kimi delta attention: products and convolutions, two low-rank gates, strengths, output."""
+    return [(h, n * d)] * 3 + [(3 * n * d, width)] + [(h, d), (d, n * d)] * 2 + [(h, n), (n * d, h)]
+
+
 def mamba2(h, n, d, state, groups, width):
     """Mamba-2."""
     inner, shared = n * d, 2 * groups * state
@@ -266,8 +271,7 @@ def kimi_linear(c):
         if i + 1 in linear["full_attn_layers"]:
             found += latent(c)
         else:
-            found += [(h, n * d)] * 3 + [(3 * n * d, linear["short_conv_kernel_size"])]
-            found += [(h, d), (d, n * d)] * 2 + [(h, n), (n * d, h)]  # two low-rank gates, strengths, output
+            found += kimi_delta(h, n, d, linear["short_conv_kernel_size"])
         if i < c["first_k_dense_replace"]:
             found += gated(h, c["intermediate_size"])
         else:
@@ -324,8 +328,7 @@ def glm5_next_text(c):
     found.append((streams, streams * h))
     for kind, part in zip(c["layer_types"], c["mlp_layer_types"], strict=True):
         if kind == "linear_attention":
-            found += [(h, n * d)] * 3 + [(3 * n * d, c["linear_conv_kernel_dim"])]
-            found += [(h, d), (d, n * d)] * 2 + [(h, n), (n * d, h)]
+            found += kimi_delta(h, n, d, c["linear_conv_kernel_dim"])
         else:
             found += latent(c) + indexer(c)
         found += [((2 + streams) * streams, streams * h)] * 2

@@ -6,6 +6,8 @@ from math import isclose
 import numpy as np
 from hypothesis import HealthCheck, settings
 
+import fastflow
+
 BUDGETS = [
     f"chip.{kind}.{part}"
     for kind, parts in (
@@ -35,6 +37,14 @@ def cases(count):
 def near(got, expected, rel=1e-12):
     """Say whether two numbers are equal but for rounding."""
     return isclose(got, expected, rel_tol=rel, abs_tol=1e-300)
+
+
+def refusal(*overrides):
+    """Return why a point is refused: the reason in its row, or the error where there is no row."""
+    try:
+        return fastflow.evaluate(*overrides).reason.iloc[0]
+    except fastflow.InputError as error:
+        return str(error)
 
 
 def row(table, **values):

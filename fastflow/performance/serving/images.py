@@ -185,19 +185,19 @@ def passes_with_towers(
     more = _of_rows(tower.more, used)
     prefill, chunk = passes.parts[PREFILL], passes.axes.chunk
 
-    def spread(amount: Floats) -> Floats:
+    def by_chunk(amount: Floats) -> Floats:
         """Return an amount of a whole prompt by chunk, (servers, chunks, 1, ...)."""
         share = amount / tokens.reshape(-1, *(1,) * (amount.ndim - 1))
         along: Floats = share[:, None, None] * chunk.reshape(1, -1, 1, *(1,) * (amount.ndim - 1))
         return along
 
     of_model = prefill.of_model[rows].copy()
-    of_model[..., EMBEDDING_TIME] += spread(part.time)
+    of_model[..., EMBEDDING_TIME] += by_chunk(part.time)
     with_tower = Part(
-        time=prefill.time[rows] + spread(part.time),
-        exchange=prefill.exchange[rows] + spread(part.exchange),
-        energy=prefill.energy[rows] + spread(part.energy),
-        by=prefill.by[rows] + spread(part.by),
+        time=prefill.time[rows] + by_chunk(part.time),
+        exchange=prefill.exchange[rows] + by_chunk(part.exchange),
+        energy=prefill.energy[rows] + by_chunk(part.energy),
+        by=prefill.by[rows] + by_chunk(part.by),
         of_model=of_model,
     )
     reason = take(passes.reason, rows)
@@ -208,7 +208,7 @@ def passes_with_towers(
     return passes._replace(
         times=times._replace(
             shared=times.shared[rows], head=times.head[rows], decode=times.decode[rows],
-            prefill=with_tower.time, prefill_more=times.prefill_more[rows] + spread(more),
+            prefill=with_tower.time, prefill_more=times.prefill_more[rows] + by_chunk(more),
         ),
         parts=others | {PREFILL: with_tower},
         weights=passes.weights[rows], chip=take(passes.chip, rows), peak=passes.peak[rows],

@@ -107,50 +107,29 @@ def test_collectives_of_a_node_by_another_source(held, name, sample, every):
     assert (rows["error"] < 0.5).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "chip", "prefill", "decode"),
-    [  # bounds of the sample, and of all rows
-        ("attention_a100", "a100", (0.065, 0.054), (0.113, 0.112)),
-        ("attention_h100", "h100_sxm", (0.094, 0.087), (0.100, 0.104)),
-        ("mla_a100", "a100", (0.061, 0.064), (0.080, 0.078)),
-        ("mla_h100", "h100_sxm", (0.082, 0.080), (0.102, 0.080)),
-    ],
-)
-def test_attention_layers(held, name, chip, prefill, decode):
-    """Layers of TensorRT-LLM; `mla`: DeepSeek-V3's latent attention."""
-    validated, most = held
-    errors = validated(name, f"chip={chip}").rows.groupby("phase")["error"].mean()
-    assert errors["prefill"] <= most(sample=prefill[0], every=prefill[1])
-    assert errors["decode"] <= most(sample=decode[0], every=decode[1])
+H100, B200 = "device='NVIDIA H100 80GB HBM3'", "device='NVIDIA B200'"
 
 
 @pytest.mark.parametrize(
-    ("device", "chip", "prefill", "decode"),
+    ("name", "overrides", "prefill", "decode"),
     [  # bounds of the sample, and of all rows
-        ("NVIDIA A100-SXM4-80GB", "a100", (0.13, 0.125), (0.21, 0.157)),
-        ("NVIDIA H100 80GB HBM3", "h100_sxm", (0.09, 0.083), (0.15, 0.112)),
-        ("NVIDIA B200", "b200_sxm", (0.06, 0.05), (0.09, 0.057)),
+        # layers of TensorRT-LLM; `mla`: DeepSeek-V3's latent attention
+        ("attention_a100", ("chip=a100",), (0.065, 0.054), (0.113, 0.112)),
+        ("attention_h100", ("chip=h100_sxm",), (0.094, 0.087), (0.100, 0.104)),
+        ("mla_a100", ("chip=a100",), (0.061, 0.064), (0.080, 0.078)),
+        ("mla_h100", ("chip=h100_sxm",), (0.082, 0.080), (0.102, 0.080)),
+        # kernels of linear-time mixers
+        ("linear_attention", ("chip=a100", "device='NVIDIA A100-SXM4-80GB'"), (0.13, 0.125), (0.21, 0.157)),
+        ("linear_attention", ("chip=h100_sxm", H100), (0.09, 0.083), (0.15, 0.112)),
+        ("linear_attention", ("chip=b200_sxm", B200), (0.06, 0.05), (0.09, 0.057)),
+        # modules of sparse attention
+        ("sparse_attention", ("chip=h100_sxm", H100), (0.07, 0.047), (0.10, 0.077)),
+        ("sparse_attention", ("chip=b200_sxm", B200), (0.19, 0.146), (0.14, 0.119)),
     ],
 )
-def test_kernels_of_linear_time_mixers(held, device, chip, prefill, decode):
+def test_mixers_in_prefill_and_in_decode(held, name, overrides, prefill, decode):
     validated, most = held
-    rows = validated("linear_attention", f"chip={chip}", f"device='{device}'").rows
-    errors = rows.groupby("phase")["error"].mean()
-    assert errors["prefill"] <= most(sample=prefill[0], every=prefill[1])
-    assert errors["decode"] <= most(sample=decode[0], every=decode[1])
-
-
-@pytest.mark.parametrize(
-    ("device", "chip", "prefill", "decode"),
-    [  # bounds of the sample, and of all rows
-        ("NVIDIA H100 80GB HBM3", "h100_sxm", (0.07, 0.047), (0.10, 0.077)),
-        ("NVIDIA B200", "b200_sxm", (0.19, 0.146), (0.14, 0.119)),
-    ],
-)
-def test_modules_of_sparse_attention(held, device, chip, prefill, decode):
-    validated, most = held
-    rows = validated("sparse_attention", f"chip={chip}", f"device='{device}'").rows
-    errors = rows.groupby("phase")["error"].mean()
+    errors = validated(name, *overrides).rows.groupby("phase")["error"].mean()
     assert errors["prefill"] <= most(sample=prefill[0], every=prefill[1])
     assert errors["decode"] <= most(sample=decode[0], every=decode[1])
 

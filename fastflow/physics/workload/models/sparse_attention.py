@@ -65,15 +65,15 @@ def _queries_and_keys(points: Inputs) -> list[Node]:
     rows = points["model.batch"] * points["model.q_len"]
     query, latent, rotary = (points[f"model.{name}"] for name in ("query_latent", "latent", "rotary"))
     heads, norm = points["model.heads"], pointwise.OPERATORS["rmsnorm"].flop
-    cols, turn = heads * (points["model.head_dim"] + rotary), pointwise.OPERATORS["rotary"].flop
+    cols, rotate = heads * (points["model.head_dim"] + rotary), pointwise.OPERATORS["rotary"].flop
     down = "query and key down"
     return [
         _product(down, rows, points["model.hidden"], query + latent + rotary, INPUT, (_HIDDEN, _LATENT)),
         short("query norm", rows, query, down, 2 * query, flop=norm),
         _product("query up", rows, query, cols, "query norm", (_QUERY, HEADS)),
         short("key norm", rows, latent, down, 2 * latent, flop=norm),
-        # turned, and copied back to the queries by another kernel
-        short("rotary", rows, cols, "query up", 2 * (heads + 1) * rotary, flop=turn, names=HEADS),
+        # rotated, and copied back to the queries by another kernel
+        short("rotary", rows, cols, "query up", 2 * (heads + 1) * rotary, flop=rotate, names=HEADS),
         short("rotary copy", rows, cols, "rotary", 2 * heads * rotary, names=HEADS),
     ]
 

@@ -5,9 +5,9 @@ with it, those below 0 left out, times the query's weight of each head. Keys may
 (DeepSeek-V4). Tensor-parallel devices do not divide the index heads, as in vLLM and SGLang: each device
 selects for its own heads of attention. Sequences and the queries of a sequence are sharded.
 
-The indexer trains apart from the rest of the model, by the divergence of its scores from attention's (section
-2.1.1): its inputs get no gradient. Its backward pass computes the scores of the selected keys once more, and
-the gradients of queries and keys.
+The indexer trains separately from the rest of the model, by the divergence of its scores from attention's
+(section 2.1.1): its inputs get no gradient. Its backward pass recomputes the scores of the selected keys, and
+computes the gradients of queries and keys.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ quadratic in the tokens.
 The fit solves a system as large as a key by conjugate gradients; each step goes over all keys once more. Its
 kernels are those of fused attention with more products, and are sharded alike: nothing of them was measured.
 Products and passes over keys are counted in Yifei-Zuo/FlashLLA@d104afa, flashlla/ops/forward.py, cg.py and
-backward.py, whose scores never leave the chip and are computed again in each pass.
+backward.py, whose scores never leave the chip and are recomputed in each pass.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ KERNELS = {
 """Of local linear attention: at all, and for each step of the solver."""
 FORWARD_FLOP, BACKWARD_FLOP = (3.0, 2.0, 1.0), (11.0, 2.0, 2.0)
 """Products of the model with columns of a key, with those for each step, and with columns of a value: scores,
-and what the backward pass computes again, count once."""
+and what the backward pass recomputes, count once."""
 
 
 def local_linear_attention(

@@ -148,9 +148,7 @@ def test_grouped_products_are_the_oracle(chip, groups, inner, half, halves, of_w
     chip = chip._replace(order=ORDER)
     cols, local = half * halves, sum(many for _, many in groups) + 3
     got = grouped_run(chip, groups, inner, cols, half, of_weights, local, f"{tile[0]}x{tile[1]}")
-    expected = naive.one(
-        chip, groups, inner, cols, half, of_weights, local, *tile, OF_SINGLE, OF_CONVERTED, VISIT
-    )
+    expected = naive.one(chip, groups, inner, cols, half, of_weights, local, *tile, *CALIBRATED)
     assert near(got.time[0], expected.time, 1e-9)
     assert all(near(g, e, 1e-9) for g, e in zip(got.times[0], expected.times, strict=True))
     assert all(near(g, e, 1e-9) for g, e in zip(got.bytes[0], expected.moved, strict=True))
@@ -173,9 +171,7 @@ def test_tiles_are_chosen_for_mean_loads_or_where_idle_bundles_leave_power_for_t
     tiles = [(32, 128), (64, 128), (128, 128)]
 
     def time(of, tile):
-        return naive.one(
-            chip, of, inner, cols, cols, of_weights, local, *tile, OF_SINGLE, OF_CONVERTED, VISIT
-        ).time
+        return naive.one(chip, of, inner, cols, cols, of_weights, local, *tile, *CALIBRATED).time
 
     got = grouped_run(
         chip, groups, inner, cols, cols, of_weights, local, " ".join(f"{a}x{b}" for a, b in tiles)

@@ -1,4 +1,4 @@
-"""`model=encoder_decoder`: an encoder, and a decoder with cross attention (docs/models.md)."""
+"""`model=encoder_decoder`: an encoder, and a decoder with cross attention (docs/encoder_decoder.md)."""
 
 from __future__ import annotations
 

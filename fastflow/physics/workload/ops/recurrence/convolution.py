@@ -65,7 +65,7 @@ def _flop(width: Amount) -> Amount:
 
 
 def _gradient_flop(width: Amount) -> Amount:
-    """Return the model's operations of the gradients; those that are computed again are none of them."""
+    """Return the model's operations of the gradients; those that are recomputed are none of them."""
     return (BACKWARD_PRODUCTS - 1.0) * 2.0 * width + ACTIVATION_GRADIENT_FLOP
 
 

@@ -36,13 +36,13 @@ class RecurrenceSizes(NamedTuple):
 def recurrence(name: str, rule: str, sizes: RecurrenceSizes, **fields: Any) -> Node:
     """Return a recurrence over prompts, in chunks; rule: of RULES; fields: further fields of the node.
 
-    It saves what the authors' kernels save beside their inputs; states are computed again.
+    It saves what the authors' kernels save beside their inputs; states are recomputed.
     """
     entry, sides = RULES[rule], _sides(RULES[rule], sizes)
     saved = np.asarray(sizes.heads * entry.saved_pairs * entry.chunk).astype(np.int64)
     keeps = {"keeps": sizes.heads * sizes.value_dim + saved} if entry.saved_pairs else {}
     flop = entry.forward(sides).flop / sides.value
-    # two gradients of each product; what is computed again is none of the model's operations
+    # two gradients of each product; what is recomputed is none of the model's operations
     cost = PassCost(flop=_plain(flop), backward_flop=_plain(2.0 * flop))
     return _recurrence(CHUNKED[rule], name, sizes, cost, _input_columns(entry, sides, sizes), keeps | fields)
 

@@ -1,7 +1,7 @@
 """What a rule of a linear-time mixer is: its kernels in chunks, and what they move, compute and keep.
 
 Every rule keeps a matrix of key x value columns for each head and sequence, its state. In chunks, a kernel
-writes to main memory what the next ones read. The backward pass computes all kernels but the last again, and
+writes to main memory what the next ones read. The backward pass recomputes all kernels but the last, and
 then, kernel by kernel, the gradients of what each read: it reads the same operands and the gradients of the
 results, and writes the gradients of the operands. Every product has two gradients, each as large as the
 product (fla-org/flash-linear-attention@0395eef, fla/ops/kda/chunk_bwd.py and gated_delta_rule/chunk.py;
@@ -79,7 +79,7 @@ class Rule(NamedTuple):
         return self._work(sides, parts, visits, self.flop(sides), len(self.kernels), 1.0)
 
     def backward(self, sides: Sides) -> Work:
-        """Return what the backward kernels do: the forward kernels but the last again, then gradients."""
+        """Return what the backward kernels do: all forward kernels but the last once more, then gradients."""
         sides = self._grouped(sides)
         recomputed = self.kernels[:-1]
         parts = [part for kernel in recomputed for part in (kernel.reads, kernel.writes)]

@@ -1,14 +1,11 @@
 """config.json files of encoder-decoders: what they say, and what is wrong with them."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.config.model_inputs import convert, to_column
 from fastflow.core.errors import InputError
 from fastflow.core.yaml_file import MistakeError
 from fastflow.physics import workload
@@ -17,11 +14,8 @@ from fastflow.physics.workload.models.encoder_decoder.config_json import TYPES, 
 from fastflow.physics.workload.models.encoder_decoder.dimensions import DEFAULTS
 from fastflow.physics.workload.models.transformer.published import with_types
 from tests.support.checks import cases
+from tests.support.transformers import OF_MODELS, column_of_each
 
-OF_MODELS = {
-    "model.name": "encoder_decoder", "model.dtype": "bf16", "model.training": True,
-    "model.optimizer": "adam",
-}  # fmt: skip
 RUN = ("chip=h100_sxm", "system.devices=1", "parallel.strategy=d1", "model.batch=4")
 
 
@@ -74,20 +68,8 @@ FILES = {
 
 def columns(config, **changed):
     """The inputs of a model as columns, as its file gives them."""
-    given = with_types({**DEFAULTS, **OF_MODELS, **inputs_of(config), **changed})
-    return {key: to_column(key, [convert(key, value)]) for key, value in given.items()}
-
-
-@pytest.fixture
-def file(tmp_path):
-    """A function that writes a file, and returns its path."""
-
-    def write(content):
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(content))
-        return str(path)
-
-    return write
+    models = {**OF_MODELS, "model.name": "encoder_decoder"}
+    return column_of_each(with_types({**DEFAULTS, **models, **inputs_of(config), **changed}))
 
 
 @pytest.mark.parametrize("name", FILES)

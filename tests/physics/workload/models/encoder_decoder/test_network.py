@@ -15,14 +15,10 @@ from fastflow.physics.workload.graph import BACKWARD, FORWARD, PRODUCTS
 from fastflow.physics.workload.models.encoder_decoder import parameters
 from fastflow.physics.workload.models.encoder_decoder.dimensions import DEFAULTS
 from fastflow.physics.workload.models.encoder_decoder.network import network, order
-from fastflow.physics.workload.precision import UNSIZED
 from tests.naive import encoder_decoder as naive
 from tests.support.checks import cases
+from tests.support.transformers import OF_MODELS, columns_of_points, of_model, precision
 
-OF_MODELS = {
-    "model.name": "encoder_decoder", "model.dtype": "bf16", "model.training": True,
-    "model.optimizer": "adam",
-}  # fmt: skip
 LIBRARY = {  # in billions, as reported: arXiv:1910.10683, arXiv:2212.04356
     "t5_base": 0.2229, "t5_11b": 11.307, "flan_t5_xxl": 11.135, "bart_large": 0.4063,
     "whisper_large_v3": 1.543, "whisper_large_v3_turbo": 0.809,
@@ -31,17 +27,7 @@ LIBRARY = {  # in billions, as reported: arXiv:1910.10683, arXiv:2212.04356
 
 def points(**changed):
     """The columns of some models; a list has a value for each."""
-    given = {**DEFAULTS, **OF_MODELS, **{f"model.{key}": value for key, value in changed.items()}}
-    many = max(len(value) if isinstance(value, list) else 1 for value in given.values())
-    return {
-        key: to_column(key, value if isinstance(value, list) else [value] * many)
-        for key, value in given.items()
-    }
-
-
-def precision(many):
-    """Bytes of numbers that nobody asks for."""
-    return type(UNSIZED)(*np.ones((len(UNSIZED), many)))
+    return columns_of_points({**DEFAULTS, **OF_MODELS, "model.name": "encoder_decoder", **of_model(changed)})
 
 
 def flop(graph, phase, *, attention):

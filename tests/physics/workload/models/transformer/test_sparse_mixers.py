@@ -10,7 +10,7 @@ from fastflow.physics.workload.models.transformer.layer_pattern import parse
 from fastflow.physics.workload.models.transformer.mixer import MIXERS
 from fastflow.physics.workload.models.transformer.parameters import parameters
 from tests.naive import sparse_attention as naive
-from tests.support.transformers import points, precision
+from tests.support.transformers import overrides, points, precision
 
 LATENT = {
     "pattern": "sparse dense", "latent": 48, "rotary": 16, "query_latent": 40, "head_dim": 24,
@@ -78,11 +78,6 @@ def test_what_a_request_keeps_is_counted_by_hand():
     assert cache_of(NATIVE) == [of_token * 1.5, 2 * of_token, 0]
 
 
-def keys_of(**sizes):
-    return [f"model.{name}={value}" if "=" not in str(value) else f"model.{name}='{value}'"
-            for name, value in sizes.items()]  # fmt: skip
-
-
 LARGE = {
     "layers": 4, "hidden": 2048, "heads": 32, "ffn": 4096, "vocabulary": 32000, "sequence": 16384,
     "batch": 16,
@@ -107,7 +102,7 @@ MODELS = {
 @pytest.mark.parametrize("pattern", MODELS)
 def test_training_is_divided_between_devices(pattern):
     """Two devices take less than one, and more than half: the indexer and latent keys are not divided."""
-    model = keys_of(pattern=f"'{pattern}'", **LARGE, **MODELS[pattern])
+    model = overrides({"pattern": pattern, **LARGE, **MODELS[pattern]})
     one, two = (
         fastflow.evaluate(
             "model=transformer", "system=dgx_h100", f"system.devices={devices}", *model,
@@ -122,7 +117,7 @@ def test_training_is_divided_between_devices(pattern):
 @pytest.mark.parametrize("pattern", MODELS)
 def test_decoding_slows_less_with_long_prompts_than_attention_to_all_keys(pattern):
     def slowdown(words, extra):
-        model = keys_of(pattern=f"'{words}'", **LARGE | {"positions": 0}, **extra)
+        model = overrides({"pattern": words, **LARGE, "positions": 0, **extra})
         first, last = (
             fastflow.evaluate(
                 "model=transformer", "system=dgx_h100", "serve=decode", "server=vllm", "serve.batch=64",
@@ -141,7 +136,7 @@ def test_decoding_slows_less_with_long_prompts_than_attention_to_all_keys(patter
 
 def test_an_indexer_needs_its_sizes():
     df = fastflow.evaluate(
-        "model=transformer", *keys_of(pattern="'sparse dense'", **LARGE, **SPARSE | {"index_dim": 0})
+        "model=transformer", *overrides({"pattern": "sparse dense", **LARGE, **SPARSE, "index_dim": 0})
     )
     assert df.reason[0].startswith("model.index_dim=0 is invalid: expected at least 1")
 

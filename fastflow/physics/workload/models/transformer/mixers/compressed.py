@@ -103,7 +103,7 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     nodes = [
         *source.nodes,
         gemm("query up", size, source.columns, cols, source.name, (source.names, HEADS)),
-        _turned_queries("query norm and rotary", size, "query up"),
+        _rotated_queries("query norm and rotary", size, "query up"),
         gemm("key", size, size.hidden, size.head_dim, read, (HIDDEN, ())),
         norm("key norm", size, RMS, "key", size.head_dim, (), keeps=False),
     ]
@@ -118,7 +118,7 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
             _sizes(size, size.sequence), selection, ("query norm and rotary", "key norm", "key norm"),
             latent=True, keeps=mask(size, SUMS),
         )._replace(vectors=size.heads),  # sinks
-        _turned_queries("output rotary", size, "attention", normed=False),
+        _rotated_queries("output rotary", size, "attention", normed=False),
     ]  # fmt: skip
     return [*nodes, *grouped_output(points, size, nodes[-1].name)]
 
@@ -135,12 +135,12 @@ def _indexed(size: Sizes, compressor: Compressor, source: Source, read: str) -> 
     ]
 
 
-def _turned_queries(name: str, size: Sizes, read: str, normed: bool = True) -> Node:
-    """Return the pass that turns columns of all heads, and norms each head before where `normed`."""
+def _rotated_queries(name: str, size: Sizes, read: str, normed: bool = True) -> Node:
+    """Return the pass that rotates columns of all heads, and norms each head before where `normed`."""
     cols = size.heads * size.head_dim
-    turned = 2.0 * size.rotary / size.head_dim
+    rotated = 2.0 * size.rotary / size.head_dim
     flop = pointwise.OPERATORS["rotary"].flop + (pointwise.OPERATORS["rmsnorm"].flop if normed else 0.0)
-    moved = 2.0 if normed else turned
+    moved = 2.0 if normed else rotated
     return Node(
         name=name, type=pointwise.OPERATORS["mul"].base, rows=size.tokens, cols=cols, reads=(read,),
         cost=PassCost(moved, flop, 1.5 * moved), dims=Dims(TOKENS, (), HEADS),

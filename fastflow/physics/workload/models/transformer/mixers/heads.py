@@ -60,7 +60,7 @@ class Reach(NamedTuple):
 
 
 def projections(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
-    """Return the product of queries, keys and values, and the passes that turn the first two."""
+    """Return the product of queries, keys and values, and the passes that rotate the first two."""
     key_heads = 0 if SHARED_KV in kind.modifiers else size.kv_heads
     rotated_cols = (size.heads + key_heads) * size.head_dim
     cols = rotated_cols + key_heads * size.value_dim
@@ -89,8 +89,8 @@ def projections(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list
             )
         ]  # fmt: skip
     if rotated:
-        turned = (size.heads + key_heads) * rotary_columns(size)
-        nodes += [rotary(size, cols, (nodes[-1].name,), 2 * turned)]
+        rotated_elements = (size.heads + key_heads) * rotary_columns(size)
+        nodes += [rotary(size, cols, (nodes[-1].name,), 2 * rotated_elements)]
     return nodes
 
 
@@ -212,7 +212,7 @@ def _window_of_pairs(pairs: Floats, keys: Ints) -> Floats:
 
 
 def rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Node:
-    """Return the pass that turns queries and keys by their positions; moved: elements of a token."""
+    """Return the pass that rotates queries and keys by their positions; moved: elements of a token."""
     operator = pointwise.OPERATORS["rotary"]
     return Node(
         name="rotary", type=pointwise.TYPES["rotary"], rows=size.tokens, cols=cols, reads=reads,

@@ -107,7 +107,7 @@ def core_of_training(
     rule: of ops.recurrence.RULES; reads: the nodes that make their input, of which the convolution reads the
     first; further_cols: columns that the recurrence reads of the others; channels: of the convolution, None
     for none; vectors: weights of the recurrence; biased: whether the convolution has a bias a channel;
-    keeps_convolution: false where the backward pass computes its output again.
+    keeps_convolution: false where the backward pass recomputes its output.
     """
     nodes: list[Node] = []
     if channels is not None and _convolves(size):

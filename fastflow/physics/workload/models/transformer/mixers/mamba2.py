@@ -2,7 +2,7 @@
 
 One product makes the output's gate, values, keys and queries (B and C, of groups of heads) and a step size a
 head; a short convolution runs over all but the first and the last (Mamba2 of state-spaces/mamba). Nemotron-H,
-Granite 4, Bamba, Zamba2 and Falcon-H1 have the same module. The backward pass computes the convolution again
+Granite 4, Bamba, Zamba2 and Falcon-H1 have the same module. The backward pass recomputes the convolution
 (mamba_ssm/ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn).
 """
 

@@ -41,11 +41,11 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     queries, keys = size.heads * size.head_dim, size.kv_heads * size.head_dim
     values: Size = size.kv_heads * size.value_dim
     cols: Size = queries + BRANCHES * (keys + values)
-    turned = 2 * (size.heads + BRANCHES * size.kv_heads) * heads.rotary_columns(size)
+    rotated = 2 * (size.heads + BRANCHES * size.kv_heads) * heads.rotary_columns(size)
     nodes = [
         gemm("qkv", size, size.hidden, cols, read, (HIDDEN, HEADS), keeps=0),
         gemm("gates", size, size.hidden, BRANCHES * size.heads, read, (HIDDEN, HEADS)),
-        heads.rotary(size, cols, ("qkv",), turned),
+        heads.rotary(size, cols, ("qkv",), rotated),
         _compression(size, keys + values),
     ]
     core = _attentions(

@@ -55,7 +55,7 @@ INDEX_NODES = (SCORES, SELECTION)
 CORE_NODES = ("rotary", ABSORBED_QUERIES, *INDEX_NODES, "attention", ABSORBED_VALUES)
 SUMS = 4
 """Bytes of the sum of a query's exponentials, which training saves for each head."""
-_ROUNDED = 1.5  # tensors of activations that a pass moves which turns queries and rounds them to fp8
+_ROUNDED = 1.5  # tensors of activations that a pass moves which rotates queries and rounds them to fp8
 
 
 def indexer_sizes(size: Sizes, kv_len: Size, ratio: Size = 1) -> IndexerSizes:

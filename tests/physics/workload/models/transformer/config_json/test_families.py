@@ -4,13 +4,13 @@ import copy
 
 import pytest
 
-from fastflow.config.model_inputs import convert, to_column
 from fastflow.physics import workload
 from fastflow.physics.workload.models.transformer import parameters
 from fastflow.physics.workload.models.transformer.config_json.read import inputs_of
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
 from fastflow.physics.workload.models.transformer.published import with_types
 from tests.naive import published_tensors as naive
+from tests.support.transformers import OF_MODELS, column_of_each
 
 HEADS = {
     "vocab_size": 5000, "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 4,
@@ -139,11 +139,7 @@ def config_of(name):
 
 def counted(config):
     """Total parameters, as the file gives them."""
-    of_models = {
-        "model.name": "transformer", "model.dtype": "bf16", "model.training": True, "model.optimizer": "adam",
-    }  # fmt: skip
-    given = with_types({**DEFAULTS, **of_models, **inputs_of(config)})
-    columns = {key: to_column(key, [convert(key, value)]) for key, value in given.items()}
+    columns = column_of_each(with_types({**DEFAULTS, **OF_MODELS, **inputs_of(config)}))
     assert not workload.invalid_model_dims(columns).exists[0]
     total, active = parameters(columns)
     assert 0 < active[0] <= total[0]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.cli.commands.sweep import main
-from fastflow.config.model_inputs import convert, to_column
+from fastflow.config.model_inputs import to_column
 from fastflow.core.errors import InputError
 from fastflow.core.yaml_file import MistakeError
 from fastflow.physics import workload
@@ -27,12 +27,10 @@ from fastflow.physics.workload.models.transformer.published import with_types
 from tests.support.checks import cases
 from tests.support.mutations import mutated
 from tests.support.paths import DATA, ROOT
+from tests.support.transformers import OF_MODELS, column_of_each
 
 # of each model what its published file says, and the parameters of its published weights, in billions
 FILES = json.loads((DATA / "configs.json").read_text())
-OF_MODELS = {
-    "model.name": "transformer", "model.dtype": "bf16", "model.training": True, "model.optimizer": "adam",
-}  # fmt: skip
 LIBRARY = {
     "llama3_70b": "llama3-70b", "mixtral_8x7b": "mixtral-8x7b", "qwen3_32b": "qwen3-32b",
     "bloom_176b": "bloom",
@@ -79,21 +77,7 @@ QWEN = {"model_type": "qwen2", "sliding_window": 9, "max_window_layers": 8}
 
 def columns(config, **changed):
     """The inputs of a model as columns, as its file gives them."""
-    given = with_types(with_tower({**DEFAULTS, **OF_MODELS, **inputs_of(config), **changed}))
-    return {key: to_column(key, [convert(key, value)]) for key, value in given.items()}
-
-
-@pytest.fixture
-def file(tmp_path):
-    """A function that writes a file, and returns its path."""
-
-    def write(content, name="config.json"):
-        path = tmp_path / name
-        text = content if isinstance(content, str | bytes) else json.dumps(content)
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return str(path)
-
-    return write
+    return column_of_each(with_types(with_tower({**DEFAULTS, **OF_MODELS, **inputs_of(config), **changed})))
 
 
 @pytest.mark.parametrize("name", FILES)

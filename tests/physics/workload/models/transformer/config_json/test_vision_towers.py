@@ -31,18 +31,6 @@ TEXT = {
 RUN = ("model=transformer", "chip=h100_sxm", "system=dgx_h100", "parallel.strategy=TP-1-d8", "model.batch=8")
 
 
-@pytest.fixture
-def file(tmp_path):
-    """A function that writes a config.json, and returns its path."""
-
-    def write(content, name="config.json"):
-        path = tmp_path / name
-        path.write_text(json.dumps(content))
-        return str(path)
-
-    return write
-
-
 @pytest.mark.parametrize("name", ALONE)
 def test_an_encoder_has_its_published_parameters(file, name):
     made = fastflow.evaluate(*RUN, f"model.config={file(FILES[name]['config'])}").iloc[0]

@@ -6,19 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.config.model_inputs import convert, to_column
-from fastflow.core.errors import InputError
+from fastflow.config.model_inputs import to_column
 from fastflow.physics import workload
 from fastflow.physics.workload.graph import PRODUCTS, model_flop
 from fastflow.physics.workload.models.transformer.encoder.dimensions import DEFAULTS, OF_IMAGES, image_sides
 from fastflow.physics.workload.models.transformer.encoder.network import network
-from fastflow.physics.workload.precision import UNSIZED
 from tests.naive import encoder as naive
-from tests.support.checks import cases
+from tests.support.checks import cases, refusal
+from tests.support.transformers import OF_MODELS, column_of_each, of_model, precision
 
-OF_MODELS = {
-    "model.name": "encoder", "model.dtype": "bf16", "model.training": False, "model.optimizer": "adam",
-}  # fmt: skip
+ENCODER = OF_MODELS | {"model.name": "encoder", "model.training": False}
 # parameters as published, in millions: sums of the tensors of the files of google-bert/bert-base-uncased and
 # bert-large-uncased (with the layer of masked tokens), google/vit-large-patch16-224, and of the tower of
 # google/siglip-so400m-patch14-384
@@ -28,8 +25,7 @@ RUN = ("chip=h100_sxm", "system=dgx_h100", "system.devices=8")
 
 def points(**changed):
     """The columns of one encoder."""
-    given_values = {**DEFAULTS, **OF_MODELS, **{f"model.{key}": value for key, value in changed.items()}}
-    return {key: to_column(key, [convert(key, value)]) for key, value in given_values.items()}
+    return column_of_each({**DEFAULTS, **ENCODER, **of_model(changed)})
 
 
 @st.composite
@@ -84,7 +80,7 @@ def test_parameters_are_those_counted_by_hand(model):
 
 def product_flop(inputs):
     """The operations of the products of a graph, attention's among them."""
-    graph = workload.build_graph(inputs, type(UNSIZED)(*np.ones((len(UNSIZED), 1))))
+    graph = workload.build_graph(inputs, precision(1))
     each = np.where(graph.per_element.flop > 0.0, graph.per_element.flop, 2.0 * graph.inner)
     launches = graph.launches.times * graph.launches.repeat * graph.launches.batch
     return float((np.isin(graph.kind, PRODUCTS) * launches * each * graph.rows * graph.cols).sum())
@@ -130,7 +126,7 @@ def test_encoders_run_under_every_strategy(name, training):
 def test_attention_to_all_keys_takes_twice_the_operations_of_causal_attention():
     one = points(sequence=512)
     causal = one | {"model.causal": np.array([True])}
-    sizes = type(UNSIZED)(*np.ones((len(UNSIZED), 1)))
+    sizes = precision(1)
 
     def attention(inputs):
         nodes = [node for layer in network(inputs).layers for node in layer.nodes if node.name == "attention"]
@@ -166,11 +162,7 @@ def test_unfused_attention_moves_all_scores():
 )
 def test_what_is_wrong_is_named(given_keys, message):
     run = (*given_keys, "chip=h100_sxm", "system=dgx_h100", "parallel.strategy=TP-1-d8")
-    try:
-        found = fastflow.evaluate(*run).reason.iloc[0]
-    except InputError as error:
-        found = str(error)
-    assert message in found
+    assert message in refusal(*run)
 
 
 def test_the_sequence_follows_from_the_image():

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.core.errors import InputError
 from fastflow.physics import workload
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, FROZEN, TRAINED, UPDATE
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX
-from fastflow.physics.workload.precision import UNSIZED
 from tests.naive import encoder as naive
 from tests.physics.workload.models.transformer.encoder.test_vision import tower
+from tests.support.checks import refusal
+from tests.support.transformers import precision
 
 VISION = {
     "layers": 3, "hidden": 512, "heads": 8, "ffn": 2048, "patch": 16, "merge": 2, "projector": "'2048, 1024'",
@@ -90,7 +90,7 @@ def test_a_pipeline_has_the_tower_on_its_first_stage():
 
 
 def test_kernels_of_a_frozen_tower_are_forward_alone():
-    sizes = type(UNSIZED)(*np.ones((len(UNSIZED), 1)))
+    sizes = precision(1)
     inputs = tower(images=1, image_pixels="112", frozen=True)
     inputs["model.training"] = np.array([True])
     graph = workload.build_graph(inputs, sizes)
@@ -144,8 +144,4 @@ def test_serving_has_no_images_of_training():
 )
 def test_what_is_wrong_is_named(overrides, message):
     run = (*TEXT, "system.devices=8", "parallel.strategy=TP-1-d8", *TOWER, *overrides)
-    try:
-        text = fastflow.evaluate(*run).reason.iloc[0]
-    except InputError as error:
-        text = str(error)
-    assert message in text
+    assert message in refusal(*run)

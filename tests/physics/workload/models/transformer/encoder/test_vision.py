@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.config.model_inputs import convert, to_column
 from fastflow.physics import workload
-from fastflow.physics.workload.models.transformer import dimensions
+from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
 from fastflow.physics.workload.models.transformer.encoder.vision import (
     LAYERS,
     PREFIX,
@@ -20,6 +19,7 @@ from fastflow.physics.workload.models.transformer.encoder.vision import (
 )
 from tests.naive import encoder as naive
 from tests.support.checks import cases
+from tests.support.transformers import OF_MODELS, column_of_each, overrides
 
 SMALL = {
     "layers": 2, "hidden": 64, "heads": 4, "ffn": 96, "patch": 14, "merge": 2, "projector": "256, 32",
@@ -35,10 +35,7 @@ TOWERS = st.fixed_dictionaries({
 def tower(**changed):
     """The inputs of a small model with a tower."""
     leaves = {f"{PREFIX}{key}": value for key, value in {**SMALL, **changed}.items()}
-    of_model = {**dimensions.DEFAULTS, "model.name": "transformer", "model.training": False,
-                "model.dtype": "bf16", "model.optimizer": "adam"}  # fmt: skip
-    given_leaves = with_tower(of_model | leaves)
-    return {key: to_column(key, [convert(key, value)]) for key, value in given_leaves.items()}
+    return column_of_each(with_tower(DEFAULTS | OF_MODELS | {"model.training": False} | leaves))
 
 
 @cases(200)
@@ -86,8 +83,7 @@ def test_a_tower_adds_its_parameters_to_the_total_alone():
 
 def test_a_tower_changes_no_iteration_of_text():
     run = ("model=llama3_8b", "chip=h100_sxm", "system=dgx_h100", "parallel.strategy=TP-8", "model.batch=8")
-    sizes = (f"{PREFIX}{key}='{value}'" if key == "projector" else f"{PREFIX}{key}={value}"
-             for key, value in SMALL.items())  # fmt: skip
+    sizes = overrides(SMALL, PREFIX)
     plain, towered = fastflow.evaluate(*run).iloc[0], fastflow.evaluate(*run, *sizes).iloc[0]
     assert plain.time_s == towered.time_s
     assert towered.parameters > plain.parameters
