@@ -92,9 +92,12 @@ def _list_devices(
     is_wide = graph.wide > 0
     of_attention = (graph.layer.part == ATTENTION) & (graph.kind == PRODUCT) & ~is_wide
     # points have further devices, for the types of their activations and of attention's weights
-    for selected, types in ((is_wide, wide_type(inputs)), (of_attention, attention_format(inputs))):
+    for selected, type_of in ((is_wide, wide_type), (of_attention, attention_format)):
+        if not selected.any():
+            continue
+        types = type_of(inputs)
         others = np.flatnonzero(types != dtypes)
-        if others.size and selected.any():
+        if others.size:
             differs = selected & (types != dtypes)[graph.point]
             index = rows.size + np.searchsorted(others, graph.point)
             device_of = np.where(differs, index, device_of)

@@ -23,20 +23,18 @@ from fastflow.core.tables import Columns, Floats, Inputs, Ints, take
 from fastflow.performance.crossflow import predict
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, stage_inputs
-from fastflow.performance.serving.passes.tabulate import Part, Passes, limiters_of, weight_bytes
+from fastflow.performance.serving.passes.tabulate import Part, Passes, TabulatedPart, read_prediction
 from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy
 from fastflow.physics.workload import invalid_model_dims
-from fastflow.physics.workload.graph import sum_by_kind
 from fastflow.physics.workload.models.transformer.encoder.dimensions import image_sides
 from fastflow.physics.workload.models.transformer.encoder.vision import (
     NO_TOWER,
     PREFIX,
-    ImageGrid,
     as_tower_key,
     has_tower,
-    image_grid,
     tower_inputs,
+    written_grid,
 )
 from fastflow.physics.workload.models.transformer.serving_pass import PREFILL
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
@@ -49,20 +47,14 @@ WIDE = ("bf16", "fp16", "fp32", "tf32")
 
 def has_images(inputs: Inputs) -> bool:
     """Say whether requests of any point have images."""
-    return bool((inputs[IMAGES] > 0).any()) and has_tower(inputs)
-
-
-def grid_of(inputs: Inputs) -> ImageGrid:
-    """Return what each point's model makes of an image; inputs: of points with towers and valid sizes."""
-    sizes = np.array([image_sides(str(size)) or (1, 1) for size in inputs[IMAGE_SIZE]], dtype=np.int64)
-    return image_grid(inputs, sizes[:, 0], sizes[:, 1])
+    return has_tower(inputs) and bool((inputs[IMAGES] > 0).any())
 
 
 def image_tokens(inputs: Inputs) -> Ints:
     """Return the tokens of all images of a prompt, (points,)."""
     if not has_images(inputs):
         return np.zeros(inputs[IMAGES].size, dtype=np.int64)
-    tokens: Ints = inputs[IMAGES] * grid_of(inputs).tokens
+    tokens: Ints = inputs[IMAGES] * written_grid(inputs, inputs[IMAGE_SIZE]).tokens
     return tokens
 
 
@@ -101,7 +93,7 @@ def _invalid_towers(inputs: Inputs, rows: Ints) -> Iterator[tuple[int, Reason]]:
     """Yield points whose towers have invalid dimensions, and why; rows: with images."""
     if rows.size:
         columns = take(dict(inputs), rows)
-        grid = grid_of(columns)
+        grid = written_grid(columns, columns[IMAGE_SIZE])
         invalid = invalid_model_dims(tower_inputs(columns, columns[IMAGES] * grid.pieces, grid.patches))
         for i in np.flatnonzero(invalid.exists).tolist():
             reason = invalid.at(i)
@@ -124,8 +116,8 @@ def tower_passes(inputs: Inputs, layouts: ServerLayouts) -> Tower:
 
     A further request is the difference of two requests to one, as of two prompts.
     """
-    grid, images = grid_of(inputs), inputs[IMAGES]
-    pieces = images * grid.pieces
+    grid = written_grid(inputs, inputs[IMAGE_SIZE])
+    pieces = inputs[IMAGES] * grid.pieces
     by_data = inputs[TP_MODE] == DATA
     shards = np.where(by_data, layouts.tensor, 1)
     points = pieces.size
@@ -145,25 +137,16 @@ def tower_passes(inputs: Inputs, layouts: ServerLayouts) -> Tower:
             "precision.weight": np.full(points, "operand"), "precision.cache": np.full(points, "operand"),
             "precision.attention_weights": np.full(points, "operand"),
         }  # fmt: skip
-        parts.append(_read(predict(columns), columns))
+        parts.append(_tabulate(predict(columns), columns))
     first, pair = parts
-    return first._replace(more=np.maximum(pair.part.time - first.part.time, 0.0))
+    more = np.maximum(pair.part.time - first.part.time, 0.0)
+    return Tower(first.part, more, first.weights[:, 0], first.reason)
 
 
-def _read(prediction: Prediction, inputs: Columns) -> Tower:
-    """Return the passes of a prediction, `more` left out; inputs: of every point."""
-    points, timed = prediction.reason.size, prediction.timed
-    time, energy, weights = np.full((3, points), np.nan)
-    by = np.zeros((points, len(limiters_of(prediction.chip))))
-    graph = prediction.graph
-    kernel_s = prediction.pipeline.launches * prediction.timing.time
-    by[timed, :-1] = sum_by_kind(graph.offset, prediction.timing.limiter, kernel_s, by.shape[1] - 1)
-    time[timed], energy[timed] = prediction.timeline.total, prediction.energy
-    by[timed, -1] = np.maximum(prediction.timeline.total - by[timed, :-1].sum(axis=1), 0.0)
-    sizes = weight_bytes(prediction, take(inputs, timed))
-    weights[timed] = sum_by_kind(graph.offset, np.zeros(sizes.size, dtype=np.int64), sizes, 1)[:, 0]
-    part = Part(time, by[:, -1], energy, by, np.zeros((points, 0)))
-    return Tower(part, np.zeros(points), weights, prediction.reason)
+def _tabulate(prediction: Prediction, inputs: Columns) -> TabulatedPart:
+    """Return the table of a prediction whose kernels are all of one part; inputs: of every point."""
+    one_part = np.zeros(prediction.graph.point.size, dtype=np.int64)
+    return read_prediction(prediction, take(inputs, prediction.timed), one_part, 1)
 
 
 def passes_with_towers(

@@ -45,20 +45,24 @@ class Cache(NamedTuple):
         return self.state + self.token * paged + self.windowed * np.minimum(tokens, self.window)
 
 
-def _layer_caches(inputs: Inputs, servers: ServerLayouts, kinds: int) -> LayerCache:
-    """Return what a layer of each kind keeps of a request on a device [B], (points, kinds)."""
+def _layer_caches(
+    inputs: Inputs, size: Sizes, numbers: Precision, servers: ServerLayouts, kinds: int
+) -> LayerCache:
+    """Return what a layer of each kind keeps of a request on a device [B], (points, kinds).
+
+    size, numbers: of the models of all points.
+    """
     names, number = factorize(inputs[KEY])
     caches = LayerCache(*np.zeros((3, number.size, kinds)))
     for i, name in enumerate(names):
-        rows = np.flatnonzero(number == i)
-        # most calls have one pattern
-        points = inputs if len(names) == 1 else take(dict(inputs), rows)
-        tensor = servers.tensor[rows]
-        numbers = precision(points)
+        rows, points, tensor = np.flatnonzero(number == i), inputs, servers.tensor
+        if len(names) > 1:  # most calls have one pattern
+            points, tensor = take((dict(inputs), servers.tensor), rows)
+            size, numbers = sizes_of(points), precision(points)
         for j, kind in enumerate(kinds_of(name)):
-            size = sizes_of(points, kind)
+            of_kind = sizes_of(points, kind) if kind.sizes else size
             for mixer in kind.mixers:
-                of_mixer = MIXERS[mixer].cache(points, size, kind, numbers, tensor)
+                of_mixer = MIXERS[mixer].cache(points, of_kind, kind, numbers, tensor)
                 for total, part in zip(caches, of_mixer, strict=True):
                     total[rows, j] += part
     return caches
@@ -122,7 +126,7 @@ def room_of_fullest_stage(
     stage_weights = _weights(inputs, layouts, stages, weights)
     stage_weights[:, 0] += tower
     of_layer, page = _with_shared_pages(
-        _layer_caches(inputs, layouts, stages.layers.shape[2]), inputs["server.shared_pages"]
+        _layer_caches(inputs, size, numbers, layouts, stages.layers.shape[2]), inputs["server.shared_pages"]
     )
     # states after each draft token, any of which may be the last that is accepted (vLLM's MambaSpec)
     drafts = inputs.get("serve.num_speculative_tokens", np.zeros(tokens.size, np.int64))

@@ -136,14 +136,15 @@ def _with_towers(
     prefills: whether servers only prefill; those that only decode have no tower.
     """
     none = np.zeros(server.size)
-    runs = (inputs[IMAGES] > 0) & (prefills | (inputs["serve.mode"] != DISAGGREGATED))
-    if not runs.any() or not has_images(inputs):
+    if not has_images(inputs):
         return passes, server, ImageEncoder(none, none)
-    rows = np.flatnonzero(runs)
+    rows = np.flatnonzero((inputs[IMAGES] > 0) & (prefills | (inputs["serve.mode"] != DISAGGREGATED)))
+    if not rows.size:
+        return passes, server, ImageEncoder(none, none)
     tower = tower_passes(take(dict(inputs), rows), take(layouts, rows))
     passes, server = passes_with_towers(passes, server, tower, rows, inputs["serve.isl"])
     seconds, weights = none.copy(), none.copy()
-    seconds[rows], weights[rows] = tower.part.time, np.nan_to_num(tower.weights)
+    seconds[rows], weights[rows] = tower.part.time, tower.weights
     return passes, server, ImageEncoder(seconds, weights)
 
 

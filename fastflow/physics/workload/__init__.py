@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastflow.core.dedupe import unique_rows
+from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.registry import Registry
@@ -271,7 +271,10 @@ def invalid_model_dims(inputs: Inputs) -> ReasonColumn:
     """
     reason = Reasons(inputs["model.name"].size)
     for column in family_of(inputs).structure:  # other families may have other choices
-        for i in reason.without(~np.isin(inputs[column.name], column.choices)) if column.choices else ():
+        if not column.choices:
+            continue
+        names, index = factorize(inputs[column.name])
+        for i in reason.without(np.array([name not in column.choices for name in names])[index]):
             value = str(inputs[column.name][i])
             reason.add(i, rejected(Code.MODEL, column.name, value, column.allowed()))
     for column in family_of(inputs).sizes:  # other families may allow less

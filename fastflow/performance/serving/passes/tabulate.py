@@ -165,7 +165,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
         times=times,
         axes=axes,
         parts={name: tables[name].part for name in PARTS} | {TOKENS_PART: layers},
-        limiters=limiters_of(first.chip),
+        limiters=_limiters(first.chip),
         weights=sum(tables[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
         chip=first.chip,
         peak=first.peak,
@@ -173,7 +173,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
     )
 
 
-class _TabulatedPart(NamedTuple):
+class TabulatedPart(NamedTuple):
     """A part of passes with weights and chips; (servers, ...), or (points, ...) before `_select_part`."""
 
     part: Part
@@ -212,14 +212,14 @@ def _sizes(axes: Axes) -> dict[str, _Sizes]:
     return sizes
 
 
-def limiters_of(chip: Chip) -> tuple[str, ...]:
+def _limiters(chip: Chip) -> tuple[str, ...]:
     """Return the names of what limits passes on a chip, the network last."""
     return (*limiter_names(len(chip.levels)), NETWORK)
 
 
 def _predict_sizes(
     inputs: Columns, ranks: Ints, queries: Ints, axes: Axes, parts: int
-) -> dict[str, _TabulatedPart]:
+) -> dict[str, TabulatedPart]:
     """Predict servers at all sizes of all parts of passes in one call; parts: of a model."""
     sizes, count = _sizes(axes), ranks.size
     lengths = [size.before.size * count for size in sizes.values()]
@@ -244,8 +244,9 @@ def _predict_sizes(
         "model.batch": of_points("sequences") * ranks[server],
     }
     prediction = predict(points)
-    limiters = len(limiters_of(prediction.chip))
-    table, ends = _read_prediction(prediction, points, limiters, parts), np.cumsum([0, *lengths])
+    timed = take(points, prediction.timed)
+    table = read_prediction(prediction, timed, _parts_of_model(prediction.graph, timed, parts), parts)
+    ends = np.cumsum([0, *lengths])
     return {
         name: _select_part(table, slice(start, stop), (count, *size.shape), axes.of(size.part))
         for (name, size), start, stop in zip(sizes.items(), ends, ends[1:], strict=False)
@@ -256,9 +257,12 @@ def _is_constant(column: NDArray[Any]) -> bool:
     return bool(column.size == 1 or (column[1:] == column[:-1]).all())
 
 
-def _read_prediction(prediction: Prediction, inputs: Inputs, limiters: int, num_parts: int) -> _TabulatedPart:
-    """Return the table of a prediction, (points, ...); inputs: of every point."""
-    points, graph = prediction.reason.size, prediction.graph
+def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_parts: int) -> TabulatedPart:
+    """Return the table of a prediction, (points, ...); inputs: of timed points.
+
+    parts: the part of the model that every kernel belongs to, of num_parts, (kernels,).
+    """
+    points, graph, limiters = prediction.reason.size, prediction.graph, len(_limiters(prediction.chip))
     time, energy, peak = np.full((3, points), np.nan)
     by, (of_model, weights) = np.zeros((points, limiters)), np.zeros((2, points, num_parts))
     kernels = sum_by_kind(
@@ -271,22 +275,18 @@ def _read_prediction(prediction: Prediction, inputs: Inputs, limiters: int, num_
     by[prediction.timed, :-1] = kernels
     by[prediction.timed, -1] = np.maximum(prediction.timeline.total - kernels.sum(axis=1), 0.0)
     energy[prediction.timed], peak[prediction.timed] = prediction.energy, prediction.peaks.device
-    timed_inputs = take(dict(inputs), prediction.timed)
-    parts = _parts_of_model(graph, timed_inputs)
     of_model[prediction.timed] = _times_of_model(prediction, parts, num_parts)
-    weights[prediction.timed] = sum_by_kind(
-        graph.offset, parts, weight_bytes(prediction, timed_inputs), num_parts
-    )
-    return _TabulatedPart(
+    weights[prediction.timed] = sum_by_kind(graph.offset, parts, _weight_bytes(prediction, inputs), num_parts)
+    return TabulatedPart(
         Part(time, by[:, -1], energy, by, of_model), weights, prediction.reason, prediction.chip, peak
     )
 
 
-def _parts_of_model(graph: Graph, inputs: Inputs) -> Ints:
+def _parts_of_model(graph: Graph, inputs: Inputs, num_parts: int) -> Ints:
     """Return the part of the model that every kernel belongs to, (kernels,); inputs: of timed points."""
     names, name_index = factorize(inputs[KEY])
     parts, part_index = factorize(inputs[PART.name])
-    table = np.zeros((len(names), len(parts), parts_of_model(inputs[KEY])), dtype=np.int64)
+    table = np.zeros((len(names), len(parts), num_parts), dtype=np.int64)
     for i, name in enumerate(names):
         layers = [*range(FIRST_KIND, FIRST_KIND + len(kinds_of(name)))]
         for j, part in enumerate(parts):
@@ -308,8 +308,8 @@ def _times_of_model(prediction: Prediction, parts: Ints, num_parts: int) -> Floa
 
 
 def _select_part(
-    table: _TabulatedPart, rows: slice, shape: tuple[int, ...], axes: tuple[Ints, ...]
-) -> _TabulatedPart:
+    table: TabulatedPart, rows: slice, shape: tuple[int, ...], axes: tuple[Ints, ...]
+) -> TabulatedPart:
     """Return the rows of one part, by server and size, with weights and chips by server.
 
     Sizes that are too large to be timed are extrapolated from those before. A server without times of the
@@ -356,7 +356,7 @@ def _element_bytes(inputs: Inputs, graph: Graph) -> Floats:
     return np.where(selected[point], size[point], np.where(is_product, narrow, wide[point]))
 
 
-def weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
+def _weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
     """Return the bytes of every kernel's weights, (kernels,); inputs: of timed points."""
     graph, shards = prediction.graph, prediction.shards
     size = _element_bytes(inputs, graph)

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastflow.core.dedupe import factorize
 from fastflow.core.field import Column, count, text
-from fastflow.core.tables import Bools, Columns, Inputs, Ints, repeat
+from fastflow.core.tables import Bools, Columns, Inputs, Ints, Texts, repeat
 from fastflow.physics.workload.models.transformer.dimensions import PRE
 from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     DEFAULTS,
@@ -71,8 +72,6 @@ _DEFAULTS: Mapping[str, Any] = {
     f"{PREFIX}image_size": 0, f"{PREFIX}tiles": 0, f"{PREFIX}image_tokens": 0, f"{PREFIX}images": 0,
     f"{PREFIX}image_pixels": "1024", f"{PREFIX}frozen": False,
 }  # fmt: skip
-
-
 _ALL_KEYS = frozenset(column.name for column in VISION)
 
 
@@ -134,6 +133,13 @@ def image_grid(inputs: Inputs, height: Ints, width: Ints) -> ImageGrid:
     return ImageGrid(pieces, patches, pieces * tokens)
 
 
+def written_grid(inputs: Inputs, written: Texts) -> ImageGrid:
+    """Return the patches and tokens of images whose sizes are written, as 1080x1920; (points,)."""
+    names, index = factorize(written)
+    sides = np.array([image_sides(name) or (1, 1) for name in names], dtype=np.int64)[index]
+    return image_grid(inputs, sides[:, 0], sides[:, 1])
+
+
 def _whole_tokens(sides: Ints, pixels: Ints) -> Ints:
     """Return the tokens along a side, rounded to the nearest number of at least 1."""
     rounded: Ints = np.maximum(np.rint(sides / pixels).astype(np.int64), 1)
@@ -148,8 +154,7 @@ def trains_images(inputs: Inputs) -> Bools:
 
 def trained_grid(inputs: Inputs) -> ImageGrid:
     """Return what models make of an image of a training sequence; (points,)."""
-    sizes = np.array([image_sides(str(size)) or (1, 1) for size in inputs[IMAGE_PIXELS]], dtype=np.int64)
-    return image_grid(inputs, sizes[:, 0], sizes[:, 1])
+    return written_grid(inputs, inputs[IMAGE_PIXELS])
 
 
 def tower_inputs(inputs: Inputs, sequences: Ints, patches: Ints) -> Columns:
