@@ -92,9 +92,9 @@ def _jamba(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[Layer
     """Return kinds with attention, and with experts, in one layer of each period."""
     attention = _periodic(fields, "attn_layer", 8, 4, len(kinds))
     experts = _periodic(fields, "expert_layer", 2, 1, len(kinds))
-    has_experts = values.get("experts", 0) > 1
+    count = values.get("experts", 0)
     return [
-        LayerKind((ATTENTION if attends else NORMED_MAMBA,), EXPERTS if has_experts and mixed else DENSE)
+        LayerKind((ATTENTION if attends else NORMED_MAMBA,), EXPERTS if mixed and count > 1 else DENSE)
         for attends, mixed in zip(attention, experts, strict=True)
     ]
 
