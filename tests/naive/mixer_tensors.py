@@ -129,11 +129,58 @@ def attention(h, m):
     return {"q_proj": (h, queries), "k_proj": (h, keys), "v_proj": (h, keys), "o_proj": (queries, h)}
 
 
+def shared_block(h, m):
+    """Zamba2AttentionDecoderLayer of transformers, which several layers share.
+
+    Its first norm has 2 h columns; h of them are those of any layer's norm.
+    """
+    queries, keys = m["attention_heads"] * m["head_dim"], m["kv_heads"] * m["head_dim"]
+    return {
+        "input_layernorm": (h,), "q_proj": (2 * h, queries), "k_proj": (2 * h, keys),
+        "v_proj": (2 * h, keys), "o_proj": (queries, h), "pre_ff_layernorm": (h,),
+        "gate_up_proj": (h, 2 * m["ffn"]), "down_proj": (m["ffn"], h),
+    }  # fmt: skip
+
+
+def unshared(h, m, behind, products):
+    """Of a layer with such a block what it has for itself: the block's projection, Mamba, adapters."""
+    found = {"linear": (h, h), "mamba input_layernorm": (h,)} | behind(h, m)
+    for name, (inner, columns) in products.items():
+        found |= {f"{name} adapter 0": (inner, m["adapter"]), f"{name} adapter 1": (m["adapter"], columns)}
+    return found
+
+
+def zamba_layer(h, m):
+    """ZambaHybridLayer, without the block."""
+    return unshared(h, m, mamba, {})
+
+
+def zamba2_layer(h, m):
+    """Zamba2HybridLayer, without the block."""
+    return unshared(h, m, mamba2, {"gate_up": (h, 2 * m["ffn"])})
+
+
+def adapted_zamba2_layer(h, m):
+    """The same with use_shared_attention_adapter."""
+    queries, keys = m["attention_heads"] * m["head_dim"], m["kv_heads"] * m["head_dim"]
+    of_attention = {"q": (2 * h, queries), "k": (2 * h, keys), "v": (2 * h, keys)}
+    return unshared(h, m, mamba2, {"gate_up": (h, 2 * m["ffn"]), **of_attention})
+
+
+UNSHARED = {"zamba": zamba_layer, "zamba2": zamba2_layer, "adapted_zamba2": adapted_zamba2_layer}
+
+
+def with_block(name):
+    """Return the tensors of a layer with its block."""
+    return lambda h, m: shared_block(h, m) | UNSHARED[name](h, m)
+
+
 TENSORS = {
     "attention": attention, "window": attention, "chunked": attention, "local_linear": attention,
     "gated_delta": gated_delta, "kimi_delta": kimi_delta, "mamba": mamba, "normed_mamba": normed_mamba,
     "mamba2": mamba2, "gated_linear": gated_linear, "retention": retention, "rwkv7": rwkv7,
     "lightning": lightning, "short_conv": short_conv, "rg_lru": rg_lru,
+    **{name: with_block(name) for name in UNSHARED},
 }  # fmt: skip
 
 
@@ -176,5 +223,8 @@ def state_bytes(h, m, name, tensor=1, size=2, state_size=4, drafts=0):
         "rwkv7": (matrices, 2 * h),
         "short_conv": (0, last * -(-h // tensor)),
         "rg_lru": (heads * m["value"], last * heads * m["value"]),
+        "zamba": (heads * m["key"], last * heads),
+        "zamba2": (matrices, last * columns),
+        "adapted_zamba2": (matrices, last * columns),
     }.get(name, (0, 0))
     return (1 + drafts) * (states * state_size + tokens * size)

@@ -338,7 +338,36 @@ def glm5_next_text(c):
     return found
 
 
+def shared_blocks(c, hybrids, blocks):
+    """Blocks of attention to token and embedding that layers take in turns, and what each layer adds."""
+    h, f, rank = c["hidden_size"], c["intermediate_size"], c.get("adapter_rank", 0)
+    columns, both = c["num_attention_heads"] * c["attention_head_dim"], 2 * c["hidden_size"]
+    found = []
+    for _ in range(min(blocks, hybrids)):
+        found += [(both, columns)] * 3 + [(columns, h), *gated(h, f)]
+    for _ in range(hybrids):
+        found += [(h, h)] + ([(h, rank), (rank, 2 * f)] if rank else [])
+        if c.get("use_shared_attention_adapter"):
+            found += [(both, rank), (rank, both)] * 3
+    return found
+
+
+def zamba(c):
+    h, layers = c["hidden_size"], c["num_hidden_layers"]
+    hybrids = sum(kind == "hybrid" for kind in c["layers_block_type"])
+    block = mamba(h, 2 * h, c["mamba_d_state"], c["mamba_dt_rank"], c["mamba_d_conv"])
+    return head_and_embedding(c) + block * layers + shared_blocks(c, hybrids, 1)
+
+
+def zamba2(c):
+    h, n = c["hidden_size"], c["n_mamba_heads"]
+    block = mamba2(h, n, 2 * h // n, c["mamba_d_state"], c["mamba_ngroups"], c["mamba_d_conv"])
+    found = head_and_embedding(c) + block * c["num_hidden_layers"]
+    return found + shared_blocks(c, len(c["hybrid_layer_ids"]), c["num_mem_blocks"])
+
+
 FAMILIES = {
+    "zamba": zamba, "zamba2": zamba2,
     "glm5_next_text": glm5_next_text,
     "qwen3_next": qwen3_next, "deepseek_v32": deepseek_v32, "deepseek_v4": deepseek_v4,
     "gemma4_text": gemma4_text, "mimo_v2_flash": mimo_v2_flash, "step3p5": step3p5,

@@ -276,7 +276,7 @@ def indivisible_dims(inputs: Inputs, strategies: Strategies) -> ReasonColumn:
     for axis, key, size in family_of(inputs).divided_of_layers(inputs) if points else ():
         degree = strategies.experts if axis == "ep" else strategies.degrees[:, AXES.index(axis)]
         for i in reason.without((size > 0) & (size % degree > 0)):
-            allowed = f"a divisor of {key}={size[i]}"
+            allowed = f"a divisor of {key}={size[i]}" if size[i] > 1 else f"1, since {key}=1"
             reason.add(i, invalid_degree(Code.STRATEGY, axis, int(degree[i]), allowed))
     return reason.column()
 

@@ -129,6 +129,10 @@ SIZES = (
     count(
         "model.layer_embedding", "columns of a token's embedding for each layer (Gemma 3n); 0: none", low=0,
     ),
+    count(
+        "model.adapter_rank",
+        "columns of the low-rank adapters of Zamba2's blocks of shared weights; 0: no adapters", low=0,
+    ),
     grouped_gemm.POWER_LAW,
     count("model.vocabulary", "tokens in the vocabulary"),
     Column(
@@ -204,7 +208,8 @@ DEFAULTS: Mapping[str, Any] = {
     "model.index_block": 0, "model.compression": 0, "model.output_latent": 0, "model.output_groups": 0,
     "model.linear_heads": 0, "model.linear_key_heads": 0, "model.linear_key_dim": 0,
     "model.linear_value_dim": 0, "model.linear_rank": 0, "model.conv_width": 0, STATE.name: "fp32",
-    "model.expert_latent": 0, "model.streams": 0, "model.layer_embedding": 0, "model.output_gate": NO_GATE,
+    "model.expert_latent": 0, "model.streams": 0, "model.layer_embedding": 0, "model.adapter_rank": 0,
+    "model.output_gate": NO_GATE,
     "model.vocabulary": 32000, "model.positions": 0, PATTERN: "dense", "model.norm": RMS, "model.block": PRE,
     "model.qk_norm": False, "model.biases": NO_BIAS, "model.position": ROTARY, "model.activation": "silu",
     "model.gated": True, "model.shared_experts": 0, "model.tied": False, "model.mtp": 0,
@@ -256,6 +261,7 @@ class Sizes(NamedTuple):
     expert_latent: Size
     streams: Size
     layer_embedding: Size
+    adapter_rank: Size
     power_law: Any
     vocabulary: Size
     positions: Size
@@ -312,6 +318,7 @@ def sizes_of(points: Inputs, kind: LayerKind | None = None) -> Sizes:
 _STRUCTURAL = (
     "latent", "query_latent", "shared_ffn", "density", "index_heads", "index_topk", "output_latent",
     "conv_width", "expert_latent", "layer_embedding",
+    "adapter_rank",
 )  # fmt: skip
 """Sizes that decide which kernels there are: none where they are 0."""
 

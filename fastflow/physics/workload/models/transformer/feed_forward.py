@@ -26,11 +26,15 @@ _DOWN, _UP = "latent down", "latent up"
 
 def dense(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
     """Return the nodes of a dense feed-forward layer on the output of `read`, and the output's node."""
-    nodes = _dense(points, size, size.ffn, read, "")
+    nodes = dense_nodes(points, size, size.ffn, read, "")
     return nodes, (nodes[-1].name,)
 
 
-def _dense(points: Inputs, size: Sizes, ffn: Size, read: str, prefix: str) -> list[Node]:
+def dense_nodes(points: Inputs, size: Sizes, ffn: Size, read: str, prefix: str) -> list[Node]:
+    """Return the products of a dense feed-forward part, and the activation between them.
+
+    ffn: its columns; prefix: of the nodes' names.
+    """
     gated, biased = bool(points["model.gated"][0]), str(points["model.biases"][0]) == ALL
     up, middle, down = (prefix + name for name in _names(gated))
     cols = 2 * ffn if gated else ffn
@@ -92,6 +96,6 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         a_pass("combine", size.tokens, width, down, columns, 1.0 + topk),
         *([gemm(_UP, size, width, size.hidden, "combine", (_LATENT, HIDDEN))] if is_latent else []),
     ]
-    shared = _dense(points, size, size.shared_ffn, read, "shared ") if np.any(size.shared_ffn) else []
+    shared = dense_nodes(points, size, size.shared_ffn, read, "shared ") if np.any(size.shared_ffn) else []
     routed = _UP if is_latent else "combine"
     return [*nodes, *shared], (routed, *(node.name for node in shared[-1:]))

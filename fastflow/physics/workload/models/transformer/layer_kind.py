@@ -8,9 +8,11 @@ PATTERN, MOST_LAYERS = "model.pattern", 10_000
 ATTENTION, NO_MIXER = "attention", "no_mixer"
 DENSE, EXPERTS, NO_FEED_FORWARD = "dense", "experts", "no_ffn"
 FEED_FORWARDS = (DENSE, EXPERTS, NO_FEED_FORWARD)
-SHARED_KV, EQUAL_KV = "shared_kv", "equal_kv"
-MODIFIERS = (SHARED_KV, EQUAL_KV)
-"""Of attention: keys and values of an earlier layer; keys that are values too."""
+SHARED_KV, EQUAL_KV, TIED = "shared_kv", "equal_kv", "tied"
+OF_KEYS = (SHARED_KV, EQUAL_KV)
+"""Modifiers of attention: keys and values of an earlier layer; keys that are values too."""
+MODIFIERS = (*OF_KEYS, TIED)
+"""Tied layers have the weights of an earlier layer of the same kind."""
 OWN_SIZES = (
     "heads", "kv_heads", "head_dim", "value_dim", "ffn", "expert_ffn", "experts", "topk", "shared_ffn",
     "compression", "index_topk", "linear_heads", "linear_key_heads", "linear_key_dim", "linear_value_dim",
@@ -23,7 +25,7 @@ class LayerKind(NamedTuple):
 
     mixers: tuple[str, ...] = (ATTENTION,)  # in parallel, on the same input; () for none
     feed_forward: str = DENSE
-    modifiers: tuple[str, ...] = ()  # of attention
+    modifiers: tuple[str, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()  # of its own, by their names
 
     @property
@@ -32,6 +34,11 @@ class LayerKind(NamedTuple):
         mixers = () if self.mixers == (ATTENTION,) else self.mixers or (NO_MIXER,)
         sizes = " ".join(f"{name}={size}" for name, size in self.sizes)
         return " ".join((*mixers, *self.modifiers, self.feed_forward)) + (f"({sizes})" if sizes else "")
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether its weights are those of an earlier layer."""
+        return TIED in self.modifiers
 
     @property
     def has_experts(self) -> bool:

@@ -20,8 +20,10 @@ from fastflow.physics.workload.models.transformer.layer_kind import (
     MOST_LAYERS,
     NO_FEED_FORWARD,
     NO_MIXER,
+    OF_KEYS,
     OWN_SIZES,
     PATTERN,
+    TIED,
     LayerKind,
 )
 from fastflow.physics.workload.models.transformer.mixer import MIXERS
@@ -50,7 +52,18 @@ def parse(text: str) -> tuple[LayerKind, ...]:
         kinds += [_kind(text, entry["words"].split(), entry["sizes"] or "")] * int(entry["times"] or 1)
         if len(kinds) > MAX_LAYERS:
             raise InputError(KEY, text, f"a pattern of at most {MAX_LAYERS:,} layers")
+    _check_tied(text, kinds)
     return tuple(kinds)
+
+
+def _check_tied(text: str, kinds: list[LayerKind]) -> None:
+    """Reject tied layers without an earlier layer that has their weights; raises InputError."""
+    distinct = list(dict.fromkeys(kinds))
+    for i, kind in enumerate(distinct):
+        others = tuple(word for word in kind.modifiers if word != TIED)
+        if kind.is_tied and kind._replace(modifiers=others) not in distinct[:i]:
+            allowed = f"a layer of the same kind without {TIED} before those with it"
+            raise InputError(KEY, text, allowed)
 
 
 def _kind(text: str, words: list[str], sizes: str) -> LayerKind:
@@ -76,8 +89,11 @@ def _kind(text: str, words: list[str], sizes: str) -> LayerKind:
         modifiers,
         tuple((name, sizes_by_name[name]) for name in OWN_SIZES if name in sizes_by_name),
     )
-    if modifiers and not any(MIXERS[name].attends for name in kind.mixers):
-        raise InputError(KEY, text, f"{' and '.join(modifiers)} in layers with attention")
+    of_keys = [word for word in modifiers if word in OF_KEYS]
+    if of_keys and not any(MIXERS[name].attends for name in kind.mixers):
+        raise InputError(KEY, text, f"{' and '.join(of_keys)} in layers with attention")
+    if kind.is_tied and kind.has_experts:
+        raise InputError(KEY, text, f"{TIED} in layers without {EXPERTS}")
     return kind
 
 

@@ -47,6 +47,7 @@ class Mixer(NamedTuple):
     attends: bool = False  # whether it has keys and values of heads, which `layer_kind.MODIFIERS` change
     needs: tuple[tuple[str, str], ...] = ()  # keys that must be above 0, and the word that names their use
     further: tuple[str, ...] = ()  # keys that it uses where they are above 0
+    untied: tuple[str, ...] = ()  # nodes whose weights even tied layers do not share
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -81,6 +82,9 @@ MIXERS: Registry[Mixer] = Registry(
             ("local_linear", "local_linear", "LOCAL_LINEAR"),
             ("short_conv", "short_conv", "SHORT_CONV"),
             ("rg_lru", "rg_lru", "RG_LRU"),
+            ("zamba", "zamba", "ZAMBA"),
+            ("zamba2", "zamba", "ZAMBA2"),
+            ("adapted_zamba2", "zamba", "ADAPTED_ZAMBA2"),
         )
     },
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from fastflow.core.dedupe import map_values
@@ -61,7 +62,7 @@ from fastflow.physics.workload.models.transformer.layer_embedding import (
 )
 from fastflow.physics.workload.models.transformer.layer_kind import NO_FEED_FORWARD, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, parse, times
-from fastflow.physics.workload.models.transformer.mixers.layer import mixer_nodes
+from fastflow.physics.workload.models.transformer.mixers.layer import mixer_nodes, untied_names
 from fastflow.physics.workload.models.transformer.quantized import quantised
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, Size, connect
 from fastflow.physics.workload.ops import embedding as lookup
@@ -152,6 +153,24 @@ def _with_part(part: int, nodes: Iterable[Node]) -> list[Node]:
 
 def block(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
     """Return the nodes of a layer of a kind; the last node makes its output."""
+    nodes = _block(points, size, kind, read)
+    if not kind.is_tied:
+        return nodes
+    untied = untied_names(kind)
+    return [
+        node if node.name in untied else node._replace(type=_tied(node.type), vectors=0) for node in nodes
+    ]
+
+
+@lru_cache
+def _tied(kernel: KernelType) -> KernelType:
+    """Return a type of kernel whose weights another kernel has."""
+    if kernel.gradient == NO_GRADIENT:
+        return kernel
+    return TIED_PRODUCT if kernel is product.TYPE else replace(kernel, gradient=NO_GRADIENT)
+
+
+def _block(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
     size = sizes_of(points, kind) if kind.sizes else size
     parallel = str(points["model.block"][0]) in (PARALLEL, PARALLEL_NORMS)
     if parallel and kind.mixers and kind.feed_forward != NO_FEED_FORWARD:

@@ -17,7 +17,13 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     PARALLEL,
     PARALLEL_NORMS,
 )
-from fastflow.physics.workload.models.transformer.layer_kind import EXPERTS, OWN_SIZES, LayerKind
+from fastflow.physics.workload.models.transformer.layer_kind import (
+    EXPERTS,
+    OF_KEYS,
+    OWN_SIZES,
+    TIED,
+    LayerKind,
+)
 from fastflow.physics.workload.models.transformer.layer_pattern import (
     KEY,
     fewest_layers,
@@ -133,6 +139,7 @@ def _too_large(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]:
         "expert_ffn", "topk", "shared_ffn", "vocabulary", "linear_heads", "linear_key_dim",
         "linear_value_dim", "linear_rank", "latent", "query_latent", "index_heads", "index_dim",
         "output_latent", "output_groups", "expert_latent", "streams", "layer_embedding",
+        "adapter_rank",
     )}  # fmt: skip
     if any(kind.sizes for kinds in patterns.kinds for kind in kinds):
         for name in size.keys() & set(OWN_SIZES):
@@ -149,7 +156,7 @@ def _too_large(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]:
     )
     columns = 64.0 * (size["ffn"] + size["expert_ffn"] + 4.0 * size["hidden"]) + size["shared_ffn"]
     columns = columns + 4.0 * size["heads"] * wide + size["vocabulary"]
-    columns = columns * np.maximum(size["topk"], 1.0) + 8.0 * size["linear_rank"]
+    columns = columns * np.maximum(size["topk"], 1.0) + 8.0 * (size["linear_rank"] + size["adapter_rank"])
     of_state = size["linear_key_dim"] + size["linear_value_dim"] + _MOST_PAIRS
     columns = columns + 8.0 * size["linear_heads"] * of_state
     columns = columns + 4.0 * (size["latent"] + size["query_latent"] + size["expert_latent"])
@@ -168,8 +175,8 @@ def _invalid_kinds(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]
     for number, kinds in enumerate(patterns.kinds):
         has = patterns.inverse == number
         for kind in kinds:
-            if kind.modifiers:
-                allowed = f"no {' or '.join(kind.modifiers)} where keys are latent (model.latent)"
+            if of_keys := [word for word in kind.modifiers if word in OF_KEYS]:
+                allowed = f"no {' or '.join(of_keys)} where keys are latent (model.latent)"
                 yield has & (inputs["model.latent"] > 0), KEY, KEY, allowed
             stated = dict(kind.sizes)
             for whole, part, relation in _PAIRS:
@@ -192,7 +199,7 @@ _OF_MIXERS = (
     "model.density", "model.index_heads", "model.index_dim", "model.index_block", "model.output_latent",
     "model.output_groups", "model.window", "model.index_topk", "model.compression", "model.linear_heads",
     "model.linear_key_heads", "model.linear_key_dim", "model.linear_value_dim", "model.linear_rank",
-    "model.conv_width",
+    "model.conv_width", "model.adapter_rank",
 )  # fmt: skip
 """Sizes that only some mixers use."""
 
@@ -249,6 +256,8 @@ def divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
         for size in sorted(set().union(*of_kinds)):
             has = np.array([size in sizes for sizes in of_kinds])[patterns.inverse]
             yield axis, f"{name} of {KEY}, {name}", np.where(has, size, 0)
+    tied = patterns.each(lambda kinds: any(kind.is_tied for kind in kinds))
+    yield "pp", f"the stages that {TIED} layers of {KEY} can be in", np.where(tied, 1, 0)
     heads = "model.linear_heads"
     yield "tp", heads, np.where(patterns.each(partial(_use, heads)), inputs[heads], 0)
 
@@ -272,7 +281,7 @@ def _sizes_of_mixers(kinds: tuple[LayerKind, ...]) -> _Roles:
 def _has_attention(kind: LayerKind) -> bool:
     """Say whether a layer has a mixer with heads of attention; a linear-time mixer has others, or none."""
     others = {"model.linear_heads", "model.conv_width"}
-    return any(others.isdisjoint(MIXERS[name].uses) for name in kind.mixers)
+    return any(MIXERS[name].attends or others.isdisjoint(MIXERS[name].uses) for name in kind.mixers)
 
 
 def _need(key: str, feature: str, kinds: tuple[LayerKind, ...]) -> bool:

@@ -40,6 +40,13 @@ SIZES = {
     "short_conv": HEADS | {"width": 3},
     "rg_lru": HEADS | {"key": 1, "width": 4},
 }
+ATTENTION = {"attention_heads": 4, "kv_heads": 2, "head_dim": 24}
+BLOCK = ATTENTION | {"ffn": 160, "adapter": 12}
+HYBRID = {
+    "zamba": SIZES["mamba"] | BLOCK, "zamba2": SIZES["mamba2"] | BLOCK,
+    "adapted_zamba2": SIZES["mamba2"] | BLOCK,
+}  # fmt: skip
+"""Mixers with a cache and a state."""
 LINEAR = [name for name in MIXERS.built_in if name in SIZES]
 SPARSE = {"index_heads": 2, "index_dim": 16, "index_topk": 8}
 KEYS = {
@@ -54,18 +61,19 @@ KEYS = {
 SHAPES = {
     "sparse": of_sparse, "compressed": of_compressed, "native_sparse": of_native_sparse,
 }  # fmt: skip
-ATTENTION = {"attention_heads": 4, "kv_heads": 2, "head_dim": 24}
 
 
 def keys_of(name):
     """The keys that describe a mixer's sizes."""
     keys = {"hidden": HIDDEN, "heads": 4, "kv_heads": 2, "head_dim": 24}
-    if name not in SIZES:
+    if name not in SIZES | HYBRID:
         return keys | KEYS.get(name, {})
-    size = SIZES[name]
+    size = (SIZES | HYBRID)[name]
+    keys |= {"ffn": size["ffn"]} if "ffn" in size else {}
     of_key = {
         "linear_heads": "heads", "linear_key_heads": "key_heads", "linear_key_dim": "key",
         "linear_value_dim": "value", "linear_rank": "rank", "conv_width": "width",
+        "adapter_rank": "adapter",
     }  # fmt: skip
     uses = MIXERS[name].uses
     return keys | {key: size[of] for key, of in of_key.items() if f"model.{key}" in uses}
@@ -78,7 +86,7 @@ def model_of(name, **changed):
 
 def size_of(name):
     """A mixer's sizes, for the oracle."""
-    return SIZES.get(name, ATTENTION)
+    return (SIZES | HYBRID).get(name, ATTENTION)
 
 
 def expected_tensors(name):
@@ -215,13 +223,14 @@ def test_every_mixer_trains_with_every_strategy(name):
 @pytest.mark.parametrize("name", MIXERS.built_in)
 def test_every_mixer_is_served(name):
     common = (*overrides(name, f"{name} dense"), "parallel.strategy=TP-2", "system.devices=2")
+    common += ("server.shared_pages=false",) * (name in HYBRID)  # which rounds states up
     served = fastflow.evaluate(
         *common, "serve=continuous", "server=vllm", "serve.isl=48", "serve.osl=16", "serve.concurrency=1,8"
     )
     assert (served["reason"] == "").all(), served["reason"].tolist()
     assert (served["tpot_s"] > 0.0).all()
     assert (served["ttft_s"] > 0.0).all()
-    expected = 2 * naive.state_bytes(HIDDEN, size_of(name), name, 2) if name in SIZES else 0
+    expected = 2 * naive.state_bytes(HIDDEN, size_of(name), name, 2) if name in SIZES | HYBRID else 0
     assert (served["kv_state_B"] == expected).all()
 
 
@@ -281,6 +290,53 @@ def test_mixers_side_by_side_have_the_weights_of_both():
         *overrides("mamba2", "attention mamba2 dense"), f"parallel.strategy={','.join(STRATEGIES)}"
     )
     assert (rows["reason"] == "").all()
+
+
+@pytest.mark.parametrize("name", naive.UNSHARED)
+def test_tied_layers_have_weights_of_their_own_beside_the_block(name):
+    one, two = (
+        parameters(model_of(name, pattern=f"{name} no_ffn, {name} tied no_ffn", layers=layers))[0][0]
+        for layers in (2, 3)
+    )
+    first = parameters(model_of(name))[0][0]
+    own = naive.weights_of(naive.UNSHARED[name](HIDDEN, HYBRID[name]))
+    assert one - first == own
+    assert two - one == own + naive.weights_of(naive.shared_block(HIDDEN, HYBRID[name])) + HIDDEN
+
+
+@pytest.mark.parametrize("kind", ["no_ffn", "dense", "mamba2 dense"])
+def test_tied_layers_compute_as_others_and_have_no_weights(kind):
+    mixer = "mamba2" if "mamba2" in kind else "attention"
+
+    def rows(pattern, layers):
+        common = (*overrides(mixer, f"'{pattern}'"), f"model.layers={layers}")
+        return fastflow.evaluate(*common, "parallel.strategy=d8,TP-2-d4")
+
+    plain, tied, single = rows(kind, 2), rows(f"{kind}, tied {kind}", 2), rows(kind, 1)
+    assert (tied["reason"] == "").all(), tied["reason"].tolist()
+    assert tied["flop"].to_numpy() == pytest.approx(plain["flop"].to_numpy(), rel=2e-3)  # but updates
+    assert (tied["parameters"] == single["parameters"]).all()
+    assert (tied["weight_B"] == single["weight_B"]).all()
+    assert (tied["time_s"] < plain["time_s"]).all()  # fewer gradients to sum, fewer weights to update
+
+
+def test_a_server_holds_the_weights_of_tied_layers_once():
+    def weights(pattern, layers):
+        return fastflow.evaluate(
+            *overrides("attention", f"'{pattern}'"), f"model.layers={layers}", "serve=decode",
+            "parallel.strategy=TP-2", "system.devices=2",
+        )  # fmt: skip
+
+    tied, single = weights("dense, tied dense", 2), weights("dense", 1)
+    assert tied["weight_B"][0] == single["weight_B"][0]
+    assert tied["kv_token_B"][0] == 2 * single["kv_token_B"][0]
+    assert tied["tpot_s"][0] > 1.5 * single["tpot_s"][0]
+
+
+def test_tied_layers_are_in_one_stage():
+    columns = overrides("attention", "'dense, tied dense'")
+    (reason,) = fastflow.evaluate(*columns, "parallel.strategy=TP-2-d2-p2")["reason"]
+    assert "pp=2 is invalid: expected 1, since the stages that tied layers of model.pattern" in reason
 
 
 def test_every_rule_is_some_mixers():

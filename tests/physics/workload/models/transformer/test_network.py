@@ -395,6 +395,10 @@ def test_a_kind_has_a_shortest_text(text, shortest):
         "dense(hidden=5)",
         "dense(ffn)",
         "gated_delta shared_kv",
+        "tied dense",
+        "dense, tied experts",
+        "experts, tied experts",
+        "tied mamba2 no_ffn, mamba2 no_ffn",
         "dense experts",
     ],
 )

@@ -34,6 +34,11 @@ def core_nodes(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> l
     return nodes
 
 
+def untied_names(kind: LayerKind) -> set[str]:
+    """Return the names of the nodes whose weights even tied layers do not share."""
+    return {f"{prefix}{name}" for mixer, prefix in _mixers(kind) for name in mixer.untied}
+
+
 def _mixers(kind: LayerKind) -> Iterator[tuple[Mixer, str]]:
     """Yield the mixers of a layer, with the prefix of their nodes' names: none where there is one mixer."""
     for name in kind.mixers:

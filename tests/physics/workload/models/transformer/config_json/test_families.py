@@ -97,6 +97,17 @@ SMALL = {
         "num_experts": 6, "num_experts_per_tok": 2, "mamba_d_state": 24, "mamba_dt_rank": 96,
         "mamba_d_conv": 4, "mamba_expand": 2,
     },
+    "zamba": {
+        "layers_block_type": ["mamba", "mamba", "hybrid"] * 2 + ["mamba", "hybrid"], "mamba_d_state": 24,
+        "mamba_dt_rank": 96, "mamba_d_conv": 4, "mamba_expand": 2, "n_mamba_heads": 2, "head_dim": None,
+        "attention_head_dim": 128, "num_key_value_heads": 16, "tie_word_embeddings": True,
+    },
+    "zamba2": {
+        "hybrid_layer_ids": [1, 3, 5, 7], "num_mem_blocks": 2, "adapter_rank": 96, "n_mamba_heads": 32,
+        "mamba_d_state": 96, "mamba_ngroups": 2, "mamba_d_conv": 4, "mamba_expand": 2, "head_dim": None,
+        "attention_head_dim": 128, "num_key_value_heads": 16, "use_shared_attention_adapter": True,
+        "tie_word_embeddings": True, "use_mem_rope": True,
+    },
     "kimi_linear": {
         **LATENT, "q_lora_rank": None, "first_k_dense_replace": 1, "num_experts": 12,
         "num_experts_per_token": 3, "moe_intermediate_size": 384, "num_shared_experts": 1,

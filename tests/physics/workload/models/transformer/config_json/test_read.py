@@ -322,7 +322,7 @@ def test_the_classes_of_the_whole_file_are_those_of_its_language_model():
     assert inputs_of(whole | {"text_config": inner}) == inputs_of(TINKER)
 
 
-@pytest.mark.parametrize("name", ["jetmoe", "zamba2", "rwkv"])
+@pytest.mark.parametrize("name", ["jetmoe", "zaya", "rwkv"])
 def test_types_of_other_layers_are_never_read_as_known_ones(name):
     with pytest.raises(MistakeError, match=name):
         inputs_of(TINKER | {"model_type": name, "architectures": [f"{name}ForCausalLM"]})
@@ -448,7 +448,7 @@ def test_a_sequence_longer_than_positions_is_a_row_with_its_reason(file):
         "{",
         *(
             pytest.param(content, marks=pytest.mark.long)
-            for content in ({"model_type": "zamba2"}, {**LLAMA, "hidden_act": "mish"})
+            for content in ({"model_type": "zaya"}, {**LLAMA, "hidden_act": "mish"})
         ),
     ],
 )

@@ -33,7 +33,7 @@ def _auto(fields: Fields, names: tuple[str, ...], default: int) -> int:
     return default if value in (None, "auto") else fields.count(*names)
 
 
-def _mamba2(fields: Fields, known: Values) -> Values:
+def mamba2_sizes(fields: Fields, known: Values) -> Values:
     """Return the sizes of Mamba-2 layers."""
     fields.skip(*MAMBA_MODES)
     inner = fields.count("mamba_d_ssm", default=fields.count("mamba_expand", default=2) * known["hidden"])
@@ -47,7 +47,7 @@ def _mamba2(fields: Fields, known: Values) -> Values:
     }
 
 
-def _mamba(fields: Fields, known: Values) -> Values:
+def mamba_sizes(fields: Fields, known: Values) -> Values:
     """Return the sizes of Mamba layers, whose heads are channels."""
     fields.skip(*MAMBA_MODES)
     rank = -(-known["hidden"] // 16)
@@ -121,16 +121,16 @@ def _granite4(fields: Fields, known: Values) -> Values:
     position = fields.choice(words, "position_embedding_type", default=NO_POSITIONS)
     mixture = fields.count("num_local_experts", default=0, least=0)
     dense = {} if mixture else {"ffn": fields.count("shared_intermediate_size", default=known["ffn"])}
-    sizes = _mamba2(fields, known) if "mamba_n_heads" in fields else {}
+    sizes = mamba2_sizes(fields, known) if "mamba_n_heads" in fields else {}
     return {"position": position, **dense, **sizes}
 
 
 _ALONE = LLAMA._replace(position=NO_POSITIONS, tied=True, extra_fields=_alone)
 _LLAMA_MAMBA2 = LLAMA._replace(mixers={"mamba": MAMBA2, "linear_attention": MAMBA2})
 TYPES = {
-    "jamba": LLAMA._replace(position=NO_POSITIONS, extra_fields=_mamba, layers=_jamba),
-    "bamba": LLAMA._replace(extra_fields=_mamba2, layers=_bamba),
-    "falcon_h1": LLAMA._replace(extra_fields=_mamba2, layers=_parallel),
+    "jamba": LLAMA._replace(position=NO_POSITIONS, extra_fields=mamba_sizes, layers=_jamba),
+    "bamba": LLAMA._replace(extra_fields=mamba2_sizes, layers=_bamba),
+    "falcon_h1": LLAMA._replace(extra_fields=mamba2_sizes, layers=_parallel),
     "granitemoehybrid": _LLAMA_MAMBA2._replace(extra_fields=_granite4),
     "mamba": _ALONE._replace(layers=partial(_all, MAMBA)),
     "falcon_mamba": _ALONE._replace(layers=partial(_all, NORMED_MAMBA)),
