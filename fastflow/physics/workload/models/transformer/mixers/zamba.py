@@ -35,7 +35,7 @@ from fastflow.physics.workload.models.transformer.mixers.attention import ATTENT
 from fastflow.physics.workload.models.transformer.mixers.linear import CONVOLUTION, MIXER_IN, RECURRENCE
 from fastflow.physics.workload.models.transformer.mixers.mamba import MAMBA
 from fastflow.physics.workload.models.transformer.mixers.mamba2 import MAMBA2
-from fastflow.physics.workload.network import Node, PassCost, Size
+from fastflow.physics.workload.network import Node, PassCost
 from fastflow.physics.workload.ops import pointwise
 from fastflow.physics.workload.precision import Precision
 
@@ -43,7 +43,7 @@ _RANK = ("adapter_rank",)
 """The dimension of adapters, which no axis shards."""
 _EMBEDDING_NORM, _BLOCK_NORM, _MAMBA_NORM = "embedding norm", "block norm", "mamba norm"
 _OUTPUT, _SUM = "block output", "block add"
-_DOWN, _UP, _ADAPTED = "adapter down", "adapter up", "adapted"
+_DOWN, _UP, _SUM_OF_BOTH = "adapter down", "adapter up", "adapted"
 
 
 def _nodes(
@@ -53,27 +53,20 @@ def _nodes(
     embedding_norm = norm(_EMBEDDING_NORM, size, norm_type, read, size.hidden)
     both = (read, embedding_norm.name)
     qkv, *rotation = heads.projections(points, size._replace(hidden=2 * size.hidden), kind, read)
-    nodes = [embedding_norm, qkv._replace(reads=both)]
-    has_adapters = _has_adapters(size)
-    if adapts_queries and has_adapters:
-        nodes += _adapter(size, qkv, 2 * size.hidden, 3, both, HEADS)
-        rotation = _reading(rotation, qkv.name, nodes[-1].name)
-    nodes += rotation
+    adapts = _has_adapters(size)
+    joined = _adapted(size, qkv._replace(reads=both), 3, HEADS, adapts and adapts_queries)
+    nodes = [embedding_norm, *joined, *_reading(rotation, qkv.name, joined[-1].name)]
     nodes += heads.core_of_training(points, size, heads.Reach(), size.head_dim, nodes[-1].name)
     columns = size.heads * size.value_dim
-    out = gemm("attention output", size, columns, size.hidden, nodes[-1].name, (HEADS, HIDDEN), keeps=0)
+    out = gemm("attention output", size, columns, size.hidden, nodes[-1].name, (HEADS, HIDDEN))
     nodes += [out, norm(_BLOCK_NORM, size, norm_type, out.name, size.hidden)]
     first, *rest = dense_nodes(points, size, size.ffn, _BLOCK_NORM, "block ")
-    nodes.append(first)
-    if has_adapters:
-        adapter = _adapter(size, first, size.hidden, 1, (_BLOCK_NORM,), FEED_FORWARD)
-        rest = _reading(rest, first.name, adapter[-1].name)
-        nodes += adapter
-    output = gemm(_OUTPUT, size, size.hidden, size.hidden, rest[-1].name, (HIDDEN, HIDDEN), keeps=0)
+    joined = _adapted(size, first, 1, FEED_FORWARD, adapts)
+    nodes += [*joined, *_reading(rest, first.name, joined[-1].name)]
+    output = gemm(_OUTPUT, size, size.hidden, size.hidden, nodes[-1].name, (HIDDEN, HIDDEN))
     return [
         *nodes,
-        *rest,
-        output,
+        _unsaved(output),
         residual(_SUM, size, (_OUTPUT, read), False),
         norm(_MAMBA_NORM, size, norm_type, _SUM, size.hidden),
         *behind.nodes(points, size, kind, _MAMBA_NORM),
@@ -84,23 +77,28 @@ def _has_adapters(size: Sizes) -> bool:
     return bool(np.any(np.asarray(size.adapter_rank) > 0))
 
 
-def _adapter(
-    size: Sizes, of: Node, inner: Size, parts: int, reads: tuple[str, ...], columns: Names
-) -> list[Node]:
-    """Return a low-rank product beside a product, and the sum of both; parts: adapters, each with its rank.
+def _adapted(size: Sizes, product: Node, parts: int, columns: Names, has_adapter: bool) -> list[Node]:
+    """Return a product, with a low-rank product beside it and the sum of both where it has an adapter.
 
-    The second product has a block for each part.
+    parts: adapters, each with its rank; the second low-rank product has a block for each part.
     """
-    rank, prefix = size.adapter_rank, f"{of.name} "
-    down = gemm(prefix + _DOWN, size, inner, parts * rank, "", (HIDDEN, _RANK))._replace(reads=reads)
-    up = gemm(prefix + _UP, size, rank, of.cols, down.name, (_RANK, columns), keeps=0)
+    if not has_adapter:
+        return [product]
+    rank, prefix = size.adapter_rank, f"{product.name} "
+    down = gemm(prefix + _DOWN, size, product.inner, parts * rank, "", (HIDDEN, _RANK))
+    up = gemm(prefix + _UP, size, rank, product.cols, down.name, (_RANK, columns))
     add = pointwise.OPERATORS["add"]
     adapted = Node(
-        name=prefix + _ADAPTED, type=pointwise.TYPES["add"], rows=size.tokens, cols=of.cols,
-        reads=(of.name, up.name), cost=PassCost(3.0, add.flop, 0.0), keeps=of.keeps,
-        keeps_whole=of.keeps_whole, dims=Dims(TOKENS, (), columns),
+        name=prefix + _SUM_OF_BOTH, type=pointwise.TYPES["add"], rows=size.tokens, cols=product.cols,
+        reads=(product.name, up.name), cost=PassCost(3.0, add.flop, 0.0), keeps=product.keeps,
+        keeps_whole=product.keeps_whole, dims=Dims(TOKENS, (), columns),
     )  # fmt: skip
-    return [down, up, adapted]
+    return [_unsaved(product), down._replace(reads=product.reads), _unsaved(up), adapted]
+
+
+def _unsaved(node: Node) -> Node:
+    """Return a node whose output no backward pass reads."""
+    return node._replace(keeps=0, keeps_whole=0)
 
 
 def _reading(nodes: list[Node], before: str, after: str) -> list[Node]:
