@@ -42,6 +42,8 @@ def attention(size, kind):
     """Return the tensors of attention, with the norm before it."""
     h, heads, kv_heads, columns = (size[name] for name in ("hidden", "heads", "kv_heads", "head_dim"))
     found = {"attention norm": (h,), "q": (h, heads * columns), "o": (heads * columns, h)}
+    if factor := size.get("query_latent"):
+        found |= {"factor": (h, factor), "norm of factor": (factor,), "q": (factor, heads * columns)}
     if "shared_kv" not in kind:
         found["k"] = (h, kv_heads * columns)
         if "equal_kv" not in kind:

@@ -366,8 +366,19 @@ def zamba2(c):
     return found + shared_blocks(c, len(c["hybrid_layer_ids"]), c["num_mem_blocks"])
 
 
+def step3_text(c):
+    h, n, d, factor = (c[f] for f in ("hidden_size", "num_attention_heads", "head_dim", "share_q_dim"))
+    found, mixed = head_and_embedding(c), [int(i) for i in c["moe_layers_enum"].split(",")]
+    for i in range(c["num_hidden_layers"]):
+        found += [(h, factor), (factor, n * d), (h, 2 * d), (n * d, h)]
+        columns = c["moe_intermediate_size"]
+        parts = experts(c, c["moe_num_experts"], columns, c["share_expert_dim"])
+        found += parts if i in mixed else gated(h, c["intermediate_size"])
+    return found
+
+
 FAMILIES = {
-    "zamba": zamba, "zamba2": zamba2,
+    "step3_text": step3_text, "zamba": zamba, "zamba2": zamba2,
     "glm5_next_text": glm5_next_text,
     "qwen3_next": qwen3_next, "deepseek_v32": deepseek_v32, "deepseek_v4": deepseek_v4,
     "gemma4_text": gemma4_text, "mimo_v2_flash": mimo_v2_flash, "step3p5": step3p5,

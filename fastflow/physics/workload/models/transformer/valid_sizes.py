@@ -21,6 +21,7 @@ from fastflow.physics.workload.models.transformer.layer_kind import (
     EXPERTS,
     OF_KEYS,
     OWN_SIZES,
+    SHARED_KV,
     TIED,
     LayerKind,
 )
@@ -178,6 +179,9 @@ def _invalid_kinds(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]
             if of_keys := [word for word in kind.modifiers if word in OF_KEYS]:
                 allowed = f"no {' or '.join(of_keys)} where keys are latent (model.latent)"
                 yield has & (inputs["model.latent"] > 0), KEY, KEY, allowed
+            if SHARED_KV in kind.modifiers:
+                allowed = f"no {SHARED_KV} where queries are latent (model.query_latent)"
+                yield has & (inputs["model.query_latent"] > 0), KEY, KEY, allowed
             stated = dict(kind.sizes)
             for whole, part, relation in _PAIRS:
                 if not stated.keys() & {whole, part} or (whole == EXPERTS and not kind.has_experts):
@@ -196,9 +200,9 @@ _PAIRS = (
 )
 """Sizes of a kind that depend on each other; of heads 0 stands for as many as the first."""
 _OF_MIXERS = (
-    "model.density", "model.index_heads", "model.index_dim", "model.index_block", "model.output_latent",
-    "model.output_groups", "model.window", "model.index_topk", "model.compression", "model.linear_heads",
-    "model.linear_key_heads", "model.linear_key_dim", "model.linear_value_dim", "model.linear_rank",
+    "model.density", "model.query_latent", "model.index_heads", "model.index_dim", "model.index_block",
+    "model.output_latent", "model.output_groups", "model.window", "model.index_topk", "model.compression",
+    "model.linear_heads", "model.linear_key_heads", "model.linear_key_dim", "model.linear_value_dim", "model.linear_rank",
     "model.conv_width", "model.adapter_rank",
 )  # fmt: skip
 """Sizes that only some mixers use."""

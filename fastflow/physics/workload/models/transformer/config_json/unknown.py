@@ -24,7 +24,7 @@ _OTHER_MODELS = {
 }  # fmt: skip
 # types whose layers differ in what no field says (docs/config_json.md)
 _OTHER_LAYERS = {
-    "xlstm", "rwkv", "mllama_text_model", "step3_text", "jetmoe", "zaya", "inkling_text",
+    "xlstm", "rwkv", "mllama_text_model", "jetmoe", "zaya", "inkling_text",
     "qwen4_exp", "qwen4_exp_text", "gpt_neo", "codegen", "ctrl", "modernbert-decoder", "hrm_text",
     "diffusion_gemma_text", "gemma4_assistant", "gemma4_unified_assistant",
 }  # fmt: skip

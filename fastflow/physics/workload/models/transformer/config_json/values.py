@@ -27,8 +27,8 @@ _OF_EXPERTS = (
 )  # fmt: skip
 """Keys that count where a layer has experts."""
 _OF_MIXERS = (
-    "window", "compression", "index_heads", "index_dim", "index_topk", "index_block", "linear_heads",
-    "linear_key_heads", "linear_key_dim", "linear_value_dim", "linear_rank", "conv_width",
+    "query_latent", "window", "compression", "index_heads", "index_dim", "index_topk", "index_block",
+    "linear_heads", "linear_key_heads", "linear_key_dim", "linear_value_dim", "linear_rank", "conv_width",
     "adapter_rank",
 )  # fmt: skip
 """Keys that count where a layer has a mixer that uses them."""

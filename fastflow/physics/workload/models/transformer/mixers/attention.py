@@ -72,7 +72,7 @@ def _mixer(name: str, meaning: str, reach: Callable[[Sizes], Reach], in_window: 
         cache=partial(_cache, in_window),
         attends=True,
         needs=(("model.window", name),) if in_window else (),
-        further=() if in_window else ("model.density",),
+        further=("model.query_latent",) if in_window else ("model.query_latent", "model.density"),
     )
 
 

@@ -35,7 +35,7 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE, RMS, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, LayerCache, Mixer
-from fastflow.physics.workload.models.transformer.mixers.latent import Source, source_of_queries
+from fastflow.physics.workload.models.transformer.mixers.queries import Source, source_of_queries
 from fastflow.physics.workload.models.transformer.mixers.sparse import (
     INDEX_NODES,
     SUMS,
@@ -212,6 +212,7 @@ COMPRESSED = Mixer(
     cache=_cache,
     needs=(("model.window", "compressed"),),
     further=(
+        "model.query_latent",
         "model.compression",
         "model.index_topk",
         "model.index_heads",

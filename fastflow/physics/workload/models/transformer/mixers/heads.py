@@ -33,6 +33,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     is_causal,
 )
 from fastflow.physics.workload.models.transformer.layer_kind import EQUAL_KV, SHARED_KV, LayerKind
+from fastflow.physics.workload.models.transformer.mixers.queries import source_of_queries
 from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import batched_gemm, pointwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
@@ -60,27 +61,41 @@ class Reach(NamedTuple):
 
 
 def projections(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
-    """Return the product of queries, keys and values, and the passes that rotate the first two."""
+    """Return the products of queries, keys and values, and the passes that rotate the first two.
+
+    The first node makes keys and values, and queries where these are not latent.
+    """
     key_heads = 0 if SHARED_KV in kind.modifiers else size.kv_heads
     rotated_cols = (size.heads + key_heads) * size.head_dim
     cols = rotated_cols + key_heads * size.value_dim
     normed, rotated = bool(points["model.qk_norm"][0]), points["model.position"][0] == ROTARY
+    queries = size.heads * size.head_dim
+    made = cols - (key_heads * size.value_dim if EQUAL_KV in kind.modifiers else 0)
+
+    def kept(columns: Size) -> Size | None:
+        """Return the columns saved of a product; columns: its queries and keys."""
+        return columns if normed else 0 if rotated else None
+
+    nodes, saved = _latent_queries(points, size, read, kept(queries)), kept(rotated_cols)
+    if nodes:
+        made, saved = made - queries, kept(rotated_cols - queries)
     gate = gate_columns(points, size)
-    made = cols + gate - (key_heads * size.value_dim if EQUAL_KV in kind.modifiers else 0)
-    kept = rotated_cols if normed else 0 if rotated else None
+    columns: Size = made + gate
     nodes = [
         gemm(
-            "qkv", size, size.hidden, made, read, (HIDDEN, HEADS),
+            "qkv", size, size.hidden, columns, read, (HIDDEN, HEADS),
             biased=str(points["model.biases"][0]) in (OF_QKV, OF_ATTENTION, ALL),
-            keeps=None if kept is None else kept + gate, keeps_whole=0,
-        )
+            keeps=None if saved is None else saved + gate, keeps_whole=0,
+        ),
+        *nodes,
     ]  # fmt: skip
+    reads = ("qkv",) if len(nodes) == 1 else ("qkv", nodes[-1].name)
     if normed:
         operator = pointwise.OPERATORS["rmsnorm"]
         nodes += [
             Node(
                 name="query and key norm", type=pointwise.OPERATORS["mul"].base, rows=size.tokens, cols=cols,
-                reads=("qkv",),
+                reads=reads,
                 cost=PassCost(
                     2.0 * rotated_cols / cols, operator.flop, operator.backward * rotated_cols / cols
                 ),
@@ -88,10 +103,24 @@ def projections(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list
                 dims=Dims(TOKENS, (), HEADS), vectors=2 * size.head_dim,
             )
         ]  # fmt: skip
+        reads = (nodes[-1].name,)
     if rotated:
         rotated_elements = (size.heads + key_heads) * rotary_columns(size)
-        nodes += [rotary(size, cols, (nodes[-1].name,), 2 * rotated_elements)]
+        nodes += [rotary(size, cols, reads, 2 * rotated_elements)]
     return nodes
+
+
+def _latent_queries(points: Inputs, size: Sizes, read: str, kept: Size | None) -> list[Node]:
+    """Return the products that make queries of latent ones, [] where they are not latent."""
+    source = source_of_queries(points, size, read)
+    if not source.nodes:
+        return []
+    columns = size.heads * size.head_dim
+    up = gemm(
+        "query up", size, source.columns, columns, source.name, (source.names, HEADS), keeps=kept,
+        keeps_whole=0,
+    )  # fmt: skip
+    return [*source.nodes, up]
 
 
 def rotary_columns(size: Sizes) -> Size:

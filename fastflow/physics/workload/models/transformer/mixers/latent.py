@@ -6,8 +6,6 @@ and outputs (section 2.1.2).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.models.attention import CACHED, setup_kernels
 from fastflow.physics.workload.models.latent_attention import latent_prefill_cache
@@ -22,31 +20,13 @@ from fastflow.physics.workload.models.transformer.mixers.heads import (
     rotary,
     window_of,
 )
-from fastflow.physics.workload.network import INPUT, Node, Size
+from fastflow.physics.workload.models.transformer.mixers.queries import Source, source_of_queries
+from fastflow.physics.workload.network import INPUT, Node
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
 
 GATE = "gate of output"
 LATENT = ("latent",)
-
-
-class Source(NamedTuple):
-    """What queries are made from: latent queries, or the columns of a token."""
-
-    nodes: list[Node]  # that make it
-    name: str  # of the last node
-    columns: Size
-    names: tuple[str, ...]  # of the columns' dimension
-
-
-def source_of_queries(points: Inputs, size: Sizes, read: str) -> Source:
-    """Return the norm of latent queries, with the product before it, or the layer's input."""
-    if not points["model.query_latent"][0]:
-        return Source([], read, size.hidden, HIDDEN)
-    columns, names = size.query_latent, ("query_latent",)
-    down = gemm("query down", size, size.hidden, columns, read, (HIDDEN, names))
-    normed = norm("query norm", size, RMS, down.name, columns, names)
-    return Source([down, normed], normed.name, columns, names)
 
 
 def queries_and_latent_keys(points: Inputs, size: Sizes, source: Source, read: str) -> list[Node]:

@@ -42,6 +42,7 @@ from fastflow.physics.workload.models.transformer.layer_kind import SHARED_KV, L
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, LayerCache, Mixer
 from fastflow.physics.workload.models.transformer.mixers import heads, latent
 from fastflow.physics.workload.models.transformer.mixers.attention import token_bytes
+from fastflow.physics.workload.models.transformer.mixers.queries import source_of_queries
 from fastflow.physics.workload.network import INPUT, Node, PassCost, Size
 from fastflow.physics.workload.ops import pointwise
 from fastflow.physics.workload.ops.attention import AttentionSizes
@@ -105,7 +106,7 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
 
 
 def _latent_nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node]:
-    queries = latent.source_of_queries(points, size, read)
+    queries = source_of_queries(points, size, read)
     nodes = latent.queries_and_latent_keys(points, size, queries, read)
     source = nodes[0].name
     index = Indexer(indexer_sizes(size, size.sequence), size.hidden, queries.columns)
@@ -188,4 +189,5 @@ SPARSE = Mixer(
     cache=_cache,
     attends=True,
     needs=tuple((f"model.index_{name}", "sparse") for name in ("heads", "dim", "topk")),
+    further=("model.query_latent",),
 )

@@ -52,7 +52,8 @@ def _nodes(
     norm_type = str(points["model.norm"][0])
     embedding_norm = norm(_EMBEDDING_NORM, size, norm_type, read, size.hidden)
     both = (read, embedding_norm.name)
-    qkv, *rotation = heads.projections(points, size._replace(hidden=2 * size.hidden), kind, read)
+    without_latent = {**points, "model.query_latent": np.zeros(1, dtype=np.int64)}
+    qkv, *rotation = heads.projections(without_latent, size._replace(hidden=2 * size.hidden), kind, read)
     adapts = _has_adapters(size)
     joined = _adapted(size, qkv._replace(reads=both), 3, HEADS, adapts and adapts_queries)
     nodes = [embedding_norm, *joined, *_reading(rotation, qkv.name, joined[-1].name)]

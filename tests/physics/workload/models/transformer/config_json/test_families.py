@@ -58,6 +58,10 @@ SMALL = {
         "moe_layer_freq": [0] + [1] * 7, "swa_num_key_value_heads": 8, "swa_num_attention_heads": 16,
         "swa_head_dim": 96, "swa_v_head_dim": 64, "v_head_dim": 64, "sliding_window": 128,
     },
+    "step3_text": {
+        "num_attention_groups": 1, "share_q_dim": 384, "moe_layers_enum": "2,3,4,5,7", "moe_num_experts": 12,
+        "moe_top_k": 3, "moe_intermediate_size": 384, "share_expert_dim": 512,
+    },
     "step3p5": {
         "layer_types": WINDOWS * 2 + ["full_attention"], "num_nextn_predict_layers": 1,
         "attention_other_setting": {"num_attention_heads": 24, "num_attention_groups": 4, "head_dim": 96},

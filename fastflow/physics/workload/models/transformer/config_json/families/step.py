@@ -1,4 +1,7 @@
-"""Step 3.5 and 3.7: windows whose layers have heads of their own, and a gate for each head."""
+"""Step-3: queries of two factors. Step 3.5 and 3.7: windows with heads of their own, a gate for each head.
+
+Step-3 has one head of keys, whatever its file says (sgl-project/sglang@0171cdf, srt/models/step3_vl.py).
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,23 @@ def _flash_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> lis
     return [sized(kind, values, **window_sizes) if kind.mixers == (WINDOW,) else kind for kind in kinds]
 
 
+def _factored(fields: Fields, known: Values) -> Values:
+    """Return the columns of the factor of queries that heads share; all heads share one of keys."""
+    fields.skip("num_attention_groups")
+    return {"query_latent": fields.count("share_q_dim", default=2048), "kv_heads": 1}
+
+
+def _factored_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
+    """Return kinds of which the first is dense, where the file does not list those with experts."""
+    return dense_first(fields, values, kinds)
+
+
 _DENSE = 3  # layers before the first with experts, where the file does not list them
 
 TYPES = {
+    "step3_text": LLAMA._replace(extra_fields=_factored, layers=_factored_layers),
     **dict.fromkeys(
         ("step3p5", "step3p7"),
         LLAMA._replace(qk_norm=True, extra_fields=_flash, layers=_flash_layers),
-    )
+    ),
 }
