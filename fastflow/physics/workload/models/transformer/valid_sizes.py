@@ -202,8 +202,8 @@ _PAIRS = (
 _OF_MIXERS = (
     "model.density", "model.query_latent", "model.index_heads", "model.index_dim", "model.index_block",
     "model.output_latent", "model.output_groups", "model.window", "model.index_topk", "model.compression",
-    "model.linear_heads", "model.linear_key_heads", "model.linear_key_dim", "model.linear_value_dim", "model.linear_rank",
-    "model.conv_width", "model.adapter_rank",
+    "model.linear_heads", "model.linear_key_heads", "model.linear_key_dim", "model.linear_value_dim",
+    "model.linear_rank", "model.conv_width", "model.adapter_rank",
 )  # fmt: skip
 """Sizes that only some mixers use."""
 

@@ -70,7 +70,7 @@ def projections(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list
     cols = rotated_cols + key_heads * size.value_dim
     normed, rotated = bool(points["model.qk_norm"][0]), points["model.position"][0] == ROTARY
     queries = size.heads * size.head_dim
-    made = cols - (key_heads * size.value_dim if EQUAL_KV in kind.modifiers else 0)
+    made: Any = cols - (key_heads * size.value_dim if EQUAL_KV in kind.modifiers else 0)
 
     def kept(columns: Size) -> Size | None:
         """Return the columns saved of a product; columns: its queries and keys."""
@@ -80,10 +80,9 @@ def projections(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list
     if nodes:
         made, saved = made - queries, kept(rotated_cols - queries)
     gate = gate_columns(points, size)
-    columns: Size = made + gate
     nodes = [
         gemm(
-            "qkv", size, size.hidden, columns, read, (HIDDEN, HEADS),
+            "qkv", size, size.hidden, made + gate, read, (HIDDEN, HEADS),
             biased=str(points["model.biases"][0]) in (OF_QKV, OF_ATTENTION, ALL),
             keeps=None if saved is None else saved + gate, keeps_whole=0,
         ),
