@@ -135,6 +135,12 @@ def kinds_of(text: str) -> tuple[LayerKind, ...]:
     return tuple(dict.fromkeys(parse(text)))
 
 
+@lru_cache(maxsize=4096)
+def largest_own(text: str, name: str) -> int:
+    """Return the largest own size of the kinds of a pattern; 0 where none has one."""
+    return max(dict(kind.sizes).get(name, 0) for kind in kinds_of(text))
+
+
 def fewest_layers(text: str) -> int:
     """Return the minimum number of layers that includes every kind of a pattern."""
     pattern = parse(text)
