@@ -141,6 +141,13 @@ def largest_own(text: str, name: str) -> int:
     return max(dict(kind.sizes).get(name, 0) for kind in kinds_of(text))
 
 
+@lru_cache(maxsize=4096)
+def keys_of_attention(text: str) -> frozenset[str]:
+    """Return the keys of sizes that attention of heads in the layers of a pattern uses."""
+    mixers = [MIXERS[name] for kind in kinds_of(text) for name in kind.mixers]
+    return frozenset(key for mixer in mixers if mixer.attends for key in mixer.uses)
+
+
 def fewest_layers(text: str) -> int:
     """Return the minimum number of layers that includes every kind of a pattern."""
     pattern = parse(text)

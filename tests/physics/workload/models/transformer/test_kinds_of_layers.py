@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import fastflow
 from fastflow.physics import workload
 from fastflow.physics.workload import parameters_of
 from fastflow.physics.workload.models.transformer import serving_pass as served
@@ -12,6 +13,7 @@ from fastflow.physics.workload.models.transformer.mixer import MIXERS
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
 from fastflow.physics.workload.precision import precision
+from fastflow.reporting.terminal.point import SHOWN_PREFIXES, title_parts
 from tests.naive import layer_kinds as naive
 from tests.support.transformers import points
 
@@ -64,6 +66,39 @@ def test_a_query_sees_the_keys_before_it_in_its_chunk(chunk, sequence):
     seen, full = sum(token % chunk + 1 for token in range(sequence)), sum(range(1, sequence + 1))
     flop = attention_flop(pattern="chunked dense", window=chunk, sequence=sequence)
     assert flop == pytest.approx(attention_flop(sequence=sequence) * seen / full, rel=0.02)
+
+
+UNFUSED = (
+    "model=transformer", "model.fused_attention=false", "model.layers=4", "model.batch=8", "chip=h100_sxm",
+    "parallel.strategy=d8", "system.devices=8",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("masked", "keys"),
+    [
+        (("model.pattern='window dense'", "model.window=64"), "model.window"),
+        (("model.pattern='chunked dense'", "model.window=64"), "model.window"),
+        (("model.density=0.1",), "model.density"),
+    ],
+)
+def test_unfused_attention_scores_all_keys_and_says_so(masked, keys):
+    """As in Megatron-LM: a mask saves nothing, and the softmax reads what it masks, and the mask."""
+    whole, some = (fastflow.evaluate(*UNFUSED, *more).iloc[0] for more in ((), masked))
+    assert some["flop"] == whole["flop"]
+    assert 1.0 < some["time_s"] / whole["time_s"] < 1.2
+    shown = {"model.fused_attention": False, "model.pattern": "dense"}
+    shown |= {key: value.strip("'") for key, value in (override.split("=") for override in masked)}
+    shown |= {keys: float(shown[keys])}
+    assert all(key.startswith(SHOWN_PREFIXES) for key in shown)
+    assert f"unfused attention to all keys, whatever {keys}" in [*title_parts(some.to_dict() | shown)][-1]
+
+
+def test_a_window_that_reaches_all_keys_is_no_mask():
+    whole, wide = (
+        fastflow.evaluate(*UNFUSED, *more) for more in ((), ("model.pattern=window", "model.window=4096"))
+    )
+    assert whole["time_s"][0] == wide["time_s"][0]
 
 
 MANY = {"pattern": "compressed dense", "window": 16, "index_heads": 2, "index_dim": 32}
