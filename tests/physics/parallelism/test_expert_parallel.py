@@ -256,7 +256,7 @@ def test_experts_of_a_kind_are_divided_as_the_models(strategy, more):
     )
     assert own["strategy"] == model["strategy"]
     assert own["reason"] == "" == model["reason"]
-    for name in ("weight_B", "time_s", "tokens_per_s", "typical_error", "dtype"):
+    for name in ("weight_B", "time_s", "tokens_per_s", "footprint_B", "typical_error", "dtype"):
         assert str(own.get(name)) == str(model.get(name))
 
 
