@@ -148,6 +148,30 @@ def keys_of_attention(text: str) -> frozenset[str]:
     return frozenset(key for mixer in mixers if mixer.attends for key in mixer.uses)
 
 
+_OF_FEED_FORWARD = {
+    DENSE: ("ffn",), EXPERTS: ("experts", "topk", "expert_ffn", "shared_ffn"), NO_FEED_FORWARD: (),
+}  # fmt: skip
+"""Sizes that feed-forward parts use; `ffn` is the default of `expert_ffn`, too."""
+
+
+@lru_cache(maxsize=4096)
+def unused_sizes(kind: LayerKind) -> tuple[str, ...]:
+    """Return the own sizes of a kind that neither its mixers nor its feed-forward part use."""
+    used = {*_OF_FEED_FORWARD[kind.feed_forward]}.union(*(MIXERS[name].sizes for name in kind.mixers))
+    own = [name for name, _ in kind.sizes]
+    if kind.has_experts and "expert_ffn" not in own:
+        used.add("ffn")
+    return tuple(name for name in own if name not in used)
+
+
+@lru_cache(maxsize=64)
+def users_of(name: str) -> str:
+    """Return the words of a pattern whose layers use a size."""
+    words = [mixer for mixer in MIXERS.built_in if name in MIXERS[mixer].sizes]
+    words += [word for word, sizes in _OF_FEED_FORWARD.items() if name in sizes]
+    return ", ".join(words) + (f", or {EXPERTS} without expert_ffn" if name == "ffn" else "")
+
+
 def fewest_layers(text: str) -> int:
     """Return the minimum number of layers that includes every kind of a pattern."""
     pattern = parse(text)

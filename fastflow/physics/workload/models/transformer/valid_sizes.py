@@ -23,6 +23,8 @@ from fastflow.physics.workload.models.transformer.layer_pattern import (
     fewest_layers,
     kinds_of,
     largest_own,
+    unused_sizes,
+    users_of,
 )
 from fastflow.physics.workload.models.transformer.mixer import MIXERS
 from fastflow.physics.workload.ops.attention import MAX_QUERIES
@@ -188,6 +190,12 @@ def _invalid_kinds(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]
                 allowed = f"no {' or '.join(kind.modifiers)} where keys are latent (model.latent)"
                 yield has & (inputs["model.latent"] > 0), KEY, KEY, allowed
             stated = dict(kind.sizes)
+            for name in unused_sizes(kind):
+                allowed = f"no {name} in {kind.text}, since only layers with {users_of(name)} use it"
+                yield has, KEY, KEY, allowed
+            if kind.has_experts and "ffn" in stated:
+                allowed = f"no ffn in {kind.text}, whose experts have the columns of model.expert_ffn"
+                yield has & (inputs["model.expert_ffn"] > 0), KEY, KEY, allowed
             for whole, part, relation in _PAIRS:
                 if not stated.keys() & {whole, part} or (whole == EXPERTS and not kind.has_experts):
                     continue
