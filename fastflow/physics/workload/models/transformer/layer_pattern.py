@@ -158,10 +158,10 @@ _OF_FEED_FORWARD = {
 def unused_sizes(kind: LayerKind) -> tuple[str, ...]:
     """Return the own sizes of a kind that neither its mixers nor its feed-forward part use."""
     used = {*_OF_FEED_FORWARD[kind.feed_forward]}.union(*(MIXERS[name].sizes for name in kind.mixers))
-    own = [name for name, _ in kind.sizes]
-    if kind.has_experts and "expert_ffn" not in own:
+    stated = [name for name, _ in kind.sizes]
+    if kind.has_experts and "expert_ffn" not in stated:
         used.add("ffn")
-    return tuple(name for name in own if name not in used)
+    return tuple(name for name in stated if name not in used)
 
 
 @lru_cache(maxsize=64)

@@ -140,8 +140,8 @@ def _invalid_expert_groups(inputs: Inputs, patterns: Patterns, has_experts: Bool
 
 def _experts_of(kind: LayerKind) -> tuple[int, int]:
     """Return the experts of a kind, and those that a token chooses; 0: the model's."""
-    own = dict(kind.sizes)
-    return own.get("experts", 0), own.get("topk", 0)
+    stated = dict(kind.sizes)
+    return stated.get("experts", 0), stated.get("topk", 0)
 
 
 def _too_large(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]:
@@ -267,11 +267,13 @@ def divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
     """Yield sizes of layers that degrees must divide, as `Family.divided_of_layers`."""
     patterns = patterns_of(inputs)
     for axis, name, uses in _DIVIDED:
-        own = [{dict(kind.sizes).get(name, 0) for kind in kinds if uses(kind)} for kinds in patterns.kinds]
-        key = f"model.{name}"  # 0 of its own stands for the model's
+        of_kinds = [
+            {dict(kind.sizes).get(name, 0) for kind in kinds if uses(kind)} for kinds in patterns.kinds
+        ]
+        key = f"model.{name}"
         yield axis, key, np.where(patterns.each(partial(_need_models, name, uses)), inputs[key], 0)
-        for size in sorted(set().union(*own) - {0}):
-            has = np.array([size in sizes for sizes in own])[patterns.inverse]
+        for size in sorted(set().union(*of_kinds) - {0}):
+            has = np.array([size in sizes for sizes in of_kinds])[patterns.inverse]
             yield axis, f"{name} of {KEY}, {name}", np.where(has, size, 0)
 
 
