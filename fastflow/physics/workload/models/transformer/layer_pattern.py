@@ -148,6 +148,7 @@ def keys_of_attention(text: str) -> frozenset[str]:
     return frozenset(key for mixer in mixers if mixer.attends for key in mixer.uses)
 
 
+KV_HEADS = "kv_heads"
 _OF_FEED_FORWARD = {
     DENSE: ("ffn",), EXPERTS: ("experts", "topk", "expert_ffn", "shared_ffn"), NO_FEED_FORWARD: (),
 }  # fmt: skip
@@ -162,6 +163,13 @@ def unused_sizes(kind: LayerKind) -> tuple[str, ...]:
     if kind.has_experts and "expert_ffn" not in stated:
         used.add("ffn")
     return tuple(name for name in stated if name not in used)
+
+
+@lru_cache(maxsize=4096)
+def unused_if_latent(kind: LayerKind) -> bool:
+    """Say whether a kind has heads of keys of its own that none of its mixers uses where keys are latent."""
+    users = [MIXERS[name] for name in kind.mixers if KV_HEADS in MIXERS[name].sizes]
+    return KV_HEADS in dict(kind.sizes) and all(mixer.latent for mixer in users)
 
 
 @lru_cache(maxsize=64)

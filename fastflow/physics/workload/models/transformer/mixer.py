@@ -49,6 +49,7 @@ class Mixer(NamedTuple):
     further: tuple[str, ...] = ()  # keys that it uses where they are above 0
     # which sizes of attention's heads, which every model has, it uses
     of_heads: tuple[str, ...] = ("heads", "kv_heads", "head_dim", "value_dim")
+    latent: bool = False  # whether its keys are latent, without heads of their own, where `model.latent` is
 
     @property
     def uses(self) -> tuple[str, ...]:

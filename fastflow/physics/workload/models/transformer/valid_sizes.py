@@ -20,9 +20,11 @@ from fastflow.physics.workload.models.transformer.dimensions import (
 from fastflow.physics.workload.models.transformer.layer_kind import EXPERTS, OWN_SIZES, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import (
     KEY,
+    KV_HEADS,
     fewest_layers,
     kinds_of,
     largest_own,
+    unused_if_latent,
     unused_sizes,
     users_of,
 )
@@ -193,6 +195,9 @@ def _invalid_kinds(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]
             for name in unused_sizes(kind):
                 allowed = f"no {name} in {kind.text}, since only layers with {users_of(name)} use it"
                 yield has, KEY, KEY, allowed
+            if unused_if_latent(kind):
+                allowed = f"no {KV_HEADS} in {kind.text}, where keys are latent (model.latent)"
+                yield has & (inputs["model.latent"] > 0), KEY, KEY, allowed
             if kind.has_experts and "ffn" in stated:
                 allowed = f"no ffn in {kind.text}, whose experts have the columns of model.expert_ffn"
                 yield has & (inputs["model.expert_ffn"] > 0), KEY, KEY, allowed

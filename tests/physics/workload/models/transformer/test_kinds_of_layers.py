@@ -178,6 +178,11 @@ MIXED = {"experts": 8, "topk": 2}
         ("dense(shared_ffn=8)", {}, "no shared_ffn in dense"),
         ("experts(ffn=64)", MIXED | {"expert_ffn": 32}, "no ffn in experts(ffn=64), whose experts have"),
         ("experts(ffn=64 expert_ffn=32)", MIXED, "with dense, or experts without expert_ffn use it"),
+        (
+            "window(kv_heads=2)",
+            {"latent": 64, "rotary": 16, "window": 8},
+            "no kv_heads in window dense(kv_heads=2), wh",
+        ),
         ("local_linear", {"density": 0.5}, "0, unless model.pattern has layers with attention"),
     ],
 )
@@ -192,6 +197,7 @@ def test_a_size_that_its_kind_does_not_use_is_refused(pattern, more, says):
     [
         ("attention mamba2 dense(heads=4 linear_heads=2 ffn=64)", LINEAR), ("experts(ffn=64)", MIXED),
         ("dense(ffn=64), no_mixer dense(ffn=32)", {}), ("equal_kv dense(value_dim=64 head_dim=64)", {}),
+        ("local_linear(kv_heads=2)", {"latent": 64}),
         ("shared_kv experts(experts=4 topk=1 shared_ffn=16)", MIXED),
     ],
 )  # fmt: skip

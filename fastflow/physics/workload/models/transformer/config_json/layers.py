@@ -17,7 +17,11 @@ from fastflow.physics.workload.models.transformer.layer_kind import (
     EXPERTS,
     LayerKind,
 )
-from fastflow.physics.workload.models.transformer.layer_pattern import unused_sizes
+from fastflow.physics.workload.models.transformer.layer_pattern import (
+    KV_HEADS,
+    unused_if_latent,
+    unused_sizes,
+)
 
 WINDOW, CHUNKED = "window", "chunked"
 LOCAL = (WINDOW, CHUNKED)
@@ -76,6 +80,8 @@ def _with_used_sizes(kind: LayerKind, values: Values) -> LayerKind:
     unused = {*unused_sizes(kind)}
     if kind.has_experts and values.get("expert_ffn"):
         unused.add("ffn")
+    if values.get("latent") and unused_if_latent(kind):
+        unused.add(KV_HEADS)
     return kind._replace(sizes=tuple(size for size in kind.sizes if size[0] not in unused))
 
 

@@ -187,5 +187,6 @@ SPARSE = Mixer(
     core_nodes=CORE_NODES,
     cache=_cache,
     attends=True,
+    latent=True,
     needs=tuple((f"model.index_{name}", "sparse") for name in ("heads", "dim", "topk")),
 )
