@@ -6,7 +6,7 @@ import numpy as np
 
 from fastflow.core.tables import Columns, Floats, take
 from fastflow.performance.prediction import Prediction
-from fastflow.physics.parallelism.defaults import zero_stage
+from fastflow.physics.parallelism.defaults import has_experts, zero_stage
 from fastflow.physics.parallelism.options import AUTO, SCHEDULES
 from fastflow.physics.parallelism.virtual_stages import EVEN, NONE, RECOMPUTE
 from fastflow.physics.schedule.layer_times import GRADIENTS, WAITS, WEIGHTS
@@ -38,7 +38,7 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "active_parameters": active,
         "layers": inputs["model.layers"],
         "hidden": inputs["model.hidden"],
-        "dtype": types_of(inputs),
+        "dtype": types_of(inputs, has_experts(inputs)),
         "chunks": blocks.plan.chunks,
         "split": np.where(
             inputs["parallel.pipeline_partition"] == AUTO, EVEN, inputs["parallel.pipeline_partition"]

@@ -33,6 +33,7 @@ class Layer(NamedTuple):
     rotates: bool = True
     qk_norm: bool = False
     fused: bool = True
+    masked: bool = False  # whether queries see fewer keys than those before them
     dropout: bool = False
     gated: bool = True
     biases: str = "none"
@@ -94,9 +95,10 @@ def fused_scores(layer, size):
 def scores(layer, size):
     """Return the passes over scores of every query with every key, half of which are masked."""
     every = layer.heads.heads * layer.sequence
-    seen = every / 2
+    seen = every if layer.masked else every / 2
     found = {
-        "attention softmax": moved(size, [seen], [every]),
+        # a mask of a byte for each score, where it is not causal alone (Megatron-LM's scaled_masked_softmax)
+        "attention softmax": moved(size, [seen], [every], MASK * every * layer.masked),
         # what came out of it and the gradient of that in, of what is seen; zeros are written too
         "attention softmax gradient": moved(size, [seen, seen], [every]),
     }

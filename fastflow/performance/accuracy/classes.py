@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.core.dedupe import unique_rows
+from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, is_broadcast, repeat
 from fastflow.performance.accuracy.table import (
     MEASURED,
@@ -19,6 +19,9 @@ from fastflow.performance.accuracy.table import (
     Key,
     find,
 )
+from fastflow.physics.workload.models.transformer.layer_kind import EXPERTS
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
+from fastflow.physics.workload.models.transformer.layer_pattern import largest_own
 from fastflow.schema.results import TYPICAL, TYPICAL_TTFT
 from fastflow.schema.serving import NO_SERVING
 
@@ -35,8 +38,9 @@ BACKWARD = ("gemm", "rnn", "transformer")
 """Families whose backward passes are measured too."""
 MODES = ("continuous",)
 """Modes of serving that are measured."""
+_EXPERTS = "model.experts"
 _THRESHOLDS = {
-    "model.training": 0.0, "system.devices": 1.0, "model.experts": 1.0, "model.latent": 0.0,
+    "model.training": 0.0, "system.devices": 1.0, _EXPERTS: 1.0, "model.latent": 0.0,
     "model.linear_heads": 0.0, "model.index_topk": 0.0,
 }  # fmt: skip
 """Inputs that matter only by whether they exceed a threshold."""
@@ -136,7 +140,9 @@ def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int6
     if stock.size == 1:
         return [_describe_single(inputs, bool(stock[0]))], np.zeros(1, dtype=np.int64)
     columns: list[NDArray[Any]] = [_squeezed(inputs.get(key, _NO_TEXT)) for key in _TEXTS]
-    columns += [_exceeds(inputs, key, least) for key, least in _THRESHOLDS.items()]
+    columns += [
+        _exceeds(inputs, key, least) | _kinds_exceed(inputs, key, least) for key, least in _THRESHOLDS.items()
+    ]
     hosted = _exceeds(inputs, _HOST[0]) | _exceeds(inputs, _HOST[1])
     columns += [hosted, np.array([_is_generated(inputs)]), _squeezed(stock)]
     first, inverse = unique_rows([column for column in columns if column.size > 1], stock.size)
@@ -150,7 +156,10 @@ def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int6
 def _describe_single(inputs: Inputs, stock: bool) -> Point:
     """Return the class properties of a single point."""
     texts = [str(inputs[key][0]) if key in inputs else "" for key in _TEXTS]
-    flags = [key in inputs and bool(inputs[key][0] > least) for key, least in _THRESHOLDS.items()]
+    flags = [
+        key in inputs and bool(inputs[key][0] > least or _kinds_exceed(inputs, key, least)[0])
+        for key, least in _THRESHOLDS.items()
+    ]
     hosted = any(key in inputs and inputs[key][0] > 0.0 for key in _HOST)
     return Point._make([*texts, *flags, hosted, _is_generated(inputs), stock])
 
@@ -168,6 +177,14 @@ def _squeezed(column: NDArray[Any]) -> NDArray[Any]:
 def _exceeds(inputs: Inputs, key: str, least: float = 0.0) -> Bools:
     """Return which points have an input that exceeds a threshold; False where it is absent."""
     return np.asarray(_squeezed(inputs.get(key, _ZERO)) > least)
+
+
+def _kinds_exceed(inputs: Inputs, key: str, least: float) -> Bools:
+    """Return which points have kinds of layers with experts of their own that exceed a threshold."""
+    if key != _EXPERTS or PATTERN not in inputs:
+        return _ZERO > 0.0
+    texts, inverse = factorize(_squeezed(inputs[PATTERN]))
+    return np.array([largest_own(text, EXPERTS) > least for text in texts])[inverse]
 
 
 def work_of(point: Point) -> tuple[str, str]:

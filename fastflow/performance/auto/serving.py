@@ -33,6 +33,7 @@ from fastflow.performance.serving.disaggregated.predict import (
 from fastflow.performance.serving.layout import STRATEGY
 from fastflow.performance.serving.predict import ServingResult, serve
 from fastflow.physics.hardware.packages import PACKAGE
+from fastflow.physics.parallelism.candidates import common_experts
 from fastflow.physics.parallelism.strategy import AUTO, TENSOR, Strategy, divisors, parse
 
 MAX_STAGES = 16
@@ -168,7 +169,8 @@ def all_servers(inputs: Inputs) -> list[str]:
     """Return the layouts of a point's devices that serving supports, (1,)."""
     devices, package = int(inputs["system.devices"][0]), int(inputs[PACKAGE][0])
     max_tensor = package if package > 1 else devices
-    heads, layers, experts = (int(inputs[f"model.{name}"][0]) for name in ("heads", "layers", "experts"))
+    heads, layers = (int(inputs[f"model.{name}"][0]) for name in ("heads", "layers"))
+    experts = common_experts(inputs)
     servers = []
     for tensor in (n for n in divisors(devices) if n <= max_tensor and heads % n == 0):
         for stages in (n for n in divisors(devices // tensor) if n <= min(MAX_STAGES, layers)):

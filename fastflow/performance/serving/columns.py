@@ -13,6 +13,7 @@ from fastflow.performance.serving.disaggregated.predict import has_prefill_chip,
 from fastflow.performance.serving.predict import ServingResult
 from fastflow.performance.serving.slo import COMPARED, has_limit
 from fastflow.physics.hardware.chip import generate, peak_flops
+from fastflow.physics.parallelism.defaults import has_experts
 from fastflow.physics.workload import parameters_of
 from fastflow.physics.workload.precision import product_type, types_of
 from fastflow.schema import ALL, result_order
@@ -37,7 +38,7 @@ def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
             "parameters": parameters,
             "layers": inputs["model.layers"],
             "hidden": inputs["model.hidden"],
-            "dtype": types_of(inputs),
+            "dtype": types_of(inputs, has_experts(inputs)),
             "meets_slo": np.ma.MaskedArray(meets_slo & has_results, mask=~has_verdict),
             "feasible": ~reason.exists,
             **reason.columns(),

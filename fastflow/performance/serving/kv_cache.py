@@ -8,7 +8,7 @@ tokens, a multiple of 16, as a state takes (HybridAttentionMambaModelConfig of v
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,15 +45,16 @@ class Cache(NamedTuple):
         return self.state + self.token * paged + self.windowed * np.minimum(tokens, self.window)
 
 
-def _layer_caches(
+def _caches_and_widest(
     inputs: Inputs, size: Sizes, numbers: Precision, servers: ServerLayouts, kinds: int
-) -> LayerCache:
+) -> tuple[LayerCache, Floats]:
     """Return what a layer of each kind keeps of a request on a device [B], (points, kinds).
 
-    size, numbers: of the models of all points.
+    And the columns of the widest intermediate result of a token in a layer of any kind, (points,). size,
+    numbers: of the models of all points.
     """
     names, number = factorize(inputs[KEY])
-    caches = LayerCache(*np.zeros((3, number.size, kinds)))
+    caches, widest = LayerCache(*np.zeros((3, number.size, kinds))), np.zeros(number.size)
     for i, name in enumerate(names):
         rows, points, tensor = np.flatnonzero(number == i), inputs, servers.tensor
         if len(names) > 1:  # most calls have one pattern
@@ -61,11 +62,18 @@ def _layer_caches(
             size, numbers = sizes_of(points), precision(points)
         for j, kind in enumerate(kinds_of(name)):
             of_kind = sizes_of(points, kind) if kind.sizes else size
+            widest[rows] = np.maximum(widest[rows], _widest_of(of_kind))
             for mixer in kind.mixers:
                 of_mixer = MIXERS[mixer].cache(points, of_kind, kind, numbers, tensor)
                 for total, part in zip(caches, of_mixer, strict=True):
                     total[rows, j] += part
-    return caches
+    return caches, widest
+
+
+def _widest_of(size: Sizes) -> Any:
+    """Return the columns that the activation function of a layer's feed-forward part reads or makes."""
+    chosen = np.where(np.asarray(size.experts) > 1, size.topk * np.asarray(size.expert_ffn), 0)
+    return np.maximum(size.ffn, chosen)
 
 
 def _with_shared_pages(caches: LayerCache, shared: Bools) -> tuple[LayerCache, Ints]:
@@ -83,12 +91,10 @@ def _with_shared_pages(caches: LayerCache, shared: Bools) -> tuple[LayerCache, I
 
 
 def _workspace(
-    inputs: Inputs, size: Sizes, numbers: Precision, servers: ServerLayouts, tokens: Ints
+    size: Sizes, widest: Floats, numbers: Precision, servers: ServerLayouts, tokens: Ints
 ) -> Floats:
     """Return the activations of a pass over some tokens of a rank, on one device [B], (points,)."""
-    expert = np.where(np.asarray(inputs["model.experts"]) > 1, size.topk * np.asarray(size.expert_ffn), 0)
-    wide = np.maximum(size.ffn, expert) * 2.0 / servers.tensor
-    width = _HIDDEN_LIVE * np.asarray(size.hidden) + _WIDE_LIVE * wide
+    width = _HIDDEN_LIVE * np.asarray(size.hidden) + _WIDE_LIVE * widest * 2.0 / servers.tensor
     return tokens * width * numbers.activation
 
 
@@ -125,13 +131,12 @@ def room_of_fullest_stage(
     size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.gpu_memory_utilization"]
     stage_weights = _weights(inputs, layouts, stages, weights)
     stage_weights[:, 0] += tower
-    of_layer, page = _with_shared_pages(
-        _layer_caches(inputs, size, numbers, layouts, stages.layers.shape[2]), inputs["server.shared_pages"]
-    )
+    of_layer, widest = _caches_and_widest(inputs, size, numbers, layouts, stages.layers.shape[2])
+    of_layer, page = _with_shared_pages(of_layer, inputs["server.shared_pages"])
     # states after each draft token, any of which may be the last that is accepted (vLLM's MambaSpec)
     drafts = inputs.get("serve.num_speculative_tokens", np.zeros(tokens.size, np.int64))
     of_layer = of_layer._replace(state=of_layer.state * (1.0 + drafts)[:, None])
-    work = _workspace(inputs, size, numbers, layouts, inputs["server.max_num_batched_tokens"])
+    work = _workspace(size, widest, numbers, layouts, inputs["server.max_num_batched_tokens"])
     free = inputs["server.memory_fraction_of"] == FREE
     cache_share, budget = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)
     caches = cache_share * (budget[:, None] - stage_weights - work[:, None])

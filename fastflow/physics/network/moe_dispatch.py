@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import unique_rows
-from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.core.tables import Floats, Inputs, Ints
 from fastflow.physics.network.collectives.algorithms import HIERARCHICAL
 from fastflow.physics.network.collectives.nccl import (
     INSIDE,
@@ -99,7 +99,7 @@ class Dispatch(NamedTuple):
     point: Ints  # of each of them
     recipe: Ints  # the first of each point's route, (points,)
     nccl_topology: Floats  # of every recipe, as nccl.NcclTopology, (recipes, ...)
-    routing: Ints  # how every point's tokens choose experts, (points,)
+    routing: Ints  # how the tokens of each of these kernels' layers choose experts
     shares: Floats  # of its copies, that go within and between machines, (routings, recipes, 2)
     wires: Wires
     fixed: Floats  # [s], (points,)
@@ -127,27 +127,35 @@ def dispatch_of(
         return None
     rows = np.flatnonzero(deduplicates[graph.point] & (graph.layer.part == EXPERTS))
     first = np.cumsum([0, *(len(route.recipes) for route in routes)])[of_point]
-    routing, shares = _shares(inputs, deduplicates, nccl_topology)
+    routing, shares = _shares(inputs, rows, graph, nccl_topology)
     fixed = _latency(wires, libraries)
     return Dispatch(rows, graph.point[rows], first, nccl_topology, routing, shares, wires, fixed)
 
 
-def _shares(inputs: Inputs, deduplicates: Bools, nccl_topology: Floats) -> tuple[Ints, Floats]:
-    """Return how every point's tokens choose experts, and which share of their copies goes where.
+def _shares(inputs: Inputs, rows: Ints, graph: Graph, nccl_topology: Floats) -> tuple[Ints, Floats]:
+    """Return how the tokens of kernels choose experts, and which share of their copies goes where.
 
-    As in Dispatch; deduplicates: whether a token goes once to each machine, (points,).
+    As in Dispatch; rows: kernels of layers of experts. Kinds of layers may have experts of their own.
     """
-    columns = [inputs[f"model.{name}"] for name in ("experts", "topk", "expert_groups", "topk_groups")]
-    first, inverse = unique_rows([deduplicates, *columns], deduplicates.size)
+    point = graph.point[rows]
+    _, layer = unique_rows([point, graph.layer.kind[rows]], rows.size)
+    chosen = np.zeros((2, layer.max(initial=-1) + 1))  # of each layer; gradients do not say it
+    for of_layer, name in zip(chosen, ("experts", "topk"), strict=True):
+        np.maximum.at(of_layer, layer, graph.attributes[name][rows])
+    experts_and_topk = list(chosen.astype(np.int64)[:, layer])
+    columns = [
+        *experts_and_topk,
+        *(inputs[f"model.{key}"][point] for key in ("expert_groups", "topk_groups")),
+    ]
+    first, inverse = unique_rows(columns, rows.size)
     shares = np.ones((first.size, len(nccl_topology), 2))
     for number, row in enumerate(first.tolist()):
-        if deduplicates[row]:
-            experts, topk, groups, topk_groups = (int(column[row]) for column in columns)
-            routing = Routing(experts, topk, max(groups, 1), topk_groups if groups else 1)
-            shares[number] = [
-                [expected_parts(routing, int(group[name])) / topk for name in (RANKS, MACHINES)]
-                for group in nccl_topology
-            ]
+        experts, topk, groups, topk_groups = (int(column[row]) for column in columns)
+        routing = Routing(experts, topk, max(groups, 1), topk_groups if groups else 1)
+        shares[number] = [
+            [expected_parts(routing, int(group[name])) / topk for name in (RANKS, MACHINES)]
+            for group in nccl_topology
+        ]
     return inverse, shares
 
 
@@ -172,7 +180,7 @@ def dispatch_times(dispatch: Dispatch, edges: CrossEdges, order_row: Ints, slots
     has_machines = (slot >= 0) & (dispatch.nccl_topology[recipe, MACHINES] > 1.0)
     selected, recipe = selected[has_machines], recipe[has_machines]
     rows, point, group = dispatch.rows[selected], dispatch.point[selected], dispatch.nccl_topology[recipe]
-    size, share = edges.bytes[rows], dispatch.shares[dispatch.routing[point], recipe]
+    size, share = edges.bytes[rows], dispatch.shares[dispatch.routing[selected], recipe]
     intra_bytes, inter_bytes = size * share[:, 0], size * share[:, 1]
     ranks = group[:, RANKS]
     with np.errstate(divide="ignore", invalid="ignore"):  # where nothing goes within machines

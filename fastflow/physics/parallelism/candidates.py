@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,9 @@ CHOSEN = (STRATEGY, MICROBATCH, RECOMPUTE, ZERO, SPLIT)
 """The inputs that are chosen."""
 MICROBATCHES = (1, 2, 4, 8)  # sequences; more are for sequences that are short
 GPIPE, _, _, ZERO_BUBBLE = SCHEDULES
-_LAYERS, _SEQUENCES = "hidden layers", "sequences"
-"""Options that follow from the inputs: the number of hidden layers, and the tokens of each sequence."""
+_LAYERS, _SEQUENCES, _EXPERTS = "hidden layers", "sequences", "experts"
+"""Options that follow from the inputs: the number of hidden layers, the tokens of each sequence, and the
+largest number that divides the experts of every layer that has any."""
 
 
 def every_layout(inputs: Inputs) -> Columns:
@@ -51,6 +53,7 @@ def every_layout(inputs: Inputs) -> Columns:
     names = [key for key in inputs if key.startswith(("model.", "parallel."))]
     options = {key: inputs[key][0].item() for key in names}
     options |= {_LAYERS: int(count_hidden_layers(inputs)[0]), _SEQUENCES: _sequences(inputs)}
+    options[_EXPERTS] = common_experts(inputs)
     devices, machine = int(inputs["system.devices"][0]), int(per_package(inputs)[0])
     layouts = list(_layouts(options, devices, parse(options[WITHIN]), machine))
     if not layouts and next(_layouts(options, devices, parse("tp>=1"), machine), None):
@@ -63,6 +66,12 @@ def every_layout(inputs: Inputs) -> Columns:
 def _sequences(inputs: Inputs) -> list[int]:
     """Return the tokens of the sequences that devices share; inputs: of one point, (1,)."""
     return [int(size[0]) for size in family_of(inputs).sequences(inputs)]
+
+
+def common_experts(inputs: Inputs) -> int:
+    """Return the largest number that divides the experts of every layer, 1 without experts; inputs: (1,)."""
+    sizes = (size for axis, _, size in family_of(inputs).divided_of_layers(inputs) if axis == "ep")
+    return gcd(*(int(size[0]) for size in sizes)) or 1
 
 
 def _layouts(
@@ -83,7 +92,7 @@ def _layouts(
                 uneven = options["model.heads"] % tp or any(size % parts for size in options[_SEQUENCES])
                 if uneven or batch % dp or not within_bounds("dp", [dp]):
                     continue
-                ep_degrees = within_bounds("ep", divisors(max(options.get("model.experts", 0), 1)))
+                ep_degrees = within_bounds("ep", divisors(options[_EXPERTS]))
                 for ep, (split, chunks) in product(ep_degrees, partitions):
                     strategy = Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, pp=pp, chunks=chunks)
                     if ep > 1 and not _can_shard_experts(

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.tables import Bools, Inputs, Ints
 from fastflow.physics.parallelism.options import AUTO, BUFFER, DISPATCHER, FLEX, MICROBATCH
-from fastflow.physics.workload import has_layer_runs
+from fastflow.physics.workload import family_of, has_layer_runs
 
 
 class ParallelOptions(NamedTuple):
@@ -88,7 +88,12 @@ def sends_once(inputs: Inputs) -> Bools:
     limits_groups = (
         (topk_groups > 0) & (topk_groups < inputs["model.expert_groups"]) & inputs["model.training"]
     )
-    deduplicates: Bools = ((requested == FLEX) | ((requested == AUTO) & limits_groups)) & (
-        inputs["model.experts"] > 0
-    )
-    return deduplicates
+    deduplicates: Bools = (requested == FLEX) | ((requested == AUTO) & limits_groups)
+    return deduplicates & has_experts(inputs) if deduplicates.any() else deduplicates
+
+
+def has_experts(inputs: Inputs) -> Bools:
+    """Return whether models have layers of experts, (points,)."""
+    sizes = [size > 0 for axis, _, size in family_of(inputs).divided_of_layers(inputs) if axis == "ep"]
+    has: Bools = np.any(sizes, axis=0)
+    return has

@@ -81,8 +81,8 @@ class Family(NamedTuple):
     divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the mesh axis whose degree must divide them
     # sizes, by the mesh axis whose degree must divide them or be a multiple; 0: no size
     copied: Mapping[str, str] = MappingProxyType({})
-    # further sizes that an axis's degree must divide, of some layers alone: axis, words that name the size,
-    # and the size of every point; 0: none
+    # sizes of some layers that an axis's degree must divide, instead of the one in `divided`: axis, words
+    # that name the size, and the size of every point; 0: none
     divided_of_layers: Callable[[Inputs], Iterable[tuple[str, str, Ints]]] = lambda inputs: ()
     multiplied: tuple[str, str] | None = None  # two sizes whose integer product must not overflow
     microbatch: int = 0  # sequences of a micro-batch in training; 0: without a pipeline, a device's batch

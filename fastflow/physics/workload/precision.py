@@ -262,10 +262,12 @@ def attention_format(inputs: Inputs) -> Texts:
     return _on_chip(inputs, attention_weights(inputs))
 
 
-def types_of(inputs: Inputs) -> Texts:
-    """Name the type of every point's products, and of attention's and experts' where these differ."""
+def types_of(inputs: Inputs, has_experts: Bools) -> Texts:
+    """Name the type of every point's products, and of attention's and experts' where these differ.
+
+    has_experts: whether models have layers of experts, (points,).
+    """
     dtypes = names = inputs["model.dtype"]
-    has_experts = inputs.get("model.experts", np.zeros(dtypes.size)) > 0
     for title, types, applies in (
         ("attention", attention_weights(inputs), np.ones(dtypes.size, dtype=np.bool_)),
         ("experts", stored_experts(inputs), has_experts),

@@ -26,6 +26,7 @@ from fastflow.reporting.terminal.tables import (
     console,
     listing,
     new_sheet,
+    print_parts,
     quantity,
     records,
 )
@@ -53,8 +54,7 @@ def report(
     out = console()
     for line in _counts(dataset, frame, axes):
         out.print(line)
-    for line in assumptions_of(dataset):
-        out.print(line)
+    print_parts(assumptions_of(dataset))
     best = records(best_first(frame).head(_BEST))
     results = chosen or ("time_s", "bound_by", "feasible")
     title = best_title(serves=False, is_feasible=bool(frame["feasible"].any()))

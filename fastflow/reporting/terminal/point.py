@@ -11,6 +11,8 @@ from rich.table import Table as Sheet
 from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.physics.hardware.packages import PACKAGE
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
+from fastflow.physics.workload.models.transformer.layer_pattern import keys_of_attention
 from fastflow.reporting.terminal.cost import COST_PREFIX, TOKENS_PER_PARAMETER, cost_sheet
 from fastflow.reporting.terminal.layout import show_layout
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
@@ -32,7 +34,10 @@ if TYPE_CHECKING:
     from fastflow.performance.sharding_report import KernelSharding
 
 _FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
-SHOWN_PREFIXES = (PACKAGE, _FUSED, _FLASH, "chip.name", TOKENS_PER_PARAMETER, COST_PREFIX)
+_MASKS = ("model.window", "model.density")
+SHOWN_PREFIXES = (
+    PACKAGE, _FUSED, _FLASH, "chip.name", TOKENS_PER_PARAMETER, COST_PREFIX, PATTERN, *_MASKS,
+)  # fmt: skip
 """Prefixes of the inputs that are shown with results."""
 _MAX_KERNELS = 16
 _MAX_LEVELS = 9
@@ -105,7 +110,9 @@ def _attention_text(row: Mapping[str, Any]) -> str:
     if _FUSED not in row:
         return ""
     if not row[_FUSED]:
-        return ", unfused attention"
+        used = keys_of_attention(str(row[PATTERN])) if PATTERN in row else ()
+        masks = [key for key in _MASKS if key in used and row.get(key, 0) > 0]
+        return ", unfused attention" + (f" to all keys, whatever {' and '.join(masks)}" if masks else "")
     others = " of xFormers or PyTorch: FlashAttention 2 does not support the chip"
     return f", fused attention{'' if row.get(_FLASH, True) else others}"
 

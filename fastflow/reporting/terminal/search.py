@@ -87,10 +87,8 @@ def show(answer: SearchResult, ranking: pa.Table, front: pa.Table | None) -> Non
             )
     if front is not None:
         out.print(front_sheet(to_frame([front]), front.schema))
-    for line in grid_assumptions(answer.candidates.grid):
-        out.print(line)
-    for line in validation_lines(ranking.select([VALIDATION_CLASS]).to_pylist()):
-        out.print(line)
+    print_parts(grid_assumptions(answer.candidates.grid))
+    print_parts(validation_lines(ranking.select([VALIDATION_CLASS]).to_pylist()))
     num_skipped = int(answer.is_left_out.sum())
     if num_skipped:
         first = next(filter(None, answer.left_out["reason"]))

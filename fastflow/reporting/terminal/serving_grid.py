@@ -26,6 +26,7 @@ from fastflow.reporting.terminal.tables import (
     console,
     listing,
     new_sheet,
+    print_parts,
     quantity,
     records,
 )
@@ -53,8 +54,7 @@ def report(
     out = console()
     for line in _counts(dataset, frame, lines):
         out.print(line)
-    for line in assumptions_of(dataset):
-        out.print(line)
+    print_parts(assumptions_of(dataset))
     if lines.front.size:
         more_columns = [name for name in chosen if name not in columns]
         more_results = dataset.read(["point", *more_columns]).set_index("point") if more_columns else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from fastflow.engine.dataset.reader import Dataset
 
+_INDENT = 13  # columns of a label, such as "Validation"
+_LABEL = re.compile(r"(?:[A-Z][a-z]+(?: [a-z]+)? {2,}|Not feasible | +)(?=\S)", re.ASCII)
 Part = Sheet | Text | str
 """A part of an answer: a table or a line; a str may hold Rich's markup, such as [bold]."""
 
@@ -33,7 +36,19 @@ def print_parts(parts: Iterable[Part]) -> None:
     """Print the parts of an answer, one below the other."""
     out = console()
     for part in parts:
-        out.print(part)
+        out.print(_indented(part, out) if isinstance(part, str) else part)
+
+
+def _indented(line: str, out: Console) -> Part:
+    """Return a line with a label, whose further lines on a narrow screen begin where its text does."""
+    text = Text.from_markup(line)
+    label = _LABEL.match(text.plain)
+    if label is None or label.end() != _INDENT or len(text) <= out.width or out.width < 3 * _INDENT:
+        return line
+    lines = text[_INDENT:].wrap(out, out.width - _INDENT)
+    for wrapped in lines:
+        wrapped.rstrip()
+    return text[:_INDENT] + Text("\n" + " " * _INDENT).join(lines)
 
 
 def console() -> Console:

@@ -130,6 +130,37 @@ def test_columns_of_a_served_point_are_the_parts_of_its_memory():
     assert row["kv_cache_capacity_B"] == pytest.approx(0.5 * row["dram_capacity_B"] - row["weight_B"] - work)
 
 
+SERVED = ("model=transformer", "model.hidden=512", "model.heads=8", "model.ffn=1024", "model.layers=8",
+          "chip=h100_sxm", "system=dgx_h100", "serve=prefill", "serve.isl=100")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pattern", "columns"),
+    [
+        ("dense", 1024),
+        ("dense, dense(ffn=4096)", 4096),
+        ("dense(ffn=256), dense(ffn=512)", 512),
+        ("dense, experts(experts=8 topk=3 expert_ffn=700)", 3 * 700),
+        ("dense, experts(experts=8 topk=2 expert_ffn=100)", 1024),
+        ("dense, experts(experts=1 topk=1 expert_ffn=9000)", 1024),
+    ],
+)
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_the_work_of_a_pass_is_that_of_its_widest_kind_of_layer(pattern, columns, tensor):
+    asked = (*SERVED, f"parallel.strategy=TP-{tensor}", f"system.devices={tensor}")
+    row = fastflow.evaluate(*asked, f"model.pattern='{pattern}'", "server.max_num_batched_tokens=2048").iloc[
+        0
+    ]
+    work = 2048 * (3.0 * 512 + 1.5 * 2.0 * columns / tensor) * SIZE
+    assert row["footprint_B"] - row["weight_B"] - row["kv_B"] == pytest.approx(work)
+
+
+def test_models_of_a_grid_have_the_work_of_their_own_kinds():
+    rows = fastflow.evaluate(*SERVED, "model.pattern='dense(ffn=512)','dense, dense(ffn=4096)'")
+    work = rows["footprint_B"] - rows["weight_B"] - rows["kv_B"]
+    assert work[1] / work[0] == pytest.approx((3 * 512 + 3 * 4096) / (3 * 512 + 3 * 512))
+
+
 HYBRID = (
     "model=transformer", "model.hidden=512", "model.heads=8", "model.kv_heads=2", "model.ffn=1024",
     "model.layers=8", "model.pattern='3*gated_delta dense, dense'", "model.linear_heads=6",

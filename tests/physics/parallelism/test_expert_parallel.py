@@ -237,3 +237,59 @@ def test_by_itself_a_transformer_has_sequence_parallelism_and_a_file_has_not(fil
         )  # fmt: skip
         assert auto["time_s"] == same["time_s"] != other["time_s"]
         assert auto["activation_B"] == same["activation_B"] != other["activation_B"]
+
+
+OWN = (
+    "model=transformer", "model.layers=4", "model.batch=64", "system=dgx_h100", "system.devices=8",
+    "model.pattern='dense, experts(experts=16 topk=2 expert_ffn=1024)'",
+)  # fmt: skip
+"""Experts that a kind of layers alone has."""
+AS_MODEL = ("model.pattern='dense, experts'", "model.experts=16", "model.topk=2", "model.expert_ffn=1024")
+
+
+@pytest.mark.parametrize("strategy", ["TP-1-e8-d8", "TP-2-e4-d4", "auto"])
+@pytest.mark.parametrize("more", [(), ("serve=decode",)], ids=str)
+def test_experts_of_a_kind_are_divided_as_the_models(strategy, more):
+    own, model = (
+        fastflow.evaluate(*OWN, *changed, *more, f"parallel.strategy={strategy}").iloc[0]
+        for changed in ((), AS_MODEL)
+    )
+    assert own["strategy"] == model["strategy"]
+    assert own["reason"] == "" == model["reason"]
+    for name in ("weight_B", "time_s", "tokens_per_s", "footprint_B", "typical_error", "dtype"):
+        assert str(own.get(name)) == str(model.get(name))
+
+
+def test_experts_of_a_kind_are_sent_once_to_each_machine():
+    """In groups, too; the model's own number of experts is not that of the layers."""
+    two = ("system=superpod_h100", "system.devices=16", "parallel.token_dispatcher=flex")
+    two += ("model.expert_groups=4", "model.topk_groups=2", "parallel.strategy=TP-1-e16-d16")
+    own, model = (fastflow.evaluate(*OWN, *changed, *two).iloc[0] for changed in ((), AS_MODEL))
+    assert own["reason"] == ""
+    assert own["ep_comm_exposed_s"] == model["ep_comm_exposed_s"]
+    alltoall = fastflow.evaluate(*OWN, *two, "parallel.token_dispatcher=alltoall").iloc[0]
+    assert own["ep_comm_exposed_s"] < 0.9 * alltoall["ep_comm_exposed_s"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (("parallel.strategy=TP-1-e8-d8", "model.pattern='experts(experts=12 topk=2), experts'",
+          "model.experts=16", "model.topk=2"), "ep=8.*a divisor of experts of model.pattern, experts=12"),
+        (("parallel.strategy=TP-1-e8-d8", "model.pattern=dense"), "ep=8.*1, since model.experts=0"),
+        (("parallel.strategy=d8", "model.expert_groups=3", "model.topk_groups=1"),
+         "expert_groups=3.*a divisor of model.experts, 16 in a kind"),
+        (("parallel.strategy=d8", "model.expert_groups=16", "model.topk_groups=1"),
+         "topk_groups=1.*at least model.topk, 2 in a kind"),
+    ],
+)  # fmt: skip
+def test_degrees_that_the_experts_of_a_kind_do_not_allow_are_refused(changed, said):
+    row = fastflow.evaluate(*OWN, *changed).iloc[0]
+    assert re.search(said, row["reason"]), row["reason"]
+
+
+def test_a_size_of_the_model_that_no_layer_uses_restricts_no_degree():
+    heads = "model.pattern='experts(heads=32 experts=16 topk=2)'"
+    changed = (heads, "model.heads=20", "model.head_dim=128", "model.experts=6", "model.topk=2")
+    row = fastflow.evaluate(*OWN, *changed, "parallel.strategy=TP-8-e8-d8", "system.devices=64").iloc[0]
+    assert row["reason"] == ""

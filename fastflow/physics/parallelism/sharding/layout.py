@@ -267,13 +267,17 @@ def indivisible_dims(inputs: Inputs, strategies: Strategies) -> ReasonColumn:
         for i in reason.without((size > 0) & (size % degree > 0) & (degree % np.maximum(size, 1) > 0)):
             allowed = f"a divisor or a multiple of {key}={size[i]}"
             reason.add(i, invalid_degree(Code.STRATEGY, axis, int(degree[i]), allowed))
+    of_layers = [*family_of(inputs).divided_of_layers(inputs)] if points else []
     for axis, key in divided.items():
         degree = strategies.experts if axis == "ep" else strategies.degrees[:, AXES.index(axis)]
-        size = inputs[key]
-        for i in reason.without((size % degree > 0) | ((size == 0) & (degree > 1))):
+        size, has_layers = inputs[key], np.zeros(points, dtype=np.bool_)
+        for layers_axis, _, size_of_layers in of_layers:
+            has_layers |= (size_of_layers > 0) & (layers_axis == axis)
+        wrong = (size % degree > 0) | ((size == 0) & (degree > 1))
+        for i in reason.without(wrong & ~has_layers):
             allowed = f"a divisor of {key}={size[i]}" if size[i] else f"1, since {key}=0"
             reason.add(i, invalid_degree(Code.STRATEGY, axis, int(degree[i]), allowed))
-    for axis, key, size in family_of(inputs).divided_of_layers(inputs) if points else ():
+    for axis, key, size in of_layers:
         degree = strategies.experts if axis == "ep" else strategies.degrees[:, AXES.index(axis)]
         for i in reason.without((size > 0) & (size % degree > 0)):
             allowed = f"a divisor of {key}={size[i]}" if size[i] > 1 else f"1, since {key}=1"

@@ -151,6 +151,51 @@ def kinds_of(text: str) -> tuple[LayerKind, ...]:
     return tuple(dict.fromkeys(parse(text)))
 
 
+@lru_cache(maxsize=4096)
+def largest_own(text: str, name: str) -> int:
+    """Return the largest own size of the kinds of a pattern; 0 where none has one."""
+    return max(dict(kind.sizes).get(name, 0) for kind in kinds_of(text))
+
+
+@lru_cache(maxsize=4096)
+def keys_of_attention(text: str) -> frozenset[str]:
+    """Return the keys of sizes that attention of heads in the layers of a pattern uses."""
+    mixers = [MIXERS[name] for kind in kinds_of(text) for name in kind.mixers]
+    return frozenset(key for mixer in mixers if mixer.attends for key in mixer.uses)
+
+
+KV_HEADS = "kv_heads"
+_OF_FEED_FORWARD = {
+    DENSE: ("ffn",), EXPERTS: ("experts", "topk", "expert_ffn", "shared_ffn"), NO_FEED_FORWARD: (),
+}  # fmt: skip
+"""Sizes that feed-forward parts use; `ffn` is the default of `expert_ffn`, too."""
+
+
+@lru_cache(maxsize=4096)
+def unused_sizes(kind: LayerKind) -> tuple[str, ...]:
+    """Return the own sizes of a kind that neither its mixers nor its feed-forward part use."""
+    used = {*_OF_FEED_FORWARD[kind.feed_forward]}.union(*(MIXERS[name].sizes for name in kind.mixers))
+    stated = [name for name, _ in kind.sizes]
+    if kind.has_experts and "expert_ffn" not in stated:
+        used.add("ffn")
+    return tuple(name for name in stated if name not in used)
+
+
+@lru_cache(maxsize=4096)
+def unused_if_latent(kind: LayerKind) -> bool:
+    """Say whether a kind has heads of keys of its own that none of its mixers uses where keys are latent."""
+    users = [MIXERS[name] for name in kind.mixers if KV_HEADS in MIXERS[name].sizes]
+    return KV_HEADS in dict(kind.sizes) and all(mixer.latent for mixer in users)
+
+
+@lru_cache(maxsize=64)
+def users_of(name: str) -> str:
+    """Return the words of a pattern whose layers use a size."""
+    words = [mixer for mixer in MIXERS.built_in if name in MIXERS[mixer].sizes]
+    words += [word for word, sizes in _OF_FEED_FORWARD.items() if name in sizes]
+    return ", ".join(words) + (f", or {EXPERTS} without expert_ffn" if name == "ffn" else "")
+
+
 def fewest_layers(text: str) -> int:
     """Return the minimum number of layers that includes every kind of a pattern."""
     pattern = parse(text)

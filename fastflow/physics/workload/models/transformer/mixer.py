@@ -48,11 +48,19 @@ class Mixer(NamedTuple):
     needs: tuple[tuple[str, str], ...] = ()  # keys that must be above 0, and the word that names their use
     further: tuple[str, ...] = ()  # keys that it uses where they are above 0
     untied: tuple[str, ...] = ()  # nodes whose weights even tied layers do not share
+    # which sizes of attention's heads, which every model has, it uses
+    of_heads: tuple[str, ...] = ("heads", "kv_heads", "head_dim", "value_dim")
+    latent: bool = False  # whether its keys are latent, without heads of their own, where `model.latent` is
 
     @property
     def uses(self) -> tuple[str, ...]:
         """The keys of sizes that it uses, besides those that every model has."""
         return (*(key for key, _ in self.needs), *self.further)
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The names of the sizes that it uses, of which a kind of layer may have its own."""
+        return frozenset({*self.of_heads, *(key.removeprefix("model.") for key in self.uses)})
 
 
 _PACKAGE = "fastflow.physics.workload.models.transformer"

@@ -27,7 +27,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.physics.workload.models.transformer.dimensions import CAUSAL, DEFAULTS, ffn_of
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
-from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, fewest_layers
+from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS, fewest_layers, kinds_of
 from fastflow.physics.workload.models.transformer.parameters import parameters
 
 KEY = "model.size"
@@ -60,7 +60,7 @@ def with_size(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     model = {key: sized[key] for key in DEFAULTS if key != KEY}
     if any(isinstance(value, bool) or not isinstance(value, int) for value in _shape(model).values()):
         return sized  # which is rejected where it is read
-    if model["model.experts"]:
+    if model["model.experts"] or any(kind.has_experts for kind in kinds_of(str(model[PATTERN]))):
         allowed = "null of a mixture: how number, width and depth of experts grow together is not published"
         raise InputError(KEY, leaves[KEY], allowed)
     return sized | _scaled(target, tuple(model.items()))

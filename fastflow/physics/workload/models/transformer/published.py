@@ -14,6 +14,8 @@ from typing import Any
 
 from fastflow.core.errors import InputError
 from fastflow.physics.workload.data_types import AS_WEIGHTS, OF_WEIGHTS_ALONE, UNMODELLED, WIDE
+from fastflow.physics.workload.models.transformer.layer_kind import EXPERTS as LAYER_OF_EXPERTS
+from fastflow.physics.workload.models.transformer.layer_kind import PATTERN
 from fastflow.physics.workload.precision import (
     ATTENTION_WEIGHTS,
     AUTO,
@@ -79,7 +81,8 @@ def note_of_types(leaves: Mapping[str, Any]) -> str:
         dtype, selected = _type_of_products(leaves), str(resolved[KEY])
         if selected != dtype:
             notes.append(f"{KEY}: {selected}, since {chip} has no {dtype}")
-    of_parts = [EXPERTS] * bool(leaves.get("model.experts")) + [ATTENTION_WEIGHTS] * ("model.heads" in leaves)
+    has_experts = leaves.get("model.experts") or LAYER_OF_EXPERTS in str(leaves.get(PATTERN, ""))
+    of_parts = [EXPERTS] * bool(has_experts) + [ATTENTION_WEIGHTS] * ("model.heads" in leaves)
     for key in (KEY, *of_parts):
         weights = str(resolved.get(key))
         computed = _computed_instead(leaves, weights)

@@ -14,7 +14,7 @@ in prefill, and is absorbed into queries and outputs in decode (arXiv:2405.04434
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     sizes_of,
 )
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
-from fastflow.physics.workload.models.transformer.layer_pattern import KEY, times
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY, parse, times
 from fastflow.physics.workload.models.transformer.mixers.layer import core_names, core_nodes
 from fastflow.physics.workload.models.transformer.network import (
     LOGIT_BYTES,
@@ -45,7 +45,7 @@ from fastflow.physics.workload.models.transformer.network import (
     has_streams,
 )
 from fastflow.physics.workload.models.transformer.valid_sizes import invalid_pass_sizes
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
+from fastflow.physics.workload.network import INPUT, Amount, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import grouped_gemm, pointwise, rowwise
 from fastflow.physics.workload.precision import ATTENTION_WEIGHTS, OPERAND, QUANTIZED_BYTES
 
@@ -58,6 +58,7 @@ PART = text(
 EXPERT_ROWS = count("model.expert_rows", "minimum rows of each expert's GEMM (padding)", low=0)
 NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
 ADD = pointwise.TYPES["add"]
+_OF_HEAD = 1.0  # norms that the head begins with
 # Sampling, in fp32 as logits are: maximum, and exponentials with their sum, each reads them once
 SAMPLING_READS, SAMPLING_FLOP = 2.0, 3.0
 
@@ -80,15 +81,43 @@ def network(points: Inputs) -> Network:
 
 
 def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
-    counts = times(str(points[KEY][0]), single(points["model.layers"]))
-    # whether layers begin with a norm of their input
-    starts_with_norm = bool(points["model.block"][0] != POST) and not has_streams(points)
-    layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), starts_with_norm))]
+    pattern = str(points[KEY][0])
+    counts = times(pattern, single(points["model.layers"]))
+    nodes = {kind: _without(core_names(kind), block(points, size, kind, INPUT)) for kind in counts}
+    first = {kind: float(len(_norms_of(INPUT, of_kind))) for kind, of_kind in nodes.items()}
+    # whether sums make the norms that the next layer begins with
+    starts_with_norms = bool(points["model.block"][0] != POST) and not has_streams(points)
+    after = _norms_after(points, first) if starts_with_norms else dict.fromkeys(counts, 0.0)
+    after_embedding = first[parse(pattern)[0]] if starts_with_norms else 0.0
+    layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), after_embedding))]
     for kind, layer_count in counts.items():
-        nodes = _without(core_names(kind), block(points, size, kind, INPUT))
-        padded = _padded(points, _quantised(points, _fuse_norms(nodes, starts_with_norm)))
+        padded = _padded(points, _quantised(points, _fuse_norms(nodes[kind], after[kind])))
         layers.append(Layer(kind.text, HIDDEN, padded, times=layer_count))
     return layers
+
+
+def _norms_of(name: str, nodes: Sequence[Node]) -> list[str]:
+    """Return the norms of the output of a node, or of a layer's input."""
+    return [node.name for node in nodes if node.type in NORMS and node.reads[0] == name]
+
+
+def _norms_after(points: Inputs, first: Mapping[LayerKind, float]) -> dict[LayerKind, Amount]:
+    """Return the mean number of norms that read the output of a layer of each kind: the next layer's.
+
+    first: norms that a layer of each kind begins with; the head begins with one. `parallel_norms` has two in
+    a layer with both branches.
+    """
+    if {*first.values()} == {_OF_HEAD}:
+        return dict(first)
+    kinds, pattern = list(first), parse(str(points[KEY][0]))
+    numbers, inverse = np.unique(points["model.layers"], return_inverse=True)
+    means = np.zeros((numbers.size, len(kinds)))
+    for mean, num_layers in zip(means, numbers.tolist(), strict=True):
+        layers = np.resize([kinds.index(kind) for kind in pattern], num_layers)
+        norms = np.array([*(first[kinds[kind]] for kind in layers[1:].tolist()), _OF_HEAD])
+        sums, counts = (np.bincount(layers, weights, len(kinds)) for weights in (norms, None))
+        mean[:] = sums / np.maximum(counts, 1)
+    return {kind: single(column) for kind, column in zip(kinds, means[inverse].T, strict=True)}
 
 
 def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -102,8 +131,11 @@ def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
     )
 
 
-def _fuse_norms(nodes: Sequence[Node], starts_with_norm: bool) -> tuple[Node, ...]:
-    """Fuse norms into the sums before them: within a layer, and the first norm of the next layer."""
+def _fuse_norms(nodes: Sequence[Node], after: Amount) -> tuple[Node, ...]:
+    """Fuse norms into the sums before them: within a layer, and the first norms of the next layer.
+
+    after: norms that read the output of the layer.
+    """
     sums = {node.name for node in nodes if node.type is ADD}
     normed = {
         node.name: node.reads[0] for node in nodes if node.type in NORMS and node.reads[0] in {*sums, INPUT}
@@ -114,10 +146,10 @@ def _fuse_norms(nodes: Sequence[Node], starts_with_norm: bool) -> tuple[Node, ..
         if node.name in normed:
             continue
         reads = tuple(normed.get(read, read) for read in node.reads)
-        makes_norm = node.name in normed.values() or (starts_with_norm and node.name == last)
+        norms = float(len(_norms_of(node.name, nodes))) + (after if node.name == last else 0.0)
         cost = node.cost
-        if node.type is ADD and makes_norm:  # sums have explicit moves
-            cost = cost._replace(moves=(0.0 if cost.moves is None else cost.moves) + 1.0)
+        if node.type is ADD and np.any(norms):  # sums have explicit moves
+            cost = cost._replace(moves=(0.0 if cost.moves is None else cost.moves) + norms)
         fused.append(node._replace(reads=reads, cost=cost))
     return tuple(fused)
 

@@ -27,8 +27,13 @@ from fastflow.physics.workload.models.transformer.layer_kind import (
 )
 from fastflow.physics.workload.models.transformer.layer_pattern import (
     KEY,
+    KV_HEADS,
     fewest_layers,
     kinds_of,
+    largest_own,
+    unused_if_latent,
+    unused_sizes,
+    users_of,
 )
 from fastflow.physics.workload.models.transformer.mixer import MIXERS
 from fastflow.physics.workload.ops.attention import MAX_QUERIES
@@ -53,7 +58,8 @@ class Patterns(NamedTuple):
 
     def largest(self, name: str) -> Ints:
         """Return the largest own size of the kinds of every point's pattern, 0 for none."""
-        return self.each(lambda kinds: max((dict(kind.sizes).get(name, 0) for kind in kinds), default=0))
+        sizes: Ints = np.array([largest_own(text, name) for text in self.texts])[self.inverse]
+        return sizes
 
 
 def patterns_of(inputs: Inputs) -> Patterns:
@@ -111,26 +117,40 @@ def _invalid_patterns(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSiz
     yield from _invalid_mixers(inputs, patterns)
     wrong = has_experts & (inputs["model.experts"] > 0) & (inputs["model.topk"] > inputs["model.experts"])
     yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
-    yield from _invalid_expert_groups(inputs, has_experts)
+    yield from _invalid_expert_groups(inputs, patterns, has_experts)
     yield from _invalid_kinds(inputs, patterns)
     yield from _invalid_residuals(inputs)
 
 
-def _invalid_expert_groups(inputs: Inputs, has_experts: Bools) -> Iterator[InvalidSizes]:
+def _invalid_expert_groups(inputs: Inputs, patterns: Patterns, has_experts: Bools) -> Iterator[InvalidSizes]:
     """Yield points with invalid expert groups; has_experts: (points,)."""
-    experts, topk = inputs["model.experts"], inputs["model.topk"]
     groups, topk_groups = inputs["model.expert_groups"], inputs["model.topk_groups"]
     for key in ("model.expert_groups", "model.topk_groups"):
         yield ~has_experts & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have experts"
-    each = experts // np.maximum(groups, 1)
-    wrong = has_experts & (each * groups != experts) & (groups > 0)
-    yield wrong, "model.expert_groups", "model.experts", "a divisor of model.experts, {}, or 0 for no groups"
+    mixtures = [
+        ((patterns.inverse == number) & (groups > 0), *mixture)
+        for number, kinds in enumerate(patterns.kinds)
+        for mixture in dict.fromkeys(_experts_of(kind) for kind in kinds if kind.has_experts)
+    ]
+    for has, experts, _ in mixtures:
+        wrong = has & ((experts or inputs["model.experts"]) % np.maximum(groups, 1) > 0)
+        other, size = (KEY, f"{experts} in a kind of {KEY}") if experts else ("model.experts", "{}")
+        yield wrong, "model.expert_groups", other, f"a divisor of model.experts, {size}, or 0 for no groups"
     wrong = has_experts & ((topk_groups > groups) | ((topk_groups == 0) & (groups > 0)))
     allowed = "from 1 to model.expert_groups, {}; or 0, where that is 0"
     yield wrong, "model.topk_groups", "model.expert_groups", allowed
-    wrong = has_experts & (groups > 0) & (topk_groups * each < topk)
-    allowed = "so many that their experts are at least model.topk, {}"
-    yield wrong, "model.topk_groups", "model.topk", allowed
+    for has, experts, topk in mixtures:
+        each = (experts or inputs["model.experts"]) // np.maximum(groups, 1)
+        wrong = has & (topk_groups * each < (topk or inputs["model.topk"]))
+        other, size = (KEY, f"{topk} in a kind of {KEY}") if topk else ("model.topk", "{}")
+        allowed = f"so many that their experts are at least model.topk, {size}"
+        yield wrong, "model.topk_groups", other, allowed
+
+
+def _experts_of(kind: LayerKind) -> tuple[int, int]:
+    """Return the experts of a kind, and those that a token chooses; 0: the model's."""
+    stated = dict(kind.sizes)
+    return stated.get("experts", 0), stated.get("topk", 0)
 
 
 def _too_large(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]:
@@ -183,6 +203,15 @@ def _invalid_kinds(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]
                 allowed = f"no {SHARED_KV} where queries are latent (model.query_latent)"
                 yield has & (inputs["model.query_latent"] > 0), KEY, KEY, allowed
             stated = dict(kind.sizes)
+            for name in unused_sizes(kind):
+                allowed = f"no {name} in {kind.text}, since only layers with {users_of(name)} use it"
+                yield has, KEY, KEY, allowed
+            if unused_if_latent(kind):
+                allowed = f"no {KV_HEADS} in {kind.text}, where keys are latent (model.latent)"
+                yield has & (inputs["model.latent"] > 0), KEY, KEY, allowed
+            if kind.has_experts and "ffn" in stated:
+                allowed = f"no ffn in {kind.text}, whose experts have the columns of model.expert_ffn"
+                yield has & (inputs["model.expert_ffn"] > 0), KEY, KEY, allowed
             for whole, part, relation in _PAIRS:
                 if not stated.keys() & {whole, part} or (whole == EXPERTS and not kind.has_experts):
                     continue
@@ -253,17 +282,17 @@ def _invalid_mixers(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes
 def divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
     """Yield sizes of layers that degrees must divide, as `Family.divided_of_layers`."""
     patterns = patterns_of(inputs)
-    attends = patterns.each(lambda kinds: any(map(_has_attention, kinds)))
-    yield "tp", "model.heads", np.where(attends, inputs["model.heads"], 0)
-    for axis, name in (("tp", "heads"), ("tp", "linear_heads"), ("ep", "experts")):
-        of_kinds = [{dict(kind.sizes).get(name, 0) for kind in kinds} - {0} for kinds in patterns.kinds]
-        for size in sorted(set().union(*of_kinds)):
+    for axis, name, uses in _DIVIDED:
+        of_kinds = [
+            {dict(kind.sizes).get(name, 0) for kind in kinds if uses(kind)} for kinds in patterns.kinds
+        ]
+        key = f"model.{name}"
+        yield axis, key, np.where(patterns.each(partial(_need_models, name, uses)), inputs[key], 0)
+        for size in sorted(set().union(*of_kinds) - {0}):
             has = np.array([size in sizes for sizes in of_kinds])[patterns.inverse]
             yield axis, f"{name} of {KEY}, {name}", np.where(has, size, 0)
     tied = patterns.each(lambda kinds: any(kind.is_tied for kind in kinds))
     yield "pp", f"the stages that {TIED} layers of {KEY} can be in", np.where(tied, 1, 0)
-    heads = "model.linear_heads"
-    yield "tp", heads, np.where(patterns.each(partial(_use, heads)), inputs[heads], 0)
 
 
 class _Roles(NamedTuple):
@@ -305,7 +334,20 @@ def _all_have(key: str, kinds: tuple[LayerKind, ...]) -> bool:
     return bool(using) and all(name in dict(kind.sizes) for kind in using)
 
 
+def _need_models(name: str, uses: Callable[[LayerKind], bool], kinds: tuple[LayerKind, ...]) -> bool:
+    """Say whether some kinds use a size of the model, since a kind that uses it has none of its own."""
+    return any(uses(kind) and name not in dict(kind.sizes) for kind in kinds)
+
+
 @lru_cache(maxsize=4096)
 def _uses(kind: LayerKind, key: str) -> bool:
     of_experts = key in ("model.experts", "model.topk") and kind.has_experts
     return of_experts or any(key in MIXERS[name].uses for name in kind.mixers)
+
+
+_DIVIDED: tuple[tuple[str, str, Callable[[LayerKind], bool]], ...] = (
+    ("tp", "heads", _has_attention),
+    ("tp", "linear_heads", partial(_uses, key="model.linear_heads")),
+    ("ep", "experts", lambda kind: kind.has_experts),
+)
+"""Sizes of kinds that a degree of an axis must divide, and which kinds use them."""

@@ -124,6 +124,8 @@ def test_what_is_no_size_is_refused(text):
 def test_mixtures_and_sizes_out_of_reach_are_refused():
     with pytest.raises(InputError, match="null of a mixture"):
         fastflow.evaluate("model=mixtral_8x7b", "model.size=70B")
+    with pytest.raises(InputError, match="null of a mixture"):
+        fastflow.evaluate("model=transformer", "model.pattern='experts(experts=8 topk=2)'", "model.size=70B")
     with pytest.raises(InputError, match=r"expected 0\.278 to .* billion parameters"):
         fastflow.evaluate("model=llama3_8b", "model.size=0.2B")
 

@@ -21,6 +21,8 @@ KINDS = {
     "learned and normed": PLAIN | {"position": "learned", "qk_norm": True},
     "alibi": PLAIN | {"position": "alibi"},
     "window": PLAIN | {"pattern": "window dense", "window": 3},
+    "chunked": PLAIN | {"pattern": "chunked dense", "window": 4},
+    "masked": PLAIN | {"density": 0.5},
     "latent": LATENT,
     "latent queries": LATENT | {"query_latent": 44},
 }
@@ -54,6 +56,7 @@ def layer_of(given):
         rotates=given.get("position", "rotary") == "rotary",
         qk_norm=given.get("qk_norm", False),
         fused=given.get("fused_attention", True),
+        masked="window" in given or "density" in given,
         dropout=given.get("dropout", False),
         gated=given.get("gated", True),
         biases=given.get("biases", "none"),

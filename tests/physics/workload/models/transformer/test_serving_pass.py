@@ -10,6 +10,7 @@ from fastflow.performance.serving.kv_cache import room_of_fullest_stage
 from fastflow.performance.serving.layout import server_layouts
 from fastflow.performance.serving.pipeline_stages import Stages, parts_of_model
 from fastflow.physics.workload.graph import BATCHED, PRODUCT
+from fastflow.physics.workload.models.transformer import serving_pass as served
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of, times
 from tests.naive import served_pass as naive
 
@@ -140,6 +141,27 @@ def test_sums_make_no_norm_where_layers_begin_with_none(inputs_of):
     passes = np.flatnonzero((graph.layer.kind == 1) & (graph.kind != PRODUCT))
     # two norms, two sums, an activation
     assert sorted(graph.per_element.bytes[passes]) == [4.0, 4.0, 6.0, 6.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "layers", "want"),
+    [
+        ("dense", 4, [2.0 + 2.0, 4.0 + (2.0 + 2.0 + 2.0 + 1.0) / 4.0]),
+        ("dense", 1, [2.0 + 2.0, 4.0 + 1.0]),
+        ("no_ffn, 2*dense", 6, [2.0 + 1.0, 3.0 + 2.0, 4.0 + (2.0 + 1.0 + 2.0 + 1.0) / 4.0]),
+    ],
+)
+def test_sums_make_both_norms_that_the_next_layer_reads(inputs_of, pattern, layers, want):
+    """A tensor each beside the sum's own; a layer with one branch, and the head, begin with one norm."""
+    model = BASE | {"layers": layers, "block": "parallel_norms"}
+    inputs = inputs_of(model, "tokens", 24, 1, 0) | {KEY: np.array([pattern])}
+    assert [layer.nodes[-1].cost.moves for layer in served.network(inputs).layers] == want
+
+
+def test_models_of_several_depths_have_the_norms_of_each(inputs_of):
+    inputs = inputs_of(BASE | {"block": "parallel_norms"}, "tokens", 24, 1, 0)
+    both = {key: np.repeat(column, 2) for key, column in inputs.items()} | {"model.layers": np.array([1, 4])}
+    assert served.network(both).layers[1].nodes[-1].cost.moves.tolist() == [5.0, 5.75]
 
 
 @pytest.mark.parametrize(

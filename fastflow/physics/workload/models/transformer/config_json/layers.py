@@ -17,6 +17,11 @@ from fastflow.physics.workload.models.transformer.layer_kind import (
     EXPERTS,
     LayerKind,
 )
+from fastflow.physics.workload.models.transformer.layer_pattern import (
+    KV_HEADS,
+    unused_if_latent,
+    unused_sizes,
+)
 
 WINDOW, CHUNKED = "window", "chunked"
 LOCAL = (WINDOW, CHUNKED)
@@ -66,7 +71,18 @@ def layer_kinds(fields: Fields, values: Values, architecture: Architecture) -> l
         for mixer, expert in zip(mixers, has_experts, strict=True)
     ]
     kinds = _own_sizes(fields, values, kinds)
-    return architecture.layers(fields, values, kinds) if architecture.layers else kinds
+    kinds = architecture.layers(fields, values, kinds) if architecture.layers else kinds
+    return [_with_used_sizes(kind, values) for kind in kinds]
+
+
+def _with_used_sizes(kind: LayerKind, values: Values) -> LayerKind:
+    """Return a kind without sizes that it does not use, which files give for all layers alike."""
+    unused = {*unused_sizes(kind)}
+    if kind.has_experts and values.get("expert_ffn"):
+        unused.add("ffn")
+    if values.get("latent") and unused_if_latent(kind):
+        unused.add(KV_HEADS)
+    return kind._replace(sizes=tuple(size for size in kind.sizes if size[0] not in unused))
 
 
 def _own_sizes(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:

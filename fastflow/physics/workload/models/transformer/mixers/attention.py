@@ -71,6 +71,7 @@ def _mixer(name: str, meaning: str, reach: Callable[[Sizes], Reach], in_window: 
         core_nodes=CORE_NODES,
         cache=partial(_cache, in_window),
         attends=True,
+        latent=True,
         needs=(("model.window", name),) if in_window else (),
         further=("model.query_latent",) if in_window else ("model.query_latent", "model.density"),
     )

@@ -220,4 +220,5 @@ COMPRESSED = Mixer(
         "model.output_latent",
         "model.output_groups",
     ),
+    of_heads=("heads", "head_dim"),
 )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Floats, Inputs, Ints, single
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, single
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.attention import CACHED, prefill_cache, setup_kernels
 from fastflow.physics.workload.models.transformer.building_blocks import (
@@ -34,7 +34,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
 )
 from fastflow.physics.workload.models.transformer.layer_kind import EQUAL_KV, SHARED_KV, LayerKind
 from fastflow.physics.workload.models.transformer.mixers.queries import source_of_queries
-from fastflow.physics.workload.network import Node, PassCost, Size
+from fastflow.physics.workload.network import Amount, Node, PassCost, Size
 from fastflow.physics.workload.ops import batched_gemm, pointwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
@@ -46,6 +46,9 @@ SELECTIVE = ("scores", "attention softmax", "attention dropout", "context")
 SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES = 1.5, 2.0
 ALL_SOFTMAX_MOVES, ALL_SOFTMAX_BACKWARD_MOVES = 2.0, 3.0
 """Where every query sees all keys: scores in and out; backward two tensors in, one out."""
+MASK_BYTES = 1.0
+"""Of a score, which the softmax reads of a mask that is not causal alone (Megatron-LM's ScaledMaskedSoftmax,
+scaled_masked_softmax.h)."""
 CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
 ALL_HEADS = Dims(TOKENS, (), HEADS)
 GATE_FLOP = 5.0
@@ -139,7 +142,7 @@ def core_of_training(points: Inputs, size: Sizes, reach: Reach, head_dim: Size, 
     """Return the nodes of attention over whole sequences; head_dim: columns of a query."""
     latent = bool(points["model.latent"][0])
     if not points["model.fused_attention"][0]:
-        return _unfused(points, size, head_dim, read)
+        return _unfused(points, size, reach, head_dim, read)
     sizes = AttentionSizes(
         size.sequences, size.sequence, size.sequence, size.heads,
         size.heads if latent else size.kv_heads, head_dim, size.value_dim,
@@ -232,6 +235,13 @@ def window_of(reach: Reach, q_len: Size, kv_len: Size) -> Size:
     return window
 
 
+def _masked(reach: Reach, sequence: Size) -> Bools:
+    """Say whether some queries see fewer keys than those before them."""
+    window, chunk, density = (np.asarray(part) for part in reach)
+    masked: Bools = ((window > 0) & (window < sequence)) | ((chunk > 0) & (chunk < sequence))
+    return masked | ((density > 0.0) & (density < 1.0))
+
+
 def _window_of_pairs(pairs: Floats, keys: Ints) -> Floats:
     """Return the window of some causal keys that has so many pairs of a query and a key."""
     twice = 2.0 * keys + 1.0
@@ -248,14 +258,24 @@ def rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Node
     )  # fmt: skip
 
 
-def _unfused(points: Inputs, size: Sizes, head_dim: Size, read: str) -> list[Node]:
-    """Return scores, softmax, dropout and context as separate kernels."""
+def _unfused(points: Inputs, size: Sizes, reach: Reach, head_dim: Size, read: str) -> list[Node]:
+    """Return scores, softmax, dropout and context as separate kernels, over all keys whatever the reach.
+
+    A window, chunks or a mask's density save nothing, as in Megatron-LM: products of all queries and keys,
+    and a softmax of all scores behind a mask (DotProductAttention of megatron/core/transformer/
+    dot_product_attention.py, and fusions/fused_softmax.py, at 00caa53).
+    """
     cols, batch = size.heads * size.sequence, size.sequences * size.heads
     operator = pointwise.OPERATORS["softmax"]
     scores, softmax, dropped, context = SELECTIVE
-    moves, backward_moves = SOFTMAX_MOVES, SOFTMAX_BACKWARD_MOVES
+    moves: Amount = SOFTMAX_MOVES
+    backward_moves: Amount = SOFTMAX_BACKWARD_MOVES
     if not is_causal(points):
         moves, backward_moves = ALL_SOFTMAX_MOVES, ALL_SOFTMAX_BACKWARD_MOVES
+    masked = _masked(reach, size.sequence)
+    if np.any(masked):
+        moves = np.where(masked, ALL_SOFTMAX_MOVES + MASK_BYTES / size.activation_bytes, moves)
+        backward_moves = np.where(masked, ALL_SOFTMAX_BACKWARD_MOVES, backward_moves)
 
     def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **fields: Any) -> Node:
         return Node(

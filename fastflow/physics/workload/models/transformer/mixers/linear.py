@@ -95,6 +95,7 @@ def mixer_of_rule(
         cache=state_cache(channels, lambda size: elements_of_states(recurrent(size)), tokens),
         needs=needs(name, *needed),
         further=tuple(f"model.{key}" for key in further),
+        of_heads=(),
     )
 
 

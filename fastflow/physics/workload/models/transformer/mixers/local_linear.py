@@ -46,5 +46,5 @@ def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[N
 
 
 LOCAL_LINEAR = ATTENTION._replace(
-    name="local_linear", meaning="local linear attention", nodes=_nodes, core=_core
+    name="local_linear", meaning="local linear attention", nodes=_nodes, core=_core, further=(), latent=False
 )

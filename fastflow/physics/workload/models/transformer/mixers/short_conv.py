@@ -60,4 +60,5 @@ SHORT_CONV = Mixer(
     core_nodes=(CONVOLUTION,),
     cache=state_cache(_channels, lambda size: 0),
     needs=needs("short_conv", "conv_width"),
+    of_heads=(),
 )

@@ -188,6 +188,7 @@ SPARSE = Mixer(
     core_nodes=CORE_NODES,
     cache=_cache,
     attends=True,
+    latent=True,
     needs=tuple((f"model.index_{name}", "sparse") for name in ("heads", "dim", "topk")),
     further=("model.query_latent",),
 )

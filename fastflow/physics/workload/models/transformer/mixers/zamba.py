@@ -141,7 +141,7 @@ def _hybrid(
         cache=partial(_cache, behind),
         attends=True,
         needs=tuple((key, name) for key, _ in behind.needs),
-        further=(*behind.further, *(("model.adapter_rank",) if behind is MAMBA2 else ())),
+        further=(*behind.further, "model.ffn", *(("model.adapter_rank",) if behind is MAMBA2 else ())),
         untied=(*_UNTIED, *of_behind, *adapters),
     )
 

@@ -22,6 +22,7 @@ from fastflow.physics.workload.models.transformer.config_json.read import (
 )
 from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
 from fastflow.physics.workload.models.transformer.encoder.vision import with_tower
+from fastflow.physics.workload.models.transformer.layer_pattern import parse
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.published import with_types
 from tests.support.checks import cases
@@ -374,6 +375,17 @@ def test_a_file_that_changes_is_read_again(file):
     assert read_config(path)["model.layers"] == 80
     file({**LLAMA, "num_hidden_layers": 7})
     assert read_config(path)["model.layers"] == 7
+
+
+def test_sizes_that_a_layer_does_not_use_are_left_out():
+    """A file may give those of attention and of dense parts for all layers alike."""
+    sizes = {"num_key_value_heads": 4, "intermediate_size": 100}
+    each = {"per_layer_config": {"0": sizes, "3": sizes}}
+    inputs = inputs_of({**FILES["qwen3-next-80b"]["config"], **each})
+    kinds = parse(inputs["model.pattern"])
+    assert [dict(kinds[i].sizes) for i in (0, 3)] == [{}, {"kv_heads": 4}]
+    read = column_of_each(with_types({**DEFAULTS, **OF_MODELS, **inputs}))
+    assert not workload.invalid_model_dims(read).exists[0]
 
 
 def read_or_refuse(config):
