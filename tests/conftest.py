@@ -24,11 +24,14 @@ from fastflow.config.model_inputs import find_input, model_inputs, to_column
 from fastflow.performance import crossflow, precompile, results
 
 
-def pytest_collection_finish():
-    """Collect garbage seldom, and none of what is there now: looking through it took a tenth of the time."""
-    gc.collect()
-    gc.freeze()
+def pytest_configure():
+    """Collect garbage seldom: to look for it took a tenth of the time of all tests."""
     gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_collection_finish():
+    """Take what is there before the first test for no garbage."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -93,11 +96,18 @@ def library_read_once():
 @pytest.fixture(scope="session")
 def compose():
     """A function from Hydra overrides to one point's inputs: dotted key to scalar, in SI units."""
-    composer = Composer.of_library()
+    composer, known = Composer.of_library(), {}
 
-    def point(*overrides):
+    def composed(overrides):
         with hydra_rules():
             return with_chiplets(composer, model_inputs(composer.resolved(composer.compose(list(overrides)))))
+
+    def point(*overrides):
+        if any(".yaml" in text or "/" in text for text in overrides):  # of a file that may change
+            return composed(overrides)
+        if overrides not in known:
+            known[overrides] = composed(overrides)
+        return {**known[overrides]}
 
     return point
 
