@@ -1,5 +1,6 @@
 """What many tests start from: points as the model takes them, and commands run in this process."""
 
+import gc
 import logging
 import os
 import pickle
@@ -10,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigSource
 
@@ -20,6 +22,18 @@ from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules, library_root
 from fastflow.config.model_inputs import find_input, model_inputs, to_column
 from fastflow.performance import crossflow, precompile, results
+
+
+def pytest_configure():
+    """Collect no garbage while tests are imported, and seldom afterwards: it took a tenth of all time."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Take what is there before the first test for no garbage."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -76,18 +90,26 @@ def library_read_once():
         return pickle.loads(known[key])  # a sixth of the time of a deep copy
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "load_config", load_config)
+        for one in {source, FileConfigSource}:  # Hydra imports its plugins anew: it has a class of its own
+            patch.setattr(one, "load_config", load_config)
         yield
 
 
 @pytest.fixture(scope="session")
 def compose():
     """A function from Hydra overrides to one point's inputs: dotted key to scalar, in SI units."""
-    composer = Composer.of_library()
+    composer, known = Composer.of_library(), {}
 
-    def point(*overrides):
+    def composed(overrides):
         with hydra_rules():
             return with_chiplets(composer, model_inputs(composer.resolved(composer.compose(list(overrides)))))
+
+    def point(*overrides):
+        if any(".yaml" in text or "/" in text for text in overrides):  # of a file that may change
+            return composed(overrides)
+        if overrides not in known:
+            known[overrides] = composed(overrides)
+        return {**known[overrides]}
 
     return point
 

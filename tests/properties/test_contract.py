@@ -3,7 +3,6 @@
 Layers and circles are contracts of import-linter, in pyproject.toml.
 """
 
-import ast
 import importlib
 import re
 import subprocess
@@ -16,22 +15,17 @@ import pytest
 import yaml
 from importlinter.api import read_configuration
 
-import fastflow
 from fastflow.cli.commands import COMMANDS
 from fastflow.config.model_inputs import ALTERNATIVE
 from fastflow.core import jit
 from fastflow.schema import INPUTS, RESULTS, find_input, result_order
+from tests.support.sources import PACKAGE, parsed, sources
 
-PACKAGE = Path(fastflow.__file__).parent
 LIBRARY = next(
     folder for folder in (PACKAGE / "_library" / "conf", PACKAGE.parent / "conf") if folder.is_dir()
 )
 LARGEST = 1 / 6  # of the package, of a folder's own files
 SERVICES = {"hydra", "omegaconf", "pandas", "pyarrow", "joblib", "rich", "hydra_plugins"}
-
-
-def sources():
-    return sorted(path for path in PACKAGE.rglob("*.py") if "_library" not in path.parts)
 
 
 def test_imports_run_downwards_and_in_no_circle():
@@ -73,28 +67,13 @@ RETIRED = {
 
 
 def test_retired_words_name_nothing():
-    found = set()
-    for path in sources():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            words = (getattr(node, field, None) for field in ("id", "attr", "arg", "name", "asname"))
-            found |= RETIRED.intersection(word for word in words if isinstance(word, str))
-    assert not found
-
-
-def imported(path):
-    """Every module that a file imports, wherever in the file, as dotted absolute names."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
-            yield node.module
+    assert not RETIRED & set().union(*(parsed(path).words for path in sources()))
 
 
 def test_the_plugin_for_hydra_imports_what_finds_and_reads_the_library_and_the_commands():
     """Its folder is no package that import-linter would read: Hydra asks for a namespace."""
     (path,) = (PACKAGE / "cli" / "_plugins").rglob("*.py")
-    ours = {name for name in imported(path) if name.split(".")[0] == "fastflow"}
+    ours = {name for name in parsed(path).imports if name.split(".")[0] == "fastflow"}
     assert ours == {"fastflow.config.library", "fastflow.config.file_cache", "fastflow.cli"}
 
 
@@ -185,7 +164,9 @@ def test_the_picture_is_of_these_packages(monkeypatch):
         name = f">{parts[-1]}/<" if len(parts) < 3 else f">{'/'.join(parts[2:])}<"
         assert name in drawn, parts
     packages = {parts[0] for parts in folders if parts}
-    pairs = {(path.relative_to(PACKAGE).parts[0], used) for path in sources() for used in imported(path)}
+    pairs = {
+        (path.relative_to(PACKAGE).parts[0], used) for path in sources() for used in parsed(path).imports
+    }
     pairs = {(a, used.split(".")[1]) for a, used in pairs if used.startswith("fastflow.")}
     imports = {(a, b) for a, b in pairs if a != b and a in packages}
     arrows = {(a, b) for a, b in re.findall(r"<title>(\w+) imports (\w+)</title>", drawn) if a in packages}

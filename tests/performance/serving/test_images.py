@@ -1,5 +1,7 @@
 """Images of requests: tokens and passes of the vision tower in prefill, its memory, and what is refused."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ TWO = ("chip=h100_sxm", "system=dgx_h100", "system.devices=2", "server=vllm")
 LOAD = ("serve=continuous", "serve.isl=500", "serve.osl=50", "serve.concurrency=8")
 
 
+@cache
 def row(*changed):
     """The results of one point."""
     return fastflow.evaluate(*SMALL, *changed).iloc[0]

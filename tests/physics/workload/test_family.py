@@ -1,12 +1,8 @@
 """A family of models is one entry, from which all that depends on the model is served."""
 
-import ast
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import fastflow
 from fastflow.core.field import count
 from fastflow.performance import precompile, results
 from fastflow.physics import workload
@@ -16,8 +12,8 @@ from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import Layer, Node, connect
 from fastflow.physics.workload.ops import gemm
 from fastflow.schema import find_input
+from tests.support.sources import parsed, sources
 
-PACKAGE = Path(fastflow.__file__).parent
 EVERY_MODEL = ("name", "dtype", "training", "optimizer", "devices", "strategy")
 
 TOWER = """
@@ -188,8 +184,6 @@ def test_kernels_of_networks_are_compiled_for_what_has_layers():
 def test_no_room_compares_the_name_of_a_model():
     """Of "gemm" there are a column of results and a type of kernel too."""
     others = {*FAMILIES} - {"gemm"} | {"model.name"}
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Compare):
-                texts = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
-                assert not texts & others, f"{path}:{node.lineno}"
+    for path in sources():
+        for line, constants in parsed(path).compared:
+            assert not constants & others, f"{path}:{line}"

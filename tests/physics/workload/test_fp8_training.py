@@ -1,5 +1,7 @@
 """Training in fp8: what quantises, what stays in bf16, what is held; counted by hand."""
 
+from functools import cache
+
 import pytest
 
 import fastflow
@@ -11,6 +13,7 @@ BASE = ("model=llama3_8b", "model.layers=4", "model.batch=8", "chip=h100_sxm", "
 TOKENS, HIDDEN, FFN, COLS = 8192, 4096, 14336, 6144  # of a micro-batch; COLS: queries, keys and values
 
 
+@cache
 def run(*overrides):
     return fastflow.evaluate(*BASE, *overrides).iloc[0]
 

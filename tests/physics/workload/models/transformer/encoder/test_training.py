@@ -1,5 +1,7 @@
 """Training with images: a vision tower in the iteration, trained or frozen."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,7 @@ BY_HAND = {
 }  # fmt: skip
 
 
+@cache
 def row(strategy, *overrides):
     """The results of one iteration on eight devices."""
     run = (*TEXT, "system.devices=8", f"parallel.strategy={strategy}", *overrides)
