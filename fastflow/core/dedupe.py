@@ -112,7 +112,7 @@ def unique_rows(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]
     for words in varying:
         table[:, start : start + words.shape[1]] = words
         start += words.shape[1]
-    return distinct_rows(table)
+    return distinct_rows(table) if start else (np.zeros(1, dtype=np.int64), np.zeros(rows, dtype=np.int64))
 
 
 def hashes(columns: Sequence[NDArray[Any]]) -> Words:
@@ -182,5 +182,10 @@ def factorize(texts: Texts) -> tuple[list[str], Ints]:
 
 def map_values(values: Mapping[str, float], names: Texts) -> Floats:
     """Return the mapped value of each name, shape (points,), as `pandas.Series.map`."""
+    return map_each((values,), names)[0]
+
+
+def map_each(mappings: Iterable[Mapping[str, float]], names: Texts) -> list[Floats]:
+    """Return, for each of some mappings, the mapped value of each name, shape (points,)."""
     keys, inverse = factorize(names)
-    return np.array([values[name] for name in keys], dtype=np.float64)[inverse]
+    return [np.array([values[name] for name in keys], dtype=np.float64)[inverse] for values in mappings]
