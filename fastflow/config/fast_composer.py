@@ -248,8 +248,8 @@ def resolved(config: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, 
     needed: dict[str, Any] = {}
     for_omegaconf: list[str] = []
     for key, value in leaves.items():
-        if not _is_open(value):
-            continue
+        if not isinstance(value, str | list | dict) or not _is_open(value):
+            continue  # most leaves are numbers
         select = _SELECTED.fullmatch(value) if isinstance(value, str) else None
         if select:
             is_set = has(config, select[1])

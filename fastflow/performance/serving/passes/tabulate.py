@@ -367,7 +367,7 @@ def _weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
     graph, shards, of = prediction.graph, prediction.shards, compute_unique(_bytes_by_role, inputs, *TYPES)
     is_product = (graph.kind == PRODUCT) & (graph.wide == 0)
     role = np.where(is_product, np.where(graph.layer.part == ATTENTION, 1, 0), 2)
-    size = np.array(of[:3])[role, graph.point]
+    size: Floats = np.array(of[:3])[role, graph.point]
     for fused in shards.fused:
         if fused.type is grouped_gemm.TYPE:
             size[fused.rows] = of.experts[graph.point[fused.rows]]
