@@ -257,8 +257,8 @@ def parameters_of(inputs: Inputs) -> tuple[Floats, Floats]:
             points = take(model, rows)
             first, inverse = unique_rows(points.values(), rows.size)
             is_single = first.size == 1 and graph_file.KEY not in model
-            counted = _count_parameters(values_of(points)) if is_single else count(take(points, first))
-            total[rows], active[rows] = take(counted, inverse)
+            counts = _count_parameters(values_of(points)) if is_single else count(take(points, first))
+            total[rows], active[rows] = take(counts, inverse)
     return total, active
 
 
