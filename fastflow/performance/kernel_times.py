@@ -87,20 +87,21 @@ def _list_devices(
     accumulates = (graph.kind == WEIGHT_GRADIENT) & (numbers.summed > numbers.output)[graph.point]
     summed = (numbers.summed,) if accumulates.any() else ()
     first, of_points = unique_rows([untyped, dtypes, *summed], points)
-    names, rows, device_of = dtypes[first], first, of_points[graph.point]
+    of_kernels = device_of = of_points[graph.point]
+    typed = take({key: column for key, column in inputs.items() if key.startswith(_TYPED)}, first)
+    rows, names = first, typed["model.dtype"]
     is_wide = graph.wide > 0
     of_attention = (graph.layer.part == ATTENTION) & (graph.kind == PRODUCT) & ~is_wide
     # points have further devices, for the types of their activations and of attention's weights
     for selected, type_of in ((is_wide, wide_type), (of_attention, attention_format)):
         if not selected.any():
             continue
-        types = type_of(take({key: inputs[key] for key in inputs if key.startswith(_TYPED)}, first))
-        differs = types != dtypes[first]
+        types = type_of(typed)
+        differs = types != typed["model.dtype"]
         others = np.flatnonzero(differs)
         if others.size:
-            device = of_points[graph.point]
-            index = rows.size + np.searchsorted(others, device)
-            device_of = np.where(selected & differs[device], index, device_of)
+            index = rows.size + np.searchsorted(others, of_kernels)
+            device_of = np.where(selected & differs[of_kernels], index, device_of)
             rows, names = np.concatenate([rows, first[others]]), np.concatenate([names, types[others]])
     written = map_values(OUTPUT_BYTES, names)
     for column in summed:  # and as many again, for products that accumulate

@@ -27,7 +27,7 @@ from fastflow.physics.workload.precision import Precision, precision
 # intermediate result, in and out of the activation function
 _HIDDEN_LIVE, _WIDE_LIVE = 3.0, 1.5
 FREE = "free"
-_READ_BY_MIXERS = ("model.", "serve.", "server.")
+_READ_BY_MIXERS = ("model.", "serve.", "server.")  # sections of the inputs that `Mixer.cache` gets
 _KERNEL_BLOCK = 16  # tokens that attention's kernels read at a time, of which a page holds a multiple
 
 

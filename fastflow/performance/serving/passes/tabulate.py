@@ -366,8 +366,8 @@ def _weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
     """Return the bytes of every kernel's weights, (kernels,); inputs: of timed points."""
     graph, shards, of = prediction.graph, prediction.shards, compute_unique(_bytes_by_role, inputs, *TYPES)
     is_product = (graph.kind == PRODUCT) & (graph.wide == 0)
-    role = np.where(is_product, np.where(graph.layer.part == ATTENTION, 1, 0), 2)
-    size: Floats = np.array(of[:3])[role, graph.point]
+    of_products = np.where(graph.layer.part == ATTENTION, of.attention[graph.point], of.products[graph.point])
+    size: Floats = np.where(is_product, of_products, of.others[graph.point])
     for fused in shards.fused:
         if fused.type is grouped_gemm.TYPE:
             size[fused.rows] = of.experts[graph.point[fused.rows]]
