@@ -90,11 +90,12 @@ def _varying_words(column: NDArray[Any]) -> NDArray[Any]:
     """
     if column.dtype.itemsize == 8 and column.ndim == 1:
         numbers = column.view(np.uint64)
-        return numbers[:, None] if (numbers != numbers[0]).any() else numbers[:, None][:, :0]
+        # faster than `any`: a call has hundreds of columns
+        return numbers[:, None] if np.count_nonzero(numbers != numbers[0]) else numbers[:, None][:, :0]
     size = next(size for size in (8, 4, 1) if column.itemsize % size == 0)
     words = np.ascontiguousarray(column).view(f"u{size}").reshape(len(column), -1)
     if words.shape[1] == 1:
-        return words if (words != words[0]).any() else words[:, :0]
+        return words if np.count_nonzero(words != words[0]) else words[:, :0]
     return words[:, _which_vary(words)]
 
 

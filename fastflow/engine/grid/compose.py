@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -197,12 +198,17 @@ def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
 
 def _interpolated(composition: Composition) -> set[str]:
     """Return the keys and other names in the interpolations of a composition."""
-    return {
-        token.strip(".")
+    texts = (
+        text
         for key, text in composition.leaves.items()
         if isinstance(text, str) and "${" in text and key != "output"
-        for token in INTERPOLATED.findall(text)
-    }
+    )
+    return set().union(*map(_tokens_of, texts))
+
+
+@lru_cache(maxsize=4096)
+def _tokens_of(text: str) -> frozenset[str]:
+    return frozenset(token.strip(".") for token in INTERPOLATED.findall(text))
 
 
 def _is_bound(
