@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+import fastflow
 from fastflow.config.composer import Composer
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.run import execute
@@ -23,6 +26,18 @@ DESIGNS = (
     "tech=n7", "mem=hbm3", "model.batch=range(1024,20481,1024)", "model.hidden=range(1024,20481,1024)",
     "parallel.strategy=d512,CR-8-d64,RC-2-8-d32,RC-8-8-d8",
 )  # fmt: skip
+NAMES = ("llama2_7b", "llama3_70b", "mixtral_8x7b", "deepseek_v3", "gpt_oss_120b", "kimi_k2")
+MODELS = {
+    "served": (
+        "serve=continuous", "server=vllm", "system.devices=16", "parallel.strategy=TP-8-d2",
+        "chip=h100_sxm,h200_sxm,b200_sxm,a100_sxm_80", "serve.concurrency=1,4,16,64",
+        "serve.isl=1024,4096,8192",
+    ),
+    "trained": (
+        "system.devices=64", "chip=h100_sxm,h200_sxm,a100_sxm_80", "model.batch=256,512,1024,2048",
+        "parallel.strategy=TP-8-d8,TP-4-d16,TP-8-d4-p2,TP-2-d32,TP-4-c2-d8",
+    ),
+}  # fmt: skip
 ROUNDS = 3
 IMPORTS = "import numba, pandas, pyarrow.parquet, hydra, rich, joblib"
 MACHINES = (64, 128, 256, 512, 1024)
@@ -83,6 +98,19 @@ def test_grid_of_transformers(benchmark: BenchmarkFixture, tmp_path: Path) -> No
     a_million = median(seconds[1:]) / study.grid.points * 1e6 / median(imports[1:])
     benchmark.extra_info["ratio:90_imports_over_a_million_transformers"] = 90.0 / a_million
     benchmark.extra_info["count:compositions_of_a_grid_of_transformers"] = study.grid.compositions
+
+
+@pytest.mark.parametrize(("name", "asked"), MODELS.items())
+def test_calls_of_a_grid_of_models(benchmark: BenchmarkFixture, name: str, asked: tuple[str, ...]) -> None:
+    """Function calls of a repeated grid, of which each takes time wherever few points share their model."""
+    asked = ("engine.jobs=1", f"model={','.join(NAMES)}", *asked)
+    for _ in range(2):  # until what calls keep is the same before each
+        fastflow.evaluate(*asked)
+    profile = cProfile.Profile()
+    frame = profile.runcall(fastflow.evaluate, *asked)
+    calls = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
+    benchmark.extra_info[f"count:thousands_of_calls_of_{len(frame)}_{name}_points"] = -(-calls // 1000)
+    benchmark.pedantic(fastflow.evaluate, asked, rounds=3)
 
 
 def test_gemms_solved_in_either_order(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def overrides_for(composition: Composition, machine: str) -> tuple[str, ...]:
     """Return the overrides of a composition with its machine chosen; devices and chip are unchanged."""
     chip = composition.choices.get("chip")  # a list of files is an override
     chosen = (f"{SYSTEM}={machine}", *([f"chip={chip}"] if chip else []))
-    devices = composition.leaves[DEVICES]
+    devices = composition.written(DEVICES)
     before = [text for text in chosen if not sets(composition.overrides, key_of(text))]
     if not sets(composition.overrides, DEVICES):
         before.append(f"{DEVICES}={devices}")

@@ -223,15 +223,19 @@ def _set(config: dict[str, Any], path: list[str], value: Any, add: bool, force: 
     config[path[-1]] = value
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the leaves of plain containers: dotted key to value. An empty mapping and a list are leaves."""
-    leaves = {}
+    leaves: dict[str, Any] = {}
+    _add_leaves(leaves, config, "")
+    return leaves
+
+
+def _add_leaves(leaves: dict[str, Any], config: Mapping[str, Any], prefix: str) -> None:
     for name, value in config.items():
-        if isinstance(value, dict) and value:
-            leaves.update(flat(value, f"{prefix}{name}."))
+        if value and isinstance(value, dict):
+            _add_leaves(leaves, value, f"{prefix}{name}.")
         else:
             leaves[prefix + name] = value
-    return leaves
 
 
 def resolved(config: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,8 +248,8 @@ def resolved(config: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, 
     needed: dict[str, Any] = {}
     for_omegaconf: list[str] = []
     for key, value in leaves.items():
-        if not _is_open(value):
-            continue
+        if not isinstance(value, str | list | dict) or not _is_open(value):
+            continue  # most leaves are numbers
         select = _SELECTED.fullmatch(value) if isinstance(value, str) else None
         if select:
             is_set = has(config, select[1])

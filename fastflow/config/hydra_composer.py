@@ -10,7 +10,8 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import getitem
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -97,6 +98,12 @@ class Composition:
                 pass
         value = OmegaConf.select(self.config, key)
         return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+    def written(self, key: str) -> Any:
+        """Return the value of a leaf as written, an interpolation unresolved."""
+        if isinstance(self.content, DictConfig):
+            return self.leaves[key]
+        return reduce(getitem, key.split("."), self.content)
 
     @cached_property
     def leaves(self) -> dict[str, Any]:

@@ -105,12 +105,13 @@ def model_inputs(leaves: Mapping[str, Any], refuses_types: bool = True) -> dict[
     """
     leaves = with_types(with_size(with_config(leaves)), refuses_types)
     unmodelled = {DTYPE: UNMODELLED} if leaves.get(DTYPE) == UNMODELLED and not refuses_types else {}
-    leaves = {key: value for key, value in leaves.items() if key not in unmodelled}
-    read = {
-        key: (_cached_input if isinstance(value, _CACHEABLE) and key not in FILES else _input)(key, value)
-        for key, value in leaves.items()
-    }
-    return {key: value for key, value in read.items() if value is not None} | unmodelled
+    inputs: dict[str, Scalar] = {}
+    for key, value in leaves.items():
+        if key not in unmodelled:
+            read = _cached_input if isinstance(value, _CACHEABLE) and key not in FILES else _input
+            if (converted := read(key, value)) is not None:
+                inputs[key] = converted
+    return inputs | unmodelled
 
 
 def _input(key: str, value: Any) -> Scalar | None:

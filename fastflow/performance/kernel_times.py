@@ -30,20 +30,16 @@ HARDWARE = (
     "system.package.devices",
 )  # fmt: skip
 DEVICE = (*HARDWARE, "tiling.", "precision.")
+_TYPED = ("model.dtype", "precision.", "chip.rate.")  # that types of kernels depend on
 
 
 def time_on_devices(
     inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision
 ) -> tuple[Timing, Peaks]:
     """Time one launch of every kernel on its point's device (6.1 to 6.3); returns also the peak rates."""
-    device_inputs, chips, device_of = _list_devices(inputs, chip, graph, numbers)
-    points, strided = numbers.operand.size, transposed(inputs)
-    first, inverse = unique_rows(device_inputs.values(), device_inputs["model.dtype"].size)
-    if first.size < inverse.size:
-        device_inputs, chips = take((device_inputs, chips), first)
-    dtype = device_inputs["model.dtype"]
+    device_inputs, chips, of_points, point = _list_devices(inputs, chip, graph, numbers)
+    strided, dtype = transposed(inputs), device_inputs["model.dtype"]
     operands = operands_of(device_inputs, dtype)
-    point = inverse[device_of]
     tiles, overlaps = device_inputs["tiling.tiles"] == "random", device_inputs["tiling.tiles"] == "blocks"
     work = KernelWork(
         point=point,
@@ -71,59 +67,65 @@ def time_on_devices(
     computed = {**device_inputs, "model.dtype": product_type(device_inputs, dtype)}
     devices = device(computed, chips, is_sustained)
     peak, pass_peak = devices.library.peak_flops, devices.vector_peak
-    peaks = Peaks(peak[inverse[:points]], np.where(shards.kernels.m > 0, peak[point], pass_peak[point]))
+    peaks = Peaks(peak[of_points], np.where(shards.kernels.m > 0, peak[point], pass_peak[point]))
     fused = [
-        _fused(kernels, device_inputs, chips, devices, inverse, is_sustained) for kernels in shards.fused
+        _fused(kernels, device_inputs, chips, devices, of_points, is_sustained) for kernels in shards.fused
     ]
     return time_kernels(devices, work, fused), peaks
 
 
 def _list_devices(
     inputs: Inputs, chip: Chip, graph: Graph, numbers: Precision
-) -> tuple[dict[str, Any], Chip, Ints]:
-    """Return the inputs of devices, their chips, and the device of every kernel.
+) -> tuple[dict[str, Any], Chip, Ints, Ints]:
+    """Return the inputs of distinct devices, their chips, and the device of every point and kernel.
 
-    The devices of the points come first. "output": bytes that a product writes for each element [B].
+    "output": bytes that a product writes for each element [B].
     """
-    device_inputs = {key: column for key, column in inputs.items() if key.startswith(DEVICE)}
-    points, chips = numbers.operand.size, chip
-    dtypes, rows, device_of = inputs["model.dtype"], np.arange(points), graph.point
-    names = dtypes
+    columns = {key: column for key, column in inputs.items() if key.startswith(DEVICE)}
+    dtypes, points = columns.pop("model.dtype"), numbers.operand.size
+    _, untyped = unique_rows(columns.values(), points)
+    accumulates = (graph.kind == WEIGHT_GRADIENT) & (numbers.summed > numbers.output)[graph.point]
+    summed = (numbers.summed,) if accumulates.any() else ()
+    first, of_points = unique_rows([untyped, dtypes, *summed], points)
+    of_kernels = device_of = of_points[graph.point]
+    typed = take({key: column for key, column in inputs.items() if key.startswith(_TYPED)}, first)
+    rows, names = first, typed["model.dtype"]
     is_wide = graph.wide > 0
     of_attention = (graph.layer.part == ATTENTION) & (graph.kind == PRODUCT) & ~is_wide
     # points have further devices, for the types of their activations and of attention's weights
     for selected, type_of in ((is_wide, wide_type), (of_attention, attention_format)):
         if not selected.any():
             continue
-        types = type_of(inputs)
-        others = np.flatnonzero(types != dtypes)
+        types = type_of(typed)
+        differs = types != typed["model.dtype"]
+        others = np.flatnonzero(differs)
         if others.size:
-            differs = selected & (types != dtypes)[graph.point]
-            index = rows.size + np.searchsorted(others, graph.point)
-            device_of = np.where(differs, index, device_of)
-            rows, names = np.concatenate([rows, others]), np.concatenate([names, types[others]])
-    if rows.size > points:
-        device_inputs, chips = take((device_inputs, chip), rows)
-        device_inputs["model.dtype"] = names
-    device_inputs["output"] = map_values(OUTPUT_BYTES, device_inputs["model.dtype"])
-    accumulates = (graph.kind == WEIGHT_GRADIENT) & (numbers.summed > numbers.output)[graph.point]
-    if accumulates.any():  # and as many again, for products that accumulate
-        device_inputs, chips = take((device_inputs, chips), np.tile(np.arange(rows.size), 2))
-        device_inputs["output"][rows.size :] = numbers.summed[rows]
+            index = rows.size + np.searchsorted(others, of_kernels)
+            device_of = np.where(selected & differs[of_kernels], index, device_of)
+            rows, names = np.concatenate([rows, first[others]]), np.concatenate([names, types[others]])
+    written = map_values(OUTPUT_BYTES, names)
+    for column in summed:  # and as many again, for products that accumulate
         device_of = np.where(accumulates, rows.size + device_of, device_of)
-    return device_inputs, chips, device_of
+        written = np.concatenate([written, column[rows]])
+        rows, names = np.tile(rows, 2), np.tile(names, 2)
+    distinct, index = unique_rows([untyped[rows], names, written], rows.size)
+    rows, chips = rows[distinct], chip
+    if not np.array_equal(rows, np.arange(points)):
+        columns, chips = take((columns, chip), rows)
+    columns |= {"model.dtype": names[distinct], "output": written[distinct]}
+    return columns, chips, index[of_points], index[device_of]
 
 
 def _fused(
-    kernels: FusedShares, inputs: Inputs, chip: Chip, devices: Device, inverse: Ints, is_sustained: bool
+    kernels: FusedShares, inputs: Inputs, chip: Chip, devices: Device, of_points: Ints, is_sustained: bool
 ) -> Fused:
     """Return kernels with a timing function of their type, on devices in the data type that it computes in.
 
-    inputs, chip, devices: distinct; inverse: the index of every point's device among these; is_sustained: as
-    for `device`.
+    inputs, chip, devices: distinct; of_points: the index of every point's device among these; is_sustained:
+    as for `device`.
     """
     assert kernels.type.time is not None
-    share = kernels.share._replace(device=inverse[kernels.share.device])
+    share = kernels.share._replace(device=of_points[kernels.share.device])
     if kernels.type.dtype is not None:
         dtype = kernels.type.dtype(inputs)
         devices = device({**inputs, "model.dtype": dtype}, chip, is_sustained)

@@ -16,6 +16,8 @@ from fastflow.physics.workload.graph import PARTS, UPDATE, model_flop, sum_by_ki
 from fastflow.physics.workload.precision import types_of
 from fastflow.schema.results import EXPOSED
 
+_READ = ("model.", "parallel.", "precision.")  # sections of inputs
+
 
 def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     """Return the columns of points with layer runs; of the timed points.
@@ -27,7 +29,8 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     assert blocks is not None
     assert recomputed is not None
     graph, timing, total = prediction.graph, prediction.timing, prediction.timeline.total
-    inputs = take(dict(prediction.inputs), prediction.timed)
+    read = {key: column for key, column in prediction.inputs.items() if key.startswith(_READ)}
+    inputs = take(read, prediction.timed)
     devices = prediction.parallelism.strategies.devices[prediction.timed]
     rows = prediction.parallelism.layouts.row_shards[prediction.timed].max(axis=1)
     device_flop = sum_by_point(graph, pipe.launches * timing.flop) / pipe.stages

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -126,7 +127,10 @@ def compose_all(
         for texts in combinations(terms, composed):
             with _naming_terms(terms, composer):
                 composition = composer.compose(texts)
-            dependent = {axis.terms[0].key for axis in column_axes if _is_bound(composer, composition, axis)}
+            tokens = _interpolated(composition) if column_axes else set()
+            dependent = {
+                axis.terms[0].key for axis in column_axes if _is_bound(composer, composition, axis, tokens)
+            }
             if dependent:
                 break
             if not block.columns:
@@ -192,7 +196,24 @@ def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
         raise error.replaced(origin=origin) from None
 
 
-def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> bool:
+def _interpolated(composition: Composition) -> set[str]:
+    """Return the keys and other names in the interpolations of a composition."""
+    texts = (
+        text
+        for key, text in composition.leaves.items()
+        if isinstance(text, str) and "${" in text and key != "output"
+    )
+    return set().union(*map(_tokens_of, texts))
+
+
+@lru_cache(maxsize=4096)
+def _tokens_of(text: str) -> frozenset[str]:
+    return frozenset(token.strip(".") for token in INTERPOLATED.findall(text))
+
+
+def _is_bound(
+    composer: Composer, composition: Composition, axis: TermAxis, interpolated: Collection[str]
+) -> bool:
     """Say whether a key of an axis is no scalar leaf here, or a leaf that other inputs may depend on.
 
     These inputs are interpolations, the machine of a real chip, which depends on keys of devices, or other
@@ -202,15 +223,9 @@ def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> b
     if may_bring and any(decides_machine(term.key) for term in axis.terms):
         return True
     leaves = composition.leaves
-    tokens = {
-        token.strip(".")
-        for key, text in leaves.items()
-        if isinstance(text, str) and "${" in text and key != "output"
-        for token in INTERPOLATED.findall(text)
-    }
     return any(
         not (isinstance(leaves.get(term.key), str | int | float | bool) or is_filled(leaves, term.key))
-        or any(token and f".{token}." in f".{term.key}." for token in tokens)
+        or any(token and f".{token}." in f".{term.key}." for token in interpolated)
         or decides_types(leaves, term.key)
         or decides_shape(leaves, term.key)
         or decides_sequence(leaves, term.key)

@@ -121,8 +121,8 @@ def _inputs_without(
 
 def _is_cacheable(composition: Composition) -> bool:
     """Say whether inputs depend only on files of the composer: on no environment, on no other file."""
-    return not any(
-        isinstance(value, str) and (key in _FILE_KEYS or _EXTERNAL.search(value))
-        for key, value in composition.leaves.items()
-        if is_of_model(key)
+    leaves = composition.leaves
+    return not any(isinstance(leaves.get(key), str) for key in _FILE_KEYS) and not any(
+        isinstance(value, str) and "${" in value and is_of_model(key) and _EXTERNAL.search(value)
+        for key, value in leaves.items()
     )

@@ -27,6 +27,7 @@ from fastflow.physics.workload.precision import Precision, precision
 # intermediate result, in and out of the activation function
 _HIDDEN_LIVE, _WIDE_LIVE = 3.0, 1.5
 FREE = "free"
+_READ_BY_MIXERS = ("model.", "serve.", "server.")  # sections of the inputs that `Mixer.cache` gets
 _KERNEL_BLOCK = 16  # tokens that attention's kernels read at a time, of which a page holds a multiple
 
 
@@ -55,16 +56,17 @@ def _caches_and_widest(
     """
     names, number = factorize(inputs[KEY])
     caches, widest = LayerCache(*np.zeros((3, number.size, kinds))), np.zeros(number.size)
+    read = {key: column for key, column in inputs.items() if key.startswith(_READ_BY_MIXERS)}
     for i, name in enumerate(names):
-        rows, points, tensor = np.flatnonzero(number == i), inputs, servers.tensor
+        rows, points, tensor, of_rows = np.flatnonzero(number == i), read, servers.tensor, numbers
         if len(names) > 1:  # most calls have one pattern
-            points, tensor = take((dict(inputs), servers.tensor), rows)
-            size, numbers = sizes_of(points), precision(points)
+            points, tensor, of_rows = take((read, servers.tensor, numbers), rows)
+            size = sizes_of(points)
         for j, kind in enumerate(kinds_of(name)):
             of_kind = sizes_of(points, kind) if kind.sizes else size
             widest[rows] = np.maximum(widest[rows], _widest_of(of_kind))
             for mixer in kind.mixers:
-                of_mixer = MIXERS[mixer].cache(points, of_kind, kind, numbers, tensor)
+                of_mixer = MIXERS[mixer].cache(points, of_kind, kind, of_rows, tensor)
                 for total, part in zip(caches, of_mixer, strict=True):
                     total[rows, j] += part
     return caches, widest

@@ -13,7 +13,18 @@ from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.registry import Registry
-from fastflow.core.tables import Bools, Floats, Inputs, Ints, Values, columns_of, single, take, values_of
+from fastflow.core.tables import (
+    Bools,
+    Floats,
+    Inputs,
+    Ints,
+    Values,
+    broadcast_column,
+    columns_of,
+    single,
+    take,
+    values_of,
+)
 from fastflow.physics.workload.family import OTHERS, WORK, Family, Order
 from fastflow.physics.workload.graph import (
     FORWARD,
@@ -240,9 +251,24 @@ def parameters_of(inputs: Inputs) -> tuple[Floats, Floats]:
     total, active = np.full((2, inputs["model.training"].size), np.nan)
     count = family_of(inputs).parameters if total.size else None
     if count is not None:
-        for rows in _structures(inputs):
-            total[rows], active[rows] = count(take(dict(inputs), rows))
+        model = {key: column for key, column in inputs.items() if key.startswith("model.")}
+        model["model.batch"] = broadcast_column(np.ones(1, np.int64), total.size)  # it changes no count
+        for rows in _structures(model):
+            points = take(model, rows)
+            first, inverse = unique_rows(points.values(), rows.size)
+            is_single = first.size == 1 and graph_file.KEY not in model
+            counts = _count_parameters(values_of(points)) if is_single else count(take(points, first))
+            total[rows], active[rows] = take(counts, inverse)
     return total, active
+
+
+@lru_cache(maxsize=64)
+def _count_parameters(model: Values) -> tuple[Floats, Floats]:
+    """Return total and active parameters of a single model, cached; (1,) each."""
+    points = columns_of(model)
+    count = family_of(points).parameters
+    assert count is not None
+    return count(points)
 
 
 def row_shard_limit(inputs: Inputs) -> tuple[Ints, Bools]:

@@ -8,6 +8,7 @@ pass; and the tensors that cross the border of a layer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from fastflow.physics.workload.graph import (
     ON_WEIGHTS,
     PRODUCT,
     UPDATE,
+    Comm,
     Form,
     Kernel,
     Launches,
@@ -78,8 +80,13 @@ def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
         rows=node.rows, inner=node.inner, cols=node.cols, wide=int(node.wide),
         launches=Launches(repeat=node.steps, times=instance.times, batch=node.batch, products=1),
         layer=LayerOfKernel(instance.layer, instance.kind, node.part),
-        comm=NO_COMM._replace(peer_kind=instance.kind),
+        comm=_no_comm(instance.kind),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _no_comm(peer_kind: int) -> Comm[Any]:
+    return NO_COMM._replace(peer_kind=peer_kind)
 
 
 def _forward(network: Network, i: int, precision: Precision) -> Kernel:

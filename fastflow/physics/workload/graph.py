@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache, partial
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -188,7 +187,6 @@ class Kernel(NamedTuple):
 
 Structure = tuple[KernelSignature, ...]
 """The kernels of a point, without their sizes."""
-_signature_of = attrgetter(*KernelSignature._fields)
 _NO_NAMES: Any = np.zeros(0, dtype=np.int64)
 _NO_ATTRIBUTE_COLUMNS: Any = ()
 
@@ -241,19 +239,19 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
             table[:, position] = value
         return table.reshape(-1)
 
-    names, label = np.unique([kernel.label for kernel in kernels], return_inverse=True)
+    fields = dict(zip(Kernel._fields, zip(*kernels, strict=True), strict=True))
+    names, label = np.unique(fields["label"], return_inverse=True)
     count = len(kernels)
     columns = {
         field: map_columns(
-            partial(flatten, dtype=np.float64 if field == "per_element" else np.int64),
-            *(getattr(kernel, field) for kernel in kernels),
+            partial(flatten, dtype=np.float64 if field == "per_element" else np.int64), *fields[field]
         )
         for field in _COLUMNS
     }
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
         names=names,
-        structures=(tuple(KernelSignature._make(_signature_of(kernel)) for kernel in kernels),),
+        structures=(tuple(map(KernelSignature, *map(fields.__getitem__, KernelSignature._fields))),),
         structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
         label=np.tile(label.astype(np.int64), points),

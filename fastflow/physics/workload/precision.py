@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import factorize, map_values
+from fastflow.core.dedupe import factorize, map_each, map_values
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.tables import Bools, Floats, Inputs, Texts
@@ -101,9 +101,9 @@ def precision(inputs: Inputs) -> Precision:
     Inference has no master weights and no optimizer states.
     """
     training, master_type = inputs["model.training"], inputs["precision.master"]
-    operand = map_values(OPERAND_BYTES, inputs["model.dtype"])
-    output = map_values(OUTPUT_BYTES, inputs["model.dtype"])
-    quantised = map_values(QUANTIZED_BYTES, inputs["model.dtype"]) * np.where(training, COPIES, 1.0)
+    sizes = (OPERAND_BYTES, OUTPUT_BYTES, QUANTIZED_BYTES)
+    operand, output, quantised = map_each(sizes, inputs["model.dtype"])
+    quantised *= np.where(training, COPIES, 1.0)
     stored = stored_bytes(inputs, inputs["model.dtype"])
     trained = np.where(training & (quantised > 0.0), output, np.where(training, operand, stored))
 
@@ -116,6 +116,7 @@ def precision(inputs: Inputs) -> Precision:
     adds = training & fused & (gradient > output)
     needed = np.where(weight < MASTER_BYTES, MASTER_BYTES, 0.0)
     master = np.where(master_type == AUTO, needed, np.where(master_type == NONE, 0.0, of("master")))
+    states, update_flop = map_each((STATES, UPDATE_FLOP), inputs["model.optimizer"])
     return Precision(
         operand=operand,
         output=output,
@@ -128,8 +129,8 @@ def precision(inputs: Inputs) -> Precision:
         gradient=gradient,
         summed=np.where(adds, 2.0 * gradient, output),
         master=np.where(training, master, 0.0),
-        state=np.where(training, of("state") * map_values(STATES, inputs["model.optimizer"]), 0.0),
-        update_flop=map_values(UPDATE_FLOP, inputs["model.optimizer"]),
+        state=np.where(training, of("state") * states, 0.0),
+        update_flop=update_flop,
     )
 
 
@@ -186,8 +187,7 @@ def operands_of(inputs: Inputs, types: Texts) -> Operands:
 
 def stored_bytes(inputs: Inputs, types: Texts) -> Floats:
     """Return the bytes of a weight in some data types, with its share of scales, (points,)."""
-    stored = map_values(STORED_BYTES, types)
-    grouped = map_values(_IS_GROUPED, types)
+    stored, grouped = map_each((STORED_BYTES, _IS_GROUPED), types)
     if not grouped.any():
         return stored
     group = inputs.get(GROUP, np.full(types.size, DEFAULT_GROUP))

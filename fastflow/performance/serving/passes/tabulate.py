@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.core.dedupe import factorize, map_values
+from fastflow.core.dedupe import compute_unique, factorize, map_values
 from fastflow.core.reasons.columns import ReasonColumn, first_reasons
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, broadcast_column, concat_tables, take
+from fastflow.performance.admission import TYPES
 from fastflow.performance.crossflow import predict
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.serving.layout import ServerLayouts, stage_inputs
@@ -244,7 +245,7 @@ def _predict_sizes(
         "model.batch": of_points("sequences") * ranks[server],
     }
     prediction = predict(points)
-    timed = take(points, prediction.timed)
+    timed = points if prediction.timed.size == server.size else take(points, prediction.timed)
     table = read_prediction(prediction, timed, _parts_of_model(prediction.graph, timed, parts), parts)
     ends = np.cumsum([0, *lengths])
     return {
@@ -343,26 +344,33 @@ def _extrapolate(column: Floats, missing: Bools, sizes: Ints, axis: int) -> None
             gaps[i][rows] = False
 
 
-def _element_bytes(inputs: Inputs, graph: Graph) -> Floats:
-    """Return the bytes of a weight of every kernel but experts, (kernels,); inputs: of timed points.
+class _WeightBytes(NamedTuple):
+    """Bytes of a weight by its role [B]; (points,)."""
 
-    Tables, heads and routers have the type of activations: checkpoints leave them out of quantisation.
-    """
-    point, selected = graph.point, inputs["precision.weight"] != OPERAND
-    size, wide = precision(inputs).weight, map_values(OUTPUT_BYTES, inputs["model.dtype"])
-    is_product = (graph.kind == PRODUCT) & (graph.wide == 0)
-    of_attention = stored_bytes(inputs, attention_weights(inputs))
-    narrow = np.where(graph.layer.part == ATTENTION, of_attention[point], size[point])
-    return np.where(selected[point], size[point], np.where(is_product, narrow, wide[point]))
+    products: Floats
+    attention: Floats
+    others: Floats  # of activations' type: checkpoints leave tables, heads and routers out of quantisation
+    experts: Floats
+
+
+def _bytes_by_role(inputs: Inputs) -> _WeightBytes:
+    """Return the bytes of weights of models; inputs: `admission.TYPES`."""
+    selected, size = inputs["precision.weight"] != OPERAND, precision(inputs).weight
+    attention, experts = (stored_bytes(inputs, of(inputs)) for of in (attention_weights, stored_experts))
+    others = map_values(OUTPUT_BYTES, inputs["model.dtype"])
+    attention, others = (np.where(selected, size, narrow) for narrow in (attention, others))
+    return _WeightBytes(size, attention, others, experts)
 
 
 def _weight_bytes(prediction: Prediction, inputs: Inputs) -> Floats:
     """Return the bytes of every kernel's weights, (kernels,); inputs: of timed points."""
-    graph, shards = prediction.graph, prediction.shards
-    size = _element_bytes(inputs, graph)
+    graph, shards, of = prediction.graph, prediction.shards, compute_unique(_bytes_by_role, inputs, *TYPES)
+    is_product = (graph.kind == PRODUCT) & (graph.wide == 0)
+    of_products = np.where(graph.layer.part == ATTENTION, of.attention[graph.point], of.products[graph.point])
+    size: Floats = np.where(is_product, of_products, of.others[graph.point])
     for fused in shards.fused:
         if fused.type is grouped_gemm.TYPE:
-            size[fused.rows] = stored_bytes(inputs, stored_experts(inputs))[graph.point[fused.rows]]
+            size[fused.rows] = of.experts[graph.point[fused.rows]]
     local = shards.kernels
     elements = 1.0 * graph.memory.weights * local.batch * local.inner * local.cols * graph.launches.times
     weight_bytes: Floats = elements * size

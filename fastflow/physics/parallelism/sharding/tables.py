@@ -102,7 +102,7 @@ def unshardable_axes(graph: Graph, layouts: Layouts) -> ReasonColumn:
     first, inverse = unique_rows([graph.structure[rows], *layouts.assignment[rows].T], rows.size)
     for number, i in enumerate(rows[first].tolist()):
         structure, points = graph.structures[graph.structure[i]], rows[inverse == number]
-        plans = [known[column] for column in layouts.assignment[i].tolist()]
+        plans = [known[column] for column in dict.fromkeys(layouts.assignment[i].tolist())]
         sharded = _sharded_axes(sharding for plan in plans for sharding in shardings_of(structure, plan))
         for name, dimensions in dict.fromkeys(entry for plan in plans for entry in plan):
             axis, dims = AXES.index(name), ", ".join(dimensions)

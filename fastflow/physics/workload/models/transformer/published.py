@@ -53,7 +53,9 @@ def with_types(leaves: Mapping[str, Any], refuses: bool = True) -> Mapping[str, 
     """
     if not leaves.keys() & set(PUBLISHED):
         return leaves
-    resolved = {key: value for key, value in leaves.items() if key not in PUBLISHED}
+    resolved = dict(leaves)
+    for name in PUBLISHED:
+        resolved.pop(name, None)
     if resolved.get(KEY) != AUTO:
         return resolved
     published = [leaves.get(name) for name in (DTYPE, OF_EXPERTS, OF_ATTENTION)]

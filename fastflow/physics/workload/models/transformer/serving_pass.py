@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.field import count, text
-from fastflow.core.tables import Inputs, single
+from fastflow.core.tables import Inputs, Ints, Texts, single, take
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import ATTENTION, EMBEDDING, HEAD, HIDDEN, PRODUCT, SOFTMAX, Dims
 from fastflow.physics.workload.models import transformer
@@ -218,9 +219,20 @@ def _core(points: Inputs, size: Sizes, kind: LayerKind, decodes: bool) -> list[N
 
 def _order(inputs: Inputs) -> Order:
     """Return, for every layer of each model that the part has, its layer in the network."""
-    whole = layer_pattern.order(inputs[KEY], inputs["model.layers"], np.zeros_like(inputs["model.layers"]))
+    columns = inputs[KEY], inputs["model.layers"], inputs[PART.name]
+    first, inverse = unique_rows(columns, columns[0].size)
+    distinct = _distinct_order(*take(columns, first))
+    num_layers = np.diff(distinct.offset)[inverse]
+    offset = np.concatenate([[0], np.cumsum(num_layers)]).astype(np.int64)
+    rows = np.arange(offset[-1]) + np.repeat(distinct.offset[inverse] - offset[:-1], num_layers)
+    return Order(offset, distinct.layer[rows])
+
+
+def _distinct_order(patterns: Texts, layers: Ints, parts: Texts) -> Order:
+    """Return the order of distinct models and parts; (points,) each."""
+    whole = layer_pattern.order(patterns, layers, np.zeros_like(layers))
     point = np.repeat(np.arange(whole.offset.size - 1), np.diff(whole.offset))
-    part = inputs[PART.name][point]
+    part = parts[point]
     first = np.isin(np.arange(point.size), whole.offset[:-1])
     last = np.isin(np.arange(point.size), whole.offset[1:] - 1)
     is_head = part == HEAD_PART

@@ -78,7 +78,10 @@ _ALL_KEYS = frozenset(column.name for column in VISION)
 def with_tower(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return leaves with defaults for the null keys of a tower, and without its keys where there is none."""
     if leaves.get(LAYERS) is None:
-        return {key: value for key, value in leaves.items() if key not in _ALL_KEYS}
+        language = dict(leaves)
+        for key in _ALL_KEYS:
+            language.pop(key, None)
+        return language
     stated = {key: value for key, value in leaves.items() if not key.startswith(PREFIX) or value is not None}
     return {**_DEFAULTS, **stated}
 
