@@ -292,7 +292,7 @@ def divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
             has = np.array([size in sizes for sizes in of_kinds])[patterns.inverse]
             yield axis, f"{name} of {KEY}, {name}", np.where(has, size, 0)
     tied = patterns.each(lambda kinds: any(kind.is_tied for kind in kinds))
-    yield "pp", f"the stages that {TIED} layers of {KEY} can be in", np.where(tied, 1, 0)
+    yield "pp", f"the number of stages with {TIED} layers ({KEY})", np.where(tied, 1, 0)
 
 
 class _Roles(NamedTuple):
