@@ -1,7 +1,8 @@
 """Names of models on the hub where their weights are published, such as `meta-llama/Llama-3.1-8B`.
 
 A name stands for the choice of the group `model` that has its architecture and its types of weights.
-Of checkpoints with the weights in other types (`-FP8`), those that are not listed are read with `model.config=FILE`.
+A checkpoint with the weights in other types (`-FP8`) is another choice; where the library has none,
+`model.config=FILE` reads it.
 """
 
 from __future__ import annotations
