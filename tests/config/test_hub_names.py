@@ -32,6 +32,30 @@ def test_a_name_is_the_model_in_overrides_keywords_and_either_case():
         assert fastflow.evaluate(*asked, "chip=h100_sxm", **keywords).equals(of_library)
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507", "bf16"),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", "fp8_block"),
+        ("meta-llama/Llama-3.1-405B-Instruct-FP8", "fp8, attention bf16"),
+        ("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8", "bf16, experts fp8"),
+    ],
+)
+def test_checkpoints_have_the_types_of_their_weights(name, dtype):
+    served = fastflow.evaluate(f"model={name}", "system=dgx_h200", "serve=decode", "parallel.strategy=TP-8")
+    assert served.dtype[0] == dtype
+
+
+def test_checkpoints_of_longer_sequences_take_longer_prompts():
+    prompt = ("serve=prefill", "serve.isl=100000", "serve.osl=1", "system=dgx_h200", "parallel.strategy=TP-8")
+    reasons = [
+        fastflow.evaluate(f"model=Qwen/Qwen3-30B-A3B{suffix}", *prompt).reason[0]
+        for suffix in ("", "-Instruct-2507")
+    ]
+    assert "40960 tokens of model.positions" in reasons[0]
+    assert reasons[1] == ""
+
+
 def test_an_unknown_name_is_one_line_with_the_nearest_and_another_way():
     with pytest.raises(InputError) as caught:
         fastflow.evaluate("model=Qwen/Qwen3-33B")

@@ -89,7 +89,7 @@ def test_the_command_line_gives_the_advice_for_every_group(composer, group):
         ("chip=hbm3", ["mem=hbm3"]),
         ("mem=hbm33", ["hbm3"]),
         ("mem=hbm5", ["hbm4", "hbm4e", "hbm4_jedec"]),
-        ("model=llama3", ["llama3_8b", "llama3_70b", "llama3_405b"]),
+        ("model=llama3", ["llama3_8b", "llama3_70b", "llama3_405b", "llama3_405b_fp8"]),
         ("model=lama3_70b", ["llama3_70b"]),
         ("system=h100", ["dgx_h100", "superpod_h100"]),
         ("serve=decod", ["decode"]),
