@@ -58,8 +58,10 @@ TIME = Quantity("time", "s", "", 1e-10, 1e9, "ratio", "error")
 POWER = Quantity(
     "power", "W", "mean of one device over the row's time", 1e-3, 1e6, "ratio_W", "error_W", shortest=20e-6
 )
-"""A kernel that repeats is as short as the gaps between its launches below 20 us, whose power a meter shows."""
-ENERGY = Quantity("energy", "J", "of what the file counts, such as a token", 1e-12, 1e15, "ratio_J", "error_J")
+"""Below 20 us, a meter shows the gaps between launches of a kernel that repeats, too."""
+ENERGY = Quantity(
+    "energy", "J", "of what the file counts, such as a token", 1e-12, 1e15, "ratio_J", "error_J"
+)
 """From an operation of a small chip to a year of the largest cluster."""
 QUANTITIES = (TIME, POWER, ENERGY)
 """All of them, in the order of the screen."""

@@ -144,7 +144,7 @@ class ServedRuns(SystemRuns):
     def _points_of_lines(self, rows: Ints, inputs: Columns) -> Columns:
         """Return result columns of rows, all rows of a line by the same point; raises InputError.
 
-        Without a point that has a time, `time_s` and `bound_by` are empty, and there are no others of a server.
+        Without a point that has a time, `time_s` and `bound_by` are empty, and no column is of a server.
         """
         _, first, inverse = np.unique(self.file.line[rows], return_index=True, return_inverse=True)
         points = results_of_rows(take(inputs, first))

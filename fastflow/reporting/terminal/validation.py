@@ -90,25 +90,22 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
     for row in records(of_times[of_times["by"] == by]):
         print(f"{'' if by == ALL else row['value'] + ' '}mean relative error {row['mean_error']:.1%}")
     for quantity in quantities[1:]:
-        print(mean_error_line(errors_of(errors, quantity), quantity))
+        print(mean_error_line(rows, errors, quantity))
 
 
-def mean_error_line(errors: pd.DataFrame, quantity: Quantity) -> str:
-    """Return the mean error of a quantity besides the time, and of the rows whose time is right.
-
-    errors: those of the quantity.
-    """
-    longer = f" longer than {units.show(quantity.shortest, 's')}" if quantity.shortest else ""
-    of_all, near = (records(errors[errors["by"] == by]) for by in (ALL, ERROR_OF_TIME))
+def mean_error_line(rows: pd.DataFrame, errors: pd.DataFrame, quantity: Quantity) -> str:
+    """Return the mean error of a quantity besides the time, and of the rows whose time is right."""
+    is_short = rows[TIME.measured] < quantity.shortest
+    longer = f" longer than {units.show(quantity.shortest, 's')}" if is_short.any() else ""
+    of_quantity = errors_of(errors, quantity)
+    of_all, near = (records(of_quantity[of_quantity["by"] == by]) for by in (ALL, ERROR_OF_TIME))
     if not of_all:
         return f"{quantity.name}: no row{longer} has a measured and a predicted one"
     parts = [
         f"{quantity.name} mean relative error {of_all[0]['mean_error']:.1%}",
         f"{pluralize(of_all[0]['rows'], 'row')}{longer}",
     ]
-    parts += [
-        f"{row['mean_error']:.1%} of the {row['rows']:,} whose time is {row['value']}" for row in near
-    ]
+    parts += [f"{row['mean_error']:.1%} of the {row['rows']:,} whose time is {row['value']}" for row in near]
     return f"{parts[0]} ({'; '.join(parts[1:])})"
 
 

@@ -63,7 +63,7 @@ class ServedEnergy(ServedRuns):
         devices = self._values("system.devices")
         stated = self._whole_numbers("devices", 0)
         differs = (stated > 0) & (stated != devices)
-        reason = "devices differs from those of tp, ep, dp and pp: expected parallel.strategy=NAME for all rows"
+        reason = "devices is not what tp, ep, dp and pp make: expected parallel.strategy=NAME for all rows"
         self._skip_rows(differs, reason, "parallel.strategy")
         self._set_input("system.devices", np.where(differs, stated, devices))
 
