@@ -186,7 +186,9 @@ def write_files(folder: Path) -> None:
     served += [f"h100_sxm,Qwen/Qwen3-32B,1024,128,{n},4,vllm,{100 + 8 * n},{9 + n / 8}" for n in (4, 16, 64)]
     (folder / "served.csv").write_text("\n".join(served) + "\n", encoding="utf-8")
     states = ["device,model,framework,task,tp,avg_batch,osl_mean,dtype,tpot_median_s,power_per_device_W"]
-    states += [f"H100,Qwen/Qwen3-32B,vLLM,gpqa,4,{n},128,bfloat16,{0.009 + n / 8e3},{400 + n}" for n in (4, 16)]
+    states += [
+        f"H100,Qwen/Qwen3-32B,vLLM,gpqa,4,{n},128,bfloat16,{0.009 + n / 8e3},{400 + n}" for n in (4, 16)
+    ]
     (folder / "energy.csv").write_text("\n".join(states) + "\n", encoding="utf-8")
     iterations = ["model,system.devices,parallel.strategy,time_s"]
     iterations += [f"lstm_lm,{n},d{n},{700 / n}" for n in (64, 128, 256)]
