@@ -82,6 +82,7 @@ def test_three_errors_are_printed_by_group_and_where_times_are_right(cli, states
         ({"tp": 1, "devices": 1, "dp": "", "ep": ""}, "TP-1", 1),
         ({"model": "Qwen/Qwen3-30B-A3B-Instruct-2507", "tp": 1, "ep": 4, "devices": 4}, "TP-1-e4-d4", 4),
         ({"model": "mistralai/Mixtral-8x7B-Instruct-v0.1", "tp": 4, "devices": 4}, "TP-4", 4),
+        ({"model": "mistralai/Mixtral-8x7B-Instruct-v0.1", "ep": 2}, "TP-2", 2),
         ({"tp": 8, "pp": 2, "devices": 16}, "TP-8-p2", 16),
         ({"tp": 1, "devices": 8, "parallel.strategy": "TP-8"}, "TP-8", 8),
     ],
@@ -105,6 +106,7 @@ def test_layouts(states, changed, strategy, devices):
          ("model=qwen3_235b", "model.dtype=fp8_block")),
         ({"model": "openai/gpt-oss-20b", "dtype": "mxfp4"}, ("model.dtype=bf16", "precision.experts=mxfp4")),
         ({"avg_batch": 0.2}, ("serve.concurrency=1",)),
+        ({"avg_batch": 1199.8, "max_num_seqs": 1200}, ("server.max_num_seqs=1200",)),
     ],
 )  # fmt: skip
 def test_what_names_and_means_stand_for(states, changed, same):
