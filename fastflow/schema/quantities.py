@@ -25,7 +25,7 @@ class Quantity(NamedTuple):
     error: str
     """Column of the relative error."""
     shortest: float = 0.0
-    """Measured time [s] from which the errors of groups include a row."""
+    """Measured time [s] that a row of the errors of groups exceeds."""
 
     @property
     def measured(self) -> str:

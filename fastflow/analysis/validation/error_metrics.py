@@ -71,7 +71,7 @@ def errors(rows: pd.DataFrame, categories: Sequence[str], quantity: Quantity = T
 def is_compared(rows: pd.DataFrame, quantity: Quantity) -> pd.Series[bool]:
     """Return which rows the errors of a quantity include."""
     is_known = rows[quantity.measured].notna() & rows[quantity.predicted].notna()
-    return is_known & (rows[TIME.measured] >= quantity.shortest)
+    return is_known & (rows[TIME.measured] > quantity.shortest)
 
 
 def measured_quantities(rows: pd.DataFrame) -> list[Quantity]:

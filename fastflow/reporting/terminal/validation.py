@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from fastflow.schema.results import ROOFLINE
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
     from rich.table import Table as Sheet
 
     from fastflow.engine.dataset.reader import Dataset
@@ -74,16 +75,12 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             markup=False,
         )
     naming = naming_columns(dataset.about("measured"), file_columns_of(dataset))
-    for quantity in quantities:
-        if quantity == TIME:
-            heading, limit = f"[bold]Worst rows[/]: {explanation_title(rows)}", _MAX_WORST
-        else:
-            heading, limit = f"[bold]Worst rows of {quantity.name}[/], with their times", _MAX_WORST_FURTHER
-        out.print(f"\n{heading}")
-        for head, *more in worst_rows(rows, naming, limit, quantity):
-            for text, indent in ((head, "  "), *((text, "    ") for text in more)):
-                for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
-                    out.print(line, markup=False)
+    out.print(f"\n[bold]Worst rows[/]: {explanation_title(rows)}")
+    _print_rows(out, worst_rows(rows, naming))
+    for quantity in quantities[1:]:
+        if len(errors_of(errors, quantity)):
+            out.print(f"\n[bold]Worst rows of {quantity.name}[/], with their times")
+            _print_rows(out, worst_rows(rows, naming, _MAX_WORST_FURTHER, quantity))
     out.print()
     by = "part" if has_errors_by_part(dataset.about("measured")) else ALL
     of_times = errors_of(errors, TIME)
@@ -93,9 +90,17 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
         print(mean_error_line(rows, errors, quantity))
 
 
+def _print_rows(out: Console, explained: Iterable[list[str]]) -> None:
+    """Print rows, the lines after the first of each further in."""
+    for head, *more in explained:
+        for text, indent in ((head, "  "), *((text, "    ") for text in more)):
+            for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
+                out.print(line, markup=False)
+
+
 def mean_error_line(rows: pd.DataFrame, errors: pd.DataFrame, quantity: Quantity) -> str:
     """Return the mean error of a quantity besides the time, and of the rows whose time is right."""
-    is_short = rows[TIME.measured] < quantity.shortest
+    is_short = rows[TIME.measured] <= quantity.shortest
     longer = f" longer than {units.show(quantity.shortest, 's')}" if is_short.any() else ""
     of_quantity = errors_of(errors, quantity)
     of_all, near = (records(of_quantity[of_quantity["by"] == by]) for by in (ALL, ERROR_OF_TIME))

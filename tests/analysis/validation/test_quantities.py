@@ -31,11 +31,11 @@ def file(tmp_path, monkeypatch):
 
 
 def test_errors_of_power_are_those_of_their_definition():
-    """The second row is too short, the third has no power, the fourth no prediction."""
+    """The second row is too short, as is one of 20 us, the third has no power, the fourth no prediction."""
     frame = pd.DataFrame(
         {
-            "measured_s": [1e-3, 19e-6, 1e-3, 1e-3, 20e-6],
-            "predicted_s": [1.1e-3, 19e-6, 1e-3, 1e-3, 30e-6],
+            "measured_s": [1e-3, 20e-6, 1e-3, 1e-3, 21e-6],
+            "predicted_s": [1.1e-3, 20e-6, 1e-3, 1e-3, 31.5e-6],
             "error": [0.1, 0.0, 0.0, 0.0, 0.5],
             "measured_W": [400.0, 500.0, np.nan, 500.0, 800.0],
             "predicted_W": [100.0, 1.0, 1.0, np.nan, 720.0],
@@ -113,6 +113,7 @@ def test_kernels_that_are_too_short_have_no_error_of_power(cli, file):
     code, out, _ = cli(main, file([SHORT, SHORT], [200, 210]), "chip=a100", "output=here")
     assert code == 0
     assert "power: no row longer than 20 us has a measured and a predicted one" in out
+    assert not any(line.startswith("Worst rows of power") for line in out)
     assert set(pd.read_parquet("here-errors")["quantity"]) == {"time"}
 
 
