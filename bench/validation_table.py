@@ -50,6 +50,7 @@ CHIPS = {  # of what files of kernels call a device
 }  # fmt: skip
 MACHINES = {"GB200": "gb200_nvl72"}  # of collectives; of others fastflow finds the machine itself
 NOT_READ = {
+    "energy_served": "lengths of its prompts are assumed, so that its times per token are of no class",
     "custom_allreduce": "collectives of servers, which run as part of their passes",
     "collectives_l40s": "no system of the library has L40S with NCCL over PCIe",
 }

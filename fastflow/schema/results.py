@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastflow.core.field import Column
 from fastflow.schema.cost import COSTS, ITERATION, MILLION, TOKEN, TRAIN
+from fastflow.schema.quantities import FURTHER
 
 TYPICAL: tuple[Column, ...] = (
     Column(
@@ -348,6 +349,7 @@ VALIDATION: tuple[Column, ...] = (
     Column("host_s", "float", "s", "part of predicted_s: overhead of the measuring host"),
     Column("ratio", "float", "", "predicted_s over measured_s"),
     Column("error", "float", "", "relative error: |predicted_s - measured_s| / measured_s"),
+    *(column for quantity in FURTHER for column in quantity.columns),
     Column("roofline_compute_s", "float", "s", "compute time alone, all launches of all kernels"),
     Column("roofline_l*_s", "float", "s", "time of this memory level alone, all launches of all kernels"),
     Column("roofline_dram_s", "float", "s", "time of main memory alone, all launches of all kernels"),
@@ -360,6 +362,7 @@ VALIDATION: tuple[Column, ...] = (
         "parameters_billions", "float", "", "lower bound of the parameters of a training run, in billions"
     ),
     Column("origin", "str", "", "source of a training run, without its revision"),
+    Column("quantity", "str", "", "quantity whose errors they are; missing: time"),
     Column("by", "str", "", "column by which measurements are grouped"),
     Column("value", "str", "", "value of this column in the group"),
     Column("rows", "int", "", "number of measurements in the group"),

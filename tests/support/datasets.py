@@ -66,9 +66,10 @@ MEASURED = {
     "collectives": f"{SAMPLE}/collectives_a100.csv system=dgx_a100",
     "training runs": f"{SAMPLE}/training.csv",
     "served points": "FOLDER/served.csv",
+    "energy of served points": "FOLDER/energy.csv",
     "whole iterations": "FOLDER/iterations.csv",
 }
-"""A file of every kind of measurement, the last two made up."""
+"""A file of every kind of measurement, the last three made up."""
 STUDIES = {
     "backtest": Case("sweep", "-m +sweeps=backtest"),
     "fig01": Case("sweep", "-m +sweeps=fig01 parallel.strategy=CR-2,RC-1-2,RC-2-1,CR-4,RC-1-4,RC-2-2,RC-4-1"),
@@ -184,6 +185,11 @@ def write_files(folder: Path) -> None:
     served = ["system,model,isl,osl,concurrency,tp,backend,silicon_ttft_ms,silicon_tpot_ms"]
     served += [f"h100_sxm,Qwen/Qwen3-32B,1024,128,{n},4,vllm,{100 + 8 * n},{9 + n / 8}" for n in (4, 16, 64)]
     (folder / "served.csv").write_text("\n".join(served) + "\n", encoding="utf-8")
+    states = ["device,model,framework,task,tp,avg_batch,osl_mean,dtype,tpot_median_s,power_per_device_W"]
+    states += [
+        f"H100,Qwen/Qwen3-32B,vLLM,gpqa,4,{n},128,bfloat16,{0.009 + n / 8e3},{400 + n}" for n in (4, 16)
+    ]
+    (folder / "energy.csv").write_text("\n".join(states) + "\n", encoding="utf-8")
     iterations = ["model,system.devices,parallel.strategy,time_s"]
     iterations += [f"lstm_lm,{n},d{n},{700 / n}" for n in (64, 128, 256)]
     (folder / "iterations.csv").write_text("\n".join(iterations) + "\n", encoding="utf-8")

@@ -24,12 +24,11 @@ from fastflow.config.model_inputs import Scalar, convert, to_column
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Ints, Texts
 from fastflow.schema import find_input
+from fastflow.schema.quantities import TIME, Quantity
 
 MAX_BYTES = 64 * 2**20  # of a file [B]: about two million rows, which take two gigabytes of memory
 MAX_COLUMNS = 1000
-MIN_TIME, MAX_TIME = 1e-10, 1e9
-"""Bounds of a measured time [s]: a tick of the fastest clocks is 0.2 ns, a billion seconds are 32 years."""
-_TIME = f"a time above 0, from {MIN_TIME:g} to {MAX_TIME:g} seconds"
+_TIME = f"a time above 0, from {TIME.lowest:g} to {TIME.highest:g} seconds"
 _MAX_SHOWN = 60  # characters of a cell, in a message
 # without digits of other scripts, 1_000 and 0x10
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -124,7 +123,15 @@ class CsvFile(NamedTuple):
     def times(self, column: str, needed: Bools) -> Floats:
         """Return a column of times [s]; needed: which cells are checked. Raises InputError."""
         values = self.numbers(column)
-        self.refuse(column, needed & ~((values >= MIN_TIME) & (values <= MAX_TIME)), _TIME)
+        self.refuse(column, needed & ~((values >= TIME.lowest) & (values <= TIME.highest)), _TIME)
+        return values
+
+    def quantities(self, column: str, quantity: Quantity) -> Floats:
+        """Return a column of a quantity, NaN where a cell is empty; raises InputError for a wrong cell."""
+        values = self.numbers(column)
+        fits = (values >= quantity.lowest) & (values <= quantity.highest)
+        bounds = f"from {quantity.lowest:g} to {quantity.highest:g} {quantity.unit}"
+        self.refuse(column, self.filled(column) & ~fits, f"{quantity.name} above 0, {bounds}, or nothing")
         return values
 
     def choices(self, column: str, choices: tuple[str, ...], default: str) -> Texts:

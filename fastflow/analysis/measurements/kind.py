@@ -25,6 +25,7 @@ from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run
+from fastflow.schema.quantities import POWER, Quantity
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -55,6 +56,20 @@ class Options(NamedTuple):
     command_line: Mapping[str, Any] = MappingProxyType({})  # groups and keys that the command line sets
 
 
+class QuantityColumn(NamedTuple):
+    """What a column measures besides the time, and what predicts it."""
+
+    quantity: Quantity
+    predict: Callable[[Columns], Floats]
+    """From result columns to the quantity, shape (rows,), NaN without a result; KeyError without a column."""
+
+
+def mean_power(results: Columns) -> Floats:
+    """Return the energy of one device over the row's time [W]."""
+    power: Floats = results["energy_J"] / results["devices"] / results["time_s"]
+    return power
+
+
 class Measurements:
     """A file that was read, and its kind. Arrays are of shape (rows,), a row a measurement."""
 
@@ -72,6 +87,10 @@ class Measurements:
     """Known columns that set no input by themselves."""
     times: ClassVar[Mapping[str, str]] = {"time_s": ""}
     """Column of times to the part of the workload that it measures."""
+    quantities: ClassVar[Mapping[str, QuantityColumn]] = MappingProxyType(
+        {"power_W": QuantityColumn(POWER, mean_power)}
+    )
+    """Column to the further quantity that it measures; one column a quantity."""
     naming_keys: ClassVar[tuple[str, ...]] = ()
     """Columns that name a row for a person, in order."""
     section: ClassVar[str] = ""
@@ -110,7 +129,16 @@ class Measurements:
                 self.inputs[key] = merge_columns(
                     self.inputs.get(key), file.input_column(name, key, is_needed)
                 )
-        used = {*self.needed, *self.inputs_of_columns, *self.other_columns, *self.times, *COMMON_COLUMNS}
+        self.measured_quantities = {
+            name: file.quantities(name, self.quantities[name].quantity)
+            for name in self.quantities
+            if file.filled(name).any()
+        }
+        """Column of a further quantity to its values in rows, NaN where a cell is empty."""
+        used = {
+            *self.needed, *self.inputs_of_columns, *self.other_columns, *self.times, *self.quantities,
+            *COMMON_COLUMNS,
+        }  # fmt: skip
         self.ignored = [name for name in file.columns if name not in used]
         """Columns that the model does not use."""
 

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.aliases import alias_table, key_for, match_name
 from fastflow.analysis.measurements.csv_file import InputColumn, listed, merge_columns, shown
-from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, several_values_error
+from fastflow.analysis.measurements.kind import (
+    Measurements,
+    Options,
+    QuantityColumn,
+    TimedRows,
+    several_values_error,
+)
 from fastflow.analysis.measurements.predict import PredictedRows, with_rows
 from fastflow.analysis.measurements.row_keys import SECTIONS_OF_ROWS, instead_of, refuse_conflicts
 from fastflow.config.composer import Composer
@@ -57,6 +63,7 @@ class SystemRuns(Measurements):
     """Groups of the configuration that a row chooses from, besides chip and system."""
     sections: ClassVar[tuple[str, ...]] = SECTIONS_OF_ROWS
     """Sections of the configuration whose keys may be columns."""
+    quantities: ClassVar[Mapping[str, QuantityColumn]] = {}
     keys_of_columns: ClassVar[Mapping[str, str]] = {}
     """Columns that set an input, or a section of inputs, by words."""
 

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from fastflow.core import units
 from fastflow.core.tables import Floats
+from fastflow.schema.quantities import QUANTITIES, TIME, Quantity
 
 QUARTERS = 4
 _CATEGORIES = range(2, 9)  # values of a column by which errors are shown
 ALL = "all"
-SIZE = "measured time"
+ERROR_OF_TIME, NEAR = "error of time", 0.2
+"""Group of the rows whose time is predicted within this error: what is wrong there is the quantity itself."""
 
 
 class Accuracy(NamedTuple):
@@ -34,7 +36,7 @@ class Accuracy(NamedTuple):
 
 
 def accuracy(measured: Floats, predicted: Floats) -> Accuracy:
-    """Return the error metrics of rows; measured, predicted [s]: above 0, shape (rows,), not empty."""
+    """Return the error metrics of rows; measured, predicted: above 0, shape (rows,), not empty."""
     error = np.abs(predicted - measured) / measured
     log_p, log_t = np.log(predicted), np.log(measured)
     both_vary = measured.size > 2 and min(np.ptp(log_p), np.ptp(log_t)) > 0.0
@@ -48,34 +50,59 @@ def accuracy(measured: Floats, predicted: Floats) -> Accuracy:
     )
 
 
-def errors(rows: pd.DataFrame, categories: Sequence[str]) -> pd.DataFrame:
-    """Return error metrics of all rows, by size, by limiter and by category; a row a group.
+def errors(rows: pd.DataFrame, categories: Sequence[str], quantity: Quantity = TIME) -> pd.DataFrame:
+    """Return error metrics of a quantity: of all rows, by size, by limiter and by category; a row a group.
 
-    rows: with `measured_s`, `predicted_s` (NaN: not predicted, left out), `bound_by` and the categories.
-    Columns: `by`, `value`, and those of `Accuracy`.
+    Those of further quantities are also of the rows whose time is right. rows: with the quantity's columns
+    (NaN: neither measured nor predicted, left out), `error`, `bound_by` and the categories. Columns: `by`,
+    `value`, and those of `Accuracy`.
     """
-    rows = rows[rows["predicted_s"].notna()]
-    measured, predicted = (rows[name].to_numpy(np.float64) for name in ("measured_s", "predicted_s"))
+    rows = rows[is_compared(rows, quantity)]
+    measured, predicted = (
+        rows[name].to_numpy(np.float64) for name in (quantity.measured, quantity.predicted)
+    )
     metrics = [
         (by, value, *accuracy(measured[in_group], predicted[in_group]))
-        for by, value, in_group in _groups(rows, measured, categories)
+        for by, value, in_group in _groups(rows, measured, categories, quantity)
     ]
     return pd.DataFrame(metrics, columns=["by", "value", *Accuracy._fields])
 
 
+def is_compared(rows: pd.DataFrame, quantity: Quantity) -> pd.Series[bool]:
+    """Return which rows the errors of a quantity include."""
+    is_known = rows[quantity.measured].notna() & rows[quantity.predicted].notna()
+    return is_known & (rows[TIME.measured] > quantity.shortest)
+
+
+def measured_quantities(rows: pd.DataFrame) -> list[Quantity]:
+    """Return the quantities that the rows of a validation have, the time first."""
+    return [quantity for quantity in QUANTITIES if quantity.measured in rows]
+
+
+def errors_of(errors: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
+    """Return the errors of one quantity; a table without the column `quantity` has those of times."""
+    if "quantity" in errors:
+        return errors[errors["quantity"] == quantity.name]
+    return errors if quantity == TIME else errors.iloc[:0]
+
+
 def _groups(
-    rows: pd.DataFrame, measured: Floats, categories: Sequence[str]
+    rows: pd.DataFrame, measured: Floats, categories: Sequence[str], quantity: Quantity
 ) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
     """Yield the column of a group, its value, and its rows; empty groups are left out."""
     if measured.size == 0:
         return
     yield ALL, "", np.ones(measured.size, dtype=np.bool_)
+    if quantity != TIME:
+        is_near = (rows[TIME.error] <= NEAR).to_numpy(np.bool_)
+        if is_near.any():
+            yield ERROR_OF_TIME, f"within {NEAR:.0%}", is_near
     if measured.size >= 2 * QUARTERS:
         edges = np.quantile(measured, np.linspace(0.0, 1.0, QUARTERS + 1))
         quarter = np.searchsorted(edges[1:-1], measured, side="left")
         for number in np.unique(quarter).tolist():
-            low, high = (units.show(float(edge), "s") for edge in edges[number : number + 2])
-            yield SIZE, f"{low} to {high}", quarter == number
+            low, high = (units.show(float(edge), quantity.unit) for edge in edges[number : number + 2])
+            yield f"measured {quantity.name}", f"{low} to {high}", quarter == number
     for name in ("bound_by", *categories):
         column = rows[name].astype(object)
         values = [value for value in column.unique() if not pd.isna(value) and value != ""]

@@ -13,14 +13,16 @@ import pyarrow as pa
 from fastflow.analysis.measurements.kind import Measurements
 from fastflow.analysis.measurements.plan import PlannedFile
 from fastflow.analysis.measurements.predict import PredictedRows
-from fastflow.analysis.validation.error_metrics import categories_of, errors
+from fastflow.analysis.validation.error_metrics import categories_of, errors, measured_quantities
 from fastflow.core.errors import CompositionError
+from fastflow.core.tables import Floats
 from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.folder import ERRORS
 from fastflow.engine.dataset.renamed import MEASURED
 from fastflow.engine.dataset.schema import identity, result_field
 from fastflow.engine.dataset.store import check_table, write_table
 
+_NUMBERS = (pa.float64(), pa.int64())
 _MEASURED_COLUMNS = ("part", "timed", "measured_s", "predicted_s", "ratio", "error", "bound_by")
 
 
@@ -53,13 +55,24 @@ def predicted_tables(
         "fastflow.said": json.dumps(measurements.notes()),
     }
     categories = [name for name in measurements.error_groups if name in frame]
-    metrics = errors(frame, categories or categories_of(frame[[*file_columns, *row_columns]]))
+    metrics = _errors_of_all(frame, categories or categories_of(frame[[*file_columns, *row_columns]]))
     fields = [result_field(name) for name in map(str, metrics)]
     error_table = pa.Table.from_pandas(metrics, pa.schema(fields), preserve_index=False)
     return ValidationTables(
         table.replace_schema_metadata(metadata),
         error_table.replace_schema_metadata(metadata | {kinds.KEY: kinds.ERRORS}),
     )
+
+
+def _errors_of_all(frame: pd.DataFrame, categories: Sequence[str]) -> pd.DataFrame:
+    """Return the errors of every quantity of some rows, with its name where there are several."""
+    time, *further = measured_quantities(frame)
+    if not further:
+        return errors(frame, categories, time)
+    tables = [errors(frame, categories, quantity) for quantity in (time, *further)]
+    for quantity, table in zip((time, *further), tables, strict=True):
+        table.insert(0, "quantity", quantity.name)
+    return pd.concat([table for table in tables if len(table)], ignore_index=True)
 
 
 def _concat_results(parts: Iterable[PredictedRows]) -> pa.Table:
@@ -90,8 +103,10 @@ def _join_columns(measurements: Measurements, results: pa.Table) -> pa.Table:
     table = pa.table(
         [pa.array(measurements.file.line, type=pa.int64())], schema=pa.schema([result_field("line")])
     )
-    file_columns = [name for name in measurements.file.columns if name not in measurements.times]
-    result_names = {"line", *columns, *results.schema.names}
+    further = _further_quantities(measurements, results)
+    taken = {*measurements.times, *measurements.measured_quantities}
+    file_columns = [name for name in measurements.file.columns if name not in taken]
+    result_names = {"line", *columns, *further, *results.schema.names}
     for name, stored in zip(file_columns, _unique_names(file_columns, result_names), strict=True):
         metadata = {"unit": "", "meaning": "of the file of measurements", "own": "yes"}
         values, type_ = _arrow_values(measurements.file.frame[name])
@@ -107,10 +122,38 @@ def _join_columns(measurements: Measurements, results: pa.Table) -> pa.Table:
                 else pa.array(values, type=field.type, from_pandas=True)
             )
             table = table.append_column(field, array)
+    for name, values in further.items():
+        field = result_field(name)
+        table = table.append_column(field, pa.array(values, type=field.type, from_pandas=True))
     for field in results.schema:
         if field.name not in ("time_s", "bound_by"):  # already there: time_s as predicted_s
             table = table.append_column(field, results[field.name])
     return table
+
+
+def _further_quantities(measurements: Measurements, results: pa.Table) -> dict[str, Floats]:
+    """Return the columns of the quantities that a file has besides times, NaN where there is no value."""
+    columns: dict[str, Floats] = {}
+    if not measurements.measured_quantities:
+        return columns
+    by_name = {
+        field.name: results[field.name].to_numpy() for field in results.schema if field.type in _NUMBERS
+    }
+    for name, measured in measurements.measured_quantities.items():
+        quantity, predict = measurements.quantities[name]
+        try:
+            predicted = np.asarray(predict(by_name), dtype=np.float64)
+        except KeyError:  # these points have no such result
+            predicted = np.full(measured.size, np.nan)
+        predicted = np.where(predicted > 0.0, predicted, np.nan)
+        ratio = predicted / measured
+        columns |= {
+            quantity.measured: measured,
+            quantity.predicted: predicted,
+            quantity.ratio: ratio,
+            quantity.error: np.abs(ratio - 1.0),
+        }
+    return columns
 
 
 def _unique_names(names: Sequence[str], result_names: Collection[str]) -> list[str]:

@@ -94,15 +94,25 @@ def _schema(history: pd.DataFrame) -> pa.Schema:
 
 def validation_card(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
     """Return the mean and median error, the errors by group, and the worst rows."""
-    from fastflow.analysis.validation.error_metrics import ALL
-    from fastflow.reporting.terminal.validation import error_sheet, explanation_title, worst_rows
+    from fastflow.analysis.validation.error_metrics import ALL, errors_of, measured_quantities
+    from fastflow.reporting.terminal.validation import (
+        error_sheet,
+        explanation_title,
+        mean_error_line,
+        worst_rows,
+    )
 
-    total = errors[errors["by"] == ALL].iloc[0]
+    time, *further = measured_quantities(rows)
+    of_times = errors_of(errors, time)
+    total = of_times[of_times["by"] == ALL].iloc[0]
     line = f"Mean relative error [bold]{total['mean_error']:.1%}[/], median {total['median_error']:.1%}"
     parts: list[Part] = [
         f"{pluralize(len(rows), 'row')} {escape(validation_title(rows))}",
-        error_sheet(errors),
+        error_sheet(of_times),
     ]
+    for metered in further:
+        parts.append(Text(mean_error_line(rows, errors, metered)))
+        parts.append(error_sheet(errors_of(errors, metered), metered))
     failed = rows[rows["predicted_s"].isna()]
     if len(failed):
         first = f"line {failed['line'].iloc[0]}: {failed['reason'].iloc[0]}"

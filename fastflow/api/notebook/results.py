@@ -68,9 +68,10 @@ class Validation(NamedTuple):
     """Results of `fastflow.validate`: predictions and measurements.
 
     - `rows`: DataFrame, a row per measurement, in the order of the file: its columns, `measured_s` and
-      `predicted_s` [s], `error` (relative), the limiter, and a `reason` where nothing is predicted.
-    - `errors`: DataFrame, a row for all measurements and a row per group (`by`, `group`): `rows`,
-      `mean_error`, `median_error` and further relative errors, as shares.
+      `predicted_s` [s], `error` (relative), the limiter, and a `reason` where nothing is predicted. A file
+      with power or energy adds `measured_W`, `predicted_W`, `error_W` and `measured_J` and so on.
+    - `errors`: DataFrame, a row for all measurements and a row per group (`by`, `value`): `rows`,
+      `mean_error`, `median_error` and further relative errors, as shares; with power or energy a `quantity`.
 
     `attrs["units"]` of a frame names the units of its columns; `fastflow.schema.VALIDATION` describes them.
     `plot()` draws predicted over measured times. Errors are raised by `fastflow.validate`.

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fastflow.analysis.measurements.read import has_errors_by_part, naming_columns
-from fastflow.analysis.validation.error_metrics import ALL
+from fastflow.analysis.validation.error_metrics import (
+    ALL,
+    ERROR_OF_TIME,
+    errors_of,
+    is_compared,
+    measured_quantities,
+)
 from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.reporting.terminal.tables import console, new_sheet, records
 from fastflow.reporting.terminal.training import time_parts
+from fastflow.schema.quantities import TIME, Quantity
 from fastflow.schema.results import ROOFLINE
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
     from rich.table import Table as Sheet
 
     from fastflow.engine.dataset.reader import Dataset
 
-_MAX_WORST = 8
+_MAX_WORST, _MAX_WORST_FURTHER = 8, 4  # of times; of each further quantity
 _ERROR_COLUMNS = ("mean_error", "median_error", "p90_error", "bias", "log_correlation")
 _HEADS = ("mean", "median", "90%", "bias", "log corr.")
 
@@ -50,7 +58,10 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
     out.print(f"[bold]{pluralize(len(rows), 'row')} {title(dataset)}[/]{_device_note(rows)}")
     for line in dataset.texts("said"):
         out.print(line, markup=False)
-    out.print(error_sheet(errors))
+    quantities = measured_quantities(rows)
+    for quantity in quantities:
+        if len(errors_of(errors, quantity)):
+            out.print(error_sheet(errors_of(errors, quantity), quantity))
     failed = rows[rows["predicted_s"].isna()]
     if len(failed):
         first = failed.iloc[0]
@@ -65,14 +76,42 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
         )
     naming = naming_columns(dataset.about("measured"), file_columns_of(dataset))
     out.print(f"\n[bold]Worst rows[/]: {explanation_title(rows)}")
-    for head, *more in worst_rows(rows, naming):
+    _print_rows(out, worst_rows(rows, naming))
+    for quantity in quantities[1:]:
+        if len(errors_of(errors, quantity)):
+            out.print(f"\n[bold]Worst rows of {quantity.name}[/], with their times")
+            _print_rows(out, worst_rows(rows, naming, _MAX_WORST_FURTHER, quantity))
+    out.print()
+    by = "part" if has_errors_by_part(dataset.about("measured")) else ALL
+    of_times = errors_of(errors, TIME)
+    for row in records(of_times[of_times["by"] == by]):
+        print(f"{'' if by == ALL else row['value'] + ' '}mean relative error {row['mean_error']:.1%}")
+    for quantity in quantities[1:]:
+        print(mean_error_line(rows, errors, quantity))
+
+
+def _print_rows(out: Console, explained: Iterable[list[str]]) -> None:
+    """Print rows, the lines after the first of each further in."""
+    for head, *more in explained:
         for text, indent in ((head, "  "), *((text, "    ") for text in more)):
             for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
                 out.print(line, markup=False)
-    out.print()
-    by = "part" if has_errors_by_part(dataset.about("measured")) else ALL
-    for row in records(errors[errors["by"] == by]):
-        print(f"{'' if by == ALL else row['value'] + ' '}mean relative error {row['mean_error']:.1%}")
+
+
+def mean_error_line(rows: pd.DataFrame, errors: pd.DataFrame, quantity: Quantity) -> str:
+    """Return the mean error of a quantity besides the time, and of the rows whose time is right."""
+    is_short = rows[TIME.measured] <= quantity.shortest
+    longer = f" longer than {units.show(quantity.shortest, 's')}" if is_short.any() else ""
+    of_quantity = errors_of(errors, quantity)
+    of_all, near = (records(of_quantity[of_quantity["by"] == by]) for by in (ALL, ERROR_OF_TIME))
+    if not of_all:
+        return f"{quantity.name}: no row{longer} has a measured and a predicted one"
+    parts = [
+        f"{quantity.name} mean relative error {of_all[0]['mean_error']:.1%}",
+        f"{pluralize(of_all[0]['rows'], 'row')}{longer}",
+    ]
+    parts += [f"{row['mean_error']:.1%} of the {row['rows']:,} whose time is {row['value']}" for row in near]
+    return f"{parts[0]} ({'; '.join(parts[1:])})"
 
 
 def _device_note(rows: pd.DataFrame) -> str:
@@ -87,17 +126,21 @@ def explanation_title(rows: pd.DataFrame) -> str:
     return "where the time goes" if "attention_s" in rows else detailed
 
 
-def worst_rows(rows: pd.DataFrame, naming: Sequence[str], limit: int = _MAX_WORST) -> Iterator[list[str]]:
+def worst_rows(
+    rows: pd.DataFrame, naming: Sequence[str], limit: int = _MAX_WORST, quantity: Quantity = TIME
+) -> Iterator[list[str]]:
     """Yield the lines on each of the rows with the largest errors; naming: columns that name a row."""
-    for row in records(rows.sort_values("error", ascending=False, kind="stable").head(limit)):
-        if row["predicted_s"] == row["predicted_s"]:
-            yield list(_explanation_lines(row, naming))
+    compared = rows[is_compared(rows, quantity)]
+    for row in records(compared.sort_values(quantity.error, ascending=False, kind="stable").head(limit)):
+        lines = _explanation_lines(row, naming)
+        yield [*lines] if quantity == TIME else [_quantity_line(row, naming, quantity), _time_line(row)]
 
 
-def error_sheet(errors: pd.DataFrame) -> Sheet:
-    """Return the errors as a table, a section for each grouping."""
+def error_sheet(errors: pd.DataFrame, quantity: Quantity = TIME) -> Sheet:
+    """Return the errors of a quantity as a table, a section for each grouping."""
     columns = [("", False), ("rows", True), *((head, True) for head in _HEADS)]
-    sheet = new_sheet("Error, relative; bias: predicted / measured", columns)
+    title_line = "Error" if quantity == TIME else f"Error of {quantity.name}"
+    sheet = new_sheet(f"{title_line}, relative; bias: predicted / measured", columns)
     errors = errors.astype({"by": str, "value": str})
     for by in errors["by"].unique().tolist():
         group = errors[errors["by"] == by]
@@ -123,11 +166,7 @@ def _explanation_lines(row: Mapping[str, Any], naming: Sequence[str]) -> Iterato
 
     naming: columns that name a row, in their order.
     """
-    time, measured = (units.show(float(row[name]), "s") for name in ("predicted_s", "measured_s"))
-    yield (
-        f"line {row['line']}: {_row_name(row, naming)}: measured {measured}, predicted {time} "
-        f"({row['ratio']:.2f}x), bound by {row['bound_by']}"
-    )
+    yield _quantity_line(row, naming, TIME) + f", bound by {row['bound_by']}"
     if _has_value(row.get("attention_s")):
         every, least = [*time_parts(row), ("host", float(row.get("host_s", 0.0)))], 0.001 * row["predicted_s"]
         parts = [(label, seconds) for label, seconds in every if abs(seconds) > least]
@@ -146,6 +185,23 @@ def _explanation_lines(row: Mapping[str, Any], naming: Sequence[str]) -> Iterato
     yield ", ".join(texts)
     if row.get("gemm") and _has_value(row.get("gemm_waves")) and row["gemm_waves"] > 0:
         yield _tiling_text(row)
+
+
+def _quantity_line(row: Mapping[str, Any], naming: Sequence[str], quantity: Quantity) -> str:
+    """Return a row's name, and a quantity of it."""
+    return f"line {row['line']}: {_row_name(row, naming)}: {_compared(row, quantity)}"
+
+
+def _time_line(row: Mapping[str, Any]) -> str:
+    """Return the times of a row, for the errors of its further quantities."""
+    return f"time: {_compared(row, TIME)}, bound by {row['bound_by']}"
+
+
+def _compared(row: Mapping[str, Any], quantity: Quantity) -> str:
+    """Return the measured and the predicted value of a quantity."""
+    names = (quantity.measured, quantity.predicted)
+    measured, predicted = (units.show(float(row[name]), quantity.unit) for name in names)
+    return f"measured {measured}, predicted {predicted} ({row[quantity.ratio]:.2f}x)"
 
 
 _RESOURCE_NAMES = {"exposed_comm": "communication", "latency": "empty message"}

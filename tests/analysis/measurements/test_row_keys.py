@@ -9,6 +9,7 @@ import yaml
 
 import fastflow
 from fastflow.analysis.measurements.aliases import alias_table, key_for, match_name
+from fastflow.analysis.measurements.kinds.served_energy import ServedEnergy
 from fastflow.analysis.measurements.kinds.serving import ServedPoints
 from fastflow.analysis.measurements.kinds.training import FIRST_DENSE, STRUCTURE, TrainingRuns
 from fastflow.cli.commands.validate import main
@@ -28,6 +29,11 @@ POINT = {
     "system": "h100_sxm", "model": "meta-llama/Llama-3.1-8B", "isl": 128, "osl": 16, "concurrency": 2,
     "tp": 1, "pp": 1, "attention_dp": 1, "moe_tp": 1, "moe_ep": 1, "backend": "vllm",
     "gemm_quant_mode": "fp8", "moe_quant_mode": "fp8", "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 11.0,
+}  # fmt: skip
+STATE = {
+    "device": "H100", "model": "meta-llama/Llama-3.1-8B", "framework": "vLLM", "task": "gpqa", "tp": 1,
+    "avg_batch": 7.9, "osl_mean": 16.2, "dtype": "bfloat16", "tpot_median_s": 0.01,
+    "power_per_device_W": 450, "energy_per_token_J": 0.6,
 }  # fmt: skip
 ROWS = {"training": RUN, "serving": POINT}
 
@@ -146,13 +152,17 @@ BEFORE = {
     "serving.prompts": ({"isl": 1000}, ("serve.num_unique_prompts=0", "+serving.prompts.vllm=3"),
                         {"isl": 1000}),
     "serving.connections": ({}, ("serve.batch=0", "+serving.connections.vllm_Llama_8B=1"), {}),
+    "serving.prompt_lengths": ({"task": UNKNOWN}, ("serve.isl=256",), {}),
 }  # fmt: skip
 
 
+ROW_OF_TABLE = {"serving.prompt_lengths": STATE}
+"""Tables that another kind of the section reads."""
+
+
 def test_every_table_of_names_is_among_these():
-    of_kinds = {
-        f"{kind.section}.{name}" for kind in (TrainingRuns, ServedPoints) for name in kind.alias_tables
-    }
+    kinds = (TrainingRuns, ServedPoints, ServedEnergy)
+    of_kinds = {f"{kind.section}.{name}" for kind in kinds for name in kind.alias_tables}
     files = {
         f"{section}.{name}"
         for section in ROWS
@@ -165,7 +175,7 @@ def test_every_table_of_names_is_among_these():
 @pytest.mark.parametrize("name", some_long(BEFORE, 0, 4, 7, 10))
 def test_the_command_line_goes_before_what_names_stand_for(file, name):
     changed, overrides, same = BEFORE[name]
-    row = ROWS[name.partition(".")[0]]
+    row = ROW_OF_TABLE.get(name, ROWS[name.partition(".")[0]])
     overrides = [one.replace("+serving.prompts.vllm", "serving.prompts.vllm") for one in overrides]
     got = predicted(file(row | changed), *overrides)
     more = [

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
+from fastflow.analysis.measurements.kind import (
+    Measurements,
+    Options,
+    QuantityColumn,
+    TimedRows,
+    register,
+)
 from fastflow.analysis.measurements.predict import PredictedRows
 from fastflow.config.composer import Composer
 from fastflow.core.reasons.columns import same_reason
@@ -33,6 +39,7 @@ class Collectives(Measurements):
     name = "collectives"
     needed = ("ranks", "bytes")
     other_columns = ("collective",)
+    quantities: ClassVar[Mapping[str, QuantityColumn]] = {}
     naming_keys = ("collective", "ranks", "bytes", "dtype")
     is_of_a_system = True
     not_fitted = "a file of kernels or iterations; the time of a collective depends on the network only"

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.host_overhead import LayerHost, layer_call
-from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
+from fastflow.analysis.measurements.kind import Measurements, Options, QuantityColumn, TimedRows, register
 from fastflow.config.messages import one_of, suggestion
 from fastflow.config.model_inputs import convert_to, is_documentation
 from fastflow.core.errors import InputError
@@ -39,6 +39,7 @@ class RecurrentLayers(Measurements):
     times: ClassVar[Mapping[str, str]] = {
         "fwd_s": "forward", "bwd_inputs_s": "backward_inputs", "bwd_weights_s": "backward_weights",
     }  # fmt: skip
+    quantities: ClassVar[Mapping[str, QuantityColumn]] = {}  # which pass draws the power is not said
     naming_keys = ("cell", "hidden", "timesteps", "batch", "dtype", "part")
     section = "recurrent"
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
 from fastflow.analysis.measurements.read import naming_columns
-from fastflow.analysis.validation.error_metrics import ALL
+from fastflow.analysis.validation.error_metrics import ALL, errors_of, measured_quantities
 from fastflow.config.messages import pluralize
 from fastflow.core.errors import InputError
 from fastflow.core.units import percent
@@ -67,7 +68,12 @@ def _view(dataset: Dataset, frame: pd.DataFrame) -> View:
     """Return the initial view of the charts; frame: the drawn rows of the dataset."""
     file_columns = file_columns_of(dataset)
     naming = naming_columns(dataset.about("measured"), file_columns)
-    results = ("measured_s", "predicted_s", "error", "bound_by")
+    further = [
+        name
+        for quantity in measured_quantities(frame)[1:]
+        for name in (quantity.measured, quantity.predicted, quantity.error)
+    ]
+    results = ("measured_s", "predicted_s", "error", *further, "bound_by")
     listed = dict.fromkeys(("line", *naming, *results, *file_columns, "reason"))
     colour = first_present(_CATEGORICALS, varying_columns(frame, _CATEGORICALS)) or "bound_by"
     needs = {
@@ -97,7 +103,7 @@ def _view(dataset: Dataset, frame: pd.DataFrame) -> View:
 
 def _headlines(rows: pd.DataFrame, errors: pd.DataFrame) -> list[Headline]:
     """Return the errors over all rows."""
-    of_all_rows = errors[errors["by"] == ALL].iloc[0]
+    of_all_rows = errors[errors["by"] == ALL].iloc[0]  # of times, which come first
     predicted = rows["predicted_s"].notna()
     return [
         Headline("Predicted", f"{int(predicted.sum()):,} of {len(rows):,}", "rows of the file"),
@@ -107,4 +113,15 @@ def _headlines(rows: pd.DataFrame, errors: pd.DataFrame) -> list[Headline]:
         Headline("Median error", percent(float(of_all_rows["median_error"])), "half of the rows have less"),
         Headline("90% are within", percent(float(of_all_rows["p90_error"])), "relative error"),
         Headline("Bias", f"{float(of_all_rows['bias']):.2f}", "median of predicted over measured"),
+        *_headlines_of_further(rows, errors),
     ]
+
+
+def _headlines_of_further(rows: pd.DataFrame, errors: pd.DataFrame) -> Iterator[Headline]:
+    """Yield the mean error of every further quantity, with the rows that it is of."""
+    for quantity in measured_quantities(rows)[1:]:
+        of_quantity = errors_of(errors, quantity)
+        for _, of_rows in of_quantity[of_quantity["by"] == ALL].iterrows():
+            error = percent(float(of_rows["mean_error"]))
+            count = pluralize(int(of_rows["rows"]), "row")
+            yield Headline(f"Mean error of {quantity.name}", error, f"of {count} that a meter measured")
