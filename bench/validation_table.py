@@ -68,7 +68,7 @@ OWN = {
 }
 PINS = (
     "mcus", "core_Hz", "boost_W", "l0_B", "l0_Bps", "l1_B", "l1_Bps", "l2_B", "l2_Bps", "dram_capacity_B",
-    "dram_Bps",
+    "dram_Bps", "dram_JpB",
 )  # fmt: skip
 """What budgets make instead, where links stay as they were bought."""
 BY_DTYPE = ("products", "experts")

@@ -17,7 +17,8 @@ _ORDER = (
     "name", "maker", "architecture", "machine", "node_area", "die_area", "dies", "chiplets", "link",
     "salvage", "tdp", "area", "power", "perimeter", "mcus_per_bundle", "mcu", "utilization",
     "vector_utilization", "dram_utilization", "launch_overhead", "call_overhead", "step_latency",
-    "matrix_power", "sustained_power_fraction", "special_functions", "boost", "flash_attention", "rate",
+    "matrix_power", "sustained_power_fraction",
+    "idle_power_fraction", "active_power_fraction", "special_functions", "boost", "flash_attention", "rate",
     "matrix", "blocks",
     "strided", "memory", "made", "pinned",
 )  # fmt: skip

@@ -26,6 +26,7 @@ from fastflow.performance.validity import (
     too_large_to_schedule,
     without_refused,
 )
+from fastflow.physics.hardware.power import power_of
 from fastflow.physics.network.communication import Communication, communicate
 from fastflow.physics.parallelism.bottleneck import bottleneck
 from fastflow.physics.parallelism.defaults import copies_embedding, parallel_options
@@ -92,7 +93,17 @@ def predict(inputs: Inputs, refused: ReasonColumn) -> Prediction:
         pipeline_blocks=blocks,
         timeline=timeline,
         bottleneck=bottleneck(graph, pipe, blocks, copies, timing.time),
-        energy=energy(chip, peaks.kernels, graph, pipe.launches, timing, sent, pipe.stages, timeline.total),
+        energy=energy(
+            chip,
+            power_of(columns, chip),
+            peaks.operation,
+            graph,
+            pipe.launches,
+            timing,
+            sent,
+            pipe.stages,
+            timeline.total,
+        ),
     )
     refuse(points.rows, nonfinite_results(prediction))
     return prediction

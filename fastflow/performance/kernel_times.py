@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from fastflow.core.dedupe import map_values, unique_rows
-from fastflow.core.tables import Inputs, Ints, take, where_read
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, take, where_read
 from fastflow.performance.prediction import Peaks
 from fastflow.physics.hardware.chip import Chip
+from fastflow.physics.hardware.power import Power, operation_energy, power_of
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares, Supergraph
 from fastflow.physics.timing.device import Device, device
 from fastflow.physics.timing.roofline import Fused, KernelWork, TilingOptions, Timing, time_kernels
@@ -67,11 +68,33 @@ def time_on_devices(
     computed = {**device_inputs, "model.dtype": product_type(device_inputs, dtype)}
     devices = device(computed, chips, is_sustained)
     peak, pass_peak = devices.library.peak_flops, devices.vector_peak
-    peaks = Peaks(peak[of_points], np.where(shards.kernels.m > 0, peak[point], pass_peak[point]))
+    is_product = shards.kernels.m > 0
+    peaks = Peaks(
+        peak[of_points],
+        np.where(is_product, peak[point], pass_peak[point]),
+        _operations(devices, power_of(device_inputs, chips), chips, is_product, shards, point),
+    )
     fused = [
         _fused(kernels, device_inputs, chips, devices, of_points, is_sustained) for kernels in shards.fused
     ]
     return time_kernels(devices, work, fused), peaks
+
+
+def _operations(
+    devices: Device, power: Power, chips: Chip, is_product: Bools, shards: Supergraph, point: Ints
+) -> Floats:
+    """Return the energy of an operation of every kernel [J], (kernels,); point: its device.
+
+    Kernels with a timing function of their type, such as attention, multiply on the units of products where
+    their power is known.
+    """
+    products = operation_energy(power, devices.full_power, chips.core_power, devices.library.peak_flops)
+    passes = operation_energy(power, devices.lanes_power, chips.core_power, devices.vector_peak)
+    energy: Floats = np.where(is_product, products[point], passes[point])
+    of_fused = np.where(np.isfinite(power.limit), products, passes)
+    for fused in shards.fused:
+        energy[fused.rows] = of_fused[point[fused.rows]]
+    return energy
 
 
 def _list_devices(

@@ -30,10 +30,11 @@ class Parallelism(NamedTuple):
 
 
 class Peaks(NamedTuple):
-    """Peak rates [flop/s]."""
+    """Peak rates [flop/s], and what operations take."""
 
     device: Floats  # of a device in the model's data type, (points,)
     kernels: Floats  # of the units that a kernel computes on, (kernels,)
+    operation: Floats  # energy of an operation of a kernel [J], (kernels,)
 
 
 class KernelSchedule(NamedTuple):

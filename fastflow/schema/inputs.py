@@ -207,6 +207,14 @@ INPUTS: tuple[Column, ...] = (
         "chip.sustained_power_fraction",
         "share of the power budget that cores and caches get in runs that last minutes",
     ),
+    fraction(
+        "chip.idle_power_fraction",
+        "share of the power budget that a device draws at rest: leakage, refresh, links, conversion",
+    )._replace(absent="what the technology says of the memories"),
+    fraction(
+        "chip.active_power_fraction",
+        "share of the power budget that a device draws more while a kernel runs: clocks, instructions",
+    )._replace(absent="0"),
     Column(
         "chip.flash_attention",
         "bool",
@@ -264,6 +272,9 @@ INPUTS: tuple[Column, ...] = (
             positive("chip.pinned.l*_Bps", "B/s", "bandwidth of an on-chip level, all instances"),
             positive("chip.pinned.dram_capacity_B", "B", "main memory capacity of one device"),
             positive("chip.pinned.dram_Bps", "B/s", "main memory bandwidth of one device"),
+            positive(
+                "chip.pinned.dram_JpB", "J/B", "energy of a byte on its way between main memory and registers"
+            ),
             positive("chip.pinned.intra_Bps", "B/s", "in-package bandwidth of one device, one direction"),
             positive("chip.pinned.inter_Bps", "B/s", "off-package bandwidth of one device, one direction"),
         )

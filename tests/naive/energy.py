@@ -24,6 +24,22 @@ def lift(made, point, busy, times):
     return (high / voltage) ** 2
 
 
+def real_chip(kernels, per_byte, rest, running, budget, time):
+    """Return joules of a device that draws `rest`, `running` more while kernels run, and never over budget.
+
+    kernels: (launches, seconds of one, joules of its operations, bytes of each level and of main memory);
+    per_byte: joules of those levels; rest, running, budget: watts.
+    """
+    joules = rest * time
+    for launches, seconds, of_operations, moved in kernels:
+        for _ in range(launches):
+            wanted = rest * seconds + running * seconds + of_operations
+            for bytes_, energy in zip(moved, per_byte, strict=True):
+                wanted += bytes_ * energy
+            joules += min(wanted, budget * seconds) - rest * seconds
+    return joules
+
+
 def iteration(kernels, per_bit, per_bit_sent, sent, standing, time):
     """Return joules.
 

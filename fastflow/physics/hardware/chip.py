@@ -240,7 +240,7 @@ def _dram(inputs: Inputs, crossing: Crossing) -> DramDesign:
     return design._replace(
         capacity=_pinned(inputs, "dram_capacity_B", design.capacity),
         bandwidth=_pinned(inputs, "dram_Bps", np.minimum(design.bandwidth, crossing.bandwidth)),
-        energy=design.energy + crossing.energy,
+        energy=_pinned(inputs, "dram_JpB", 8.0 * (design.energy + crossing.energy)) / 8.0,
     )
 
 

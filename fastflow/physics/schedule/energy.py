@@ -1,4 +1,4 @@
-"""Energy of one iteration: operations, bits moved at every level, bits sent, and standing power."""
+"""Energy of one iteration: operations, bits moved at every level, bits sent, running kernels, and rest."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.hardware.chip import Chip
+from fastflow.physics.hardware.power import Power
 from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload.graph import Graph
 
 
 def energy(
     chip: Chip,
-    rate: Floats,
+    power: Power,
+    operation: Floats,
     graph: Graph,
     launches: Ints,
     timing: Timing,
@@ -23,38 +25,38 @@ def energy(
 ) -> Floats:
     """Return the energy of one iteration of one device, on average over the stages [J], shape (points,).
 
-    rate: peak of the units that a kernel computes on [flop/s], launches of it in an iteration, and timing:
-    a row a kernel of the graph; sent: bytes on the network within the package and between packages, of
-    all stages [B], time of the iteration [s]: (points,). An operation costs the cores' power at the
-    operating point over that rate, more where busy cores have the power of idle ones (`tiling/boost.py`);
-    cores draw nothing between kernels, while the memories' leakage, controllers and standby power last as
-    long as the iteration.
+    operation: energy of an operation of a kernel [J], launches of it in an iteration, and timing: a row a
+    kernel of the graph; sent: bytes on the network within the package and between packages, of all stages
+    [B], time of the iteration [s]: (points,). Operations cost more where busy cores have the power of idle
+    ones (`tiling/boost.py`). A kernel that would draw more than the limit draws the limit, since its clock
+    falls. Between kernels, and while it waits, a device draws what it draws at rest.
     """
-    dynamic = [level.dynamic_energy for level in chip.levels] + [chip.dram.energy]
-    static = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
-    busy, moved = _sum_kernels(graph.offset, launches, rate, timing.flop * timing.energy_ratio, timing.bytes)
-    total = chip.core_power * busy
-    for level, per_bit in enumerate(dynamic):
-        total = total + 8.0 * per_bit * moved[level]
+    per_byte = 8.0 * np.stack([*(level.dynamic_energy for level in chip.levels), chip.dram.energy])
+    total = _sum_kernels(
+        graph.offset, launches, operation * timing.flop * timing.energy_ratio, timing.bytes, per_byte,
+        timing.time, power.active, power.limit - power.idle,
+    )  # fmt: skip
     for link, bytes_sent in zip((chip.intra, chip.inter), sent, strict=True):
         total = total + 8.0 * link.energy * bytes_sent
-    return total / stages + static * time
+    return total / stages + power.idle * time
 
 
 @kernel
 def _sum_kernels(
-    offset: Ints, launches: Ints, rate: Floats, flop: Floats, level_bytes: Floats
-) -> tuple[Floats, Floats]:
-    """Return the time of a point's operations at the full rate [s], (points,), and the bytes moved.
+    offset: Ints, launches: Ints, joules: Floats, level_bytes: Floats, per_byte: Floats, times: Floats,
+    active: Floats, most: Floats,
+) -> Floats:  # fmt: skip
+    """Return the energy of the kernels of a point beyond that at rest [J], (points,).
 
-    flop: of one launch, raised by the energy of boosted cores; level_bytes: of one launch, (kernels, levels +
-    1). The bytes moved are of all launches, (levels + 1, points).
+    joules: of the operations of one launch; level_bytes: of one launch, (kernels, levels + 1); per_byte:
+    (levels + 1, points); times: of one launch [s]; active: power while a kernel runs; most: of a kernel.
     """
     points, levels = offset.size - 1, level_bytes.shape[1]
-    busy, moved = np.zeros(points), np.zeros((levels, points))
+    total = np.zeros(points)
     for p in range(points):
         for row in range(offset[p], offset[p + 1]):
-            busy[p] += launches[row] * flop[row] / rate[row]
+            launch = joules[row] + active[p] * times[row]
             for level in range(levels):
-                moved[level, p] += launches[row] * level_bytes[row, level]
-    return busy, moved
+                launch += per_byte[level, p] * level_bytes[row, level]
+            total[p] += launches[row] * min(launch, most[p] * times[row])
+    return total

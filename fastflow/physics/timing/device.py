@@ -78,6 +78,8 @@ class Device(NamedTuple):
     special_functions: Floats  # exponentials and the like [1/s]
     issue: Floats  # instructions of single lanes that the schedulers of all bundles issue [1/s]
     memories: Memories
+    full_power: Floats  # with all units busy that multiply the operands' type [W]; 0: not known
+    lanes_power: Floats  # with all vector lanes busy [W]; 0: not known
     launch: Floats  # overhead and first access through all levels [s]
     units: Units
     instances: Floats  # of the private level: bundles
@@ -115,7 +117,10 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     boost = _boost(inputs, chip.cores.voltage)
     memories, instances = _memories(inputs, chip, boost.enabled)
     latency = sum((level.latency for level in chip.levels), chip.dram_latency)
+    lanes_power = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
     return Device(
+        full_power=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * lanes_power,
+        lanes_power=lanes_power,
         matrix_flops=utilization * peak,
         vector_flops=inputs["chip.vector_utilization"] * vector_peak,
         vector_peak=vector_peak,

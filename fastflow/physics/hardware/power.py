@@ -1,0 +1,48 @@
+"""What a device draws at rest, while kernels run, and at most.
+
+The power of a real chip has parts (`chip.idle_power_fraction`, `chip.active_power_fraction`). At rest, with
+its clocks up and no kernel, it draws a share of its budget: leakage, refresh of memory, links, conversion.
+While a kernel runs, the clock tree and the issue of instructions take another share. Operations and bytes
+come on top (`schedule/energy.py`), up to the budget: beyond it the clock falls. A chip made from budgets has
+no such shares. It draws what the technology says of its parts: the leakage and standby of its memories, and
+nothing for clocks beside the operations.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.tables import Floats, Inputs
+from fastflow.physics.hardware.chip import Chip
+
+
+class Power(NamedTuple):
+    """Power of devices; shape (points,)."""
+
+    idle: Floats  # at rest [W]
+    active: Floats  # more, while a kernel runs [W]
+    limit: Floats  # at most [W]; infinite for chips whose parts fit their budgets
+
+
+def power_of(inputs: Inputs, chip: Chip) -> Power:
+    """Return the power of each chip."""
+    budget, none = inputs["chip.tdp"], np.zeros(inputs["chip.tdp"].size)
+    idle, active = (inputs.get(f"chip.{name}_power_fraction", none) for name in ("idle", "active"))
+    standing = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
+    is_known = idle > 0.0
+    return Power(
+        np.where(is_known, idle * budget, standing), active * budget, np.where(is_known, budget, np.inf)
+    )
+
+
+def operation_energy(power: Power, full: Floats, core_power: Floats, peak: Floats) -> Floats:
+    """Return the energy of an operation of units [J], (points,).
+
+    full: power of the device with all these units busy at the highest clock [W], 0 where it is not known;
+    core_power: of the cores from technology [W]; peak: of the units [operations/s].
+    """
+    of_units = np.maximum(full - power.idle - power.active, 0.0)
+    energy: Floats = np.where((full > 0.0) & np.isfinite(power.limit), of_units, core_power) / peak
+    return energy
