@@ -124,3 +124,13 @@ def test_every_real_chip_of_the_library_says_what_it_draws_at_rest():
     real = [chip for chip in catalog.choices("chip") if is_real(chip)]
     assert len(real) > 20
     assert [chip for chip in real if not known(chip)] == []
+
+
+@pytest.mark.parametrize("rate", [0.05, 30.0])
+def test_servers_in_an_open_loop_draw_at_least_rest_and_at_most_the_budget(compose, rate):
+    (row,) = fastflow.evaluate(
+        "model=llama3_8b", "chip=h100_sxm", "system.devices=1", "parallel.strategy=TP-1", "serve=continuous",
+        "serve.isl=512", "serve.osl=256", "serve.concurrency=0", f"serve.request_rate={rate}/s",
+    ).to_dict("records")  # fmt: skip
+    budget = budget_of(compose, "h100_sxm")
+    assert RESTING * budget <= row["power_W"] * (1 + 1e-9) <= budget * (1 + 1e-6)

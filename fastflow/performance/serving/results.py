@@ -12,6 +12,7 @@ from fastflow.core.reasons.forms import out_of_range, stalled
 from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
+from fastflow.performance.serving.energy import energy_columns, energy_within_limits
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.method import predict_requests
@@ -184,7 +185,8 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
         "serve_host_s": inputs["server.step_overhead"],
         "running_requests": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
     } | _of_images(scenario)  # fmt: skip
-    columns |= _energy(
+    columns |= energy_within_limits(
+        scenario.inputs,
         prefill.energy * layouts.stage * layouts.replicas,
         inputs["serve.batch"],
         scenario.isl,
@@ -211,7 +213,8 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
         "pipeline_stall_s": decode.stall, "running_requests": 1.0 * inputs["serve.batch"],
         "kv_B": scenario.cache.of(context) * requests * layouts.slots,
     } | _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))  # fmt: skip
-    columns |= _energy(
+    columns |= energy_within_limits(
+        scenario.inputs,
         decode.energy * layouts.stage * layouts.slots * layouts.replicas,
         tokens,
         np.ones(tokens.size),
@@ -268,7 +271,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     } | _of_images(prefill)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(rate * scenario.osl, tpot, devices)
-    columns |= _energy(energy, np.ones(batch.size), scenario.osl, 1.0 / rate, devices)
+    columns |= energy_columns(energy, np.ones(batch.size), scenario.osl, 1.0 / rate, devices)
     memory = _memory(scenario, columns["kv_B"], scenario.mean_context)
     return PhaseResults(columns | memory, result.reason)
 
@@ -334,9 +337,10 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     } | _of_images(scenario)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
-    columns |= _energy(
-        energy * layouts.stage, np.ones(batch.size), scenario.osl, 1.0 / requests_per_s, _devices(scenario)
-    )
+    columns |= energy_within_limits(
+        scenario.inputs, energy * layouts.stage, np.ones(batch.size), scenario.osl, 1.0 / requests_per_s,
+        _devices(scenario),
+    )  # fmt: skip
     return columns | _memory(scenario, columns["kv_B"], scenario.mean_context)
 
 
@@ -358,14 +362,6 @@ def _rates(tokens_per_s: Floats, tpot: Floats, devices: Ints) -> Columns:
     return {
         "tokens_per_s": tokens_per_s, "tokens_per_s_per_device": tokens_per_s / devices,
         "tokens_per_s_per_user": 1.0 / tpot,
-    }  # fmt: skip
-
-
-def _energy(joules: Floats, requests: Floats, tokens: Floats, seconds: Floats, devices: Ints) -> Columns:
-    """Return energy and power; joules: of all devices for some requests of some tokens in a time."""
-    return {
-        "energy_J": joules / requests, "joules_per_token": joules / (requests * tokens),
-        "power_W": joules / seconds / devices,
     }  # fmt: skip
 
 

@@ -26,15 +26,19 @@ class Power(NamedTuple):
     limit: Floats  # at most [W]; infinite for chips whose parts fit their budgets
 
 
+def rest_of(inputs: Inputs) -> Floats:
+    """Return the power of each real chip at rest [W], 0 of chips made from budgets; (points,)."""
+    share: Floats = inputs.get("chip.idle_power_fraction", np.zeros(inputs["chip.tdp"].size))
+    return share * inputs["chip.tdp"]
+
+
 def power_of(inputs: Inputs, chip: Chip) -> Power:
     """Return the power of each chip."""
-    budget, none = inputs["chip.tdp"], np.zeros(inputs["chip.tdp"].size)
-    idle, active = (inputs.get(f"chip.{name}_power_fraction", none) for name in ("idle", "active"))
+    budget, rest = inputs["chip.tdp"], rest_of(inputs)
+    running = inputs.get("chip.active_power_fraction", np.zeros(budget.size)) * budget
     standing = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
-    is_known = idle > 0.0
-    return Power(
-        np.where(is_known, idle * budget, standing), active * budget, np.where(is_known, budget, np.inf)
-    )
+    is_known = rest > 0.0
+    return Power(np.where(is_known, rest, standing), running, np.where(is_known, budget, np.inf))
 
 
 def operation_energy(power: Power, full: Floats, core_power: Floats, peak: Floats) -> Floats:
