@@ -38,6 +38,7 @@ SHORT_OF_CACHE = re.compile(
     r"caches need (\S+) GB of a device( of \w+)?; weights of (\S+) GB leave them (\S+)"
 )
 NONE_FITS = re.compile(r"needs at least ([\d,.]+) GB of memory a device, has ([\d,.]+) GB: no layout fits")
+INDIVISIBLE = re.compile(r"of tp=(\d+) is invalid: expected a divisor( or a multiple)? of model\.\w+=(\d+)")
 
 
 def family(name):
@@ -73,6 +74,10 @@ def wrong(row, mode, devices):
     sound = all(np.isfinite(number) and number > 0 for number in numbers)
     if not row.reason:
         return "" if sound else f"{dict(zip(SEEN[mode], numbers, strict=True))} without a reason"
+    if indivisible := INDIVISIBLE.search(row.reason):
+        degree, heads = int(indivisible[1]), int(indivisible[3])
+        is_multiple = indivisible[2] is not None and degree % heads == 0
+        return row.reason if heads % degree == 0 or is_multiple else ""
     if mode == "train":
         most = row.dram_capacity_B
         return "" if "memory" in row.reason and row.footprint_B > most and sound else row.reason
