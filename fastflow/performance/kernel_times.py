@@ -10,9 +10,9 @@ from fastflow.core.dedupe import map_values, unique_rows
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, take, where_read
 from fastflow.performance.prediction import Peaks
 from fastflow.physics.hardware.chip import Chip
-from fastflow.physics.hardware.power import Power, operation_energy, power_of
+from fastflow.physics.hardware.power import operation_energy, power_of
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares, Supergraph
-from fastflow.physics.timing.device import Device, device
+from fastflow.physics.timing.device import Device, device, full_power
 from fastflow.physics.timing.roofline import Fused, KernelWork, TilingOptions, Timing, time_kernels
 from fastflow.physics.workload import is_iteration, transposed
 from fastflow.physics.workload.graph import ATTENTION, PRODUCT, WEIGHT_GRADIENT, Graph
@@ -72,7 +72,7 @@ def time_on_devices(
     peaks = Peaks(
         peak[of_points],
         np.where(is_product, peak[point], pass_peak[point]),
-        _operations(devices, power_of(device_inputs, chips), chips, is_product, shards, point),
+        _operations(computed, devices, chips, is_product, shards, point),
     )
     fused = [
         _fused(kernels, device_inputs, chips, devices, of_points, is_sustained) for kernels in shards.fused
@@ -81,19 +81,21 @@ def time_on_devices(
 
 
 def _operations(
-    devices: Device, power: Power, chips: Chip, is_product: Bools, shards: Supergraph, point: Ints
+    inputs: Inputs, devices: Device, chips: Chip, is_product: Bools, shards: Supergraph, point: Ints
 ) -> Floats:
     """Return the energy of an operation of every kernel [J], (kernels,); point: its device.
 
-    Kernels with a timing function of their type, such as attention, multiply on the units of products where
-    their power is known.
+    inputs: of the devices, in the type that they multiply. Kernels with a timing function of their type, such
+    as attention, multiply on the units of products where their power is known.
     """
-    products = operation_energy(power, devices.full_power, chips.core_power, devices.library.peak_flops)
-    passes = operation_energy(power, devices.lanes_power, chips.core_power, devices.vector_peak)
+    power, full = power_of(inputs, chips), full_power(inputs)
+    products = operation_energy(power, full.products, chips.core_power, devices.library.peak_flops)
+    passes = operation_energy(power, full.lanes, chips.core_power, devices.vector_peak)
     energy: Floats = np.where(is_product, products[point], passes[point])
-    of_fused = np.where(np.isfinite(power.limit), products, passes)
+    is_known = np.isfinite(power.limit)
     for fused in shards.fused:
-        energy[fused.rows] = of_fused[point[fused.rows]]
+        rows = fused.rows[is_known[point[fused.rows]]]
+        energy[rows] = products[point[rows]]
     return energy
 
 

@@ -78,8 +78,6 @@ class Device(NamedTuple):
     special_functions: Floats  # exponentials and the like [1/s]
     issue: Floats  # instructions of single lanes that the schedulers of all bundles issue [1/s]
     memories: Memories
-    full_power: Floats  # with all units busy that multiply the operands' type [W]; 0: not known
-    lanes_power: Floats  # with all vector lanes busy [W]; 0: not known
     launch: Floats  # overhead and first access through all levels [s]
     units: Units
     instances: Floats  # of the private level: bundles
@@ -92,6 +90,21 @@ class Device(NamedTuple):
     def levels(self) -> int:
         """Number of on-chip levels."""
         return int(self.memories.capacity.shape[1])
+
+
+class FullPower(NamedTuple):
+    """Power with all units of a kind busy at the highest clock [W], 0 where not known; (points,)."""
+
+    products: Floats  # those that multiply the data type
+    lanes: Floats  # vector lanes
+
+
+def full_power(inputs: Inputs) -> FullPower:
+    """Return the full power of each device, in its data type (`model.dtype`)."""
+    dtype = inputs["model.dtype"]
+    lanes = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
+    by_matrix = _select_dtype(inputs, "chip.matrix", dtype)
+    return FullPower(np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * lanes, lanes)
 
 
 def has_power_reserve(device: Device) -> Bools:
@@ -117,10 +130,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     boost = _boost(inputs, chip.cores.voltage)
     memories, instances = _memories(inputs, chip, boost.enabled)
     latency = sum((level.latency for level in chip.levels), chip.dram_latency)
-    lanes_power = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
     return Device(
-        full_power=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * lanes_power,
-        lanes_power=lanes_power,
         matrix_flops=utilization * peak,
         vector_flops=inputs["chip.vector_utilization"] * vector_peak,
         vector_peak=vector_peak,
@@ -216,7 +226,6 @@ def _library(
     # their sums, its warps wait for each other, and its blocks share no loads
     promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
-    boost_power = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
     return Library(
         peak_flops=peak,
         registers=registers,
@@ -232,7 +241,7 @@ def _library(
         splits=dtype != SCALED,
         promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
         launch=np.ascontiguousarray(inputs["chip.launch_overhead"]),
-        drive=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * boost_power / budget,
+        drive=full_power(inputs).products / budget,
         strided=np.ascontiguousarray(inputs["chip.strided.cost"]),
         reach=np.ascontiguousarray(inputs["chip.strided.reach"]),
         miss=np.ascontiguousarray(inputs["chip.strided.miss"]),
