@@ -65,7 +65,8 @@ def test_a_mistake_is_told_by_pint(text, unit, says):
 
 SAID = {
     "s": "ps ns us ms s min h days years", "J": "pJ nJ uJ mJ J kJ kWh MWh GWh TWh",
-    "J/bit": "fJ/bit pJ/bit nJ/bit uJ/bit mJ/bit J/bit", "W": "pW nW uW mW W kW MW GW",
+    "J/bit": "fJ/bit pJ/bit nJ/bit uJ/bit mJ/bit J/bit", "J/B": "fJ/B pJ/B nJ/B uJ/B mJ/B J/B",
+    "W": "pW nW uW mW W kW MW GW",
     "W/bit": "fW/bit pW/bit nW/bit uW/bit mW/bit W/bit", "V": "mV V kV", "Hz": "Hz kHz MHz GHz THz",
     "m": "nm um mm m km", "1/m": "/mm", "m^2": "mm²", "m^2/bit": "µm²/bit", "1/m^2": "/cm²", "1/s": "/s",
     "B": "B kB MB GB TB PB EB", "B/s": "B/s kB/s MB/s GB/s TB/s PB/s EB/s",

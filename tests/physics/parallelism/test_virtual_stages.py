@@ -385,7 +385,7 @@ def test_layers_that_stand_for_several_are_those_written_out(tmp_path, monkeypat
     spent = [of_parts(one) for one in (got, expected)]
     assert spent[0] == pytest.approx(spent[1])
     assert got.communication.total[0] == pytest.approx(expected.communication.total[0], rel=0.1)
-    assert got.energy[0] == pytest.approx(expected.energy[0], rel=1e-2)
+    assert got.energy[0] == pytest.approx(expected.energy[0], rel=0.03)  # with that at rest, of the time
     for part in ("weights", "gradients", "optimizer"):
         assert getattr(got.footprint, part)[0] == pytest.approx(getattr(expected.footprint, part)[0])
     assert got.footprint.activations[0] == pytest.approx(expected.footprint.activations[0], rel=0.1)
