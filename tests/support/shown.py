@@ -17,7 +17,23 @@ _PREFIXES = {
     "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21, "m": 1e-3, "u": 1e-6,
     "n": 1e-9, "p": 1e-12, "f": 1e-15,
 }  # fmt: skip
-_BASES = ("s", "J", "W", "V", "Hz", "m", "B", "B/s", "bit/s", "flop", "flop/s", "flop/B", "J/bit", "W/bit")
+_BASES = (
+    "s",
+    "J",
+    "W",
+    "V",
+    "Hz",
+    "m",
+    "B",
+    "B/s",
+    "bit/s",
+    "flop",
+    "flop/s",
+    "flop/B",
+    "J/bit",
+    "J/B",
+    "W/bit",
+)
 _WORDS = {
     "%": ("", 0.01), "thousand": ("", 1e3), "million": ("", 1e6), "billion": ("", 1e9),
     "trillion": ("", 1e12), "min": ("s", 60.0), "h": ("s", 3600.0), "days": ("s", 24 * 3600.0),
