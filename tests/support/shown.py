@@ -18,22 +18,9 @@ _PREFIXES = {
     "n": 1e-9, "p": 1e-12, "f": 1e-15,
 }  # fmt: skip
 _BASES = (
-    "s",
-    "J",
-    "W",
-    "V",
-    "Hz",
-    "m",
-    "B",
-    "B/s",
-    "bit/s",
-    "flop",
-    "flop/s",
-    "flop/B",
-    "J/bit",
-    "J/B",
-    "W/bit",
-)
+    "s", "J", "W", "V", "Hz", "m", "B", "B/s", "bit/s", "flop", "flop/s", "flop/B",
+    "J/bit", "J/B", "W/bit",
+)  # fmt: skip
 _WORDS = {
     "%": ("", 0.01), "thousand": ("", 1e3), "million": ("", 1e6), "billion": ("", 1e9),
     "trillion": ("", 1e12), "min": ("s", 60.0), "h": ("s", 3600.0), "days": ("s", 24 * 3600.0),
