@@ -12,7 +12,7 @@ from fastflow.performance.prediction import Peaks
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.hardware.power import operation_energy, power_of
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares, Supergraph
-from fastflow.physics.timing.device import Device, device, full_power
+from fastflow.physics.timing.device import Device, device, full_power, multiplies_on_matrix_units
 from fastflow.physics.timing.roofline import Fused, KernelWork, TilingOptions, Timing, time_kernels
 from fastflow.physics.workload import is_iteration, transposed
 from fastflow.physics.workload.graph import ATTENTION, PRODUCT, WEIGHT_GRADIENT, Graph
@@ -88,7 +88,7 @@ def _operations(
     inputs: of the devices, in the type that they multiply. Kernels with a timing function of their type, such
     as attention, multiply on the units of products where their power is known.
     """
-    power, full = power_of(inputs, chips), full_power(inputs)
+    power, full = power_of(inputs, chips), full_power(inputs, multiplies_on_matrix_units(inputs))
     products = operation_energy(power, full.products, chips.core_power, devices.library.peak_flops)
     passes = operation_energy(power, full.lanes, chips.core_power, devices.vector_peak)
     energy: Floats = np.where(is_product, products[point], passes[point])

@@ -60,14 +60,10 @@ def offload_of(inputs: Inputs) -> Offload:
 
 
 @lean_kernel
-def owned_weights(graph: Graph, local: LocalKernels, row: int) -> float:
-    """Return one device's share of a kernel's weights, if they are trained [elements]."""
-    return _weights(local, row) if graph.memory.weights[row] == TRAINED else 0.0
-
-
-@lean_kernel
-def _weights(local: LocalKernels, row: int) -> float:
-    """Return one device's share of the weights that a kernel reads [elements]."""
+def owned_weights(graph: Graph, local: LocalKernels, row: int, which: int) -> float:
+    """Return one device's share of a kernel's weights [elements], 0 of others than `which` (TRAINED, FROZEN)."""
+    if graph.memory.weights[row] != which:
+        return 0.0
     return float(1.0 * local.batch[row] * local.inner[row] * local.cols[row])
 
 
@@ -122,13 +118,12 @@ def _layer_memory(
     for p in range(first.size - 1):
         embedding = graph.offset[p]  # the first kernel
         if copies[p]:
-            out.copied_weights[p] = owned_weights(graph, local, embedding)
+            out.copied_weights[p] = owned_weights(graph, local, embedding, TRAINED)
             out.copied_sharded_weights[p] = np.ceil(out.copied_weights[p] / local.owners[embedding])
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            index, owned = first[p] + graph.layer.number[row], owned_weights(graph, local, row)
+            index, owned = first[p] + graph.layer.number[row], owned_weights(graph, local, row, TRAINED)
             out.weights[index] += owned
-            if graph.memory.weights[row] == FROZEN:
-                out.frozen[index] += _weights(local, row)
+            out.frozen[index] += owned_weights(graph, local, row, FROZEN)
             out.hidden[index] |= graph.layer.kind[row] == HIDDEN
             out.sharded_weights[index] += np.ceil(owned / local.owners[row])
             if graph.phase[row] != FORWARD:

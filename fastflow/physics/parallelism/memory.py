@@ -15,7 +15,7 @@ from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supe
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.stage_order import in_flight, waiting
 from fastflow.physics.workload import has_layer_runs
-from fastflow.physics.workload.graph import REDUCE_SCATTER, UPDATE, Graph, max_by_point
+from fastflow.physics.workload.graph import REDUCE_SCATTER, TRAINED, UPDATE, Graph, max_by_point
 from fastflow.physics.workload.precision import Precision
 
 
@@ -80,7 +80,7 @@ def _fullest_stage(
         stages = pipeline.stages[p]
         stage_sums[:, :stages] = 0.0
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            stage, weights = pipeline.stage[row], owned_weights(graph, local, row)
+            stage, weights = pipeline.stage[row], owned_weights(graph, local, row, TRAINED)
             stage_sums[0, stage] += weights
             stage_sums[2, stage] += np.ceil(weights / local.owners[row])
             stage_sums[1, stage] += kept_activations(graph, local, row, True)

@@ -92,6 +92,11 @@ class Device(NamedTuple):
         return int(self.memories.capacity.shape[1])
 
 
+def multiplies_on_matrix_units(inputs: Inputs) -> Bools:
+    """Return which devices multiply their data type on matrix units, (points,)."""
+    return _select_dtype(inputs, "chip.matrix", inputs["model.dtype"])
+
+
 class FullPower(NamedTuple):
     """Power with all units of a kind busy at the highest clock [W], 0 where not known; (points,)."""
 
@@ -99,11 +104,9 @@ class FullPower(NamedTuple):
     lanes: Floats  # vector lanes
 
 
-def full_power(inputs: Inputs) -> FullPower:
-    """Return the full power of each device, in its data type (`model.dtype`)."""
-    dtype = inputs["model.dtype"]
-    lanes = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
-    by_matrix = _select_dtype(inputs, "chip.matrix", dtype)
+def full_power(inputs: Inputs, by_matrix: Bools) -> FullPower:
+    """Return the full power of each device; by_matrix: whether matrix units multiply its data type."""
+    lanes = inputs.get("chip.pinned.boost_W", np.zeros(by_matrix.size))
     return FullPower(np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * lanes, lanes)
 
 
@@ -121,7 +124,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     later memory, links and the leakage of a hot die have their share of it.
     """
     dtype = inputs["model.dtype"]
-    by_matrix = _select_dtype(inputs, "chip.matrix", dtype)
+    by_matrix = multiplies_on_matrix_units(inputs)
     utilization = np.where(by_matrix, inputs["chip.utilization"], inputs["chip.vector_utilization"])
     peak = peak_flops(inputs, chip, dtype)
     vector_peak = peak_flops(inputs, chip, np.full(dtype.size, VECTOR_DTYPE))
@@ -241,7 +244,7 @@ def _library(
         splits=dtype != SCALED,
         promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
         launch=np.ascontiguousarray(inputs["chip.launch_overhead"]),
-        drive=full_power(inputs).products / budget,
+        drive=full_power(inputs, by_matrix).products / budget,
         strided=np.ascontiguousarray(inputs["chip.strided.cost"]),
         reach=np.ascontiguousarray(inputs["chip.strided.reach"]),
         miss=np.ascontiguousarray(inputs["chip.strided.miss"]),
