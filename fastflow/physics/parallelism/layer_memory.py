@@ -61,7 +61,7 @@ def offload_of(inputs: Inputs) -> Offload:
 
 @lean_kernel
 def owned_weights(graph: Graph, local: LocalKernels, row: int, which: int) -> float:
-    """Return one device's share of a kernel's weights, 0 if they are not `which`: TRAINED or FROZEN [elements]."""
+    """Return one device's share of a kernel's weights [elements], 0 if they are not `which`, as TRAINED."""
     if graph.memory.weights[row] != which:
         return 0.0
     return float(1.0 * local.batch[row] * local.inner[row] * local.cols[row])
