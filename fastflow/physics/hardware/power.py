@@ -5,7 +5,7 @@ its clocks up and no kernel, it draws a share of its budget: leakage, refresh of
 While a kernel runs, the clock tree and the issue of instructions take another share. Operations and bytes
 come on top (`schedule/energy.py`), up to the budget: beyond it the clock falls. A chip made from budgets has
 no such shares. It draws what the technology says of its parts: the leakage and standby of its memories, and
-nothing for clocks beside the operations.
+nothing for clocks beyond its operations.
 """
 
 from __future__ import annotations

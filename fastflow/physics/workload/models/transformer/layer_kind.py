@@ -36,6 +36,11 @@ class LayerKind(NamedTuple):
         return " ".join((*mixers, *self.modifiers, self.feed_forward)) + (f"({sizes})" if sizes else "")
 
     @property
+    def of_keys(self) -> list[str]:
+        """Its modifiers of attention."""
+        return [word for word in self.modifiers if word in OF_KEYS]
+
+    @property
     def is_tied(self) -> bool:
         """Whether its weights are those of an earlier layer."""
         return TIED in self.modifiers

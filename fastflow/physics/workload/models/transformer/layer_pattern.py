@@ -20,7 +20,6 @@ from fastflow.physics.workload.models.transformer.layer_kind import (
     MOST_LAYERS,
     NO_FEED_FORWARD,
     NO_MIXER,
-    OF_KEYS,
     OWN_SIZES,
     PATTERN,
     TIED,
@@ -89,9 +88,8 @@ def _kind(text: str, words: list[str], sizes: str) -> LayerKind:
         modifiers,
         tuple((name, sizes_by_name[name]) for name in OWN_SIZES if name in sizes_by_name),
     )
-    of_keys = [word for word in modifiers if word in OF_KEYS]
-    if of_keys and not any(MIXERS[name].attends for name in kind.mixers):
-        raise InputError(KEY, text, f"{' and '.join(of_keys)} in layers with attention")
+    if kind.of_keys and not any(MIXERS[name].attends for name in kind.mixers):
+        raise InputError(KEY, text, f"{' and '.join(kind.of_keys)} in layers with attention")
     if kind.is_tied and kind.has_experts:
         raise InputError(KEY, text, f"{TIED} in layers without {EXPERTS}")
     return kind

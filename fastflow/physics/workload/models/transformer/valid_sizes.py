@@ -19,7 +19,6 @@ from fastflow.physics.workload.models.transformer.dimensions import (
 )
 from fastflow.physics.workload.models.transformer.layer_kind import (
     EXPERTS,
-    OF_KEYS,
     OWN_SIZES,
     SHARED_KV,
     TIED,
@@ -196,8 +195,8 @@ def _invalid_kinds(inputs: Inputs, patterns: Patterns) -> Iterator[InvalidSizes]
     for number, kinds in enumerate(patterns.kinds):
         has = patterns.inverse == number
         for kind in kinds:
-            if of_keys := [word for word in kind.modifiers if word in OF_KEYS]:
-                allowed = f"no {' or '.join(of_keys)} where keys are latent (model.latent)"
+            if kind.of_keys:
+                allowed = f"no {' or '.join(kind.of_keys)} where keys are latent (model.latent)"
                 yield has & (inputs["model.latent"] > 0), KEY, KEY, allowed
             if SHARED_KV in kind.modifiers:
                 allowed = f"no {SHARED_KV} where queries are latent (model.query_latent)"

@@ -152,7 +152,7 @@ def test_sums_make_no_norm_where_layers_begin_with_none(inputs_of):
     ],
 )
 def test_sums_make_both_norms_that_the_next_layer_reads(inputs_of, pattern, layers, want):
-    """A tensor each beside the sum's own; a layer with one branch, and the head, begin with one norm."""
+    """A tensor each, with the sum's own; a layer with one branch, and the head, begin with one norm."""
     model = BASE | {"layers": layers, "block": "parallel_norms"}
     inputs = inputs_of(model, "tokens", 24, 1, 0) | {KEY: np.array([pattern])}
     assert [layer.nodes[-1].cost.moves for layer in served.network(inputs).layers] == want

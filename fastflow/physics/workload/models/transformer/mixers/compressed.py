@@ -35,7 +35,11 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE, RMS, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION, LayerCache, Mixer
-from fastflow.physics.workload.models.transformer.mixers.queries import Source, source_of_queries
+from fastflow.physics.workload.models.transformer.mixers.queries import (
+    Source,
+    query_product,
+    source_of_queries,
+)
 from fastflow.physics.workload.models.transformer.mixers.sparse import (
     INDEX_NODES,
     SUMS,
@@ -102,7 +106,7 @@ def _nodes(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list[Node
     source, cols = source_of_queries(points, size, read), size.heads * size.head_dim
     nodes = [
         *source.nodes,
-        gemm("query up", size, source.columns, cols, source.name, (source.names, HEADS)),
+        query_product(size, source, cols),
         _rotated_queries("query norm and rotary", size, "query up"),
         gemm("key", size, size.hidden, size.head_dim, read, (HIDDEN, ())),
         norm("key norm", size, RMS, "key", size.head_dim, (), keeps=False),

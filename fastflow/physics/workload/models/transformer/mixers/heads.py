@@ -33,7 +33,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     is_causal,
 )
 from fastflow.physics.workload.models.transformer.layer_kind import EQUAL_KV, SHARED_KV, LayerKind
-from fastflow.physics.workload.models.transformer.mixers.queries import source_of_queries
+from fastflow.physics.workload.models.transformer.mixers.queries import query_product, source_of_queries
 from fastflow.physics.workload.network import Amount, Node, PassCost, Size
 from fastflow.physics.workload.ops import batched_gemm, pointwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
@@ -118,11 +118,7 @@ def _latent_queries(points: Inputs, size: Sizes, read: str, kept: Size | None) -
     if not source.nodes:
         return []
     columns = size.heads * size.head_dim
-    up = gemm(
-        "query up", size, source.columns, columns, source.name, (source.names, HEADS), keeps=kept,
-        keeps_whole=0,
-    )  # fmt: skip
-    return [*source.nodes, up]
+    return [*source.nodes, query_product(size, source, columns, keeps=kept, keeps_whole=0)]
 
 
 def rotary_columns(size: Sizes) -> Size:

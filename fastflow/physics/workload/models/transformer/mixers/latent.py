@@ -20,7 +20,11 @@ from fastflow.physics.workload.models.transformer.mixers.heads import (
     rotary,
     window_of,
 )
-from fastflow.physics.workload.models.transformer.mixers.queries import Source, source_of_queries
+from fastflow.physics.workload.models.transformer.mixers.queries import (
+    Source,
+    query_product,
+    source_of_queries,
+)
 from fastflow.physics.workload.network import INPUT, Node
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
@@ -34,7 +38,7 @@ def queries_and_latent_keys(points: Inputs, size: Sizes, source: Source, read: s
     queries = size.heads * (size.head_dim + size.rotary)
     nodes = [
         *source.nodes,
-        gemm("query up", size, source.columns, queries, source.name, (source.names, HEADS), keeps=0),
+        query_product(size, source, queries, keeps=0),
         gemm("key down", size, size.hidden, size.latent + size.rotary, read, (HIDDEN, LATENT)),
         _key_norm(size),
     ]

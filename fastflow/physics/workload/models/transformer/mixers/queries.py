@@ -6,10 +6,10 @@ Step-3's queries (multi-matrix factorization attention, arXiv:2412.19255).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastflow.core.tables import Inputs
-from fastflow.physics.workload.models.transformer.building_blocks import HIDDEN, gemm, norm
+from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm, norm
 from fastflow.physics.workload.models.transformer.dimensions import RMS, Sizes
 from fastflow.physics.workload.network import Node, Size
 
@@ -31,3 +31,8 @@ def source_of_queries(points: Inputs, size: Sizes, read: str) -> Source:
     down = gemm("query down", size, size.hidden, columns, read, (HIDDEN, names))
     normed = norm("query norm", size, RMS, down.name, columns, names)
     return Source([down, normed], normed.name, columns, names)
+
+
+def query_product(size: Sizes, source: Source, columns: Size, **fields: Any) -> Node:
+    """Return the product that makes the queries of all heads; columns: of all heads."""
+    return gemm("query up", size, source.columns, columns, source.name, (source.names, HEADS), **fields)

@@ -79,7 +79,7 @@ def _has_adapters(size: Sizes) -> bool:
 
 
 def _adapted(size: Sizes, product: Node, parts: int, columns: Names, has_adapter: bool) -> list[Node]:
-    """Return a product, with a low-rank product beside it and the sum of both where it has an adapter.
+    """Return a product; where it has an adapter, a low-rank product and the sum of both too.
 
     parts: adapters, each with its rank; the second low-rank product has a block for each part.
     """

@@ -41,14 +41,13 @@ def _sizes(fields: Fields, known: Values) -> Values:
 def _sizes2(fields: Fields, known: Values) -> Values:
     rotary = fields.flag("use_mem_rope")
     most = _LONG if fields.flag("use_long_context") else known["positions"]
-    heads = fields.count("n_mamba_heads", default=8)
-    inner = fields.count("mamba_expand", default=2) * known["hidden"]
     return {
-        **_heads(fields, known), **mamba2_sizes(fields, known), "linear_heads": heads,
-        "linear_value_dim": fields.count("mamba_headdim", default=max(inner // heads, 1)),
+        **_heads(fields, known),
+        **mamba2_sizes(fields, known),
         "adapter_rank": fields.count("adapter_rank", default=_RANK),
-        "position": ROTARY if rotary else NO_POSITIONS, "positions": most,
-    }  # fmt: skip
+        "position": ROTARY if rotary else NO_POSITIONS,
+        "positions": most,
+    }
 
 
 def _kinds(is_hybrid: list[bool], mamba: str, hybrid: str, blocks: int) -> list[LayerKind]:
