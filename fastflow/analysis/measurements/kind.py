@@ -15,6 +15,7 @@ import numpy as np
 
 from fastflow.analysis.measurements.csv_file import MAX_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
+from fastflow.analysis.measurements.power_meter import shown_power
 from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, with_reasons, with_rows
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError, InputError
@@ -25,6 +26,7 @@ from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run
+from fastflow.physics.hardware.power import rest_of
 from fastflow.schema.quantities import POWER, Quantity
 
 if TYPE_CHECKING:
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
 
 TIMED = ("kernel", "call")
 """How a time was measured: the kernel alone, or launches back to back; or a call of a framework."""
-COMMON_COLUMNS = ("device", "timed")
+METERS = ("repeated", "steady")
+"""How a power was read: over a run of about a second, as collectors do; or for so long that all of it shows."""
+COMMON_COLUMNS = ("device", "timed", "meter")
 """Columns that any kind may have."""
 PRODUCTS, PASSES = "products", "passes"
 """Work of kernels: matrix products, on matrix units or on vector lanes by their data type; passes over
@@ -64,9 +68,9 @@ class QuantityColumn(NamedTuple):
     """From result columns to the quantity, shape (rows,), NaN without a result; KeyError without a column."""
 
 
-def mean_power(results: Columns) -> Floats:
-    """Return the energy of one device over the row's time [W]."""
-    power: Floats = results["energy_J"] / results["devices"] / results["time_s"]
+def metered_power(results: Columns) -> Floats:
+    """Return the power of one device as the meter of the row shows it [W]."""
+    power: Floats = results["power_W"]
     return power
 
 
@@ -88,7 +92,7 @@ class Measurements:
     times: ClassVar[Mapping[str, str]] = {"time_s": ""}
     """Column of times to the part of the workload that it measures."""
     quantities: ClassVar[Mapping[str, QuantityColumn]] = MappingProxyType(
-        {"power_W": QuantityColumn(POWER, mean_power)}
+        {"power_W": QuantityColumn(POWER, metered_power)}
     )
     """Column to the further quantity that it measures; one column a quantity."""
     naming_keys: ClassVar[tuple[str, ...]] = ()
@@ -109,6 +113,8 @@ class Measurements:
     """For kinds to which no chip is calibrated: what is allowed instead; "" for others."""
     work: ClassVar[tuple[str, ...]] = (PRODUCTS, PASSES)
     """What kernels compute, of PRODUCTS and PASSES."""
+    copies_of_a_call: ClassVar[int] = 1
+    """How often the collector of power runs a kernel, a call."""
 
     # --- reading of a file
 
@@ -122,6 +128,7 @@ class Measurements:
         )
         self.timed_is_assumed = timed is None and not file.filled("timed").all()
         """Whether `timed` follows from the kind of file, in some row."""
+        self.is_steady: Bools = file.choices("meter", METERS, METERS[0]) == METERS[1]
         self.inputs: dict[str, InputColumn] = {}
         for name, key in self.inputs_of_columns.items():
             if name in file.frame:
@@ -212,12 +219,30 @@ class Measurements:
             overhead = host_time - results["time_s"]
             bound_by = np.where(overhead > 0.5 * host_time, "host", results["bound_by"])
             host_columns = {"time_s": host_time, "host_s": overhead, "bound_by": bound_by}
+            if "power_W" in self.measured_quantities:
+                mean = results["energy_J"] / results["devices"] / host_time
+                host_columns["power_W"] = self.as_metered(batch, inputs, mean)
             yield PredictedRows(batch, {**results, **host_columns, **needs})
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
         """Yield rows that share a call of the model, and the model's inputs of them; raises InputError."""
         first = {key: np.repeat(column, rows.size) for key, column in grid.first_inputs().items()}
         yield rows, with_rows(first, self.inputs, rows)
+
+    def as_metered(self, rows: Ints, inputs: Columns, power: Floats) -> Floats:
+        """Return the power that the meter of some rows shows [W], (rows,).
+
+        inputs: of the model, power: of a device over the kernel's time [W], of these rows.
+        """
+        pause = self.pauses(inputs)
+        if pause is None:
+            return power
+        shown = shown_power(power, rest_of(inputs), self.measured[rows], pause, self.copies_of_a_call)
+        return np.where(self.is_steady[rows], power, shown)
+
+    def pauses(self, inputs: Columns) -> Floats | None:
+        """Return for how long a device rests before the run of a row [s], (rows,); None: all power shows."""
+        return None
 
     def add_host_time(self, rows: Ints, inputs: Columns, time: Floats) -> Floats:
         """Return times as measured on the host, for times `time` of the device [s], shape (rows,).

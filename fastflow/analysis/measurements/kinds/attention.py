@@ -16,6 +16,14 @@ SIZES = {
     "phase": "model.phase", "batch": "model.batch", "q_len": "model.q_len", "kv_len": "model.kv_len",
     "heads": "model.heads", "dtype": "model.dtype", "kv_dtype": "precision.cache",
 }  # fmt: skip
+_PAUSE = 0.5
+"""Rest before a run of decoding, whose cache is filled first [s]; a prompt has none. Calibrated on the powers of
+B200 (ai-dynamo/aiconfigurator@095f58a)."""
+
+
+def pauses(inputs: Columns) -> Floats:
+    """Return the rest before the run of rows of attention [s], (rows,)."""
+    return np.where(inputs["model.phase"] == "decode", _PAUSE, 0.0)
 
 
 @register
@@ -35,6 +43,10 @@ class Attentions(LimitedByMemory):
     inferred_value = True
     inferred_note = "values lie where the keys do: main memory is too slow to read both (model.shared=true)"
     peak_share = 1.05
+
+    def pauses(self, inputs: Columns) -> Floats | None:
+        """Return the rest before the run of a row [s], by its phase, (rows,)."""
+        return pauses(inputs)
 
     def bytes_moved(self, inputs: Columns) -> Floats:
         """Return the bytes of separate keys and values that decoding reads.

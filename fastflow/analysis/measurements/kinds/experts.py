@@ -10,10 +10,13 @@ import numpy as np
 
 from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
-from fastflow.core.tables import Columns, Ints
+from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.engine.grid.grid import Grid
 from fastflow.physics.workload.models.moe_layer import BACKEND, TRITON
 
+_PAUSE = 0.5
+"""Rest before a run, while weights are made [s]; calibrated on the powers of B200
+(ai-dynamo/aiconfigurator@095f58a)."""
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
 
 
@@ -43,6 +46,10 @@ class ExpertLayers(Measurements):
             exponents[row] = float(law[1]) if law else 0.0
         self.inputs["model.power_law"] = InputColumn(exponents, file.filled("balance"))
         self._has_backend = BACKEND.name in options.command_line
+
+    def pauses(self, inputs: Columns) -> Floats | None:
+        """Return the rest before the run of a row [s], (rows,)."""
+        return np.full(inputs["model.dtype"].size, _PAUSE)
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
         """Yield as for all kinds, with the backend that TensorRT-LLM chooses; raises InputError.

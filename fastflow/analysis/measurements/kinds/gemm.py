@@ -9,7 +9,12 @@ import numpy as np
 
 from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn
 from fastflow.analysis.measurements.kind import PRODUCTS, Measurements, Options, TimedRows, register
+from fastflow.core.tables import Columns, Floats
 
+_WIDE, _FP8 = ("fp32", "tf32", "fp16", "bf16"), "fp8"
+_PAUSES = (0.1, 0.2, 1.0)
+"""Rest before a run [s]: of wide types, of fp8, and of types with scales of blocks, which are slow to quantise;
+calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
 
 
@@ -26,11 +31,17 @@ class Gemms(Measurements):
     other_columns = ("op", "trans_a", "trans_b")
     naming_keys = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")
     work = (PRODUCTS,)
+    copies_of_a_call = 5  # collect_gemm.py
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read the storage order of operands, too; raises InputError."""
         super().__init__(rows, options)
         self.inputs["model.transposed"] = _transposed(self.file)
+
+    def pauses(self, inputs: Columns) -> Floats | None:
+        """Return the rest before the run of a row [s], by its type, (rows,)."""
+        dtype = inputs["model.dtype"]
+        return np.select([np.isin(dtype, _WIDE), dtype == _FP8], _PAUSES[:2], _PAUSES[2])
 
     @classmethod
     def default_timed(cls, columns: Collection[str]) -> str:

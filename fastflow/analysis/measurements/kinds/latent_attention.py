@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from fastflow.analysis.measurements.kind import Measurements, register
-from fastflow.analysis.measurements.kinds.attention import SIZES
+from fastflow.analysis.measurements.kinds.attention import SIZES, pauses
+from fastflow.core.tables import Columns, Floats
 
 
 @register
@@ -18,6 +19,10 @@ class LatentAttentions(Measurements):
     needed = ("q_len", "kv_len", "heads")
     inputs_of_columns: ClassVar[Mapping[str, str]] = SIZES
     naming_keys = ("phase", "batch", "q_len", "kv_len", "heads", "kv_dtype")
+
+    def pauses(self, inputs: Columns) -> Floats | None:
+        """Return the rest before the run of a row [s], by its phase, (rows,)."""
+        return pauses(inputs)
 
     @classmethod
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
