@@ -75,7 +75,7 @@ def predict(inputs: Inputs, refused: ReasonColumn) -> Prediction:
     copies = copies_embedding(columns)
     layers = layer_memory(graph, shards.kernels, pipe.chunks, copies)
     iterations = schedule_iterations(columns, chip, graph, pipe, timing, communication, layers, precision)
-    timeline, blocks, sent = iterations.timeline, iterations.pipeline_blocks, communication.sent
+    timeline, blocks = iterations.timeline, iterations.pipeline_blocks
     prediction = Prediction(
         inputs=inputs,
         chip=chips,
@@ -100,7 +100,6 @@ def predict(inputs: Inputs, refused: ReasonColumn) -> Prediction:
             graph,
             pipe.launches,
             timing,
-            sent,
             pipe.stages,
             timeline.total,
         ),

@@ -89,8 +89,8 @@ def _operations(
     as attention, multiply on the units of products where their power is known.
     """
     power, full = power_of(inputs, chips), full_power(inputs, multiplies_on_matrix_units(inputs))
-    products = operation_energy(power, full.products, chips.core_power, devices.library.peak_flops)
-    passes = operation_energy(power, full.lanes, chips.core_power, devices.vector_peak)
+    products = operation_energy(power, full.products, devices.library.peak_flops)
+    passes = operation_energy(power, full.lanes, devices.vector_peak)
     energy: Floats = np.where(is_product, products[point], passes[point])
     is_known = np.isfinite(power.limit)
     for fused in shards.fused:

@@ -11,7 +11,7 @@ from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.reasons.columns import ReasonColumn, column_of
 from fastflow.core.reasons.forms import short_of_memory
-from fastflow.core.tables import Columns, Floats, Ints, Texts, broadcast_column, take
+from fastflow.core.tables import Columns, Floats, Inputs, Ints, Texts, broadcast_column, take
 from fastflow.performance import sharding_report
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.transformer_results import transformer_columns
@@ -19,6 +19,7 @@ from fastflow.physics.cost.columns import Devices, iteration_columns
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.packages import per_package
+from fastflow.physics.hardware.power import full_load, power_of
 from fastflow.physics.network.collectives.algorithms import package_of
 from fastflow.physics.network.collectives.custom_all_reduce import NAMES as PEER
 from fastflow.physics.network.collectives.nccl import NAMES as NCCL
@@ -111,12 +112,16 @@ def _chip_columns(prediction: Prediction) -> Columns:
         "devices_per_package": per_package(prediction.inputs),
         "compute_flops": _finite(_device_peak(prediction)),
     }
-    return columns | generated_columns(prediction.chip)
+    return columns | generated_columns(prediction.inputs, prediction.chip)
 
 
-def generated_columns(chip: Chip) -> Columns:
+@np.errstate(over="ignore", invalid="ignore")  # of infeasible chips, which have a reason
+def generated_columns(inputs: Inputs, chip: Chip) -> Columns:
     """Return the columns of every generated chip, without the peak of a data type; (points,) each."""
+    power = power_of(inputs, chip)
     columns: Columns = {
+        "idle_W": power.idle,
+        "full_W": full_load(power, chip),
         "dram_capacity_B": chip.dram.capacity,
         "dram_devices": _as_integers(chip.dram.devices),
         "dram_Bps": chip.dram.bandwidth,

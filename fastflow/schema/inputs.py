@@ -68,6 +68,10 @@ INPUTS: tuple[Column, ...] = (
     ),
     fraction("tech.core.shared_area", "share of nominal_area that all MCUs of a bundle share"),
     fraction("tech.core.shared_power", "share of nominal_power that all MCUs of a bundle share"),
+    fraction(
+        "tech.core.idle_power_fraction", "share of the cores' power at rest: leakage, clocks, conversion"
+    ),
+    fraction("tech.core.active_power_fraction", "share of the cores' power that kernels add: clocks, issue"),
     positive("tech.core.nominal_frequency", "Hz", "MCU clock frequency at nominal voltage"),
     *supply("tech.core"),
     positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per clock, by data type"),
@@ -209,11 +213,12 @@ INPUTS: tuple[Column, ...] = (
     ),
     fraction(
         "chip.idle_power_fraction",
-        "share of the power budget that a device draws at rest: leakage, refresh, links, conversion",
-    )._replace(absent="what the technology says of the memories"),
+        "share of the power budget that a device draws at rest: leakage, refresh, links, conversion;"
+        " 0: what its technology says",
+    )._replace(absent="0"),
     fraction(
         "chip.active_power_fraction",
-        "share of the power budget that a device draws more while a kernel runs: clocks, instructions",
+        "share of the power budget that kernels add: clocks, instructions; by technology without the other",
     )._replace(absent="0"),
     Column(
         "chip.flash_attention",

@@ -178,6 +178,8 @@ RESULTS: tuple[Column, ...] = (
     Column("l*_banks", "int", "", "banks of the level, all instances"),
     Column("intra_Bps", "float", "B/s", "in-package bandwidth of one device, one direction"),
     Column("inter_Bps", "float", "B/s", "off-package bandwidth of one device, one direction"),
+    Column("idle_W", "float", "W", "power of one device at rest: its clocks are up, and no kernel runs"),
+    Column("full_W", "float", "W", "power of one device with all units and memories busy"),
     Column("core_V", "float", "V", "core voltage"),
     Column("core_Hz", "float", "Hz", "core clock"),
     Column("mcus", "int", "", "MCUs (minimal compute units: matrix units, or tensor cores) of one device"),

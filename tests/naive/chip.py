@@ -69,14 +69,16 @@ def generate(point):
 
     watts = mcus * scaling.mcu(point, "power")
     watts *= voltage.power(chip["core_V"], *_supply(point, "tech.core")[:2])
-    chip["_flop_J"] = watts / chip["compute_flops"] if mcus else 0.0
+    shares = [point[f"tech.core.{kind}_power_fraction"] for kind in ("idle", "active")]
+    chip["_running_W"] = shares[1] * watts
+    chip["_flop_J"] = (1 - sum(shares)) * watts / chip["compute_flops"] if mcus else 0.0
     chip["_pass_flop_J"] = chip["_flop_J"] * per_cycle / of_passes  # memory-bound passes compute in fp32
 
     def scaled(value, kind):
         return value / scaling.divisor(point, kind)
 
     number = 0
-    chip["_standing_W"] = 0.0
+    chip["_standing_W"] = shares[0] * watts
     while f"chip.memory.l{number}.scope" in point:
         instances = {"mcu": mcus, "bundle": bundles, "global": 1}[point[f"chip.memory.l{number}.scope"]]
         bank = {
@@ -140,4 +142,5 @@ def generate(point):
             point[f"net.{part}.maximum_links"],
             _supply(point, f"net.{part}"),
         )
+        chip["_standing_W"] += 8 * chip[f"_{part}_bit_J"] * chip[f"{part}_Bps"]
     return chip

@@ -40,16 +40,17 @@ def real_chip(kernels, per_byte, rest, running, budget, time):
     return joules
 
 
-def iteration(kernels, per_bit, per_bit_sent, sent, standing, time):
+def iteration(kernels, per_bit, standing, running, time):
     """Return joules.
 
-    kernels: (launches, and of one launch operations, joules of one, bytes of each level and of main
-    memory); per_bit: energies of those levels; sent: bytes on the network; standing: watts; time: seconds.
+    kernels: (launches, and of one launch operations, joules of one, bytes of each level and of main memory,
+    seconds); per_bit: energies of those levels; standing: watts, of links too; running: watts more while a
+    kernel runs; time: seconds.
     """
-    joules = standing * time + sent * 8 * per_bit_sent
-    for launches, flop, per_flop, moved in kernels:
+    joules = standing * time
+    for launches, flop, per_flop, moved, seconds in kernels:
         for _ in range(launches):
-            joules += flop * per_flop
+            joules += flop * per_flop + running * seconds
             for bytes_, energy in zip(moved, per_bit, strict=True):
                 joules += bytes_ * 8 * energy
     return joules

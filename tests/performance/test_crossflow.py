@@ -209,6 +209,7 @@ def test_energy(points, predict, model):
                 energy.lift(made, point, prediction.timing.busy[row], prediction.timing.times[row])
                 * made["_flop_J" if prediction.shards.kernels.m[row] else "_pass_flop_J"],
                 prediction.timing.bytes[row],
+                prediction.timing.time[row],
             )
             for row in rows
         ]
@@ -216,9 +217,8 @@ def test_energy(points, predict, model):
         expected = energy.iteration(
             kernels,
             [made[f"_{name}_bit_J"] for name in names],
-            made["_inter_bit_J"],
-            sent[1][i],
             made["_standing_W"],
+            made["_running_W"],
             got["time_s"][i],
         )
         assert near(got["energy_J"][i], expected * got["devices"][i], 1e-9)

@@ -274,6 +274,7 @@ QUANTITIES = {
     "L2": ("l2_B", "B"), "L2 rate": ("l2_Bps", "B/s"), "L1": ("l1_B", "B"), "L1 rate": ("l1_Bps", "B/s"),
     "registers": ("l0_B", "B"), "reg. rate": ("l0_Bps", "B/s"), "memory": ("dram_capacity_B", "B"),
     "memory rate": ("dram_Bps", "B/s"), "links": ("link_Bps", "B/s"),
+    "at rest": ("idle_W", "W"), "full load": ("full_W", "W"),
 }  # fmt: skip
 CHIPS, VARIANTS = ["alpha", "beta"], ["real", "foundry", "paper", "foresight"]
 

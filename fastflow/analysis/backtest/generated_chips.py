@@ -18,6 +18,7 @@ SCALINGS = ("paper", "foundry")
 """Scaling models under which every chip is generated."""
 QUANTITIES = (
     "mcus", "core_Hz", "l2_B", "l2_Bps", "l1_B", "l1_Bps", "l0_B", "l0_Bps", "dram_capacity_B", "dram_Bps",
+    "idle_W", "full_W",
 )  # fmt: skip
 RATE, LINK = "rate", "link_Bps"
 """The quantity with a column for each data type, and the quantity of links."""

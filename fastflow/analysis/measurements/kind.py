@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TIMED = ("kernel", "call")
 """How a time was measured: the kernel alone, or launches back to back; or a call of a framework."""
 METERS = ("repeated", "steady")
-"""How a power was read: over a run of about a second, as collectors do; or for so long that all of it shows."""
+"""How a power was read: in runs of about a second, as collectors do; or for so long that all of it shows."""
 COMMON_COLUMNS = ("device", "timed", "meter")
 """Columns that any kind may have."""
 PRODUCTS, PASSES = "products", "passes"

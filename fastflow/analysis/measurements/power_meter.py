@@ -45,7 +45,7 @@ def shown_share(time: Floats, pause: Floats, copies: int) -> Floats:
 
 
 def _running_before(at: float, run: Floats, pause: Floats) -> Floats:
-    """Return for how long kernels ran before a time [s], since a run that started at 0; at: may be below 0."""
+    """Return for how long kernels ran before a time [s], since a run that began at 0; at: may be below 0."""
     cycle = run + pause
     whole = np.floor(at / cycle)
     running: Floats = whole * run + np.minimum(at - whole * cycle, run)

@@ -126,7 +126,7 @@ def _join_columns(measurements: Measurements, results: pa.Table) -> pa.Table:
         field = result_field(name)
         table = table.append_column(field, pa.array(values, type=field.type, from_pandas=True))
     for field in results.schema:
-        if field.name not in ("time_s", "bound_by"):  # already there: time_s as predicted_s
+        if field.name not in {"time_s", "bound_by"} | taken:  # already there: time_s as predicted_s
             table = table.append_column(field, results[field.name])
     return table
 

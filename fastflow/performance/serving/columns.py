@@ -32,7 +32,7 @@ def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
     reason = reasons_of(served)
     columns: Columns = (
         dict(served.columns)
-        | generated_columns(served.chip)
+        | generated_columns(inputs, served.chip)
         | {
             "devices": inputs["system.devices"],
             "parameters": parameters,
@@ -62,7 +62,7 @@ def prefill_chip_columns(inputs: Inputs) -> Columns | None:
         return None
     prefill_inputs = with_prefill_chip(inputs)
     chip = compute_unique(generate, prefill_inputs, *HARDWARE)
-    return generated_columns(chip) | {
+    return generated_columns(prefill_inputs, chip) | {
         "compute_flops": peak_flops(
             prefill_inputs, chip, product_type(prefill_inputs, prefill_inputs["model.dtype"])
         )

@@ -1,11 +1,15 @@
 """What a device draws at rest, while kernels run, and at most.
 
-The power of a real chip has parts (`chip.idle_power_fraction`, `chip.active_power_fraction`). At rest, with
-its clocks up and no kernel, it draws a share of its budget: leakage, refresh of memory, links, conversion.
-While a kernel runs, the clock tree and the issue of instructions take another share. Operations and bytes
-come on top (`schedule/energy.py`), up to the budget: beyond it the clock falls. A chip made from budgets has
-no such shares. It draws what the technology says of its parts: the leakage and standby of its memories, and
-nothing for clocks beyond its operations.
+At rest, with its clocks up and no kernel, a chip draws what leaks, what refreshes its memory, and its links.
+While a kernel runs, the clock tree and the issue of instructions draw more. Operations and bytes come on top
+(`schedule/energy.py`), up to the budget: beyond it the clock falls.
+
+Rest and running kernels of a real chip are shares of its budget (`chip.idle_power_fraction`,
+`chip.active_power_fraction`). Those of a chip made from budgets are shares of its cores' power
+(`tech.core.idle_power_fraction`, `tech.core.active_power_fraction`), beside the standby of its memories and
+its links, which draw as much without traffic as with it (Abts et al., Energy Proportional Datacenter
+Networks, ISCA 2010). The rest of its cores' power is that of operations, so that full cores draw what they
+were made for.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ class Power(NamedTuple):
 
     idle: Floats  # at rest [W]
     active: Floats  # more, while a kernel runs [W]
+    operating: Floats  # more, with all units of cores made from budgets busy [W]
     limit: Floats  # at most [W]; infinite for chips whose parts fit their budgets
 
 
@@ -34,19 +39,35 @@ def rest_of(inputs: Inputs) -> Floats:
 
 def power_of(inputs: Inputs, chip: Chip) -> Power:
     """Return the power of each chip."""
-    budget, rest = inputs["chip.tdp"], rest_of(inputs)
+    budget, rest, cores = inputs["chip.tdp"], rest_of(inputs), chip.core_power
     running = inputs.get("chip.active_power_fraction", np.zeros(budget.size)) * budget
+    idle, active = (inputs[f"tech.core.{kind}_power_fraction"] * cores for kind in ("idle", "active"))
     standing = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
+    links = sum(8.0 * link.energy * link.bandwidth for link in (chip.intra, chip.inter, *chip.die_links))
     is_known = rest > 0.0
-    return Power(np.where(is_known, rest, standing), running, np.where(is_known, budget, np.inf))
+    return Power(
+        idle=np.where(is_known, rest, idle + standing + links),
+        active=np.where(is_known, running, active),
+        operating=np.maximum(cores - idle - active, 0.0),
+        limit=np.where(is_known, budget, np.inf),
+    )
 
 
-def operation_energy(power: Power, full: Floats, core_power: Floats, peak: Floats) -> Floats:
+def full_load(power: Power, chip: Chip) -> Floats:
+    """Return the power with all units and memories busy [W], (points,): of real chips, their budget."""
+    moved = 8.0 * chip.dram.energy * chip.dram.bandwidth
+    for level in chip.levels:
+        moved = moved + 8.0 * level.dynamic_energy * level.design.bandwidth
+    full: Floats = np.minimum(power.idle + power.active + power.operating + moved, power.limit)
+    return np.where(np.isfinite(power.limit), power.limit, full)
+
+
+def operation_energy(power: Power, full: Floats, peak: Floats) -> Floats:
     """Return the energy of an operation of units [J], (points,).
 
     full: power of the device with all these units busy at the highest clock [W], 0 where it is not known;
-    core_power: of the cores from technology [W]; peak: of the units [operations/s].
+    peak: of the units [operations/s].
     """
     of_units = np.maximum(full - power.idle - power.active, 0.0)
-    energy: Floats = np.where((full > 0.0) & np.isfinite(power.limit), of_units, core_power) / peak
+    energy: Floats = np.where((full > 0.0) & np.isfinite(power.limit), of_units, power.operating) / peak
     return energy

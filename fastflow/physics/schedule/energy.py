@@ -1,4 +1,4 @@
-"""Energy of one iteration: operations, bits moved at every level, bits sent, running kernels, and rest."""
+"""Energy of one iteration: operations, bits moved at every level, running kernels, and rest."""
 
 from __future__ import annotations
 
@@ -19,25 +19,22 @@ def energy(
     graph: Graph,
     launches: Ints,
     timing: Timing,
-    sent: tuple[Floats, Floats],
     stages: Ints,
     time: Floats,
 ) -> Floats:
     """Return the energy of one iteration of one device, on average over the stages [J], shape (points,).
 
     operation: energy of an operation of a kernel [J], launches of it in an iteration, and timing: a row a
-    kernel of the graph; sent: bytes on the network within the package and between packages, of all stages
-    [B], time of the iteration [s]: (points,). Operations cost more where busy cores have the power of idle
-    ones (`tiling/boost.py`). A kernel that would draw more than the limit draws the limit, since its clock
-    falls. Between kernels, and while it waits, a device draws what it draws at rest.
+    kernel of the graph; time of the iteration [s]: (points,). Operations cost more where busy cores have the
+    power of idle ones (`tiling/boost.py`). A kernel that would draw more than the limit draws the limit:
+    its clock falls. Between kernels, and while it waits, a device draws what it draws at rest, its links
+    included.
     """
     per_byte = 8.0 * np.stack([*(level.dynamic_energy for level in chip.levels), chip.dram.energy])
     total = _sum_kernels(
         graph.offset, launches, operation * timing.flop * timing.energy_ratio, timing.bytes, per_byte,
         timing.time, power.active, power.limit - power.idle,
     )  # fmt: skip
-    for link, bytes_sent in zip((chip.intra, chip.inter), sent, strict=True):
-        total = total + 8.0 * link.energy * bytes_sent
     return total / stages + power.idle * time
 
 

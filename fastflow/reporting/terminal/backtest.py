@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LABELS = {
     "mcus": "MCUs", "core_Hz": "clock", "l2_B": "L2", "l2_Bps": "L2 rate", "l1_B": "L1", "l1_Bps": "L1 rate",
     "l0_B": "registers", "l0_Bps": "reg. rate", "dram_capacity_B": "memory", "dram_Bps": "memory rate",
-    LINK: "links",
+    LINK: "links", "idle_W": "at rest", "full_W": "full load",
 }  # fmt: skip
 _TYPE = f"{RATE}.fp16"
 _TOLERANCE = 0.2  # relative; a usual bound of a good prediction

@@ -21,8 +21,8 @@ def file(tmp_path, monkeypatch):
     """A function from rows and their cells of power to the override that names a file of them."""
     monkeypatch.chdir(tmp_path)
 
-    def write(rows, power=None, name="some.csv"):
-        lines = [HEAD + ("" if power is None else ",power_W")]
+    def write(rows, power=None, columns="power_W", name="some.csv"):
+        lines = [HEAD + ("" if power is None else f",{columns}")]
         lines += rows if power is None else [f"{row},{cell}" for row, cell in zip(rows, power, strict=True)]
         (tmp_path / name).write_text("\n".join(lines) + "\n")
         return f"measurements={name}"
@@ -63,7 +63,8 @@ def test_sizes_of_power_are_in_watts():
 
 
 def test_the_power_of_a_kernel_is_its_energy_over_its_time(file):
-    found = fastflow.validate(file([*LONG, SHORT], [400, "", 390.5, 200]), "chip=a100")
+    powers = ["400,steady", ",steady", "390.5,steady", "200,steady"]
+    found = fastflow.validate(file([*LONG, SHORT], powers, "power_W,meter"), "chip=a100")
     rows = found.rows
     assert "power_W" not in rows
     assert rows["measured_W"].tolist() == [400.0, pytest.approx(np.nan, nan_ok=True), 390.5, 200.0]
@@ -87,7 +88,7 @@ def test_the_power_of_a_kernel_is_its_energy_over_its_time(file):
 def test_a_calls_power_is_over_the_whole_call(file):
     """The device waits while the host prepares the call."""
     alone, call = (
-        fastflow.validate(file(LONG, [400] * 3), "chip=a100", f"timed={timed}").rows
+        fastflow.validate(file(LONG, ["400,steady"] * 3, "power_W,meter"), "chip=a100", f"timed={timed}").rows
         for timed in ("kernel", "call")
     )
     energies = [(rows["predicted_W"] * rows["predicted_s"]).tolist() for rows in (alone, call)]

@@ -290,6 +290,7 @@ def test_energy_and_utilisation(prediction, got, cases):
                     energy.lift(made, point, prediction.timing.busy[row], prediction.timing.times[row])
                     * made["_flop_J" if prediction.shards.kernels.m[row] else "_pass_flop_J"],
                     prediction.timing.bytes[row],
+                    prediction.timing.time[row],
                 )
                 for row in kernels_of(prediction, place)
                 if prediction.pipeline.stage[row] == stage
@@ -297,9 +298,8 @@ def test_energy_and_utilisation(prediction, got, cases):
             joules += energy.iteration(
                 kernels,
                 [made[f"_{name}_bit_J"] for name in ("l0", "l1", "l2", "dram")],
-                made["_inter_bit_J"],
-                sent / stages,
                 made["_standing_W"],
+                made["_running_W"],
                 got["time_s"][place],
             )
         assert near(got["energy_J"][place], joules * 16 / stages, 1e-9)

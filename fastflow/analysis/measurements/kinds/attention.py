@@ -17,13 +17,13 @@ SIZES = {
     "heads": "model.heads", "dtype": "model.dtype", "kv_dtype": "precision.cache",
 }  # fmt: skip
 _PAUSE = 0.5
-"""Rest before a run of decoding, whose cache is filled first [s]; a prompt has none. Calibrated on the powers of
-B200 (ai-dynamo/aiconfigurator@095f58a)."""
+"""Rest before a run of decoding, whose cache is filled first [s]; a prompt has none. Calibrated on the powers
+of B200 (ai-dynamo/aiconfigurator@095f58a)."""
 
 
-def pauses(inputs: Columns) -> Floats:
-    """Return the rest before the run of rows of attention [s], (rows,)."""
-    return np.where(inputs["model.phase"] == "decode", _PAUSE, 0.0)
+def pauses(inputs: Columns, of_prompts: float) -> Floats:
+    """Return the rest before the run of rows of attention [s], (rows,); of_prompts: of those [s]."""
+    return np.where(inputs["model.phase"] == "decode", _PAUSE, of_prompts)
 
 
 @register
@@ -46,7 +46,7 @@ class Attentions(LimitedByMemory):
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its phase, (rows,)."""
-        return pauses(inputs)
+        return pauses(inputs, 0.0)
 
     def bytes_moved(self, inputs: Columns) -> Floats:
         """Return the bytes of separate keys and values that decoding reads.

@@ -13,8 +13,8 @@ from fastflow.core.tables import Columns, Floats
 
 _WIDE, _FP8 = ("fp32", "tf32", "fp16", "bf16"), "fp8"
 _PAUSES = (0.1, 0.2, 1.0)
-"""Rest before a run [s]: of wide types, of fp8, and of types with scales of blocks, which are slow to quantise;
-calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+"""Rest before a run [s]: of wide types, of fp8, and of types with scales of blocks, slow to quantise.
+Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
 
 

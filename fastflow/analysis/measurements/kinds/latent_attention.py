@@ -9,6 +9,9 @@ from fastflow.analysis.measurements.kind import Measurements, register
 from fastflow.analysis.measurements.kinds.attention import SIZES, pauses
 from fastflow.core.tables import Columns, Floats
 
+_PROMPT_PAUSE = 0.15
+"""Rest before a run of a prompt [s]; calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+
 
 @register
 class LatentAttentions(Measurements):
@@ -22,7 +25,7 @@ class LatentAttentions(Measurements):
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its phase, (rows,)."""
-        return pauses(inputs)
+        return pauses(inputs, _PROMPT_PAUSE)
 
     @classmethod
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:

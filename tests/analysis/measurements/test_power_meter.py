@@ -1,0 +1,52 @@
+"""Readings of a meter of power against those of a run that is followed in small steps."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fastflow
+from fastflow.analysis.measurements.power_meter import MEAN_S, READING_S, shown_power, shown_share
+from fastflow.core.errors import InputError
+from tests.naive.power_meter import readings
+
+
+@given(st.floats(2e-6, 0.5), st.floats(0.0, 2.0), st.sampled_from([1, 5]))
+def test_the_share_that_shows_is_the_mean_of_readings(time, pause, copies):
+    calls = min(int(1.0 / (time * copies)) + 1, 3000)
+    expected = readings(calls * copies * time, pause, READING_S, MEAN_S, 5e-4)
+    (share,) = shown_share(np.array([time]), np.array([pause]), copies)
+    assert share == pytest.approx(np.mean(expected), abs=0.01)
+
+
+def test_without_a_rest_all_power_shows_and_after_a_long_one_less_of_short_runs():
+    time, rest, power = np.array([5e-6, 5e-5, 5e-4]), np.full(3, 200.0), np.full(3, 1000.0)
+    assert shown_power(power, rest, time, np.zeros(3), 1) == pytest.approx(power)
+    shown = shown_power(power, rest, time, np.full(3, 2.0), 1)
+    assert (shown > rest).all() or shown[0] == rest[0]
+    assert (np.diff(shown) > 0.0).all()
+    assert shown[-1] < 700.0
+
+
+def rows_of(tmp_path, meter):
+    path = tmp_path / "powers.csv"
+    head = "device,dtype,m,k,n,time_s,power_W"
+    lines = [f"here,{dtype},4096,4096,4096,{time},300" for dtype, time in (("bf16", 2e-4), ("fp8", 1e-4))]
+    column, cell = ("", "") if meter is None else (",meter", f",{meter}")
+    path.write_text("\n".join([head + column, *(line + cell for line in lines)]) + "\n")
+    return fastflow.validate(f"measurements={path}", "chip=h100_sxm").rows
+
+
+def test_a_file_says_whether_its_meter_had_time(tmp_path):
+    assumed, repeated, steady = (rows_of(tmp_path, meter) for meter in (None, "repeated", "steady"))
+    assert assumed["predicted_W"].tolist() == repeated["predicted_W"].tolist()
+    assert (repeated["predicted_W"] < steady["predicted_W"]).all()
+    assert (repeated["predicted_W"] > 0.22 * 700.0).all()
+    assert steady["predicted_W"].tolist() == pytest.approx(
+        (steady["energy_J"] / steady["predicted_s"]).tolist()
+    )
+
+
+def test_another_meter_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"meter=nvml .*one of repeated, steady"):
+        rows_of(tmp_path, "nvml")
