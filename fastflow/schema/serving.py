@@ -161,6 +161,10 @@ SERVING: tuple[Column, ...] = (
         "server.step_overhead_per_request", "time that the host adds to each iteration for each request in it"
     ),
     _overhead(
+        "server.step_overhead_per_worker",
+        "time that the host adds to each iteration for each further device of a rank: its inputs are sent",
+    ),
+    _overhead(
         "server.request_overhead",
         "time that the host adds to the first token: from the client to the queue and back",
     ),

@@ -44,7 +44,7 @@ _THRESHOLDS = {
     "model.linear_heads": 0.0, "model.index_topk": 0.0,
 }  # fmt: skip
 """Inputs that matter only by whether they exceed a threshold."""
-_HOST = ("server.step_overhead", "server.step_overhead_per_request")
+_HOST = ("server.step_overhead", "server.step_overhead_per_request", "server.step_overhead_per_worker")
 _ZERO, _NO_TEXT = np.zeros(1), np.array([""])
 _TEXTS = (
     "model.name",
@@ -143,7 +143,7 @@ def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int6
     columns += [
         _exceeds(inputs, key, least) | _kinds_exceed(inputs, key, least) for key, least in _THRESHOLDS.items()
     ]
-    hosted = _exceeds(inputs, _HOST[0]) | _exceeds(inputs, _HOST[1])
+    hosted = np.any([_exceeds(inputs, key) for key in _HOST], axis=0)
     columns += [hosted, np.array([_is_generated(inputs)]), _squeezed(stock)]
     first, inverse = unique_rows([column for column in columns if column.size > 1], stock.size)
     points = [

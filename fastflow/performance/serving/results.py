@@ -12,7 +12,7 @@ from fastflow.core.reasons.forms import out_of_range, stalled
 from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
-from fastflow.performance.serving.energy import energy_columns, energy_within_limits
+from fastflow.performance.serving.energy import Pool, Work, energy_columns
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.method import predict_requests
@@ -113,6 +113,11 @@ def _decode_host_s(scenario: ServingScenario, requests: Floats) -> Floats:
     return host.iteration_s + host.row_s * requests + scenario.servers.draft_s
 
 
+def _work(pass_: _Pass, host: Floats, devices: Floats | Ints) -> Work:
+    """Return the work of a pass and of its host; devices: of a stage, as often as it is done."""
+    return Work(pass_.energy * devices, (pass_.time - pass_.stall) * devices, host * devices)
+
+
 def bound_by(scenario: ServingScenario, pass_: _Pass, host: Floats) -> Texts:
     """Return the name of the limiter with most of a pass's time, (points,)."""
     names: Texts = np.array([*scenario.passes.limiters, HOST])
@@ -185,14 +190,9 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
         "serve_host_s": inputs["server.step_overhead"],
         "running_requests": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
     } | _of_images(scenario)  # fmt: skip
-    columns |= energy_within_limits(
-        scenario.inputs,
-        prefill.energy * layouts.stage * layouts.replicas,
-        inputs["serve.batch"],
-        scenario.isl,
-        pass_s,
-        _devices(scenario),
-    )
+    work = _work(prefill, inputs["server.step_overhead"], layouts.stage * layouts.replicas)
+    pool = Pool(scenario.power, _devices(scenario), work)
+    columns |= energy_columns([pool], inputs["serve.batch"], scenario.isl, pass_s)
     overflow = _cache_overflow(scenario, columns["kv_B"])
     return PhaseResults(columns | _memory(scenario, columns["kv_B"], scenario.isl), overflow)
 
@@ -213,14 +213,9 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
         "pipeline_stall_s": decode.stall, "running_requests": 1.0 * inputs["serve.batch"],
         "kv_B": scenario.cache.of(context) * requests * layouts.slots,
     } | _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))  # fmt: skip
-    columns |= energy_within_limits(
-        scenario.inputs,
-        decode.energy * layouts.stage * layouts.slots * layouts.replicas,
-        tokens,
-        np.ones(tokens.size),
-        pass_s,
-        _devices(scenario),
-    )
+    work = _work(decode, host, layouts.stage * layouts.slots * layouts.replicas)
+    pool = Pool(scenario.power, _devices(scenario), work)
+    columns |= energy_columns([pool], tokens, np.ones(tokens.size), pass_s)
     overflow = _cache_overflow(scenario, columns["kv_B"])
     return PhaseResults(columns | _memory(scenario, columns["kv_B"], context), overflow)
 
@@ -252,10 +247,16 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     computed = scenario.computed_tokens
     prompt = prompt_passes(prefill, np.ones(batch.size), computed, prefill.servers.budget.astype(np.float64))
     passes = (scenario.osl - 1.0) / servers.per_pass
-    energy = decode.energy * passes / (batch * layouts.ranks) * layouts.stage
-    energy += prompt.energy / prefill.layouts.ranks * prefill.layouts.stage
     rate, tpot = metrics["requests_per_s"], np.where(scenario.osl > 1.0, metrics["tpot_s"], np.nan)
-    devices = layouts.devices * layouts.replicas + inputs["serve.prefill.devices"]
+    pools = [
+        Pool(scenario.power, _devices(scenario), _work(decode, host, passes / batch * layouts.tensor)),
+        Pool(
+            prefill.power,
+            inputs["serve.prefill.devices"],
+            _work(prompt, prefill.servers.host.iteration_s, prefill.layouts.tensor),
+        ),
+    ]
+    devices = _devices(scenario) + inputs["serve.prefill.devices"]
     iterations = metrics["prefill_iterations"] + metrics["decode_iterations"]
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + request, "tpot_s": tpot, "requests_per_s": rate,
@@ -271,7 +272,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     } | _of_images(prefill)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(rate * scenario.osl, tpot, devices)
-    columns |= energy_columns(energy, np.ones(batch.size), scenario.osl, 1.0 / rate, devices)
+    columns |= energy_columns(pools, np.ones(batch.size), scenario.osl, 1.0 / rate)
     memory = _memory(scenario, columns["kv_B"], scenario.mean_context)
     return PhaseResults(columns | memory, result.reason)
 
@@ -320,8 +321,9 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     host = _decode_host_s(scenario, batch)
     computed = scenario.computed_tokens
     prompt = prompt_passes(scenario, np.ones(batch.size), computed, servers.budget.astype(np.float64))
-    passes = scenario.osl / servers.per_pass
-    energy = decode.energy * passes / (np.maximum(batch, 1.0) * layouts.ranks) + prompt.energy / layouts.ranks
+    often = scenario.osl / servers.per_pass / np.maximum(batch, 1.0) * layouts.tensor
+    decoded, read = _work(decode, host, often), _work(prompt, np.zeros(batch.size), layouts.tensor)
+    work = Work(*(both[0] + both[1] for both in zip(decoded, read, strict=True)))
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + inputs["server.request_overhead"], "tpot_s": tpot,
         "requests_per_s": requests_per_s, "time_s": decode.time + host,
@@ -337,10 +339,8 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     } | _of_images(scenario)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
-    columns |= energy_within_limits(
-        scenario.inputs, energy * layouts.stage, np.ones(batch.size), scenario.osl, 1.0 / requests_per_s,
-        _devices(scenario),
-    )  # fmt: skip
+    pool = Pool(scenario.power, _devices(scenario), work)
+    columns |= energy_columns([pool], np.ones(batch.size), scenario.osl, 1.0 / requests_per_s)
     return columns | _memory(scenario, columns["kv_B"], scenario.mean_context)
 
 

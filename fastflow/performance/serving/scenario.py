@@ -25,6 +25,7 @@ from fastflow.performance.serving.requests.lengths import (
 )
 from fastflow.performance.serving.requests.load import Loads
 from fastflow.performance.serving.slo import PERCENTILE
+from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
@@ -65,6 +66,7 @@ class ServingScenario(NamedTuple):
     requests: Ints  # of all servers
     servers: Servers
     encoder: ImageEncoder
+    power: Power  # of a device
 
     @property
     def request_cache(self) -> Floats:
@@ -101,6 +103,7 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
 
     prefills: whether servers only prefill.
     """
+    inputs = _with_workers(inputs, layouts)
     isl, osl = inputs["serve.isl"], inputs["serve.osl"]
     queries = inputs["serve.num_speculative_tokens"] + 1
     shared = {
@@ -124,8 +127,15 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     return ServingScenario(
         inputs=inputs, layouts=layouts, prefill_layouts=layouts, passes=passes, server=server, cache=cache,
         room=room, isl=isl, osl=osl, active=load.active, loads=load.per_server, requests=load.requests,
-        servers=servers, encoder=encoder,
+        servers=servers, encoder=encoder, power=power_of(inputs, take(passes.chip, server)),
     )  # fmt: skip
+
+
+def _with_workers(inputs: Inputs, layouts: ServerLayouts) -> Inputs:
+    """Return the inputs with an iteration's overhead that has the dispatch to all workers of a rank."""
+    further = layouts.tensor * layouts.slots - 1
+    whole = inputs["server.step_overhead"] + inputs["server.step_overhead_per_worker"] * further
+    return {**inputs, "server.step_overhead": whole}
 
 
 def _with_towers(

@@ -101,7 +101,7 @@ def test_layouts(states, changed, strategy, devices):
         ({"task": "sourcegraph-fim"}, ("serve.isl=1024",)),
         ({"task": "v2-code"}, ("serve.isl=180",)),
         ({"device": "A100-SXM4-40GB"}, ("chip=a100_sxm_40", "system=superpod_a100")),
-        ({"framework": "TGI or vLLM"}, ("server=vllm",)),
+        ({"framework": "TGI or vLLM"}, ("server=vllm_2024",)),
         ({"model": "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", "dtype": "fp8", "tp": 8, "devices": 8},
          ("model=qwen3_235b", "model.dtype=fp8_block")),
         ({"model": "openai/gpt-oss-20b", "dtype": "mxfp4"}, ("model.dtype=bf16", "precision.experts=mxfp4")),
