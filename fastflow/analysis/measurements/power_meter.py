@@ -16,6 +16,7 @@ from fastflow.core.tables import Floats
 READING_S = 0.1  # from one reading to the next
 MEAN_S = 1.0  # of which a reading is the mean
 RUN_S, MOST_CALLS = 1.0, 3000  # of a run: how long it shall last, and how often a kernel is called at most
+ROUNDING = 1e-9  # of a run that ends with a reading
 
 
 def shown_power(power: Floats, rest: Floats, time: Floats, pause: Floats, copies: int) -> Floats:
@@ -34,7 +35,7 @@ def shown_share(time: Floats, pause: Floats, copies: int) -> Floats:
     """
     calls = np.minimum(np.floor(RUN_S / (time * copies)) + 1.0, MOST_CALLS)
     run = calls * copies * time
-    readings = np.floor(run / READING_S) + 1.0
+    readings = np.floor(run / READING_S + ROUNDING) + 1.0
     total = np.zeros(time.size)
     for number in range(int(readings.max(initial=0.0))):
         at = READING_S * number
