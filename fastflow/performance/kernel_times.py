@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from fastflow.core.dedupe import map_values, unique_rows
-from fastflow.core.tables import Bools, Floats, Inputs, Ints, take, where_read
+from fastflow.core.tables import Floats, Inputs, Ints, take, where_read
 from fastflow.performance.prediction import Peaks
-from fastflow.physics.hardware.chip import Chip
+from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.power import operation_energy, power_of
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares, Supergraph
 from fastflow.physics.timing.device import Device, device, full_power, multiplies_on_matrix_units
@@ -72,7 +72,7 @@ def time_on_devices(
     peaks = Peaks(
         peak[of_points],
         np.where(is_product, peak[point], pass_peak[point]),
-        _operations(computed, devices, chips, is_product, shards, point),
+        _operations(device_inputs, computed, devices, chips, shards, of_points, point),
     )
     fused = [
         _fused(kernels, device_inputs, chips, devices, of_points, is_sustained) for kernels in shards.fused
@@ -81,21 +81,31 @@ def time_on_devices(
 
 
 def _operations(
-    inputs: Inputs, devices: Device, chips: Chip, is_product: Bools, shards: Supergraph, point: Ints
-) -> Floats:
+    inputs: Inputs, computed: Inputs, devices: Device, chips: Chip, shards: Supergraph, of_points: Ints,
+    point: Ints,
+) -> Floats:  # fmt: skip
     """Return the energy of an operation of every kernel [J], (kernels,); point: its device.
 
-    inputs: of the devices, in the type that they multiply. Kernels with a timing function of their type, such
-    as attention, multiply on the units of products where their power is known.
+    inputs: of the devices; computed: in the type that they multiply; of_points: the device of every point.
+    Kernels with a timing function of their type, such as attention, multiply on the units of products, in the
+    type that they compute in, where their power is known.
     """
-    power, full = power_of(inputs, chips), full_power(inputs, multiplies_on_matrix_units(inputs))
+    power, full = power_of(inputs, chips), full_power(computed, multiplies_on_matrix_units(computed))
     products = operation_energy(power, full.products, devices.library.peak_flops)
     passes = operation_energy(power, full.lanes, devices.vector_peak)
-    energy: Floats = np.where(is_product, products[point], passes[point])
+    energy: Floats = np.where(shards.kernels.m > 0, products[point], passes[point])
     is_known = np.isfinite(power.limit)
     for fused in shards.fused:
-        rows = fused.rows[is_known[point[fused.rows]]]
-        energy[rows] = products[point[rows]]
+        device = of_points[fused.share.device]
+        rows = np.flatnonzero(is_known[device])
+        of_type, device = products, device[rows]
+        if fused.type.dtype is not None:
+            typed = {**inputs, "model.dtype": fused.type.dtype(inputs)}
+            full = full_power(typed, multiplies_on_matrix_units(typed))
+            of_type = operation_energy(power, full.products, peak_flops(typed, chips, typed["model.dtype"]))
+        energy[fused.rows[rows]] = of_type[device]
+        if fused.type.lanes is not None:
+            energy[fused.rows[rows]] += fused.type.lanes(fused.share)[rows] * passes[device]
     return energy
 
 

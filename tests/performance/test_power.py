@@ -12,6 +12,7 @@ from tests.naive import energy as naive
 
 RESTING, RUNNING = 0.22, 0.25
 """Shares of the budget."""
+RATES = {"bf16": 989.4e12, "fp8": 1978.9e12}
 
 
 def known(chip):
@@ -112,6 +113,21 @@ def test_energy_is_the_oracles(compose, predict, chip, sizes):
     got = results.summary(prediction)
     expected = naive.real_chip(kernels, per_byte, rest, running, budget, got["time_s"][0])
     assert got["energy_J"][0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("dtype", "head"), [("bf16", 128), ("fp8", 64)])
+def test_attention_has_the_energy_of_its_products_and_of_its_softmax(compose, predict, dtype, head):
+    """A score takes 4.5 operations of vector lanes beside two products with the columns of its head."""
+    point = compose("chip=h100_sxm", "model=attention") | {
+        "model.batch": 1, "model.q_len": 64, "model.kv_len": 64, "model.heads": 4, "model.kv_heads": 4,
+        "model.head_dim": head, "model.dtype": dtype, "chip.launch_overhead": 1e-3,
+    }  # fmt: skip
+    prediction = predict([point])
+    of_type = prediction.peaks.operation
+    shares = (RESTING + RUNNING) * point["chip.tdp"]
+    lanes = (point["chip.pinned.boost_W"] - shares) / 66.9e12  # its datasheet's rates
+    units = (point["chip.pinned.boost_W"] * point["chip.matrix_power"] - shares) / RATES[dtype]
+    assert np.isclose(of_type, units + 2 * 4.5 / (4 * head) * lanes, rtol=2e-3).any()
 
 
 def test_chips_made_from_budgets_draw_what_technology_says():

@@ -85,3 +85,5 @@ class ShardingRule:
     times_backward: bool = False  # whether `time` is of the passes of its gradient, too
     dtype: Callable[[Inputs], Texts] | None = None  # in which they compute, (points,); None: model.dtype
     stored: Callable[[Inputs], Texts] | None = None  # in which operands are stored; None: as they compute
+    # of shards: operations on vector lanes for each operation of their products [flop/flop]; None: none
+    lanes: Callable[[Share], Floats] | None = None

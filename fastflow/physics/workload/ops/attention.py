@@ -20,6 +20,7 @@ from fastflow.core.tables import Bools, Floats, Ints, Rows, take
 from fastflow.core.yaml_file import MAX_NUMBER, listed, wrong
 from fastflow.physics.timing.attention.decode import time_decoding
 from fastflow.physics.timing.attention.decode_tiles import Decodes
+from fastflow.physics.timing.attention.forward import OPERATIONS
 from fastflow.physics.timing.attention.fused import time_attention, time_attention_backward
 from fastflow.physics.timing.attention.tile_pairs import Attentions
 from fastflow.physics.timing.device import Device
@@ -36,6 +37,8 @@ MAX_DECODE_QUERIES = 16
 MAX_QUERIES = 1e9
 """Queries of a sequence: timing counts tiles of 128 in a loop, which takes 0.1 s."""
 _FP32 = 4.0
+SOFTMAX_FLOP = 2.0 * (OPERATIONS + 1.0)
+"""Of a score: operations of lanes and an exponential, each with the power of a multiply-add of fp32."""
 
 
 class AttentionSizes(NamedTuple):
@@ -230,6 +233,12 @@ def _time_decoding(device: Device, share: Share) -> tuple[Launched, Floats]:
     )
 
 
+def _lanes(share: Share) -> Floats:
+    """Return the operations of softmax, in fp32, for each operation of the products [flop/flop]."""
+    size = share.attributes["head_dim"] + share.attributes["value_dim"]
+    return SOFTMAX_FLOP / (2.0 * size)
+
+
 def _from_file(
     where: str, node: Node, sides: Mapping[str, Side], model: Side, fields: Mapping[str, Any]
 ) -> Node:
@@ -300,6 +309,7 @@ TYPE = KernelType(
     shared=_shared_elements,
     time=_time,
     dtype=attention_type,
+    lanes=_lanes,
 )
 DECODING = replace(TYPE, title="attention, decoding", time=_time_decoding, dtype=wide_type)
 """Few queries of a sequence over many keys: the cache is rounded to activations as it is read."""
