@@ -16,6 +16,7 @@ from fastflow.config.list_keys import COLUMNS
 from fastflow.config.messages import one_of, suggestion
 from fastflow.core import units
 from fastflow.core.errors import InputError
+from fastflow.physics.carbon.profile import DURATION, PROFILE, read_profile
 from fastflow.physics.cost.rent import RENT
 from fastflow.physics.hardware.chiplets import CHIPLETS, HOLDABLE
 from fastflow.physics.network.placement import read_order
@@ -63,6 +64,7 @@ SECTIONS = (
     "server",
     "scaling",
     "cost",
+    "carbon",
 )
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compare", "tolerance")
@@ -74,7 +76,7 @@ NOT_OF_THE_MODEL = (
     *SEARCH_KEYS, *VALIDATION_KEYS,
 )  # fmt: skip
 """Sections and leaves of the configuration that say where and how, and change no result."""
-FILES = ("model.file", "parallel.layout", LENGTHS)
+FILES = ("model.file", "parallel.layout", LENGTHS, PROFILE)
 """Inputs that name a file: results follow from what is in it."""
 ALTERNATIVE = "alternative"
 """The name of a block of published figures that differ from those of its file."""
@@ -128,7 +130,7 @@ _CACHEABLE = (str, float, int)
 
 def _is_absent(key: str, value: Any) -> bool:
     """Say whether a leaf is unset: an empty mapping, or null for a pin, layers or a file."""
-    unset = ("chip.pinned", "serve.prefill.chip", LAYERS, RENT, *FILES)
+    unset = ("chip.pinned", "serve.prefill.chip", LAYERS, RENT, DURATION, *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
@@ -239,6 +241,8 @@ def _check_text(key: str, value: str) -> None:
         read_network(value)
     elif key == LENGTHS:
         read_lengths(value)
+    elif key == PROFILE:
+        read_profile(value)
     elif key == PATTERN:
         parse_pattern(value)
     elif key == IMAGE_PIXELS and not image_sides(value):

@@ -67,3 +67,15 @@ def fraction(name: str, meaning: str) -> Column:
 def share(name: str, meaning: str) -> Column:
     """Return a column of numbers above 0, up to 1."""
     return Column(name, "float", "", meaning, low=0.0, high=1.0, above_low=True)
+
+
+MAX_FIGURE = 1e12
+"""Of any price, emission, density or time: beyond it a cost, or a mass of carbon, may overflow."""
+
+
+def bounded(column: Column) -> Column:
+    """Return a column with bounds within which costs and emissions are finite."""
+    if column.kind != "float":
+        return column
+    low = 1.0 / MAX_FIGURE if column.above_low else column.low
+    return column._replace(low=low, high=MAX_FIGURE if column.high == inf else column.high, above_low=False)

@@ -48,6 +48,7 @@ bit = [information] = b
 byte = 8 * bit = B
 flop = [operation] = FLOP
 dollar = [currency] = USD
+gram = [mass] = g
 """
 
 # "mm2" is how the field writes square millimetres; pint wants an exponent sign
@@ -81,6 +82,12 @@ _COMMON_UNITS = {
     "USD/B": {"USD/GB": 1.0 / 1e9},
     "USD/J": {"USD/kWh": 1.0 / 3.6e6},
     "USD s/B": {"USD/(GB/s)": 1.0 / 1e9},
+    "kg": {"kg": 1.0},
+    "kg/J": {"g/kWh": 1.0 / 1e3 / 3.6e6},
+    "kg/m^2": {"kg/cm2": 1.0 / 1e-2**2},
+    "J/m^2": {"kWh/cm2": 3.6e6 / 1e-2**2},
+    "kg/B": {"kg/GB": 1.0 / 1e9},
+    "kg/W": {"kg/W": 1.0},
 }
 """The factor of each common unit; equal to pint's to the bit."""
 
@@ -183,6 +190,14 @@ _SCALES = {
     "USD s/B": _in((1e-9, "USD/(GB/s)")),
     "USD/J": _in((1.0 / 3.6e6, "USD/kWh")),
     "USD/token": _in((1e-6, "USD/M tokens")),
+    "g": _in((1e6, "t"), (1e3, "kg"), (1.0, "g"), (1e-3, "mg"), (1e-6, "ug")),
+    "kg": _in((1e6, "kt"), (1e3, "t"), (1.0, "kg"), (1e-3, "g")),
+    "g/token": _in((1e-6, "g/M tokens")),
+    "kg/J": _in((1e-3 / 3.6e6, "g/kWh")),
+    "kg/m^2": _in((1e4, "kg/cm²")),
+    "J/m^2": _in((3.6e10, "kWh/cm²")),
+    "kg/B": _in((1e-9, "kg/GB")),
+    "kg/W": _in((1e-3, "g/W")),
 }
 """The units for display of each SI unit, the largest first; other units are shown as they are."""
 _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))

@@ -15,7 +15,8 @@ from fastflow.core.tables import Columns, Floats, Inputs, Ints, Texts, broadcast
 from fastflow.performance import sharding_report
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.transformer_results import transformer_columns
-from fastflow.physics.cost.columns import Devices, iteration_columns
+from fastflow.physics.carbon.columns import GRAMS, carbon_columns
+from fastflow.physics.cost.columns import devices_of, iteration_columns, power_of_site
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.packages import per_package
@@ -40,6 +41,7 @@ from fastflow.physics.workload.graph import (
 )
 from fastflow.physics.workload.precision import product_type
 from fastflow.schema import ALGORITHMS, result_order
+from fastflow.schema.carbon import CARBON_TOKEN, CARBON_TRAIN
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN, TRAIN
 
 _MAX_COUNT = 2.0**53  # floats represent every integer up to here
@@ -77,13 +79,17 @@ def summary(prediction: Prediction) -> Columns:
 
 
 def _costs(prediction: Prediction, columns: Columns) -> Columns:
-    """Return the costs of every point, from its other result columns."""
-    devices = Devices(prediction.inputs, prediction.chip, columns["devices"])
-    costs = iteration_columns(devices, columns["time_s"], columns["energy_J"])
+    """Return the costs and emissions of every point, from its other result columns."""
+    devices, time = devices_of(prediction.inputs, prediction.chip, columns["devices"]), columns["time_s"]
+    drawn = power_of_site([devices], columns["energy_J"] / time)
+    costs = iteration_columns(devices, time, drawn) | carbon_columns([devices], drawn, time)
     if prediction.pipeline_blocks is not None:
-        costs[TOKEN.name] = costs["iteration_usd"] / (columns["tokens_per_s"] * columns["time_s"])
+        tokens = columns["tokens_per_s"] * time
+        costs[TOKEN.name] = costs["iteration_usd"] / tokens
         costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
         costs[TRAIN.name] = costs["usd_per_h"] / HOUR * columns["train_s"]
+        costs[CARBON_TOKEN.name] = costs["carbon_g"] / tokens
+        costs[CARBON_TRAIN.name] = costs["carbon_g"] / GRAMS / time * columns["train_s"]
     return costs
 
 

@@ -13,6 +13,8 @@ _NODE = {
     "wafer_price": positive("", "USD", "price of a processed wafer of the die's node"),
     "defect_density": nonnegative("", "1/m^2", "defects per area of the die that kill it"),
     "defect_cluster": Column("", "float", "", "cluster parameter of the die's yield", 0.01, 1e6),
+    "fab_energy": nonnegative("", "J/m^2", "electricity to process an area of wafers of the die's node"),
+    "fab_gas": nonnegative("", "kg/m^2", "emissions of process gases per area of wafers of the die's node"),
 }
 assert _NODE.keys() == OF_NODE.keys()
 _LINK = f"chip.{LINK}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.core.field import Column, fraction, nonnegative, positive, share, text
+from fastflow.core.field import Column, bounded, fraction, nonnegative, positive, share, text
 
 _PER_BANDWIDTH = "USD s/B"
 
@@ -18,18 +18,6 @@ def _prices(prefix: str, where: str) -> tuple[Column, ...]:
         ),
         nonnegative(f"{prefix}.cable_price", _PER_BANDWIDTH, f"price of a cable of {where} links"),
     )
-
-
-_MAX = 1e12
-"""Of any price, density or time: beyond it a cost may overflow."""
-
-
-def _bounded(column: Column) -> Column:
-    """Return a column with bounds within which costs are finite."""
-    if column.kind != "float":
-        return column
-    low = 1.0 / _MAX if column.above_low else column.low
-    return column._replace(low=low, high=min(column.high, _MAX), above_low=False)
 
 
 _INPUTS: tuple[Column, ...] = (
@@ -129,7 +117,7 @@ _INPUTS: tuple[Column, ...] = (
     text("cost.rents.*.date", "date of the provider's price list"),
 )
 
-COST: tuple[Column, ...] = tuple(map(_bounded, _INPUTS))
+COST: tuple[Column, ...] = tuple(map(bounded, _INPUTS))
 
 COSTS: tuple[Column, ...] = (
     Column("die_yield", "float", "", "share of the dies of a device that work"),

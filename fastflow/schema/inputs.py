@@ -18,6 +18,7 @@ from fastflow.physics.workload.precision import (
 )
 from fastflow.schema.chiplets import CHIPLET
 from fastflow.schema.components import link, supply
+from fastflow.schema.carbon import CARBON
 from fastflow.schema.cost import COST
 from fastflow.schema.parallelism import PARALLEL
 from fastflow.schema.serving import ALL_REDUCE_BACKENDS, SERVING
@@ -395,6 +396,7 @@ INPUTS: tuple[Column, ...] = (
     *SERVING,
     *CHIPLET,
     *COST,
+    *CARBON,
     # --- workloads
     *WORKLOAD,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastflow.core.field import Column
+from fastflow.schema.carbon import CARBON_TOKEN, CARBON_TRAIN, EMISSIONS
 from fastflow.schema.cost import COSTS, ITERATION, MILLION, TOKEN, TRAIN
 from fastflow.schema.quantities import FURTHER
 
@@ -152,6 +153,7 @@ RESULTS: tuple[Column, ...] = (
     Column("energy_J", "float", "J", "energy of one iteration, all devices"),
     *COSTS,
     ITERATION,
+    *EMISSIONS,
     Column(
         "footprint_B",
         "float",
@@ -248,6 +250,7 @@ TRANSFORMER: tuple[Column, ...] = (
     Column("tokens_per_s_per_device", "float", "1/s", "tokens_per_s over devices"),
     TOKEN,
     MILLION,
+    CARBON_TOKEN,
     Column("model_flops_per_device", "float", "flop/s", "operations of the model over time_s and devices"),
     Column(
         "hardware_flops_per_device",
@@ -295,6 +298,7 @@ TRANSFORMER: tuple[Column, ...] = (
     ),
     Column("train_energy_J", "float", "J", "energy to train for train_s, all devices"),
     TRAIN,
+    CARBON_TRAIN,
 )
 
 EXPOSED = {

@@ -9,7 +9,7 @@ BANDED: dict[str, int] = {
     "ttft_s": 1, "tpot_s": 1, "requests_per_s": -1, "joules_per_token": 0,
     "compute_flops": 0, "dram_capacity_B": 0, "dram_Bps": 0,
     "die_usd": 0, "device_usd": 0, "system_usd": 0, "iteration_usd": 1, "token_usd": 1,
-    "train_usd": 1,
+    "train_usd": 1, "device_carbon_kg": 0, "carbon_g": 1, "carbon_g_per_token": 1, "train_carbon_kg": 1,
 }  # fmt: skip
 """Result columns that have bands, and the power of the model error of times that changes them."""
 _PERCENTILES = {10: "10th percentile", 50: "median", 90: "90th percentile"}

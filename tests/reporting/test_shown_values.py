@@ -313,7 +313,7 @@ def test_time_memory_and_energy_of_a_server(seed):
             ("total of", *of(row, whole, "footprint_B"), share(row, "footprint_B", whole)),
         ],
     )  # fmt: skip
-    energy = next(text for text in map(plain, serving.conclusion(row)) if text.startswith("Energy"))
+    energy = next(text for text in map(plain, serving.conclusion(row, {})) if text.startswith("Energy"))
     check_text(energy, of(row, "joules_per_token", "power_W"))
 
 

@@ -13,7 +13,12 @@ from fastflow.analysis.search.candidates import Candidates, candidates_of
 from fastflow.analysis.search.cluster import scorer_of
 from fastflow.analysis.search.history import History
 from fastflow.analysis.search.optimizers.halving import steps_of, successive_halving
-from fastflow.analysis.search.optimizers.objective import OBJECTIVES, OF_TOKENS, PER_TOKEN
+from fastflow.analysis.search.optimizers.objective import (
+    CARBON_PER_TOKEN,
+    OBJECTIVES,
+    OF_TOKENS,
+    PER_TOKEN,
+)
 from fastflow.analysis.search.options import SearchOptions
 from fastflow.analysis.search.ranges import WithinTolerance, find_ranges
 from fastflow.analysis.search.scorer import schema_of_history
@@ -47,14 +52,18 @@ class SearchResult(NamedTuple):
         return is_left_out(self.left_out)
 
 
+_OF_ITERATION = {PER_TOKEN: ITERATION.name, CARBON_PER_TOKEN: "carbon_g"}
+"""Objectives of tokens, and the same of an iteration."""
+
+
 def _check_objectives(run: Run, options: SearchOptions) -> None:
     """Refuse objectives of tokens where some point does not serve; raises InputError."""
     for key, objective in (("objective", options.objective), ("pareto", options.pareto)):
         if objective == ITERATION.name and run.grid.served:
             raise InputError(key, objective, f"{PER_TOKEN}, or another objective, where a point serves")
-        if objective == PER_TOKEN and not _has_tokens(run):
+        if objective in _OF_ITERATION and not _has_tokens(run):
             raise InputError(
-                key, objective, f"{ITERATION.name}, or another objective, of a model without tokens"
+                key, objective, f"{_OF_ITERATION[objective]}, or another objective, of a model without tokens"
             )
         if objective in OF_TOKENS and run.grid.served != ALL:
             others = one_of([name for name in OBJECTIVES if name not in OF_TOKENS])

@@ -1,4 +1,4 @@
-"""Costs of points that serve: of systems, which may have another chip for prefill, and of tokens."""
+"""Costs and emissions of points that serve: of systems, which may have another chip for prefill, and of tokens."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from fastflow.performance.serving.disaggregated.predict import (
     is_disaggregated,
     with_prefill_chip,
 )
-from fastflow.physics.cost.columns import Devices, cost_columns
+from fastflow.physics.carbon.columns import carbon_columns
+from fastflow.physics.cost.columns import cost_columns, devices_of, power_of_site
 from fastflow.physics.cost.rent import invalid_rent
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, generate
+from fastflow.schema.carbon import CARBON_TOKEN
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN
 
 
 def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
-    """Return result columns of cost; inputs: of points that serve, with all devices; columns: their results.
+    """Return result columns of cost and carbon; columns: the other results of points that serve.
 
-    chip: of the devices that decode.
-
-    A token's cost is that of the system in the token's time: of an output token, or of a token of a pass.
+    inputs: of the points, with all devices, chip: of the devices that decode. A token's cost is that of the
+    system in the token's time: of an output token, or of a token of a pass. Emissions are of a request, or of
+    a token that a pass decodes.
     """
     devices: Ints = inputs["system.devices"]
     missing = np.full(devices.size, np.nan)
@@ -36,17 +38,21 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
         prefill_inputs = with_prefill_chip(inputs)
         prefill_chip = compute_unique(generate, prefill_inputs, *HARDWARE, cached=True)
         groups = [
-            Devices(inputs, chip, devices - prefill_devices),
-            Devices(prefill_inputs, prefill_chip, prefill_devices),
+            devices_of(inputs, chip, devices - prefill_devices),
+            devices_of(prefill_inputs, prefill_chip, prefill_devices),
         ]
     else:
-        groups = [Devices(inputs, chip, devices)]
-    costs = cost_columns(groups, power)
-    output_rate, prompt_rate = (
-        columns.get(name, missing) for name in ("tokens_per_s", "prefill_tokens_per_s")
+        groups = [devices_of(inputs, chip, devices)]
+    output_rate, prompt_rate, request_rate = (
+        columns.get(name, missing) for name in ("tokens_per_s", "prefill_tokens_per_s", "requests_per_s")
     )
-    costs[TOKEN.name] = costs["usd_per_h"] / HOUR / np.where(np.isnan(output_rate), prompt_rate, output_rate)
+    token_rate = np.where(np.isnan(output_rate), prompt_rate, output_rate)
+    time = 1.0 / np.where(np.isnan(request_rate), output_rate, request_rate)
+    drawn = power_of_site(groups, power)
+    costs = cost_columns(groups, drawn) | carbon_columns(groups, drawn, time)
+    costs[TOKEN.name] = costs["usd_per_h"] / HOUR / token_rate
     costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
+    costs[CARBON_TOKEN.name] = costs["carbon_g"] / time / token_rate
     return costs
 
 

@@ -55,7 +55,7 @@ def system_cost(inputs: Inputs, device: Floats, network: Floats, devices: Ints) 
     return SystemCost(whole, whole / inputs["cost.lifetime"])
 
 
-def electricity(inputs: Inputs, power: Floats, tdp: Floats) -> Floats:
-    """Return the cost of electricity [USD/s]; power, tdp: of all devices [W]; (points,)."""
+def site_power(inputs: Inputs, power: Floats, tdp: Floats) -> Floats:
+    """Return the power of devices, their hosts and the building [W]; power, tdp: of all devices [W]; (points,)."""
     it_power: Floats = power + inputs["cost.host.power"] * tdp
-    return it_power * inputs["cost.pue"] * inputs["cost.electricity"]
+    return it_power * inputs["cost.pue"]

@@ -28,6 +28,8 @@ OF_NODE = {
     "wafer_price": "tech.wafer_price",
     "defect_density": "tech.defect_density",
     "defect_cluster": "tech.defect_cluster",
+    "fab_energy": "tech.fab_energy",
+    "fab_gas": "tech.fab_gas",
 }
 """The properties of a die's node, and the inputs of a chip that has one kind of die."""
 

@@ -24,7 +24,8 @@ _MORE_IS_BETTER = frozenset((
 ))  # fmt: skip
 _LESS_IS_BETTER = frozenset((
     "time_s", "energy_J", "iteration_usd", "system_usd", "device_usd", "token_usd", "joules_per_token",
-    "usd_per_million_tokens", "train_usd",
+    "usd_per_million_tokens", "train_usd", "device_carbon_kg", "system_carbon_kg", "carbon_g",
+    "carbon_g_per_token", "train_carbon_kg",
     "power_W", "footprint_B", "ttft_s", "ttft_p99_s", "ttft_slo_s", "tpot_s", "tpot_p99_s", "tpot_slo_s",
     "train_s", "train_energy_J", "objective", "second_objective", "error",
 ))  # fmt: skip

@@ -15,7 +15,8 @@ _NAMES = {
     "tokens_per_s_per_device": "tokens per device", "train_s": "training", "ttft_s": "time to first token",
     "tpot_s": "time per further token", "compute_flops": "peak rate", "dram_Bps": "main memory",
     "device_usd": "device", "iteration_usd": "iteration", "token_usd": "tokens", "train_usd": "cost to train",
-    "joules_per_token": "energy of a token",
+    "joules_per_token": "energy of a token", "device_carbon_kg": "carbon of a device",
+    "carbon_g": "carbon", "carbon_g_per_token": "carbon of tokens",
 }  # fmt: skip
 
 

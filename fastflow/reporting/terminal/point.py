@@ -13,6 +13,7 @@ from fastflow.core import units
 from fastflow.physics.hardware.packages import PACKAGE
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
 from fastflow.physics.workload.models.transformer.layer_pattern import keys_of_attention
+from fastflow.reporting.terminal.carbon import CARBON_PREFIX, carbon_lines
 from fastflow.reporting.terminal.cost import COST_PREFIX, TOKENS_PER_PARAMETER, cost_sheet
 from fastflow.reporting.terminal.layout import show_layout
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 _FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
 _MASKS = ("model.window", "model.density")
 SHOWN_PREFIXES = (
-    PACKAGE, _FUSED, _FLASH, "chip.name", TOKENS_PER_PARAMETER, COST_PREFIX, PATTERN, *_MASKS,
+    PACKAGE, _FUSED, _FLASH, "chip.name", TOKENS_PER_PARAMETER, COST_PREFIX, CARBON_PREFIX, PATTERN,
+    *_MASKS,
 )  # fmt: skip
 """Prefixes of the inputs that are shown with results."""
 _MAX_KERNELS = 16
@@ -289,6 +291,7 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
     yield f"Bound by     {row['bound_by']} (share of kernel time: {by})"
     yield f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in total; {q['energy_J']} per iteration"
+    yield from carbon_lines(row, row)
     parts = ", ".join(
         f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
         for name in ("weight", "gradient", "optimizer", "activation")

@@ -18,6 +18,7 @@ from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED, ONE
 from fastflow.performance.serving.slo import COMPARED, LIMITS, PERCENTILE, needs_requests, ordinal
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
+from fastflow.reporting.terminal.carbon import carbon_lines
 from fastflow.reporting.terminal.cost import cost_sheet
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
 from fastflow.reporting.terminal.point import chip_sheet, num_levels
@@ -73,7 +74,7 @@ def show_served(
     if has_bands(row):
         out.print(band_sheet(row))
     out.print()
-    print_parts(conclusion(row))
+    print_parts(conclusion(row, inputs))
     print_parts(stationarity_lines(row, int(inputs["serve.num_requests"])))
     out.print()
 
@@ -367,8 +368,11 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
-def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield the limiters of servers, their energy, their accuracy, and whether they are feasible."""
+def conclusion(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield the limiters of servers, their energy and carbon, their accuracy, and whether they are feasible.
+
+    inputs: of the point, as for `carbon_lines`.
+    """
     bounds = []
     for phase in ("prefill", "decode"):
         limiter = str(row[f"{phase}_bound_by"]) if f"{phase}_bound_by" in row else ""
@@ -380,6 +384,7 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     unit = "a token of a prompt" if _is_prefill(row) else "an output token"
     power = f"{quantity('power_W', row['power_W'])} per device"
     yield f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {unit}, {power}"
+    yield from carbon_lines(row, inputs)
     if _has_value(row, "meets_slo") and row["meets_slo"]:
         yield "Times        within serve.slo"
     yield from assumption_lines([row])

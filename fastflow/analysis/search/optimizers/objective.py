@@ -1,4 +1,4 @@
-"""The objective of a search: the iteration's time, energy or cost, products of these, or time by area (9.2).
+"""The objective of a search: the iteration's time, energy, cost or carbon, products of these, or time by area (9.2).
 
 A design's *score* is the value that search methods minimize; it is always finite:
 - the logarithm of the objective where the design is feasible, so that a step is a relative change;
@@ -14,15 +14,17 @@ import numpy as np
 from fastflow.analysis.search.optimizers.design_space import Space
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.performance.prediction import Prediction
-from fastflow.physics.cost.columns import Devices, iteration_columns
+from fastflow.physics.carbon.columns import carbon_columns
+from fastflow.physics.cost.columns import devices_of, iteration_columns, power_of_site
 from fastflow.physics.hardware.budget_deficit import shortage
 from fastflow.physics.hardware.chip import dram_parameters, generate
 from fastflow.physics.hardware.dram import devices_by_budget
 from fastflow.physics.workload import tokens_of
+from fastflow.schema.carbon import CARBON_TOKEN
 from fastflow.schema.cost import TOKEN
 
 PER_DEVICE, PER_JOULE = "device_time_per_token", "joules_per_token"
-PER_TOKEN, TIME_COST = TOKEN.name, "time_cost"
+PER_TOKEN, TIME_COST, CARBON_PER_TOKEN = TOKEN.name, "time_cost", CARBON_TOKEN.name
 OF_TOKENS = {PER_DEVICE: "tokens_per_s_per_device", PER_JOULE: "joules_per_token"}
 """Objectives of models that serve alone, and the result column that they are made of."""
 OBJECTIVES = {
@@ -37,14 +39,18 @@ OBJECTIVES = {
     "iteration_usd": "USD",
     PER_TOKEN: TOKEN.unit,
     TIME_COST: "s USD",
+    "device_carbon_kg": "kg",
+    "carbon_g": "g",
+    CARBON_PER_TOKEN: CARBON_TOKEN.unit,
 }
 """Each objective's unit: iteration time, energy of all devices, energy-delay product (Gonzalez and Horowitz,
 JSSC 31(9), 1996), time by the die area that the shares use (the inverse of performance per area), and, where
 a model serves, a device's time for a token (the inverse of its tokens per second) and a token's energy; the
 costs of a device, its system, an iteration and a token, and time by the cost of the system (the inverse of
-performance per dollar)."""
+performance per dollar); the embodied carbon of a device, and the carbon of an iteration and of a token."""
 
-TIMES = {name: int("time" in name or name in ("edp", "iteration_usd", PER_TOKEN)) for name in OBJECTIVES}
+_OF_TIME = ("edp", "iteration_usd", PER_TOKEN, "carbon_g", CARBON_PER_TOKEN)
+TIMES = {name: int("time" in name or name in _OF_TIME) for name in OBJECTIVES}
 """The power of a time's error in the error of each objective."""
 
 LACKS_MEMORY, NO_CHIP = 100.0, 200.0  # above any logarithm of a time or an energy
@@ -68,8 +74,14 @@ def measure(prediction: Prediction, objective: str) -> Floats:
     energy[timed] = prediction.energy * prediction.parallelism.strategies.devices[timed]
     if objective in ("energy", "edp"):
         return energy if objective == "energy" else energy * time
-    number = prediction.parallelism.strategies.devices
-    costs = iteration_columns(Devices(inputs, prediction.chip, number), time, energy)
+    devices = devices_of(inputs, prediction.chip, prediction.parallelism.strategies.devices)
+    drawn = power_of_site([devices], energy / time)
+    if "carbon" in objective:
+        emissions = carbon_columns([devices], drawn, time)
+        if objective == CARBON_PER_TOKEN:
+            return emissions["carbon_g"] / tokens_of(inputs)
+        return np.where(np.isnan(time), np.nan, emissions[objective])
+    costs = iteration_columns(devices, time, drawn)
     if objective == PER_TOKEN:
         return costs["iteration_usd"] / tokens_of(inputs)
     if objective == TIME_COST:
