@@ -65,6 +65,7 @@ SECTIONS = (
     "scaling",
     "cost",
     "carbon",
+    "power",
 )
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compare", "tolerance")

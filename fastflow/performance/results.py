@@ -16,7 +16,7 @@ from fastflow.performance import sharding_report
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.transformer_results import transformer_columns
 from fastflow.physics.carbon.columns import GRAMS, carbon_columns
-from fastflow.physics.cost.columns import devices_of, iteration_columns, power_of_site
+from fastflow.physics.cost.columns import devices_of, iteration_columns
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.packages import per_package
@@ -28,6 +28,7 @@ from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.plans import NAMES
 from fastflow.physics.parallelism.sharding.layout import LAYERS, SAME, sections
 from fastflow.physics.parallelism.strategy import Strategy
+from fastflow.physics.site.columns import power_of_site, site_columns
 from fastflow.physics.timing.roofline import limiter_names
 from fastflow.physics.timing.tiling.traffic import OPERANDS
 from fastflow.physics.workload.graph import (
@@ -79,10 +80,11 @@ def summary(prediction: Prediction) -> Columns:
 
 
 def _costs(prediction: Prediction, columns: Columns) -> Columns:
-    """Return the costs and emissions of every point, from its other result columns."""
+    """Return the power of the site, costs and emissions of every point, from its other result columns."""
     devices, time = devices_of(prediction.inputs, prediction.chip, columns["devices"]), columns["time_s"]
-    drawn = power_of_site([devices], columns["energy_J"] / time)
-    costs = iteration_columns(devices, time, drawn) | carbon_columns([devices], drawn, time)
+    power = power_of_site([devices], columns["energy_J"] / time)
+    costs = site_columns([devices], power, columns["energy_J"])
+    costs |= iteration_columns(devices, time, power.site) | carbon_columns([devices], power.site, time)
     if prediction.pipeline_blocks is not None:
         tokens = columns["tokens_per_s"] * time
         costs[TOKEN.name] = costs["iteration_usd"] / tokens

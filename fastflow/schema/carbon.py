@@ -27,9 +27,7 @@ _INPUTS: tuple[Column, ...] = (
     nonnegative("carbon.fab.intensity", "kg/J", "emissions of electricity where dies are made, as CO2e"),
     positive("carbon.fab.materials", "kg/m^2", "emissions of the materials of an area of wafers, as CO2e"),
     nonnegative("carbon.interposer", "kg/m^2", "emissions of making an area of interposers, as CO2e"),
-    nonnegative(
-        "carbon.packaging", "kg", "emissions of packaging one die, or one memory device, as CO2e"
-    ),
+    nonnegative("carbon.packaging", "kg", "emissions of packaging one die, or one memory device, as CO2e"),
     nonnegative(
         "carbon.auxiliary",
         "kg/W",

@@ -91,18 +91,7 @@ _INPUTS: tuple[Column, ...] = (
         " per watt of chip.tdp",
     ),
     nonnegative("cost.host.price", "USD", "price of a machine without devices and networks, per device"),
-    nonnegative(
-        "cost.host.power", "", "power of a machine without its devices, over the chip.tdp of its devices"
-    ),
     nonnegative("cost.electricity", "USD/J", "price of electricity"),
-    Column(
-        "cost.pue",
-        "float",
-        "",
-        "power usage effectiveness: power that the building draws over power that its machines draw",
-        1.0,
-        10.0,
-    ),
     positive("cost.lifetime", "s", "time over which a system is depreciated, in equal parts"),
     positive(
         "cost.rent",

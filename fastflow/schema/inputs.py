@@ -16,11 +16,12 @@ from fastflow.physics.workload.precision import (
     MODULE_TYPES,
     ROLE_TYPES,
 )
+from fastflow.schema.carbon import CARBON
 from fastflow.schema.chiplets import CHIPLET
 from fastflow.schema.components import link, supply
-from fastflow.schema.carbon import CARBON
 from fastflow.schema.cost import COST
 from fastflow.schema.parallelism import PARALLEL
+from fastflow.schema.power import POWER_OF_SITE
 from fastflow.schema.serving import ALL_REDUCE_BACKENDS, SERVING
 from fastflow.schema.technology import SCALING
 from fastflow.schema.workload import WORKLOAD
@@ -397,6 +398,7 @@ INPUTS: tuple[Column, ...] = (
     *CHIPLET,
     *COST,
     *CARBON,
+    *POWER_OF_SITE,
     # --- workloads
     *WORKLOAD,
 )

@@ -49,6 +49,8 @@ KEYS: dict[str, str] = {
     "tiling.overlap": "tiling.soft_max_order",
     "chip.sustained": "chip.sustained_power_fraction",
     "sensitivity.range": "sensitivity.relative_range",
+    "cost.host.power": "power.host_fraction",
+    "cost.pue": "power.pue",
     "compete": "compare",
     "pins": "calibration",
 }

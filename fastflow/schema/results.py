@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastflow.core.field import Column
 from fastflow.schema.carbon import CARBON_TOKEN, CARBON_TRAIN, EMISSIONS
 from fastflow.schema.cost import COSTS, ITERATION, MILLION, TOKEN, TRAIN
+from fastflow.schema.power import SITE
 from fastflow.schema.quantities import FURTHER
 
 TYPICAL: tuple[Column, ...] = (
@@ -151,6 +152,7 @@ RESULTS: tuple[Column, ...] = (
         " fastest units that the model uses, on all devices",
     ),
     Column("energy_J", "float", "J", "energy of one iteration, all devices"),
+    *SITE,
     *COSTS,
     ITERATION,
     *EMISSIONS,

@@ -66,6 +66,8 @@ class QuantityColumn(NamedTuple):
     quantity: Quantity
     predict: Callable[[Columns], Floats]
     """From result columns to the quantity, shape (rows,), NaN without a result; KeyError without a column."""
+    scale: float = 1.0
+    """The column's unit, in that of the quantity."""
 
 
 def metered_power(results: Columns) -> Floats:
@@ -137,7 +139,7 @@ class Measurements:
                     self.inputs.get(key), file.input_column(name, key, is_needed)
                 )
         self.measured_quantities = {
-            name: file.quantities(name, self.quantities[name].quantity)
+            name: file.quantities(name, self.quantities[name].quantity) * self.quantities[name].scale
             for name in self.quantities
             if file.filled(name).any()
         }

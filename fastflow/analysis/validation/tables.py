@@ -140,7 +140,7 @@ def _further_quantities(measurements: Measurements, results: pa.Table) -> dict[s
         field.name: results[field.name].to_numpy() for field in results.schema if field.type in _NUMBERS
     }
     for name, measured in measurements.measured_quantities.items():
-        quantity, predict = measurements.quantities[name]
+        quantity, predict, _ = measurements.quantities[name]
         try:
             predicted = np.asarray(predict(by_name), dtype=np.float64)
         except KeyError:  # these points have no such result

@@ -1,4 +1,4 @@
-"""Costs and emissions of points that serve: of systems, which may have another chip for prefill, and of tokens."""
+"""Power of the site, costs and emissions of points that serve: of systems, which may have another chip for prefill, and of tokens."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from fastflow.performance.serving.disaggregated.predict import (
     with_prefill_chip,
 )
 from fastflow.physics.carbon.columns import carbon_columns
-from fastflow.physics.cost.columns import cost_columns, devices_of, power_of_site
+from fastflow.physics.cost.columns import cost_columns, devices_of
 from fastflow.physics.cost.rent import invalid_rent
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, generate
+from fastflow.physics.site.columns import power_of_site, site_columns
 from fastflow.schema.carbon import CARBON_TOKEN
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN
 
 
 def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
-    """Return result columns of cost and carbon; columns: the other results of points that serve.
+    """Return result columns of power, cost and carbon; columns: the other results of points that serve.
 
     inputs: of the points, with all devices, chip: of the devices that decode. A token's cost is that of the
     system in the token's time: of an output token, or of a token of a pass. Emissions are of a request, or of
@@ -48,8 +49,9 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
     )
     token_rate = np.where(np.isnan(output_rate), prompt_rate, output_rate)
     time = 1.0 / np.where(np.isnan(request_rate), output_rate, request_rate)
-    drawn = power_of_site(groups, power)
-    costs = cost_columns(groups, drawn) | carbon_columns(groups, drawn, time)
+    of_site = power_of_site(groups, power)
+    costs = site_columns(groups, of_site, columns.get("energy_J", missing))
+    costs |= cost_columns(groups, of_site.site) | carbon_columns(groups, of_site.site, time)
     costs[TOKEN.name] = costs["usd_per_h"] / HOUR / token_rate
     costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
     costs[CARBON_TOKEN.name] = costs["carbon_g"] / time / token_rate

@@ -21,7 +21,7 @@ def carbon_columns(kinds: Sequence[Devices], drawn: Floats, time: Floats) -> Col
 
     NaN where its chip is infeasible, and for emissions of work where it has no time. kinds: the devices of
     systems; the columns of a device are those of the first kind. drawn: the power of the site [W], as of
-    `physics.cost.columns.power_of_site`, time: of a unit of work [s], NaN without a time, (points,). The
+    `physics.site`, time: of a unit of work [s], NaN without a time, (points,). The
     emissions of making a system are spread over the part of its lifetime in which it works. Raises KeyError
     for a missing input, InputError for a bad profile.
     """

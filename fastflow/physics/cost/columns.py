@@ -10,16 +10,16 @@ import numpy as np
 from fastflow.core.tables import Columns, Floats, Inputs, Ints, is_broadcast
 from fastflow.physics.cost.device import Yields, device_cost, yields_of
 from fastflow.physics.cost.rent import is_rented, rent_per_hour
-from fastflow.physics.cost.system import HOUR, network_cost, site_power, system_cost
+from fastflow.physics.cost.system import HOUR, network_cost, system_cost
 from fastflow.physics.hardware.chip import Chip
 
-_SECTIONS = ("tech.", "mem.", "net.", "chip.", "system.", "cost.", "carbon.")
+_SECTIONS = ("tech.", "mem.", "net.", "chip.", "system.", "cost.", "carbon.", "power.")
 
 
 class Devices(NamedTuple):
     """Devices of one kind, of every point; shape (points,)."""
 
-    inputs: Inputs  # of their hardware, cost and carbon; (1,) where all points have the same
+    inputs: Inputs  # of their hardware, cost, carbon and site; (1,) where all points have the same
     chip: Chip
     number: Ints
     yields: Yields
@@ -39,25 +39,13 @@ def devices_of(inputs: Inputs, chip: Chip, number: Ints) -> Devices:
     return Devices(of_devices, chip, number, yields_of(of_devices, chip.dram))
 
 
-def power_of_site(kinds: Sequence[Devices], power: Floats) -> Floats:
-    """Return the power that systems draw with hosts and building [W], (points,).
-
-    kinds: the devices of systems; hosts and building are those of the first kind. power: of all devices of a
-    point [W].
-    """
-    hosts = np.zeros(power.size)
-    for devices in kinds:
-        hosts = hosts + devices.number * devices.inputs["chip.tdp"]
-    return site_power(kinds[0].inputs, power, hosts)
-
-
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # of infeasible chips
 def cost_columns(kinds: Sequence[Devices], drawn: Floats) -> Columns:
     """Return `schema.cost.COSTS` of every point.
 
     NaN where its chip is infeasible, and for costs of an hour where it has no time. kinds: the devices of
     systems; the columns of a device are those of the first kind. drawn: the power of the site [W], as of
-    `power_of_site`, NaN without a time, (points,). Raises KeyError for a missing input.
+    `physics.site`, NaN without a time, (points,). Raises KeyError for a missing input.
     """
     columns: Columns = {}
     total_usd, depreciation, rent = np.zeros((3, drawn.size))

@@ -53,9 +53,3 @@ def system_cost(inputs: Inputs, device: Floats, network: Floats, devices: Ints) 
     """Return the cost of systems; device, network: of one device [USD], devices: their number; (points,)."""
     whole = devices * (device + network + inputs["cost.host.price"])
     return SystemCost(whole, whole / inputs["cost.lifetime"])
-
-
-def site_power(inputs: Inputs, power: Floats, tdp: Floats) -> Floats:
-    """Return the power of devices, their hosts and the building [W]; power, tdp: of all devices [W]; (points,)."""
-    it_power: Floats = power + inputs["cost.host.power"] * tdp
-    return it_power * inputs["cost.pue"]

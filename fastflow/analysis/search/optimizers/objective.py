@@ -15,10 +15,11 @@ from fastflow.analysis.search.optimizers.design_space import Space
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.carbon.columns import carbon_columns
-from fastflow.physics.cost.columns import devices_of, iteration_columns, power_of_site
+from fastflow.physics.cost.columns import devices_of, iteration_columns
 from fastflow.physics.hardware.budget_deficit import shortage
 from fastflow.physics.hardware.chip import dram_parameters, generate
 from fastflow.physics.hardware.dram import devices_by_budget
+from fastflow.physics.site.columns import power_of_site
 from fastflow.physics.workload import tokens_of
 from fastflow.schema.carbon import CARBON_TOKEN
 from fastflow.schema.cost import TOKEN
@@ -75,7 +76,7 @@ def measure(prediction: Prediction, objective: str) -> Floats:
     if objective in ("energy", "edp"):
         return energy if objective == "energy" else energy * time
     devices = devices_of(inputs, prediction.chip, prediction.parallelism.strategies.devices)
-    drawn = power_of_site([devices], energy / time)
+    drawn = power_of_site([devices], energy / time).site
     if "carbon" in objective:
         emissions = carbon_columns([devices], drawn, time)
         if objective == CARBON_PER_TOKEN:

@@ -1,0 +1,1 @@
+"""What a device's power becomes on its way from the grid: machines, racks, and the building."""
