@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastflow.core.field import Column, bounded, nonnegative, positive, share, text
 from fastflow.physics.carbon.profile import DURATION, PROFILE
+from fastflow.physics.hardware.chiplets import CHIPLETS
 
 _MAX_BYTES = 1e18
 
@@ -27,9 +28,7 @@ _INPUTS: tuple[Column, ...] = (
     nonnegative("carbon.fab.intensity", "kg/J", "emissions of electricity where dies are made, as CO2e"),
     positive("carbon.fab.materials", "kg/m^2", "emissions of the materials of an area of wafers, as CO2e"),
     nonnegative("carbon.interposer", "kg/m^2", "emissions of making an area of interposers, as CO2e"),
-    nonnegative(
-        "carbon.packaging", "kg", "emissions of packaging one die, or one memory device, as CO2e"
-    ),
+    nonnegative("carbon.packaging", "kg", "emissions of packaging one die, or one memory device, as CO2e"),
     nonnegative(
         "carbon.auxiliary",
         "kg/W",
@@ -99,3 +98,17 @@ CARBON_TOKEN = Column(
     "carbon_g_per_token", "float", "g/token", "emissions of a token, counted as token_usd counts them"
 )
 CARBON_TRAIN = Column("train_carbon_kg", "float", "kg", "emissions of training for train_s, as CO2e")
+_RESULTS = tuple(column.name for column in (*EMISSIONS, CARBON_TOKEN, CARBON_TRAIN))
+_OF_NODE = ("fab_energy", "fab_gas")
+_SECTION, _OF_MEMORY, _OF_DIES = "carbon.", "mem.carbon", ("tech.", CHIPLETS)
+
+
+def is_carbon(result: str) -> bool:
+    """Say whether a result column, or one of its bands, is a mass of carbon."""
+    return result.startswith(_RESULTS)
+
+
+def is_emission(key: str) -> bool:
+    """Say whether an input changes masses of carbon alone."""
+    is_of_node = key.startswith(_OF_DIES) and key.endswith(_OF_NODE)
+    return is_of_node or key == _OF_MEMORY or key.startswith(_SECTION)

@@ -16,9 +16,9 @@ from fastflow.physics.workload.precision import (
     MODULE_TYPES,
     ROLE_TYPES,
 )
+from fastflow.schema.carbon import CARBON
 from fastflow.schema.chiplets import CHIPLET
 from fastflow.schema.components import link, supply
-from fastflow.schema.carbon import CARBON
 from fastflow.schema.cost import COST
 from fastflow.schema.parallelism import PARALLEL
 from fastflow.schema.serving import ALL_REDUCE_BACKENDS, SERVING

@@ -59,7 +59,15 @@ def point_card(frame: pd.DataFrame) -> str:
         latencies, rates, *sheets_below = serving.served_sheets(row, serving.NO_LIMITS)
         chip_sheet = point.chip_sheet(row, point.num_levels(row), serving.chip_title(row))
         state = serving.stationarity_lines(row, _num_requests(frame, row))
-        parts = [serving.title(row), *serving.conclusion(row, inputs), *state, latencies, rates, *bands, chip_sheet]
+        parts = [
+            serving.title(row),
+            *serving.conclusion(row, inputs),
+            *state,
+            latencies,
+            rates,
+            *bands,
+            chip_sheet,
+        ]
         folded[:0] = [("Where the time goes, memory", sheets_below)]
     else:
         chip_sheet = point.chip_sheet(row, point.num_levels(row))
