@@ -32,8 +32,8 @@ _INPUTS: tuple[Column, ...] = (
     nonnegative(
         "carbon.auxiliary",
         "kg/W",
-        "emissions of substrate, board with voltage regulators, heat sink, assembly and transport of a device,"
-        " per watt of chip.tdp, as CO2e",
+        "emissions of substrate, board with voltage regulators, heat sink, assembly and transport of a"
+        " device, per watt of chip.tdp, as CO2e",
     ),
     nonnegative("carbon.dram", "kg/B", "emissions of making a host's memory, as CO2e"),
     nonnegative("carbon.nand", "kg/B", "emissions of making a host's flash storage, as CO2e"),

@@ -1,4 +1,4 @@
-"""Costs and emissions of points that serve: of systems, which may have another chip for prefill, and of tokens."""
+"""Costs and emissions of points that serve: of systems, with another chip for prefill or not, and tokens."""
 
 from __future__ import annotations
 

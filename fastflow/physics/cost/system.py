@@ -56,6 +56,6 @@ def system_cost(inputs: Inputs, device: Floats, network: Floats, devices: Ints) 
 
 
 def site_power(inputs: Inputs, power: Floats, tdp: Floats) -> Floats:
-    """Return the power of devices, their hosts and the building [W]; power, tdp: of all devices [W]; (points,)."""
+    """Return the power of devices, hosts and building [W], (points,); power, tdp: of all devices [W]."""
     it_power: Floats = power + inputs["cost.host.power"] * tdp
     return it_power * inputs["cost.pue"]

@@ -1,4 +1,4 @@
-"""Carbon: making devices and systems, and running them, against the oracle; profiles; objectives; refusals."""
+"""Carbon of making devices and systems, and of running them, against the oracle; profiles; objectives."""
 
 import numpy as np
 import pytest
@@ -341,7 +341,8 @@ def test_a_search_minimises_carbon(objective):
 def test_a_search_of_tokens_minimises_their_carbon():
     found = fastflow.search(
         "tech=n5", "mem=hbm3", "model=llama3_8b", "system.devices=8", "parallel.strategy=d8",
-        "parallel.zero_stage=3", "parallel.recompute=full", "steps=2", "starts=1", "objective=carbon_g_per_token",
+        "parallel.zero_stage=3", "parallel.recompute=full", "steps=2", "starts=1",
+        "objective=carbon_g_per_token",
     )  # fmt: skip
     history = found.history[found.history["feasible"]]
     assert len(history)
@@ -394,13 +395,14 @@ def test_only_masses_of_carbon_have_emissions_as_parameters(compose):
 
 
 def test_a_screen_has_a_line_of_carbon(cli):
-    machine = ("system=dgx_h100", "model=llama3_8b", "parallel.strategy=TP-8", "output=o")
-    for more, says in (
+    machine = ("system=dgx_h100", "model=llama3_8b", "parallel.strategy=TP-8")
+    screens = (
         ((), "g per iteration, "),
         (("serve=decode", "carbon=france"), "(carbon=france)"),
         (("serve=prefill",), "g/M tokens, "),
-    ):
-        code, out, _ = cli(main, *machine, *more)
+    )
+    for number, (more, says) in enumerate(screens):
+        code, out, _ = cli(main, *machine, *more, f"output=o{number}")
         (line,) = [line for line in out if line.startswith("Carbon ")]
         assert code == 0
         assert says in line
