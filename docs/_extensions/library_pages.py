@@ -17,7 +17,8 @@ from fastflow.reporting.terminal.tables import quantity, records
 TITLES = {
     "tech": "Technologies", "scaling": "Scaling rules", "mem": "Memories", "net": "Networks",
     "links": "Links of real machines", "chip": "Chips", "calibration": "Calibration", "system": "Systems",
-    "cost": "Costs", "carbon": "Carbon", "power": "Machines and sites", "model": "Models", "precision": "Precisions", "parallel": "Parallelism",
+    "cost": "Costs", "power": "Machines and sites", "carbon": "Carbon", "model": "Models",
+    "precision": "Precisions", "parallel": "Parallelism",
     "tiling": "Tilings", "framework": "Frameworks", "serve": "Loads of servers", "server": "Servers",
     "uncertainty": "Uncertainty", "engine": "Engines", catalog.SWEEPS: "Studies",
 }  # fmt: skip

@@ -49,6 +49,7 @@ byte = 8 * bit = B
 flop = [operation] = FLOP
 dollar = [currency] = USD
 gram = [mass] = g
+tonne = 1000000 * gram = t
 """
 
 # "mm2" is how the field writes square millimetres; pint wants an exponent sign

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastflow.core.field import Column, bounded, nonnegative, positive, share, text
 from fastflow.physics.carbon.profile import DURATION, PROFILE
+from fastflow.physics.hardware.chiplets import CHIPLETS
 
 _MAX_BYTES = 1e18
 
@@ -31,8 +32,8 @@ _INPUTS: tuple[Column, ...] = (
     nonnegative(
         "carbon.auxiliary",
         "kg/W",
-        "emissions of substrate, board with voltage regulators, heat sink, assembly and transport of a device,"
-        " per watt of chip.tdp, as CO2e",
+        "emissions of substrate, board with voltage regulators, heat sink, assembly and transport of a"
+        " device, per watt of chip.tdp, as CO2e",
     ),
     nonnegative("carbon.dram", "kg/B", "emissions of making a host's memory, as CO2e"),
     nonnegative("carbon.nand", "kg/B", "emissions of making a host's flash storage, as CO2e"),
@@ -97,3 +98,17 @@ CARBON_TOKEN = Column(
     "carbon_g_per_token", "float", "g/token", "emissions of a token, counted as token_usd counts them"
 )
 CARBON_TRAIN = Column("train_carbon_kg", "float", "kg", "emissions of training for train_s, as CO2e")
+_RESULTS = tuple(column.name for column in (*EMISSIONS, CARBON_TOKEN, CARBON_TRAIN))
+_OF_NODE = ("fab_energy", "fab_gas")
+_SECTION, _OF_MEMORY, _OF_DIES = "carbon.", "mem.carbon", ("tech.", CHIPLETS)
+
+
+def is_carbon(result: str) -> bool:
+    """Say whether a result column, or one of its bands, is a mass of carbon."""
+    return result.startswith(_RESULTS)
+
+
+def is_emission(key: str) -> bool:
+    """Say whether an input changes masses of carbon alone."""
+    is_of_node = key.startswith(_OF_DIES) and key.endswith(_OF_NODE)
+    return is_of_node or key == _OF_MEMORY or key.startswith(_SECTION)

@@ -63,6 +63,9 @@ def test_a_mistake_is_told_by_pint(text, unit, says):
         units.parse(text, unit)
 
 
+OF_TOKENS = ("USD/token", "g/token")
+
+
 SAID = {
     "s": "ps ns us ms s min h days years", "J": "pJ nJ uJ mJ J kJ kWh MWh GWh TWh",
     "J/bit": "fJ/bit pJ/bit nJ/bit uJ/bit mJ/bit J/bit", "J/B": "fJ/B pJ/B nJ/B uJ/B mJ/B J/B",
@@ -75,6 +78,8 @@ SAID = {
     "flop/s": "flop/s kflop/s Mflop/s Gflop/s Tflop/s Pflop/s Eflop/s Zflop/s", "flop/B": "flop/B",
     "USD": "USD", "USD/B": "USD/GB", "USD/W": "USD/W", "USD/J": "USD/kWh", "USD s/B": "USD/(GB/s)",
     "USD/token": "USD/M tokens", "J s": "J s", "s m^2": "s mm²", "s USD": "s USD", "": "",
+    "g": "ug mg g kg t", "kg": "g kg t kt", "g/token": "g/M tokens", "kg/J": "g/kWh", "kg/m^2": "kg/cm²",
+    "J/m^2": "kWh/cm²", "kg/B": "kg/GB", "kg/W": "g/W",
 }  # fmt: skip
 """What people say of each unit: no nUSD, no ks."""
 
@@ -95,7 +100,7 @@ def every_unit():
 @pytest.mark.parametrize("unit", sorted(every_unit()))
 def test_quantities_of_every_unit_are_said_as_people_say_them(unit):
     """Over all magnitudes, and as the parser of inputs reads what was written."""
-    said = SAID[unit].split() if unit not in ("J s", "s m^2", "s USD", "USD/token") else [SAID[unit]]
+    said = SAID[unit].split() if unit not in ("J s", "s m^2", "s USD", *OF_TOKENS) else [SAID[unit]]
     for value in [0.0, *(first * 10.0**power for power in range(-18, 19) for first in (1.0, 2.345, 9.9961))]:
         text = units.show(value, unit)
         number, word, blank, name = WRITTEN.fullmatch(text).groups()
@@ -105,7 +110,7 @@ def test_quantities_of_every_unit_are_said_as_people_say_them(unit):
         assert number[-4:] != "e+03", text
         read = float(number.replace(",", "")) * WORDS.get(word, 1.0)
         one = f"1{blank}{name.replace('²', '2')}"
-        size = 1e-6 if unit == "USD/token" else units.parse(one, unit) if unit else 1.0
+        size = 1e-6 if unit in OF_TOKENS else units.parse(one, unit) if unit else 1.0
         assert read * size == pytest.approx(value, rel=6e-3), text
 
 

@@ -6,11 +6,11 @@ from fastflow.analysis import pairwise
 from fastflow.reporting.html.columns import better_of
 from fastflow.schema import BANDED, find_result
 
-POWERS = {"s": 1, "1/s": -1, "USD": 1, "USD/token": 1}
+POWERS = {"s": 1, "1/s": -1, "USD": 1, "USD/token": 1, "g": 1, "g/token": 1, "kg": 1}
 """Unit to the power of time in it: costs of work are those of the time that it takes. Others have none."""
-BOUGHT = ("die_usd", "device_usd", "system_usd")
-"""Costs of what is bought once."""
-LESS_IS_BETTER = ("s", "J", "USD", "USD/token")
+BOUGHT = ("die_usd", "device_usd", "system_usd", "device_carbon_kg")
+"""Costs, and emissions, of what is bought once."""
+LESS_IS_BETTER = ("s", "J", "USD", "USD/token", "g", "g/token", "kg")
 MORE_IS_BETTER = ("1/s", "flop/s", "B/s", "B")
 
 

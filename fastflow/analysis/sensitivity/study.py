@@ -138,7 +138,7 @@ def read_options(composer: Composer, overrides: Sequence[str]) -> SensitivityOpt
     if run.grid.points != 1:
         allowed = "one: a sensitivity is of one point"
         raise InputError(run.grid.first_key, "several values", allowed, origin)
-    most_variables = _most_variables(run)
+    most_variables = _most_variables(run, objective)
     least = _MIN_ROWS * (most_variables + 2)
     if 0 < samples < least:
         allowed = f"0 for none, or at least {least:,} ({_MIN_ROWS} in a matrix, {most_variables} parameters)"
@@ -159,10 +159,10 @@ def _objective_names() -> list[str]:
     return [*_SHORT, *(column.name for column in columns if column.kind in ("float", "int"))]
 
 
-def _most_variables(run: Run) -> int:
-    """Return the most parameters that may vary at once: insensitive ones will not vary."""
+def _most_variables(run: Run, objective: str) -> int:
+    """Return the most parameters of a result that may vary at once: insensitive ones will not vary."""
     stated = {distribution.key for distribution in _distributions(run)}
-    parameters = parameters_of(run.grid.first_inputs())
+    parameters = parameters_of(run.grid.first_inputs(), objective)
     return sum(parameter.value != 0.0 and (not stated or parameter.key in stated) for parameter in parameters)
 
 
@@ -177,7 +177,7 @@ def analyse(options: SensitivityOptions, listener: Listener = SILENT) -> tuple[p
         evaluations_of_point = 1  # points evaluated for one point
         if not is_serving(inputs) and has_candidates(inputs):
             evaluate, evaluations_of_point = with_best_strategy(inputs, evaluate), CANDIDATES
-        parameters = parameters_of(inputs)
+        parameters = parameters_of(inputs, options.objective)
         num_changes = pluralize(2 * len(parameters), "change")
         listener.start(
             f"{options.objective} under {num_changes}", evaluations_of_point * (1 + 2 * len(parameters))

@@ -1,4 +1,4 @@
-"""Power of the site, costs and emissions of points that serve: of systems, which may have another chip for prefill, and of tokens."""
+"""Power, costs and emissions of systems that serve, with another chip for prefill or not, and of tokens."""
 
 from __future__ import annotations
 

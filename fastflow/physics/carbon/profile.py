@@ -102,7 +102,8 @@ def intensity_of(inputs: Inputs) -> Floats:
     """Return the emissions of electricity [kg/J], (points,), or (1,) where all have the same.
 
     inputs: `carbon`. Work draws constant power, so that the mean over its hours counts: over all hours of a
-    profile, or over those of `carbon.duration`. Raises KeyError for a missing input, InputError for a bad file.
+    profile, or over those of `carbon.duration`. Raises KeyError for a missing input, and
+    InputError for a bad file.
     """
     intensity: Floats = inputs[INTENSITY]
     if PROFILE not in inputs:

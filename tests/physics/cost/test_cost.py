@@ -14,7 +14,7 @@ from fastflow.analysis.search.optimizers.serving_objective import measure_served
 from fastflow.cli.commands.sweep import main
 from fastflow.core.errors import InputError
 from fastflow.performance.serving.predict import serve
-from fastflow.physics.cost.columns import Devices, cost_columns
+from fastflow.physics.cost.columns import cost_columns, devices_of, power_of_site
 from fastflow.physics.cost.dies import Wafer, dies_per_wafer, negative_binomial
 from fastflow.reporting.terminal.tables import quantity
 from fastflow.schema.cost import COSTS
@@ -210,9 +210,11 @@ def test_two_kinds_alike_are_one(points, predict):
     """Two halves of a system have its networks, and cost as much."""
     found = predict([points["of machines"] | {"system.package.devices": 256}])
     power, both = np.array([1e5]), np.array([512])
-    whole, half = (Devices(found.inputs, found.chip, number) for number in (both, both // 2))
-    one, two = cost_columns([whole], power), cost_columns([half, half], power)
-    assert one["system_usd"] > 2.0 * cost_columns([half], power)["system_usd"]
+    whole, half = (devices_of(found.inputs, found.chip, number) for number in (both, both // 2))
+    one, two, alone = (
+        cost_columns(kinds, power_of_site(kinds, power)) for kinds in ([whole], [half, half], [half])
+    )
+    assert one["system_usd"] > 2.0 * alone["system_usd"]
     for name in NAMES:
         assert near(one[name][0], two[name][0], 1e-12), name
 

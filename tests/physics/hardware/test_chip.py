@@ -186,12 +186,15 @@ def test_the_generator_lands_near_real_chips(compose, summary, chip, capsys):
 
 
 def test_one_set_of_technology_values_makes_every_chip(compose):
-    """What differs between nodes is the name, the number of generations, and what a wafer costs."""
+    """What differs between nodes is the name, the number of generations, and what a wafer costs and emits."""
     base = {key: value for key, value in compose("tech=n12").items() if key.startswith("tech.")}
     for number, tech in enumerate(TECHS):
         node = {key: value for key, value in compose(f"tech={tech}").items() if key.startswith("tech.")}
         assert node.pop("tech.generation") == number
-        own = ("tech.generation", "tech.name", "tech.wafer_price", "tech.defect_density")
+        own = tuple(
+            f"tech.{name}"
+            for name in ("generation", "name", "wafer_price", "defect_density", "fab_energy", "fab_gas")
+        )
         same = {key: value for key, value in node.items() if key not in own}
         assert same == {key: base[key] for key in base if key not in own}
     assert (base["tech.scaling.area"], base["tech.scaling.power"]) == (1.8, 1.3)

@@ -1,4 +1,4 @@
-"""The objective of a search: the iteration's time, energy, cost or carbon, products of these, or time by area (9.2).
+"""The objective of a search: an iteration's time, energy, cost, carbon, products of these, or time by area.
 
 A design's *score* is the value that search methods minimize; it is always finite:
 - the logarithm of the objective where the design is feasible, so that a step is a relative change;
