@@ -72,8 +72,10 @@ def cost_columns(kinds: Sequence[Devices], drawn: Floats) -> Columns:
 
 def finite_columns(columns: Columns, points: int) -> Columns:
     """Return columns of shape (points,) each, with NaN for infinity."""
-    finite = {name: np.where(np.isfinite(column), column, np.nan) for name, column in columns.items()}
-    return {name: np.broadcast_to(column, (points,)).copy() for name, column in finite.items()}
+    finite: Columns = {name: np.full(points, np.nan) for name in columns}
+    for name, column in columns.items():
+        np.copyto(finite[name], column, where=np.isfinite(column))
+    return finite
 
 
 def iteration_columns(devices: Devices, time: Floats, drawn: Floats) -> Columns:

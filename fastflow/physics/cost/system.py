@@ -26,8 +26,9 @@ def ports_and_cables(inputs: Inputs, prefix: str) -> tuple[Floats, Floats]:
     Devices that are wired to each other have no switch, and two share a cable.
     """
     topology = inputs[f"{prefix}.topology"]
-    uplinks = np.where(topology == "fat_tree", 1.0 / inputs["system.oversubscription"], 0.0)
-    switched = np.isin(topology, ("switch", "fat_tree"))
+    is_tree = topology == "fat_tree"
+    uplinks = np.where(is_tree, 1.0 / inputs["system.oversubscription"], 0.0)
+    switched = is_tree | (topology == "switch")
     return np.where(switched, 1.0 + 2.0 * uplinks, 0.0), np.where(switched, 1.0 + uplinks, 0.5)
 
 

@@ -30,4 +30,4 @@ def carbon_lines(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[
     key = "carbon.profile" if PROFILE in inputs else "carbon"
     where = f" ({key}={source})" if source else ""
     parts = f"{', '.join(filter(None, (work, token)))}, {share} from electricity{where}"
-    yield f"Carbon       {parts}; {quantity('device_carbon_kg', device)} to make a device"
+    yield f"Carbon       {parts}; a device: {quantity('device_carbon_kg', device)}"

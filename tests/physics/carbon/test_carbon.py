@@ -406,6 +406,6 @@ def test_a_screen_has_a_line_of_carbon(cli):
         (line,) = [line for line in out if line.startswith("Carbon ")]
         assert code == 0
         assert says in line
-        assert "to make a device" in line
+        assert "; a device: 192 kg" in line
     assert quantity("carbon_g_per_token", 2.5e-5) == "25 g/M tokens"
     assert quantity("device_carbon_kg", 191.6) == "192 kg"
