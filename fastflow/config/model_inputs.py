@@ -18,6 +18,7 @@ from fastflow.core import units
 from fastflow.core.errors import InputError
 from fastflow.physics.cost.rent import RENT
 from fastflow.physics.hardware.chiplets import CHIPLETS, HOLDABLE
+from fastflow.physics.hardware.power import LIMIT
 from fastflow.physics.network.placement import read_order
 from fastflow.physics.parallelism.bounds import KEY as WITHIN
 from fastflow.physics.parallelism.bounds import parse as parse_within
@@ -128,7 +129,7 @@ _CACHEABLE = (str, float, int)
 
 def _is_absent(key: str, value: Any) -> bool:
     """Say whether a leaf is unset: an empty mapping, or null for a pin, layers or a file."""
-    unset = ("chip.pinned", "serve.prefill.chip", LAYERS, RENT, *FILES)
+    unset = ("chip.pinned", LIMIT, "serve.prefill.chip", LAYERS, RENT, *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 

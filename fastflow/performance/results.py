@@ -11,7 +11,7 @@ from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.reasons.columns import ReasonColumn, column_of
 from fastflow.core.reasons.forms import short_of_memory
-from fastflow.core.tables import Columns, Floats, Ints, Texts, broadcast_column, take
+from fastflow.core.tables import Columns, Floats, Inputs, Ints, Texts, broadcast_column, take
 from fastflow.performance import sharding_report
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.transformer_results import transformer_columns
@@ -19,6 +19,7 @@ from fastflow.physics.cost.columns import Devices, iteration_columns
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.packages import per_package
+from fastflow.physics.hardware.power import LIMIT
 from fastflow.physics.network.collectives.algorithms import package_of
 from fastflow.physics.network.collectives.custom_all_reduce import NAMES as PEER
 from fastflow.physics.network.collectives.nccl import NAMES as NCCL
@@ -111,7 +112,12 @@ def _chip_columns(prediction: Prediction) -> Columns:
         "devices_per_package": per_package(prediction.inputs),
         "compute_flops": _finite(_device_peak(prediction)),
     }
-    return columns | generated_columns(prediction.chip)
+    return columns | limit_columns(prediction.inputs) | generated_columns(prediction.chip)
+
+
+def limit_columns(inputs: Inputs) -> Columns:
+    """Return the column of power limits, (points,); none where no point has one."""
+    return {"power_limit_W": inputs[LIMIT]} if LIMIT in inputs else {}
 
 
 def generated_columns(chip: Chip) -> Columns:
@@ -265,6 +271,8 @@ def _timed_columns(prediction: Prediction) -> Columns:
         columns |= transformer_columns(prediction, kernel_s)
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
+    if prediction.peaks.slower is not None:
+        columns["throttled_frac"] = sum_by_point(graph, kernel_s * prediction.peaks.slower) / compute_s
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
     return columns | _longest_gemm(prediction, prediction.pipeline.launches * timing.time)
 

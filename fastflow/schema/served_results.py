@@ -131,8 +131,8 @@ SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
     "dram_devices", "dram_Bps", "compute_flops", "l*_B", "l*_Bps", "l*_banks", "intra_Bps", "inter_Bps",
-    "core_V", "core_Hz", "mcus", "bundles", "devices", "parameters", LAYERS.name, HIDDEN.name, DTYPE.name,
-    "feasible", "reason", "reason_code", NO_EFFECT.name, ASSUMPTIONS.name,
+    "core_V", "core_Hz", "power_limit_W", "mcus", "bundles", "devices", "parameters", LAYERS.name,
+    HIDDEN.name, DTYPE.name, "feasible", "reason", "reason_code", NO_EFFECT.name, ASSUMPTIONS.name,
     *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name, MILLION.name,
 )  # fmt: skip
 """Result columns that points that serve share with other points."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.core.tables import Columns, Floats, Inputs, Ints
-from fastflow.physics.hardware.power import rest_of
+from fastflow.physics.hardware.power import limit_of, rest_of
 
 
 def energy_columns(
@@ -21,11 +21,11 @@ def energy_columns(
 def energy_within_limits(
     inputs: Inputs, joules: Floats, requests: Floats, tokens: Floats, seconds: Floats, devices: Ints
 ) -> Columns:
-    """Return energy and power of devices that draw at least what they draw at rest, and at most their budget.
+    """Return energy and power of devices that draw at least what they draw at rest, and at most their limit.
 
     Passes of prompts and of decoding tokens that run together are summed, and a server may wait for requests.
     """
-    rest, budget = rest_of(inputs), inputs["chip.tdp"]
-    drawn = np.clip(joules / (seconds * devices), rest, budget)
+    rest = rest_of(inputs)
+    drawn = np.clip(joules / (seconds * devices), rest, limit_of(inputs))
     joules = np.where(rest > 0.0, drawn * seconds * devices, joules)
     return energy_columns(joules, requests, tokens, seconds, devices)

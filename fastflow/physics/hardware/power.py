@@ -5,7 +5,8 @@ its clocks up and no kernel, it draws a share of its budget: leakage, refresh of
 While a kernel runs, the clock tree and the issue of instructions take another share. Operations and bytes
 come on top (`schedule/energy.py`), up to the budget: beyond it the clock falls. A chip made from budgets has
 no such shares. It draws what the technology says of its parts: the leakage and standby of its memories, and
-nothing for clocks beyond its operations.
+nothing for clocks beyond its operations. `chip.power_limit` is below the budget what a device draws at most
+(`timing/power_limit.py`); the shares remain those of the budget.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Floats, Inputs
+from fastflow.core.tables import Bools, Floats, Inputs
 from fastflow.physics.hardware.chip import Chip
+
+LIMIT = "chip.power_limit"
 
 
 class Power(NamedTuple):
@@ -23,7 +26,8 @@ class Power(NamedTuple):
 
     idle: Floats  # at rest [W]
     active: Floats  # more, while a kernel runs [W]
-    limit: Floats  # at most [W]; infinite for chips whose parts fit their budgets
+    limit: Floats  # at most [W]; infinite for chips without a limit whose parts fit their budgets
+    of_budget: Bools  # whether its parts are known shares of its budget
 
 
 def rest_of(inputs: Inputs) -> Floats:
@@ -38,7 +42,22 @@ def power_of(inputs: Inputs, chip: Chip) -> Power:
     running = inputs.get("chip.active_power_fraction", np.zeros(budget.size)) * budget
     standing = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
     is_known = rest > 0.0
-    return Power(np.where(is_known, rest, standing), running, np.where(is_known, budget, np.inf))
+    limit = np.where(is_known, budget, np.inf)
+    if LIMIT in inputs:
+        limit = np.where(inputs[LIMIT] < budget, inputs[LIMIT], limit)
+    return Power(np.where(is_known, rest, standing), running, limit, is_known)
+
+
+def limit_of(inputs: Inputs) -> Floats:
+    """Return the most that each device may draw [W], (points,): its budget, or a lower limit."""
+    budget: Floats = inputs["chip.tdp"]
+    return np.minimum(inputs[LIMIT], budget) if LIMIT in inputs else budget
+
+
+def energy_per_byte(chip: Chip) -> Floats:
+    """Return the energy of a byte of each on-chip level and of main memory [J/B], (levels + 1, points)."""
+    energies: Floats = 8.0 * np.stack([*(level.dynamic_energy for level in chip.levels), chip.dram.energy])
+    return energies
 
 
 def operation_energy(power: Power, full: Floats, core_power: Floats, peak: Floats) -> Floats:
@@ -48,5 +67,5 @@ def operation_energy(power: Power, full: Floats, core_power: Floats, peak: Float
     core_power: of the cores from technology [W]; peak: of the units [operations/s].
     """
     of_units = np.maximum(full - power.idle - power.active, 0.0)
-    energy: Floats = np.where((full > 0.0) & np.isfinite(power.limit), of_units, core_power) / peak
+    energy: Floats = np.where((full > 0.0) & power.of_budget, of_units, core_power) / peak
     return energy

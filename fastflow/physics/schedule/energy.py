@@ -7,7 +7,7 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.hardware.chip import Chip
-from fastflow.physics.hardware.power import Power
+from fastflow.physics.hardware.power import Power, energy_per_byte
 from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload.graph import Graph
 
@@ -31,10 +31,9 @@ def energy(
     ones (`tiling/boost.py`). A kernel that would draw more than the limit draws the limit, since its clock
     falls. Between kernels, and while it waits, a device draws what it draws at rest.
     """
-    per_byte = 8.0 * np.stack([*(level.dynamic_energy for level in chip.levels), chip.dram.energy])
     total = _sum_kernels(
-        graph.offset, launches, operation * timing.flop * timing.energy_ratio, timing.bytes, per_byte,
-        timing.time, power.active, power.limit - power.idle,
+        graph.offset, launches, operation * timing.flop * timing.energy_ratio, timing.bytes,
+        energy_per_byte(chip), timing.time, power.active, power.limit - power.idle,
     )  # fmt: skip
     for link, bytes_sent in zip((chip.intra, chip.inter), sent, strict=True):
         total = total + 8.0 * link.energy * bytes_sent

@@ -289,6 +289,11 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
     yield f"Bound by     {row['bound_by']} (share of kernel time: {by})"
     yield f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in total; {q['energy_J']} per iteration"
+    if row.get("throttled_frac", 0.0) > 0.0:
+        yield (
+            f"Power        a limit of {q['power_limit_W']} per device slows down"
+            f" {row['throttled_frac']:.0%} of kernel time"
+        )
     parts = ", ".join(
         f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
         for name in ("weight", "gradient", "optimizer", "activation")
