@@ -26,13 +26,13 @@ TRAINING, FEW, MANY = "training", "few requests", "many requests"
 REQUESTS = {8: FEW, 64: MANY}
 """Kinds of servers, by the number of concurrent requests of a device."""
 FEW_PERCENT = 0.07
-"""Most speed that "a few percent" are: Llama 65B took 6.7% longer at 175 of 250 W (Samsi et al., HPEC 2023)."""
+"""Most speed that is a few percent: Llama 65B took 6.7% longer at 175 of 250 W (Samsi et al., HPEC 2023)."""
 SAVED = 0.20
 """Least share of the energy that the same work saved: 23% of it, rounded down."""
 CAP, HALF, LEAST = 0.70, 0.50, 0.40
 """Limits over the budget, where claims are judged."""
 COLUMNS = (
-    "chip", "model", "serve.mode", "serve.concurrency", "devices", "feasible", "power_limit_W",
+    "chip", "model", "serve.concurrency", "devices", "feasible", "power_limit_W",
     "tokens_per_s", "tokens_per_s_per_device", "time_s", "energy_J", "joules_per_token",
 )  # fmt: skip
 
@@ -62,7 +62,7 @@ class Limits:
         found: dict[Case, dict[float, tuple[float, float]]] = {}
         for row in rows.to_dict("records"):
             work, joules = TRAINING, row["joules_per_token"]
-            if row["serve.mode"] == "continuous":
+            if pd.notna(row["serve.concurrency"]):
                 work = REQUESTS.get(round(row["serve.concurrency"] / row["devices"]), "")
             else:
                 joules = row["energy_J"] / (row["tokens_per_s"] * row["time_s"])
@@ -181,7 +181,7 @@ def _judge_best(limits: Limits, cases: list[Case]) -> tuple[str, bool]:
     saved = [1.0 - limits.at(case, at).joules for case, at in zip(cases, best, strict=True)]
     lost = [limits.lost(case, at) for case, at in zip(cases, best, strict=True)]
     figure = f"at {_span(best)}, where they save {_span(saved)} and lose {_span(lost)} of speed"
-    return figure, LEAST <= min(best) and max(best) <= CAP
+    return figure, min(best) >= LEAST and max(best) <= CAP
 
 
 def _judge_rest(limits: Limits, cases: list[Case]) -> tuple[str, bool]:
@@ -193,7 +193,9 @@ def draw(frame: pd.DataFrame) -> Figure:
     """Draw speed and energy of a token over the limit: a row a quantity, a column a model and chip."""
     limits = Limits(frame)
     figure = Figure(figsize=(13.0, 6.6))
-    about = "over those at the budget (H100: 700 W, A100: 400 W), by the power limit; rings: least energy of a token"
+    about = (
+        "over those at the budget (H100: 700 W, A100: 400 W), by power limit; rings: least energy of a token"
+    )
     draw_heading(figure, "Speed and energy of a token under a power limit", about)
     columns = list(product(CHIPS, (DENSE, MIXTURE)))
     panels = figure.add_gridspec(
