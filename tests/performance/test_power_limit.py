@@ -131,3 +131,18 @@ def test_a_grid_keeps_the_points_without_a_wrong_limit():
     assert rows["feasible"].tolist() == [True, True, False]
     assert rows["reason_code"].tolist() == ["", "", "power_limit"]
     assert rows["power_limit_W"].isna().tolist()[0]
+
+
+def test_a_screen_says_so_in_a_line(capsys, tmp_path):
+    from fastflow.__main__ import main
+
+    def shown(*words):
+        main(["sweep", "chip=h100_sxm", *words, f"output={tmp_path / str(len(list(tmp_path.iterdir())))}"])
+        return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+    assert "Power a limit of 350 W per device slows down 100% of kernel time" in shown(
+        *PRODUCT, "chip.power_limit=350 W"
+    )
+    assert not [line for line in shown(*PRODUCT, "chip.power_limit=700 W") if line.startswith("Power ")]
+    (energy,) = [line for line in shown(*SERVER, "chip.power_limit=350 W") if line.startswith("Energy ")]
+    assert energy.endswith("350 W per device within a limit of 350 W")

@@ -151,9 +151,8 @@ def _span(values: Iterable[float]) -> str:
 
 
 def _judge_lost(limits: Limits, cases: list[Case]) -> tuple[str, bool]:
-    lost = {case: limits.lost(case) for case in cases}
-    words = ", ".join(f"{percent(share)} ({name_of(case)})" for case, share in lost.items())
-    return f"it costs {words}", max(lost.values()) <= FEW_PERCENT
+    lost = [limits.lost(case) for case in cases]
+    return f"it costs {_span(lost)}", max(lost) <= FEW_PERCENT
 
 
 def _judge_saved(limits: Limits, cases: list[Case]) -> tuple[str, bool]:
@@ -236,4 +235,5 @@ def _draw_panel(axes: Axes, limits: Limits, column: tuple[str, str], field: str)
         axes.plot(best, values[best], marker="o", markersize=9, color=colour, fillstyle="none")
     axes.axvline(CAP, color=QUIET, linewidth=0.8, linestyle=":")
     axes.set_xlim(LEAST - 0.02, 1.02)
+    axes.set_xticks((0.4, 0.6, 0.8, 1.0))
     axes.xaxis.set_major_formatter("{x:.0%}")
