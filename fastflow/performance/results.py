@@ -116,8 +116,10 @@ def _chip_columns(prediction: Prediction) -> Columns:
 
 
 def limit_columns(inputs: Inputs) -> Columns:
-    """Return the column of power limits, (points,); none where no point has one."""
-    return {"power_limit_W": inputs[LIMIT]} if LIMIT in inputs else {}
+    """Return the column of power limits, (points,): NaN without a limit."""
+    no_limit = np.array([np.nan])
+    points = inputs["chip.tdp"].size
+    return {"power_limit_W": inputs[LIMIT] if LIMIT in inputs else broadcast_column(no_limit, points)}
 
 
 def generated_columns(chip: Chip) -> Columns:
@@ -271,8 +273,10 @@ def _timed_columns(prediction: Prediction) -> Columns:
         columns |= transformer_columns(prediction, kernel_s)
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
-    if prediction.peaks.slower is not None:
-        columns["throttled_frac"] = sum_by_point(graph, kernel_s * prediction.peaks.slower) / compute_s
+    slower = prediction.peaks.slower
+    columns["throttled_frac"] = (
+        np.zeros(compute_s.size) if slower is None else sum_by_point(graph, kernel_s * slower) / compute_s
+    )
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
     return columns | _longest_gemm(prediction, prediction.pipeline.launches * timing.time)
 

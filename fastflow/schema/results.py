@@ -181,7 +181,12 @@ RESULTS: tuple[Column, ...] = (
     Column("inter_Bps", "float", "B/s", "off-package bandwidth of one device, one direction"),
     Column("core_V", "float", "V", "core voltage"),
     Column("core_Hz", "float", "Hz", "core clock"),
-    Column("power_limit_W", "float", "W", "most power that a device may draw, where chip.power_limit is set"),
+    Column(
+        "power_limit_W",
+        "float",
+        "W",
+        "chip.power_limit, the most power that a device may draw; null: no limit",
+    ),
     Column("mcus", "int", "", "MCUs (minimal compute units: matrix units, or tensor cores) of one device"),
     Column("bundles", "int", "", "bundles of MCUs (SMs) of one device"),
     Column("devices", "int", "", "devices that the strategy uses"),

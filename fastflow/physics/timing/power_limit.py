@@ -166,12 +166,12 @@ def _clock(work: _Work, curve: _Curve, most: Floats) -> Floats:
     side = np.zeros(most.size)
     for _ in range(MOST_STEPS):
         middle = np.where(above > below, high - above * (high - low) / (above - below), high)
-        found = error(middle)
-        if (np.abs(found) < PRECISION).all():
+        current = error(middle)
+        if (np.abs(current) < PRECISION).all():
             break
-        is_above = found > 0.0
-        below = np.where(is_above, np.where(side > 0.0, 0.5 * below, below), found)
-        above = np.where(is_above, found, np.where(side < 0.0, 0.5 * above, above))
+        is_above = current > 0.0
+        below = np.where(is_above, np.where(side > 0.0, 0.5 * below, below), current)
+        above = np.where(is_above, current, np.where(side < 0.0, 0.5 * above, above))
         low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
         side = np.where(is_above, 1.0, -1.0)
     clock: Floats = np.exp(middle)

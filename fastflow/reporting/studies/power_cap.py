@@ -59,7 +59,7 @@ class Limits:
     def __init__(self, frame: pd.DataFrame) -> None:
         """Take rows in point order; infeasible rows are omitted."""
         rows = frame[frame["feasible"].astype(bool) & frame["power_limit_W"].notna()]
-        found: dict[Case, dict[float, tuple[float, float]]] = {}
+        by_case: dict[Case, dict[float, tuple[float, float]]] = {}
         for row in rows.to_dict("records"):
             work, joules = TRAINING, row["joules_per_token"]
             if pd.notna(row["serve.concurrency"]):
@@ -68,8 +68,8 @@ class Limits:
                 joules = row["energy_J"] / (row["tokens_per_s"] * row["time_s"])
             case = (str(row["chip"]), str(row["model"]), work)
             limit = float(row["power_limit_W"])
-            found.setdefault(case, {})[limit] = float(row["tokens_per_s_per_device"]), float(joules)
-        self._results = {case: _over_budget(limits) for case, limits in found.items()}
+            by_case.setdefault(case, {})[limit] = float(row["tokens_per_s_per_device"]), float(joules)
+        self._results = {case: _over_budget(limits) for case, limits in by_case.items()}
 
     def curve(self, case: Case) -> dict[float, Limited]:
         """Return the results of a case by limit, over the budget; empty where it has no rows."""

@@ -289,11 +289,6 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
     yield f"Bound by     {row['bound_by']} (share of kernel time: {by})"
     yield f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in total; {q['energy_J']} per iteration"
-    if row.get("throttled_frac", 0.0) > 0.0:
-        yield (
-            f"Power        a limit of {q['power_limit_W']} per device slows down"
-            f" {row['throttled_frac']:.0%} of kernel time"
-        )
     parts = ", ".join(
         f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
         for name in ("weight", "gradient", "optimizer", "activation")
@@ -301,6 +296,11 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     fullest = f", in pipeline stage {row['peak_memory_stage']} (the fullest)" if row["pp_hops"] > 0 else ""
     yield f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}"
     yield f"             {parts}"
+    if row.get("throttled_frac", 0.0) > 0.0:
+        yield (
+            f"Power        a limit of {q['power_limit_W']} per device slows down"
+            f" {row['throttled_frac']:.0%} of kernel time"
+        )
     yield from assumption_lines([row])
     yield from no_effect_lines(row)
     yield from validation_lines([row])
