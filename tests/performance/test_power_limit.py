@@ -146,3 +146,24 @@ def test_a_screen_says_so_in_a_line(capsys, tmp_path):
     energy = "350 W per device within a limit of 350 W"
     assert energy in shown(*SERVER, "chip.power_limit=350 W")
     assert "within a limit" not in shown(*SERVER)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("chip", ["h100_sxm", "a100_pcie_40", "b200_sxm", "v100_sxm", "l40s", "mi300x"])
+def test_products_of_any_size_keep_to_every_limit(compose, chip, seed):
+    drawn = np.random.default_rng(seed)
+    budget = compose(f"chip={chip}", "model=gemm")["chip.tdp"]
+    sizes = [f"model.{name}=" + ",".join(map(str, 2 ** drawn.integers(0, 14, 2))) for name in ("m", "k", "n")]
+    shares = [*np.sort(drawn.uniform(0.23, 0.99, 4)).tolist(), 1.0]
+    limits = "chip.power_limit=" + ",".join(f"'{share * budget!r} W'" for share in shares)
+    rows = fastflow.evaluate(f"chip={chip}", "model=gemm", "model.dtype=fp16", *sizes, limits)
+    times, power, slowed = (
+        column.to_numpy(np.float64).reshape(-1, len(shares))
+        for column in (rows["time_s"], rows["energy_J"] / rows["time_s"], rows["throttled_frac"])
+    )
+    limit = budget * np.array(shares)
+    assert (np.diff(times) <= times[:, 1:] * 1e-9).all()
+    assert (power >= REST * budget * (1 - 1e-9)).all()
+    assert (power <= limit * (1 + 1e-9)).all()
+    assert (np.abs(power / limit - 1)[slowed > 0.0] < 0.03).all()
+    assert (times[slowed == 0.0] == np.broadcast_to(times[:, -1:], times.shape)[slowed == 0.0]).all()
