@@ -15,7 +15,7 @@ from fastflow.core import units
 
 _ORDER = (
     "name", "maker", "architecture", "machine", "node_area", "die_area", "dies", "chiplets", "link",
-    "salvage", "tdp", "area", "power", "perimeter", "mcus_per_bundle", "mcu", "utilization",
+    "salvage", "tdp", "power_limit", "area", "power", "perimeter", "mcus_per_bundle", "mcu", "utilization",
     "vector_utilization", "dram_utilization", "launch_overhead", "call_overhead", "step_latency",
     "matrix_power", "sustained_power_fraction",
     "idle_power_fraction", "active_power_fraction", "special_functions", "boost", "flash_attention", "rate",

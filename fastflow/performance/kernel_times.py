@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from fastflow.core.dedupe import map_values, unique_rows
-from fastflow.core.tables import Floats, Inputs, Ints, take, where_read
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, take, where_read
 from fastflow.performance.prediction import Peaks
 from fastflow.physics.hardware.chip import Chip, peak_flops
-from fastflow.physics.hardware.power import operation_energy, power_of
+from fastflow.physics.hardware.power import LIMIT, Power, energy_per_byte, operation_energy, power_of
 from fastflow.physics.parallelism.sharding.local_graph import FusedShares, Supergraph
 from fastflow.physics.timing.device import Device, device, full_power, multiplies_on_matrix_units
+from fastflow.physics.timing.power_limit import Cores, Kernels, slow_down
 from fastflow.physics.timing.roofline import Fused, KernelWork, TilingOptions, Timing, time_kernels
 from fastflow.physics.workload import is_iteration, transposed
 from fastflow.physics.workload.graph import ATTENTION, PRODUCT, WEIGHT_GRADIENT, Graph
@@ -77,7 +78,40 @@ def time_on_devices(
     fused = [
         _fused(kernels, device_inputs, chips, devices, of_points, is_sustained) for kernels in shards.fused
     ]
-    return time_kernels(devices, work, fused), peaks
+    timing = time_kernels(devices, work, fused)
+    if LIMIT in device_inputs:
+        power = power_of(computed, chips)
+        timing, slower = _within_power(timing, point, peaks.operation, devices, (computed, chips, power))
+        peaks = peaks._replace(slower=slower)
+    return timing, peaks
+
+
+def _within_power(
+    timing: Timing, point: Ints, operation: Floats, devices: Device, chips: tuple[Inputs, Chip, Power]
+) -> tuple[Timing, Bools]:
+    """Return the times of kernels within the power limits of their devices, and which are slower, (kernels,).
+
+    point: the device of each kernel; operation: energy of an operation [J]; chips: the devices' inputs, chips
+    and power.
+    """
+    inputs, chip, power = chips
+    threshold, minimum = (inputs[f"tech.core.{name}_voltage"] for name in ("threshold", "minimum"))
+    library = devices.library
+    cores = Cores(
+        voltage=chip.cores.voltage,
+        threshold=np.where(library.drive > 0.0, 0.0, threshold),
+        minimum=minimum,
+        budget=inputs["chip.tdp"],
+        drive=library.drive,
+        peak=library.peak_flops,
+    )
+    operations = operation * timing.flop * timing.energy_ratio
+    return slow_down(
+        timing,
+        Kernels(point, operations, energy_per_byte(chip), devices.memories.bandwidth),
+        cores,
+        power,
+    )
 
 
 def _operations(
@@ -94,7 +128,7 @@ def _operations(
     products = operation_energy(power, full.products, devices.library.peak_flops)
     passes = operation_energy(power, full.lanes, devices.vector_peak)
     energy: Floats = np.where(shards.kernels.m > 0, products[point], passes[point])
-    is_known = np.isfinite(power.limit)
+    is_known = power.of_budget
     for fused in shards.fused:
         device = of_points[fused.share.device]
         rows = np.flatnonzero(is_known[device])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fastflow.core.reasons.columns import ReasonColumn
-from fastflow.core.tables import Floats, Inputs, Ints, Texts
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.communication import Communication
 from fastflow.physics.parallelism.bottleneck import Bottleneck
@@ -35,6 +35,7 @@ class Peaks(NamedTuple):
     device: Floats  # of a device in the model's data type, (points,)
     kernels: Floats  # of the units that a kernel computes on, (kernels,)
     operation: Floats  # energy of an operation of a kernel [J], (kernels,)
+    slower: Bools | None = None  # whether a power limit slows a kernel down, (kernels,); None: no limit
 
 
 class KernelSchedule(NamedTuple):

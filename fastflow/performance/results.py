@@ -20,7 +20,7 @@ from fastflow.physics.cost.columns import devices_of, iteration_columns
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.packages import per_package
-from fastflow.physics.hardware.power import full_load, power_of
+from fastflow.physics.hardware.power import LIMIT, full_load, power_of
 from fastflow.physics.network.collectives.algorithms import package_of
 from fastflow.physics.network.collectives.custom_all_reduce import NAMES as PEER
 from fastflow.physics.network.collectives.nccl import NAMES as NCCL
@@ -120,7 +120,14 @@ def _chip_columns(prediction: Prediction) -> Columns:
         "devices_per_package": per_package(prediction.inputs),
         "compute_flops": _finite(_device_peak(prediction)),
     }
-    return columns | generated_columns(prediction.inputs, prediction.chip)
+    return columns | limit_columns(prediction.inputs) | generated_columns(prediction.inputs, prediction.chip)
+
+
+def limit_columns(inputs: Inputs) -> Columns:
+    """Return the column of power limits, (points,): NaN without a limit."""
+    no_limit = np.array([np.nan])
+    points = inputs["chip.tdp"].size
+    return {"power_limit_W": inputs[LIMIT] if LIMIT in inputs else broadcast_column(no_limit, points)}
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of infeasible chips, which have a reason
@@ -278,6 +285,10 @@ def _timed_columns(prediction: Prediction) -> Columns:
         columns |= transformer_columns(prediction, kernel_s)
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
+    slower = prediction.peaks.slower
+    columns["throttled_frac"] = (
+        np.zeros(compute_s.size) if slower is None else sum_by_point(graph, kernel_s * slower) / compute_s
+    )
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
     return columns | _longest_gemm(prediction, prediction.pipeline.launches * timing.time)
 

@@ -158,6 +158,11 @@ INPUTS: tuple[Column, ...] = (
     positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
     positive("chip.die_area", "m^2", "area of the compute die"),
     positive("chip.tdp", "W", "power budget of the device: die, memory and links"),
+    positive(
+        "chip.power_limit",
+        "W",
+        "most power that the device may draw, up to chip.tdp: the clock falls where kernels would draw more",
+    )._replace(absent="chip.tdp"),
     *_shares("area", "die area", ("core", "l*", "dram", "intra", "inter")),
     *_shares("power", "power budget", ("core", "l*", "dram", "intra", "inter")),
     *_shares("perimeter", "die edge", ("dram", "intra", "inter")),

@@ -116,6 +116,7 @@ RESULTS: tuple[Column, ...] = (
     Column("l*_bound_frac", "float", "", "share of compute_s limited by this memory level"),
     Column("dram_bound_frac", "float", "", "share of compute_s limited by main memory"),
     Column("launch_bound_frac", "float", "", "share of compute_s limited by kernel launches"),
+    Column("throttled_frac", "float", "", "share of compute_s in kernels that chip.power_limit slows down"),
     Column("candidates", "int", "", "candidate tiles of the tiling search, over all kernels of one device"),
     Column(
         "gemm",
@@ -186,6 +187,12 @@ RESULTS: tuple[Column, ...] = (
     Column("full_W", "float", "W", "power of one device with all units and memories busy"),
     Column("core_V", "float", "V", "core voltage"),
     Column("core_Hz", "float", "Hz", "core clock"),
+    Column(
+        "power_limit_W",
+        "float",
+        "W",
+        "chip.power_limit, the most power that a device may draw; null: no limit",
+    ),
     Column("mcus", "int", "", "MCUs (minimal compute units: matrix units, or tensor cores) of one device"),
     Column("bundles", "int", "", "bundles of MCUs (SMs) of one device"),
     Column("devices", "int", "", "devices that the strategy uses"),

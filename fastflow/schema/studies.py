@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 STUDIES = (
-    "backtest", "fig01", "fig09", "fig10", "fig11", "llm_strategies", "llm_technology", "serving_technology",
+    "backtest", "fig01", "fig09", "fig10", "fig11", "llm_strategies", "llm_technology", "power_cap",
+    "serving_technology",
 )  # fmt: skip
 """Values of `report`."""
 SEARCHED = ("fig10", "fig11")

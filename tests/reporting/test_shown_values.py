@@ -237,7 +237,7 @@ def test_costs(row):
 
 
 def test_conclusion_of_training(row):
-    bound, used, memory, parts, *_ = map(plain, point.conclusion(row))
+    bound, used, memory, parts, power, *_ = map(plain, point.conclusion(row))
     fractions = ("compute", "l0", "l1", "l2", "dram", "launch")
     ordered = sorted(((row[f"{name}_bound_frac"], name) for name in fractions), reverse=True)
     said = bound.partition("time: ")[2].rstrip(")").split(", ")
@@ -246,6 +246,7 @@ def test_conclusion_of_training(row):
         check_text(text.removeprefix(name), [(value, "")])
     check_text(used, of(row, "mfu", "flop", "energy_J"))
     check_text(memory, of(row, "footprint_B", "dram_capacity_B", "peak_memory_stage"))
+    check_text(power, of(row, "power_limit_W", "throttled_frac"))
     check_text(parts, of(row, "weight_B", "gradient_B", "optimizer_B", "activation_B"))
     assert [text.split()[-3] for text in parts.split(",")] == [
         "weight", "gradient", "optimizer", "activation",
@@ -314,7 +315,7 @@ def test_time_memory_and_energy_of_a_server(seed):
         ],
     )  # fmt: skip
     energy = next(text for text in map(plain, serving.conclusion(row, {})) if text.startswith("Energy"))
-    check_text(energy, of(row, "joules_per_token", "power_W"))
+    check_text(energy, of(row, "joules_per_token", "power_W", "power_limit_W"))
 
 
 def test_bands_are_those_of_their_columns(row):

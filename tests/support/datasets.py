@@ -81,6 +81,7 @@ STUDIES = {
     "million": Case(
         "sweep", "-m +sweeps=million tech=n7 mem=hbm2,hbm3 model.batch=1024 model.hidden=1024,2048"
     ),
+    "power_cap": Case("sweep", "-m +sweeps=power_cap"),
     "serving_front": Case("sweep", "-m +sweeps=serving_front"),
     "serving_technology": Case(
         "sweep", "-m +sweeps=serving_technology tech=n7,n1 mem=hbm4 net=ndr_x8 serve.concurrency=16,64"

@@ -53,6 +53,7 @@ class Code(IntEnum):
     DUPLICATE = 25, "another candidate of the search gives the same results"
     MEASUREMENT = 26, "a row of measurements lacks something, or names something unknown"
     ZERO = 27, "the parameter is 0, so it has no relative change"
+    POWER_LIMIT = 28, "the power limit is above the power budget, or not above what the device draws at rest"
 
     @property
     def label(self) -> str:

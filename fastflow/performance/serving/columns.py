@@ -8,7 +8,7 @@ from fastflow.core.dedupe import compute_unique
 from fastflow.core.reasons.columns import ReasonColumn, first_reasons
 from fastflow.core.tables import Columns, Inputs, broadcast_column
 from fastflow.performance.kernel_times import HARDWARE
-from fastflow.performance.results import generated_columns
+from fastflow.performance.results import generated_columns, limit_columns
 from fastflow.performance.serving.disaggregated.predict import has_prefill_chip, with_prefill_chip
 from fastflow.performance.serving.predict import ServingResult
 from fastflow.performance.serving.slo import COMPARED, has_limit
@@ -33,6 +33,7 @@ def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
     columns: Columns = (
         dict(served.columns)
         | generated_columns(inputs, served.chip)
+        | limit_columns(inputs)
         | {
             "devices": inputs["system.devices"],
             "parameters": parameters,

@@ -18,6 +18,7 @@ from fastflow.physics.hardware.bounds import check_limits
 from fastflow.physics.hardware.chip import Chip, component_names, generate
 from fastflow.physics.hardware.chiplets import CHIPLETS, LINK, areas, die_kinds, dies, has_links, needed_area
 from fastflow.physics.hardware.packages import per_package
+from fastflow.physics.hardware.power import LIMIT, power_of
 from fastflow.physics.hardware.voltage import Supply
 
 
@@ -30,6 +31,7 @@ def chip_faults(inputs: Inputs, chip: Chip) -> ReasonColumn:
     _check_supplies(inputs, reason)
     _check_sums(inputs, reason)
     _check_dies(inputs, reason)
+    _check_power_limit(inputs, chip, reason)
     check_limits(inputs, chip, reason)
     _check_components(inputs, chip, reason)
     return reason.column()
@@ -136,6 +138,19 @@ def _check_dies(inputs: Inputs, reason: Reasons) -> None:
             else:
                 keys = " and ".join(f"{CHIPLETS}{name}.die_area" for name in sized)
                 reason.add(i, no_area_for_cores(keys=keys, left=size, needed=need))
+
+
+def _check_power_limit(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
+    """Add a reason for a power limit above the budget, or not above what the device draws at rest."""
+    if LIMIT not in inputs:
+        return
+    limit, budget, rest = inputs[LIMIT], inputs["chip.tdp"], power_of(inputs, chip).idle
+    for i in reason.without((limit > budget) | (limit <= rest)):
+        allowed = (
+            f"above the {rest[i]:.4g} W that {inputs['chip.name'][i]} draws at rest, and at most"
+            f" chip.tdp={budget[i]:.6g} W"
+        )
+        reason.add(i, rejected(Code.POWER_LIMIT, LIMIT, f"{limit[i]:.6g} W", allowed))
 
 
 class Component(NamedTuple):

@@ -9,7 +9,8 @@ Rest and running kernels of a real chip are shares of its budget (`chip.idle_pow
 (`tech.core.idle_power_fraction`, `tech.core.active_power_fraction`), beside the standby of its memories and
 its links, which draw as much without traffic as with it (Abts et al., Energy Proportional Datacenter
 Networks, ISCA 2010). The rest of its cores' power is that of operations, so that full cores draw what they
-were made for.
+were made for. `chip.power_limit` is below the budget what a device draws at most (`timing/power_limit.py`);
+the shares remain those of the budget.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Floats, Inputs
+from fastflow.core.tables import Bools, Floats, Inputs
 from fastflow.physics.hardware.chip import Chip
+
+LIMIT = "chip.power_limit"
 
 
 class Power(NamedTuple):
@@ -28,7 +31,8 @@ class Power(NamedTuple):
     idle: Floats  # at rest [W]
     active: Floats  # more, while a kernel runs [W]
     operating: Floats  # more, with all units of cores made from budgets busy [W]
-    limit: Floats  # at most [W]; infinite for chips whose parts fit their budgets
+    limit: Floats  # at most [W]; infinite for chips without a limit whose parts fit their budgets
+    of_budget: Bools  # whether its parts are known shares of its budget
 
 
 def rest_of(inputs: Inputs) -> Floats:
@@ -45,21 +49,30 @@ def power_of(inputs: Inputs, chip: Chip) -> Power:
     standing = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
     links = sum(8.0 * link.energy * link.bandwidth for link in (chip.intra, chip.inter, *chip.die_links))
     is_known = rest > 0.0
+    limit = np.where(is_known, budget, np.inf)
+    if LIMIT in inputs:
+        limit = np.where(inputs[LIMIT] < budget, inputs[LIMIT], limit)
     return Power(
         idle=np.where(is_known, rest, idle + standing + links),
         active=np.where(is_known, running, active),
         operating=np.maximum(cores - idle - active, 0.0),
-        limit=np.where(is_known, budget, np.inf),
+        limit=limit,
+        of_budget=is_known,
     )
+
+
+def energy_per_byte(chip: Chip) -> Floats:
+    """Return the energy of a byte of each on-chip level and of main memory [J/B], (levels + 1, points)."""
+    energies: Floats = 8.0 * np.stack([*(level.dynamic_energy for level in chip.levels), chip.dram.energy])
+    return energies
 
 
 def full_load(power: Power, chip: Chip) -> Floats:
     """Return the power with all units and memories busy [W], (points,): of real chips, their budget."""
-    moved = 8.0 * chip.dram.energy * chip.dram.bandwidth
-    for level in chip.levels:
-        moved = moved + 8.0 * level.dynamic_energy * level.design.bandwidth
-    full: Floats = np.minimum(power.idle + power.active + power.operating + moved, power.limit)
-    return np.where(np.isfinite(power.limit), power.limit, full)
+    bandwidths = np.stack([*(level.design.bandwidth for level in chip.levels), chip.dram.bandwidth])
+    moved = (energy_per_byte(chip) * bandwidths).sum(axis=0)
+    parts: Floats = np.minimum(power.idle + power.active + power.operating + moved, power.limit)
+    return np.where(power.of_budget, power.limit, parts)
 
 
 def operation_energy(power: Power, full: Floats, peak: Floats) -> Floats:
@@ -69,5 +82,5 @@ def operation_energy(power: Power, full: Floats, peak: Floats) -> Floats:
     peak: of the units [operations/s].
     """
     of_units = np.maximum(full - power.idle - power.active, 0.0)
-    energy: Floats = np.where((full > 0.0) & np.isfinite(power.limit), of_units, power.operating) / peak
+    energy: Floats = np.where((full > 0.0) & power.of_budget, of_units, power.operating) / peak
     return energy

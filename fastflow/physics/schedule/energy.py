@@ -7,7 +7,7 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.hardware.chip import Chip
-from fastflow.physics.hardware.power import Power
+from fastflow.physics.hardware.power import Power, energy_per_byte
 from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload.graph import Graph
 
@@ -30,10 +30,9 @@ def energy(
     its clock falls. Between kernels, and while it waits, a device draws what it draws at rest, its links
     included.
     """
-    per_byte = 8.0 * np.stack([*(level.dynamic_energy for level in chip.levels), chip.dram.energy])
     total = _sum_kernels(
-        graph.offset, launches, operation * timing.flop * timing.energy_ratio, timing.bytes, per_byte,
-        timing.time, power.active, power.limit - power.idle,
+        graph.offset, launches, operation * timing.flop * timing.energy_ratio, timing.bytes,
+        energy_per_byte(chip), timing.time, power.active, power.limit - power.idle,
     )  # fmt: skip
     return total / stages + power.idle * time
 

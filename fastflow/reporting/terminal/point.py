@@ -299,6 +299,11 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     fullest = f", in pipeline stage {row['peak_memory_stage']} (the fullest)" if row["pp_hops"] > 0 else ""
     yield f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}"
     yield f"             {parts}"
+    if row.get("throttled_frac", 0.0) > 0.0:
+        yield (
+            f"Power        a limit of {q['power_limit_W']} per device slows down"
+            f" {row['throttled_frac']:.0%} of kernel time"
+        )
     yield from assumption_lines([row])
     yield from no_effect_lines(row)
     yield from validation_lines([row])

@@ -383,6 +383,8 @@ def conclusion(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[Pa
     yield f"Bound by     {', '.join(bounds)}"
     unit = "a token of a prompt" if _is_prefill(row) else "an output token"
     power = f"{quantity('power_W', row['power_W'])} per device"
+    if _has_value(row, "power_limit_W"):
+        power += f" within a limit of {quantity('power_limit_W', row['power_limit_W'])}"
     yield f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {unit}, {power}"
     yield from carbon_lines(row, inputs)
     if _has_value(row, "meets_slo") and row["meets_slo"]:
