@@ -12,6 +12,7 @@ from fastflow.analysis.measurements.aliases import alias_table, key_for, match_n
 from fastflow.analysis.measurements.kinds.served_energy import ServedEnergy
 from fastflow.analysis.measurements.kinds.serving import ServedPoints
 from fastflow.analysis.measurements.kinds.training import FIRST_DENSE, STRUCTURE, TrainingRuns
+from fastflow.analysis.measurements.kinds.training_energy import TrainingEnergy
 from fastflow.cli.commands.validate import main
 from fastflow.config.library import library_root
 from fastflow.config.model_inputs import SETS_OTHERS
@@ -34,6 +35,10 @@ STATE = {
     "device": "H100", "model": "meta-llama/Llama-3.1-8B", "framework": "vLLM", "task": "gpqa", "tp": 1,
     "avg_batch": 7.9, "osl_mean": 16.2, "dtype": "bfloat16", "tpot_median_s": 0.01,
     "power_per_device_W": 450, "energy_per_token_J": 0.6,
+}  # fmt: skip
+BENCHMARK = {
+    "device": "H100-SXM5-80GB", "devices": 8, "benchmark": "bert", "seq": 512, "global_batch": 64,
+    "samples": 6400, "run_s": 10, "power_kind": "AC", "node_power_per_gpu_training_W": 800, "energy_MJ": 0.06,
 }  # fmt: skip
 ROWS = {"training": RUN, "serving": POINT}
 
@@ -139,6 +144,9 @@ BEFORE = {
         {"framework": "torchtitan", "recompute": "selective"}, ("parallel.recompute=full",),
         {"framework": "torchtitan", "recompute": "full"},
     ),
+    "training.benchmarks": ({"benchmark": UNKNOWN}, ("model=bert_large", "model.sequence=256"), {}),
+    "training.layouts": ({}, ("parallel.strategy=TP-2-d4", "+training.layouts.bert=TP-4"), {}),
+    "training.lengths": ({}, ("model.sequence=128", "training.lengths.bert=64"), {}),
     "serving.devices": ({"system": UNKNOWN}, ("system=superpod_h100",), {}),
     "serving.servers": ({"backend": UNKNOWN}, ("server=vllm",), {}),
     "serving.models": ({"model": UNKNOWN}, ("model=llama3_8b",), {}),
@@ -156,12 +164,15 @@ BEFORE = {
 }  # fmt: skip
 
 
-ROW_OF_TABLE = {"serving.prompt_lengths": STATE}
+ROW_OF_TABLE = {
+    "serving.prompt_lengths": STATE,
+    **dict.fromkeys(("training.benchmarks", "training.layouts", "training.lengths"), BENCHMARK),
+}
 """Tables that another kind of the section reads."""
 
 
 def test_every_table_of_names_is_among_these():
-    kinds = (TrainingRuns, ServedPoints, ServedEnergy)
+    kinds = (TrainingRuns, TrainingEnergy, ServedPoints, ServedEnergy)
     of_kinds = {f"{kind.section}.{name}" for kind in kinds for name in kind.alias_tables}
     files = {
         f"{section}.{name}"

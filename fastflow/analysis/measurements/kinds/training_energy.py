@@ -1,8 +1,8 @@
 """Energy of training runs: whole nodes, at the plug or behind their power supplies (MLPerf Training Power).
 
 A row is a run of a benchmark to its target: so many samples, in so many seconds. The tables `benchmarks`,
-`layouts`, `lengths` and `frozen` of conf/measurement_files.yaml say what a benchmark is: its model, how it is
-laid out, how many tokens of a sample are no padding, and whether its weights are frozen.
+`layouts` and `lengths` of conf/measurement_files.yaml say what a benchmark is: its model, how it is laid out,
+and how many tokens of a sample are no padding. Benchmarks with "lora" in their names train adapters alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from fastflow.physics.parallelism.strategy import TENSOR, Strategy, parse
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
 from fastflow.schema.quantities import ENERGY, POWER
 
-_BEHIND = "dc"  # first letters of a kind of power that was measured behind the power supplies
+_ADAPTERS, _BEHIND = (
+    "lora",
+    "dc",
+)  # first letters of a kind of power that was measured behind the power supplies
 _MAX_DEVICES = 1e6
 _STRATEGY, _SEQUENCE, _BATCH = "parallel.strategy", "model.sequence", "model.batch"
 FROZEN_FORWARDS = 2.0
@@ -56,7 +59,7 @@ class TrainingEnergy(SystemRuns):
     naming_keys = ("benchmark", "device", "devices", "strategy", "power_kind")
     error_groups = ("benchmark", "power_kind")
     section = "training"
-    alias_tables = ("devices", "benchmarks", "layouts", "lengths", "frozen")
+    alias_tables = ("devices", "benchmarks", "layouts", "lengths")
     groups = ("model",)
     not_fitted = "a file of kernels; the energy of a training run depends on a whole system"
 
@@ -72,7 +75,10 @@ class TrainingEnergy(SystemRuns):
             [cell.lower().startswith(_BEHIND) for cell in self._cells("power_kind")], dtype=np.bool_
         )
         """Whether a row's meter is behind the power supplies."""
-        self.is_frozen: Bools = np.asarray(self._match_names("frozen", self._cells("benchmark")) != "")
+        self.is_frozen: Bools = np.array(
+            [_ADAPTERS in cell.lower() for cell in self._cells("benchmark")], dtype=np.bool_
+        )
+        """Whether a row's own weights are adapters, beside frozen weights."""
         self._set_input(DTYPE, np.full(self.rows, "fp8"))
         self._read_lengths()
         self._read_layout()
@@ -83,7 +89,8 @@ class TrainingEnergy(SystemRuns):
         known = [float(self.tables["lengths"].get(name, 0)) for name in names]
         lengths = np.where(np.array(known) > 0, known, self._values(_SEQUENCE)).astype(np.int64)
         self._set_input(_SEQUENCE, lengths, lengths > 0)
-        self._set_input("model.positions", lengths, lengths > 0)
+        tokens = self._values(_SEQUENCE)
+        self._set_input("model.positions", tokens, tokens > 0)
 
     def _read_layout(self) -> None:
         """Set the strategy: the benchmark's degrees, and context parallelism beyond its batch.
@@ -95,13 +102,14 @@ class TrainingEnergy(SystemRuns):
         layouts = [parse(self.tables["layouts"].get(name, "TP-1")) for name in names]
         laid_out = [_laid_out(*row) for row in zip(layouts, devices.tolist(), batch.tolist(), strict=True)]
         self._skip_rows(
-            np.array([one is None for one in laid_out]), "its layout does not divide devices", _STRATEGY
+            np.array([each is None for each in laid_out]), "its layout does not divide its devices", _STRATEGY
         )
-        whole = [one or Strategy(TENSOR, dp=1) for one in laid_out]
-        self.replicas: Ints = np.where(self.is_frozen, [one.dp for one in whole], 1)
+        whole = [each or Strategy(TENSOR, dp=1) for each in laid_out]
+        self.replicas: Ints = np.where(self.is_frozen, [each.dp for each in whole], 1)
         """Replicas of a row's prediction that the run has."""
         of_row = zip(whole, self.replicas.tolist(), strict=True)
-        self._set_input(_STRATEGY, np.array([str(one._replace(dp=one.dp // each)) for one, each in of_row]))
+        texts = [str(each._replace(dp=each.dp // replicas)) for each, replicas in of_row]
+        self._set_input(_STRATEGY, np.array(texts))
         self._set_input("system.devices", devices // self.replicas)
         self._set_input(_BATCH, np.maximum(batch // self.replicas, 1))
 
