@@ -21,11 +21,8 @@ from fastflow.physics.parallelism.strategy import TENSOR, Strategy, parse
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
 from fastflow.schema.quantities import ENERGY, POWER
 
-_ADAPTERS, _BEHIND = (
-    "lora",
-    "dc",
-)  # first letters of a kind of power that was measured behind the power supplies
-_MAX_DEVICES = 1e6
+_ADAPTERS = "lora"  # in the name of a benchmark
+_BEHIND = "dc"  # first letters of a kind of power that was measured behind the power supplies
 _STRATEGY, _SEQUENCE, _BATCH = "parallel.strategy", "model.sequence", "model.batch"
 FROZEN_FORWARDS = 2.0
 """Forward passes of a model with frozen weights: beside a quarter of a large model's weights, a device has no
@@ -84,12 +81,13 @@ class TrainingEnergy(SystemRuns):
         self._read_layout()
 
     def _read_lengths(self) -> None:
-        """Set the tokens of a sample that are computed, and as many positions."""
+        """Set the tokens of a sample that are computed, and positions for all of its tokens."""
+        stated = self._values(_SEQUENCE)
         names = self._match_names("lengths", self._cells("benchmark"))
         known = [float(self.tables["lengths"].get(name, 0)) for name in names]
-        lengths = np.where(np.array(known) > 0, known, self._values(_SEQUENCE)).astype(np.int64)
+        lengths = np.where(np.array(known) > 0, known, stated).astype(np.int64)
         self._set_input(_SEQUENCE, lengths, lengths > 0)
-        tokens = self._values(_SEQUENCE)
+        tokens = np.maximum(self._values(_SEQUENCE), stated)
         self._set_input("model.positions", tokens, tokens > 0)
 
     def _read_layout(self) -> None:

@@ -59,8 +59,8 @@ def test_replicas_of_frozen_weights_exchange_nothing(runs):
     assert near(two["predicted_s"], one["predicted_s"], 1e-12)
     assert near(two["predicted_J"], 2 * one["predicted_J"], 1e-12)
     (step,) = fastflow.evaluate(
-        "model=llama2_70b", "system=superpod_h100", "chip=h100_sxm", "system.devices=4", "model.sequence=1024",
-        "parallel.strategy=TP-4", "model.batch=2", "model.dtype=fp8",
+        "model=llama2_70b", "system=superpod_h100", "chip=h100_sxm", "system.devices=4",
+        "model.sequence=1024", "parallel.strategy=TP-4", "model.batch=2", "model.dtype=fp8",
     ).to_dict("records")  # fmt: skip
     assert near(one["predicted_s"], 100 * (2 * step["forward_s"] + step["backward_s"] / 2), 1e-9)
 
