@@ -112,7 +112,7 @@ def model_inputs(leaves: Mapping[str, Any], refuses_types: bool = True) -> dict[
     inputs: dict[str, Scalar] = {}
     for key, value in leaves.items():
         if key not in unmodelled:
-            read = _cached_input if isinstance(value, _CACHEABLE) and key not in FILES else _input
+            read = _cached_input if type(value) in _CACHEABLE and key not in FILES else _input
             if (converted := read(key, value)) is not None:
                 inputs[key] = converted
     return inputs | unmodelled
@@ -127,7 +127,7 @@ def _input(key: str, value: Any) -> Scalar | None:
 
 # every call has the same figures but for a few; a file's content may change under its name
 _cached_input = lru_cache(maxsize=10_000, typed=True)(_input)
-_CACHEABLE = (str, float, int)
+_CACHEABLE = frozenset((str, float, int, bool))
 
 
 def _is_absent(key: str, value: Any) -> bool:

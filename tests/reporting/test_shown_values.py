@@ -23,6 +23,7 @@ from tests.support.shown import (
     check_sheet,
     check_text,
     figures,
+    in_base,
     of,
     plain,
     rows_of,
@@ -237,7 +238,7 @@ def test_costs(row):
 
 
 def test_conclusion_of_training(row):
-    bound, used, memory, parts, power, *_ = map(plain, point.conclusion(row))
+    bound, used, carbon, memory, parts, power, *_ = map(plain, point.conclusion(row))
     fractions = ("compute", "l0", "l1", "l2", "dram", "launch")
     ordered = sorted(((row[f"{name}_bound_frac"], name) for name in fractions), reverse=True)
     said = bound.partition("time: ")[2].rstrip(")").split(", ")
@@ -245,6 +246,8 @@ def test_conclusion_of_training(row):
     for text, (value, name) in zip(said, ordered, strict=True):
         check_text(text.removeprefix(name), [(value, "")])
     check_text(used, of(row, "mfu", "flop", "energy_J"))
+    of_work, of_device = of(row, "carbon_g_per_token"), of(row, "device_carbon_kg")
+    check_text(carbon, [*of_work, share(row, "operational_g", "carbon_g"), *of_device])
     check_text(memory, of(row, "footprint_B", "dram_capacity_B", "peak_memory_stage"))
     check_text(power, of(row, "power_limit_W", "throttled_frac"))
     check_text(parts, of(row, "weight_B", "gradient_B", "optimizer_B", "activation_B"))
@@ -314,8 +317,10 @@ def test_time_memory_and_energy_of_a_server(seed):
             ("total of", *of(row, whole, "footprint_B"), share(row, "footprint_B", whole)),
         ],
     )  # fmt: skip
-    energy = next(text for text in map(plain, serving.conclusion(row, {})) if text.startswith("Energy"))
-    check_text(energy, of(row, "joules_per_token", "power_W", "power_limit_W"))
+    lines = {text.split()[0]: text for text in map(plain, serving.conclusion(row, {}))}
+    check_text(lines["Energy"], of(row, "joules_per_token", "power_W", "power_limit_W"))
+    of_work, of_device = of(row, "carbon_g_per_token"), of(row, "device_carbon_kg")
+    check_text(lines["Carbon"], [*of_work, share(row, "operational_g", "carbon_g"), *of_device])
 
 
 def test_bands_are_those_of_their_columns(row):
@@ -362,8 +367,9 @@ def test_every_unit_is_read_back_as_it_was_shown(unit):
         if got == 0.0:  # cents of a price
             assert unit.startswith("USD")
             continue
-        assert base == unit
-        assert abs(got - value) <= 1.001 * half
+        expected, expected_unit = in_base(value, unit)
+        assert base == expected_unit
+        assert abs(got - expected) <= 1.001 * half
         for scale in units.scales(unit) if unit else ():
             ((size, base, _),) = figures(f"1{'' if scale.name.startswith('/') else ' '}{scale.name}")
-            assert (base, size) == (unit, scale.size)
+            assert (size, base) == in_base(scale.size, unit)
