@@ -78,11 +78,9 @@ def system(point, device_kg, devices):
     return devices * (device_kg + machine + cards * point["carbon.adapter"])
 
 
-def work(point, system_kg, devices, joules, seconds, intensity=None):
-    """Return what some work emits [g]; joules: of all devices; intensity: [kg/J]."""
-    hosts = devices * point["chip.tdp"] * point["cost.host.power"] * seconds
-    drawn = (joules + hosts) * point["cost.pue"]
-    operational = 1000.0 * drawn * (point["carbon.intensity"] if intensity is None else intensity)
+def work(point, system_kg, joules, seconds, intensity=None):
+    """Return what some work emits [g]; joules: of the site; intensity: [kg/J]."""
+    operational = 1000.0 * joules * (point["carbon.intensity"] if intensity is None else intensity)
     life = point["carbon.lifetime"] * point["carbon.utilization"]
     embodied = 1000.0 * system_kg * (seconds / life)
     return {"operational_g": operational, "embodied_g": embodied, "carbon_g": operational + embodied}

@@ -78,10 +78,9 @@ def listed(chip):
 
 
 def hours(point, device_usd, network_usd, devices, power):
-    """Return bills of a system and of an hour; power: that all devices draw [W]."""
+    """Return bills of a system and of an hour; power: of the site [W]."""
     system = devices * device_usd + devices * network_usd + devices * point["cost.host.price"]
-    joules = (power + devices * point["chip.tdp"] * point["cost.host.power"]) * point["cost.pue"] * HOUR
-    electricity = joules * point["cost.electricity"]
+    electricity = power * HOUR * point["cost.electricity"]
     written_off = system / (point["cost.lifetime"] / HOUR)
     if "cost.rent" in point:  # the provider buys devices and pays for what they draw
         hour = devices * (point["cost.rent"] or point[f"cost.rents.{listed(point['chip.name'])}.price"])

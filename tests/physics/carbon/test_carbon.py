@@ -12,11 +12,13 @@ from fastflow.cli.commands.sweep import main
 from fastflow.core.errors import InputError
 from fastflow.performance.serving.predict import serve
 from fastflow.physics.carbon.columns import carbon_columns
-from fastflow.physics.cost.columns import devices_of, power_of_site
+from fastflow.physics.cost.columns import devices_of
+from fastflow.physics.site.columns import power_of_site
 from fastflow.reporting.terminal.tables import quantity
 from fastflow.schema.carbon import CARBON, EMISSIONS, is_carbon, is_emission
 from tests.conftest import columns_of
 from tests.naive import carbon as naive
+from tests.naive.site import site
 from tests.support.checks import cases, near
 from tests.support.documents import ROOT
 
@@ -46,7 +48,8 @@ def check(point, got, row):
     number = int(got["devices"][row])
     expected["system_carbon_kg"] = naive.system(point, expected["device_carbon_kg"], number)
     joules, seconds = got["energy_J"][row], got["time_s"][row]
-    expected |= naive.work(point, expected["system_carbon_kg"], number, joules, seconds)
+    _, watts = site(point, number, joules / seconds, got["inter_Bps"][row])
+    expected |= naive.work(point, expected["system_carbon_kg"], watts * seconds, seconds)
     assert expected.keys() == {*NAMES}
     for name, value in expected.items():
         assert near(got[name][row], value, 1e-9), name
@@ -75,7 +78,7 @@ CHANGED = {
     "carbon.host.dram": st.floats(0.0, 1e13), "carbon.host.nand": st.floats(0.0, 1e14),
     "carbon.host.other": st.floats(0.0, 1e4), "carbon.adapter": st.floats(0.0, 1e3),
     "carbon.lifetime": st.floats(1e6, 1e9), "carbon.utilization": st.floats(0.01, 1.0),
-    "cost.pue": st.floats(1.0, 3.0), "cost.interposer.assembly_yield": st.floats(0.1, 1.0),
+    "power.pue": st.floats(1.0, 3.0), "cost.interposer.assembly_yield": st.floats(0.1, 1.0),
     "cost.interposer.bond_yield": st.floats(0.5, 1.0),
     "system.package.devices": st.sampled_from([1, 2, 512]),
     "system.topology": st.sampled_from(["switch", "fat_tree", "ring", "torus"]),
@@ -135,7 +138,7 @@ def test_emissions_rise_and_fall_as_they_must(points, summary):
         ("carbon.lifetime", 2.0, "embodied_g", False),
         ("carbon.utilization", 0.5, "embodied_g", True),
         ("carbon.intensity", 2.0, "operational_g", True),
-        ("cost.pue", 1.2, "carbon_g", True),
+        ("power.pue", 1.2, "carbon_g", True),
     ):
         before, after = summary([base, base | {key: base[key] * more}])[name]
         assert (after > before) == rises, key
@@ -192,7 +195,7 @@ SERVED = (
 
 def test_a_request_emits_what_it_draws_and_its_share_of_the_servers():
     (row,) = fastflow.evaluate(*SERVED).to_dict("records")
-    watts = 8 * (row["power_W"] + 0.8 * 700.0) * 1.10
+    watts = 8 * (row["power_W"] + 0.21 * 700.0) / 0.9 / 0.978 * 1.10
     rate = row["requests_per_s"]
     assert row["operational_g"] == pytest.approx(watts / rate * 481 / 3.6e6, rel=1e-9)
     life = 5 * 31557600.0 * 0.6
@@ -213,7 +216,7 @@ def test_two_kinds_alike_are_one(points, predict):
     power, seconds, both = np.array([1e5]), np.array([2.0]), np.array([512])
     whole, half = (devices_of(found.inputs, found.chip, number) for number in (both, both // 2))
     one, two = (
-        carbon_columns(kinds, power_of_site(kinds, power), seconds) for kinds in ([whole], [half, half])
+        carbon_columns(kinds, power_of_site(kinds, power).site, seconds) for kinds in ([whole], [half, half])
     )
     for name in NAMES:
         assert near(one[name][0], two[name][0], 1e-12), name
@@ -228,7 +231,8 @@ def test_a_token_of_a_pass_has_its_emissions(compose, mode, rate):
     got = {name: column[0] for name, column in served.columns.items() if column.dtype.kind == "f"}
     # the unit of work is that of its energy
     seconds = got["energy_J"] / (8 * got["power_W"])
-    assert near(got["operational_g"] / seconds, 8e3 * (got["power_W"] + 560.0) * 1.1 * 481 * G_PER_KWH, 1e-9)
+    drawn = 8e3 * (got["power_W"] + 0.21 * 700.0) / 0.9 / 0.978 * 1.1
+    assert near(got["operational_g"] / seconds, drawn * 481 * G_PER_KWH, 1e-9)
     assert near(got["carbon_g_per_token"] * got[rate] * seconds, got["carbon_g"], 1e-9)
     for objective in ("carbon_g", "carbon_g_per_token", "device_carbon_kg"):
         assert measure_served(inputs, served, objective)[0] == got[objective]

@@ -14,12 +14,14 @@ from fastflow.analysis.search.optimizers.serving_objective import measure_served
 from fastflow.cli.commands.sweep import main
 from fastflow.core.errors import InputError
 from fastflow.performance.serving.predict import serve
-from fastflow.physics.cost.columns import cost_columns, devices_of, power_of_site
+from fastflow.physics.cost.columns import cost_columns, devices_of
 from fastflow.physics.cost.dies import Wafer, dies_per_wafer, negative_binomial
+from fastflow.physics.site.columns import power_of_site
 from fastflow.reporting.terminal.tables import quantity
 from fastflow.schema.cost import COSTS
 from tests.conftest import columns_of
 from tests.naive import cost as naive
+from tests.naive.site import site
 from tests.support.checks import cases, near
 from tests.support.documents import ROOT
 
@@ -97,6 +99,7 @@ def check(point, got, row):
     number = int(got["devices"][row])
     net = naive.network(point, number, got["intra_Bps"][row], got["inter_Bps"][row])
     power = got["energy_J"][row] / got["time_s"][row]
+    _, power = site(point, number, power, got["inter_Bps"][row])
     expected |= naive.hours(point, expected["device_usd"], net, number, power)
     expected["iteration_usd"] = expected["usd_per_h"] / naive.HOUR * got["time_s"][row]
     for name, value in expected.items():
@@ -123,7 +126,7 @@ CHANGED = {
     "cost.interposer.assembly_yield": st.floats(0.1, 1.0),
     "cost.interposer.bond_yield": st.floats(0.5, 1.0),
     "cost.interposer.margin": st.floats(1.0, 3.0), "cost.markup": st.floats(0.5, 10.0),
-    "cost.pue": st.floats(1.0, 3.0), "cost.host.price": st.floats(0.0, 1e5),
+    "power.pue": st.floats(1.0, 3.0), "cost.host.price": st.floats(0.0, 1e5),
     "cost.lifetime": st.floats(1e6, 1e9),
     "net.intra.cable_price": st.floats(0.0, 1e-7), "net.intra.switch_price": st.floats(0.0, 1e-7),
     "net.inter.adapter_price": st.floats(0.0, 1e-6), "system.package.devices": st.sampled_from([1, 2, 512]),
@@ -185,7 +188,7 @@ def test_servers_cost_what_they_draw_and_what_they_make():
     )  # fmt: skip
     (row,) = fastflow.evaluate(*options).to_dict("records")
     assert "iteration_usd" not in row
-    drawn = 8 * (row["power_W"] + 0.8 * 700.0) * 1.10 * 0.0806 / 1000.0
+    drawn = 8 * (row["power_W"] + 0.21 * 700.0) / 0.9 / 0.978 * 1.10 * 0.0806 / 1000.0
     assert row["power_usd_per_h"] == pytest.approx(drawn, rel=1e-9)
     assert row["usd_per_h"] == pytest.approx(row["system_usd"] / (5 * 8766) + drawn, rel=1e-9)
     assert row["token_usd"] == pytest.approx(row["usd_per_h"] / 3600.0 / row["tokens_per_s"], rel=1e-9)
@@ -212,7 +215,7 @@ def test_two_kinds_alike_are_one(points, predict):
     power, both = np.array([1e5]), np.array([512])
     whole, half = (devices_of(found.inputs, found.chip, number) for number in (both, both // 2))
     one, two, alone = (
-        cost_columns(kinds, power_of_site(kinds, power)) for kinds in ([whole], [half, half], [half])
+        cost_columns(kinds, power_of_site(kinds, power).site) for kinds in ([whole], [half, half], [half])
     )
     assert one["system_usd"] > 2.0 * alone["system_usd"]
     for name in NAMES:
