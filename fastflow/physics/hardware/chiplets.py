@@ -9,6 +9,7 @@ square.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -44,8 +45,14 @@ class Crossing(NamedTuple):
 
 def die_kinds(inputs: Inputs) -> list[str]:
     """Return the names of the kinds of dies, without that of the cores."""
-    names = (key.removeprefix(CHIPLETS).partition(".")[0] for key in inputs if key.startswith(CHIPLETS))
-    return list(dict.fromkeys(names))
+    return list(_kinds_among(tuple(inputs)))
+
+
+@lru_cache(maxsize=64)
+def _kinds_among(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the kinds of dies among keys, which all parts of a chip ask for."""
+    names = (key.removeprefix(CHIPLETS).partition(".")[0] for key in keys if key.startswith(CHIPLETS))
+    return tuple(dict.fromkeys(names))
 
 
 def has_links(inputs: Inputs) -> bool:
