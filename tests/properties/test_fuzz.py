@@ -136,7 +136,7 @@ OF_SERVERS = (
     "precision.",
 )
 LONG_NAMES = re.compile(r"([a-z_]+(?:\.[a-z_]+)+)=\S+ is invalid")
-NULLABLE = {"intensity", "bottleneck_stage", *(f"{name}_Bps" for name in AXES)}
+NULLABLE = {"intensity", "bottleneck_stage", "power_limit_W", *(f"{name}_Bps" for name in AXES)}
 """Results that are null where there is nothing to speak of."""
 
 
