@@ -52,7 +52,7 @@ def run(case, share=None):
         voltage=VOLTAGE * one, threshold=threshold * one, minimum=MINIMUM * one, budget=BUDGET * one,
         drive=0.0 * one, peak=one,
     )  # fmt: skip
-    power = Power(rest * one, running * one, limit * one, np.ones(1, dtype=np.bool_))
+    power = Power(rest * one, running * one, 0.0 * one, limit * one, np.ones(1, dtype=np.bool_))
     slowed, slower = slow_down(timing(times, 1e9, moved), kernels, cores, power)
     return slowed, bool(slower[0]), limit
 
