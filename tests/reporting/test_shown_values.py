@@ -245,7 +245,7 @@ def test_conclusion_of_training(row):
     assert [text.split()[0] for text in said] == [name for _, name in ordered]
     for text, (value, name) in zip(said, ordered, strict=True):
         check_text(text.removeprefix(name), [(value, "")])
-    check_text(used, of(row, "mfu", "flop", "energy_J"))
+    check_text(used, of(row, "mfu", "flop", "energy_J", "site_J"))
     of_work, of_device = of(row, "carbon_g_per_token"), of(row, "device_carbon_kg")
     check_text(carbon, [*of_work, share(row, "operational_g", "carbon_g"), *of_device])
     check_text(memory, of(row, "footprint_B", "dram_capacity_B", "peak_memory_stage"))
@@ -318,7 +318,7 @@ def test_time_memory_and_energy_of_a_server(seed):
         ],
     )  # fmt: skip
     lines = {text.split()[0]: text for text in map(plain, serving.conclusion(row, {}))}
-    check_text(lines["Energy"], of(row, "joules_per_token", "power_W", "power_limit_W"))
+    check_text(lines["Energy"], of(row, "joules_per_token", "power_W", "power_limit_W", "system_W"))
     of_work, of_device = of(row, "carbon_g_per_token"), of(row, "device_carbon_kg")
     check_text(lines["Carbon"], [*of_work, share(row, "operational_g", "carbon_g"), *of_device])
 

@@ -290,7 +290,8 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     )
     by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
     yield f"Bound by     {row['bound_by']} (share of kernel time: {by})"
-    yield f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in total; {q['energy_J']} per iteration"
+    site = f", {q['site_J']} at the site" if "site_J" in q else ""
+    yield f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in total; {q['energy_J']} per iteration{site}"
     yield from carbon_lines(row, row)
     parts = ", ".join(
         f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"

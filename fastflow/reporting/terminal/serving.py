@@ -385,6 +385,8 @@ def conclusion(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[Pa
     power = f"{quantity('power_W', row['power_W'])} per device"
     if _has_value(row, "power_limit_W"):
         power += f" within a limit of {quantity('power_limit_W', row['power_limit_W'])}"
+    if _has_value(row, "system_W"):
+        power += f"; {quantity('system_W', row['system_W'])} at the site"
     yield f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {unit}, {power}"
     yield from carbon_lines(row, inputs)
     if _has_value(row, "meets_slo") and row["meets_slo"]:
