@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,7 +143,7 @@ def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int6
     columns += [
         _exceeds(inputs, key, least) | _kinds_exceed(inputs, key, least) for key, least in _THRESHOLDS.items()
     ]
-    hosted = np.any([_exceeds(inputs, key) for key in _HOST], axis=0)
+    hosted = reduce(np.logical_or, (_exceeds(inputs, key) for key in _HOST))  # one, or all points
     columns += [hosted, np.array([_is_generated(inputs)]), _squeezed(stock)]
     first, inverse = unique_rows([column for column in columns if column.size > 1], stock.size)
     points = [
