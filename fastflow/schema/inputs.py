@@ -204,6 +204,15 @@ INPUTS: tuple[Column, ...] = (
         "",
         "true: the end of a thread block overlaps with the start of the next",
     ),
+    Column(
+        "chip.blocks.launch_overlap",
+        "float",
+        "",
+        "share of the launch overhead of a product that overlaps with the kernel before it, where the operands"
+        " are not quantised first",
+        0.0,
+        0.99,
+    ),
     text(
         "chip.blocks.scales",
         "units that scale the sums of fp8_block: vector lanes, or the matrix units",

@@ -15,7 +15,9 @@ from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES, Units
 
 SCALED, SCALED_AT_ONCE = "fp8_block", 128
 """Type whose sums over so many of the inner dimension are scaled in fp32 (DeepSeek-V3, arXiv:2412.19437)."""
-PROMOTION = 2.1
+FINE_SCALES = ("nvfp4", "mxfp4")
+STEP_OF_SCALES = 4.1
+PROMOTION = 1.7
 """Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated,
 with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order with specialised warps (loading or multiplying), which wait less
@@ -229,21 +231,24 @@ def _library(
     # their sums, its warps wait for each other, and its blocks share no loads
     promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
+    of_scales = np.isin(dtype, FINE_SCALES)
     return Library(
         peak_flops=peak,
         registers=registers,
         warp_m=warp_m,
         warp_n=warp_n,
         latency=latency,
-        step=np.where(by_matrix, inputs["chip.step_latency"], 0.0),
+        step=np.where(by_matrix, inputs["chip.step_latency"], 0.0) * np.where(of_scales, STEP_OF_SCALES, 1.0),
         shared=shared,
         cluster=np.where(by_matrix & ~promoted, inputs["chip.blocks.cluster"], 1.0),
         pair=np.where(by_matrix, inputs["chip.blocks.pair"], 1.0),
         persistent=by_matrix & inputs["chip.blocks.persistent"],
         overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
-        splits=dtype != SCALED,
+        splits=(dtype != SCALED) & ~of_scales,
         promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
-        launch=np.ascontiguousarray(inputs["chip.launch_overhead"]),
+        launch=inputs["chip.launch_overhead"] * np.where(
+            by_matrix & np.isin(dtype, ("bf16", "fp16")), 1.0 - inputs["chip.blocks.launch_overlap"], 1.0
+        ),
         drive=full_power(inputs, by_matrix).products / budget,
         strided=np.ascontiguousarray(inputs["chip.strided.cost"]),
         reach=np.ascontiguousarray(inputs["chip.strided.reach"]),

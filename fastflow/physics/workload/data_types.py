@@ -26,6 +26,7 @@ class Format(NamedTuple):
     operand: float  # as a product reads it: of both operands, or of activations
     output: float  # as a product writes it
     quantized: float = 0.0  # as quantising an activation writes it; 0 where nothing is quantised
+    quantising: float = 4.0  # operations of a lane that quantise an element, its share of a scale included
     stored: float = 0.0  # of a weight in a type of weights alone, without scales of groups; 0: as operand
     grouped: bool = False  # weights have scales for groups
     products: tuple[str, ...] = ()  # that compute it, the first that a chip has; (): the type itself
@@ -65,9 +66,9 @@ DATA_TYPES = {
     "bf16": Format(2.0, 2.0),
     "fp16": Format(2.0, 2.0),
     "fp8": Format(1.0, 2.0, 1.0),
-    "fp8_block": Format(1.0 + 4.0 / 128**2, 2.0, 1.0 + 4.0 / 128),
+    "fp8_block": Format(1.0 + 4.0 / 128**2, 2.0, 1.0 + 4.0 / 128, 105.0),
     "int8": Format(1.0, 2.0, 1.0),
-    "nvfp4": Format(0.5 + 1.0 / 16, 2.0, 0.5 + 1.0 / 16),
+    "nvfp4": Format(0.5 + 1.0 / 16, 2.0, 0.5 + 1.0 / 16, 49.0),
     "mxfp4": Format(0.5 + 1.0 / 32, 2.0, 0.5 + 1.0 / 32),
     "fp8_w8a16": Format(2.0, 2.0, stored=1.0, products=WIDE, conversion=CONVERSION),
     "nvfp4_w4a16": Format(2.0, 2.0, stored=0.5 + 1.0 / 16, products=WIDE, conversion=CONVERSION),

@@ -35,6 +35,7 @@ FORMATS = DATA_TYPES
 _SIZED = {**FORMATS, UNMODELLED: FORMATS[WIDE[0]]}  # of which sizes are read before it is refused
 OUTPUT_BYTES = {name: form.output for name, form in _SIZED.items()}
 QUANTIZED_BYTES = {name: form.quantized for name, form in _SIZED.items()}
+QUANTISING_FLOP = {name: form.quantising for name, form in _SIZED.items()}
 OPERAND_BYTES = {name: form.operand for name, form in _SIZED.items()}
 STORED_BYTES = {name: form.stored or form.operand for name, form in _SIZED.items()}
 _IS_GROUPED = {name: float(form.grouped) for name, form in _SIZED.items()}
@@ -72,6 +73,7 @@ class Precision(NamedTuple):
     operand: Floats  # of products
     output: Floats  # of products
     quantised: Floats  # of all copies that quantising an operand writes; 0 where nothing is quantised
+    quantising: Floats  # operations of a lane that quantise an element
     weight: Floats
     copies: Floats  # of a weight, quantised to train; 0 where it is not
     activation: Floats  # and the gradients of activations
@@ -101,8 +103,8 @@ def precision(inputs: Inputs) -> Precision:
     Inference has no master weights and no optimizer states.
     """
     training, master_type = inputs["model.training"], inputs["precision.master"]
-    sizes = (OPERAND_BYTES, OUTPUT_BYTES, QUANTIZED_BYTES)
-    operand, output, quantised = map_each(sizes, inputs["model.dtype"])
+    sizes = (OPERAND_BYTES, OUTPUT_BYTES, QUANTIZED_BYTES, QUANTISING_FLOP)
+    operand, output, quantised, quantising = map_each(sizes, inputs["model.dtype"])
     quantised *= np.where(training, COPIES, 1.0)
     stored = stored_bytes(inputs, inputs["model.dtype"])
     trained = np.where(training & (quantised > 0.0), output, np.where(training, operand, stored))
@@ -121,6 +123,7 @@ def precision(inputs: Inputs) -> Precision:
         operand=operand,
         output=output,
         quantised=quantised,
+        quantising=np.where(training, MAXIMUM_FLOP + QUANTISE_FLOP, quantising),
         weight=weight,
         copies=np.where(training, quantised, 0.0),
         activation=of("activation", output),

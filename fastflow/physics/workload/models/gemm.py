@@ -10,11 +10,12 @@ import numpy as np
 from fastflow.core.dedupe import map_values
 from fastflow.core.field import Column, count
 from fastflow.core.tables import Floats, Inputs
+from fastflow.physics.timing.device import SCALED, SCALED_AT_ONCE
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import elementwise, gemm, quantize, rowwise
-from fastflow.physics.workload.precision import MAXIMUM_FLOP, OUTPUT_BYTES, QUANTISE_FLOP, QUANTIZED_BYTES
+from fastflow.physics.workload.precision import MAXIMUM_FLOP, OUTPUT_BYTES, QUANTISE_FLOP, QUANTISING_FLOP, QUANTIZED_BYTES
 
 
 def network(points: Inputs) -> Network:
@@ -44,30 +45,39 @@ def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
     (quantize_e4m3_per_tensor and FP8QDQLinearMethod, NVIDIA/TensorRT-LLM). Scales of rows and of blocks are
     computed by the quantise kernel.
     """
-    rows, k = points["model.m"] * points["model.batch"], points["model.k"]
+    rows, k, dtype = points["model.m"] * points["model.batch"], points["model.k"], points["model.dtype"]
     quantize_pass = Node(
         name="quantise", type=quantize.TYPE, rows=rows, cols=k,
-        cost=PassCost(written, MAXIMUM_FLOP + QUANTISE_FLOP), keeps=0, keeps_whole=0,
+        cost=PassCost(written, map_values(QUANTISING_FLOP, points["model.dtype"])), keeps=0, keeps_whole=0,
     )  # fmt: skip
+    if points["model.dtype"][0] == SCALED:
+        scales = -(-k // SCALED_AT_ONCE)
+        alignment = Node(
+            name="scales", type=quantize.ALIGNMENT, rows=rows, cols=scales, reads=("quantise",), keeps=0,
+            keeps_whole=0,
+        )  # fmt: skip
+        return [quantize_pass, alignment]
     if points["model.dtype"][0] != "fp8":
         return [quantize_pass]
     scale = Node(
         name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",),
         cost=PassCost(moves=2.0, flop=1.0), keeps=0, keeps_whole=0,
     )  # fmt: skip
+    of_tensor = Node(
+        name="maximum", type=quantize.WITH_TENSOR_SCALE, rows=rows, cols=k, reads=("clear",), keeps=0,
+        keeps_whole=0, attributes={"moves": map_values(OUTPUT_BYTES, dtype), "flop": MAXIMUM_FLOP},
+    )  # fmt: skip
     return [
         scale._replace(
             name="clear", type=elementwise.TYPE, reads=(INPUT,), cost=PassCost(moves=1.0, flop=0.0)
         ),
-        quantize_pass._replace(
-            name="maximum",
-            type=elementwise.TYPE,
-            reads=("clear",),
-            cost=PassCost(moves=1.0, flop=MAXIMUM_FLOP),
-        ),
+        of_tensor,
         scale,
-        quantize_pass._replace(reads=("scale",), cost=quantize_pass.cost._replace(flop=QUANTISE_FLOP)),
-    ]
+        of_tensor._replace(
+            name="quantise", reads=("scale",),
+            attributes={"moves": map_values(OUTPUT_BYTES, dtype) + written, "flop": QUANTISE_FLOP},
+        ),
+    ]  # fmt: skip
 
 
 FAMILY = Family(

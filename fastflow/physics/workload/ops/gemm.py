@@ -29,7 +29,7 @@ from fastflow.physics.workload.graph import (
 )
 from fastflow.physics.workload.network import OUTSIDE, KernelType, Network, Node, Size
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
-from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, Precision
+from fastflow.physics.workload.precision import Precision
 from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIAL, REPLICATE, ROWS
 
 
@@ -50,7 +50,7 @@ def _quantize_pass(kernel: Kernel, precision: Precision) -> Kernel:
     """
     return kernel._replace(
         label=f"{kernel.label} quantise", kind=ON_ACTIVATIONS, inner=1,
-        per_element=PerElement(precision.activation + precision.quantised, MAXIMUM_FLOP + QUANTISE_FLOP),
+        per_element=PerElement(precision.activation + precision.quantised, precision.quantising),
     )  # fmt: skip
 
 

@@ -1,17 +1,43 @@
-"""A pass that rounds its input to fewer bits, with block scales."""
+"""A pass that rounds its input to fewer bits, with block scales, and the passes that align the scales."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from fastflow.core.tables import Floats
 from fastflow.core.yaml_file import choice_of
+from fastflow.physics.timing.device import Device
+from fastflow.physics.timing.library.thread_blocks import Launched
+from fastflow.physics.timing.memory_bound import run_passes
 from fastflow.physics.workload.data_types import BOTH_OPERANDS
 from fastflow.physics.workload.graph import Kernel, PerElement
-from fastflow.physics.workload.network import KernelType, Network, Node, PassCost, Side
+from fastflow.physics.workload.network import (
+    KernelType,
+    Network,
+    Node,
+    PassCost,
+    Side,
+    forward_with_attributes,
+)
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
-from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, QUANTIZED_BYTES, Precision
+from fastflow.physics.workload.precision import QUANTIZED_BYTES, QUANTISING_FLOP, Precision
+from fastflow.physics.workload.sharding_rules import Share
+
+ALIGNED_ROWS = 4
+"""Rows of scales that fill 16 B, the least stride of a tensor that the units' loads take (TMA, NVIDIA CUDA
+programming guide); a scale has 4 B."""
+ALIGN_LAUNCHES = 3.0
+"""Kernels that lay out scales anew: transpose, pack to bytes, and copy with padding
+(get_mn_major_tma_aligned_packed_ue8m0_tensor, deepseek-ai/DeepGEMM)."""
+SCALE_BYTES = 4.0
+OF_TENSOR = 0.8
+"""Bandwidth of passes that quantise with one scale a tensor, over that of products. Calibrated on H100 and B200
+together (ai-dynamo/aiconfigurator@095f58a)."""
 
 
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
@@ -27,11 +53,43 @@ def _from_file(
     """Return a pass that computes the scales of rows or blocks as it quantises."""
     narrow_types = tuple(name for name in BOTH_OPERANDS if QUANTIZED_BYTES[name] > 0.0)
     dtype = choice_of(f"{where}.to", fields["to"], narrow_types)
-    flop = MAXIMUM_FLOP + QUANTISE_FLOP
-    return node._replace(cost=PassCost(moves=QUANTIZED_BYTES[dtype], flop=flop, backward_moves=0.0))
+    return node._replace(
+        cost=PassCost(moves=QUANTIZED_BYTES[dtype], flop=QUANTISING_FLOP[dtype], backward_moves=0.0)
+    )
+
+
+def _time_alignment(device: Device, share: Share) -> tuple[Launched, Floats]:
+    """Return the passes that align the scales of a product's rows, where matrix units multiply by scales.
+
+    Scales of a row or of a number of rows that fills 16 B need none, nor does one scale a row.
+    """
+    rows = np.ceil(share.rows / share.row_shards)
+    is_loaded = device.library.promotion[share.device] == 0.0
+    aligns = is_loaded & (rows > 1.0) & (rows % ALIGNED_ROWS > 0.0) & (share.n > 1)
+    launches = np.where(aligns, ALIGN_LAUNCHES, 0.0)
+    moved = 2.0 * SCALE_BYTES * launches * share.elements
+    nothing = np.zeros(rows.size)
+    return run_passes(
+        device, share.device, moved=moved, launches=launches, operations=nothing, trips=launches
+    ), nothing
+
+
+def _time_of_tensor(device: Device, share: Share) -> tuple[Launched, Floats]:
+    """Return passes over a tensor with one scale; `moves`: bytes an element."""
+    moved, ones = share.elements * share.attributes["moves"], np.ones(share.elements.size)
+    flop = share.elements * share.attributes["flop"]
+    launched = run_passes(
+        device, share.device, moved=moved / OF_TENSOR, launches=ones, operations=flop, trips=ones
+    )
+    return launched._replace(bytes=launched.bytes * OF_TENSOR), flop
 
 
 TYPE: KernelType = replace(
     PASS, name="quantise", title="quantise", required=("cols", "to"), required_strings=("to",),
     optional=("rows", "groups", "reads"), forward=_forward, from_file=_from_file,
 )  # fmt: skip
+WITH_TENSOR_SCALE: KernelType = replace(
+    PASS, name="quantise_tensor", title="quantise", forward=partial(forward_with_attributes, PASS),
+    time=_time_of_tensor,
+)  # fmt: skip
+ALIGNMENT: KernelType = replace(PASS, name="align_scales", title="scales", time=_time_alignment)
