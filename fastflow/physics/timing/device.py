@@ -15,11 +15,18 @@ from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES, Units
 
 SCALED, SCALED_AT_ONCE = "fp8_block", 128
 """Type whose sums over so many of the inner dimension are scaled in fp32 (DeepSeek-V3, arXiv:2412.19437)."""
-FINE_SCALES = ("nvfp4", "mxfp4")
-STEP_OF_SCALES = 4.1
 PROMOTION = 1.7
 """Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated,
-with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
+with blocks that share no loads, and the operations that quantise: 4,000 such products, H100
+(ai-dynamo/aiconfigurator@095f58a)."""
+NOT_QUANTISED = ("bf16", "fp16")
+"""Types whose products read activations as they are."""
+FINE_SCALES = ("nvfp4", "mxfp4")
+"""Types with a scale for 16 or 32 elements, which matrix units read from tensor memory."""
+STEP_OF_SCALES = 4.1
+"""Least time of a step of such a product, over that of others: a step copies scales to tensor memory, too
+(tcgen05.cp, NVIDIA PTX documentation), and the library has no kernels that split the inner dimension.
+Calibrated on 4,000 products in nvfp4 on B200 (ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order with specialised warps (loading or multiplying), which wait less
 MAX_HEADROOM = 50.0  # of the power, up to which `boost.boost_of` is accurate
 ISSUE_WIDTH = 128.0
@@ -46,6 +53,9 @@ class Library(NamedTuple):
     persistent: Bools  # whether a block's end overlaps with the next one's start
     overlap: Floats  # factor of the order of the soft maximum: above 1, resources wait less for each other
     splits: Bools  # whether the library has kernels that split the inner dimension (split-K)
+    single_step: Floats  # `step` of single GEMMs [s]
+    early_launch: Floats  # of a kernel that starts before the end of the one before: single GEMMs, attention [s]
+    single_splits: Bools  # `splits` of single GEMMs
     promotion: Floats  # time to sum scaled parts on vector lanes, as a share of compute
     launch: Floats  # overhead of a launch [s]
     drive: Floats  # power of all units at the highest clock, over the budget
@@ -231,24 +241,28 @@ def _library(
     # their sums, its warps wait for each other, and its blocks share no loads
     promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
-    of_scales = np.isin(dtype, FINE_SCALES)
+    launch = np.ascontiguousarray(inputs["chip.launch_overhead"])
+    step = np.where(by_matrix, inputs["chip.step_latency"], 0.0)
+    # kernels that quantise operands do not let products start before their end
+    of_scales, overlaps = np.isin(dtype, FINE_SCALES), by_matrix & np.isin(dtype, NOT_QUANTISED)
     return Library(
         peak_flops=peak,
         registers=registers,
         warp_m=warp_m,
         warp_n=warp_n,
         latency=latency,
-        step=np.where(by_matrix, inputs["chip.step_latency"], 0.0) * np.where(of_scales, STEP_OF_SCALES, 1.0),
+        step=step,
         shared=shared,
         cluster=np.where(by_matrix & ~promoted, inputs["chip.blocks.cluster"], 1.0),
         pair=np.where(by_matrix, inputs["chip.blocks.pair"], 1.0),
         persistent=by_matrix & inputs["chip.blocks.persistent"],
         overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
-        splits=(dtype != SCALED) & ~of_scales,
+        splits=dtype != SCALED,
+        single_step=step * np.where(of_scales, STEP_OF_SCALES, 1.0),
+        early_launch=launch * np.where(overlaps, 1.0 - inputs["chip.blocks.launch_overlap"], 1.0),
+        single_splits=(dtype != SCALED) & ~of_scales,
         promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
-        launch=inputs["chip.launch_overhead"] * np.where(
-            by_matrix & np.isin(dtype, ("bf16", "fp16")), 1.0 - inputs["chip.blocks.launch_overlap"], 1.0
-        ),
+        launch=launch,
         drive=full_power(inputs, by_matrix).products / budget,
         strided=np.ascontiguousarray(inputs["chip.strided.cost"]),
         reach=np.ascontiguousarray(inputs["chip.strided.reach"]),

@@ -66,7 +66,7 @@ def machines_of(device: Device, operands: Operands, output: Floats, order: Float
         units=device.units,
         library=device.library,
         order=order,
-        parts=np.where(device.library.splits, parts, 1),
+        parts=np.where(device.library.single_splits, parts, 1),
     )
 
 
@@ -175,8 +175,8 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
         ),
         overheads=Overheads(
             latency=library.latency[p],
-            step=library.step[p],
-            launch=library.launch[p],
+            step=library.single_step[p],
+            launch=library.early_launch[p],
             persistent=library.persistent[p],
             promotion=library.promotion[p],
             strided=library.strided[p] if strided else 0.0,

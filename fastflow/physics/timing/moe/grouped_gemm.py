@@ -297,6 +297,12 @@ def rows_of_triton(routing: Routings) -> Floats:
     return rows
 
 
+def _grouped(device: Device) -> Device:
+    """Return devices whose single GEMMs have the steps and launches of grouped ones."""
+    library = device.library
+    return device._replace(library=library._replace(single_step=library.step, early_launch=library.launch))
+
+
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
     """Return the launch of each grouped GEMM, computed on the unique ones.
 
@@ -307,7 +313,7 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     operands = Operands(distinct.size, distinct.weight, distinct.conversion)
     machine_rows, machine = unique_rows((distinct.point, *operands, distinct.output), routing_rows.size)
     point = distinct.point[machine_rows]
-    machine_device, order = take(device, point), np.full(point.size, ORDER)
+    machine_device, order = _grouped(take(device, point)), np.full(point.size, ORDER)
     unsplit = np.ones(point.size, dtype=np.int64)
     machines = machines_of(
         machine_device, take(operands, machine_rows), distinct.output[machine_rows], order, unsplit
