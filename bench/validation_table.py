@@ -51,6 +51,7 @@ CHIPS = {  # of what files of kernels call a device
 MACHINES = {"GB200": "gb200_nvl72"}  # of collectives; of others fastflow finds the machine itself
 NOT_READ = {
     "energy_served": "lengths of its prompts are assumed, so that its times per token are of no class",
+    "energy_training": "iterations of MLPerf's models, BERT among them, whose times are in training_mlperf",
     "custom_allreduce": "collectives of servers, which run as part of their passes",
     "collectives_l40s": "no system of the library has L40S with NCCL over PCIe",
 }

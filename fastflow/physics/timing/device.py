@@ -19,8 +19,6 @@ PROMOTION = 1.7
 """Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated,
 with blocks that share no loads, and the operations that quantise: 4,000 such products, H100
 (ai-dynamo/aiconfigurator@095f58a)."""
-NOT_QUANTISED = ("bf16", "fp16")
-"""Types whose products read activations as they are."""
 FINE_SCALES = ("nvfp4", "mxfp4")
 """Types with a scale for 16 or 32 elements, which matrix units read from tensor memory."""
 STEP_OF_SCALES = 4.1
@@ -54,7 +52,7 @@ class Library(NamedTuple):
     overlap: Floats  # factor of the order of the soft maximum: above 1, resources wait less for each other
     splits: Bools  # whether the library has kernels that split the inner dimension (split-K)
     single_step: Floats  # `step` of single GEMMs [s]
-    early_launch: Floats  # of a kernel that starts before the end of the one before: single GEMMs, attention [s]
+    late_launch: Floats  # more, for a kernel that starts only after the end of the one before [s]
     single_splits: Bools  # `splits` of single GEMMs
     promotion: Floats  # time to sum scaled parts on vector lanes, as a share of compute
     launch: Floats  # overhead of a launch [s]
@@ -243,8 +241,7 @@ def _library(
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
     launch = np.ascontiguousarray(inputs["chip.launch_overhead"])
     step = np.where(by_matrix, inputs["chip.step_latency"], 0.0)
-    # kernels that quantise operands do not let products start before their end
-    of_scales, overlaps = np.isin(dtype, FINE_SCALES), by_matrix & np.isin(dtype, NOT_QUANTISED)
+    of_scales, overlap = np.isin(dtype, FINE_SCALES), inputs["chip.blocks.launch_overlap"]
     return Library(
         peak_flops=peak,
         registers=registers,
@@ -259,7 +256,7 @@ def _library(
         overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
         splits=dtype != SCALED,
         single_step=step * np.where(of_scales, STEP_OF_SCALES, 1.0),
-        early_launch=launch * np.where(overlaps, 1.0 - inputs["chip.blocks.launch_overlap"], 1.0),
+        late_launch=launch * overlap / (1.0 - overlap),
         single_splits=(dtype != SCALED) & ~of_scales,
         promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
         launch=launch,

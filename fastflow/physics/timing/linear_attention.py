@@ -107,6 +107,7 @@ def time_chunks(device: Device, point: Ints, work: Chunks) -> Launched:
     launched = run_passes(
         device, point, moved=work.moved, launches=work.launches,
         operations=_as_operations(device, point, instructions), trips=CHUNK_TRIPS * work.launches,
+        late=work.launches,
     )  # fmt: skip
     idle = np.minimum(1.0, device.instances[point] / work.heads)
     waiting = work.passes * work.chunks * CHUNK_WAIT * idle
@@ -148,5 +149,5 @@ def _run(device: Device, point: Ints, moved: Floats, instructions: Floats, trips
     """Return a kernel of one launch."""
     return run_passes(
         device, point, moved=moved, launches=np.ones(point.size),
-        operations=_as_operations(device, point, instructions), trips=trips,
+        operations=_as_operations(device, point, instructions), trips=trips, late=1.0,
     )  # fmt: skip

@@ -10,13 +10,14 @@ from fastflow.physics.timing.library.thread_blocks import Launched
 
 
 def run_passes(
-    device: Device, point: Ints, *, moved: Floats, launches: Floats, operations: Floats, trips: Floats
-) -> Launched:
+    device: Device, point: Ints, *, moved: Floats, launches: Floats, operations: Floats, trips: Floats,
+    late: Floats | float = 0.0,
+) -> Launched:  # fmt: skip
     """Return the launches of kernels of one or several passes; columns are (kernels,) or (kernels, passes).
 
     point: of the device. The time of a pass is the longer of its bytes from main memory and its operations on
     vector lanes, plus dependent trips through all memories, plus the overhead of its launches. A pass of 0
-    launches has no work.
+    launches has no work. late: launches that wait for the end of the kernel before them; (kernels,).
     """
     count, levels = point.size, device.levels
     parts = [column.reshape(count, -1) for column in (moved, launches, operations, trips)]
@@ -29,6 +30,7 @@ def run_passes(
     times[:, 0], times[:, levels + 1] = vector_time.sum(axis=1), dram_time.sum(axis=1)
     launch, latency = device.library.launch[point], device.library.latency[point]
     times[:, levels + 2] = parts[1].sum(axis=1) * launch + parts[3].sum(axis=1) * latency
+    times[:, levels + 2] += late * device.library.late_launch[point]
     zeros = np.zeros(count, dtype=np.int64)
     return Launched(
         time=np.maximum(dram_time, vector_time).sum(axis=1) + times[:, levels + 2],

@@ -191,7 +191,7 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library, out: La
                     split = split_on_tiles(work, g, bundles, library, parts)
                 else:
                     split = split_on_lanes(work, g, bundles, library, threads, parts)
-                time, waves = _time_split(work, g, split, bundles, library.early_launch[p], times, moved)
+                time, waves = _time_split(work, g, split, bundles, library.launch[p], times, moved)
                 if out.candidates[g] == 0 or time < out.time[g]:
                     _write_split(work, g, split, time, waves, bundles, out)
                     out.times[g], out.bytes[g] = times, moved

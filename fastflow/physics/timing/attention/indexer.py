@@ -55,7 +55,7 @@ def time_scores(
     return run_passes(
         device, point, moved=keys_moved / READING + written + read, launches=np.ones(point.size),
         operations=(products + instructions) * device.vector_flops[point],
-        trips=np.full(point.size, TRIPS_OF_TILES),
+        trips=np.full(point.size, TRIPS_OF_TILES), late=1.0,
     )  # fmt: skip
 
 
@@ -74,5 +74,5 @@ def time_selection(
     moved = np.where(selects, READS * visible * SCORE_BYTES, 0.0) + most * INDEX_BYTES
     return run_passes(
         device, point, moved=tokens * moved, launches=np.ones(point.size),
-        operations=np.zeros(point.size), trips=trips,
+        operations=np.zeros(point.size), trips=trips, late=1.0,
     )  # fmt: skip

@@ -205,7 +205,7 @@ def _run(device: Device, work: SparseAttentions, products: Floats, added: Floats
     begin = TRIPS_OF_TILES * library.latency[p] + rows * blocks.at_once / dram
     step = _soft(blocks.work, blocks.read, ORDER_INSIDE)
     sums = work.tokens * work.heads * work.value_dim * parts * PARTIAL_SUM_BYTES
-    merging = library.early_launch[p] + MERGING_OF_TILES * library.latency[p]
+    merging = library.launch[p] + MERGING_OF_TILES * library.latency[p]
     merging = merging + np.where(parts > 1.0, 2.0 * sums / port, 0.0)
     always = narrow & (work.heads <= MOST_ROWS)
     of_parts = work.tokens * work.heads * work.value_dim * np.ceil(work.most / PART_KEYS) * PARTIAL_SUM_BYTES
@@ -226,7 +226,7 @@ def _launched(device: Device, work: SparseAttentions, blocks: _Blocks, times: _T
     p, levels = work.point, device.levels
     out = empty_launched(p.size, levels)
     dram = READING * device.memories.bandwidth[p, -1]
-    launch = device.library.early_launch[p] + times.merge
+    launch = device.library.launch[p] + times.merge
     out.time[:] = _soft(times.inside, times.unique / dram, ORDER) + launch
     gathered = blocks.number * blocks.keys * work.width * work.cache + times.carried
     private = np.maximum(device.memories.private[p], 0)

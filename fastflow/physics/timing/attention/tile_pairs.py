@@ -226,7 +226,7 @@ def _time_pairs(
     for level in range(last + 1):
         slower = slowdown(power_share, memories.driven[p, level]) * idle if level <= private else 1.0
         times[level + 1] = moved[level] / memories.bandwidth[p, level] * slower
-    times[last + 2] = pairs.launches * library.early_launch[p]
+    times[last + 2] = pairs.launches * library.launch[p]
     limits[0], outside = inside, last - private
     for i in range(outside):
         limits[1 + i] = times[private + 2 + i]

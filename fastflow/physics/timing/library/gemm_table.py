@@ -176,7 +176,7 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
         overheads=Overheads(
             latency=library.latency[p],
             step=library.single_step[p],
-            launch=library.early_launch[p],
+            launch=library.launch[p],
             persistent=library.persistent[p],
             promotion=library.promotion[p],
             strided=library.strided[p] if strided else 0.0,

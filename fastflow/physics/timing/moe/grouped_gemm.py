@@ -298,9 +298,9 @@ def rows_of_triton(routing: Routings) -> Floats:
 
 
 def _grouped(device: Device) -> Device:
-    """Return devices whose single GEMMs have the steps and launches of grouped ones."""
+    """Return devices whose single GEMMs have the steps of grouped ones."""
     library = device.library
-    return device._replace(library=library._replace(single_step=library.step, early_launch=library.launch))
+    return device._replace(library=library._replace(single_step=library.step))
 
 
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:

@@ -5,6 +5,8 @@ A product of 8-bit or 4-bit operands quantises A first, unless A is quantised al
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fastflow.core.dedupe import map_values
@@ -13,9 +15,15 @@ from fastflow.core.tables import Floats, Inputs
 from fastflow.physics.timing.device import SCALED, SCALED_AT_ONCE
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
-from fastflow.physics.workload.network import INPUT, Layer, Network, Node, PassCost, connect
-from fastflow.physics.workload.ops import elementwise, gemm, quantize, rowwise
-from fastflow.physics.workload.precision import MAXIMUM_FLOP, OUTPUT_BYTES, QUANTISE_FLOP, QUANTISING_FLOP, QUANTIZED_BYTES
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.ops import gemm, quantize
+from fastflow.physics.workload.precision import (
+    MAXIMUM_FLOP,
+    OUTPUT_BYTES,
+    QUANTISE_FLOP,
+    QUANTISING_FLOP,
+    QUANTIZED_BYTES,
+)
 
 
 def network(points: Inputs) -> Network:
@@ -46,38 +54,28 @@ def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
     computed by the quantise kernel.
     """
     rows, k, dtype = points["model.m"] * points["model.batch"], points["model.k"], points["model.dtype"]
-    quantize_pass = Node(
-        name="quantise", type=quantize.TYPE, rows=rows, cols=k,
-        cost=PassCost(written, map_values(QUANTISING_FLOP, points["model.dtype"])), keeps=0, keeps_whole=0,
-    )  # fmt: skip
-    if points["model.dtype"][0] == SCALED:
-        scales = -(-k // SCALED_AT_ONCE)
-        alignment = Node(
-            name="scales", type=quantize.ALIGNMENT, rows=rows, cols=scales, reads=("quantise",), keeps=0,
-            keeps_whole=0,
+    read, flop = map_values(OUTPUT_BYTES, dtype), map_values(QUANTISING_FLOP, dtype)
+
+    def call(name: str, reads: str, *, moves: Floats | float, flop: Floats | float, **fields: Any) -> Node:
+        attributes = {"moves": moves, "flop": flop, "bandwidth": 1.0, "late": 1.0} | fields.pop("attributes", {})
+        return Node(
+            name=name, type=quantize.CALL, reads=(reads,), keeps=0, keeps_whole=0, attributes=attributes,
+            **{"rows": rows, "cols": k, **fields},
         )  # fmt: skip
-        return [quantize_pass, alignment]
-    if points["model.dtype"][0] != "fp8":
-        return [quantize_pass]
-    scale = Node(
-        name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",),
-        cost=PassCost(moves=2.0, flop=1.0), keeps=0, keeps_whole=0,
-    )  # fmt: skip
-    of_tensor = Node(
-        name="maximum", type=quantize.WITH_TENSOR_SCALE, rows=rows, cols=k, reads=("clear",), keeps=0,
-        keeps_whole=0, attributes={"moves": map_values(OUTPUT_BYTES, dtype), "flop": MAXIMUM_FLOP},
-    )  # fmt: skip
-    return [
-        scale._replace(
-            name="clear", type=elementwise.TYPE, reads=(INPUT,), cost=PassCost(moves=1.0, flop=0.0)
-        ),
-        of_tensor,
-        scale,
-        of_tensor._replace(
-            name="quantise", reads=("scale",),
-            attributes={"moves": map_values(OUTPUT_BYTES, dtype) + written, "flop": QUANTISE_FLOP},
-        ),
-    ]  # fmt: skip
+
+    if dtype[0] == "fp8":
+        one, of_tensor = {"rows": 1, "cols": 1}, {"attributes": {"bandwidth": quantize.OF_TENSOR}}
+        return [
+            call("clear", INPUT, moves=quantize.SCALE_BYTES, flop=0.0, **one),
+            call("maximum", "clear", moves=read, flop=MAXIMUM_FLOP, **of_tensor),
+            call("scale", "maximum", moves=2.0 * quantize.SCALE_BYTES, flop=1.0, **one),
+            call("quantise", "scale", moves=read + written, flop=QUANTISE_FLOP, attributes={"bandwidth": quantize.OF_TENSOR, "late": 2.0}),
+        ]
+    passes = [call("quantise", INPUT, moves=read + written, flop=flop, attributes={"late": 2.0})]
+    if dtype[0] == SCALED:
+        scales = {"type": quantize.ALIGNMENT, "cols": -(-k // SCALED_AT_ONCE)}
+        passes.append(passes[0]._replace(name="scales", reads=("quantise",), **scales))
+    return passes
 
 
 FAMILY = Family(

@@ -69,27 +69,30 @@ def _time_alignment(device: Device, share: Share) -> tuple[Launched, Floats]:
     launches = np.where(aligns, ALIGN_LAUNCHES, 0.0)
     moved = 2.0 * SCALE_BYTES * launches * share.elements
     nothing = np.zeros(rows.size)
-    return run_passes(
-        device, share.device, moved=moved, launches=launches, operations=nothing, trips=launches
-    ), nothing
-
-
-def _time_of_tensor(device: Device, share: Share) -> tuple[Launched, Floats]:
-    """Return passes over a tensor with one scale; `moves`: bytes an element."""
-    moved, ones = share.elements * share.attributes["moves"], np.ones(share.elements.size)
-    flop = share.elements * share.attributes["flop"]
     launched = run_passes(
-        device, share.device, moved=moved / OF_TENSOR, launches=ones, operations=flop, trips=ones
-    )
-    return launched._replace(bytes=launched.bytes * OF_TENSOR), flop
+        device, share.device, moved=moved, launches=launches, operations=nothing, trips=launches,
+        late=launches,
+    )  # fmt: skip
+    return launched, nothing
+
+
+def _time_call(device: Device, share: Share) -> tuple[Launched, Floats]:
+    """Return passes as a framework calls them; attributes: see `CALL`."""
+    size, ones = share.attributes, np.ones(share.elements.size)
+    flop = share.elements * size["flop"]
+    launched = run_passes(
+        device, share.device, moved=share.elements * size["moves"] / size["bandwidth"], launches=ones,
+        operations=flop, trips=ones, late=size["late"],
+    )  # fmt: skip
+    return launched._replace(bytes=launched.bytes * size["bandwidth"][:, None]), flop
 
 
 TYPE: KernelType = replace(
     PASS, name="quantise", title="quantise", required=("cols", "to"), required_strings=("to",),
     optional=("rows", "groups", "reads"), forward=_forward, from_file=_from_file,
 )  # fmt: skip
-WITH_TENSOR_SCALE: KernelType = replace(
-    PASS, name="quantise_tensor", title="quantise", forward=partial(forward_with_attributes, PASS),
-    time=_time_of_tensor,
+CALL: KernelType = replace(
+    PASS, name="quantise_call", title="quantise", forward=partial(forward_with_attributes, PASS),
+    time=_time_call,
 )  # fmt: skip
 ALIGNMENT: KernelType = replace(PASS, name="align_scales", title="scales", time=_time_alignment)

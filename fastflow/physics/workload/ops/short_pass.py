@@ -34,7 +34,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     launched = run_passes(
         device, share.device, moved=elements * attributes["moves"] * share.bytes.activation,
         launches=np.ones(elements.size), operations=as_flop,
-        trips=np.full(elements.size, SHORT_TRIPS),
+        trips=np.full(elements.size, SHORT_TRIPS), late=1.0,
     )  # fmt: skip
     return launched, elements * attributes["flop"]
 

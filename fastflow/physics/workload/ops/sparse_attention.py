@@ -160,8 +160,9 @@ def _time_conversion(device: Device, share: Share) -> tuple[Launched, Floats]:
     stored = np.where(latent, packed, work.kv_heads * work.width * share.bytes.cache)
     moved = launches * rows * (stored + work.kv_heads * work.width * share.bytes.activation)
     launched = run_passes(
-        device, share.device, moved=moved, launches=launches, operations=np.zeros(rows.size), trips=launches
-    )
+        device, share.device, moved=moved, launches=launches, operations=np.zeros(rows.size), trips=launches,
+        late=launches,
+    )  # fmt: skip
     return launched, launches * rows * work.kv_heads * work.width
 
 
