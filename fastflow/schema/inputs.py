@@ -357,6 +357,13 @@ INPUTS: tuple[Column, ...] = (
     Column(
         "tiling.max_split_k", "int", "", "largest number of parts of the inner dimension (split-K)", 1.0, 64.0
     ),
+    Column(
+        "tiling.tuned",
+        "bool",
+        "",
+        "true: an autotuner of the framework has chosen the library's kernels, as in servers and training; false:"
+        " products in nvfp4 and mxfp4 run the library's first kernel",
+    ),
     # --- data types by the roles of tensors
     *(
         text(f"precision.{role}", f"data type of {tensors}; operand: that of model.dtype", ROLE_TYPES)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import factorize, map_values
-from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts, table
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts, table, where_read
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.sram import SramDesign
 from fastflow.physics.timing.tile_catalogue import read_catalogue
@@ -22,9 +22,10 @@ with blocks that share no loads, and the operations that quantise: 4,000 such pr
 FINE_SCALES = ("nvfp4", "mxfp4")
 """Types with a scale for 16 or 32 elements, which matrix units read from tensor memory."""
 STEP_OF_SCALES = 4.1
-"""Least time of a step of such a product, over that of others: a step copies scales to tensor memory, too
-(tcgen05.cp, NVIDIA PTX documentation), and the library has no kernels that split the inner dimension.
-Calibrated on 4,000 products in nvfp4 on B200 (ai-dynamo/aiconfigurator@095f58a)."""
+"""Least time of a step of such a product, over that of others, in the library's first kernel (`tiling.tuned`):
+a step copies scales to tensor memory, too (tcgen05.cp, NVIDIA PTX documentation). This kernel does not split
+the inner dimension. Calibrated on 4,000 products in nvfp4 on B200, called without TensorRT-LLM's autotuner
+(ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order with specialised warps (loading or multiplying), which wait less
 MAX_HEADROOM = 50.0  # of the power, up to which `boost.boost_of` is accurate
 ISSUE_WIDTH = 128.0
@@ -233,7 +234,7 @@ def _library(
     by_matrix: whether matrix units multiply the data type; peak: `Library.peak_flops`; budget: of power [W];
     the others as in `Library` and `Device`.
     """
-    dtype = inputs["model.dtype"]
+    dtype, tiles = inputs["model.dtype"], inputs["tiling.tiles"]
     shared = by_matrix & (inputs["chip.blocks.operands"] == "l1")
     # The library of products with scales of blocks, DeepGEMM, splits no inner dimension. Where lanes scale
     # their sums, its warps wait for each other, and its blocks share no loads
@@ -241,7 +242,8 @@ def _library(
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
     launch = np.ascontiguousarray(inputs["chip.launch_overhead"])
     step = np.where(by_matrix, inputs["chip.step_latency"], 0.0)
-    of_scales, overlap = np.isin(dtype, FINE_SCALES), inputs["chip.blocks.launch_overlap"]
+    overlap = inputs["chip.blocks.launch_overlap"]
+    is_first = np.isin(dtype, FINE_SCALES) & ~where_read(tiles == "blocks", inputs, "tiling.tuned", 1.0).astype(bool)
     return Library(
         peak_flops=peak,
         registers=registers,
@@ -255,9 +257,9 @@ def _library(
         persistent=by_matrix & inputs["chip.blocks.persistent"],
         overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
         splits=dtype != SCALED,
-        single_step=step * np.where(of_scales, STEP_OF_SCALES, 1.0),
+        single_step=step * np.where(is_first, STEP_OF_SCALES, 1.0),
         late_launch=launch * overlap / (1.0 - overlap),
-        single_splits=(dtype != SCALED) & ~of_scales,
+        single_splits=(dtype != SCALED) & ~is_first,
         promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
         launch=launch,
         drive=full_power(inputs, by_matrix).products / budget,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn
+from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn, merge_columns
 from fastflow.analysis.measurements.kind import PRODUCTS, Measurements, Options, TimedRows, register
 from fastflow.core.tables import Columns, Floats
 
@@ -15,6 +15,7 @@ _WIDE, _FP8 = ("fp32", "tf32", "fp16", "bf16"), "fp8"
 _PAUSES = (0.1, 0.2, 1.0)
 """Rest before a run [s]: of wide types, of fp8, and of types with scales of blocks, slow to quantise.
 Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+TUNED = "tiling.tuned"
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
 
 
@@ -27,6 +28,7 @@ class Gemms(Measurements):
     needed = ("m", "n", "k")
     inputs_of_columns: ClassVar[Mapping[str, str]] = {
         "m": "model.m", "n": "model.n", "k": "model.k", "batch": "model.batch", "dtype": "model.dtype",
+        "tuned": TUNED,
     }  # fmt: skip
     other_columns = ("op", "trans_a", "trans_b")
     naming_keys = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")
@@ -37,6 +39,10 @@ class Gemms(Measurements):
         """Read the storage order of operands, too; raises InputError."""
         super().__init__(rows, options)
         self.inputs["model.transposed"] = _transposed(self.file)
+        if TUNED not in options.command_line:  # collectors call a framework's products without its tuner
+            untuned = InputColumn(np.zeros(self.rows, dtype=np.bool_), np.ones(self.rows, dtype=np.bool_))
+            stated = self.inputs.get(TUNED)
+            self.inputs[TUNED] = untuned if stated is None else merge_columns(untuned, stated)
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its type, (rows,)."""

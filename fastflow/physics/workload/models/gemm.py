@@ -26,6 +26,10 @@ from fastflow.physics.workload.precision import (
 )
 
 
+LAST = 2.0
+"""Late launches of the last pass: its own, and that of the product, which waits for its end."""
+
+
 def network(points: Inputs) -> Network:
     """Return the network of each point's product; A, B and C are in memory."""
     m, k, n = (points[f"model.{side}"] for side in "mkn")
@@ -56,22 +60,21 @@ def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
     rows, k, dtype = points["model.m"] * points["model.batch"], points["model.k"], points["model.dtype"]
     read, flop = map_values(OUTPUT_BYTES, dtype), map_values(QUANTISING_FLOP, dtype)
 
-    def call(name: str, reads: str, *, moves: Floats | float, flop: Floats | float, **fields: Any) -> Node:
-        attributes = {"moves": moves, "flop": flop, "bandwidth": 1.0, "late": 1.0} | fields.pop("attributes", {})
+    def call(name: str, reads: str, moves: Floats | float, flop: Floats | float, late: float = 1.0) -> Node:
         return Node(
-            name=name, type=quantize.CALL, reads=(reads,), keeps=0, keeps_whole=0, attributes=attributes,
-            **{"rows": rows, "cols": k, **fields},
+            name=name, type=quantize.CALL, rows=rows, cols=k, reads=(reads,), keeps=0, keeps_whole=0,
+            attributes={"moves": moves, "flop": flop, "late": late},
         )  # fmt: skip
 
     if dtype[0] == "fp8":
-        one, of_tensor = {"rows": 1, "cols": 1}, {"attributes": {"bandwidth": quantize.OF_TENSOR}}
+        one = {"rows": 1, "cols": 1}
         return [
-            call("clear", INPUT, moves=quantize.SCALE_BYTES, flop=0.0, **one),
-            call("maximum", "clear", moves=read, flop=MAXIMUM_FLOP, **of_tensor),
-            call("scale", "maximum", moves=2.0 * quantize.SCALE_BYTES, flop=1.0, **one),
-            call("quantise", "scale", moves=read + written, flop=QUANTISE_FLOP, attributes={"bandwidth": quantize.OF_TENSOR, "late": 2.0}),
+            call("clear", INPUT, quantize.SCALE_BYTES, 0.0)._replace(**one),
+            call("maximum", "clear", read, MAXIMUM_FLOP),
+            call("scale", "maximum", 2.0 * quantize.SCALE_BYTES, 1.0)._replace(**one),
+            call("quantise", "scale", read + written, QUANTISE_FLOP, late=LAST),
         ]
-    passes = [call("quantise", INPUT, moves=read + written, flop=flop, attributes={"late": 2.0})]
+    passes = [call("quantise", INPUT, read + written, flop, late=LAST)]
     if dtype[0] == SCALED:
         scales = {"type": quantize.ALIGNMENT, "cols": -(-k // SCALED_AT_ONCE)}
         passes.append(passes[0]._replace(name="scales", reads=("quantise",), **scales))

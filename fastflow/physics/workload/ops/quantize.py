@@ -35,9 +35,6 @@ ALIGN_LAUNCHES = 3.0
 """Kernels that lay out scales anew: transpose, pack to bytes, and copy with padding
 (get_mn_major_tma_aligned_packed_ue8m0_tensor, deepseek-ai/DeepGEMM)."""
 SCALE_BYTES = 4.0
-OF_TENSOR = 0.8
-"""Bandwidth of passes that quantise with one scale a tensor, over that of products. Calibrated on H100 and B200
-together (ai-dynamo/aiconfigurator@095f58a)."""
 
 
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
@@ -81,10 +78,10 @@ def _time_call(device: Device, share: Share) -> tuple[Launched, Floats]:
     size, ones = share.attributes, np.ones(share.elements.size)
     flop = share.elements * size["flop"]
     launched = run_passes(
-        device, share.device, moved=share.elements * size["moves"] / size["bandwidth"], launches=ones,
-        operations=flop, trips=ones, late=size["late"],
+        device, share.device, moved=share.elements * size["moves"], launches=ones, operations=flop,
+        trips=ones, late=size["late"],
     )  # fmt: skip
-    return launched._replace(bytes=launched.bytes * size["bandwidth"][:, None]), flop
+    return launched, flop
 
 
 TYPE: KernelType = replace(
