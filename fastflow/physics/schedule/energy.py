@@ -7,7 +7,7 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.hardware.chip import Chip
-from fastflow.physics.hardware.power import Power, energy_per_byte
+from fastflow.physics.hardware.power import Power, energy_per_byte, running_share
 from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload.graph import Graph
 
@@ -32,7 +32,8 @@ def energy(
     """
     total = _sum_kernels(
         graph.offset, launches, operation * timing.flop * timing.energy_ratio, timing.bytes,
-        energy_per_byte(chip), timing.time, power.active, power.limit - power.idle,
+        energy_per_byte(chip), timing.time, running_share(timing.busy), power.active,
+        power.limit - power.idle,
     )  # fmt: skip
     return total / stages + power.idle * time
 
@@ -40,18 +41,19 @@ def energy(
 @kernel
 def _sum_kernels(
     offset: Ints, launches: Ints, joules: Floats, level_bytes: Floats, per_byte: Floats, times: Floats,
-    active: Floats, most: Floats,
+    running: Floats, active: Floats, most: Floats,
 ) -> Floats:  # fmt: skip
     """Return the energy of the kernels of a point beyond that at rest [J], (points,).
 
     joules: of the operations of one launch; level_bytes: of one launch, (kernels, levels + 1); per_byte:
-    (levels + 1, points); times: of one launch [s]; active: power while a kernel runs; most: of a kernel.
+    (levels + 1, points); times: of one launch [s]; running: of a kernel, over active: power while a kernel runs
+    on all bundles; most: of a kernel.
     """
     points, levels = offset.size - 1, level_bytes.shape[1]
     total = np.zeros(points)
     for p in range(points):
         for row in range(offset[p], offset[p + 1]):
-            launch = joules[row] + active[p] * times[row]
+            launch = joules[row] + active[p] * running[row] * times[row]
             for level in range(levels):
                 launch += per_byte[level, p] * level_bytes[row, level]
             total[p] += launches[row] * min(launch, most[p] * times[row])

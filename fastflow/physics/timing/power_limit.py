@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.tables import Bools, Floats, Ints, take
-from fastflow.physics.hardware.power import Power
+from fastflow.physics.hardware.power import Power, running_share
 from fastflow.physics.timing.library.thread_blocks import ORDER
 from fastflow.physics.timing.roofline import Timing
 
@@ -87,7 +87,8 @@ def slow_down(timing: Timing, kernels: Kernels, cores: Cores, power: Power) -> t
     device, levels = kernels.device, timing.bytes.shape[1] - 1
     joules = kernels.per_byte.T[device] * timing.bytes
     switching, moving = kernels.operations + joules[:, :levels].sum(axis=1), joules[:, levels]
-    wanted = power.idle[device] + power.active[device] + (switching + moving) / timing.time
+    running = power.active[device] * running_share(timing.busy)
+    wanted = power.idle[device] + running + (switching + moving) / timing.time
     limited = np.minimum(power.limit, cores.budget)[device]
     slower = (power.limit < cores.budget)[device] & (wanted > limited)
     rows = np.flatnonzero(slower)
@@ -97,7 +98,7 @@ def slow_down(timing: Timing, kernels: Kernels, cores: Cores, power: Power) -> t
     times = np.maximum(timing.times[rows, : levels + 2], np.pad(served, ((0, 0), (1, 0))))
     work = _at_budget(
         _Work(
-            power.active[device[rows]], switching[rows], moving[rows], timing.time[rows],
+            running[rows], switching[rows], moving[rows], timing.time[rows],
             (times[:, :-1] ** ORDER).sum(axis=1) ** (1.0 / ORDER), times[:, -1], timing.times[rows, -1],
         ),
         (cores.budget - power.idle)[device[rows]],

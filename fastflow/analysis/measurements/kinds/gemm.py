@@ -10,11 +10,15 @@ import numpy as np
 from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn, merge_columns
 from fastflow.analysis.measurements.kind import PRODUCTS, Measurements, Options, TimedRows, register
 from fastflow.core.tables import Columns, Floats
+from fastflow.physics.timing.device import SCALED
 
-_WIDE, _FP8 = ("fp32", "tf32", "fp16", "bf16"), "fp8"
-_PAUSES = (0.1, 0.2, 1.0)
-"""Rest before a run [s]: of wide types, of fp8, and of types with scales of blocks, slow to quantise.
-Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+_PAUSES = {"fp8": 0.05, "fp8_block": 1.2, "nvfp4": 0.65}
+_OTHERS, _BUILDS, _COMPILED = 0.02, 1.2, 0.02
+"""Rest before a run [s], while the collector (collect_gemm.py) prepares it: it makes weights, and nvfp4's on the
+host. DeepGEMM compiles a kernel for each shape of tiles, of which few rows share one (`_FEW_ROWS`). A weight's
+products go to eight devices, the most rows first: these eight rest until the weights of the one before are done.
+Their rows are from 3,841 on. Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+_FEW_ROWS, _FIRST_ROWS = 64, 3841
 TUNED = "tiling.tuned"
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
 
@@ -45,9 +49,13 @@ class Gemms(Measurements):
             self.inputs[TUNED] = untuned if stated is None else merge_columns(untuned, stated)
 
     def pauses(self, inputs: Columns) -> Floats | None:
-        """Return the rest before the run of a row [s], by its type, (rows,)."""
-        dtype = inputs["model.dtype"]
-        return np.select([np.isin(dtype, _WIDE), dtype == _FP8], _PAUSES[:2], _PAUSES[2])
+        """Return the rest before the run of a row [s], by its type and rows, (rows,)."""
+        dtype, rows = inputs["model.dtype"], inputs["model.m"]
+        pauses = np.full(rows.size, _OTHERS)
+        for name, pause in _PAUSES.items():
+            pauses[dtype == name] = pause
+        pauses[(dtype == SCALED) & (rows <= _FEW_ROWS)] = _COMPILED
+        return np.where(rows >= _FIRST_ROWS, _BUILDS, pauses)
 
     @classmethod
     def default_timed(cls, columns: Collection[str]) -> str:

@@ -35,6 +35,9 @@ ALIGN_LAUNCHES = 3.0
 """Kernels that lay out scales anew: transpose, pack to bytes, and copy with padding
 (get_mn_major_tma_aligned_packed_ue8m0_tensor, deepseek-ai/DeepGEMM)."""
 SCALE_BYTES = 4.0
+OF_MULTIPLY_ADD = 0.1
+"""Energy of an operation that quantises, over that of a lane's multiply-add: most are moves, comparisons and
+shifts. Calibrated on the powers of products on B200 (ai-dynamo/aiconfigurator@095f58a)."""
 
 
 def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
@@ -90,6 +93,6 @@ TYPE: KernelType = replace(
 )  # fmt: skip
 CALL: KernelType = replace(
     PASS, name="quantise_call", title="quantise", forward=partial(forward_with_attributes, PASS),
-    time=_time_call,
+    time=_time_call, lanes=lambda share: np.full(share.elements.size, OF_MULTIPLY_ADD),
 )  # fmt: skip
 ALIGNMENT: KernelType = replace(PASS, name="align_scales", title="scales", time=_time_alignment)
