@@ -14,7 +14,7 @@ from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.engine.grid.grid import Grid
 from fastflow.physics.workload.models.moe_layer import BACKEND, TRITON
 
-_PAUSE = 0.5
+_PAUSE = 0.4
 """Rest before a run, while weights are made [s]; calibrated on the powers of B200
 (ai-dynamo/aiconfigurator@095f58a)."""
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")

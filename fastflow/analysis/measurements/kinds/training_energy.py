@@ -1,8 +1,9 @@
 """Energy of training runs: whole nodes, at the plug or behind their power supplies (MLPerf Training Power).
 
 A row is a run of a benchmark to its target: so many samples, in so many seconds. The tables `benchmarks`,
-`layouts` and `lengths` of conf/measurement_files.yaml say what a benchmark is: its model, how it is laid out,
-and how many tokens of a sample are no padding. Benchmarks with "lora" in their names train adapters alone.
+`layouts`, `lengths`, `evaluations` and `examples` of conf/measurement_files.yaml say what a benchmark is: its
+model, how it is laid out, how many tokens of a sample are no padding, and how often the model is evaluated on how
+many examples. Benchmarks with "lora" in their names train adapters alone.
 """
 
 from __future__ import annotations
@@ -24,12 +25,18 @@ from fastflow.schema.quantities import ENERGY, POWER
 _ADAPTERS = "lora"  # in the name of a benchmark
 _BEHIND = "dc"  # first letters of a kind of power that was measured behind the power supplies
 _STRATEGY, _SEQUENCE, _BATCH = "parallel.strategy", "model.sequence", "model.batch"
-FROZEN_FORWARDS = 2.0
-"""Forward passes of a model with frozen weights: beside a quarter of a large model's weights, a device has no
-room for all activations, and computes them again."""
+FROZEN_FORWARDS = 1.5
+"""Forward passes of a step of a model with frozen weights, since a device computes a part of its activations
+again, and adapters beside their weights. Calibrated: steps on 8 and 64 H100 take 2.35 and 2.1 times as long as a
+forward pass (training_mlperf.csv, mlcommons/training_results v4.0)."""
+FORWARD_SHARE = 1.0 / 3.0
+"""Share of a forward pass in an iteration of a pipeline: a backward pass has two products for one."""
 FROZEN_BACKWARD = 0.5
 """Share of a backward pass without gradients of weights: one product of two (Hu et al., LoRA,
 arXiv:2106.09685, whose own weights take no time beside it)."""
+SKIPPED_OF_BATCH, SKIPPED = 0.125, 2.0
+"""First evaluations that runs with adapters leave out: a share of the batch, and two more (MLPerf Training 4.0,
+rules of llama2_70b_lora)."""
 
 
 def _machine_energy(results: Columns) -> Floats:
@@ -56,7 +63,7 @@ class TrainingEnergy(SystemRuns):
     naming_keys = ("benchmark", "device", "devices", "strategy", "power_kind")
     error_groups = ("benchmark", "power_kind")
     section = "training"
-    alias_tables = ("devices", "benchmarks", "layouts", "lengths")
+    alias_tables = ("devices", "benchmarks", "layouts", "lengths", "evaluations", "examples")
     groups = ("model",)
     not_fitted = "a file of kernels; the energy of a training run depends on a whole system"
 
@@ -78,17 +85,33 @@ class TrainingEnergy(SystemRuns):
         """Whether a row's own weights are adapters, beside frozen weights."""
         self._set_input(DTYPE, np.full(self.rows, "fp8"))
         self._read_lengths()
+        self.evaluating: Floats = self._evaluation_passes()
+        """Forward passes of a row's batch in all of its evaluations."""
         self._read_layout()
 
     def _read_lengths(self) -> None:
         """Set the tokens of a sample that are computed, and positions for all of its tokens."""
         stated = self._values(_SEQUENCE)
-        names = self._match_names("lengths", self._cells("benchmark"))
-        known = [float(self.tables["lengths"].get(name, 0)) for name in names]
-        lengths = np.where(np.array(known) > 0, known, stated).astype(np.int64)
+        known = self._numbers_of_benchmarks("lengths")
+        lengths = np.where(known > 0.0, known, stated).astype(np.int64)
         self._set_input(_SEQUENCE, lengths, lengths > 0)
         tokens = np.maximum(self._values(_SEQUENCE), stated)
         self._set_input("model.positions", tokens, tokens > 0)
+
+    def _numbers_of_benchmarks(self, table: str) -> Floats:
+        """Return a table's number for every row's benchmark, 0 without one."""
+        names = self._match_names(table, self._cells("benchmark"))
+        return np.array([float(self.tables[table].get(name, 0)) for name in names])
+
+    def _evaluation_passes(self) -> Floats:
+        """Return the forward passes of a row's batch in all of its evaluations, (rows,)."""
+        every, examples = self._numbers_of_benchmarks("evaluations"), self._numbers_of_benchmarks("examples")
+        batch, evaluations = self._values(_BATCH), np.zeros(self.rows)
+        np.divide(self.samples, every, out=evaluations, where=every > 0.0)
+        skipped = np.where(self.is_frozen, np.floor(SKIPPED_OF_BATCH * batch + SKIPPED), 0.0)
+        passes = np.ceil(examples / np.maximum(batch, 1))
+        total: Floats = np.maximum(np.floor(evaluations) - skipped, 0.0) * passes
+        return total
 
     def _read_layout(self) -> None:
         """Set the strategy: the benchmark's degrees, and context parallelism beyond its batch.
@@ -105,6 +128,7 @@ class TrainingEnergy(SystemRuns):
         whole = [each or Strategy(TENSOR, dp=1) for each in laid_out]
         self.replicas: Ints = np.where(self.is_frozen, [each.dp for each in whole], 1)
         """Replicas of a row's prediction that the run has."""
+        self.is_pipeline: Bools = np.array([each.pp > 1 for each in whole])
         of_row = zip(whole, self.replicas.tolist(), strict=True)
         texts = [str(each._replace(dp=each.dp // replicas)) for each, replicas in of_row]
         self._set_input(_STRATEGY, np.array(texts))
@@ -121,13 +145,17 @@ class TrainingEnergy(SystemRuns):
         results = results_of_rows(inputs)
         replicas = self.replicas[rows]
         iterations = self.samples[rows] / (replicas * inputs[_BATCH])
-        step = FROZEN_FORWARDS * results["forward_s"] + FROZEN_BACKWARD * results["backward_s"]
-        computed = np.where(self.is_frozen[rows], step / results["time_s"], 1.0)
+        passes = results["time_s"] - results["update_s"]
+        in_turn = results["microbatches"] * results["forward_s"]
+        forward = np.where(self.is_pipeline[rows], FORWARD_SHARE * passes, in_turn)
+        step = FROZEN_FORWARDS * forward + FROZEN_BACKWARD * (passes - forward)
+        trained = np.where(self.is_frozen[rows], step, results["time_s"]) * iterations
+        seconds = trained + self.evaluating[rows] * forward
         metered = np.where(self.is_behind[rows], inputs["power.conversion_efficiency"], 1.0)
         results |= {
-            "time_s": results["time_s"] * computed * iterations,
+            "time_s": seconds,
             "machine_W": results["machine_W"] * metered,
-            "machine_J": replicas * results["machine_J"] * metered * computed * iterations,
+            "machine_J": replicas * results["machine_J"] * metered * seconds / results["time_s"],
         }
         return PredictedRows(rows, results)
 
