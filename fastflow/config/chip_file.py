@@ -17,7 +17,7 @@ _ORDER = (
     "name", "maker", "architecture", "machine", "node_area", "die_area", "dies", "chiplets", "link",
     "salvage", "tdp", "power_limit", "area", "power", "perimeter", "mcus_per_bundle", "mcu", "utilization",
     "vector_utilization", "dram_utilization", "launch_overhead", "call_overhead", "step_latency",
-    "matrix_power", "sustained_power_fraction",
+    "matrix_power", "sustained_power_fraction", "temperature",
     "idle_power_fraction", "active_power_fraction", "special_functions", "boost", "flash_attention", "rate",
     "matrix", "blocks",
     "strided", "memory", "made", "pinned",

@@ -74,6 +74,10 @@ INPUTS: tuple[Column, ...] = (
         "tech.core.idle_power_fraction", "share of the cores' power at rest: leakage, clocks, conversion"
     ),
     fraction("tech.core.active_power_fraction", "share of the cores' power that kernels add: clocks, issue"),
+    fraction(
+        "tech.core.leakage_fraction", "share of the power at rest that leaks, on a die of 65 degrees Celsius"
+    ),
+    positive("tech.core.leakage_doubling", "K", "rise of temperature that doubles leakage"),
     positive("tech.core.nominal_frequency", "Hz", "MCU clock frequency at nominal voltage"),
     *supply("tech.core"),
     positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per clock, by data type"),
@@ -226,6 +230,14 @@ INPUTS: tuple[Column, ...] = (
     share(
         "chip.sustained_power_fraction",
         "share of the power budget that cores and caches get in runs that last minutes",
+    ),
+    Column(
+        "chip.temperature",
+        "float",
+        "",
+        "temperature of the die in degrees Celsius, of which leakage depends; 65 where powers were calibrated",
+        -40.0,
+        150.0,
     ),
     fraction(
         "chip.idle_power_fraction",

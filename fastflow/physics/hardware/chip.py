@@ -22,6 +22,7 @@ from fastflow.physics.hardware.chiplets import (
 )
 from fastflow.physics.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.physics.hardware.dram import Dram, DramDesign, generate_dram
+from fastflow.physics.hardware.leakage import excess
 from fastflow.physics.hardware.link import Link, LinkDesign, generate_links
 from fastflow.physics.hardware.scaling import node_scaling
 from fastflow.physics.hardware.sram import (
@@ -113,8 +114,11 @@ def core_parameters(inputs: Inputs) -> tuple[Core, Supply]:
     # shared logic of a bundle is divided among its MCUs
     crowd = inputs["tech.core.nominal_bundle"] / inputs["chip.mcus_per_bundle"]
     power, area = (1.0 + inputs[f"tech.core.shared_{budget}"] * (crowd - 1.0) for budget in ("power", "area"))
+    budgets = _budgets(inputs, "core")
+    # a hot die leaks what its cores do not have for switching
+    budgets["power"] = budgets["power"] * (1.0 - inputs["tech.core.idle_power_fraction"] * excess(inputs))
     core = Core(
-        **_budgets(inputs, "core"),
+        **budgets,
         bundles=_max_bundles(inputs),
         mcus_per_bundle=inputs["chip.mcus_per_bundle"],
         nominal_power=inputs["tech.core.nominal_power"] * power / scaling.logic_power,

@@ -8,7 +8,7 @@ Rest and running kernels of a real chip are shares of its budget (`chip.idle_pow
 `chip.active_power_fraction`). Those of a chip made from budgets are shares of its cores' power
 (`tech.core.idle_power_fraction`, `tech.core.active_power_fraction`), beside the standby of its memories and
 its links, which draw as much without traffic as with it (Abts et al., Energy Proportional Datacenter
-Networks, ISCA 2010). The rest of its cores' power is that of operations, so that full cores draw what they
+Networks, ISCA 2010). A part of it leaks, more where the die is hotter (`leakage.py`). The rest of its cores' power is that of operations, so that full cores draw what they
 were made for. `chip.power_limit` is below the budget what a device draws at most (`timing/power_limit.py`);
 the shares remain those of the budget.
 """
@@ -21,8 +21,10 @@ import numpy as np
 
 from fastflow.core.tables import Bools, Floats, Inputs
 from fastflow.physics.hardware.chip import Chip
+from fastflow.physics.hardware.leakage import excess, leaks
 
 LIMIT = "chip.power_limit"
+IDLE_OF_CORES = "tech.core.idle_power_fraction"
 SHARED_RUNNING = 0.4
 """Share of the power of running kernels that a device draws however few of its bundles run: clock distribution,
 L2, crossbar. Bundles that run draw the others. Calibrated on the powers of 4,000 products in nvfp4 on B200,
@@ -33,6 +35,8 @@ class Power(NamedTuple):
     """Power of devices; shape (points,)."""
 
     idle: Floats  # at rest [W]
+    leaking: Floats  # of it, what leaks [W]
+    hotter: Floats  # of it, what leaks beyond the reference temperature; below 0: less [W]
     active: Floats  # more, while a kernel runs on all bundles [W]
     operating: Floats  # more, with all units of cores made from budgets busy [W]
     limit: Floats  # at most [W]; infinite for chips without a limit whose parts fit their budgets
@@ -45,9 +49,16 @@ def rest_of(inputs: Inputs) -> Floats:
     return share * inputs["chip.tdp"]
 
 
+def extra_leakage(inputs: Inputs) -> Floats:
+    """Return what a real chip leaks beyond the reference temperature [W], 0 of others; (points,)."""
+    leakage: Floats = rest_of(inputs) * excess(inputs)
+    return leakage
+
+
 def power_of(inputs: Inputs, chip: Chip) -> Power:
     """Return the power of each chip."""
     budget, rest, cores = inputs["chip.tdp"], rest_of(inputs), chip.core_power
+    more = excess(inputs)
     running = inputs.get("chip.active_power_fraction", np.zeros(budget.size)) * budget
     idle, active = (inputs[f"tech.core.{kind}_power_fraction"] * cores for kind in ("idle", "active"))
     standing = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
@@ -56,8 +67,13 @@ def power_of(inputs: Inputs, chip: Chip) -> Power:
     limit = np.where(is_known, budget, np.inf)
     if LIMIT in inputs:
         limit = np.where(inputs[LIMIT] < budget, inputs[LIMIT], limit)
+    of_cores = np.where(is_known, rest, idle)
+    # cores from budgets have what they leave for switching, see `chip.core_parameters`
+    hotter = more * np.where(is_known, of_cores, of_cores / (1.0 - more * inputs[IDLE_OF_CORES]))
     return Power(
-        idle=np.where(is_known, rest, idle + standing + links),
+        idle=np.where(is_known, rest, idle + standing + links) + hotter,
+        leaking=leaks(inputs) * of_cores + hotter,
+        hotter=hotter,
         active=np.where(is_known, running, active),
         operating=np.maximum(cores - idle - active, 0.0),
         limit=limit,
@@ -90,6 +106,6 @@ def operation_energy(power: Power, full: Floats, peak: Floats) -> Floats:
     full: power of the device with all these units busy at the highest clock [W], 0 where it is not known;
     peak: of the units [operations/s].
     """
-    of_units = np.maximum(full - power.idle - power.active, 0.0)
+    of_units = np.maximum(full - (power.idle - power.hotter) - power.active, 0.0)
     energy: Floats = np.where((full > 0.0) & power.of_budget, of_units, power.operating) / peak
     return energy

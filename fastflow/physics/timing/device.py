@@ -9,6 +9,7 @@ import numpy as np
 from fastflow.core.dedupe import factorize, map_values
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts, table, where_read
 from fastflow.physics.hardware.chip import Chip, peak_flops
+from fastflow.physics.hardware.power import extra_leakage
 from fastflow.physics.hardware.sram import SramDesign
 from fastflow.physics.timing.tile_catalogue import read_catalogue
 from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES, Units
@@ -167,7 +168,8 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
             vector_peak=vector_peak,
             registers=chip.levels[0].design.capacity / np.maximum(instances, 1.0),
             latency=latency,
-            budget=inputs["chip.tdp"] * (inputs["chip.sustained_power_fraction"] if lasts else 1.0),
+            budget=(inputs["chip.tdp"] - extra_leakage(inputs))
+            * (inputs["chip.sustained_power_fraction"] if lasts else 1.0),
         ),
         blocks=np.where(by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.vector"]),
         batched_blocks=np.where(

@@ -5,8 +5,9 @@ falls with the clock down to the lowest supply. Below it the clock falls alone. 
 known (`chip.pinned.boost_W`) keep the law of their sustained clock (`library.thread_blocks`): V in proportion
 to the clock. Others follow the alpha-power law of `hardware.voltage`: f ~ (V - Vt)^2 / V.
 
-- Operations, bytes of on-chip memories and the clock tree take energy with the square of the supply. Bytes of
-  main memory and what the device draws at rest do not depend on it.
+- Operations, bytes of on-chip memories and the clock tree take energy with the square of the supply. Leakage
+  falls with it, too (`hardware/leakage.py`). Bytes of main memory and the rest that a device draws do not depend
+  on it.
 - Operations and on-chip memories slow down with the clock. Main memory and launches do not: a limit does not
   change the clock of memory (NVML). The time of a kernel grows with the soft maximum of both. So a kernel
   that waits for main memory hardly slows down, until on-chip memories take as long.
@@ -22,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.tables import Bools, Floats, Ints, take
+from fastflow.physics.hardware.leakage import of_supply
 from fastflow.physics.hardware.power import Power, running_share
 from fastflow.physics.timing.library.thread_blocks import ORDER
 from fastflow.physics.timing.roofline import Timing
@@ -54,6 +56,7 @@ class _Work(NamedTuple):
     """What kernels draw and take at the clock of the budget; shape (kernels,)."""
 
     running: Floats  # power of the clock tree [W]
+    leaking: Floats  # power of leakage [W]
     switching: Floats  # energy of operations and on-chip bytes [J]
     moving: Floats  # energy of bytes of main memory [J]
     time: Floats  # [s]
@@ -98,7 +101,7 @@ def slow_down(timing: Timing, kernels: Kernels, cores: Cores, power: Power) -> t
     times = np.maximum(timing.times[rows, : levels + 2], np.pad(served, ((0, 0), (1, 0))))
     work = _at_budget(
         _Work(
-            running[rows], switching[rows], moving[rows], timing.time[rows],
+            running[rows], power.leaking[device[rows]], switching[rows], moving[rows], timing.time[rows],
             (times[:, :-1] ** ORDER).sum(axis=1) ** (1.0 / ORDER), times[:, -1], timing.times[rows, -1],
         ),
         (cores.budget - power.idle)[device[rows]],
@@ -159,6 +162,7 @@ def _clock(work: _Work, curve: _Curve, most: Floats) -> Floats:
         clock = np.exp(log_clock)
         lift = curve.lift(clock)
         drawn = work.running * clock * lift + (work.switching * lift + work.moving) / _time(work, clock)
+        drawn -= work.leaking * (1.0 - of_supply(lift))
         logs: Floats = np.log(drawn / most)
         return logs
 
