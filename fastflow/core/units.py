@@ -68,7 +68,6 @@ _COMMON_UNITS = {
     "Hz": {f"{prefix}Hz": size for prefix, size in _DECIMAL.items()},
     "W": {"mW": 1e-3, "W": 1.0, "kW": 1e3},
     "V": {"mV": 1e-3, "V": 1.0},
-    "K": {"K": 1.0},
     "s": {f"{prefix}s": size for prefix, size in _SMALL.items()} | {"year": 31557600.0},
     "m": {"mm": 1e-3},
     "J/bit": {f"{prefix}J/bit": size for prefix, size in _SMALL.items()},

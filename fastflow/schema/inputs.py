@@ -77,7 +77,7 @@ INPUTS: tuple[Column, ...] = (
     fraction(
         "tech.core.leakage_fraction", "share of the power at rest that leaks, on a die of 65 degrees Celsius"
     ),
-    positive("tech.core.leakage_doubling", "K", "rise of temperature that doubles leakage"),
+    positive("tech.core.leakage_doubling", "", "rise of temperature that doubles leakage, in kelvins"),
     positive("tech.core.nominal_frequency", "Hz", "MCU clock frequency at nominal voltage"),
     *supply("tech.core"),
     positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per clock, by data type"),
@@ -208,14 +208,10 @@ INPUTS: tuple[Column, ...] = (
         "",
         "true: the end of a thread block overlaps with the start of the next",
     ),
-    Column(
-        "chip.blocks.launch_overlap",
-        "float",
-        "",
-        "share of the launch overhead of a product that overlaps with the kernel before it, where the operands"
-        " are not quantised first",
-        0.0,
-        0.99,
+    nonnegative(
+        "chip.blocks.late_launch",
+        "s",
+        "further launch overhead of a kernel that starts only after the end of the kernel before it",
     ),
     text(
         "chip.blocks.scales",
@@ -235,8 +231,8 @@ INPUTS: tuple[Column, ...] = (
         "chip.temperature",
         "float",
         "",
-        "temperature of the die in degrees Celsius, of which leakage depends; 65 where powers were calibrated",
-        -40.0,
+        "temperature of the die in degrees Celsius, on which leakage depends; powers were calibrated at 65",
+        0.0,
         150.0,
     ),
     fraction(
@@ -373,8 +369,8 @@ INPUTS: tuple[Column, ...] = (
         "tiling.tuned",
         "bool",
         "",
-        "true: an autotuner of the framework has chosen the library's kernels, as in servers and training; false:"
-        " products in nvfp4 and mxfp4 run the library's first kernel",
+        "true: an autotuner of the framework has chosen the library's kernels, as in servers and training;"
+        " false: products in nvfp4 and mxfp4 run the library's first kernel",
     ),
     # --- data types by the roles of tensors
     *(

@@ -24,16 +24,21 @@ def lift(made, point, busy, times):
     return (high / voltage) ** 2
 
 
+def awake(busy):
+    """Return the share of the power of running kernels that some bundles draw: two fifths are of the chip."""
+    return 0.4 + 0.6 * busy
+
+
 def real_chip(kernels, per_byte, rest, running, budget, time):
     """Return joules of a device that draws `rest`, `running` more while kernels run, and never over budget.
 
-    kernels: (launches, seconds of one, joules of its operations, bytes of each level and of main memory);
-    per_byte: joules of those levels; rest, running, budget: watts.
+    kernels: (launches, seconds of one, joules of its operations, bytes of each level and of main memory,
+    share of the bundles that run); per_byte: joules of those levels; rest, running, budget: watts.
     """
     joules = rest * time
-    for launches, seconds, of_operations, moved in kernels:
+    for launches, seconds, of_operations, moved, busy in kernels:
         for _ in range(launches):
-            wanted = rest * seconds + running * seconds + of_operations
+            wanted = rest * seconds + running * awake(busy) * seconds + of_operations
             for bytes_, energy in zip(moved, per_byte, strict=True):
                 wanted += bytes_ * energy
             joules += min(wanted, budget * seconds) - rest * seconds
@@ -44,13 +49,13 @@ def iteration(kernels, per_bit, standing, running, time):
     """Return joules.
 
     kernels: (launches, and of one launch operations, joules of one, bytes of each level and of main memory,
-    seconds); per_bit: energies of those levels; standing: watts, of links too; running: watts more while a
-    kernel runs; time: seconds.
+    seconds, share of the bundles that run); per_bit: energies of those levels; standing: watts, of links too;
+    running: watts more while a kernel runs on all bundles; time: seconds.
     """
     joules = standing * time
-    for launches, flop, per_flop, moved, seconds in kernels:
+    for launches, flop, per_flop, moved, seconds, busy in kernels:
         for _ in range(launches):
-            joules += flop * per_flop + running * seconds
+            joules += flop * per_flop + running * awake(busy) * seconds
             for bytes_, energy in zip(moved, per_bit, strict=True):
                 joules += bytes_ * 8 * energy
     return joules

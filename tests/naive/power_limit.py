@@ -15,7 +15,7 @@ def at_supply(kernel, chip, volts, share):
     first = sum(part**4 for part in kernel["inside"]) + kernel["memory"] ** 4
     seconds = kernel["seconds"] * (longest**0.25 + kernel["launches"]) / (first**0.25 + kernel["launches"])
     lift = (volts / start) ** 2
-    watts = chip["rest"] + chip["running"] * clock * lift
+    watts = chip["rest"] - chip["leaking"] * (1 - (volts / start) ** 3) + chip["running"] * clock * lift
     return seconds, watts + (kernel["switching"] * lift + kernel["moving"]) / seconds
 
 

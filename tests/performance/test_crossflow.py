@@ -210,6 +210,7 @@ def test_energy(points, predict, model):
                 * made["_flop_J" if prediction.shards.kernels.m[row] else "_pass_flop_J"],
                 prediction.timing.bytes[row],
                 prediction.timing.time[row],
+                prediction.timing.busy[row],
             )
             for row in rows
         ]

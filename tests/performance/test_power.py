@@ -106,6 +106,7 @@ def test_energy_is_the_oracles(compose, predict, chip, sizes):
             timing.time[row],
             timing.flop[row] * per_operation,
             timing.bytes[row],
+            timing.busy[row],
         )
         for row in range(timing.time.size)
     ]

@@ -11,6 +11,7 @@ INERT = {
 # Changes to the default point, each with another thing scarce.
 SCENARIOS = {
     "default": {},
+    "a hot die": {"chip.temperature": 90},
     "a later node": {"tech.generation": 1},
     "a gemm on one device": {},
     "fp32": {"model.dtype": "fp32"},

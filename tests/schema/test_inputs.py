@@ -33,6 +33,7 @@ NONE_OF_IT = ("carbon.host.dram", "carbon.host.nand")
 """Sizes of what a machine may lack."""
 HIGHEST = {
     "tech.memory.*.overhead": 0.99,  # a bank without cells holds nothing
+    "chip.temperature": 150,  # no chip works beyond
     "power.fan_fraction": 0.9,  # a machine does more than to cool itself
     "parallel.zero_stage": 3,  # the stages of ZeRO: states, gradients, weights
     "serve.mean_acceptance_length": 65,  # tokens of a draft, and one more

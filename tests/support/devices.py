@@ -14,7 +14,7 @@ from tests.support.tilings import SPARE, SUPPLIES
 FLAGS = ("shared", "persistent", "splits")
 NUMBERS = (
     "latency", "step", "shared", "cluster", "pair", "persistent", "overlap", "splits", "promotion", "launch",
-    "drive", "strided", "reach", "miss",
+    "late_launch", "drive", "strided", "reach", "miss",
 )  # fmt: skip
 """Properties of a library that chips have under the same name."""
 rates = st.floats(1e9, 1e13)
@@ -71,11 +71,13 @@ def devices(designs, blocks=None, batched_blocks=None):
             enabled=each("boosts", np.bool_),
         ),
         library=Library(
-            each("peak"),
-            each("registers"),
-            column([d.warp[0] for d in designs]),
-            column([d.warp[1] for d in designs]),
-            *(each(name, np.bool_ if name in FLAGS else np.float64) for name in NUMBERS),
+            peak_flops=each("peak"),
+            registers=each("registers"),
+            warp_m=column([d.warp[0] for d in designs]),
+            warp_n=column([d.warp[1] for d in designs]),
+            single_step=each("step"),
+            single_splits=each("splits", np.bool_),
+            **{name: each(name, np.bool_ if name in FLAGS else np.float64) for name in NUMBERS},
         ),
         blocks=column(blocks or none, np.str_),
         batched_blocks=column(batched_blocks or none, np.str_),

@@ -5,8 +5,8 @@ Leakage grows exponentially with temperature, here by a factor of 2 for every `t
 Vogeleer et al., Modeling the Temperature Bias of Power Consumption for Nanometer-Scale CPUs, arXiv:1404.3381,
 measured from 20 to 85 degrees Celsius). What it takes beyond the reference is not left for switching.
 
-Leakage falls with the supply: its current with the barrier that the drain lowers, its power with the supply once
-more (Kim et al., Leakage Current: Moore's Law Meets Static Power, IEEE Computer 36-12, 2003).
+Leakage falls with the supply: its current with the barrier that the drain lowers, its power with the supply
+once more (Kim et al., Leakage Current: Moore's Law Meets Static Power, IEEE Computer 36-12, 2003).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fastflow.core.tables import Floats, Inputs
 
 REFERENCE = 65.0  # temperature of the die, at which powers were calibrated [degrees Celsius]; assumed
 OF_SUPPLY = 3.0
-"""Power of the supply that leakage grows with near the nominal supply: drain-induced barrier lowering of 70 mV/V
-over a swing of 36 mV an e-fold, and the supply itself. Assumed."""
+"""Power of the supply that leakage grows with near the nominal supply: drain-induced barrier lowering of 70
+mV/V over a swing of 36 mV an e-fold, and the supply itself. Assumed."""
 
 
 def leaks(inputs: Inputs) -> Floats:

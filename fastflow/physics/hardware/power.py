@@ -8,9 +8,9 @@ Rest and running kernels of a real chip are shares of its budget (`chip.idle_pow
 `chip.active_power_fraction`). Those of a chip made from budgets are shares of its cores' power
 (`tech.core.idle_power_fraction`, `tech.core.active_power_fraction`), beside the standby of its memories and
 its links, which draw as much without traffic as with it (Abts et al., Energy Proportional Datacenter
-Networks, ISCA 2010). A part of it leaks, more where the die is hotter (`leakage.py`). The rest of its cores' power is that of operations, so that full cores draw what they
-were made for. `chip.power_limit` is below the budget what a device draws at most (`timing/power_limit.py`);
-the shares remain those of the budget.
+Networks, ISCA 2010). A part of it leaks, more where the die is hotter (`leakage.py`). The rest of its cores'
+power is that of operations, so that full cores draw what they were made for. `chip.power_limit` is below the
+budget what a device draws at most (`timing/power_limit.py`); the shares remain those of the budget.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fastflow.physics.hardware.leakage import excess, leaks
 LIMIT = "chip.power_limit"
 IDLE_OF_CORES = "tech.core.idle_power_fraction"
 SHARED_RUNNING = 0.4
-"""Share of the power of running kernels that a device draws however few of its bundles run: clock distribution,
-L2, crossbar. Bundles that run draw the others. Calibrated on the powers of 4,000 products in nvfp4 on B200,
-whose blocks of few rows leave most bundles idle (ai-dynamo/aiconfigurator@095f58a)."""
+"""Share of the power of running kernels that a device draws however few of its bundles run: clock
+distribution, L2, crossbar. Bundles that run draw the others. Calibrated on the powers of 4,000 products in
+nvfp4 on B200, whose blocks of few rows leave most bundles idle (ai-dynamo/aiconfigurator@095f58a)."""
 
 
 class Power(NamedTuple):

@@ -46,8 +46,8 @@ def _sum_kernels(
     """Return the energy of the kernels of a point beyond that at rest [J], (points,).
 
     joules: of the operations of one launch; level_bytes: of one launch, (kernels, levels + 1); per_byte:
-    (levels + 1, points); times: of one launch [s]; running: of a kernel, over active: power while a kernel runs
-    on all bundles; most: of a kernel.
+    (levels + 1, points); times: of one launch [s]; running: of a kernel, over active: power while a kernel
+    runs on all bundles; most: of a kernel.
     """
     points, levels = offset.size - 1, level_bytes.shape[1]
     total = np.zeros(points)

@@ -23,10 +23,10 @@ with blocks that share no loads, and the operations that quantise: 4,000 such pr
 FINE_SCALES = ("nvfp4", "mxfp4")
 """Types with a scale for 16 or 32 elements, which matrix units read from tensor memory."""
 STEP_OF_SCALES = 4.1
-"""Least time of a step of such a product, over that of others, in the library's first kernel (`tiling.tuned`):
-a step copies scales to tensor memory, too (tcgen05.cp, NVIDIA PTX documentation). This kernel does not split
-the inner dimension. Calibrated on 4,000 products in nvfp4 on B200, called without TensorRT-LLM's autotuner
-(ai-dynamo/aiconfigurator@095f58a)."""
+"""Least time of a step of such a product, over that of others, in the library's first kernel
+(`tiling.tuned`): a step copies scales to tensor memory, too (tcgen05.cp, NVIDIA PTX documentation). This
+kernel does not split the inner dimension. Calibrated on 4,000 products in nvfp4 on B200, called without
+TensorRT-LLM's autotuner (ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order with specialised warps (loading or multiplying), which wait less
 MAX_HEADROOM = 50.0  # of the power, up to which `boost.boost_of` is accurate
 ISSUE_WIDTH = 128.0
@@ -242,10 +242,10 @@ def _library(
     # their sums, its warps wait for each other, and its blocks share no loads
     promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
-    launch = np.ascontiguousarray(inputs["chip.launch_overhead"])
     step = np.where(by_matrix, inputs["chip.step_latency"], 0.0)
-    overlap = inputs["chip.blocks.launch_overlap"]
-    is_first = np.isin(dtype, FINE_SCALES) & ~where_read(tiles == "blocks", inputs, "tiling.tuned", 1.0).astype(bool)
+    is_first = np.isin(dtype, FINE_SCALES) & ~where_read(
+        tiles == "blocks", inputs, "tiling.tuned", 1.0
+    ).astype(bool)
     return Library(
         peak_flops=peak,
         registers=registers,
@@ -260,10 +260,10 @@ def _library(
         overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
         splits=dtype != SCALED,
         single_step=step * np.where(is_first, STEP_OF_SCALES, 1.0),
-        late_launch=launch * overlap / (1.0 - overlap),
+        late_launch=np.ascontiguousarray(inputs["chip.blocks.late_launch"]),
         single_splits=(dtype != SCALED) & ~is_first,
         promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
-        launch=launch,
+        launch=np.ascontiguousarray(inputs["chip.launch_overhead"]),
         drive=full_power(inputs, by_matrix).products / budget,
         strided=np.ascontiguousarray(inputs["chip.strided.cost"]),
         reach=np.ascontiguousarray(inputs["chip.strided.reach"]),

@@ -6,8 +6,8 @@ known (`chip.pinned.boost_W`) keep the law of their sustained clock (`library.th
 to the clock. Others follow the alpha-power law of `hardware.voltage`: f ~ (V - Vt)^2 / V.
 
 - Operations, bytes of on-chip memories and the clock tree take energy with the square of the supply. Leakage
-  falls with it, too (`hardware/leakage.py`). Bytes of main memory and the rest that a device draws do not depend
-  on it.
+  falls with it, too (`hardware/leakage.py`). Bytes of main memory and the rest that a device draws do not
+  depend on it.
 - Operations and on-chip memories slow down with the clock. Main memory and launches do not: a limit does not
   change the clock of memory (NVML). The time of a kernel grows with the soft maximum of both. So a kernel
   that waits for main memory hardly slows down, until on-chip memories take as long.
@@ -162,8 +162,7 @@ def _clock(work: _Work, curve: _Curve, most: Floats) -> Floats:
         clock = np.exp(log_clock)
         lift = curve.lift(clock)
         drawn = work.running * clock * lift + (work.switching * lift + work.moving) / _time(work, clock)
-        drawn -= work.leaking * (1.0 - of_supply(lift))
-        logs: Floats = np.log(drawn / most)
+        logs: Floats = np.log((drawn + work.leaking * of_supply(lift)) / (most + work.leaking))
         return logs
 
     below, above = error(low), error(high)

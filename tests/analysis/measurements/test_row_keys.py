@@ -147,6 +147,8 @@ BEFORE = {
     "training.benchmarks": ({"benchmark": UNKNOWN}, ("model=bert_large", "model.sequence=256"), {}),
     "training.layouts": ({}, ("parallel.strategy=TP-2-d4", "+training.layouts.bert=TP-4"), {}),
     "training.lengths": ({}, ("model.sequence=128", "training.lengths.bert=64"), {}),
+    "training.evaluations": ({}, ("+training.evaluations.bert=1000000000",), {}),
+    "training.examples": ({}, ("+training.examples.bert=100",), {}),
     "serving.devices": ({"system": UNKNOWN}, ("system=superpod_h100",), {}),
     "serving.servers": ({"backend": UNKNOWN}, ("server=vllm",), {}),
     "serving.models": ({"model": UNKNOWN}, ("model=llama3_8b",), {}),
@@ -166,7 +168,10 @@ BEFORE = {
 
 ROW_OF_TABLE = {
     "serving.prompt_lengths": STATE,
-    **dict.fromkeys(("training.benchmarks", "training.layouts", "training.lengths"), BENCHMARK),
+    **{
+        f"training.{name}": BENCHMARK
+        for name in ("benchmarks", "layouts", "lengths", "evaluations", "examples")
+    },
 }
 """Tables that another kind of the section reads."""
 

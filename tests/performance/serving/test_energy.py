@@ -24,7 +24,7 @@ def one(value):
 
 @given(st.lists(st.tuples(SECONDS, SECONDS, st.floats(0.0, 1e4), st.integers(1, 8)), min_size=1, max_size=2))
 def test_joules_are_the_oracles(pools):
-    power, expected, parts = Power(one(100), one(150), one(0), one(500), one(1) > 0), 0.0, []
+    power, expected, parts = Power(one(100), one(0), one(0), one(150), one(0), one(500), one(1) > 0), 0.0, []
     for passes, host, joules, devices in pools:
         parts.append(Pool(power, np.array([devices]), Work(one(joules), one(passes), one(host))))
         expected += served_energy.pool(100, 150, 500, devices, 10, passes, host, joules)

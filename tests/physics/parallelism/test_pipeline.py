@@ -291,6 +291,7 @@ def test_energy_and_utilisation(prediction, got, cases):
                     * made["_flop_J" if prediction.shards.kernels.m[row] else "_pass_flop_J"],
                     prediction.timing.bytes[row],
                     prediction.timing.time[row],
+                    prediction.timing.busy[row],
                 )
                 for row in kernels_of(prediction, place)
                 if prediction.pipeline.stage[row] == stage

@@ -35,11 +35,11 @@ def cases(draw):
     rest, running = 0.3 * BUDGET * draw(SHARES), 0.3 * BUDGET * draw(SHARES)
     watts = [BUDGET * draw(SHARES) for _ in range(LEVELS + 2)]  # of operations, levels, main memory
     threshold = draw(st.sampled_from((0.0, 0.2, 0.4)))
-    return times, time, rest, running, watts, threshold, draw(st.floats(0.02, 1.2))
+    return times, time, rest, running, watts, threshold, draw(st.floats(0.02, 1.2)), draw(SHARES)
 
 
 def run(case, share=None):
-    times, time, rest, running, watts, threshold, drawn_share = case
+    times, time, rest, running, watts, threshold, drawn_share, leaks = case
     limit = rest + (BUDGET - rest) * (drawn_share if share is None else share)
     moved = [1e6] * (LEVELS + 1)
     one = np.ones(1)
@@ -52,14 +52,17 @@ def run(case, share=None):
         voltage=VOLTAGE * one, threshold=threshold * one, minimum=MINIMUM * one, budget=BUDGET * one,
         drive=0.0 * one, peak=one,
     )  # fmt: skip
-    power = Power(rest * one, running * one, 0.0 * one, limit * one, np.ones(1, dtype=np.bool_))
+    power = Power(
+        rest * one, leaks * rest * one, 0.0 * one, running * one, 0.0 * one, limit * one,
+        np.ones(1, dtype=np.bool_),
+    )  # fmt: skip
     slowed, slower = slow_down(timing(times, 1e9, moved), kernels, cores, power)
     return slowed, bool(slower[0]), limit
 
 
 @given(cases())
 def test_times_are_the_oracles(case):
-    times, time, rest, running, watts, threshold, _ = case
+    times, time, rest, running, watts, threshold, _, leaks = case
     slowed, slower, limit = run(case)
     above = BUDGET - rest
     running = min(running, above)
@@ -68,7 +71,9 @@ def test_times_are_the_oracles(case):
         "switching": min(sum(watts[:-1]), above - running - moving) * time, "moving": moving * time,
         "seconds": time, "inside": times[:-2], "memory": times[-2], "launches": times[-1], "start": VOLTAGE,
     }  # fmt: skip
-    chip = {"rest": rest, "running": running, "threshold": threshold, "minimum": MINIMUM}
+    chip = {
+        "rest": rest, "leaking": leaks * rest, "running": running, "threshold": threshold, "minimum": MINIMUM,
+    }  # fmt: skip
     seconds, watts_drawn = naive.limited(kernel, chip, limit)
     assert slowed.time[0] == pytest.approx(seconds, rel=1e-6)
     if slower and limit < BUDGET:
@@ -101,7 +106,7 @@ def test_bytes_of_main_memory_and_launches_keep_their_times(case):
 
 
 def test_a_kernel_of_main_memory_alone_keeps_its_time_while_its_clock_falls():
-    case = ([1e-6, 1e-6, 1e-6, 1e-4, 0.0], 1e-4, 100.0, 100.0, [0.0, 0.0, 0.0, 150.0], 0.0, 1.0)
+    case = ([1e-6, 1e-6, 1e-6, 1e-4, 0.0], 1e-4, 100.0, 100.0, [0.0, 0.0, 0.0, 150.0], 0.0, 1.0, 0.0)
     before = run(case, 1.0)[0].time[0]
     slowed, slower, _ = run(case, 0.55)  # 320 W, of 350 W
     assert slower

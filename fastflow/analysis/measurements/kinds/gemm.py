@@ -14,10 +14,11 @@ from fastflow.physics.timing.device import SCALED
 
 _PAUSES = {"fp8": 0.05, "fp8_block": 1.2, "nvfp4": 0.65}
 _OTHERS, _BUILDS, _COMPILED = 0.02, 1.2, 0.02
-"""Rest before a run [s], while the collector (collect_gemm.py) prepares it: it makes weights, and nvfp4's on the
-host. DeepGEMM compiles a kernel for each shape of tiles, of which few rows share one (`_FEW_ROWS`). A weight's
-products go to eight devices, the most rows first: these eight rest until the weights of the one before are done.
-Their rows are from 3,841 on. Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+"""Rest before a run [s], while the collector (collect_gemm.py) prepares it: it makes weights, and nvfp4's on
+the host. DeepGEMM compiles a kernel for each shape of tiles, of which few rows share one (`_FEW_ROWS`). A
+weight's products go to eight devices, the most rows first: these eight rest until the weights of the one
+before are done. Their rows are from 3,841 on. Calibrated on the powers of B200
+(ai-dynamo/aiconfigurator@095f58a)."""
 _FEW_ROWS, _FIRST_ROWS = 64, 3841
 TUNED = "tiling.tuned"
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k

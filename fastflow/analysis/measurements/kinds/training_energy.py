@@ -2,8 +2,8 @@
 
 A row is a run of a benchmark to its target: so many samples, in so many seconds. The tables `benchmarks`,
 `layouts`, `lengths`, `evaluations` and `examples` of conf/measurement_files.yaml say what a benchmark is: its
-model, how it is laid out, how many tokens of a sample are no padding, and how often the model is evaluated on how
-many examples. Benchmarks with "lora" in their names train adapters alone.
+model, how it is laid out, how many tokens of a sample are no padding, and how often the model is evaluated on
+how many examples. Benchmarks with "lora" in their names train adapters alone.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _BEHIND = "dc"  # first letters of a kind of power that was measured behind the 
 _STRATEGY, _SEQUENCE, _BATCH = "parallel.strategy", "model.sequence", "model.batch"
 FROZEN_FORWARDS = 1.5
 """Forward passes of a step of a model with frozen weights, since a device computes a part of its activations
-again, and adapters beside their weights. Calibrated: steps on 8 and 64 H100 take 2.35 and 2.1 times as long as a
-forward pass (training_mlperf.csv, mlcommons/training_results v4.0)."""
+again, and adapters beside their weights. Calibrated: steps on 8 and 64 H100 take 2.35 and 2.1 times as long
+as a forward pass (training_mlperf.csv, mlcommons/training_results v4.0)."""
 FORWARD_SHARE = 1.0 / 3.0
 """Share of a forward pass in an iteration of a pipeline: a backward pass has two products for one."""
 FROZEN_BACKWARD = 0.5
 """Share of a backward pass without gradients of weights: one product of two (Hu et al., LoRA,
 arXiv:2106.09685, whose own weights take no time beside it)."""
 SKIPPED_OF_BATCH, SKIPPED = 0.125, 2.0
-"""First evaluations that runs with adapters leave out: a share of the batch, and two more (MLPerf Training 4.0,
-rules of llama2_70b_lora)."""
+"""First evaluations that runs with adapters leave out: a share of the batch, and two more (MLPerf Training
+4.0, rules of llama2_70b_lora)."""
 
 
 def _machine_energy(results: Columns) -> Floats:

@@ -5,8 +5,6 @@ A product of 8-bit or 4-bit operands quantises A first, unless A is quantised al
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fastflow.core.dedupe import map_values
@@ -24,7 +22,6 @@ from fastflow.physics.workload.precision import (
     QUANTISING_FLOP,
     QUANTIZED_BYTES,
 )
-
 
 LAST = 2.0
 """Late launches of the last pass: its own, and that of the product, which waits for its end."""
@@ -57,28 +54,24 @@ def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
     (quantize_e4m3_per_tensor and FP8QDQLinearMethod, NVIDIA/TensorRT-LLM). Scales of rows and of blocks are
     computed by the quantise kernel.
     """
-    rows, k, dtype = points["model.m"] * points["model.batch"], points["model.k"], points["model.dtype"]
-    read, flop = map_values(OUTPUT_BYTES, dtype), map_values(QUANTISING_FLOP, dtype)
+    rows, cols = points["model.m"] * points["model.batch"], points["model.k"]
+    dtype = points["model.dtype"]
 
-    def call(name: str, reads: str, moves: Floats | float, flop: Floats | float, late: float = 1.0) -> Node:
-        return Node(
-            name=name, type=quantize.CALL, rows=rows, cols=k, reads=(reads,), keeps=0, keeps_whole=0,
-            attributes={"moves": moves, "flop": flop, "late": late},
-        )  # fmt: skip
+    def quantise(read: str, flop: Floats | float) -> Node:
+        return quantize.call("quantise", read, rows, cols, reads=1.0, written=written, flop=flop, late=LAST)
 
     if dtype[0] == "fp8":
-        one = {"rows": 1, "cols": 1}
+        scale = quantize.SCALE_BYTES
         return [
-            call("clear", INPUT, quantize.SCALE_BYTES, 0.0)._replace(**one),
-            call("maximum", "clear", read, MAXIMUM_FLOP),
-            call("scale", "maximum", 2.0 * quantize.SCALE_BYTES, 1.0)._replace(**one),
-            call("quantise", "scale", read + written, QUANTISE_FLOP, late=LAST),
+            quantize.call("clear", INPUT, 1, 1, reads=0.0, written=scale, flop=0.0),
+            quantize.call("maximum", "clear", rows, cols, reads=1.0, written=0.0, flop=MAXIMUM_FLOP),
+            quantize.call("scale", "maximum", 1, 1, reads=0.0, written=2.0 * scale, flop=1.0),
+            quantise("scale", QUANTISE_FLOP),
         ]
-    passes = [call("quantise", INPUT, read + written, flop, late=LAST)]
+    quantised = quantise(INPUT, map_values(QUANTISING_FLOP, dtype))
     if dtype[0] == SCALED:
-        scales = {"type": quantize.ALIGNMENT, "cols": -(-k // SCALED_AT_ONCE)}
-        passes.append(passes[0]._replace(name="scales", reads=("quantise",), **scales))
-    return passes
+        return [quantised, quantize.alignment("scales", "quantise", rows, -(-cols // SCALED_AT_ONCE))]
+    return [quantised]
 
 
 FAMILY = Family(

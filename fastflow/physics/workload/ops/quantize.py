@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,10 @@ from fastflow.physics.workload.network import (
     Node,
     PassCost,
     Side,
-    forward_with_attributes,
+    Size,
 )
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
-from fastflow.physics.workload.precision import QUANTIZED_BYTES, QUANTISING_FLOP, Precision
+from fastflow.physics.workload.precision import QUANTISING_FLOP, QUANTIZED_BYTES, Precision
 from fastflow.physics.workload.sharding_rules import Share
 
 ALIGNED_ROWS = 4
@@ -45,6 +44,40 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
     node = network.nodes[i].node
     assert node.cost.moves is not None
     return kernel._replace(per_element=PerElement(precision.activation + node.cost.moves, node.cost.flop))
+
+
+def _forward_call(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
+    """Return a pass as a framework calls it; attributes of its node: see `call`."""
+    node = network.nodes[i].node
+    moves = node.attributes["reads"] * precision.activation + node.attributes["written"]
+    per_element = PerElement(moves, node.cost.flop)
+    return kernel._replace(
+        per_element=per_element, attributes={**node.attributes, "flop": 1.0 * np.asarray(node.cost.flop)}
+    )
+
+
+def call(
+    name: str, read: str, rows: Size, cols: Size, *, reads: float, written: Floats | float,
+    flop: Floats | float, late: float = 1.0,
+) -> Node:  # fmt: skip
+    """Return a pass that a framework calls, and that starts after the end of the kernel before it.
+
+    reads: times that it reads an activation; written: bytes; flop: operations of lanes, all for an element;
+    late: launches that wait for the end of a kernel, its own and others.
+    """
+    return Node(
+        name=name, type=CALL, rows=rows, cols=cols, reads=(read,), keeps=0, keeps_whole=0,
+        cost=PassCost(flop=flop), attributes={"reads": reads, "written": written, "late": late},
+    )  # fmt: skip
+
+
+def alignment(name: str, read: str, rows: Size, cols: Size) -> Node:
+    """Return the passes that align scales; cols: scales of a row."""
+    return Node(name=name, type=ALIGNMENT, rows=rows, cols=cols, reads=(read,), keeps=0, keeps_whole=0)
+
+
+def _lanes(share: Share) -> Floats:
+    return np.full(share.elements.size, OF_MULTIPLY_ADD)
 
 
 def _from_file(
@@ -77,13 +110,13 @@ def _time_alignment(device: Device, share: Share) -> tuple[Launched, Floats]:
 
 
 def _time_call(device: Device, share: Share) -> tuple[Launched, Floats]:
-    """Return passes as a framework calls them; attributes: see `CALL`."""
+    """Return passes as a framework calls them."""
     size, ones = share.attributes, np.ones(share.elements.size)
     flop = share.elements * size["flop"]
+    moved = share.elements * (size["reads"] * share.bytes.activation + size["written"])
     launched = run_passes(
-        device, share.device, moved=share.elements * size["moves"], launches=ones, operations=flop,
-        trips=ones, late=size["late"],
-    )  # fmt: skip
+        device, share.device, moved=moved, launches=ones, operations=flop, trips=ones, late=size["late"]
+    )
     return launched, flop
 
 
@@ -92,7 +125,6 @@ TYPE: KernelType = replace(
     optional=("rows", "groups", "reads"), forward=_forward, from_file=_from_file,
 )  # fmt: skip
 CALL: KernelType = replace(
-    PASS, name="quantise_call", title="quantise", forward=partial(forward_with_attributes, PASS),
-    time=_time_call, lanes=lambda share: np.full(share.elements.size, OF_MULTIPLY_ADD),
+    PASS, name="quantise_call", title="quantise", forward=_forward_call, time=_time_call, lanes=_lanes,
 )  # fmt: skip
 ALIGNMENT: KernelType = replace(PASS, name="align_scales", title="scales", time=_time_alignment)

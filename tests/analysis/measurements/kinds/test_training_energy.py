@@ -62,7 +62,30 @@ def test_replicas_of_frozen_weights_exchange_nothing(runs):
         "model=llama2_70b", "system=superpod_h100", "chip=h100_sxm", "system.devices=4",
         "model.sequence=1024", "parallel.strategy=TP-4", "model.batch=2", "model.dtype=fp8",
     ).to_dict("records")  # fmt: skip
-    assert near(one["predicted_s"], 100 * (2 * step["forward_s"] + step["backward_s"] / 2), 1e-9)
+    passes = step["time_s"] - step["update_s"]
+    forward = step["microbatches"] * step["forward_s"]
+    assert near(one["predicted_s"], 100 * (1.5 * forward + (passes - forward) / 2), 1e-9)
+
+
+def test_evaluations_take_forward_passes(runs):
+    often = ("+training.evaluations.bert=700", "+training.examples.bert=100")
+    (row,) = fastflow.validate(runs()).rows.to_dict("records")
+    (evaluated,) = fastflow.validate(runs(), *often).rows.to_dict("records")
+    forward = row["forward_s"]  # of 64 samples; 9 evaluations of 100
+    assert near(evaluated["predicted_s"] - row["predicted_s"], 9 * 2 * forward, 1e-9)
+    assert near(
+        evaluated["predicted_J"] / row["predicted_J"], evaluated["predicted_s"] / row["predicted_s"], 1e-9
+    )
+
+
+def test_runs_of_adapters_leave_out_their_first_evaluations(runs):
+    lora = {"benchmark": "llama2_70b_lora", "seq": 1024, "global_batch": 8, "devices": 16}
+    few, more = fastflow.validate(
+        runs(lora | {"samples": 3 * 384}, lora | {"samples": 4 * 384})
+    ).rows.to_dict("records")
+    passes = -(-173 // 8)  # of the one evaluation that is not left out
+    forward = few["microbatches"] * few["forward_s"]
+    assert near(more["predicted_s"] - few["predicted_s"], few["predicted_s"] / 3 + passes * forward, 1e-9)
 
 
 @pytest.mark.parametrize(
