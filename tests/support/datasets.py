@@ -157,7 +157,7 @@ CASES = {
     "sensitivity-served": Case(
         "sensitivity", f"{SERVER} {MODES['decode']} objective=tokens_per_s_per_device"
     ),
-    "sensitivity-sampled": Case("sensitivity", "tech=n7 sensitivity.samples=4352"),
+    "sensitivity-sampled": Case("sensitivity", "tech=n7 sensitivity.samples=4384"),
     "backtest": Case("backtest", "backtest.measurements=FOLDER/measured", ("", GAINS, FILES)),
     **{
         f"validate-{name.replace(' ', '-')}": Case("validate", f"measurements={asked}", ("", ERRORS))
