@@ -22,7 +22,7 @@ import numpy as np
 from fastflow.core.tables import Bools, Floats, Inputs
 from fastflow.physics.hardware.chip import Chip
 
-LIMIT = "chip.power_limit"
+LIMIT, PREFILL_LIMIT = "chip.power_limit", "serve.prefill.power_limit"
 
 
 class Power(NamedTuple):
