@@ -19,7 +19,7 @@ from fastflow.core.errors import InputError
 from fastflow.physics.carbon.profile import DURATION, PROFILE, read_profile
 from fastflow.physics.cost.rent import RENT
 from fastflow.physics.hardware.chiplets import CHIPLETS, HOLDABLE
-from fastflow.physics.hardware.power import LIMIT
+from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
 from fastflow.physics.network.placement import read_order
 from fastflow.physics.parallelism.bounds import KEY as WITHIN
 from fastflow.physics.parallelism.bounds import parse as parse_within
@@ -132,7 +132,7 @@ _CACHEABLE = frozenset((str, float, int, bool))
 
 def _is_absent(key: str, value: Any) -> bool:
     """Say whether a leaf is unset: an empty mapping, or null for a pin, layers or a file."""
-    unset = ("chip.pinned", LIMIT, "serve.prefill.chip", LAYERS, RENT, DURATION, *FILES)
+    unset = ("chip.pinned", LIMIT, "serve.prefill.chip", PREFILL_LIMIT, LAYERS, RENT, DURATION, *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 

@@ -10,6 +10,7 @@ from fastflow.config.default_system import SYSTEM
 from fastflow.config.hydra_composer import Composition
 from fastflow.config.model_inputs import Scalar, is_of_model, model_inputs
 from fastflow.core.errors import InputError
+from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
 from fastflow.schema import OF_PREFILL, SECTIONS_OF_CHIP
 
 KEY = f"{OF_PREFILL}chip"
@@ -22,8 +23,9 @@ def with_prefill_chip(
 
     Raises InputError where the library has no chip of that name. The chip is unmodified: overrides of a chip,
     its node, its memory or its network apply to the decode devices alone. It has the links of its machine
-    where the decode chip has; else both have the same system.
+    where the decode chip has; else both have the same system. Its power limit is `serve.prefill.power_limit`.
     """
+    _check_unmodified(inputs)
     name = inputs.get(KEY)
     if name is None:
         return dict(inputs)
@@ -43,6 +45,14 @@ def with_prefill_chip(
     return dict(inputs) | {
         OF_PREFILL + key: value for key, value in prefill_inputs.items() if _is_of_chip(key)
     }
+
+
+def _check_unmodified(inputs: Mapping[str, Scalar]) -> None:
+    """Raise InputError for a key of the prefill chip, which only its own file sets."""
+    for key, value in inputs.items():
+        if key.startswith(OF_PREFILL) and _is_of_chip(key.removeprefix(OF_PREFILL)):
+            own = f"; {PREFILL_LIMIT} limits its power" if key == OF_PREFILL + LIMIT else ""
+            raise InputError(key, value, f"no key of the chip, which {KEY} names{own}")
 
 
 def _is_of_chip(key: str) -> bool:

@@ -116,7 +116,12 @@ RESULTS: tuple[Column, ...] = (
     Column("l*_bound_frac", "float", "", "share of compute_s limited by this memory level"),
     Column("dram_bound_frac", "float", "", "share of compute_s limited by main memory"),
     Column("launch_bound_frac", "float", "", "share of compute_s limited by kernel launches"),
-    Column("throttled_frac", "float", "", "share of compute_s in kernels that chip.power_limit slows down"),
+    Column(
+        "throttled_frac",
+        "float",
+        "",
+        "share of compute_s, or of the time of servers' kernels, in kernels that chip.power_limit slows down",
+    ),
     Column("candidates", "int", "", "candidate tiles of the tiling search, over all kernels of one device"),
     Column(
         "gemm",
@@ -191,7 +196,8 @@ RESULTS: tuple[Column, ...] = (
         "power_limit_W",
         "float",
         "W",
-        "chip.power_limit, the most power that a device may draw; null: no limit",
+        "chip.power_limit, the most power that a device may draw, but for those that only prefill"
+        " (prefill_power_limit_W); null: no limit",
     ),
     Column("mcus", "int", "", "MCUs (minimal compute units: matrix units, or tensor cores) of one device"),
     Column("bundles", "int", "", "bundles of MCUs (SMs) of one device"),

@@ -52,6 +52,13 @@ SERVED: tuple[Column, ...] = (
     Column("prefill_strategy", "str", "", "strategy of the devices that only prefill (serve=disaggregated)"),
     Column("prefill_devices", "int", "", "number of devices that only prefill"),
     Column(
+        "prefill_power_limit_W",
+        "float",
+        "W",
+        "most power that a device may draw that only prefills: serve.prefill.power_limit, or the limit of its"
+        " chip; null: no limit",
+    ),
+    Column(
         "transfer_s",
         "float",
         "s",
@@ -133,8 +140,8 @@ SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
     "dram_devices", "dram_Bps", "compute_flops", "l*_B", "l*_Bps", "l*_banks", "intra_Bps", "inter_Bps",
-    "idle_W", "full_W", "core_V", "core_Hz", "power_limit_W", "mcus", "bundles", "devices", "parameters",
-    LAYERS.name, HIDDEN.name, DTYPE.name,
+    "idle_W", "full_W", "core_V", "core_Hz", "power_limit_W", "throttled_frac", "mcus",
+    "bundles", "devices", "parameters", LAYERS.name, HIDDEN.name, DTYPE.name,
     "feasible", "reason", "reason_code", NO_EFFECT.name, ASSUMPTIONS.name,
     *(column.name for column in (*SITE, *COSTS, *EMISSIONS, *TYPICAL)), TOKEN.name, MILLION.name,
     CARBON_TOKEN.name,

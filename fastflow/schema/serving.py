@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.core.field import Column, count, nonnegative, share, text
+from fastflow.core.field import Column, count, nonnegative, positive, share, text
 from fastflow.schema.scheduling import CHOICES
 
 NO_SERVING = "none"
@@ -137,6 +137,11 @@ SERVING: tuple[Column, ...] = (
         "chip of the devices that only prefill, a choice of the group chip such as h100_sxm;"
         " null: the same chip as for decoding",
     ),
+    positive(
+        "serve.prefill.power_limit",
+        "W",
+        "chip.power_limit of the devices that only prefill, up to chip.tdp of their chip",
+    )._replace(absent="chip.power_limit; with serve.prefill.chip, that of its file"),
     nonnegative(
         "serve.bandwidth",
         "B/s",

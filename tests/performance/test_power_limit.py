@@ -6,6 +6,8 @@ import pytest
 import fastflow
 from fastflow.__main__ import main
 from fastflow.core.errors import InputError
+from fastflow.performance.serving import results
+from fastflow.performance.serving.energy import energy_columns
 
 TRAINING = (
     "model=llama2_7b",
@@ -113,6 +115,7 @@ def test_servers_keep_to_the_limit(mode):
         ("h100_sxm", "300 J", "a number in W above 0 W"),
         ("h100_sxm", "70%", "a number in W above 0 W"),
         ("h100_sxm", "-5 W", "above 0 W"),
+        ("h100_sxm", "0 W", "above 0 W"),
         ("h100_sxm", "nan W", "a number in W"),
         ("h100_sxm", "auto", "a number in W"),
     ],
@@ -144,8 +147,10 @@ def test_a_screen_says_so_in_a_line(capsys, tmp_path):
     assert line in shown(*PRODUCT, "chip.power_limit=350 W")
     assert "Power a limit" not in shown(*PRODUCT, "chip.power_limit=700 W")
     energy = "350 W per device within a limit of 350 W"
-    assert energy in shown(*SERVER, "chip.power_limit=350 W")
-    assert "within a limit" not in shown(*SERVER)
+    screen = shown(*SERVER, "chip.power_limit=350 W")
+    assert energy in screen
+    assert "Power the limit slows down 100% of kernel time" in screen
+    assert "limit" not in shown(*SERVER)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -167,3 +172,148 @@ def test_products_of_any_size_keep_to_every_limit(compose, chip, seed):
     assert (power <= limit * (1 + 1e-9)).all()
     assert (np.abs(power / limit - 1)[slowed > 0.0] < 0.03).all()
     assert (times[slowed == 0.0] == np.broadcast_to(times[:, -1:], times.shape)[slowed == 0.0]).all()
+
+
+# --- pools of disaggregated servers
+
+POOLS = (
+    "model=llama3_8b", "system=dgx_h100", "serve=disaggregated", "server=vllm", "serve.prefill.devices=4",
+    "serve.prefill.strategy=TP-1-d4", "parallel.strategy=TP-1-d4", "serve.concurrency=64", "serve.isl=1024",
+    "serve.osl=128",
+)  # fmt: skip
+PREFILL_LIMIT = "serve.prefill.power_limit"
+OTHER_CHIP = "serve.prefill.chip=l40s"
+
+
+def pool_watts(monkeypatch, *overrides):
+    """Return the row of a point, the mean power of each pool, and that of its passes; decode first [W]."""
+    mean, passes = [], []
+
+    def each_alone(pools, *sizes):
+        mean.extend(float(energy_columns([pool], *sizes)["power_W"][0]) for pool in pools)
+        passes.extend(float((pool.work.joules / pool.work.passes)[0]) for pool in pools)
+        return energy_columns(pools, *sizes)
+
+    monkeypatch.setattr(results, "energy_columns", each_alone)
+    row = fastflow.evaluate(*POOLS, *overrides).iloc[0]  # the point first, then trials without a key
+    return row, mean[:2], passes[:2]
+
+
+@pytest.mark.parametrize(("chip", "budget"), [((), 700.0), ((OTHER_CHIP,), 350.0)], ids=["same", "l40s"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_prefill_pool_draws_at_most_its_limit_and_is_slower_the_lower_it_is(
+    monkeypatch, chip, budget, seed
+):
+    shares = np.sort(np.random.default_rng(seed).uniform(0.24, 0.95, 3)).tolist()
+    free, (decoding, _), _ = pool_watts(monkeypatch, *chip)
+    times = []
+    for share in shares:
+        limit = f"{PREFILL_LIMIT}={share * budget!r} W"
+        row, (decode, prefill), (_, of_passes) = pool_watts(monkeypatch, *chip, limit)
+        assert prefill <= share * budget * (1 + 1e-9)
+        assert of_passes <= share * budget * 1.005
+        assert row["prefill_power_limit_W"] == pytest.approx(share * budget)
+        assert np.isnan(row["power_limit_W"])
+        assert decode <= decoding * (1 + 1e-6)  # it waits longer for prompts
+        times.append(row["ttft_s"])
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 1.2 * free["ttft_s"] * (1 - 1e-9)
+    assert times[-1] >= free["ttft_s"]
+    assert 0.0 < row["throttled_frac"] <= 1.0
+    assert np.isnan(free["prefill_power_limit_W"])
+    assert free["throttled_frac"] == 0.0
+
+
+def test_pools_of_one_chip_share_its_limit_unless_prefill_has_its_own():
+    both, same, own, alone = (
+        fastflow.evaluate(*POOLS, *limits).iloc[0]
+        for limits in (
+            ("chip.power_limit=450 W",),
+            ("chip.power_limit=450 W", f"{PREFILL_LIMIT}=450 W"),
+            ("chip.power_limit=450 W", f"{PREFILL_LIMIT}=700 W"),
+            (f"{PREFILL_LIMIT}=450 W",),
+        )
+    )
+    free = fastflow.evaluate(*POOLS).iloc[0]
+    assert same["ttft_s"] == both["ttft_s"]
+    assert same["energy_J"] == both["energy_J"]
+    assert both["prefill_power_limit_W"] == both["power_limit_W"] == 450.0
+    assert own["ttft_s"] < both["ttft_s"]
+    assert own["tpot_s"] > free["tpot_s"]
+    assert alone["time_s"] <= both["time_s"]
+
+
+def test_the_budget_of_another_chip_as_limit_is_no_limit_and_the_decode_limit_is_not_its():
+    free, most, decode = (
+        fastflow.evaluate(*POOLS, OTHER_CHIP, *limits).iloc[0]
+        for limits in ((), (f"{PREFILL_LIMIT}=350 W",), ("chip.power_limit=450 W",))
+    )
+    assert most["ttft_s"] == free["ttft_s"]
+    assert most["energy_J"] == free["energy_J"]
+    assert decode["power_limit_W"] == 450.0
+    assert np.isnan(decode["prefill_power_limit_W"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "words"),
+    [
+        ((f"{PREFILL_LIMIT}=701 W",), PREFILL_LIMIT, "at most chip.tdp=700 W"),
+        ((f"{PREFILL_LIMIT}=154 W",), PREFILL_LIMIT, "above the 154 W that H100-SXM5-80GB draws at rest"),
+        (
+            (OTHER_CHIP, f"{PREFILL_LIMIT}=400 W"),
+            PREFILL_LIMIT,
+            "L40S-48GB draws at rest, and at most chip.tdp=350 W",
+        ),
+        ((f"{PREFILL_LIMIT}=0 W",), PREFILL_LIMIT, "above 0 W"),
+        ((f"{PREFILL_LIMIT}=300",), PREFILL_LIMIT, "needs one such as 'W'"),
+        (("chip.power_limit=701 W", f"{PREFILL_LIMIT}=300 W"), "chip.power_limit", "at most chip.tdp=700 W"),
+        (("serve=continuous", f"{PREFILL_LIMIT}=300 W"), PREFILL_LIMIT, "serve=disaggregated has it"),
+        (
+            (OTHER_CHIP, "serve.prefill.chip.power_limit=200 W"),
+            "serve.prefill.chip.power_limit",
+            "did you mean chip.power_limit or serve.prefill.power_limit?",
+        ),
+        (
+            (OTHER_CHIP, "+serve.prefill.chip.power_limit=200 W"),
+            "serve.prefill.chip.power_limit",
+            "no key of the chip, which serve.prefill.chip names; serve.prefill.power_limit limits its power",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_limits_of_prefill_are_refused_in_a_line(overrides, key, words):
+    work = [text for text in POOLS if not (overrides[0] == "serve=continuous" and "serve" in text)]
+    try:
+        (line,) = fastflow.evaluate(*work, *overrides)["reason"]
+    except InputError as error:
+        line = str(error)
+    assert line.startswith(f"{key}=")
+    assert words in line
+    assert "\n" not in line
+
+
+def test_the_screen_names_the_limits_of_both_pools(capsys, tmp_path):
+    limits = ("chip.power_limit=500 W", f"{PREFILL_LIMIT}=300 W")
+    main(["sweep", *POOLS, *limits, f"output={tmp_path / 'out'}"])
+    screen = " ".join(capsys.readouterr().out.split())
+    assert "per device within a limit of 500 W (decode) and 300 W (prefill)" in screen
+
+
+# --- the share of kernel time that a limit slows down
+
+
+@pytest.mark.parametrize("mode", ["decode", "prefill"])
+def test_a_pass_of_a_server_is_throttled_as_its_kernels(mode):
+    work = (*SERVER[:3], f"serve={mode}", "serve.batch=64")
+    free, high, low = reversed(at_limits("h100_sxm", work, (0.3, 0.8, 1.0)))
+    assert free["throttled_frac"] == 0.0
+    assert 0.0 <= high["throttled_frac"] <= low["throttled_frac"] <= 1.0
+    assert low["throttled_frac"] > 0.9
+
+
+def test_servers_are_throttled_for_a_share_of_their_kernels():
+    work = (*SERVER[:3], "serve=continuous", "serve.isl=512", "serve.osl=128", "serve.concurrency=32")
+    shares = [row["throttled_frac"] for row in at_limits("h100_sxm", work, (0.3, 0.5, 0.7, 0.85, 1.0))]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.9
+    assert 0.0 < shares[2] < 1.0
+    assert shares[-1] == 0.0

@@ -318,7 +318,9 @@ def test_time_memory_and_energy_of_a_server(seed):
         ],
     )  # fmt: skip
     lines = {text.split()[0]: text for text in map(plain, serving.conclusion(row, {}))}
-    check_text(lines["Energy"], of(row, "joules_per_token", "power_W", "power_limit_W", "system_W"))
+    limits = "power_limit_W", "prefill_power_limit_W"
+    check_text(lines["Energy"], of(row, "joules_per_token", "power_W", *limits, "system_W"))
+    check_text(lines["Power"], of(row, "throttled_frac"))
     of_work, of_device = of(row, "carbon_g_per_token"), of(row, "device_carbon_kg")
     check_text(lines["Carbon"], [*of_work, share(row, "operational_g", "carbon_g"), *of_device])
 

@@ -9,7 +9,11 @@ from fastflow.core.reasons.columns import ReasonColumn, first_reasons
 from fastflow.core.tables import Columns, Inputs, broadcast_column
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.results import generated_columns, limit_columns
-from fastflow.performance.serving.disaggregated.predict import has_prefill_chip, with_prefill_chip
+from fastflow.performance.serving.disaggregated.predict import (
+    has_prefill_chip,
+    is_disaggregated,
+    with_prefill_chip,
+)
 from fastflow.performance.serving.predict import ServingResult
 from fastflow.performance.serving.slo import COMPARED, has_limit
 from fastflow.physics.hardware.chip import generate, peak_flops
@@ -33,7 +37,7 @@ def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
     columns: Columns = (
         dict(served.columns)
         | generated_columns(inputs, served.chip)
-        | limit_columns(inputs)
+        | limits_of(inputs)
         | {
             "devices": inputs["system.devices"],
             "parameters": parameters,
@@ -50,6 +54,15 @@ def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
         columns[name] = np.ma.MaskedArray(columns[name] > 0.0, mask=np.isnan(columns[name]))
     order = result_order(len(served.chip.levels), served=ALL)
     return {name: columns[name] for name in order if name in columns}
+
+
+def limits_of(inputs: Inputs) -> Columns:
+    """Return the columns of power limits, (points,); that of prefill where some points have such devices."""
+    columns, rows = limit_columns(inputs), is_disaggregated(inputs)
+    if rows.any():
+        of_prefill = limit_columns(with_prefill_chip(inputs))["power_limit_W"]
+        columns["prefill_power_limit_W"] = np.where(rows, of_prefill, np.nan)
+    return columns
 
 
 def reasons_of(served: ServingResult) -> ReasonColumn:

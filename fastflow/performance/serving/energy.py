@@ -1,4 +1,4 @@
-"""Energy and power of servers, as result columns: of passes, of waits for the host, and of rest."""
+"""Energy, power and throttling of servers, as result columns: of passes, of waits for the host, of rest."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class Work(NamedTuple):
     joules: Floats  # of passes, rest included [J]
     passes: Floats  # devices' time in passes [s]
     host: Floats  # devices' time in iterations outside of passes [s]
+    kernels: Floats  # of their time in passes, without exchanges [s]
+    throttled: Floats  # of it, in kernels that a power limit slows down [s]
 
 
 class Pool(NamedTuple):
@@ -33,13 +35,14 @@ class Pool(NamedTuple):
 
 
 def energy_columns(pools: Sequence[Pool], requests: Floats, tokens: Floats, seconds: Floats) -> Columns:
-    """Return energy and power of some requests of some tokens in a time, on one or several pools.
+    """Return energy, power and throttling of requests of some tokens in a time, on one or several pools.
 
     A device draws at least what it draws at rest, and at most its limit: passes of prompts and of decoding
     tokens that run together are summed.
     """
     joules: Floats = np.zeros(seconds.size)
     devices: Ints = np.zeros(seconds.size, dtype=np.int64)
+    kernels, throttled = np.zeros((2, seconds.size))
     for power, number, work in pools:
         total = seconds * number
         waiting = np.maximum(total - work.passes, 0.0)
@@ -47,7 +50,9 @@ def energy_columns(pools: Sequence[Pool], requests: Floats, tokens: Floats, seco
         drawn = work.joules + power.idle * waiting + HOST_SHARE * power.active * host
         joules = joules + np.clip(drawn, power.idle * total, power.limit * total)
         devices = devices + number
+        kernels, throttled = kernels + work.kernels, throttled + work.throttled
     return {
         "energy_J": joules / requests, "joules_per_token": joules / (requests * tokens),
         "power_W": joules / seconds / devices,
+        "throttled_frac": np.minimum(throttled / np.where(kernels > 0.0, kernels, 1.0), 1.0),
     }  # fmt: skip

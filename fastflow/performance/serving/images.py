@@ -182,6 +182,7 @@ def passes_with_towers(
         energy=prefill.energy[rows] + by_chunk(part.energy),
         by=prefill.by[rows] + by_chunk(part.by),
         of_model=of_model,
+        throttled=prefill.throttled[rows] + by_chunk(part.throttled),
     )
     reason = take(passes.reason, rows)
     lacking = np.flatnonzero((used >= 0) & tower.reason.exists[used])

@@ -56,6 +56,7 @@ class _Pass(NamedTuple):
     exchange: Floats  # [s]
     energy: Floats  # of a device of one stage [J]
     by: Floats  # time by limiter, (points, limiters) [s]
+    throttled: Floats  # of the time, kernels that a power limit slows down [s]
     stall: Floats  # of the time, the wait of a batch for the slowest pipeline stage [s]
 
 
@@ -63,9 +64,11 @@ def _read_part(scenario: ServingScenario, part: str, *sizes: Floats) -> _Pass:
     """Read a part of passes at sizes of each point."""
     tabulated, axes = scenario.passes.parts[part], scenario.passes.axes.of(part)
     floats = [np.asarray(size, dtype=np.float64) for size in sizes]
-    tables = (tabulated.time, tabulated.exchange, tabulated.energy, tabulated.by)
-    time, exchange, energy, by = (interpolate_at(table, axes, scenario.server, floats) for table in tables)
-    return _Pass(time, exchange, energy, by, stall=np.zeros(scenario.server.size))
+    tables = (tabulated.time, tabulated.exchange, tabulated.energy, tabulated.by, tabulated.throttled)
+    time, exchange, energy, by, throttled = (
+        interpolate_at(table, axes, scenario.server, floats) for table in tables
+    )
+    return _Pass(time, exchange, energy, by, throttled, stall=np.zeros(scenario.server.size))
 
 
 def _sum(*parts: _Pass) -> _Pass:
@@ -115,7 +118,9 @@ def _decode_host_s(scenario: ServingScenario, requests: Floats) -> Floats:
 
 def _work(pass_: _Pass, host: Floats, devices: Floats | Ints) -> Work:
     """Return the work of a pass and of its host; devices: of a stage, as often as it is done."""
-    return Work(pass_.energy * devices, (pass_.time - pass_.stall) * devices, host * devices)
+    passes = pass_.time - pass_.stall
+    times = passes, host, passes - pass_.exchange, pass_.throttled
+    return Work(pass_.energy * devices, *(time * devices for time in times))
 
 
 def bound_by(scenario: ServingScenario, pass_: _Pass, host: Floats) -> Texts:

@@ -23,7 +23,7 @@ from fastflow.core.tables import Bools, Floats, Inputs
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.hardware.leakage import excess, leaks
 
-LIMIT = "chip.power_limit"
+LIMIT, PREFILL_LIMIT = "chip.power_limit", "serve.prefill.power_limit"
 IDLE_OF_CORES = "tech.core.idle_power_fraction"
 SHARED_RUNNING = 0.4
 """Share of the power of running kernels that a device draws however few of its bundles run: clock

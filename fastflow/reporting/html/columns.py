@@ -15,6 +15,7 @@ from fastflow.engine.dataset.reader import Dataset
 from fastflow.engine.grid.grid import together
 from fastflow.reporting.dataset_title import folder_name, models_of
 from fastflow.reporting.html.content import Quantity
+from fastflow.reporting.terminal.carbon import electricity_of
 from fastflow.reporting.terminal.cost import cost_title, price_list_name
 from fastflow.schema import find_input, find_result
 
@@ -23,9 +24,9 @@ _MORE_IS_BETTER = frozenset((
     "prefill_tokens_per_s", "mfu", "gain", "prob_first_better", "prob_on_front",
 ))  # fmt: skip
 _LESS_IS_BETTER = frozenset((
-    "time_s", "energy_J", "iteration_usd", "system_usd", "device_usd", "token_usd", "joules_per_token",
-    "usd_per_million_tokens", "train_usd", "device_carbon_kg", "system_carbon_kg", "carbon_g",
-    "carbon_g_per_token", "train_carbon_kg",
+    "time_s", "energy_J", "site_J", "iteration_usd", "system_usd", "device_usd", "token_usd",
+    "joules_per_token", "usd_per_million_tokens", "train_usd", "device_carbon_kg", "system_carbon_kg",
+    "carbon_g", "carbon_g_per_token", "train_carbon_kg",
     "power_W", "footprint_B", "ttft_s", "ttft_p99_s", "ttft_slo_s", "tpot_s", "tpot_p99_s", "tpot_slo_s",
     "train_s", "train_energy_J", "objective", "second_objective", "error",
 ))  # fmt: skip
@@ -119,6 +120,7 @@ def provenance_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
             if has_costs
             else []
         ),
+        *([("carbon", electricity_of(dataset.user_overrides))] if "carbon_g" in dataset.schema.names else []),
         ("fastflow", dataset.about("version")),
         ("model", dataset.about("model")),
         ("fingerprint", dataset.about("fingerprint")),

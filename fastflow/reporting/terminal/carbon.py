@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fastflow.core.units import percent
 from fastflow.physics.carbon.profile import PROFILE
 from fastflow.reporting.terminal.tables import quantity
 
+_WORLD = "world"
 CARBON_PREFIX = "carbon."
 """Prefix of the keys of the inputs that describe electricity's and hardware's emissions."""
+
+
+def electricity_of(overrides: Iterable[str]) -> str:
+    """Return the key among overrides that sets the emissions of electricity, with its value."""
+    keys = ("carbon=", "carbon.intensity=", f"{PROFILE}=")
+    return [f"carbon={_WORLD}", *(text for text in overrides if text.startswith(keys))][-1]
 
 
 def carbon_lines(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:

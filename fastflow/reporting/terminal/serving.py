@@ -368,6 +368,18 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
+def _limits(row: Mapping[str, Any]) -> str:
+    """Return the power limits of devices in words; "" without one."""
+    names = ["power_limit_W"]
+    if _has_value(row, "prefill_devices") and row["prefill_devices"] > 0:
+        names.append("prefill_power_limit_W")
+    limits = [quantity(name, row[name]) if _has_value(row, name) else "" for name in names]
+    if limits[0] == limits[-1]:
+        return f" within a limit of {limits[0]}" if limits[0] else ""
+    of = zip(limits, ("decode", "prefill"), strict=True)
+    return " within a limit of " + " and ".join(f"{limit} ({phase})" for limit, phase in of if limit)
+
+
 def conclusion(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[Part]:
     """Yield the limiters of servers, their energy and carbon, their accuracy, and whether they are feasible.
 
@@ -383,11 +395,12 @@ def conclusion(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[Pa
     yield f"Bound by     {', '.join(bounds)}"
     unit = "a token of a prompt" if _is_prefill(row) else "an output token"
     power = f"{quantity('power_W', row['power_W'])} per device"
-    if _has_value(row, "power_limit_W"):
-        power += f" within a limit of {quantity('power_limit_W', row['power_limit_W'])}"
+    power += _limits(row)
     if _has_value(row, "system_W"):
         power += f"; {quantity('system_W', row['system_W'])} at the site"
     yield f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {unit}, {power}"
+    if _has_value(row, "throttled_frac") and row["throttled_frac"] > 0.0:
+        yield f"Power        the limit slows down {row['throttled_frac']:.0%} of kernel time"
     yield from carbon_lines(row, inputs)
     if _has_value(row, "meets_slo") and row["meets_slo"]:
         yield "Times        within serve.slo"

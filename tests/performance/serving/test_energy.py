@@ -22,18 +22,28 @@ def one(value):
     return np.array([float(value)])
 
 
-@given(st.lists(st.tuples(SECONDS, SECONDS, st.floats(0.0, 1e4), st.integers(1, 8)), min_size=1, max_size=2))
-def test_joules_are_the_oracles(pools):
+SHARES = st.floats(0.0, 1.0)
+POOLS = st.tuples(SECONDS, SECONDS, st.floats(0.0, 1e4), st.integers(1, 8), SHARES, SHARES)
+
+
+@given(st.lists(POOLS, min_size=1, max_size=2))
+def test_joules_and_throttling_are_the_oracles(pools):
     power, expected, parts = Power(one(100), one(0), one(0), one(150), one(0), one(500), one(1) > 0), 0.0, []
-    for passes, host, joules, devices in pools:
-        parts.append(Pool(power, np.array([devices]), Work(one(joules), one(passes), one(host))))
+    kernels = throttled = 0.0
+    for passes, host, joules, devices, computing, slowed in pools:
+        in_kernels = passes * computing
+        work = Work(*map(one, (joules, passes, host, in_kernels, in_kernels * slowed)))
+        parts.append(Pool(power, np.array([devices]), work))
+        kernels, throttled = kernels + in_kernels, throttled + in_kernels * slowed
         expected += served_energy.pool(100, 150, 500, devices, 10, passes, host, joules)
     got = energy_columns(parts, one(4), one(5), one(10))
     assert got["energy_J"][0] == pytest.approx(expected / 4)
     assert got["joules_per_token"][0] == pytest.approx(expected / 20)
-    devices = sum(devices for *_, devices in pools)
+    devices = sum(pool[3] for pool in pools)
     assert got["power_W"][0] == pytest.approx(expected / 10 / devices)
     assert 100 * (1 - 1e-9) <= got["power_W"][0] <= 500 * (1 + 1e-9)
+    share = throttled / kernels if kernels > 0 else 0.0
+    assert got["throttled_frac"][0] == pytest.approx(share)
 
 
 def test_a_host_that_takes_longer_costs_rest_and_a_share_of_running():

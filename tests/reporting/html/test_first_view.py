@@ -76,6 +76,31 @@ def test_a_page_of_feasible_points_ranks_them_by_time(every: Page) -> None:
     assert not any(headline.label.endswith(" (not feasible)") for headline in every.headlines)
 
 
+def test_a_page_lists_site_energy_and_carbon_beside_energy_and_cost(every: Page) -> None:
+    shown = [*every.view.table.listed]
+    between = shown[shown.index("energy_J") : shown.index("footprint_B")]
+    assert between == [
+        "energy_J", "site_J", "iteration_usd", "usd_per_million_tokens", "train_usd", "carbon_g",
+        "carbon_g_per_token", "train_carbon_kg",
+    ]  # fmt: skip
+    better = {one.name: one.better for one in every.points}
+    assert {better[name] for name in ("site_J", "carbon_g", "carbon_g_per_token")} == {"less"}
+    assert ("carbon", "carbon=world") in every.provenance
+
+
+def test_points_that_differ_in_their_electricity_alone_are_ranked_by_carbon(tmp_path: Path) -> None:
+    point = [text for text in FITS if not text.startswith("model.batch")]
+    fastflow.sweep(*point, "carbon=france,us,norway", output=tmp_path / "regions")
+    page = page_of(find(str(tmp_path / "regions")))
+    first, *others = page.headlines
+    assert first.value == "3 of 3"
+    (least,) = (one for one in others if one.label == "Least carbon")
+    assert least.note == "point 2: carbon=norway"
+    assert {one.label for one in others} == {"Least carbon"}
+    assert page.view.x == "carbon_g"
+    assert ("carbon", "carbon=france,us,norway") in page.provenance
+
+
 def test_reasons_of_points_without_a_time_are_counted() -> None:
     untimed = frame(
         time_s=[np.nan, 1.0, np.nan], feasible=[False] * 3, reason=["a", "b", "c"],

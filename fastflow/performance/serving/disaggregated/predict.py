@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.reasons.codes import Code, Reason, rejected
-from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons
+from fastflow.core.reasons.columns import ReasonColumn, Reasons, column_of, first_reasons
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_columns, take
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
 from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
@@ -24,6 +24,7 @@ from fastflow.performance.serving.overload import overload
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import DISAGGREGATED, ServingScenario, build_scenario
 from fastflow.performance.serving.simulator.latencies import columns_of
+from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.strategy import parse
 from fastflow.schema import OF_PREFILL, SECTIONS_OF_CHIP
@@ -93,17 +94,19 @@ def has_prefill_chip(inputs: Inputs) -> bool:
 
 
 def with_prefill_chip(inputs: Inputs) -> Columns:
-    """Return inputs with the prefill chip, where there is one, in place of the decode chip."""
+    """Return inputs with the prefill chip, where there is one, in place of the decode chip, and its limit."""
     prefill_chip = {
         key.removeprefix(OF_PREFILL): column
         for key, column in inputs.items()
         if key.startswith(_OF_PREFILL_CHIP)
     }
-    if not prefill_chip:
-        return dict(inputs)
-    return {
-        key: column for key, column in inputs.items() if not key.startswith(SECTIONS_OF_CHIP)
-    } | prefill_chip
+    columns = dict(inputs)
+    if prefill_chip:
+        kept = {key: column for key, column in columns.items() if not key.startswith(SECTIONS_OF_CHIP)}
+        columns = kept | prefill_chip
+    if PREFILL_LIMIT in inputs:
+        columns[LIMIT] = inputs[PREFILL_LIMIT]
+    return columns
 
 
 def single_server_strategy(text: str) -> str:
@@ -168,7 +171,8 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         concurrency=at_once, rate=scenario.inputs["serve.request_rate"], requests=scenario.requests
     )
     reason = first_reasons(
-        take(prefill.passes.reason, prefill.server), _invalid_transfer_times(scenario.inputs, sending_s)
+        _with_prefill_limit(take(prefill.passes.reason, prefill.server), scenario.inputs),
+        _invalid_transfer_times(scenario.inputs, sending_s),
     )
     pass_times = prefill.passes.times, scenario.passes.times
     columns = predict_requests(
@@ -185,6 +189,14 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         refusals.add(i, _refusal(scenario, prefill, i))
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
     return DisaggregatedResults(prefill, columns, first_reasons(refusals.column(), reason))
+
+
+def _with_prefill_limit(reason: ReasonColumn, inputs: Inputs) -> ReasonColumn:
+    """Return reasons of prefill chips, (points,), in which a power limit has the key that sets it."""
+    rows = np.flatnonzero((reason.code == Code.POWER_LIMIT) & (PREFILL_LIMIT in inputs))
+    return reason.replaced(
+        rows, column_of(one and one.with_fields(key=PREFILL_LIMIT) for one in map(reason.at, rows))
+    )
 
 
 def _cache_transfer(scenario: ServingScenario, prefill: ServingScenario) -> _CacheTransfer:

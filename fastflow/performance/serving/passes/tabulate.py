@@ -30,7 +30,7 @@ from fastflow.performance.serving.pipeline_stages import (
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.hardware.packages import PACKAGE
 from fastflow.physics.timing.roofline import limiter_names
-from fastflow.physics.workload.graph import ATTENTION, PRODUCT, Graph, sum_by_kind
+from fastflow.physics.workload.graph import ATTENTION, PRODUCT, Graph, sum_by_kind, sum_by_point
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
 from fastflow.physics.workload.models.transformer.serving_pass import (
@@ -86,6 +86,7 @@ class Part(NamedTuple):
     energy: Floats  # of one device [J]
     by: Floats  # time by limiter, (servers, ..., limiters) [s]
     of_model: Floats  # time by part of the model, (servers, ..., parts) [s]
+    throttled: Floats  # time of kernels that a power limit slows down [s]
 
     def with_transfers(self, seconds: Floats) -> Part:
         """Return the part with transfers between stages; seconds: shaped as `time` [s]."""
@@ -266,21 +267,18 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     points, graph, limiters = prediction.reason.size, prediction.graph, len(_limiters(prediction.chip))
     time, energy, peak = np.full((3, points), np.nan)
     by, (of_model, weights) = np.zeros((points, limiters)), np.zeros((2, points, num_parts))
-    kernels = sum_by_kind(
-        graph.offset,
-        prediction.timing.limiter,
-        prediction.pipeline.launches * prediction.timing.time,
-        limiters - 1,
-    )
+    throttled, kernel_s = np.zeros(points), prediction.pipeline.launches * prediction.timing.time
+    kernels = sum_by_kind(graph.offset, prediction.timing.limiter, kernel_s, limiters - 1)
     time[prediction.timed] = prediction.timeline.total
     by[prediction.timed, :-1] = kernels
     by[prediction.timed, -1] = np.maximum(prediction.timeline.total - kernels.sum(axis=1), 0.0)
     energy[prediction.timed], peak[prediction.timed] = prediction.energy, prediction.peaks.device
     of_model[prediction.timed] = _times_of_model(prediction, parts, num_parts)
+    if prediction.peaks.slower is not None:
+        throttled[prediction.timed] = sum_by_point(graph, kernel_s * prediction.peaks.slower)
     weights[prediction.timed] = sum_by_kind(graph.offset, parts, _weight_bytes(prediction, inputs), num_parts)
-    return TabulatedPart(
-        Part(time, by[:, -1], energy, by, of_model), weights, prediction.reason, prediction.chip, peak
-    )
+    part = Part(time, by[:, -1], energy, by, of_model, throttled)
+    return TabulatedPart(part, weights, prediction.reason, prediction.chip, peak)
 
 
 def _parts_of_model(graph: Graph, inputs: Inputs, num_parts: int) -> Ints:

@@ -75,15 +75,17 @@ SERVED_LINES = (
 )
 _BEST = {
     "time_s": "Fastest", "energy_J": "Least energy", "iteration_usd": "Cheapest iteration",
+    "carbon_g": "Least carbon",
     "tokens_per_s_per_device": "Most tokens per device", "tokens_per_s_per_user": "Most tokens per user",
     "ttft_s": "Shortest time to first token", "usd_per_million_tokens": "Cheapest million tokens",
 }  # fmt: skip
 _LISTED = (
     "time_s", "ttft_s", "ttft_slo_s", "tpot_s", "tpot_slo_s", "tokens_per_s", "tokens_per_s_per_device",
-    "tokens_per_s_per_user", "bound_by", "energy_J", "iteration_usd", "usd_per_million_tokens", "train_usd",
-    "footprint_B", "mfu", "feasible", "reason_code", "reason",
+    "tokens_per_s_per_user", "bound_by", "energy_J", "site_J", "iteration_usd", "usd_per_million_tokens",
+    "train_usd", "carbon_g", "carbon_g_per_token", "train_carbon_kg", "footprint_B", "mfu",
+    "feasible", "reason_code", "reason",
 )  # fmt: skip
-_MAX_HEADLINES = 5
+_MAX_HEADLINES = 6
 NO_EFFECT = "no_effect"
 MAX_COLOURS = 8
 """Most values of a categorical colour."""
@@ -243,7 +245,7 @@ def _view(
     """Return the initial view of the charts."""
     names = list(map(str, frame))
     second_result = first_present(
-        ("tokens_per_s_per_user", "iteration_usd", "energy_J", "device_usd"), better
+        ("tokens_per_s_per_user", "iteration_usd", "energy_J", "device_usd", "carbon_g"), better
     )
     if main == "tokens_per_s_per_device":
         x, y, colour = second_result or "ttft_s", main, _colour_column(frame, labels)

@@ -45,7 +45,8 @@ from fastflow.reporting.terminal.ranges import (
 _LISTED = (
     "objective", "second_objective", "gain", "gap", "baseline_objective", "time_s", "ttft_s", "tpot_s",
     "tokens_per_s_per_device", "tokens_per_s_per_user", "bound_by", "decode_bound_by", "energy_J",
-    "joules_per_token", "iteration_usd", "token_usd", "feasible", "reason_code", "reason",
+    "joules_per_token", "site_J", "iteration_usd", "token_usd", "carbon_g", "carbon_g_per_token", "feasible",
+    "reason_code", "reason",
 )  # fmt: skip
 _MAX_LISTINGS = 6
 
