@@ -22,8 +22,8 @@ from fastflow.engine.run.monte_carlo import samples_of
 from fastflow.schema import BANDED, result_column
 
 _MAX_POINTS = 512  # points
-_MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_device", "requests_per_s", "compute_flops", "dram_Bps",
-                   "dram_capacity_B")  # fmt: skip
+_MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_MW", "requests_per_s",
+                   "compute_flops", "dram_Bps", "dram_capacity_B")  # fmt: skip
 
 
 def chances_of(composer: Composer, overrides: Sequence[str], objective: str) -> pd.DataFrame:

@@ -28,6 +28,7 @@ from fastflow.physics.parallelism.sharding.layout import LAYERS, parse_layers, p
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.parallelism.strategy import parse as parse_strategy
 from fastflow.physics.parallelism.virtual_stages import RECOMPUTE, recomputed
+from fastflow.physics.site.limits import RACK_LIMIT, SITE_LIMIT
 from fastflow.physics.workload.data_types import UNMODELLED
 from fastflow.physics.workload.models.config_files import with_config
 from fastflow.physics.workload.models.graph_file import read_network
@@ -131,8 +132,9 @@ _CACHEABLE = frozenset((str, float, int, bool))
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Say whether a leaf is unset: an empty mapping, or null for a pin, layers or a file."""
-    unset = ("chip.pinned", LIMIT, "serve.prefill.chip", PREFILL_LIMIT, LAYERS, RENT, DURATION, *FILES)
+    """Say whether a leaf is unset: an empty mapping, or null for a pin, a limit, layers or a file."""
+    limits = LIMIT, PREFILL_LIMIT, RACK_LIMIT, SITE_LIMIT
+    unset = ("chip.pinned", *limits, "serve.prefill.chip", LAYERS, RENT, DURATION, *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 

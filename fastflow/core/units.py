@@ -66,7 +66,7 @@ _COMMON_UNITS = {
     "bit/s": {f"{prefix}b/s": size for prefix, size in _DECIMAL.items()}
     | {f"{prefix}B/s": 8.0 * size for prefix, size in _DECIMAL.items()},
     "Hz": {f"{prefix}Hz": size for prefix, size in _DECIMAL.items()},
-    "W": {"mW": 1e-3, "W": 1.0, "kW": 1e3},
+    "W": {"mW": 1e-3, "W": 1.0, "kW": 1e3, "MW": 1e6},
     "V": {"mV": 1e-3, "V": 1.0},
     "s": {f"{prefix}s": size for prefix, size in _SMALL.items()} | {"year": 31557600.0},
     "m": {"mm": 1e-3},
@@ -182,6 +182,7 @@ _SCALES = {
     "1/m^2": _in((1e4, "/cm²")),
     "s m^2": _in((1e-6, "s mm²")),
     "1/s": _in((1.0, "/s")),
+    "1/(s MW)": _in((1.0, "/s/MW")),
     "B": _prefixed("B", "EPTGMk-"),
     "B/s": _prefixed("B/s", "EPTGMk-"),
     "bit/s": _prefixed("bit/s", "PTGMk-"),

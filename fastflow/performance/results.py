@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.jit import kernel
-from fastflow.core.reasons.columns import ReasonColumn, column_of
+from fastflow.core.reasons.columns import ReasonColumn, column_of, first_reasons
 from fastflow.core.reasons.forms import short_of_memory
 from fastflow.core.tables import Columns, Floats, Inputs, Ints, Texts, broadcast_column, take
 from fastflow.performance import sharding_report
 from fastflow.performance.prediction import Prediction
+from fastflow.performance.site_power import Site, reasons_of_power, site_of
 from fastflow.performance.transformer_results import transformer_columns
 from fastflow.physics.carbon.columns import GRAMS, carbon_columns
-from fastflow.physics.cost.columns import devices_of, iteration_columns
+from fastflow.physics.cost.columns import iteration_columns
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.packages import per_package
@@ -28,7 +29,7 @@ from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.plans import NAMES
 from fastflow.physics.parallelism.sharding.layout import LAYERS, SAME, sections
 from fastflow.physics.parallelism.strategy import Strategy
-from fastflow.physics.site.columns import power_of_site, site_columns
+from fastflow.physics.site.limits import site_limit_columns
 from fastflow.physics.timing.roofline import limiter_names
 from fastflow.physics.timing.tiling.traffic import OPERANDS
 from fastflow.physics.workload.graph import (
@@ -44,6 +45,7 @@ from fastflow.physics.workload.precision import product_type
 from fastflow.schema import ALGORITHMS, result_order
 from fastflow.schema.carbon import CARBON_TOKEN, CARBON_TRAIN
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN, TRAIN
+from fastflow.schema.power import A_MEGAWATT, TOKENS_PER_MW
 
 _MAX_COUNT = 2.0**53  # floats represent every integer up to here
 _ROUNDING = 1e-9
@@ -69,24 +71,25 @@ def summary(prediction: Prediction) -> Columns:
             full = np.full(points, "", dtype=column.dtype)
         full[prediction.timed] = column
         columns[name] = full
-    columns |= _costs(prediction, columns)
-    fits = columns["footprint_B"] <= columns["dram_capacity_B"]
-    columns["feasible"] = ~prediction.reason.exists & fits
-    columns |= reasons_of(prediction).columns()
+    site = site_of(prediction)
+    columns |= _costs(prediction, site, columns)
+    reasons = reasons_of(prediction, site)
+    columns["feasible"] = ~reasons.exists
+    columns |= reasons.columns()
     columns["no_effect"] = broadcast_column(np.array([""]), points)  # unknown from inputs alone
     names = result_order(len(prediction.chip.levels), prediction.pipeline_blocks is not None)
     order = [name for name in names if name in columns]
     return {name: columns[name] for name in order}
 
 
-def _costs(prediction: Prediction, columns: Columns) -> Columns:
+def _costs(prediction: Prediction, site: Site, columns: Columns) -> Columns:
     """Return the power of the site, costs and emissions of every point, from its other result columns."""
-    devices, time = devices_of(prediction.inputs, prediction.chip, columns["devices"]), columns["time_s"]
-    power = power_of_site([devices], columns["energy_J"] / time)
-    costs = site_columns([devices], power, columns["energy_J"])
+    (devices, power, costs), time = site, columns["time_s"]
+    costs = costs | site_limit_columns(prediction.inputs)
     costs |= iteration_columns(devices, time, power.site) | carbon_columns([devices], power.site, time)
     if prediction.pipeline_blocks is not None:
         tokens = columns["tokens_per_s"] * time
+        costs[TOKENS_PER_MW.name] = A_MEGAWATT * columns["tokens_per_s"] / costs["system_W"]
         costs[TOKEN.name] = costs["iteration_usd"] / tokens
         costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
         costs[TRAIN.name] = costs["usd_per_h"] / HOUR * columns["train_s"]
@@ -95,8 +98,16 @@ def _costs(prediction: Prediction, columns: Columns) -> Columns:
     return costs
 
 
-def reasons_of(prediction: Prediction) -> ReasonColumn:
-    """Return why a point is not feasible, (points,): it has no time, or lacks memory."""
+def reasons_of(prediction: Prediction, site: Site | None = None) -> ReasonColumn:
+    """Return why a point is not feasible, (points,): it has no time, lacks memory, or draws too much power.
+
+    site: of the prediction, where it is known.
+    """
+    return first_reasons(_reasons_of_memory(prediction), reasons_of_power(prediction, site))
+
+
+def _reasons_of_memory(prediction: Prediction) -> ReasonColumn:
+    """Return why a point has no time, or that it lacks memory, (points,)."""
     total, capacity = prediction.footprint.total, prediction.chip.dram.capacity[prediction.timed]
     short = np.flatnonzero(~(total <= _finite(capacity)))
     if not short.size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.core.field import Column, bounded, count, nonnegative, share, text
+from fastflow.core.field import Column, bounded, count, nonnegative, positive, share, text
 
 _INPUTS: tuple[Column, ...] = (
     text("power.name", "how machines are built, and where they stand"),
@@ -29,6 +29,16 @@ _INPUTS: tuple[Column, ...] = (
         10.0,
     ),
     count("power.rack_devices", "devices of the machines of one rack", high=1e6),
+    positive(
+        "power.rack_limit",
+        "W",
+        "most power that the machines of a rack may draw at their plugs, mean over time",
+    )._replace(absent="no limit"),
+    positive(
+        "power.site_limit",
+        "W",
+        "most power that the whole system may draw at the site, such as a hall's, mean over time",
+    )._replace(absent="no limit"),
 )
 POWER_OF_SITE: tuple[Column, ...] = tuple(map(bounded, _INPUTS))
 
@@ -53,3 +63,17 @@ SITE: tuple[Column, ...] = (
     Column("system_W", "float", "W", "power of the whole system at the site, mean over time"),
 )
 """Result columns of every point with a time."""
+
+LIMITS: tuple[Column, ...] = (
+    Column("rack_limit_W", "float", "W", "power.rack_limit, the most power of a rack; null: no limit"),
+    Column("site_limit_W", "float", "W", "power.site_limit, the most power at the site; null: no limit"),
+)
+"""Result columns of limits, which a point exceeds or not."""
+TOKENS_PER_MW = Column(
+    "tokens_per_s_per_MW",
+    "float",
+    "1/(s MW)",
+    "tokens per second and megawatt at the site: tokens of a second, counted as token_usd counts them, over"
+    " system_W",
+)
+A_MEGAWATT = 1e6

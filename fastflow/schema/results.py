@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastflow.core.field import Column
 from fastflow.schema.carbon import CARBON_TOKEN, CARBON_TRAIN, EMISSIONS
 from fastflow.schema.cost import COSTS, ITERATION, MILLION, TOKEN, TRAIN
-from fastflow.schema.power import SITE
+from fastflow.schema.power import LIMITS, SITE, TOKENS_PER_MW
 from fastflow.schema.quantities import FURTHER
 
 TYPICAL: tuple[Column, ...] = (
@@ -159,6 +159,7 @@ RESULTS: tuple[Column, ...] = (
     ),
     Column("energy_J", "float", "J", "energy of one iteration, all devices"),
     *SITE,
+    *LIMITS,
     *COSTS,
     ITERATION,
     *EMISSIONS,
@@ -222,7 +223,12 @@ RESULTS: tuple[Column, ...] = (
     Column("ep_hops", "int", "", "largest number of links between neighbours along expert parallelism"),
     Column("dp_hops", "int", "", "largest number of links between neighbours along data parallelism"),
     Column("pp_hops", "int", "", "largest number of links between neighbours along the pipeline"),
-    Column("feasible", "bool", "", "whether the point has a time and fits its memory"),
+    Column(
+        "feasible",
+        "bool",
+        "",
+        "whether the point has a time, fits its memory, and meets its limits of load, latency and power",
+    ),
     Column("reason", "str", "", "why a point is not feasible"),
     Column("reason_code", "str", "", "kind of the reason, such as memory (see Codes of reasons)"),
     NO_EFFECT,
@@ -263,6 +269,7 @@ TRANSFORMER: tuple[Column, ...] = (
     Column("zero", "int", "", "stage of ZeRO"),
     Column("tokens_per_s", "float", "1/s", "tokens of the global batch over time_s"),
     Column("tokens_per_s_per_device", "float", "1/s", "tokens_per_s over devices"),
+    TOKENS_PER_MW,
     TOKEN,
     MILLION,
     CARBON_TOKEN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastflow.core.field import Column
 from fastflow.schema.carbon import CARBON_TOKEN, EMISSIONS
 from fastflow.schema.cost import COSTS, MILLION, TOKEN
-from fastflow.schema.power import SITE
+from fastflow.schema.power import LIMITS, SITE, TOKENS_PER_MW
 from fastflow.schema.results import ASSUMPTIONS, DTYPE, HIDDEN, LAYERS, NO_EFFECT, TYPICAL, TYPICAL_TTFT
 
 # of points that serve, in addition to some of the columns above
@@ -143,7 +143,8 @@ SHARED_WITH_SERVED = (
     "idle_W", "full_W", "core_V", "core_Hz", "power_limit_W", "throttled_frac", "mcus",
     "bundles", "devices", "parameters", LAYERS.name, HIDDEN.name, DTYPE.name,
     "feasible", "reason", "reason_code", NO_EFFECT.name, ASSUMPTIONS.name,
-    *(column.name for column in (*SITE, *COSTS, *EMISSIONS, *TYPICAL)), TOKEN.name, MILLION.name,
+    *(column.name for column in (*SITE, *LIMITS, *COSTS, *EMISSIONS, *TYPICAL)), TOKENS_PER_MW.name,
+    TOKEN.name, MILLION.name,
     CARBON_TOKEN.name,
 )  # fmt: skip
 """Result columns that points that serve share with other points."""

@@ -6,7 +6,7 @@ from fastflow.core.field import Column
 
 BANDED: dict[str, int] = {
     "time_s": 1, "energy_J": 0, "tokens_per_s": -1, "tokens_per_s_per_device": -1, "train_s": 1,
-    "ttft_s": 1, "tpot_s": 1, "requests_per_s": -1, "joules_per_token": 0,
+    "ttft_s": 1, "tpot_s": 1, "requests_per_s": -1, "joules_per_token": 0, "tokens_per_s_per_MW": 0,
     "compute_flops": 0, "dram_capacity_B": 0, "dram_Bps": 0,
     "die_usd": 0, "device_usd": 0, "system_usd": 0, "iteration_usd": 1, "token_usd": 1,
     "train_usd": 1, "device_carbon_kg": 0, "carbon_g": 1, "carbon_g_per_token": 1, "train_carbon_kg": 1,

@@ -72,6 +72,7 @@ SAID = {
     "W": "pW nW uW mW W kW MW GW",
     "W/bit": "fW/bit pW/bit nW/bit uW/bit mW/bit W/bit", "V": "mV V kV", "Hz": "Hz kHz MHz GHz THz",
     "m": "nm um mm m km", "1/m": "/mm", "m^2": "mm²", "m^2/bit": "µm²/bit", "1/m^2": "/cm²", "1/s": "/s",
+    "1/(s MW)": "/s/MW",
     "B": "B kB MB GB TB PB EB", "B/s": "B/s kB/s MB/s GB/s TB/s PB/s EB/s",
     "bit/s": "bit/s kbit/s Mbit/s Gbit/s Tbit/s Pbit/s",
     "flop": "flop kflop Mflop Gflop Tflop Pflop Eflop Zflop",

@@ -136,7 +136,8 @@ OF_SERVERS = (
     "precision.",
 )
 LONG_NAMES = re.compile(r"([a-z_]+(?:\.[a-z_]+)+)=\S+ is invalid")
-NULLABLE = {"intensity", "bottleneck_stage", "power_limit_W", *(f"{name}_Bps" for name in AXES)}
+LIMITS = ("power_limit_W", "rack_limit_W", "site_limit_W")
+NULLABLE = {"intensity", "bottleneck_stage", *LIMITS, *(f"{name}_Bps" for name in AXES)}
 """Results that are null where there is nothing to speak of."""
 
 
@@ -289,7 +290,7 @@ def wrong_served(point, columns, asked):
     if lacks and float(lacks[1]) <= float(lacks[2]) and not lacks[3]:
         return f"{reason!r} is not true"
     for name, value in row.items():
-        if find_result(name).kind in ("str", "bool") or name == "power_limit_W":
+        if find_result(name).kind in ("str", "bool") or name in LIMITS:
             continue
         if name.endswith("_slo_s"):
             limit = f"serve.slo.{name[:4]}"

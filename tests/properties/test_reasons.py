@@ -31,6 +31,7 @@ POINTS = {
     Code.TECHNOLOGY: ("model=gemm", "chip.memory.l2.component=edram"),
     Code.PINNED_CHIP: ("model=gemm", "chip=v100", "tech=n3"),
     Code.POWER_LIMIT: ("model=gemm", "chip=v100", "chip.power_limit='400 W'"),
+    Code.SITE_POWER: ("model=gemm", "chip=v100", "power.rack_limit='1 kW'"),
     Code.DATA_TYPE: ("model=gemm", "chip=v100", "model.dtype=fp8"),
     Code.MODEL: (*LLM, "model.heads=7"),
     Code.STRATEGY: (*LM, "parallel.strategy=d7"),

@@ -11,7 +11,7 @@ POWERS = {"s": 1, "1/s": -1, "USD": 1, "USD/token": 1, "g": 1, "g/token": 1, "kg
 BOUGHT = ("die_usd", "device_usd", "system_usd", "device_carbon_kg")
 """Costs, and emissions, of what is bought once."""
 LESS_IS_BETTER = ("s", "J", "USD", "USD/token", "g", "g/token", "kg")
-MORE_IS_BETTER = ("1/s", "flop/s", "B/s", "B")
+MORE_IS_BETTER = ("1/s", "1/(s MW)", "flop/s", "B/s", "B")
 
 
 @pytest.mark.parametrize("name", BANDED)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fastflow.analysis.search.candidates import COMPARE
 from fastflow.analysis.search.optimizers.halving import Rules
 from fastflow.analysis.search.optimizers.methods import METHODS, defaults
-from fastflow.analysis.search.optimizers.objective import OBJECTIVES
+from fastflow.analysis.search.optimizers.objective import INVERSES, OBJECTIVES
 from fastflow.config.messages import one_of
 from fastflow.core.errors import InputError
 
@@ -48,8 +48,8 @@ def read_options(section: Mapping[str, Any]) -> SearchOptions:
         steps=steps if section.get("steps") is None else _whole(section, "steps", 1),
         seed=_whole(section, "seed", 0, ""),
     )
-    objective = _choice(section, "objective", OBJECTIVES)
-    pareto = None if section.get("pareto") is None else _choice(section, "pareto", OBJECTIVES)
+    objective = _objective(section, "objective")
+    pareto = None if section.get("pareto") is None else _objective(section, "pareto")
     if pareto == objective:
         raise InputError("pareto", pareto, f"an objective other than {objective}, or null")
     if pareto is not None and rules.starts < 2:
@@ -68,6 +68,13 @@ def _choice(section: Mapping[str, Any], key: str, among: Collection[str]) -> str
     if not isinstance(value, str) or value not in among:
         raise InputError(key, "null" if value is None else value, one_of(among))
     return value
+
+
+def _objective(section: Mapping[str, Any], key: str) -> str:
+    """Return an objective by its name, or by the result column that is largest where it is smallest."""
+    value = section.get(key)
+    named = {key: INVERSES[value]} if isinstance(value, str) and value in INVERSES else section
+    return _choice(named, key, OBJECTIVES)
 
 
 def _tolerance(section: Mapping[str, Any]) -> float:

@@ -17,6 +17,7 @@ from fastflow.analysis.search.optimizers.objective import (
     CARBON_PER_TOKEN,
     OBJECTIVES,
     OF_TOKENS,
+    PER_SITE_JOULE,
     PER_TOKEN,
 )
 from fastflow.analysis.search.options import SearchOptions
@@ -52,7 +53,7 @@ class SearchResult(NamedTuple):
         return is_left_out(self.left_out)
 
 
-_OF_ITERATION = {PER_TOKEN: ITERATION.name, CARBON_PER_TOKEN: "carbon_g"}
+_OF_ITERATION = {PER_TOKEN: ITERATION.name, CARBON_PER_TOKEN: "carbon_g", PER_SITE_JOULE: "energy"}
 """Objectives of tokens, and the same of an iteration."""
 
 

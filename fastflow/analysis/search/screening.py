@@ -7,7 +7,12 @@ import pyarrow as pa
 
 from fastflow.analysis.search.optimizers.design_space import fill, random_designs
 from fastflow.analysis.search.optimizers.halving import DesignBatch
-from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, NO_CHIP, devices_short, largest_memory
+from fastflow.analysis.search.optimizers.objective import (
+    NO_CHIP,
+    devices_short,
+    largest_memory,
+    with_shortage,
+)
 from fastflow.analysis.search.scorer import Scorer
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.errors import CompositionError
@@ -75,12 +80,13 @@ def _score_each(scorer: Scorer, candidates: Ints, designs: Floats, largest: Floa
     footprint, capacity = (
         table[name].to_numpy(zero_copy_only=False) for name in ("footprint_B", "dram_capacity_B")
     )
-    lacks = np.flatnonzero((footprint > capacity) & (score < LACKS_MEMORY))
+    lacks = np.flatnonzero((footprint > capacity) & (score < NO_CHIP))
     value = score.copy()
     for index, inputs in scorer.candidates.inputs(candidates[lacks], designs[lacks]):
         short = devices_short(inputs, footprint[lacks[index]])
         holdable = footprint[lacks[index]] <= largest[candidates[lacks[index]]]
-        value[lacks[index]] = np.where(holdable, LACKS_MEMORY + short, value[lacks[index]])
+        without_memory = value[lacks[index]]
+        value[lacks[index]] = np.where(holdable, with_shortage(without_memory, short), without_memory)
     scorer.update_best(candidates, value, before)
     return table
 

@@ -54,6 +54,7 @@ class Code(IntEnum):
     MEASUREMENT = 26, "a row of measurements lacks something, or names something unknown"
     ZERO = 27, "the parameter is 0, so it has no relative change"
     POWER_LIMIT = 28, "the power limit is above the power budget, or not above what the device draws at rest"
+    SITE_POWER = 29, "a rack, or the system at the site, draws more than its limit"
 
     @property
     def label(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fastflow.core import units
 from fastflow.core.reasons.codes import Code, form
 
 # --- memory
@@ -185,6 +186,55 @@ def above_limit(*, statistic: str, latency: float, key: str, limit: float, remar
 def stalled(*, policy: str) -> str:
     """A server's policy leaves requests waiting though none runs and none will arrive."""
     return f"server.policy={policy} leaves requests waiting though none runs and none will arrive"
+
+
+# --- racks and the site
+
+
+def _watts(*powers: float) -> list[str]:
+    """Write powers in units that suit them, with as many digits as tell them apart [W]."""
+    for digits in range(3, 17):
+        written = [units.show(power, "W", digits) for power in powers]
+        if len({*written}) == len({*powers}):
+            break
+    return written
+
+
+def _limited(of_device: float) -> list[str]:
+    """Write the power limit of a device as a way to keep to a limit of many [W]; [] for NaN."""
+    return [f"chip.power_limit='{of_device:.10g} W'"] if of_device == of_device else []
+
+
+def _keeping(ways: list[str]) -> str:
+    """Write the ways to keep to a limit of power."""
+    if not ways:
+        return "a device and its share of the machine alone draw more"
+    return ", or ".join((f"{ways[0]} keeps to it", *ways[1:]))
+
+
+@form(Code.SITE_POWER)
+def rack_above_limit(*, drawn: float, limit: float, devices: int, of_device: float) -> str:
+    """The machines of a rack draw more than its limit, as a mean over time [W].
+
+    devices: so many in a rack keep to it, 0: none; of_device: a power limit of each does [W], NaN: none.
+    """
+    draws, at_most = _watts(drawn, limit)
+    fewer = [f"power.rack_devices={devices}"] if devices else []
+    ways = _keeping([*fewer, *_limited(of_device)])
+    return f"a rack draws {draws}, above power.rack_limit={at_most}: {ways}"
+
+
+@form(Code.SITE_POWER)
+def system_above_limit(*, drawn: float, limit: float, devices: int, of_device: float) -> str:
+    """The system draws more at the site than its limit, as a mean over time [W].
+
+    devices: so many of the same power keep to it, 0: none; of_device: as of `rack_above_limit`.
+    """
+    draws, at_most = _watts(drawn, limit)
+    plural = "s" if devices > 1 else ""
+    smaller = [f"a system of {devices:,} device{plural} at the same power"] if devices else []
+    ways = _keeping([*_limited(of_device), *smaller])
+    return f"the system draws {draws} at the site, above power.site_limit={at_most}: {ways}"
 
 
 # --- searches, sensitivities, validations

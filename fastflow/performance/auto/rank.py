@@ -1,8 +1,9 @@
 """The best parallel strategy of a point: the whole strategy space, predicted and ranked (3.3).
 
-Feasible strategies come first, then those that lack memory, each by time; strategies without a time
-come last. Ties go to the first strategy of `every_strategy`: data parallelism before kernel parallelism. Of
-a transformer layouts are ranked instead (`performance.auto.transformer`), and where none fits, by memory.
+Feasible strategies come first, then those that exceed a limit of power, then those that lack memory, each by
+time; strategies without a time come last. Ties go to the first strategy of `every_strategy`: data parallelism
+before kernel parallelism. Of a transformer layouts are ranked instead (`performance.auto.transformer`), and
+where none fits, by memory.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fastflow.performance.auto.transformer import fits as layouts_fit
 from fastflow.performance.crossflow import predict
 from fastflow.performance.partial_predictions import lower_bounds
 from fastflow.performance.prediction import Prediction
+from fastflow.performance.site_power import keeps_to_limits
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.physics.parallelism.strategy import Strategy, every_strategy
 from fastflow.physics.workload import count_layers, has_layer_runs
@@ -118,7 +120,7 @@ def strategy_spaces(inputs: Inputs) -> Iterator[list[Strategy]]:
 def _ranked_rows(prediction: Prediction, point: Ints) -> Ints:
     """Return the rows in the order of their points, and of each point the best first."""
     time, fits = scores(prediction)
-    return np.lexsort((time, ~fits, point))
+    return np.lexsort((time, ~keeps_to_limits(prediction), ~fits, point))
 
 
 def scores(prediction: Prediction) -> tuple[Floats, Bools]:

@@ -2,10 +2,10 @@
 
 Every layout that serving supports is predicted, by the analytic estimate where it is accurate: tensor
 parallelism within a package of several devices, expert parallelism or not, pipeline stages, replicas. The
-best layout makes most tokens a second among the layouts that carry the load within `serve.slo`; where there
-is none, among those that carry the load; else among all. Where prefill has separate devices, the best split
-of the devices is chosen too (`serve.prefill.devices=0`), and the layout of prefill
-(`serve.prefill.strategy=auto`).
+best layout makes most tokens a second among the layouts that carry the load within `serve.slo`, and within
+limits of the power of racks and of the site; where there is none, among those that carry the load; else among
+all. Where prefill has separate devices, the best split of the devices is chosen too
+(`serve.prefill.devices=0`), and the layout of prefill (`serve.prefill.strategy=auto`).
 """
 
 from __future__ import annotations
@@ -153,9 +153,12 @@ def all_splits(inputs: Inputs) -> list[dict[str, str | int]]:
 
 
 def scores(served: ServingResult) -> Floats:
-    """Return the scores of layouts: tokens a second, less penalties for missed limits and overload."""
+    """Return the scores of layouts: tokens a second, less penalties for missed limits and overload.
+
+    Limits are those of latencies, and of the power of racks and of the site.
+    """
     columns, has_results = served.columns, ~served.reason.exists
-    is_within, is_carried = ~served.short.exists, ~served.overload.exists
+    is_within, is_carried = ~(served.short.exists | served.above_limits.exists), ~served.overload.exists
     empty = np.full(has_results.size, np.nan)
     rate = columns.get("tokens_per_s", columns.get("prefill_tokens_per_s", empty))
     rate = np.where(np.isfinite(rate), rate, columns.get("prefill_tokens_per_s", empty))

@@ -3,7 +3,8 @@
 The search is exact: the best `KEPT` layouts are those of a search through all of them. It computes the
 lower bounds of all layouts first. Layouts that lack memory are not predicted, where any has enough. Then it
 predicts layouts in the order of their lower bounds, the work of the busiest stage, until no remaining layout
-can be among the best.
+can be among the best. Of the `KEPT` best, those within limits of the power of racks and of the site
+come first.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fastflow.core.tables import Columns, Inputs, Ints, concat_tables, take
 from fastflow.performance.auto.no_fit import least_training_memory
 from fastflow.performance.crossflow import predict
 from fastflow.performance.partial_predictions import LowerBounds, lower_bounds
+from fastflow.performance.site_power import keeps_to_limits
 from fastflow.physics.parallelism.candidates import every_layout
 from fastflow.physics.parallelism.defaults import zero_stage
 from fastflow.physics.parallelism.options import AUTO
@@ -44,9 +46,10 @@ class Search(NamedTuple):
 def best_layouts(inputs: Inputs) -> Search:
     """Return the best layouts of a transformer; inputs: of one point, (1,).
 
-    Feasible layouts alone are ranked, by time; or where none is, those that have a time, by the memory that
-    they need. Ties go to the first of `every_layout`. Raises InputError as the model does, and where there is
-    nothing to choose from.
+    Layouts with enough memory alone are ranked, by time, the `KEPT` fastest; of these, layouts within limits
+    of power come first. Where none has enough memory, those that have a time are ranked, by what they need.
+    Ties go to the first of `every_layout`. Raises InputError as the model does, and where there is nothing to
+    choose from.
     """
     layouts = every_layout(inputs)
     count = next(iter(layouts.values())).size
@@ -57,6 +60,7 @@ def best_layouts(inputs: Inputs) -> Search:
     rows = np.flatnonzero(has_memory if has_memory.any() else is_valid)
     none_fits = is_valid.any() and not has_memory.any()
     time, predicted = np.full(count, np.inf), 0
+    keeps = np.ones(count, dtype=np.bool_)
     if none_fits:
         rows = rows[np.argsort(memory[rows], kind="stable")][:KEPT]
     for batch in _batches(rows[np.argsort(least[rows], kind="stable")], FIRST):
@@ -66,8 +70,12 @@ def best_layouts(inputs: Inputs) -> Search:
             break
         prediction = predict(inputs_of(batch))
         time[batch[prediction.timed]] = prediction.timeline.total
+        keeps[batch] = keeps_to_limits(prediction)
         predicted += batch.size
-    ranked = rows if none_fits else np.argsort(time, kind="stable")[:KEPT]
+    ranked = rows
+    if not none_fits:
+        ranked = np.argsort(time, kind="stable")[:KEPT]
+        ranked = ranked[np.argsort(~keeps[ranked], kind="stable")]
     timed = ranked[np.isfinite(time[ranked])]
     return Search(
         best=take(layouts, timed if timed.size else ranked[:1]),

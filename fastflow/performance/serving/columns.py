@@ -66,8 +66,11 @@ def limits_of(inputs: Inputs) -> Columns:
 
 
 def reasons_of(served: ServingResult) -> ReasonColumn:
-    """Return why a point is not feasible, (points,): it has no results, or misses a target."""
-    return first_reasons(served.reason, served.short)
+    """Return why a point is not feasible, (points,): no results, too much load, power or latency.
+
+    Power comes before latency: a point with a reason of latency alone may meet it with other times.
+    """
+    return first_reasons(served.reason, served.overload, served.above_limits, served.short)
 
 
 def prefill_chip_columns(inputs: Inputs) -> Columns | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.core.dedupe import compute_unique
@@ -20,12 +22,21 @@ from fastflow.physics.cost.rent import invalid_rent
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.site.columns import power_of_site, site_columns
+from fastflow.physics.site.limits import above_site_limits, site_limit_columns
 from fastflow.schema.carbon import CARBON_TOKEN
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN
+from fastflow.schema.power import A_MEGAWATT, TOKENS_PER_MW
 
 
-def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
-    """Return result columns of power, cost and carbon; columns: the other results of points that serve.
+class ServedCosts(NamedTuple):
+    """Power, costs and emissions of points that serve; (points,)."""
+
+    columns: Columns
+    above_limits: ReasonColumn  # which limit of a rack or of the site is exceeded
+
+
+def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> ServedCosts:
+    """Return results of power, cost and carbon; columns: the other results of points that serve.
 
     inputs: of the points, with all devices, chip: of the devices that decode. A token's cost is that of the
     system in the token's time: of an output token, or of a token of a pass. Emissions are of a request, or of
@@ -50,12 +61,14 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
     token_rate = np.where(np.isnan(output_rate), prompt_rate, output_rate)
     time = 1.0 / np.where(np.isnan(request_rate), output_rate, request_rate)
     of_site = power_of_site(groups, power)
-    costs = site_columns(groups, of_site, columns.get("energy_J", missing))
+    costs = site_columns(groups, of_site, columns.get("energy_J", missing)) | site_limit_columns(inputs)
+    above_limits = above_site_limits(inputs, groups, costs)
     costs |= cost_columns(groups, of_site.site) | carbon_columns(groups, of_site.site, time)
+    costs[TOKENS_PER_MW.name] = A_MEGAWATT * token_rate / costs["system_W"]
     costs[TOKEN.name] = costs["usd_per_h"] / HOUR / token_rate
     costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
     costs[CARBON_TOKEN.name] = costs["carbon_g"] / time / token_rate
-    return costs
+    return ServedCosts(costs, above_limits)
 
 
 def invalid_device_rent(inputs: Inputs) -> ReasonColumn:

@@ -60,6 +60,7 @@ class ServingResult(NamedTuple):
     reason: ReasonColumn  # why a point has no results
     short: ReasonColumn  # which target it misses: that it is overloaded, or which latency is above its limit
     overload: ReasonColumn  # that it is overloaded
+    above_limits: ReasonColumn  # which limit of the power of a rack or of the site it exceeds
     need: Need  # memory of the devices that decode
     chip: Chip  # of the devices that decode
 
@@ -114,11 +115,13 @@ def serve(inputs: Inputs) -> ServingResult:
                 columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
                 columns[name][rows] = column
     chip = compute_unique(generate, inputs, *HARDWARE, cached=True)
-    columns = with_compared(inputs, columns | served_costs(inputs, columns, chip))
+    costs = served_costs(inputs, columns, chip)
+    columns = with_compared(inputs, columns | costs.columns)
     overload = overloads(columns, inputs["serve.request_rate"])
     columns.pop(OVERLOAD, None)
     short = first_reasons(overload, slo_violations(inputs, columns))
-    return ServingResult(point_inputs, layouts, columns, reason, short, overload, Need(*need), chip)
+    above = costs.above_limits
+    return ServingResult(point_inputs, layouts, columns, reason, short, overload, above, Need(*need), chip)
 
 
 def _need(scenario: ServingScenario, columns: Columns) -> Need:

@@ -20,8 +20,8 @@ from fastflow.reporting.terminal.cost import cost_title, price_list_name
 from fastflow.schema import find_input, find_result
 
 _MORE_IS_BETTER = frozenset((
-    "tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_user", "requests_per_s",
-    "prefill_tokens_per_s", "mfu", "gain", "prob_first_better", "prob_on_front",
+    "tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_user", "tokens_per_s_per_MW",
+    "requests_per_s", "prefill_tokens_per_s", "mfu", "gain", "prob_first_better", "prob_on_front",
 ))  # fmt: skip
 _LESS_IS_BETTER = frozenset((
     "time_s", "energy_J", "site_J", "iteration_usd", "system_usd", "device_usd", "token_usd",

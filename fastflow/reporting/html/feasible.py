@@ -67,7 +67,7 @@ def _first_reason(frame: pd.DataFrame) -> str:
     """Return how many points have which code of reasons, if several, and the reason of the first."""
     others = frame[~frame["feasible"].astype(bool)]
     if others.empty:
-        return "every point has a time and fits its memory"
+        return "every point has a time, fits its memory and is within its limits"
     codes = counts_of_codes(others).removeprefix(": ")
     return f"{codes}; {_reason(others.iloc[0])}" if codes else _reason(others.iloc[0])
 

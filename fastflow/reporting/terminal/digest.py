@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.config.messages import pluralize
+from fastflow.core.reasons.codes import Code
 from fastflow.reporting.terminal.grid_columns import RATES
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BEST = 5  # points
+SITE_POWER = Code.SITE_POWER.label
 _INFEASIBLE_KINDS = {
     "no time": ("has no time", "have no time"),
     "memory": ("does not fit its memory", "do not fit their memory"),
@@ -30,6 +32,8 @@ _INFEASIBLE_SERVERS = {
     ),
 }
 """The same of points that serve."""
+_ABOVE_LIMIT = ("draws more power than its limit", "draw more power than their limits")
+_NOT_FEASIBLE = ("is not feasible", "are not feasible")
 _STATIONARY = "stationary"
 
 
@@ -96,7 +100,8 @@ def infeasible_lines(digest: Digest, points: int, row: Callable[[int], Mapping[s
     kinds = _INFEASIBLE_SERVERS if digest.serves else _INFEASIBLE_KINDS
     for kind, count in digest.infeasible.items():
         if count:
-            share = f"{count:,} of {pluralize(points, 'point')} {kinds[kind][points > 1]}"
+            words = words_of_kind(kinds[kind], digest.codes[kind])
+            share = f"{count:,} of {pluralize(points, 'point')} {words[points > 1]}"
             first = row(digest.first[kind])
             codes = _list_codes(digest.codes[kind])
             columns = "columns `reason_code`, `reason`" if codes else "column `reason`"
@@ -104,6 +109,14 @@ def infeasible_lines(digest: Digest, points: int, row: Callable[[int], Mapping[s
     if digest.not_stationary:
         share = f"{digest.not_stationary:,} of {pluralize(points, 'point')}"
         yield f"{share} not stationary (column `{_STATIONARY}`): their times may still grow"
+
+
+def words_of_kind(words: tuple[str, str], codes: Iterable[str]) -> tuple[str, str]:
+    """Return the words for points of a kind, singular and plural; codes: of their reasons."""
+    distinct = {*codes}
+    if SITE_POWER not in distinct:
+        return words
+    return _ABOVE_LIMIT if len(distinct) == 1 else _NOT_FEASIBLE
 
 
 def counts_of_codes(frame: pd.DataFrame) -> str:

@@ -16,7 +16,7 @@ from fastflow.engine.grid.unset import max_trials, num_sampled
 from fastflow.physics.cost.rent import RENT
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.reporting.terminal.cost import cost_title
-from fastflow.reporting.terminal.digest import Digest, best_title, infeasible_lines
+from fastflow.reporting.terminal.digest import SITE_POWER, Digest, best_title, infeasible_lines
 from fastflow.reporting.terminal.grid_columns import (
     RATES,
     STRATEGY_KEY,
@@ -170,6 +170,8 @@ def _advice_lines(grid: Grid, digest: Digest) -> Iterator[str]:
     """Yield advice if no point fits its memory."""
     if digest.infeasible["memory"] == grid.points and grid.first_inputs()[STRATEGY_KEY][0] != AUTO:
         best = "the fastest strategy that fits the memory"
+        if SITE_POWER in digest.codes["memory"]:
+            best += " within limits of power"
         if grid.served == ALL:
             best = "the best layout that is feasible"
         yield f"{STRATEGY_KEY}={AUTO} takes {best}, if there is one"

@@ -19,7 +19,7 @@ from fastflow.reporting.charts.overview import (
 )
 from fastflow.reporting.charts.style import LIMITERS
 from fastflow.reporting.dataset_title import points_title
-from fastflow.reporting.terminal.digest import best_title, counts_of_codes
+from fastflow.reporting.terminal.digest import best_title, counts_of_codes, words_of_kind
 from fastflow.reporting.terminal.grid_columns import with_winners
 from fastflow.reporting.terminal.tables import (
     assumptions_of,
@@ -80,7 +80,9 @@ def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> l
         if rows.any():
             first = frame[rows].iloc[0]
             count = int(rows.sum())
-            said = f"{count:,} {singular if count == 1 else plural}{counts_of_codes(frame[rows])}"
+            codes = frame.loc[rows, "reason_code"] if "reason_code" in frame else ()
+            words = words_of_kind((singular, plural), codes)
+            said = f"{count:,} {words[count > 1]}{counts_of_codes(frame[rows])}"
             lines.append(f"{said}; point {first['point']:,}: {first['reason']}")
     return lines
 

@@ -17,6 +17,7 @@ from fastflow.reporting.terminal.carbon import CARBON_PREFIX, carbon_lines
 from fastflow.reporting.terminal.cost import COST_PREFIX, TOKENS_PER_PARAMETER, cost_sheet
 from fastflow.reporting.terminal.layout import show_layout
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
+from fastflow.reporting.terminal.site import site_limit_lines
 from fastflow.reporting.terminal.tables import (
     Part,
     assumption_lines,
@@ -305,6 +306,7 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
             f"Power        a limit of {q['power_limit_W']} per device slows down"
             f" {row['throttled_frac']:.0%} of kernel time"
         )
+    yield from site_limit_lines(row)
     yield from assumption_lines([row])
     yield from no_effect_lines(row)
     yield from validation_lines([row])

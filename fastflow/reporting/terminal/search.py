@@ -35,12 +35,14 @@ from fastflow.reporting.terminal.tables import (
 
 _ITERATION_LABELS = {
     "time_s": "time", "energy_J": "energy", "device_usd": "cost of a device",
-    "iteration_usd": "cost of an iteration", "mfu": "mfu", "bound_by": "bound by",
+    "iteration_usd": "cost of an iteration", "tokens_per_s_per_MW": "tokens per megawatt",
+    "mfu": "mfu", "bound_by": "bound by",
 }  # fmt: skip
 _SERVER_LABELS = {
     "ttft_s": "time to first token", "ttft_slo_s": "  for serve.slo",
     "tpot_s": "time per further token", "tpot_slo_s": "  for serve.slo",
     "tokens_per_s_per_device": "tokens per device",
+    "tokens_per_s_per_MW": "tokens per megawatt",
     "joules_per_token": "energy of a token", "device_usd": "cost of a device", "token_usd": "cost of tokens",
     "kv_cache_capacity_B": "KV cache capacity",
     "prefill_bound_by": "prefill bound by", "decode_bound_by": "decode bound by",
@@ -121,7 +123,9 @@ def _result(
     table = new_sheet("Result", [("", False), ("baseline", True), ("best", True), ("", True)])
     names = _SERVER_LABELS if "tpot_s" in best else _ITERATION_LABELS
     names = {
-        name: label for name, label in names.items() if baseline[name] is not None or best[name] is not None
+        name: label
+        for name, label in names.items()
+        if baseline.get(name) is not None or best.get(name) is not None
     }
     options = dict(zip(("objective", "second_objective"), objectives, strict=True))
     for name, objective in options.items():

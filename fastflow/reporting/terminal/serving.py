@@ -22,6 +22,7 @@ from fastflow.reporting.terminal.carbon import carbon_lines
 from fastflow.reporting.terminal.cost import cost_sheet
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
 from fastflow.reporting.terminal.point import chip_sheet, num_levels
+from fastflow.reporting.terminal.site import site_limit_lines
 from fastflow.reporting.terminal.tables import (
     Part,
     assumption_lines,
@@ -401,6 +402,7 @@ def conclusion(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[Pa
     yield f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {unit}, {power}"
     if _has_value(row, "throttled_frac") and row["throttled_frac"] > 0.0:
         yield f"Power        the limit slows down {row['throttled_frac']:.0%} of kernel time"
+    yield from site_limit_lines(row)
     yield from carbon_lines(row, inputs)
     if _has_value(row, "meets_slo") and row["meets_slo"]:
         yield "Times        within serve.slo"

@@ -65,6 +65,12 @@ EXAMPLES = [
      "server.policy=mine leaves requests waiting though none runs and none will arrive"),
     (forms.above_limit(statistic="mean ttft", latency=0.21532, key="serve.slo.ttft", limit=0.05),
      "mean ttft is 0.2153 s, above serve.slo.ttft=0.05 s"),
+    (forms.rack_above_limit(drawn=41260.0, limit=4e4, devices=24, of_device=523.0),
+     "a rack draws 41.3 kW, above power.rack_limit=40 kW: power.rack_devices=24 keeps to it, or"
+     " chip.power_limit='523 W'"),
+    (forms.system_above_limit(drawn=10.00004e6, limit=1e7, devices=7992, of_device=1020.0),
+     "the system draws 10.00004 MW at the site, above power.site_limit=10 MW: chip.power_limit='1020 W'"
+     " keeps to it, or a system of 7,992 devices at the same power"),
     (forms.duplicate(strategy="d512"), "gives the same results as d512"),
     (forms.is_zero(), "is 0"),
     (forms.single_rank(), "a single rank exchanges nothing"),
@@ -102,6 +108,11 @@ def test_what_else_a_form_says():
     tried = str(nothing.with_fields(devices=0))
     assert tried == f"{nothing}; no number of devices that was tried has one that fits"
     assert str(forms.wrong_time(time=float("nan"))) == "the model gives no time"
+    nan = float("nan")
+    rack = forms.rack_above_limit(drawn=2e3, limit=1e3, devices=0, of_device=nan)
+    assert str(rack).endswith(": a device and its share of the machine alone draw more")
+    one = forms.system_above_limit(drawn=2e3, limit=1e3, devices=1, of_device=nan)
+    assert str(one).endswith(": a system of 1 device at the same power keeps to it")
     by_file = forms.overloaded(served=1.0, sent=2.0, carried=0.9, from_file=True)
     assert str(by_file).endswith("(overload): requests that come more slowly, or more devices")
     shortage = forms.short_of_cache(

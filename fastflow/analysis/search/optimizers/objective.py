@@ -2,7 +2,8 @@
 
 A design's *score* is the value that search methods minimize; it is always finite:
 - the logarithm of the objective where the design is feasible, so that a step is a relative change;
-- LACKS_MEMORY and more where the footprint exceeds the memory, though some breakdown could hold it;
+- LACKS_MEMORY and more where the footprint exceeds the memory, though some breakdown could hold it, or where
+  a rack or the system draws more than its limit, by how much;
 - NO_CHIP and more where a component is empty, by how much the budgets fall short (4.3).
 So any feasible design beats any other, and scores of infeasible designs still show the better direction.
 """
@@ -14,20 +15,23 @@ import numpy as np
 from fastflow.analysis.search.optimizers.design_space import Space
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.performance.prediction import Prediction
+from fastflow.performance.site_power import excess_of_power, site_of
 from fastflow.physics.carbon.columns import carbon_columns
-from fastflow.physics.cost.columns import devices_of, iteration_columns
+from fastflow.physics.cost.columns import iteration_columns
 from fastflow.physics.hardware.budget_deficit import shortage
 from fastflow.physics.hardware.chip import dram_parameters, generate
 from fastflow.physics.hardware.dram import devices_by_budget
-from fastflow.physics.site.columns import power_of_site
 from fastflow.physics.workload import tokens_of
 from fastflow.schema.carbon import CARBON_TOKEN
 from fastflow.schema.cost import TOKEN
+from fastflow.schema.power import TOKENS_PER_MW
 
-PER_DEVICE, PER_JOULE = "device_time_per_token", "joules_per_token"
+PER_DEVICE, PER_JOULE, PER_SITE_JOULE = "device_time_per_token", "joules_per_token", "site_joules_per_token"
 PER_TOKEN, TIME_COST, CARBON_PER_TOKEN = TOKEN.name, "time_cost", CARBON_TOKEN.name
 OF_TOKENS = {PER_DEVICE: "tokens_per_s_per_device", PER_JOULE: "joules_per_token"}
 """Objectives of models that serve alone, and the result column that they are made of."""
+INVERSES = {OF_TOKENS[PER_DEVICE]: PER_DEVICE, TOKENS_PER_MW.name: PER_SITE_JOULE}
+"""Result columns of which more is better, and the objective that is smallest where each is largest."""
 OBJECTIVES = {
     "time": "s",
     "energy": "J",
@@ -35,6 +39,7 @@ OBJECTIVES = {
     "time_area": "s m^2",
     PER_DEVICE: "s",
     PER_JOULE: "J",
+    PER_SITE_JOULE: "J",
     "device_usd": "USD",
     "system_usd": "USD",
     "iteration_usd": "USD",
@@ -46,9 +51,10 @@ OBJECTIVES = {
 }
 """Each objective's unit: iteration time, energy of all devices, energy-delay product (Gonzalez and Horowitz,
 JSSC 31(9), 1996), time by the die area that the shares use (the inverse of performance per area), and, where
-a model serves, a device's time for a token (the inverse of its tokens per second) and a token's energy; the
-costs of a device, its system, an iteration and a token, and time by the cost of the system (the inverse of
-performance per dollar); the embodied carbon of a device, and the carbon of an iteration and of a token."""
+a model serves, a device's time for a token (the inverse of its tokens per second) and a token's energy; a
+token's energy at the site (the inverse of tokens per second and watt); the costs of a device, its system, an
+iteration and a token, and time by the cost of the system (the inverse of performance per dollar); the
+embodied carbon of a device, and the carbon of an iteration and of a token."""
 
 _OF_TIME = ("edp", "iteration_usd", PER_TOKEN, "carbon_g", CARBON_PER_TOKEN)
 TIMES = {name: int("time" in name or name in _OF_TIME) for name in OBJECTIVES}
@@ -75,8 +81,11 @@ def measure(prediction: Prediction, objective: str) -> Floats:
     energy[timed] = prediction.energy * prediction.parallelism.strategies.devices[timed]
     if objective in ("energy", "edp"):
         return energy if objective == "energy" else energy * time
-    devices = devices_of(inputs, prediction.chip, prediction.parallelism.strategies.devices)
-    drawn = power_of_site([devices], energy / time).site
+    devices, power, _ = site_of(prediction)
+    drawn = power.site
+    if objective == PER_SITE_JOULE:
+        joules: Floats = drawn * time / tokens_of(inputs)
+        return joules
     if "carbon" in objective:
         emissions = carbon_columns([devices], drawn, time)
         if objective == CARBON_PER_TOKEN:
@@ -119,13 +128,26 @@ def score(
         value = (1.0 - weight) * value + weight * np.log(measure(prediction, second))
     timed = prediction.timed
     lacks = (prediction.footprint.total > prediction.chip.dram.capacity[timed]) & holdable[timed]
+    excess = excess_of_power(prediction)
+    over = np.flatnonzero(excess > 0.0)
+    value[over] = LACKS_MEMORY + excess[over]
     if lacks.any():
         short = take(dict(prediction.inputs), timed[lacks])
-        value[timed[lacks]] = LACKS_MEMORY + devices_short(short, prediction.footprint.total[lacks])
+        value[timed[lacks]] = with_shortage(
+            value[timed[lacks]], devices_short(short, prediction.footprint.total[lacks])
+        )
     no_time: Ints = np.flatnonzero(np.isnan(value))
     if no_time.size:
         value[no_time] = NO_CHIP + shortage(take(dict(prediction.inputs), no_time))
     return value
+
+
+def with_shortage(score: Floats, short: Floats) -> Floats:
+    """Return scores of designs that lack memory devices; score: without regard to memory, short: as of
+    `devices_short`, (points,).
+    """
+    total: Floats = np.maximum(score, LACKS_MEMORY) + short
+    return total
 
 
 def devices_short(inputs: Inputs, footprint: Floats) -> Floats:

@@ -1,8 +1,8 @@
 """Objectives and scores of designs that serve; as of `objective`, lower is better and always finite.
 
-Scores from best to worst: designs that meet their load and `serve.slo`; late or overloaded designs, by how
-much; designs without memory for the cache of a request besides the weights, by the missing memory; designs
-that make no chip.
+Scores from best to worst: designs that meet their load, `serve.slo` and limits of power; designs that do not,
+by how much; designs without memory for the cache of a request besides the weights, by the missing memory;
+designs that make no chip.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fastflow.analysis.search.optimizers.objective import (
     OF_TOKENS,
     PER_DEVICE,
     PER_JOULE,
+    PER_SITE_JOULE,
     TIME_COST,
     area_of,
     devices_short,
@@ -24,6 +25,8 @@ from fastflow.performance.serving.overload import overload_excess
 from fastflow.performance.serving.predict import ServingResult
 from fastflow.performance.serving.slo import slo_excess
 from fastflow.physics.hardware.budget_deficit import shortage
+from fastflow.physics.site.limits import power_excess
+from fastflow.schema.power import A_MEGAWATT, TOKENS_PER_MW
 
 _WITHOUT_CACHE = 20.0  # above LACKS_MEMORY: a design so many e-folds late is still better
 
@@ -39,6 +42,8 @@ def measure_served(inputs: Inputs, served: ServingResult, objective: str) -> Flo
         value: Floats = 1.0 / np.where(np.isnan(rate), prompts, rate)
     elif objective == PER_JOULE:
         value = results[OF_TOKENS[PER_JOULE]]
+    elif objective == PER_SITE_JOULE:
+        value = A_MEGAWATT / columns[TOKENS_PER_MW.name]
     elif objective == "time_area":
         value = time * area_of(inputs)
     elif objective == TIME_COST:
@@ -57,10 +62,12 @@ def score_served(
     value = np.log(measure_served(inputs, served, objective))
     if second is not None:
         value = (1.0 - weight) * value + weight * np.log(measure_served(inputs, served, second))
-    late = np.flatnonzero(served.short.exists & ~served.reason.exists)
-    value[late] = (
-        LACKS_MEMORY + (slo_excess(inputs, served.columns) + overload_excess(inputs, served.columns))[late]
+    missed = served.short.exists | served.above_limits.exists
+    rows = np.flatnonzero(missed & ~served.reason.exists)
+    excesses = (
+        excess(inputs, served.columns)[rows] for excess in (slo_excess, overload_excess, power_excess)
     )
+    value[rows] = LACKS_MEMORY + sum(excesses)
     has_weights = ~np.isnan(served.columns.get("weight_B", np.full(value.size, np.nan)))
     lacks = np.flatnonzero(served.reason.exists & has_weights)
     if lacks.size:
