@@ -22,3 +22,11 @@ def tokens_per_megawatt(tokens, seconds, joules):
     """Return tokens per second and megawatt; joules: of the site in the seconds."""
     megawatts = joules / seconds / 1e6
     return tokens / seconds / megawatts
+
+
+def power_with_devices_at(row, watts, fans, conversion, pue, rack_devices):
+    """Return the power of a rack and of the system with devices that draw some watts instead of a row's."""
+    saved_at_a_plug = (row["gpu_W"] - watts) / (1.0 - fans) / conversion
+    rack = row["rack_W"] - rack_devices * saved_at_a_plug
+    system = row["system_W"] - row["devices"] * saved_at_a_plug * pue
+    return rack, system

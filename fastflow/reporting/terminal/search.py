@@ -21,6 +21,7 @@ from fastflow.reporting.terminal.grid import cost_note, grid_assumptions
 from fastflow.reporting.terminal.progress import Progress
 from fastflow.reporting.terminal.ranges import range_parts
 from fastflow.reporting.terminal.ranking import front_sheet, ranking_sheet
+from fastflow.reporting.terminal.site import LIMITED
 from fastflow.reporting.terminal.tables import (
     VALIDATION_CLASS,
     Part,
@@ -126,6 +127,9 @@ def _result(
         name: label
         for name, label in names.items()
         if baseline.get(name) is not None or best.get(name) is not None
+    }
+    names |= {
+        name: f"power of {words}" for words, (name, limit) in LIMITED.items() if best.get(limit) is not None
     }
     options = dict(zip(("objective", "second_objective"), objectives, strict=True))
     for name, objective in options.items():
