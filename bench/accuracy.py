@@ -156,7 +156,7 @@ WITHOUT_IN_DECODE: dict[str, Switch] = {
     "values stored apart from the keys": ((), ((Attentions, "bytes_moved", lambda *_: 0.0),)),
     "no separate kernel for rotary embedding": (
         (),
-        ((kv_cache, "rotates", lambda _, work: np.ones(work.point.size, np.bool_)),),
+        ((kv_cache, "fuses_rotary", lambda _, work: np.ones(work.point.size, np.bool_)),),
     ),
     "no least time of a block's step": (("chip.step_latency=0 s",), ()),
     "no latency of the memories": (_NO_TRIPS, ()),
