@@ -49,6 +49,12 @@ def compared(own, best, name):
     return [*of(own, name), *of(best, name), *numbers(own[name] / best[name])]
 
 
+def under_limits(own, best):
+    """Return rows of powers that have limits."""
+    names = {"power of a rack": "rack_W", "power of the system": "system_W"}
+    return [(label, *of(own, name), *of(best, name)) for label, name in names.items()]
+
+
 @SEEDS
 def test_results_of_a_search(seed):
     own, best = (design(seed + 10 * i, time_s=3e4 - 7e3 * i, objective=31e-6 - 7e-6 * i) for i in range(2))
@@ -67,8 +73,10 @@ def test_results_of_a_search(seed):
             ("time", *compared(own, best, "time_s")),
             ("energy", *compared(own, best, "energy_J")),
             ("cost of an iteration", *compared(own, best, "iteration_usd")),
+            ("tokens per megawatt", *of(own, "tokens_per_s_per_MW"), *of(best, "tokens_per_s_per_MW")),
             ("mfu", *of(own, "mfu"), *of(best, "mfu")),
             ("bound by",),
+            *under_limits(own, best),
         ],
     )  # fmt: skip
 
@@ -85,12 +93,14 @@ def test_results_of_a_search_for_a_server(seed):
             ("time per further token", *compared(own, best, "tpot_s")),
             ("for serve.slo", *compared(own, best, "tpot_slo_s")),
             ("tokens per device", *of(own, "tokens_per_s_per_device"), *of(best, "tokens_per_s_per_device")),
+            ("tokens per megawatt", *of(own, "tokens_per_s_per_MW"), *of(best, "tokens_per_s_per_MW")),
             ("energy of a token", *compared(own, best, "joules_per_token")),
             ("cost of a device", *compared(own, best, "device_usd")),
             ("cost of tokens", *compared(own, best, "token_usd")),
             ("KV cache capacity", *of(own, "kv_cache_capacity_B"), *of(best, "kv_cache_capacity_B")),
             ("prefill bound by",),
             ("decode bound by",),
+            *under_limits(own, best),
         ],
     )
 

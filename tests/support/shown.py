@@ -32,6 +32,7 @@ _WORDS = {
     "ug": ("g", 1e-6), "mg": ("g", 1e-3), "g": ("g", 1.0), "kg": ("g", 1e3), "t": ("g", 1e6),
     "kt": ("g", 1e9),
     "g/M tokens": ("g/token", 1e-6), "g/kWh": ("kg/J", 1e-3 / (1e3 * 3600.0)), "kg/cm²": ("kg/m^2", 1e4),
+    "/s/MW": ("1/(s MW)", 1.0),
     "kWh/cm²": ("J/m^2", 1e3 * 3600.0 * 1e4), "kg/GB": ("kg/B", 1e-9), "g/W": ("kg/W", 1e-3),
 }  # fmt: skip
 UNITS = {f"{prefix}{base}": (base, size) for (prefix, size), base in product(_PREFIXES.items(), _BASES)}

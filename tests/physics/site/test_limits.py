@@ -1,4 +1,4 @@
-"""Limits of racks and of the site against the oracle: what exceeds them, and the power limit that is advised."""
+"""Limits of racks and of the site against the oracle: what exceeds them, and the advised power limit."""
 
 import re
 
