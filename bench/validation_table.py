@@ -55,6 +55,9 @@ NOT_READ = {
     "custom_allreduce": "collectives of servers, which run as part of their passes",
     "collectives_l40s": "no system of the library has L40S with NCCL over PCIe",
 }
+PRODUCTS_ALONE = ("blackwell",)
+"""Architectures to whose products something was calibrated, and to nothing else: other work on them is that
+of chips without calibration."""
 UNREAD = {  # column and pattern of cells: rows of work that fastflow has no key for
     "model": "LoRA",  # trains no dense weights
     "dtype_w": "^(?!bfloat16)",  # weights and activations of experts in types that no column dtype names
@@ -197,7 +200,8 @@ def calibrated() -> set[str]:
 def classes(rows: pd.DataFrame) -> Iterator[tuple[table.Key, pd.DataFrame]]:
     """Yield every class and its rows."""
     known = rows[~rows["generated"]]
-    foreign = known[~known["architecture"].isin(calibrated())]
+    is_foreign = ~known["architecture"].isin(calibrated())
+    foreign = known[is_foreign | (known["architecture"].isin(PRODUCTS_ALONE) & (known["work"] != "products"))]
     for standing, some, of in (
         (table.MEASURED, known, "chip"),
         (table.RELATIVE, known, "architecture"),

@@ -51,8 +51,8 @@ def _check_unmodified(inputs: Mapping[str, Scalar]) -> None:
     """Raise InputError for a key of the prefill chip, which only its own file sets."""
     for key, value in inputs.items():
         if key.startswith(OF_PREFILL) and _is_of_chip(key.removeprefix(OF_PREFILL)):
-            own = f"; {PREFILL_LIMIT} limits its power" if key == OF_PREFILL + LIMIT else ""
-            raise InputError(key, value, f"no key of the chip, which {KEY} names{own}")
+            limited = f"; {PREFILL_LIMIT} limits its power" if key == OF_PREFILL + LIMIT else ""
+            raise InputError(key, value, f"no key of the chip, which {KEY} names{limited}")
 
 
 def _is_of_chip(key: str) -> bool:

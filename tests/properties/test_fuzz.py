@@ -136,7 +136,7 @@ OF_SERVERS = (
     "precision.",
 )
 LONG_NAMES = re.compile(r"([a-z_]+(?:\.[a-z_]+)+)=\S+ is invalid")
-LIMITS = ("power_limit_W", "rack_limit_W", "site_limit_W")
+LIMITS = ("power_limit_W", "prefill_power_limit_W", "rack_limit_W", "site_limit_W")
 NULLABLE = {"intensity", "bottleneck_stage", *LIMITS, *(f"{name}_Bps" for name in AXES)}
 """Results that are null where there is nothing to speak of."""
 

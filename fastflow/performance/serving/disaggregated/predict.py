@@ -195,7 +195,7 @@ def _with_prefill_limit(reason: ReasonColumn, inputs: Inputs) -> ReasonColumn:
     """Return reasons of prefill chips, (points,), in which a power limit has the key that sets it."""
     rows = np.flatnonzero((reason.code == Code.POWER_LIMIT) & (PREFILL_LIMIT in inputs))
     return reason.replaced(
-        rows, column_of(one and one.with_fields(key=PREFILL_LIMIT) for one in map(reason.at, rows))
+        rows, column_of(said and said.with_fields(key=PREFILL_LIMIT) for said in map(reason.at, rows))
     )
 
 
