@@ -205,11 +205,11 @@ def _limited(of_device: float) -> list[str]:
     return [f"chip.power_limit='{of_device:.10g} W'"] if of_device == of_device else []
 
 
-def _keeping(ways: list[str]) -> str:
-    """Write the ways to keep to a limit of power."""
-    if not ways:
+def _remedies(choices: list[str]) -> str:
+    """Write what keeps to a limit of power."""
+    if not choices:
         return "a device and its share of the machine alone draw more"
-    return ", or ".join((f"{ways[0]} keeps to it", *ways[1:]))
+    return ", or ".join((f"{choices[0]} keeps to it", *choices[1:]))
 
 
 @form(Code.SITE_POWER)
@@ -220,8 +220,8 @@ def rack_above_limit(*, drawn: float, limit: float, devices: int, of_device: flo
     """
     draws, at_most = _watts(drawn, limit)
     fewer = [f"power.rack_devices={devices}"] if devices else []
-    ways = _keeping([*fewer, *_limited(of_device)])
-    return f"a rack draws {draws}, above power.rack_limit={at_most}: {ways}"
+    remedies = _remedies([*fewer, *_limited(of_device)])
+    return f"a rack draws {draws}, above power.rack_limit={at_most}: {remedies}"
 
 
 @form(Code.SITE_POWER)
@@ -233,8 +233,8 @@ def system_above_limit(*, drawn: float, limit: float, devices: int, of_device: f
     draws, at_most = _watts(drawn, limit)
     plural = "s" if devices > 1 else ""
     smaller = [f"a system of {devices:,} device{plural} at the same power"] if devices else []
-    ways = _keeping([*_limited(of_device), *smaller])
-    return f"the system draws {draws} at the site, above power.site_limit={at_most}: {ways}"
+    remedies = _remedies([*_limited(of_device), *smaller])
+    return f"the system draws {draws} at the site, above power.site_limit={at_most}: {remedies}"
 
 
 # --- searches, sensitivities, validations

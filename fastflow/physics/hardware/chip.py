@@ -22,7 +22,7 @@ from fastflow.physics.hardware.chiplets import (
 )
 from fastflow.physics.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.physics.hardware.dram import Dram, DramDesign, generate_dram
-from fastflow.physics.hardware.leakage import excess
+from fastflow.physics.hardware.leakage import left_for_switching
 from fastflow.physics.hardware.link import Link, LinkDesign, generate_links
 from fastflow.physics.hardware.scaling import node_scaling
 from fastflow.physics.hardware.sram import (
@@ -116,7 +116,7 @@ def core_parameters(inputs: Inputs) -> tuple[Core, Supply]:
     power, area = (1.0 + inputs[f"tech.core.shared_{budget}"] * (crowd - 1.0) for budget in ("power", "area"))
     budgets = _budgets(inputs, "core")
     # a hot die leaks what its cores do not have for switching
-    budgets["power"] = budgets["power"] * (1.0 - inputs["tech.core.idle_power_fraction"] * excess(inputs))
+    budgets["power"] = budgets["power"] * left_for_switching(inputs)
     core = Core(
         **budgets,
         bundles=_max_bundles(inputs),

@@ -21,10 +21,9 @@ import numpy as np
 
 from fastflow.core.tables import Bools, Floats, Inputs
 from fastflow.physics.hardware.chip import Chip
-from fastflow.physics.hardware.leakage import excess, leaks
+from fastflow.physics.hardware.leakage import excess, leaks, left_for_switching
 
 LIMIT, PREFILL_LIMIT = "chip.power_limit", "serve.prefill.power_limit"
-IDLE_OF_CORES = "tech.core.idle_power_fraction"
 SHARED_RUNNING = 0.4
 """Share of the power of running kernels that a device draws however few of its bundles run: clock
 distribution, L2, crossbar. Bundles that run draw the others. Calibrated on the powers of 4,000 products in
@@ -69,7 +68,7 @@ def power_of(inputs: Inputs, chip: Chip) -> Power:
         limit = np.where(inputs[LIMIT] < budget, inputs[LIMIT], limit)
     of_cores = np.where(is_known, rest, idle)
     # cores from budgets have what they leave for switching, see `chip.core_parameters`
-    hotter = more * np.where(is_known, of_cores, of_cores / (1.0 - more * inputs[IDLE_OF_CORES]))
+    hotter = more * np.where(is_known, of_cores, of_cores / left_for_switching(inputs))
     return Power(
         idle=np.where(is_known, rest, idle + standing + links) + hotter,
         leaking=leaks(inputs) * of_cores + hotter,

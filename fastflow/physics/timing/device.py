@@ -243,9 +243,8 @@ def _library(
     promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
     step = np.where(by_matrix, inputs["chip.step_latency"], 0.0)
-    is_first = np.isin(dtype, FINE_SCALES) & ~where_read(
-        tiles == "blocks", inputs, "tiling.tuned", 1.0
-    ).astype(bool)
+    is_first = np.isin(dtype, FINE_SCALES) & ~where_read(tiles == "blocks", inputs, "tiling.tuned", True)
+    splits = dtype != SCALED
     return Library(
         peak_flops=peak,
         registers=registers,
@@ -258,10 +257,10 @@ def _library(
         pair=np.where(by_matrix, inputs["chip.blocks.pair"], 1.0),
         persistent=by_matrix & inputs["chip.blocks.persistent"],
         overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
-        splits=dtype != SCALED,
+        splits=splits,
         single_step=step * np.where(is_first, STEP_OF_SCALES, 1.0),
         late_launch=np.ascontiguousarray(inputs["chip.blocks.late_launch"]),
-        single_splits=(dtype != SCALED) & ~is_first,
+        single_splits=splits & ~is_first,
         promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
         launch=np.ascontiguousarray(inputs["chip.launch_overhead"]),
         drive=full_power(inputs, by_matrix).products / budget,

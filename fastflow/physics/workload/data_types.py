@@ -18,6 +18,9 @@ from typing import NamedTuple
 WIDE = ("bf16", "fp16", "fp32")
 """Types without quantised operands, the nearest first to those that a chip lacks."""
 SCALE_BYTES = 2.0  # of a group of integer weights
+FP32_SCALE_BYTES = 4  # of a block or a row of fp8
+# Operations: for the largest magnitude, absolute value and compare; to quantise, scale and round
+MAXIMUM_FLOP, QUANTISE_FLOP = 2.0, 2.0
 
 
 class Format(NamedTuple):
@@ -26,7 +29,8 @@ class Format(NamedTuple):
     operand: float  # as a product reads it: of both operands, or of activations
     output: float  # as a product writes it
     quantized: float = 0.0  # as quantising an activation writes it; 0 where nothing is quantised
-    quantising: float = 4.0  # operations of a lane that quantise an element, its share of a scale included
+    # operations of a lane that quantise an element, its share of a scale included
+    quantising: float = MAXIMUM_FLOP + QUANTISE_FLOP
     stored: float = 0.0  # of a weight in a type of weights alone, without scales of groups; 0: as operand
     grouped: bool = False  # weights have scales for groups
     products: tuple[str, ...] = ()  # that compute it, the first that a chip has; (): the type itself
@@ -58,6 +62,8 @@ def _of_integers(bits: int) -> dict[str, Format]:
 # a product reads where its bytes matter (DeepSeek-V3, arXiv:2412.19437, section 3.3); nvfp4 one of fp8 for 16
 # elements (NVIDIA, Pretraining Large Language Models with NVFP4, arXiv:2509.25149); mxfp4 one of 8 bits for
 # 32 (OCP Microscaling Formats, version 1.0). Those of fp8 and int8, a tensor's or a row's, are few.
+# Operations that quantise to them are calibrated: fp8_block's on products on H100 and B200, nvfp4's on B200
+# (ai-dynamo/aiconfigurator@095f58a).
 # Results are bf16, int8's too once its int32 sums are multiplied by both scales, as TensorRT-LLM's
 # SmoothQuant kernels do.
 DATA_TYPES = {
@@ -66,7 +72,7 @@ DATA_TYPES = {
     "bf16": Format(2.0, 2.0),
     "fp16": Format(2.0, 2.0),
     "fp8": Format(1.0, 2.0, 1.0),
-    "fp8_block": Format(1.0 + 4.0 / 128**2, 2.0, 1.0 + 4.0 / 128, 105.0),
+    "fp8_block": Format(1.0 + FP32_SCALE_BYTES / 128**2, 2.0, 1.0 + FP32_SCALE_BYTES / 128, 105.0),
     "int8": Format(1.0, 2.0, 1.0),
     "nvfp4": Format(0.5 + 1.0 / 16, 2.0, 0.5 + 1.0 / 16, 49.0),
     "mxfp4": Format(0.5 + 1.0 / 32, 2.0, 0.5 + 1.0 / 32),

@@ -25,7 +25,9 @@ from fastflow.physics.workload.data_types import (
     AS_WEIGHTS,
     BOTH_OPERANDS,
     DATA_TYPES,
+    MAXIMUM_FLOP,
     OF_WEIGHTS_ALONE,
+    QUANTISE_FLOP,
     SCALE_BYTES,
     UNMODELLED,
     WIDE,
@@ -42,8 +44,6 @@ _IS_GROUPED = {name: float(form.grouped) for name, form in _SIZED.items()}
 _IS_NARROW = {name: float(form.quantized > 0.0 or name in OF_WEIGHTS_ALONE) for name, form in _SIZED.items()}
 _ROLE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
-# Operations: for the largest magnitude, absolute value and compare; to quantise, scale and round
-MAXIMUM_FLOP, QUANTISE_FLOP = 2.0, 2.0
 TRAINED = ("fp8", "fp8_block")
 """GEMM-only types that a transformer trains in."""
 COPIES = 2.0  # of quantised tensors in training: Hopper multiplies fp8 along the inner dimension only

@@ -1,4 +1,4 @@
-"""Power of a point's racks and of its site beside their limits, in one line."""
+"""Power of a point's racks and of its site, and their limits, in one line."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ _ADAPTERS = "lora"  # in the name of a benchmark
 _BEHIND = "dc"  # first letters of a kind of power that was measured behind the power supplies
 _STRATEGY, _SEQUENCE, _BATCH = "parallel.strategy", "model.sequence", "model.batch"
 FROZEN_FORWARDS = 1.5
-"""Forward passes of a step of a model with frozen weights, since a device computes a part of its activations
-again, and adapters beside their weights. Calibrated: steps on 8 and 64 H100 take 2.35 and 2.1 times as long
-as a forward pass (training_mlperf.csv, mlcommons/training_results v4.0)."""
+"""Forward passes of a step of a model with frozen weights, since a device recomputes a part of its
+activations, and computes the adapters of its weights. Calibrated: steps on 8 and 64 H100 take 2.35 and 2.1
+times as long as a forward pass (training_mlperf.csv, mlcommons/training_results v4.0)."""
 FORWARD_SHARE = 1.0 / 3.0
 """Share of a forward pass in an iteration of a pipeline: a backward pass has two products for one."""
 FROZEN_BACKWARD = 0.5

@@ -11,17 +11,12 @@ from fastflow.core.dedupe import map_values
 from fastflow.core.field import Column, count
 from fastflow.core.tables import Floats, Inputs
 from fastflow.physics.timing.device import SCALED, SCALED_AT_ONCE
+from fastflow.physics.workload.data_types import FP32_SCALE_BYTES, MAXIMUM_FLOP, QUANTISE_FLOP
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import gemm, quantize
-from fastflow.physics.workload.precision import (
-    MAXIMUM_FLOP,
-    OUTPUT_BYTES,
-    QUANTISE_FLOP,
-    QUANTISING_FLOP,
-    QUANTIZED_BYTES,
-)
+from fastflow.physics.workload.precision import OUTPUT_BYTES, QUANTISING_FLOP, QUANTIZED_BYTES
 
 LAST = 2.0
 """Late launches of the last pass: its own, and that of the product, which waits for its end."""
@@ -61,7 +56,7 @@ def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
         return quantize.call("quantise", read, rows, cols, reads=1.0, written=written, flop=flop, late=LAST)
 
     if dtype[0] == "fp8":
-        scale = quantize.SCALE_BYTES
+        scale = 1.0 * FP32_SCALE_BYTES
         return [
             quantize.call("clear", INPUT, 1, 1, reads=0.0, written=scale, flop=0.0),
             quantize.call("maximum", "clear", rows, cols, reads=1.0, written=0.0, flop=MAXIMUM_FLOP),

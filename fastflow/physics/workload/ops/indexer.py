@@ -23,6 +23,7 @@ from fastflow.core.tables import Floats, Inputs, Texts
 from fastflow.physics.timing.attention.indexer import time_scores, time_selection
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
+from fastflow.physics.workload.data_types import FP32_SCALE_BYTES
 from fastflow.physics.workload.graph import INPUT_GRADIENT, Dims, Kernel, PerElement
 from fastflow.physics.workload.network import (
     Amount,
@@ -41,7 +42,7 @@ from fastflow.physics.workload.precision import Precision, wide_type
 from fastflow.physics.workload.sharding_rules import ROWS, Share
 
 TOKENS = ("batch", "sequence")
-SCALED_AT_ONCE, SCALE_BYTES = 128, 4
+SCALED_AT_ONCE = 128
 """Columns of a key that share a scale, in fp32 (vLLM's DeepseekV32IndexerCache)."""
 # Operations: of a score, maximum and multiply-add; of the selection, a compare in each of two reads
 SCORE_FLOP, SELECTION_FLOP = 3.0, 2.0
@@ -62,7 +63,7 @@ class IndexerSizes(NamedTuple):
 
 def index_cache_bytes(dim: Amount) -> Amount:
     """Return the bytes of a token in the indexer's cache: fp8 with a scale for 128 columns (132 for 128)."""
-    return dim + SCALE_BYTES * -(-dim // SCALED_AT_ONCE)
+    return dim + FP32_SCALE_BYTES * -(-dim // SCALED_AT_ONCE)
 
 
 def index_scores(name: str, reads: tuple[str, ...], sizes: IndexerSizes, **fields: Any) -> Node:

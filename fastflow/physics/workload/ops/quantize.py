@@ -13,27 +13,19 @@ from fastflow.core.yaml_file import choice_of
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
-from fastflow.physics.workload.data_types import BOTH_OPERANDS
+from fastflow.physics.workload.data_types import BOTH_OPERANDS, FP32_SCALE_BYTES
 from fastflow.physics.workload.graph import Kernel, PerElement
-from fastflow.physics.workload.network import (
-    KernelType,
-    Network,
-    Node,
-    PassCost,
-    Side,
-    Size,
-)
+from fastflow.physics.workload.network import KernelType, Network, Node, PassCost, Side, Size
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import QUANTISING_FLOP, QUANTIZED_BYTES, Precision
 from fastflow.physics.workload.sharding_rules import Share
 
 ALIGNED_ROWS = 4
 """Rows of scales that fill 16 B, the least stride of a tensor that the units' loads take (TMA, NVIDIA CUDA
-programming guide); a scale has 4 B."""
+programming guide)."""
 ALIGN_LAUNCHES = 3.0
 """Kernels that lay out scales anew: transpose, pack to bytes, and copy with padding
 (get_mn_major_tma_aligned_packed_ue8m0_tensor, deepseek-ai/DeepGEMM)."""
-SCALE_BYTES = 4.0
 OF_MULTIPLY_ADD = 0.1
 """Energy of an operation that quantises, over that of a lane's multiply-add: most are moves, comparisons and
 shifts. Calibrated on the powers of products on B200 (ai-dynamo/aiconfigurator@095f58a)."""
@@ -49,11 +41,10 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
 def _forward_call(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
     """Return a pass as a framework calls it; attributes of its node: see `call`."""
     node = network.nodes[i].node
-    moves = node.attributes["reads"] * precision.activation + node.attributes["written"]
-    per_element = PerElement(moves, node.cost.flop)
-    return kernel._replace(
-        per_element=per_element, attributes={**node.attributes, "flop": 1.0 * np.asarray(node.cost.flop)}
-    )
+    size = node.attributes
+    moves = size["reads"] * precision.activation + size["written"]
+    flop = np.asarray(size["flop"], dtype=np.float64)
+    return kernel._replace(per_element=PerElement(moves, flop), attributes=size)
 
 
 def call(
@@ -67,7 +58,7 @@ def call(
     """
     return Node(
         name=name, type=CALL, rows=rows, cols=cols, reads=(read,), keeps=0, keeps_whole=0,
-        cost=PassCost(flop=flop), attributes={"reads": reads, "written": written, "late": late},
+        attributes={"reads": reads, "written": written, "flop": flop, "late": late},
     )  # fmt: skip
 
 
@@ -100,7 +91,7 @@ def _time_alignment(device: Device, share: Share) -> tuple[Launched, Floats]:
     is_loaded = device.library.promotion[share.device] == 0.0
     aligns = is_loaded & (rows > 1.0) & (rows % ALIGNED_ROWS > 0.0) & (share.n > 1)
     launches = np.where(aligns, ALIGN_LAUNCHES, 0.0)
-    moved = 2.0 * SCALE_BYTES * launches * share.elements
+    moved = 2.0 * FP32_SCALE_BYTES * launches * share.elements
     nothing = np.zeros(rows.size)
     launched = run_passes(
         device, share.device, moved=moved, launches=launches, operations=nothing, trips=launches,
