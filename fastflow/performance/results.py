@@ -7,21 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.core.dedupe import factorize, unique_rows
+from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.reasons.columns import ReasonColumn, column_of, first_reasons
 from fastflow.core.reasons.forms import short_of_memory
-from fastflow.core.tables import Columns, Floats, Inputs, Ints, Texts, broadcast_column, take
+from fastflow.core.tables import Columns, Floats, Ints, Texts, broadcast_column, take
 from fastflow.performance import sharding_report
+from fastflow.performance.chip_results import device_peak, finite, generated_columns, limit_columns
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.site_power import Site, reasons_of_power, site_of
 from fastflow.performance.transformer_results import transformer_columns
 from fastflow.physics.carbon.columns import GRAMS, carbon_columns
 from fastflow.physics.cost.columns import iteration_columns
 from fastflow.physics.cost.system import HOUR
-from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.packages import per_package
-from fastflow.physics.hardware.power import LIMIT, full_load, power_of
 from fastflow.physics.network.collectives.algorithms import package_of
 from fastflow.physics.network.collectives.custom_all_reduce import NAMES as PEER
 from fastflow.physics.network.collectives.nccl import NAMES as NCCL
@@ -41,13 +40,11 @@ from fastflow.physics.workload.graph import (
     sum_by_kind,
     sum_by_point,
 )
-from fastflow.physics.workload.precision import product_type
 from fastflow.schema import ALGORITHMS, result_order
 from fastflow.schema.carbon import CARBON_TOKEN, CARBON_TRAIN
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN, TRAIN
 from fastflow.schema.power import A_MEGAWATT, TOKENS_PER_MW
 
-_MAX_COUNT = 2.0**53  # floats represent every integer up to here
 _ROUNDING = 1e-9
 
 
@@ -109,7 +106,7 @@ def reasons_of(prediction: Prediction, site: Site | None = None) -> ReasonColumn
 def _reasons_of_memory(prediction: Prediction) -> ReasonColumn:
     """Return why a point has no time, or that it lacks memory, (points,)."""
     total, capacity = prediction.footprint.total, prediction.chip.dram.capacity[prediction.timed]
-    short = np.flatnonzero(~(total <= _finite(capacity)))
+    short = np.flatnonzero(~(total <= finite(capacity)))
     if not short.size:
         return prediction.reason
     needed, available = total[short], capacity[short]
@@ -129,40 +126,9 @@ def _chip_columns(prediction: Prediction) -> Columns:
         "placement_requested": prediction.inputs["placement"],
         "devices": prediction.parallelism.strategies.devices,
         "devices_per_package": per_package(prediction.inputs),
-        "compute_flops": _finite(_device_peak(prediction)),
+        "compute_flops": finite(device_peak(prediction)),
     }
     return columns | limit_columns(prediction.inputs) | generated_columns(prediction.inputs, prediction.chip)
-
-
-def limit_columns(inputs: Inputs) -> Columns:
-    """Return the column of power limits, (points,): NaN without a limit."""
-    no_limit = np.array([np.nan])
-    points = inputs["chip.tdp"].size
-    return {"power_limit_W": inputs[LIMIT] if LIMIT in inputs else broadcast_column(no_limit, points)}
-
-
-@np.errstate(over="ignore", invalid="ignore")  # of infeasible chips, which have a reason
-def generated_columns(inputs: Inputs, chip: Chip) -> Columns:
-    """Return the columns of every generated chip, without the peak of a data type; (points,) each."""
-    power = power_of(inputs, chip)
-    columns: Columns = {
-        "idle_W": power.idle,
-        "full_W": full_load(power, chip),
-        "dram_capacity_B": chip.dram.capacity,
-        "dram_devices": _as_integers(chip.dram.devices),
-        "dram_Bps": chip.dram.bandwidth,
-        "intra_Bps": chip.intra.bandwidth,
-        "inter_Bps": chip.inter.bandwidth,
-        "core_V": chip.cores.voltage,
-        "core_Hz": chip.cores.frequency,
-        "mcus": _as_integers(chip.cores.mcus),
-        "bundles": _as_integers(chip.bundles),
-    }
-    for number, level in enumerate(chip.levels):
-        columns[f"l{number}_B"] = level.design.capacity
-        columns[f"l{number}_Bps"] = level.design.bandwidth
-        columns[f"l{number}_banks"] = _as_integers(level.design.banks)
-    return {name: _finite(column) for name, column in columns.items()}
 
 
 def _layer_strategies(prediction: Prediction) -> Texts:
@@ -193,21 +159,6 @@ def _layer_strategies(prediction: Prediction) -> Texts:
     return np.array(texts, dtype=np.str_)[inverse]
 
 
-def _as_integers(counts: Floats) -> NDArray[Any]:
-    """Return counts as integers, masked where they are not counts: these points have a reason."""
-    is_count = (counts >= 0.0) & (counts <= _MAX_COUNT)
-    whole = np.where(is_count, counts, 0.0).astype(np.int64)
-    return whole if is_count.all() else np.ma.MaskedArray(whole, mask=~is_count)
-
-
-def _finite(column: NDArray[Any]) -> NDArray[Any]:
-    """Return a column with NaN for infinity, which points with an infeasible chip have."""
-    if column.dtype.kind != "f" or np.isfinite(column).all():
-        return column
-    finite: NDArray[Any] = np.where(np.isfinite(column), column, np.nan)
-    return finite
-
-
 def _quotient(part: Floats, whole: Floats) -> Floats:
     """Return a quotient, NaN where the divisor is 0."""
     quotient = np.full(part.size, np.nan)
@@ -220,30 +171,6 @@ def _share(part: Floats, whole: Floats) -> Floats:
     share = _quotient(part, whole)
     share[(share > 1.0) & (share < 1.0 + _ROUNDING)] = 1.0
     return share
-
-
-@np.errstate(over="ignore", invalid="ignore")  # of infeasible chips, which have a reason
-def _device_peak(prediction: Prediction) -> Floats:
-    """Return every chip's peak; NaN where the technology has no rate for the data type."""
-    dtype = product_type(prediction.inputs, prediction.inputs["model.dtype"])
-    peak = np.full(dtype.size, np.nan)
-    peak[prediction.timed] = prediction.peaks.device
-    has_no_time = prediction.reason.exists
-    if not has_no_time.any():
-        return peak
-    names, inverse = factorize(dtype)
-    is_known = np.array(
-        [
-            f"tech.core.flop_per_cycle.{name}" in prediction.inputs
-            and f"chip.rate.{name}" in prediction.inputs
-            for name in names
-        ]
-    )[inverse]
-    rows = np.flatnonzero(is_known & has_no_time)
-    if rows.size:
-        known_dtype = np.where(is_known, dtype, dtype[rows[0]])
-        peak[rows] = peak_flops(prediction.inputs, prediction.chip, known_dtype)[rows]
-    return peak
 
 
 def _timed_columns(prediction: Prediction) -> Columns:

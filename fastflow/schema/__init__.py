@@ -24,17 +24,12 @@ from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.family import Family
 from fastflow.schema.backtest import BACKTEST
 from fastflow.schema.inputs import INPUTS
-from fastflow.schema.results import (
-    RESULTS,
-    SEARCH,
-    TRANSFORMER,
-    TYPICAL,
-    VALIDATION,
-)
+from fastflow.schema.results import RESULTS, SEARCH, TRANSFORMER, TYPICAL
 from fastflow.schema.scheduling import POLICIES
 from fastflow.schema.sensitivity import SENSITIVITY
 from fastflow.schema.served_results import SERVED, SHARED_WITH_SERVED
 from fastflow.schema.uncertainty import BANDED, CHANCE, ON_FRONT, SAMPLED, band_of, bands
+from fastflow.schema.validation import VALIDATION
 
 __all__ = [
     "ALGORITHMS",

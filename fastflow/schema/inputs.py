@@ -9,19 +9,13 @@ from collections.abc import Iterable
 
 from fastflow.core.field import Column, count, fraction, nonnegative, positive, share, text
 from fastflow.physics.network.collectives.algorithms import CHOICES as ALGORITHMS
-from fastflow.physics.workload.precision import (
-    ATTENTION_TYPES,
-    CACHE_TYPES,
-    MASTER_TYPES,
-    MODULE_TYPES,
-    ROLE_TYPES,
-)
 from fastflow.schema.carbon import CARBON
 from fastflow.schema.chiplets import CHIPLET
 from fastflow.schema.components import link, supply
 from fastflow.schema.cost import COST
 from fastflow.schema.parallelism import PARALLEL
 from fastflow.schema.power import POWER_OF_SITE
+from fastflow.schema.precision import PRECISION
 from fastflow.schema.serving import ALL_REDUCE_BACKENDS, SERVING
 from fastflow.schema.technology import SCALING
 from fastflow.schema.workload import WORKLOAD
@@ -372,57 +366,7 @@ INPUTS: tuple[Column, ...] = (
         "true: an autotuner of the framework has chosen the library's kernels, as in servers and training;"
         " false: products in nvfp4 and mxfp4 run the library's first kernel",
     ),
-    # --- data types by the roles of tensors
-    *(
-        text(f"precision.{role}", f"data type of {tensors}; operand: that of model.dtype", ROLE_TYPES)
-        for role, tensors in (
-            ("weight", "weights: held, gathered (ZeRO) and written by the update"),
-            ("activation", "activations and their gradients: kept, moved and exchanged"),
-            ("gradient", "weight gradients: held, summed over devices, read by their norm and the update"),
-            ("state", "the optimizer state"),
-        )
-    ),
-    text(
-        "precision.cache",
-        "data type of the KV cache; operand: that of activations, or bf16 where products quantise",
-        CACHE_TYPES,
-    ),
-    text(
-        "precision.attention",
-        "data type that attention computes in; auto: fp8 where the cache is fp8 and the chip computes in"
-        " fp8, else that of products, or bf16 where products quantise",
-        ATTENTION_TYPES,
-    ),
-    text(
-        "precision.experts",
-        "data type of the weights of experts, such as mxfp4; where the chip does not multiply in"
-        " this type, weights are converted to 16 bits as they are read",
-        MODULE_TYPES,
-    ),
-    text(
-        "precision.attention_weights",
-        "data type of the weights of attention (queries, keys, values, projection); operand: that of"
-        " model.dtype",
-        MODULE_TYPES,
-    ),
-    count(
-        "precision.group",
-        "integer weights that share a scale of 16 bits, in types of weights alone such as w4a16 (group_size"
-        " of a config.json); 0: a column has one scale",
-        low=0,
-    ),
-    Column(
-        "precision.zero_points",
-        "bool",
-        "",
-        "true: each group of integer weights has a zero point too (AWQ, GPTQ)",
-    ),
-    text(
-        "precision.master",
-        "data type of the master weights that the optimizer updates; auto: fp32 where weights"
-        " have less than 4 bytes; none: no master weights",
-        MASTER_TYPES,
-    ),
+    *PRECISION,
     *SERVING,
     *CHIPLET,
     *COST,

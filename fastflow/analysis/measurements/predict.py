@@ -13,7 +13,7 @@ from fastflow.core.reasons.columns import ReasonColumn, column_of
 from fastflow.core.reasons.forms import wrong_time
 from fastflow.core.tables import Columns, Floats, Ints, take
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
-from fastflow.schema.results import ROOFLINE
+from fastflow.schema.validation import ROOFLINE
 
 if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction

@@ -7,8 +7,8 @@ import numpy as np
 from fastflow.core.dedupe import compute_unique
 from fastflow.core.reasons.columns import ReasonColumn, first_reasons
 from fastflow.core.tables import Columns, Inputs, broadcast_column
+from fastflow.performance.chip_results import generated_columns, limit_columns
 from fastflow.performance.kernel_times import HARDWARE
-from fastflow.performance.results import generated_columns, limit_columns
 from fastflow.performance.serving.disaggregated.predict import (
     has_prefill_chip,
     is_disaggregated,

@@ -17,7 +17,7 @@ from fastflow.reporting.terminal.carbon import CARBON_PREFIX, carbon_lines
 from fastflow.reporting.terminal.cost import COST_PREFIX, TOKENS_PER_PARAMETER, cost_sheet
 from fastflow.reporting.terminal.layout import show_layout
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
-from fastflow.reporting.terminal.site import site_limit_lines
+from fastflow.reporting.terminal.power_limits import site_limit_lines
 from fastflow.reporting.terminal.tables import (
     Part,
     assumption_lines,

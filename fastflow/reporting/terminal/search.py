@@ -18,10 +18,10 @@ from fastflow.engine.dataset.schema import to_frame
 from fastflow.reporting.charts.search import labels_of
 from fastflow.reporting.terminal.equivalents import equivalent_candidates
 from fastflow.reporting.terminal.grid import cost_note, grid_assumptions
+from fastflow.reporting.terminal.power_limits import LIMITED
 from fastflow.reporting.terminal.progress import Progress
 from fastflow.reporting.terminal.ranges import range_parts
 from fastflow.reporting.terminal.ranking import front_sheet, ranking_sheet
-from fastflow.reporting.terminal.site import LIMITED
 from fastflow.reporting.terminal.tables import (
     VALIDATION_CLASS,
     Part,

@@ -22,11 +22,12 @@ from fastflow.reporting.terminal.carbon import carbon_lines
 from fastflow.reporting.terminal.cost import cost_sheet
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
 from fastflow.reporting.terminal.point import chip_sheet, num_levels
-from fastflow.reporting.terminal.site import site_limit_lines
+from fastflow.reporting.terminal.power_limits import device_limits, site_limit_lines
 from fastflow.reporting.terminal.tables import (
     Part,
     assumption_lines,
     console,
+    has_value,
     new_sheet,
     no_effect_lines,
     point_title,
@@ -62,7 +63,7 @@ def show_served(
     """
     out = console()
     out.print(title(row))
-    for line in load_of(inputs, bool(_has_value(row, "simulated") and row["simulated"])):
+    for line in load_of(inputs, bool(has_value(row, "simulated") and row["simulated"])):
         out.print(line)
     for line in image_lines(row, inputs):
         out.print(line)
@@ -107,7 +108,7 @@ def chip_title(row: Mapping[str, Any]) -> str:
     """Return the title of the chip of a row: the decode chip of a disaggregated system."""
     return (
         f"{_CHIP_TITLE} of decode"
-        if _has_value(row, "prefill_devices") and row["prefill_devices"] > 0
+        if has_value(row, "prefill_devices") and row["prefill_devices"] > 0
         else _CHIP_TITLE
     )
 
@@ -122,7 +123,7 @@ def served_sheets(row: Mapping[str, Any], limits: Limits, rate: float = 0.0) -> 
 
 def stationarity_lines(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
     """Yield a line on an open loop that is not stationary; requests: of serve.num_requests."""
-    if not _has_value(row, "stationary") or row["stationary"]:
+    if not has_value(row, "stationary") or row["stationary"]:
         return
     if row["reason_code"] == Code.OVERLOAD.label:
         yield "Times are those seen so far: they grow for as long as requests are sent"
@@ -167,7 +168,7 @@ def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]
 def image_lines(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line on the images of a request: their tokens, and the time of their pass."""
     images = inputs.get("serve.images", 0)
-    if images and _has_value(row, "encode_s"):
+    if images and has_value(row, "encode_s"):
         count = "an image" if images == 1 else f"{images:,} images"
         sides = f"{inputs['serve.image_size']} pixels" + ("" if images == 1 else " each")
         in_prompt = "among those of the file" if LENGTHS in inputs else "more tokens of the prompt"
@@ -267,15 +268,9 @@ def _lengths(inputs: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _has_value(row: Mapping[str, Any], name: str) -> bool:
-    """Return whether a point has a value in a column."""
-    value = row.get(name)
-    return value is not None and value is not np.ma.masked and value == value
-
-
 def _latencies(row: Mapping[str, Any], limits: Limits) -> Sheet:
     """Return the latencies as a table; the latency that a limit compares with is the last."""
-    is_simulated = any(_has_value(row, f"{name}_p99_s") for name in _LATENCIES)
+    is_simulated = any(has_value(row, f"{name}_p99_s") for name in _LATENCIES)
     parts = {"mean": "", "median": "_median", "99%": "_p99"} if is_simulated else {"mean": ""}
     limited = any(limit > 0.0 for limit in limits.max_s.values())
     met_text = "[bold red]met so far[/]" if row["reason_code"] == Code.OVERLOAD.label else "met"
@@ -287,7 +282,7 @@ def _latencies(row: Mapping[str, Any], limits: Limits) -> Sheet:
     names = [("", False), *((name, True) for name in parts), *allowed]
     sheet = new_sheet("Time that a request takes", names)
     for name, label_text in _LATENCIES.items():
-        if not _has_value(row, f"{name}_s"):
+        if not has_value(row, f"{name}_s"):
             continue
         cells = [quantity(f"{name}{part}_s", row[f"{name}{part}_s"]) for part in parts.values()]
         if limited:
@@ -302,26 +297,26 @@ def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
     sheet = new_sheet("Rates", [("", False), ("", True), ("", False)])
     replicas = int(row["replicas"])
     for label, name in _RATES:
-        if _has_value(row, name):
+        if has_value(row, name):
             notes = []
             if name == "requests_per_s":
                 notes += [f"of {quantity(name, rate)} that are sent"] if rate > 0.0 else []
-                notes += ["stationary"] if _has_value(row, "stationary") and row["stationary"] else []
+                notes += ["stationary"] if has_value(row, "stationary") and row["stationary"] else []
             sheet.add_row(label, quantity(name, row[name]), ", ".join(notes))
     max_text = f"the KV cache has room for {row['max_concurrent_requests']:,.0f}"
     sheet.add_row("requests in flight", f"{row['running_requests']:,.1f}", max_text)
     if replicas > 1:
         sheet.add_row("", "", f"on {replicas:,} independent servers")
-    if _has_value(row, "waiting_requests"):
+    if has_value(row, "waiting_requests"):
         sheet.add_row("requests waiting", f"{row['waiting_requests']:,.2f}", "to start")
-    if _has_value(row, "preemptions"):
+    if has_value(row, "preemptions"):
         sheet.add_row("preemptions", f"{row['preemptions']:,.0f}", "requests put back into the queue")
     return sheet
 
 
 def _is_prefill(row: Mapping[str, Any]) -> bool:
     """Return whether a point is one pass of prefill, which has no output tokens."""
-    return not _has_value(row, "tpot_s")
+    return not has_value(row, "tpot_s")
 
 
 def _time(row: Mapping[str, Any]) -> Sheet:
@@ -342,7 +337,7 @@ def _time(row: Mapping[str, Any]) -> Sheet:
         sheet.add_row(label, quantity(f"{name}_s", row[f"{name}_s"]), f"{row[f'{name}_s'] / total:.1%}", note)
     sheet.add_section()
     sheet.add_row("total", quantity("time_s", total), "", "" if is_prefill else "of a step without prompts")
-    if _has_value(row, "prefill_share"):
+    if has_value(row, "prefill_share"):
         sheet.add_row("", "", "", f"{row['prefill_share']:.1%} of the steps process prompts too")
     return sheet
 
@@ -369,18 +364,6 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
-def _limits(row: Mapping[str, Any]) -> str:
-    """Return the power limits of devices in words; "" without one."""
-    names = ["power_limit_W"]
-    if _has_value(row, "prefill_devices") and row["prefill_devices"] > 0:
-        names.append("prefill_power_limit_W")
-    limits = [quantity(name, row[name]) if _has_value(row, name) else "" for name in names]
-    if limits[0] == limits[-1]:
-        return f" within a limit of {limits[0]}" if limits[0] else ""
-    of = zip(limits, ("decode", "prefill"), strict=True)
-    return " within a limit of " + " and ".join(f"{limit} ({phase})" for limit, phase in of if limit)
-
-
 def conclusion(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[Part]:
     """Yield the limiters of servers, their energy and carbon, their accuracy, and whether they are feasible.
 
@@ -396,15 +379,15 @@ def conclusion(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[Pa
     yield f"Bound by     {', '.join(bounds)}"
     unit = "a token of a prompt" if _is_prefill(row) else "an output token"
     power = f"{quantity('power_W', row['power_W'])} per device"
-    power += _limits(row)
-    if _has_value(row, "system_W"):
+    power += device_limits(row)
+    if has_value(row, "system_W"):
         power += f"; {quantity('system_W', row['system_W'])} at the site"
     yield f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {unit}, {power}"
-    if _has_value(row, "throttled_frac") and row["throttled_frac"] > 0.0:
+    if has_value(row, "throttled_frac") and row["throttled_frac"] > 0.0:
         yield f"Power        the limit slows down {row['throttled_frac']:.0%} of kernel time"
     yield from site_limit_lines(row)
     yield from carbon_lines(row, inputs)
-    if _has_value(row, "meets_slo") and row["meets_slo"]:
+    if has_value(row, "meets_slo") and row["meets_slo"]:
         yield "Times        within serve.slo"
     yield from assumption_lines([row])
     yield from no_effect_lines(row)

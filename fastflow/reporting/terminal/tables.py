@@ -57,6 +57,12 @@ def console() -> Console:
     return Console(highlight=False, width=width)
 
 
+def has_value(row: Mapping[str, Any], name: str) -> bool:
+    """Return whether a point has a value in a column."""
+    value = row.get(name)
+    return value is not None and value is not np.ma.masked and value == value
+
+
 def quantity(name: str, value: Any) -> str:
     """Write the value of a column with its unit."""
     if value is None or value is np.ma.masked or value != value:

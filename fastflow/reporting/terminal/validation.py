@@ -20,7 +20,7 @@ from fastflow.core import units
 from fastflow.reporting.terminal.tables import console, new_sheet, records
 from fastflow.reporting.terminal.training import time_parts
 from fastflow.schema.quantities import TIME, Quantity
-from fastflow.schema.results import ROOFLINE
+from fastflow.schema.validation import ROOFLINE
 
 if TYPE_CHECKING:
     import pandas as pd

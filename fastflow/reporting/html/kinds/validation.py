@@ -27,7 +27,7 @@ from fastflow.reporting.html.content import LIMITER, Headline, Page, Parts, Poin
 from fastflow.reporting.html.kinds.grid import sample_note_of
 from fastflow.reporting.html.rows import sample_points
 from fastflow.reporting.terminal.validation import file_columns_of, title
-from fastflow.schema.results import ROOFLINE
+from fastflow.schema.validation import ROOFLINE
 
 _CATEGORICALS = ("device", "dtype", "model", "phase", "bound_by", "strategy", "source", "framework")
 
