@@ -19,6 +19,7 @@ from fastflow.physics.timing.tiling import cache
 
 POINT = ("tech=n7", "mem=hbm3", "parallel.strategy=RC-1-16-d32")
 AT_ONCE = 4096
+SEEDS = range(5)
 
 
 def plan_of(*overrides: str) -> Run:
@@ -68,13 +69,17 @@ def test_one_search(benchmark: BenchmarkFixture, method: str) -> None:
 
 
 def test_designs_to_the_papers_result(benchmark: BenchmarkFixture) -> None:
-    """How many designs the default takes to be as good as the paper's method is after all of its own."""
+    """How many designs the default takes to be as good as the paper's method is after all of its own.
+
+    The median over seeds: one number differs by processor, whose rounding changes the way of a search.
+    """
     paper = best_so_far(searched(plan_of("method=gradient")))
-    best = best_so_far(benchmark.pedantic(searched, (plan_of(),), rounds=1))
-    reached = np.flatnonzero(best <= paper[-1])
-    assert reached.size
-    benchmark.extra_info["count:designs_to_the_papers_result"] = int(reached[0]) + 1
-    benchmark.extra_info["papers_designs"] = paper.size
+    plans = [plan_of(f"seed={seed}") for seed in SEEDS]
+    answers = benchmark.pedantic(lambda: [searched(planned) for planned in plans], rounds=1)
+    reached = [np.flatnonzero(best_so_far(answer) <= paper[-1]) for answer in answers]
+    assert all(found.size for found in reached)
+    designs = np.median([found[0] + 1 for found in reached])
+    benchmark.extra_info["ratio:papers_designs_over_designs"] = round(paper.size / designs, 2)
 
 
 def test_all_strategies_compete(benchmark: BenchmarkFixture) -> None:
