@@ -41,6 +41,7 @@ from fastflow.physics.timing.attention.decode_tiles import (
     count_visible,
     split_on_lanes,
     split_on_tiles,
+    split_with_held_sums,
     uses_tiles,
 )
 from fastflow.physics.timing.device import Device, Library
@@ -91,7 +92,7 @@ def _time_even(
     All of `bandwidth` serves the active blocks. carry, beyond: as in `_time_round`.
     """
     number, at_once = bundles.number[p], bundles.number[p] * split.resident
-    if split.steps.overlapped:
+    if split.steps.even:
         rounds = max(1.0, split.blocks / at_once)
         blocks, waves = min(split.blocks, at_once), max(1.0, split.blocks / number)
     else:
@@ -115,9 +116,9 @@ def _time_rounds(
     rest = split.blocks - rounds * at_once
     total, begins = 0.0, rounds
     if rounds > 0.0:
-        whole = rounds + (rest / at_once if split.steps.overlapped else 0.0)
+        whole = rounds + (rest / at_once if split.steps.even else 0.0)
         total += whole * _time_round(split, split.steps.work, at_once, number, port, carry, beyond)
-    if rest > 0.0 and not (split.steps.overlapped and rounds > 0.0):
+    if rest > 0.0 and not (split.steps.even and rounds > 0.0):
         total += _time_round(split, split.steps.work, rest, number, port, carry, beyond)
         begins += 1.0
     return total, begins, np.ceil(split.blocks / number)
@@ -163,8 +164,9 @@ def _time_split(
         total, begins, waves = _time_rounds(split, port, carry, beyond, p, bundles)
     pace, _ = boost_of(waves * number / split.blocks, bundles.boost.threshold[p], bundles.boost.headroom[p])
     times[0] = split.blocks * steps.number * steps.work * pace / number
-    times[last + 2] = split.launches * launch + merge_time + begins * split.begin
-    return float(merge_time + total + split.launches * launch), waves
+    before = split.launches * launch + split.once
+    times[last + 2] = before + merge_time + begins * split.begin
+    return float(merge_time + total + before), waves
 
 
 @kernel
@@ -175,7 +177,8 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library, out: La
     for g in range(work.kv_len.size):
         p = work.point[g]
         number, boosts = bundles.number[p], bundles.boost.enabled[p]
-        on_tiles = uses_tiles(work, g, number, boosts, library.shared[p])
+        on_tiles = uses_tiles(work, g, number, boosts, library.shared[p], library.persistent[p])
+        holds_sums = on_tiles and library.persistent[p] and work.head_dim[g] <= WIDEST
         most_threads = THREADS if on_tiles else count_threads(work, g, number)
         threads = THREADS if boosts else most_threads
         out.candidates[g] = 0
@@ -187,7 +190,9 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library, out: La
             )
             parts = 1.0 if boosts else most_parts
             while True:
-                if on_tiles:
+                if holds_sums:
+                    split = split_with_held_sums(work, g, bundles, library, parts)
+                elif on_tiles:
                     split = split_on_tiles(work, g, bundles, library, parts)
                 else:
                     split = split_on_lanes(work, g, bundles, library, threads, parts)
@@ -220,14 +225,16 @@ def _write_split(
 
 
 @kernel
-def _rotate(work: Decodes, number: Floats, boosts: Bools, reads_l1: Bools) -> Bools:
+def _rotate(work: Decodes, number: Floats, boosts: Bools, library: Library) -> Bools:
     """Return whether each kernel contains the rotary embedding."""
     fused = np.empty(work.kv_len.size, dtype=np.bool_)
     for g in range(work.kv_len.size):
         p = work.point[g]
-        tiles = uses_tiles(work, g, number[p], boosts[p], reads_l1[p])
+        reads_l1, holds_sums = library.shared[p], library.persistent[p]
+        tiles = uses_tiles(work, g, number[p], boosts[p], reads_l1, holds_sums)
         narrow = work.head_dim[g] <= WIDEST and work.q_len[g] == 1
-        fused[g] = narrow and (not tiles or (reads_l1[p] and work.cache[g] < work.size[g]))
+        on_bytes = reads_l1 and not holds_sums and work.cache[g] < work.size[g]
+        fused[g] = narrow and (not tiles or on_bytes)
     return fused
 
 
@@ -236,7 +243,7 @@ def fuses_rotary(device: Device, work: Decodes) -> Bools:
 
     TensorRT-LLM's kernels do on vector lanes, and on Hopper over caches of fp8.
     """
-    return _rotate(work, device.instances, device.boost.enabled, device.library.shared)
+    return _rotate(work, device.instances, device.boost.enabled, device.library)
 
 
 def time_decoding(device: Device, work: Decodes) -> Launched:
@@ -248,6 +255,7 @@ def time_decoding(device: Device, work: Decodes) -> Launched:
         flops=device.matrix_flops,
         exponentials=device.special_functions,
         vector=device.vector_flops,
+        instructions=device.issue,
         memories=device.memories,
         number=device.instances,
         boost=device.boost,

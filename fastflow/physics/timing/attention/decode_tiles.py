@@ -5,6 +5,11 @@ blocks are too few, vector lanes compute head by head (its masked multi-head att
 `WIDEST` are latent attention, absorbed: 64 rows that share all of the
 cache (DeepSeek's FlashMLA; before Hopper the tile loop of prefill, which splits no sequence). Keys are split
 into parts where blocks are too few, as in these libraries.
+
+Where matrix units hold the sums (`Library.persistent`), they multiply keys by queries instead of queries by
+keys, so that a tile has the rows of 8 queries or more, and heads that share no keys are on tiles, too. Parts
+fill the bundles once. A kernel's chain of trips is before its first blocks; those that follow begin while
+the ones before end (TensorRT-LLM's trtllm-gen kernels, cpp/tensorrt_llm/kernels/trtllmGenKernels/fmha).
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.timing.attention.tile_pairs import TRIPS
+from fastflow.physics.timing.attention.tile_pairs import TRIPS, power_of_two
 from fastflow.physics.timing.device import Boost, Library, Memories
 from fastflow.physics.timing.library.thread_blocks import STAGES, STEP_BYTES
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
@@ -41,6 +46,11 @@ VECTOR_BYTES, UNROLLED = 16.0, 8.0  # that a thread loads at once, and how many 
 TRIPS_OF_LANES, TRIPS_OF_TILES = 22.0, 12.5
 MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 7.0
 CONVERSION = 2.0  # operations of vector lanes an element of a smaller type (the same)
+# Where matrix units hold the sums: rows of a tile, dependent trips of a block after the first ones, and
+# instructions of vector lanes for a score and for an output: both are read from where the sums are. Calibrated on 3,600 decodes of B200 (ai-dynamo/aiconfigurator@095f58a)
+LEAST_ROWS = 8.0
+TRIPS_BETWEEN = 3.0
+INSTRUCTIONS_OF_SCORE, INSTRUCTIONS_OF_OUTPUT = 42.0, 66.0
 
 
 class Decodes(NamedTuple):
@@ -67,6 +77,7 @@ class DecodeBundles(NamedTuple):
     flops: Floats  # achievable by matrix units, all bundles [flop/s]
     exponentials: Floats  # [1/s]
     vector: Floats  # achievable by vector lanes [flop/s]
+    instructions: Floats  # of single lanes [1/s]
     memories: Memories
     number: Floats
     boost: Boost
@@ -80,7 +91,8 @@ class Steps(NamedTuple):
     read: float  # keys and values of a step [B]
     least: float  # least time of a step at any bandwidth [s]
     work: float  # time of a step, all of a bundle's units [s]
-    overlapped: bool  # steps are evenly distributed over bundles; loading and multiplying overlap
+    overlapped: bool  # loading and multiplying overlap
+    even: bool  # steps are evenly distributed over bundles
 
 
 class Merge(NamedTuple):
@@ -105,13 +117,18 @@ class Split(NamedTuple):
     merge: Merge
     launches: float
     rereads: float  # bytes of keys in flight that are read a second time as values; 0 for none
+    once: float  # before a kernel's first blocks, beyond `begin` [s]
 
 
 @kernel
-def uses_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bool) -> bool:
+def uses_tiles(
+    work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bool, holds_sums: bool
+) -> bool:  # fmt: skip
     """Return whether a library uses matrix units for kernel g."""
     if work.head_dim[g] > WIDEST or work.q_len[g] > 1:
         return True
+    if holds_sums:
+        return bool(work.heads[g] <= MAX_ROWS * work.kv_heads[g])
     if work.heads[g] == work.kv_heads[g] or work.heads[g] > MAX_ROWS * work.kv_heads[g]:
         return False
     if boosts or (reads_l1 and work.cache[g] < work.size[g]):
@@ -185,6 +202,7 @@ def split_on_lanes(
             least=0.0,
             work=operations * number / bundles.vector[p],
             overlapped=False,
+            even=False,
         ),
         carried=carried,
         fresh=carried / parts,
@@ -197,6 +215,7 @@ def split_on_lanes(
         ),
         launches=1.0,
         rereads=running * tokens * d * work.cache[g],
+        once=0.0,
     )
 
 
@@ -208,7 +227,12 @@ def _split_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, 
     """
     p, wide = work.point[g], work.head_dim[g] > WIDEST
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
-    rows = ROWS if wide else ROWS_OF_UNIT * np.ceil(min(packed, ROWS) / ROWS_OF_UNIT)
+    if wide:
+        rows = ROWS
+    elif library.persistent[p]:
+        rows = max(LEAST_ROWS, power_of_two(min(packed, ROWS), True))
+    else:
+        rows = ROWS_OF_UNIT * np.ceil(min(packed, ROWS) / ROWS_OF_UNIT)
     sums = SHARE_OF_SUMS * (2.0 if library.shared[p] else 1.0) * library.registers[p]
     return rows, np.ceil(packed / ROWS), np.ceil(PARTIAL_SUM_BYTES * rows * work.value_dim[g] / sums)
 
@@ -222,6 +246,10 @@ def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> 
     if work.head_dim[g] > WIDEST:
         most = np.ceil(work.kv_len[g] / TOKENS) if reads_l1 else 1.0
         return float(max(1.0, min(number / units, most)))
+    if library.persistent[work.point[g]]:
+        tiles = np.ceil(count_visible(work, g) / TOKENS_OF_TILE)
+        parts = max(1.0, min(np.floor(number / units), tiles))
+        return float(np.ceil(tiles / np.ceil(tiles / parts)))
     most = np.floor(work.kv_len[g] / FEWEST_TOKENS)
     parts = max(1.0, min(most, np.round(np.sqrt(PARTS_AT_ONCE * most))))
     return float(max(1.0, np.floor(min(parts, ROUNDS * number / units))))
@@ -278,6 +306,7 @@ def split_on_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Libra
             least=library.step[p] * width / STEP_BYTES,
             work=work_time * number,
             overlapped=latent,
+            even=latent,
         ),
         carried=queries + outputs,
         fresh=(queries / columns + outputs) / parts,
@@ -290,4 +319,50 @@ def split_on_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Libra
         ),
         launches=2.0 if latent else 1.0,
         rereads=0.0,
+        once=0.0,
+    )
+
+
+@kernel
+def split_with_held_sums(
+    work: Decodes, g: int, bundles: DecodeBundles, library: Library, parts: float
+) -> Split:  # fmt: skip
+    """Return the blocks of kernel g on matrix units that hold the sums; heads as wide as `WIDEST` at most.
+
+    parts: of a sequence's visible keys.
+    """
+    p = work.point[g]
+    number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
+    packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
+    rows, tiles, _ = _split_rows(work, g, library)
+    steps = np.ceil(np.ceil(count_visible(work, g) / TOKENS_OF_TILE) / parts)
+    width, scores = (d + dv) * work.cache[g], rows * TOKENS_OF_TILE
+    instructions = number / bundles.instructions[p]
+    queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv * work.output[g]
+    return Split(
+        blocks=work.sequences[g] * work.kv_heads[g] * tiles * parts,
+        resident=1.0,
+        rows=rows,
+        steps=Steps(
+            number=steps,
+            tokens=TOKENS_OF_TILE,
+            read=TOKENS_OF_TILE * width,
+            least=library.step[p] * width / STEP_BYTES,
+            work=2.0 * scores * (d + dv) * number / bundles.flops[p]
+            + INSTRUCTIONS_OF_SCORE * scores * instructions,
+            overlapped=True,
+            even=False,
+        ),
+        carried=queries + outputs,
+        fresh=(queries + outputs) / parts,
+        begin=TRIPS_BETWEEN * library.latency[p] + INSTRUCTIONS_OF_OUTPUT * rows * dv * instructions,
+        merge=Merge(
+            parts=parts,
+            time=MERGING_OF_TILES * library.latency[p],
+            read=parts * PARTIAL_SUM_BYTES * packed / tiles * dv,
+            sums=_partial_sum_bytes(work, g, parts),
+        ),
+        launches=1.0,
+        rereads=0.0,
+        once=(TRIPS_OF_TILES - TRIPS_BETWEEN) * library.latency[p],
     )
