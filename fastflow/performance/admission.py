@@ -31,6 +31,7 @@ from fastflow.physics.workload import (
     trained_types,
 )
 from fastflow.physics.workload.precision import (
+    LATENT,
     Precision,
     invalid_training_types,
     precision,
@@ -42,8 +43,8 @@ from fastflow.physics.workload.precision import (
 STRATEGY = ("parallel.", "system.", BACKEND, "placement", "model.name", *STRUCTURE)
 LAYERS = ("model.",)  # inputs that names of layers depend on, in addition to those of strategies
 TYPES = (
-    "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients",
-    "chip.rate.",
+    "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients", LATENT,
+    "chip.rate.", "chip.blocks.persistent",
 )  # fmt: skip
 
 

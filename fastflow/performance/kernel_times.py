@@ -18,6 +18,7 @@ from fastflow.physics.timing.roofline import Fused, KernelWork, TilingOptions, T
 from fastflow.physics.workload import is_iteration, transposed
 from fastflow.physics.workload.graph import ATTENTION, PRODUCT, WEIGHT_GRADIENT, Graph
 from fastflow.physics.workload.precision import (
+    LATENT,
     OUTPUT_BYTES,
     Precision,
     attention_format,
@@ -31,7 +32,7 @@ HARDWARE = (
     "tech.", "scaling.", "mem.", "net.", "chip.", "model.dtype", "system.devices",
     "system.package.devices",
 )  # fmt: skip
-DEVICE = (*HARDWARE, "tiling.", "precision.")
+DEVICE = (*HARDWARE, "tiling.", "precision.", LATENT)
 _TYPED = ("model.dtype", "precision.", "chip.rate.")  # that types of kernels depend on
 
 

@@ -62,6 +62,7 @@ _NARROW_CACHES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5 + 4.0 / 128, "nvfp4": 0.5
 CACHE_TYPES = (*ROLE_TYPES, *_NARROW_CACHES)
 _BYTES_BY_TYPE = dict.fromkeys(MASTER_TYPES, 0.0) | _ROLE_BYTES | _NARROW_CACHES
 GROUP, ZERO_POINTS = "precision.group", "precision.zero_points"
+LATENT = "model.latent"
 EXPERTS, ATTENTION_WEIGHTS = "precision.experts", "precision.attention_weights"
 CACHE = "precision.cache"
 DEFAULT_GROUP = 128
@@ -212,10 +213,15 @@ def wide_type(inputs: Inputs) -> Texts:
 def attention_type(inputs: Inputs) -> Texts:
     """Return the data type that every point's attention computes in, (points,).
 
-    As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp).
+    As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp). Its kernels
+    for matrix units that hold the sums do so only where products are narrow, too, or attention is latent
+    (trtllmGenKernels/fmha, and times of ai-dynamo/aiconfigurator@095f58a).
     """
     selected, wide = inputs["precision.attention"], wide_type(inputs)
     fp8 = (inputs[CACHE] == "fp8") & _has(inputs, "fp8", selected.size)
+    holds_sums = inputs.get("chip.blocks.persistent", np.zeros(selected.size, dtype=np.bool_))
+    is_latent = inputs.get(LATENT, np.zeros(selected.size)) > 0
+    fp8 &= ~holds_sums | (wide != inputs["model.dtype"]) | is_latent
     return np.where(selected != AUTO, selected, np.where(fp8, "fp8", wide))
 
 

@@ -40,9 +40,12 @@ OPERATIONS = 7.0
 
 @lean_kernel
 def make_backward_pairs(
-    work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float
+    work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float, room: float
 ) -> Pairs:  # fmt: skip
-    """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
+    """Return the pairs of tiles of the backward pass of attention g; blocks have keys.
+
+    room: of matrix units that hold the sums [B], 0 where registers do.
+    """
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
     size, dims = work.size[g], d + dv
@@ -90,4 +93,6 @@ def make_backward_pairs(
         block_bytes=2.0 * heads * kv * dims * size,
         streamed=heads * q * (dims * size + PARTIAL_SUM_BYTES * d),
         launches=1.0,
+        held=False,
+        overlapped=room > 0.0,
     )

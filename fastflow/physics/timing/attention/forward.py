@@ -51,7 +51,10 @@ QUERIES = 64.0  # of a tile (the same); twice as many where units read L1, or a 
 SHORT_ROW = 128.0  # [B]
 # Of a tile in FlashAttention-2 (Dao-AILab/flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h)
 FLASH_QUERIES = 128.0
+PACKED = 2.0  # such operations at once where matrix units hold the sums (fma.rn.f32x2, NVIDIA PTX documentation)
 RESCALING = 3.0  # operations of an output for each tile of keys: two products and a sum
+# Of a tile where matrix units hold the sums: of one instruction (tcgen05.mma, NVIDIA PTX documentation)
+SIDE = 128.0
 WARPS = 4.0  # of a block, which share its queries (the same)
 # Of vector lanes a score: scaled difference to the maximum, new maximum, sum, half of a conversion of two
 OPERATIONS = 3.5
@@ -105,14 +108,19 @@ def _make_flash1_pairs(work: Attentions, g: int, rate: float, accesses: float) -
         block_bytes=heads * q * (d * size + dv * work.output[g]),
         streamed=heads * kv * dims * size,
         launches=1.0,
+        held=False,
+        overlapped=False,
     )
 
 
 @lean_kernel
 def make_forward_pairs(
-    work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float
+    work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float, room: float
 ) -> Pairs:  # fmt: skip
-    """Return the pairs of tiles of attention g."""
+    """Return the pairs of tiles of attention g.
+
+    room: of matrix units that hold the sums [B], 0 where registers do.
+    """
     if work.flash[g] == 1:
         return _make_flash1_pairs(work, g, rate, accesses)
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
@@ -123,6 +131,9 @@ def make_forward_pairs(
     fit = min(power_of_two(TILE_BYTES / (d * size), False), MAX_KEYS * (2.0 if shared else 1.0))
     if work.flash[g] == 2:
         a, fit = FLASH_QUERIES, MAX_KEYS if d * size <= SHORT_ROW else FEW_KEYS
+    two_tiles = q > SIDE and 2.0 * PARTIAL_SUM_BYTES * SIDE * (SIDE + dv) <= room
+    if room > 0.0:
+        a, fit = SIDE * (2.0 if two_tiles else 1.0), SIDE
     b = max(LEAST_KEYS, min(max(FEW_KEYS, fit), power_of_two(kv, True)))
     behind, ahead = visible_keys(work, g)
     tiles, longest, masked = count_tiles(q, kv, a, b, behind, ahead)
@@ -147,8 +158,8 @@ def make_forward_pairs(
             flop=flop,
             registers=PARTIAL_SUM_BYTES * scores if shared else flop * size * accesses,
             inner=b * dims * (a / rows * size + cache),
-            operations=OPERATIONS * scores + converted,
-            mask_operations=(CUT if size > 1.0 else CUT_OF_BYTES) * scores,
+            operations=OPERATIONS / (PACKED if room > 0.0 else 1.0) * scores + converted,
+            mask_operations=0.0 if room > 0.0 else (CUT if size > 1.0 else CUT_OF_BYTES) * scores,
             outer=b * dims * cache,
             added=0.0,
         ),
@@ -156,4 +167,6 @@ def make_forward_pairs(
         block_bytes=heads * q * (d * size + dv * work.output[g]),
         streamed=kv_heads * kv * dims * cache,
         launches=LAUNCHES_OF_TILES if shared else 1.0,
+        held=room > 0.0,
+        overlapped=two_tiles,
     )
