@@ -4,7 +4,7 @@ Every score of every tile is looked at: a tile that shows none is left out, one 
 What tiles cost is added up in plain Python. The backward pass looks at the same scores with keys for rows.
 """
 
-from math import ceil, floor, inf, log2
+from math import ceil, floor, hypot, inf, log2
 from typing import NamedTuple
 
 from tests.naive.blocks import gain, soft, waiting
@@ -36,6 +36,7 @@ class Chip(NamedTuple):
     spare: tuple = ()  # as blocks' chip has them
     supply: tuple = (1.0, 0.3, 1.0)
     boosts: bool = False  # whether idle bundles leave what they have
+    issue: float = 1e13  # instructions of a lane, of all bundles [1/s]
 
 
 class Task(NamedTuple):
@@ -90,7 +91,7 @@ def walk(seen, rows, columns, a, b):
 
 def old(chip):
     """Return a chip as kernels of A100's instructions see it."""
-    return chip._replace(shared=False, flops=chip.flops * (0.629 if chip.shared else 1))
+    return chip._replace(shared=False, persistent=False, flops=chip.flops * (0.629 if chip.shared else 1))
 
 
 def walked(task, a, b):
@@ -114,6 +115,10 @@ def forward(chip, task):
         a = 128 if task.q_len > 64 and (chip.shared or d * size <= 128) else 64
         b = 2 ** floor(log2(32768 / (d * size)))
         b = max(64, min(b, 256 if chip.shared else 128))
+    twice = False
+    if chip.persistent:  # tiles of an instruction: a block has two of them if it has queries and room
+        twice = task.q_len > 128 and 2 * 4 * 128 * (128 + dv) <= chip.registers
+        a, b = 256 if twice else 128, 128
     b, blocks, tensor = walked(task, a, b)
     rows_of_warp = min(chip.warp[0], a) if chip.shared else a / 4
     keys_and_values = b * (d + dv)
@@ -127,8 +132,8 @@ def forward(chip, task):
         tiles=size * (a * d + (2 if chip.shared else 1) * keys_and_values),
         flop=flop,
         inner=keys_and_values * task.cache + a / rows_of_warp * keys_and_values * size,
-        operations=3.5 * a * b + (keys_and_values if task.cache < size else 0),
-        cut=(60 if size == 1 else 19) * a * b,
+        operations=(1.75 if chip.persistent else 3.5) * a * b + (keys_and_values if task.cache < size else 0),
+        cut=0 if chip.persistent else (60 if size == 1 else 19) * a * b,
         outer=keys_and_values * task.cache,
         added=0,
         once=tensor * task.q_len * (d * size + dv * task.output),
@@ -136,6 +141,8 @@ def forward(chip, task):
         size=size,
         launches=2 if chip.shared else 1,  # clears the counter of tiles
         trips=trips,
+        beside=twice,
+        ends=int(chip.persistent),
     )
 
 
@@ -199,6 +206,7 @@ def backward(chip, task):
         streamed=tensor * task.q_len * ((d + dv) * size + 4 * d),
         size=size,
         trips=trips,
+        beside=chip.persistent,
     )
 
 
@@ -220,8 +228,13 @@ def _run(
     size,
     trips,
     launches=1,
+    beside=False,
+    ends=0,
 ):
-    """Add up the work of all blocks, (pairs of tiles, those cut) each."""
+    """Add up the work of all blocks, (pairs of tiles, those cut) each.
+
+    beside: softmax runs beside products; ends: pairs of each block beside which nothing runs.
+    """
     each = chip.bundles
     level = len(chip.bandwidths) - 1
     endless = (1e300, 1e300, 1e300)
@@ -242,8 +255,8 @@ def _run(
             product.append(bytes_ / (chip.bandwidths[k] / each * power / waiting(chip, k, power)))
         lane = chip.vector_peak / 2 * own
         softmax = scores / (chip.exponentials * own) + operations / lane
-        pair = soft([*product, softmax], 4) if chip.persistent else soft(product, 4) + softmax
-        begin = trips * chip.latency
+        pair = hypot(soft(product, 4), softmax) if beside else soft(product, 4) + softmax
+        begin = trips * chip.latency + ends * pair
         work = sum(shown * pair + n * cut / lane + begin for shown, n in blocks) / each
         longest = most * pair + min(cuts, 1) * cut / lane + begin
         if all(shown == most for shown, _ in blocks):

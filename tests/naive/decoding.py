@@ -45,6 +45,10 @@ class Block(NamedTuple):
     columns: float  # blocks that share queries, and have columns of the outputs
     parts: float  # blocks that share queries and outputs
     begin: float
+    even: bool = False  # steps are handed to bundles evenly
+    before: float = 0.0  # seconds before the kernel's first blocks
+    launches: int = 1
+    reading: float = READING
 
 
 class Run(NamedTuple):
@@ -71,6 +75,8 @@ def takes_tiles(chip, task):
     if is_latent(task) or task.q_len > 1:
         return True
     group = task.heads // task.kv_heads
+    if chip.persistent:
+        return group <= 32
     if not 1 < group <= 32:
         return False
     if chip.boosts or (chip.shared and task.cache < task.size):
@@ -111,7 +117,48 @@ def units_of(chip, task):
     return rows, tiles, columns, task.sequences * task.kv_heads * tiles * columns
 
 
+def tiles_of_keys(chip, task):
+    """Return the tiles of 128 keys, as far as queries see them, of units that keep sums of their own."""
+    return ceil(seen(task) / 128)
+
+
+def rows_of_keys(task):
+    """Return the rows of such a tile, a power of two, and how many tiles a sequence's heads take."""
+    packed = task.q_len * task.heads // task.kv_heads
+    rows = 8
+    while rows < min(packed, 128):
+        rows *= 2
+    return rows, ceil(packed / 128)
+
+
+def on_own_sums(chip, task, parts):
+    """Return the same of matrix units that keep the sums: keys by queries, in rounds of all bundles."""
+    latent, d, dv = is_latent(task), task.head_dim, task.value_dim
+    packed = task.q_len * task.heads / task.kv_heads
+    rows, tiles = rows_of_keys(task)
+    units = task.sequences * task.kv_heads * tiles
+    scores, lane = rows * 128, chip.issue / chip.bundles
+    flop = 2 * (d + dv) * min(1, task.cache / task.size)
+    work = scores * flop / chip.flops + scores / chip.exponentials
+    exchanged = rows < 64
+    write = 66 * rows * min(dv, 256) / lane if exchanged else 0
+    trips = SLOW if latent else 3.0
+    block = Block(
+        128, ceil(tiles_of_keys(chip, task) / parts), 128 * (d + dv) * task.cache,
+        chip.step * (d + dv) * task.cache / LINE, work * chip.bundles + (34 * scores / lane if exchanged else 0),
+        True, packed / tiles * d * task.size, packed / tiles * dv * task.output, 1, parts,
+        trips * chip.latency + write, before=(SLOW - trips) * chip.latency, reading=1.0,
+    )  # fmt: skip
+    merge = (MERGE_SLOW * chip.latency, parts * SUM * ceil(units * packed / tiles / chip.bundles) * dv)
+    return block, units * parts, parts, 1, merge
+
+
 def parts_on_tiles(chip, task):
+    if chip.persistent:
+        _, tiles = rows_of_keys(task)
+        shown = tiles_of_keys(chip, task)
+        parts = max(1, min(chip.bundles // (task.sequences * task.kv_heads * tiles), shown))
+        return ceil(shown / ceil(shown / parts))
     *_, units = units_of(chip, task)
     if is_latent(task):
         return max(1, min(chip.bundles / units, ceil(task.kv_len / 64))) if chip.shared else 1
@@ -122,6 +169,8 @@ def parts_on_tiles(chip, task):
 
 def on_tiles(chip, task, parts):
     """Return the same of matrix units."""
+    if chip.persistent:
+        return on_own_sums(chip, task, parts)
     latent, d, dv = is_latent(task), task.head_dim, task.value_dim
     own = chip.shared and (latent or task.cache < task.size)
     packed = task.q_len * task.heads / task.kv_heads
@@ -146,6 +195,7 @@ def on_tiles(chip, task, parts):
         work * chip.bundles, latent and own, packed / tiles * d * task.size,
         packed / tiles * dv / columns * task.output, columns, parts,
         (8 if latent and not own else SLOW) * chip.latency,  # of prefill's tile loop
+        even=latent and own, launches=2 if latent and own else 1,
     )  # fmt: skip
     rows_merged = packed / tiles
     if latent and own:  # by a kernel of its own, on all bundles
@@ -160,7 +210,7 @@ def time_round(chip, block, blocks, streamed, bandwidth):
     streamed: a block's bytes of main memory; bandwidth: that the fullest bundle has of the next level.
     """
     is_cached = len(chip.capacities) > chip.private + 1
-    memory = READING * chip.bandwidths[-1]
+    memory = block.reading * chip.bandwidths[-1]
     fullest = ceil(blocks / chip.bundles)
     time = block.begin + fullest * (block.queries + block.outputs) / bandwidth
     if is_cached:
@@ -188,7 +238,7 @@ def time_rounds(chip, block, blocks, at_once, streamed):
     while left >= at_once:
         total += time_round(chip, block, at_once, streamed, part)
         left, rounds = left - at_once, rounds + 1
-    if left and block.overlaps and rounds:  # distributed evenly
+    if left and block.even and rounds:  # distributed evenly
         total += left / at_once * time_round(chip, block, at_once, streamed, part)
     elif left:
         total += time_round(chip, block, left, streamed, part)
@@ -198,7 +248,7 @@ def time_rounds(chip, block, blocks, at_once, streamed):
 
 def time_even(chip, block, blocks, at_once, streamed):
     """Return the same in rounds of equal length, whose blocks have all of the next level's bandwidth."""
-    if block.overlaps:
+    if block.even:
         rounds = max(1, blocks / at_once)
         each = min(blocks, at_once)
     else:
@@ -206,7 +256,7 @@ def time_even(chip, block, blocks, at_once, streamed):
         each = blocks / rounds
     of_fullest = ceil(each / chip.bundles) / each  # of what a round's blocks read
     bandwidth = chip.bandwidths[chip.private + 1] * of_fullest
-    waves = max(1, blocks / chip.bundles) if block.overlaps else rounds * ceil(each / chip.bundles)
+    waves = max(1, blocks / chip.bundles) if block.even else rounds * ceil(each / chip.bundles)
     idle = waves * chip.bundles / blocks
     block = block._replace(work=block.work / gain(chip, idle))
     return rounds * time_round(chip, block, each, streamed, bandwidth), rounds, waves
@@ -250,10 +300,10 @@ def one(chip, task, on_matrix, block, blocks, parts, together, merge):
     if parts > 1:
         shares = every if chip.boosts else merged * chip.bundles
         merging = trips + shares / chip.bandwidths[chip.private + 1]
-    launches = 2 if block.overlaps else 1
+    launches = block.launches
     time = time_even if chip.boosts else time_rounds
     total, rounds, waves = time(chip, block, blocks, chip.bundles * together, streamed / blocks)
-    total += launches * chip.launch + merging
+    total += launches * chip.launch + block.before + merging
     idle = waves * chip.bundles / blocks
     block = block._replace(work=block.work / gain(chip, idle))
 
@@ -264,11 +314,11 @@ def one(chip, task, on_matrix, block, blocks, parts, together, merge):
     moved = [inside if level <= chip.private + 1 else outside for level in range(levels + 1)]
     times = [m / b for m, b in zip(moved, chip.bandwidths, strict=True)]
     if levels > chip.private + 1:
-        times[-1] /= READING
+        times[-1] /= block.reading
     compute = blocks * block.steps * block.work / chip.bundles
     return Run(
         total,
-        [compute, *times, launches * chip.launch + merging + rounds * block.begin],
+        [compute, *times, launches * chip.launch + block.before + merging + rounds * block.begin],
         moved,
         blocks,
         parts,

@@ -111,6 +111,7 @@ def _chips(draw, levels):
         persistent=draw(st.booleans()),
         launch=draw(st.sampled_from([0.0, 4e-6])),
         drive=draw(st.sampled_from([0.0, 0.8, 30.0])),
+        issue=draw(st.floats(1e11, 1e14)),
         boosts=boosts,
         **own,
     )

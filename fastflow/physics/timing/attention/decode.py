@@ -48,9 +48,6 @@ from fastflow.physics.timing.device import Device, Library
 from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, empty_launched
 from fastflow.physics.timing.tiling.boost import boost_of
 
-# Main memory's bandwidth for contiguous reads, over that of GEMMs: 0.87 and 0.92 of the peak. Calibrated
-# on 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
-READING = 1.12
 # Of the soft maximum where loading and multiplying overlap: FlashMLA reaches 660 TFLOP/s on Hopper, of 989
 # (its repository)
 ORDER_INSIDE = 2.0
@@ -151,10 +148,10 @@ def _time_split(
     for level in range(last + 1):
         moved[level] = reads if level <= private + 1 else streamed + split.blocks * split.fresh
         times[level + 1] = moved[level] / bandwidth[level]
-    outer = READING * bandwidth[last]
+    outer = split.reading * bandwidth[last]
     has_cache = last > private + 1
     if has_cache:
-        times[last + 1] /= READING
+        times[last + 1] /= split.reading
     carry = split.fresh / outer if has_cache else 0.0
     beyond = streamed / split.blocks / outer if has_cache else 0.0
 
@@ -178,7 +175,7 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library, out: La
         p = work.point[g]
         number, boosts = bundles.number[p], bundles.boost.enabled[p]
         on_tiles = uses_tiles(work, g, number, boosts, library.shared[p], library.persistent[p])
-        holds_sums = on_tiles and library.persistent[p] and work.head_dim[g] <= WIDEST
+        holds_sums = on_tiles and library.persistent[p]
         most_threads = THREADS if on_tiles else count_threads(work, g, number)
         threads = THREADS if boosts else most_threads
         out.candidates[g] = 0

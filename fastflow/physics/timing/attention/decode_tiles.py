@@ -46,11 +46,16 @@ VECTOR_BYTES, UNROLLED = 16.0, 8.0  # that a thread loads at once, and how many 
 TRIPS_OF_LANES, TRIPS_OF_TILES = 22.0, 12.5
 MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 7.0
 CONVERSION = 2.0  # operations of vector lanes an element of a smaller type (the same)
-# Where matrix units hold the sums: rows of a tile, dependent trips of a block after the first ones, and
-# instructions of vector lanes for a score and for an output: both are read from where the sums are. Calibrated on 3,600 decodes of B200 (ai-dynamo/aiconfigurator@095f58a)
-LEAST_ROWS = 8.0
+# Main memory's bandwidth for contiguous reads, over that of GEMMs: 0.87 and 0.92 of the peak (the same); where
+# matrix units hold the sums there is no such gain
+READING = 1.12
+# Where matrix units hold the sums: fewest rows of a tile, and dependent trips of a block after a kernel's
+# first ones. Calibrated on 6,900 decodes of B200 (ai-dynamo/aiconfigurator@095f58a)
+LEAST_ROWS, MOST_ROWS = 8.0, 128.0
 TRIPS_BETWEEN = 3.0
-INSTRUCTIONS_OF_SCORE, INSTRUCTIONS_OF_OUTPUT = 42.0, 66.0
+# Instructions of vector lanes there for a score and for an output, if a tile has fewer than `ROWS` rows (the
+# same): it is keys by queries, so that lanes exchange a row's scores and outputs
+SWAPPED = (34.0, 66.0)
 
 
 class Decodes(NamedTuple):
@@ -118,6 +123,7 @@ class Split(NamedTuple):
     launches: float
     rereads: float  # bytes of keys in flight that are read a second time as values; 0 for none
     once: float  # before a kernel's first blocks, beyond `begin` [s]
+    reading: float  # main memory's bandwidth, over that of GEMMs
 
 
 @kernel
@@ -216,6 +222,7 @@ def split_on_lanes(
         launches=1.0,
         rereads=running * tokens * d * work.cache[g],
         once=0.0,
+        reading=READING,
     )
 
 
@@ -227,10 +234,11 @@ def _split_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, 
     """
     p, wide = work.point[g], work.head_dim[g] > WIDEST
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
+    if library.persistent[p]:
+        rows = power_of_two(min(packed, MOST_ROWS), True)
+        return max(LEAST_ROWS, rows), np.ceil(packed / MOST_ROWS), 1.0
     if wide:
         rows = ROWS
-    elif library.persistent[p]:
-        rows = max(LEAST_ROWS, power_of_two(min(packed, ROWS), True))
     else:
         rows = ROWS_OF_UNIT * np.ceil(min(packed, ROWS) / ROWS_OF_UNIT)
     sums = SHARE_OF_SUMS * (2.0 if library.shared[p] else 1.0) * library.registers[p]
@@ -243,13 +251,13 @@ def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> 
     reads_l1 = library.shared[work.point[g]]
     _, tiles, columns = _split_rows(work, g, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
-    if work.head_dim[g] > WIDEST:
-        most = np.ceil(work.kv_len[g] / TOKENS) if reads_l1 else 1.0
-        return float(max(1.0, min(number / units, most)))
     if library.persistent[work.point[g]]:
         tiles = np.ceil(count_visible(work, g) / TOKENS_OF_TILE)
         parts = max(1.0, min(np.floor(number / units), tiles))
         return float(np.ceil(tiles / np.ceil(tiles / parts)))
+    if work.head_dim[g] > WIDEST:
+        most = np.ceil(work.kv_len[g] / TOKENS) if reads_l1 else 1.0
+        return float(max(1.0, min(number / units, most)))
     most = np.floor(work.kv_len[g] / FEWEST_TOKENS)
     parts = max(1.0, min(most, np.round(np.sqrt(PARTS_AT_ONCE * most))))
     return float(max(1.0, np.floor(min(parts, ROUNDS * number / units))))
@@ -320,6 +328,7 @@ def split_on_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Libra
         launches=2.0 if latent else 1.0,
         rereads=0.0,
         once=0.0,
+        reading=READING,
     )
 
 
@@ -327,7 +336,7 @@ def split_on_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Libra
 def split_with_held_sums(
     work: Decodes, g: int, bundles: DecodeBundles, library: Library, parts: float
 ) -> Split:  # fmt: skip
-    """Return the blocks of kernel g on matrix units that hold the sums; heads as wide as `WIDEST` at most.
+    """Return the blocks of kernel g on matrix units that hold the sums.
 
     parts: of a sequence's visible keys.
     """
@@ -335,12 +344,17 @@ def split_with_held_sums(
     number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
     rows, tiles, _ = _split_rows(work, g, library)
+    # of a score; products are in the type of the cache
+    flop = 2.0 * (d + dv) * min(1.0, work.cache[g] / work.size[g])
+    units = work.sequences[g] * work.kv_heads[g] * tiles
     steps = np.ceil(np.ceil(count_visible(work, g) / TOKENS_OF_TILE) / parts)
     width, scores = (d + dv) * work.cache[g], rows * TOKENS_OF_TILE
-    instructions = number / bundles.instructions[p]
+    instructions, is_wide = number / bundles.instructions[p], work.head_dim[g] > WIDEST
+    of_score, of_output = SWAPPED if rows < ROWS else (0.0, 0.0)
+    between = TRIPS_OF_TILES if is_wide else TRIPS_BETWEEN
     queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv * work.output[g]
     return Split(
-        blocks=work.sequences[g] * work.kv_heads[g] * tiles * parts,
+        blocks=units * parts,
         resident=1.0,
         rows=rows,
         steps=Steps(
@@ -348,21 +362,22 @@ def split_with_held_sums(
             tokens=TOKENS_OF_TILE,
             read=TOKENS_OF_TILE * width,
             least=library.step[p] * width / STEP_BYTES,
-            work=2.0 * scores * (d + dv) * number / bundles.flops[p]
-            + INSTRUCTIONS_OF_SCORE * scores * instructions,
+            work=scores
+            * (flop * number / bundles.flops[p] + number / bundles.exponentials[p] + of_score * instructions),
             overlapped=True,
             even=False,
         ),
         carried=queries + outputs,
         fresh=(queries + outputs) / parts,
-        begin=TRIPS_BETWEEN * library.latency[p] + INSTRUCTIONS_OF_OUTPUT * rows * dv * instructions,
+        begin=between * library.latency[p] + of_output * rows * min(dv, WIDEST) * instructions,
         merge=Merge(
             parts=parts,
             time=MERGING_OF_TILES * library.latency[p],
-            read=parts * PARTIAL_SUM_BYTES * packed / tiles * dv,
+            read=parts * PARTIAL_SUM_BYTES * np.ceil(units * packed / tiles / number) * dv,
             sums=_partial_sum_bytes(work, g, parts),
         ),
         launches=1.0,
         rereads=0.0,
-        once=(TRIPS_OF_TILES - TRIPS_BETWEEN) * library.latency[p],
+        once=(TRIPS_OF_TILES - between) * library.latency[p],
+        reading=1.0,
     )

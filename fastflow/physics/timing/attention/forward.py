@@ -51,7 +51,9 @@ QUERIES = 64.0  # of a tile (the same); twice as many where units read L1, or a 
 SHORT_ROW = 128.0  # [B]
 # Of a tile in FlashAttention-2 (Dao-AILab/flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h)
 FLASH_QUERIES = 128.0
-PACKED = 2.0  # such operations at once where matrix units hold the sums (fma.rn.f32x2, NVIDIA PTX documentation)
+PACKED = (
+    2.0  # such operations at once where matrix units hold the sums (fma.rn.f32x2, NVIDIA PTX documentation)
+)
 RESCALING = 3.0  # operations of an output for each tile of keys: two products and a sum
 # Of a tile where matrix units hold the sums: of one instruction (tcgen05.mma, NVIDIA PTX documentation)
 SIDE = 128.0

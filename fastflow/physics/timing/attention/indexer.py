@@ -14,8 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.timing.attention.decode import READING
-from fastflow.physics.timing.attention.decode_tiles import TRIPS_OF_TILES
+from fastflow.physics.timing.attention.decode_tiles import READING, TRIPS_OF_TILES
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes

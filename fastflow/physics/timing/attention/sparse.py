@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.timing.attention.decode import ORDER_INSIDE, READING
+from fastflow.physics.timing.attention.decode import ORDER_INSIDE
 from fastflow.physics.timing.attention.decode_tiles import (
     MERGING_OF_TILES,
+    READING,
     ROWS,
     ROWS_OF_UNIT,
     TOKENS,

@@ -159,10 +159,35 @@ def test_who_rotates():
     ]
 
 
+BLACKWELL = HOPPER._replace(
+    flops=1.5e15, bandwidths=[1e15, 3e13, 1.9e13, 6.3e12], capacities=[6e4, 262144, 1.2e8], persistent=True,
+    exponentials=4.4e12, issue=3.5e13,
+)  # fmt: skip
+
+
+def test_heads_without_shared_keys_are_on_units_that_hold_the_sums():
+    heads = TASK._replace(heads=8)
+    assert one(heads, BLACKWELL)[1].tile[0, 0, 0] == 8
+    assert one(heads, HOPPER)[1].tile[0, 0, 0] == 1
+    assert one(TASK._replace(heads=8 * 64), BLACKWELL)[1].tile[0, 0, 0] == 1  # too many of them
+    assert not fuses_rotary(devices([BLACKWELL]), work([heads._replace(cache=1)], [0]))[0]
+
+
+def test_a_chain_of_trips_is_before_the_first_blocks_alone():
+    """Later rounds of blocks cost a share of the first one, except for latent attention."""
+    for task, most in ((TASK._replace(kv_len=1), 0.4), (LATENT._replace(kv_len=1, heads=64), 1.01)):
+        first, second, third = (
+            one(task._replace(sequences=n * 108, kv_heads=1, heads=task.heads // task.kv_heads), BLACKWELL)[0]
+            for n in (1, 2, 3)
+        )
+        assert near(third - second, second - first, 1e-6)
+        assert (second - first) / (first - BLACKWELL.launch) < most
+
+
 @pytest.mark.parametrize("kv_len", [1, 2, 127, 128, 129, 1_000_000])
 def test_odd_lengths_have_a_time(kv_len):
     for task in (TASK, LATENT, TASK._replace(heads=8), TASK._replace(cache=1)):
-        for chip in (CHIP, HOPPER):
+        for chip in (CHIP, HOPPER, BLACKWELL):
             for window in (0, 1, 100):
                 assert 0.0 < one(task._replace(kv_len=kv_len, window=window), chip)[0] < np.inf
 
