@@ -55,9 +55,9 @@ NOT_READ = {
     "custom_allreduce": "collectives of servers, which run as part of their passes",
     "collectives_l40s": "no system of the library has L40S with NCCL over PCIe",
 }
-PRODUCTS_ALONE = ("blackwell",)
-"""Architectures to whose products something was calibrated, and to nothing else: other work on them is that
-of chips without calibration."""
+ALONE = {"blackwell": ("products", "attention", "latent attention")}
+"""Architecture to the work that something was calibrated to: other work on it is that of chips without
+calibration. All work, for others that were calibrated."""
 UNREAD = {  # column and pattern of cells: rows of work that fastflow has no key for
     "model": "LoRA",  # trains no dense weights
     "dtype_w": "^(?!bfloat16)",  # weights and activations of experts in types that no column dtype names
@@ -201,7 +201,9 @@ def classes(rows: pd.DataFrame) -> Iterator[tuple[table.Key, pd.DataFrame]]:
     """Yield every class and its rows."""
     known = rows[~rows["generated"]]
     is_foreign = ~known["architecture"].isin(calibrated())
-    foreign = known[is_foreign | (known["architecture"].isin(PRODUCTS_ALONE) & (known["work"] != "products"))]
+    for architecture, work in ALONE.items():
+        is_foreign |= (known["architecture"] == architecture) & ~known["work"].isin(work)
+    foreign = known[is_foreign]
     for standing, some, of in (
         (table.MEASURED, known, "chip"),
         (table.RELATIVE, known, "architecture"),

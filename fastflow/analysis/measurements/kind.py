@@ -15,7 +15,7 @@ import numpy as np
 
 from fastflow.analysis.measurements.csv_file import MAX_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
-from fastflow.analysis.measurements.power_meter import shown_power
+from fastflow.analysis.measurements.power_meter import shown_power, shown_shares
 from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, with_reasons, with_rows
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError, InputError
@@ -26,8 +26,9 @@ from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run
-from fastflow.physics.hardware.power import rest_of
+from fastflow.physics.hardware.power import limit_of, rest_of
 from fastflow.schema.quantities import POWER, Quantity
+from fastflow.schema.validation import ROOFLINE
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -38,6 +39,8 @@ METERS = ("repeated", "steady")
 """How a power was read: in runs of about a second, as collectors do; or for so long that all of it shows."""
 COMMON_COLUMNS = ("device", "timed", "meter")
 """Columns that any kind may have."""
+MOST_OF_LAUNCH = 0.9
+"""Share of a kernel's time that its launch takes at most."""
 PRODUCTS, PASSES = "products", "passes"
 """Work of kernels: matrix products, on matrix units or on vector lanes by their data type; passes over
 tensors, on vector lanes whatever their data type."""
@@ -222,8 +225,7 @@ class Measurements:
             bound_by = np.where(overhead > 0.5 * host_time, "host", results["bound_by"])
             host_columns = {"time_s": host_time, "host_s": overhead, "bound_by": bound_by}
             if "power_W" in self.measured_quantities:
-                mean = results["energy_J"] / results["devices"] / host_time
-                host_columns["power_W"] = self.as_metered(batch, inputs, mean)
+                host_columns["power_W"] = self.as_metered(batch, inputs, results, needs, host_time)
             yield PredictedRows(batch, {**results, **host_columns, **needs})
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
@@ -231,16 +233,29 @@ class Measurements:
         first = {key: np.repeat(column, rows.size) for key, column in grid.first_inputs().items()}
         yield rows, with_rows(first, self.inputs, rows)
 
-    def as_metered(self, rows: Ints, inputs: Columns, power: Floats) -> Floats:
-        """Return the power that the meter of some rows shows [W], (rows,).
+    def as_metered(
+        self, rows: Ints, inputs: Columns, results: Columns, needs: Columns, time: Floats
+    ) -> Floats:  # fmt: skip
+        """Return the power of a device that the meter of some rows shows [W], (rows,).
 
-        inputs: of the model, power: of a device over the kernel's time [W], of these rows.
+        inputs, results, needs: of the model, time: of the kernel [s], of these rows.
         """
+        power: Floats = results["energy_J"] / results["devices"] / time
         pause = self.pauses(inputs)
         if pause is None:
             return power
-        shown = shown_power(power, rest_of(inputs), self.measured[rows], pause, self.copies_of_a_call)
-        return np.where(self.is_steady[rows], power, shown)
+        rest, before = rest_of(inputs), power
+        largest_first = self.largest_first(inputs)
+        if largest_first.any():  # of so much work that launches are short beside it
+            launch = np.minimum(needs[f"{ROOFLINE}launch_s"], MOST_OF_LAUNCH * time)
+            larger = np.minimum(rest + (power - rest) * time / (time - launch), limit_of(inputs))
+            before = np.where(largest_first, np.maximum(power, larger), power)
+        shares = shown_shares(self.measured[rows], pause, self.copies_of_a_call, largest_first)
+        return np.where(self.is_steady[rows], power, shown_power(power, before, rest, shares))
+
+    def largest_first(self, inputs: Columns) -> Bools:
+        """Return for which rows the collector of power had runs of much more of the work before, (rows,)."""
+        return np.zeros(inputs["model.dtype"].size, dtype=np.bool_)
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return for how long a device rests before the run of a row [s], (rows,); None: all power shows."""

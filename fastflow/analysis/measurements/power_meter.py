@@ -4,14 +4,16 @@ A collector (ai-dynamo/aiconfigurator@095f58a, collector/helper.py) lets a kerne
 3,000 times, and takes the mean of readings every 100 ms, the first at the start. A reading of NVML is itself
 the mean of the last second, since Ampere (NVML API reference, nvmlDeviceGetPowerUsage). Before a run, the
 device rests while the next case is prepared: weights are quantised, caches are filled, libraries look for
-their fastest kernel. So the readings of a run have some of the rest before it, and of the run before that.
+their fastest kernel. So the readings of a run have some of the rest before it, and of the runs before that.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from fastflow.core.tables import Floats
+from fastflow.core.tables import Bools, Floats
 
 READING_S = 0.1  # from one reading to the next
 MEAN_S = 1.0  # of which a reading is the mean
@@ -19,35 +21,44 @@ RUN_S, MOST_CALLS = 1.0, 3000  # of a run: how long it shall last, and how often
 ROUNDING = 1e-9  # of a run that ends with a reading
 
 
-def shown_power(power: Floats, rest: Floats, time: Floats, pause: Floats, copies: int) -> Floats:
+class Shares(NamedTuple):
+    """Shares of the power beyond rest that the mean of a run's readings has; shape (rows,)."""
+
+    own: Floats  # of the run's kernel
+    before: Floats  # of the runs before
+
+
+def shown_power(power: Floats, before: Floats, rest: Floats, shares: Shares) -> Floats:
     """Return the mean of the readings of runs [W], (rows,).
 
-    power: while the kernel runs [W]; rest: between runs [W]; time: of a kernel, as measured [s]; pause: from
-    a run to the next [s]; copies: of the kernel, a call.
+    power: while the kernel runs [W]; before: while the kernels of the runs before run [W]; rest: between
+    runs [W].
     """
-    return rest + (power - rest) * shown_share(time, pause, copies)
+    return rest + (power - rest) * shares.own + (before - rest) * shares.before
 
 
-def shown_share(time: Floats, pause: Floats, copies: int) -> Floats:
-    """Return the share of the power beyond rest that the mean of a run's readings has, (rows,).
+def shown_shares(time: Floats, pause: Floats, copies: int, after_long: Bools) -> Shares:
+    """Return what the readings of runs show.
 
-    Runs of the same kernel follow each other: the cases of a file are in order, so neighbours are alike.
+    time: of a kernel, as measured [s]; pause: from a run to the next [s]; copies: of the kernel, a call;
+    after_long: whether the runs before were as long as runs shall last. Others were as long as the run: the
+    cases of a file are in order, so neighbours are alike.
     """
     calls = np.minimum(np.floor(RUN_S / (time * copies)) + 1.0, MOST_CALLS)
     run = calls * copies * time
+    run_before = np.where(after_long, np.maximum(run, RUN_S), run)
     readings = np.floor(run / READING_S + ROUNDING) + 1.0
-    total = np.zeros(time.size)
+    own, before = np.zeros(time.size), np.zeros(time.size)
     for number in range(int(readings.max(initial=0.0))):
-        at = READING_S * number
-        of_mean = (_running_before(at, run, pause) - _running_before(at - MEAN_S, run, pause)) / MEAN_S
-        total += np.where(number < readings, of_mean, 0.0)
-    share: Floats = total / readings
-    return share
+        at, is_read = READING_S * number, number < readings
+        own += np.where(is_read, min(at, MEAN_S) / MEAN_S, 0.0)
+        before += np.where(is_read, _ran_before(max(0.0, MEAN_S - at), run_before, pause) / MEAN_S, 0.0)
+    return Shares(own / readings, before / readings)
 
 
-def _running_before(at: float, run: Floats, pause: Floats) -> Floats:
-    """Return for how long kernels ran before a time [s], since a run that began at 0; at: may be below 0."""
+def _ran_before(span: float, run: Floats, pause: Floats) -> Floats:
+    """Return for how long kernels ran in a span of time that ends where a run begins [s]; run: before [s]."""
     cycle = run + pause
-    whole = np.floor(at / cycle)
-    running: Floats = whole * run + np.minimum(at - whole * cycle, run)
-    return running
+    whole = np.floor(span / cycle)
+    ran: Floats = whole * run + np.maximum(0.0, span - whole * cycle - pause)
+    return ran

@@ -48,6 +48,12 @@ def rest_of(inputs: Inputs) -> Floats:
     return share * inputs["chip.tdp"]
 
 
+def limit_of(inputs: Inputs) -> Floats:
+    """Return what each device draws at most [W]: its budget, or a limit below it; (points,)."""
+    budget: Floats = inputs["chip.tdp"]
+    return np.minimum(budget, inputs[LIMIT]) if LIMIT in inputs else budget
+
+
 def extra_leakage(inputs: Inputs) -> Floats:
     """Return what a real chip leaks beyond the reference temperature [W], 0 of others; (points,)."""
     leakage: Floats = rest_of(inputs) * excess(inputs)
@@ -64,8 +70,8 @@ def power_of(inputs: Inputs, chip: Chip) -> Power:
     links = sum(8.0 * link.energy * link.bandwidth for link in (chip.intra, chip.inter, *chip.die_links))
     is_known = rest > 0.0
     limit = np.where(is_known, budget, np.inf)
-    if LIMIT in inputs:
-        limit = np.where(inputs[LIMIT] < budget, inputs[LIMIT], limit)
+    limited = limit_of(inputs)
+    limit = np.where(limited < budget, limited, limit)
     of_cores = np.where(is_known, rest, idle)
     # cores from budgets have what they leave for switching, see `chip.core_parameters`
     hotter = more * np.where(is_known, of_cores, of_cores / left_for_switching(inputs))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.analysis.measurements.power_meter import MEAN_S, READING_S, shown_power, shown_share
+from fastflow.analysis.measurements.power_meter import MEAN_S, READING_S, Shares, shown_power, shown_shares
 from fastflow.core.errors import InputError
 from tests.naive.power_meter import readings
 
@@ -15,17 +15,35 @@ from tests.naive.power_meter import readings
 def test_the_share_that_shows_is_the_mean_of_readings(time, pause, copies):
     calls = min(int(1.0 / (time * copies)) + 1, 3000)
     expected = readings(calls * copies * time, pause, READING_S, MEAN_S, 5e-4)
-    (share,) = shown_share(np.array([time]), np.array([pause]), copies)
-    assert share == pytest.approx(np.mean(expected), abs=0.01)
+    shares = shown_shares(np.array([time]), np.array([pause]), copies, np.zeros(1, dtype=np.bool_))
+    assert shares.own[0] + shares.before[0] == pytest.approx(np.mean(expected), abs=0.01)
+    alone = readings(calls * copies * time, 1e3, READING_S, MEAN_S, 5e-4)  # none before
+    assert shares.own[0] == pytest.approx(np.mean(alone), abs=0.01)
 
 
 def test_without_a_rest_all_power_shows_and_after_a_long_one_less_of_short_runs():
     time, rest, power = np.array([5e-6, 5e-5, 5e-4]), np.full(3, 200.0), np.full(3, 1000.0)
-    assert shown_power(power, rest, time, np.zeros(3), 1) == pytest.approx(power)
-    shown = shown_power(power, rest, time, np.full(3, 2.0), 1)
+    like = np.zeros(3, dtype=np.bool_)
+    assert shown_power(power, power, rest, shown_shares(time, np.zeros(3), 1, like)) == pytest.approx(power)
+    shown = shown_power(power, power, rest, shown_shares(time, np.full(3, 2.0), 1, like))
     assert (shown > rest).all() or shown[0] == rest[0]
     assert (np.diff(shown) > 0.0).all()
     assert shown[-1] < 700.0
+
+
+def test_longer_runs_before_leave_less_rest():
+    time, pause = np.array([2e-5, 2e-5]), np.array([0.05, 0.05])
+    shares = shown_shares(time, pause, 1, np.array([False, True]))
+    assert shares.own[0] == shares.own[1]
+    assert shares.before[1] == pytest.approx(0.95)
+    assert shares.before[0] == pytest.approx(0.55, abs=0.02)
+
+
+def test_runs_before_have_a_power_of_their_own():
+    shares = Shares(np.array([0.25]), np.array([0.5]))
+    assert shown_power(np.array([600.0]), np.array([1000.0]), np.array([200.0]), shares) == pytest.approx(
+        700.0
+    )
 
 
 def rows_of(tmp_path, meter):

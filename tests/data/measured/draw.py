@@ -25,6 +25,8 @@ ROWS = {
     "attention_h100": 180,
     "mla_a100": 120,
     "mla_h100": 120,
+    "attention_b200": 180,
+    "mla_b200": 120,
     "linear_attention": 180,
     "sparse_attention": 240,
     "moe_a100": 120,

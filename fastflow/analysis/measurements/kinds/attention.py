@@ -9,16 +9,16 @@ import numpy as np
 
 from fastflow.analysis.measurements.kind import register
 from fastflow.analysis.measurements.memory_limit import LimitedByMemory
-from fastflow.core.tables import Columns, Floats
+from fastflow.core.tables import Bools, Columns, Floats
 from fastflow.physics.workload.precision import precision
 
 SIZES = {
     "phase": "model.phase", "batch": "model.batch", "q_len": "model.q_len", "kv_len": "model.kv_len",
     "heads": "model.heads", "dtype": "model.dtype", "kv_dtype": "precision.cache",
 }  # fmt: skip
-_PAUSE = 0.5
-"""Rest before a run of decoding, whose cache is filled first [s]; a prompt has none. Calibrated on the powers
-of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+_PAUSE, _PROMPT_PAUSE = 0.5, 0.05
+"""Rest before a run of decoding, whose cache is filled first, and of a prompt [s]. Calibrated on the powers of
+B200 (ai-dynamo/aiconfigurator@095f58a)."""
 
 
 def pauses(inputs: Columns, of_prompts: float) -> Floats:
@@ -46,7 +46,12 @@ class Attentions(LimitedByMemory):
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its phase, (rows,)."""
-        return pauses(inputs, 0.0)
+        return pauses(inputs, _PROMPT_PAUSE)
+
+    def largest_first(self, inputs: Columns) -> Bools:
+        """Return which rows are prompts: the longest come first, of them the most (collect_attn.py)."""
+        is_prompt: Bools = inputs["model.phase"] == "prefill"
+        return is_prompt
 
     def bytes_moved(self, inputs: Columns) -> Floats:
         """Return the bytes of separate keys and values that decoding reads.
