@@ -139,14 +139,15 @@ def on_own_sums(chip, task, parts):
     units = task.sequences * task.kv_heads * tiles
     scores, lane = rows * 128, chip.issue / chip.bundles
     flop = 2 * (d + dv) * min(1, task.cache / task.size)
-    work = scores * flop / chip.flops + scores / chip.exponentials
     exchanged = rows < 64
+    work = chip.bundles * (scores * flop / chip.flops + scores / chip.exponentials)
+    work += 34 * scores / lane if exchanged else 0
     write = 66 * rows * min(dv, 256) / lane if exchanged else 0
     trips = SLOW if latent else 3.0
     block = Block(
         128, ceil(tiles_of_keys(chip, task) / parts), 128 * (d + dv) * task.cache,
-        chip.step * (d + dv) * task.cache / LINE, work * chip.bundles + (34 * scores / lane if exchanged else 0),
-        True, packed / tiles * d * task.size, packed / tiles * dv * task.output, 1, parts,
+        chip.step * (d + dv) * task.cache / LINE, work, True, packed / tiles * d * task.size,
+        packed / tiles * dv * task.output, 1, parts,
         trips * chip.latency + write, before=(SLOW - trips) * chip.latency, reading=1.0,
     )  # fmt: skip
     merge = (MERGE_SLOW * chip.latency, parts * SUM * ceil(units * packed / tiles / chip.bundles) * dv)

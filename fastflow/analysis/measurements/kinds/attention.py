@@ -17,8 +17,8 @@ SIZES = {
     "heads": "model.heads", "dtype": "model.dtype", "kv_dtype": "precision.cache",
 }  # fmt: skip
 _PAUSE, _PROMPT_PAUSE = 0.5, 0.05
-"""Rest before a run of decoding, whose cache is filled first, and of a prompt [s]. Calibrated on the powers of
-B200 (ai-dynamo/aiconfigurator@095f58a)."""
+"""Rest before a run of decoding, whose cache is filled first, and of a prompt [s]. Calibrated on the powers
+of B200 (ai-dynamo/aiconfigurator@095f58a)."""
 
 
 def pauses(inputs: Columns, of_prompts: float) -> Floats:

@@ -46,8 +46,8 @@ VECTOR_BYTES, UNROLLED = 16.0, 8.0  # that a thread loads at once, and how many 
 TRIPS_OF_LANES, TRIPS_OF_TILES = 22.0, 12.5
 MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 7.0
 CONVERSION = 2.0  # operations of vector lanes an element of a smaller type (the same)
-# Main memory's bandwidth for contiguous reads, over that of GEMMs: 0.87 and 0.92 of the peak (the same); where
-# matrix units hold the sums there is no such gain
+# Main memory's bandwidth for contiguous reads, over that of GEMMs: 0.87 and 0.92 of the peak (the same).
+# Where matrix units hold the sums there is no such gain
 READING = 1.12
 # Where matrix units hold the sums: fewest rows of a tile, and dependent trips of a block after a kernel's
 # first ones. Calibrated on 6,900 decodes of B200 (ai-dynamo/aiconfigurator@095f58a)
@@ -237,10 +237,7 @@ def _split_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, 
     if library.persistent[p]:
         rows = power_of_two(min(packed, MOST_ROWS), True)
         return max(LEAST_ROWS, rows), np.ceil(packed / MOST_ROWS), 1.0
-    if wide:
-        rows = ROWS
-    else:
-        rows = ROWS_OF_UNIT * np.ceil(min(packed, ROWS) / ROWS_OF_UNIT)
+    rows = ROWS if wide else ROWS_OF_UNIT * np.ceil(min(packed, ROWS) / ROWS_OF_UNIT)
     sums = SHARE_OF_SUMS * (2.0 if library.shared[p] else 1.0) * library.registers[p]
     return rows, np.ceil(packed / ROWS), np.ceil(PARTIAL_SUM_BYTES * rows * work.value_dim[g] / sums)
 
