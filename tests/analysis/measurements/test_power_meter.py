@@ -68,3 +68,22 @@ def test_a_file_says_whether_its_meter_had_time(tmp_path):
 def test_another_meter_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"meter=nvml .*one of repeated, steady"):
         rows_of(tmp_path, "nvml")
+
+
+def attention_powers(tmp_path, meter, *overrides):
+    path = tmp_path / "attention.csv"
+    head = "device,phase,batch,q_len,kv_len,heads,kv_heads,head_dim,dtype,time_s,power_W,meter"
+    sizes = {"prefill": "4,512,512,16,4,128", "decode": "64,1,4096,16,4,128"}
+    lines = [f"here,{phase},{size},bf16,3e-5,500,{meter}" for phase, size in sizes.items()]
+    path.write_text("\n".join([head, *lines]) + "\n")
+    rows = fastflow.validate(f"measurements={path}", "chip=b200_sxm", *overrides).rows
+    return rows.set_index("phase")["predicted_W"]
+
+
+def test_prompts_follow_larger_ones_whose_launches_are_short_beside_their_work(tmp_path):
+    repeated, steady = (attention_powers(tmp_path, meter) for meter in ("repeated", "steady"))
+    assert 1.1 * steady["prefill"] < repeated["prefill"] < 1000.0
+    assert repeated["decode"] < steady["decode"]
+    limit = steady["prefill"]
+    limited = attention_powers(tmp_path, "repeated", f"chip.power_limit='{limit} W'")
+    assert limited["prefill"] <= limit

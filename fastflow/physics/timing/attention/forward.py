@@ -7,8 +7,11 @@ partly masked tiles are computed whole (Dao, FlashAttention-2, arXiv:2307.08691)
   values of a tile for its own 16 or 32 queries; since then the units read L1 themselves, once for as many
   rows as an instruction takes (NVIDIA PTX documentation);
 - *softmax*: an exponential per score on special functions and a few operations on vector lanes, one after the
-  other, and after the products, whose sums are in the same warps. Where matrix units hold the sums, softmax
-  of one tile overlaps with products of another (Zadouri et al., FlashAttention-4).
+  other, and after the products, whose sums are in the same warps.
+
+Where matrix units hold the sums, a block has two tiles of 128 queries if scores and sums of both have room.
+Softmax of one tile then overlaps with products of the other (Zadouri et al., FlashAttention-4), except at a
+block's ends.
 
 Blocks differ in length under a mask. Their order is taken as random, so that the last block runs for half its
 length after the others on average; the total is at least the time of the longest block. Blocks of equal
@@ -51,12 +54,10 @@ QUERIES = 64.0  # of a tile (the same); twice as many where units read L1, or a 
 SHORT_ROW = 128.0  # [B]
 # Of a tile in FlashAttention-2 (Dao-AILab/flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h)
 FLASH_QUERIES = 128.0
-PACKED = (
-    2.0  # such operations at once where matrix units hold the sums (fma.rn.f32x2, NVIDIA PTX documentation)
-)
 RESCALING = 3.0  # operations of an output for each tile of keys: two products and a sum
-# Of a tile where matrix units hold the sums: of one instruction (tcgen05.mma, NVIDIA PTX documentation)
-SIDE = 128.0
+# Where matrix units hold the sums: the sides of a tile, of one instruction (tcgen05.mma), and operations of
+# lanes at once (fma.rn.f32x2, both NVIDIA PTX documentation)
+SIDE, PACKED = 128.0, 2.0
 WARPS = 4.0  # of a block, which share its queries (the same)
 # Of vector lanes a score: scaled difference to the maximum, new maximum, sum, half of a conversion of two
 OPERATIONS = 3.5
