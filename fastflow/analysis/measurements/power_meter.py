@@ -24,8 +24,8 @@ ROUNDING = 1e-9  # of a run that ends with a reading
 class Shares(NamedTuple):
     """Shares of the power beyond rest that the mean of a run's readings has; shape (rows,)."""
 
-    own: Floats  # of the run's kernel
-    before: Floats  # of the runs before
+    current: Floats  # of the kernel of the run
+    previous: Floats  # of the kernels of the runs before
 
 
 def shown_power(power: Floats, before: Floats, rest: Floats, shares: Shares) -> Floats:
@@ -34,7 +34,7 @@ def shown_power(power: Floats, before: Floats, rest: Floats, shares: Shares) -> 
     power: while the kernel runs [W]; before: while the kernels of the runs before run [W]; rest: between
     runs [W].
     """
-    return rest + (power - rest) * shares.own + (before - rest) * shares.before
+    return rest + (power - rest) * shares.current + (before - rest) * shares.previous
 
 
 def shown_shares(time: Floats, pause: Floats, copies: int, after_long: Bools) -> Shares:
@@ -48,12 +48,12 @@ def shown_shares(time: Floats, pause: Floats, copies: int, after_long: Bools) ->
     run = calls * copies * time
     run_before = np.where(after_long, np.maximum(run, RUN_S), run)
     readings = np.floor(run / READING_S + ROUNDING) + 1.0
-    own, before = np.zeros(time.size), np.zeros(time.size)
+    current, previous = np.zeros(time.size), np.zeros(time.size)
     for number in range(int(readings.max(initial=0.0))):
         at, is_read = READING_S * number, number < readings
-        own += np.where(is_read, min(at, MEAN_S) / MEAN_S, 0.0)
-        before += np.where(is_read, _ran_before(max(0.0, MEAN_S - at), run_before, pause) / MEAN_S, 0.0)
-    return Shares(own / readings, before / readings)
+        current += np.where(is_read, min(at, MEAN_S) / MEAN_S, 0.0)
+        previous += np.where(is_read, _ran_before(max(0.0, MEAN_S - at), run_before, pause) / MEAN_S, 0.0)
+    return Shares(current / readings, previous / readings)
 
 
 def _ran_before(span: float, run: Floats, pause: Floats) -> Floats:

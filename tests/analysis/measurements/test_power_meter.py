@@ -16,9 +16,9 @@ def test_the_share_that_shows_is_the_mean_of_readings(time, pause, copies):
     calls = min(int(1.0 / (time * copies)) + 1, 3000)
     expected = readings(calls * copies * time, pause, READING_S, MEAN_S, 5e-4)
     shares = shown_shares(np.array([time]), np.array([pause]), copies, np.zeros(1, dtype=np.bool_))
-    assert shares.own[0] + shares.before[0] == pytest.approx(np.mean(expected), abs=0.01)
+    assert shares.current[0] + shares.previous[0] == pytest.approx(np.mean(expected), abs=0.01)
     alone = readings(calls * copies * time, 1e3, READING_S, MEAN_S, 5e-4)  # none before
-    assert shares.own[0] == pytest.approx(np.mean(alone), abs=0.01)
+    assert shares.current[0] == pytest.approx(np.mean(alone), abs=0.01)
 
 
 def test_without_a_rest_all_power_shows_and_after_a_long_one_less_of_short_runs():
@@ -34,9 +34,9 @@ def test_without_a_rest_all_power_shows_and_after_a_long_one_less_of_short_runs(
 def test_longer_runs_before_leave_less_rest():
     time, pause = np.array([2e-5, 2e-5]), np.array([0.05, 0.05])
     shares = shown_shares(time, pause, 1, np.array([False, True]))
-    assert shares.own[0] == shares.own[1]
-    assert shares.before[1] == pytest.approx(0.95)
-    assert shares.before[0] == pytest.approx(0.55, abs=0.02)
+    assert shares.current[0] == shares.current[1]
+    assert shares.previous[1] == pytest.approx(0.95)
+    assert shares.previous[0] == pytest.approx(0.55, abs=0.02)
 
 
 def test_runs_before_have_a_power_of_their_own():

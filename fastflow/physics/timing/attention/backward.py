@@ -93,6 +93,6 @@ def make_backward_pairs(
         block_bytes=2.0 * heads * kv * dims * size,
         streamed=heads * q * (dims * size + PARTIAL_SUM_BYTES * d),
         launches=1.0,
-        held=False,
+        ends=0.0,
         overlapped=room > 0.0,
     )

@@ -25,9 +25,6 @@ TRIPS = 8.0
 # And of persistent blocks with an atomic tile counter and paged keys, as TensorRT-LLM's on Hopper. Calibrated
 # on 7,760 prefills of an H100 (the same)
 TRIPS_OF_TILES = 12.0
-# Pairs of a block whose products and softmax have nothing to overlap with, where matrix units hold the sums:
-# the first scores and the last outputs. Calibrated on 6,000 prefills of B200 (the same)
-ENDS = 1.0
 
 
 class Attentions(NamedTuple):
@@ -100,7 +97,7 @@ class Pairs(NamedTuple):
     block_bytes: float  # all that blocks read and write once [B]
     streamed: float  # tiles that blocks iterate over, read once [B]
     launches: float
-    held: bool  # matrix units hold the sums
+    ends: float  # pairs of a block whose products and softmax have nothing to overlap with
     overlapped: bool  # softmax of one tile, and products of another
 
 
@@ -170,9 +167,7 @@ def _time_inside(
     compute = blocks.pairs * (limits[0] + softmax) / number
     pair = soft_maximum(limits, private + 2, ORDER)
     pair = np.sqrt(pair**2 + softmax**2) if pairs.overlapped else pair + softmax
-    begin = (TRIPS_OF_TILES if library.shared[p] else TRIPS) * library.latency[p]
-    if pairs.held:
-        begin += ENDS * pair
+    begin = (TRIPS_OF_TILES if library.shared[p] else TRIPS) * library.latency[p] + pairs.ends * pair
     mask_time = per_pair.mask_operations * lanes
     work = (blocks.pairs * pair + blocks.masked * mask_time + blocks.number * begin) / number
     longest = blocks.longest * pair + min(blocks.masked, 1.0) * mask_time + begin
