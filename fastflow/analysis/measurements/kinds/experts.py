@@ -12,11 +12,16 @@ from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.engine.grid.grid import Grid
+from fastflow.physics.timing.device import SCALED
 from fastflow.physics.workload.models.moe_layer import BACKEND, TRITON
 
-_PAUSE = 0.4
-"""Rest before a run, while weights are made [s]; calibrated on the powers of B200
-(ai-dynamo/aiconfigurator@095f58a)."""
+_FIRST_PAUSE, _PAUSE = 0.9, 0.35
+"""Rest before the runs of a layer's first numbers of tokens, and before others [s]. A layer's weights are
+made, then its numbers of tokens run, fewest first, each after a search of the fastest kernel
+(collect_moe.py)."""
+_FIRST_TOKENS, _FIRST_COMPILED = 16, 64
+"""The last of the first numbers of tokens, and where kernels are compiled (DeepGEMM, fp8_block). These and
+the rests are calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
 
 
@@ -48,8 +53,9 @@ class ExpertLayers(Measurements):
         self._has_backend = BACKEND.name in options.command_line
 
     def pauses(self, inputs: Columns) -> Floats | None:
-        """Return the rest before the run of a row [s], (rows,)."""
-        return np.full(inputs["model.dtype"].size, _PAUSE)
+        """Return the rest before the run of a row [s], by its type and tokens, (rows,)."""
+        last = np.where(inputs["model.dtype"] == SCALED, _FIRST_COMPILED, _FIRST_TOKENS)
+        return np.where(inputs["model.tokens"] <= last, _FIRST_PAUSE, _PAUSE)
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
         """Yield as for all kinds, with the backend that TensorRT-LLM chooses; raises InputError.

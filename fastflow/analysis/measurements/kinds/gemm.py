@@ -13,7 +13,7 @@ from fastflow.core.tables import Columns, Floats
 from fastflow.physics.timing.device import SCALED
 
 _PAUSES = {"fp8": 0.05, "fp8_block": 1.2, "nvfp4": 0.65}
-_OTHERS, _BUILDS = 0.02, 1.2
+_OTHERS, _BUILDS = 0.02, 0.8
 """Rest before a run [s], while the collector (collect_gemm.py) prepares it: it makes weights, and nvfp4's on
 the host. DeepGEMM compiles a kernel for each shape of tiles, of which few rows share one (`_FEW_ROWS`). A
 weight's products go to eight devices, the most rows first: these eight rest until the weights of the one
@@ -56,7 +56,7 @@ class Gemms(Measurements):
         for name, pause in _PAUSES.items():
             pauses[dtype == name] = pause
         pauses[(dtype == SCALED) & (rows <= _FEW_ROWS)] = _OTHERS
-        return np.where(rows >= _FIRST_ROWS, _BUILDS, pauses)
+        return np.where(rows >= _FIRST_ROWS, np.maximum(pauses, _BUILDS), pauses)
 
     @classmethod
     def default_timed(cls, columns: Collection[str]) -> str:
