@@ -31,6 +31,7 @@ from fastflow.physics.workload import (
     trained_types,
 )
 from fastflow.physics.workload.precision import (
+    HOLDS_SUMS,
     LATENT,
     Precision,
     invalid_training_types,
@@ -44,7 +45,7 @@ STRATEGY = ("parallel.", "system.", BACKEND, "placement", "model.name", *STRUCTU
 LAYERS = ("model.",)  # inputs that names of layers depend on, in addition to those of strategies
 TYPES = (
     "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients", LATENT,
-    "chip.rate.", "chip.blocks.persistent",
+    "chip.rate.", HOLDS_SUMS,
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from fastflow.physics.workload.precision import (
     attention_format,
     operands_of,
     product_type,
+    reads_latent,
     wide_type,
 )
 
@@ -32,7 +33,7 @@ HARDWARE = (
     "tech.", "scaling.", "mem.", "net.", "chip.", "model.dtype", "system.devices",
     "system.package.devices",
 )  # fmt: skip
-DEVICE = (*HARDWARE, "tiling.", "precision.", LATENT)
+DEVICE = (*HARDWARE, "tiling.", "precision.")
 _TYPED = ("model.dtype", "precision.", "chip.rate.")  # that types of kernels depend on
 
 
@@ -151,7 +152,8 @@ def _list_devices(
 
     "output": bytes that a product writes for each element [B].
     """
-    columns = {key: column for key, column in inputs.items() if key.startswith(DEVICE)}
+    read = (*DEVICE, LATENT) if reads_latent(inputs) else DEVICE
+    columns = {key: column for key, column in inputs.items() if key.startswith(read)}
     dtypes, points = columns.pop("model.dtype"), numbers.operand.size
     _, untyped = unique_rows(columns.values(), points)
     accumulates = (graph.kind == WEIGHT_GRADIENT) & (numbers.summed > numbers.output)[graph.point]

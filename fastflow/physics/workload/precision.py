@@ -62,7 +62,7 @@ _NARROW_CACHES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5 + 4.0 / 128, "nvfp4": 0.5
 CACHE_TYPES = (*ROLE_TYPES, *_NARROW_CACHES)
 _BYTES_BY_TYPE = dict.fromkeys(MASTER_TYPES, 0.0) | _ROLE_BYTES | _NARROW_CACHES
 GROUP, ZERO_POINTS = "precision.group", "precision.zero_points"
-LATENT = "model.latent"
+LATENT, HOLDS_SUMS = "model.latent", "chip.blocks.persistent"
 EXPERTS, ATTENTION_WEIGHTS = "precision.experts", "precision.attention_weights"
 CACHE = "precision.cache"
 DEFAULT_GROUP = 128
@@ -210,6 +210,11 @@ def wide_type(inputs: Inputs) -> Texts:
     return np.where(narrow, _first_of(inputs, WIDE, types.size), types) if narrow.any() else types
 
 
+def reads_latent(inputs: Inputs) -> bool:
+    """Say whether the type of some point's attention depends on whether it is latent."""
+    return HOLDS_SUMS in inputs and bool(((inputs[CACHE] == "fp8") & inputs[HOLDS_SUMS]).any())
+
+
 def attention_type(inputs: Inputs) -> Texts:
     """Return the data type that every point's attention computes in, (points,).
 
@@ -219,9 +224,9 @@ def attention_type(inputs: Inputs) -> Texts:
     """
     selected, wide = inputs["precision.attention"], wide_type(inputs)
     fp8 = (inputs[CACHE] == "fp8") & _has(inputs, "fp8", selected.size)
-    holds_sums = inputs.get("chip.blocks.persistent", np.zeros(selected.size, dtype=np.bool_))
-    is_latent = inputs.get(LATENT, np.zeros(selected.size)) > 0
-    fp8 &= ~holds_sums | (wide != inputs["model.dtype"]) | is_latent
+    if reads_latent(inputs):
+        is_latent = inputs.get(LATENT, np.zeros(selected.size)) > 0
+        fp8 &= ~inputs[HOLDS_SUMS] | (wide != inputs["model.dtype"]) | is_latent
     return np.where(selected != AUTO, selected, np.where(fp8, "fp8", wide))
 
 
