@@ -55,7 +55,7 @@ NOT_READ = {
     "custom_allreduce": "collectives of servers, which run as part of their passes",
     "collectives_l40s": "no system of the library has L40S with NCCL over PCIe",
 }
-ALONE = {"blackwell": ("products", "attention", "latent attention")}
+CALIBRATED_WORK = {"blackwell": ("products", "attention", "latent attention")}
 """Architecture to the work that something was calibrated to: other work on it is that of chips without
 calibration. All work, for others that were calibrated."""
 UNREAD = {  # column and pattern of cells: rows of work that fastflow has no key for
@@ -201,7 +201,7 @@ def classes(rows: pd.DataFrame) -> Iterator[tuple[table.Key, pd.DataFrame]]:
     """Yield every class and its rows."""
     known = rows[~rows["generated"]]
     is_foreign = ~known["architecture"].isin(calibrated())
-    for architecture, work in ALONE.items():
+    for architecture, work in CALIBRATED_WORK.items():
         is_foreign |= (known["architecture"] == architecture) & ~known["work"].isin(work)
     foreign = known[is_foreign]
     for standing, some, of in (

@@ -29,7 +29,8 @@ PRECISION: tuple[Column, ...] = (
     text(
         "precision.attention",
         "data type that attention computes in; auto: fp8 where the cache is fp8 and the chip computes in"
-        " fp8, else that of products, or bf16 where products quantise",
+        " fp8 (on Blackwell only if products quantise or attention is latent), else that of products, or"
+        " bf16 where products quantise",
         ATTENTION_TYPES,
     ),
     text(

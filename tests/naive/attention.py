@@ -141,7 +141,7 @@ def forward(chip, task):
         size=size,
         launches=2 if chip.shared else 1,  # clears the counter of tiles
         trips=trips,
-        beside=twice,
+        overlapped=twice,
         ends=int(chip.persistent),
     )
 
@@ -206,7 +206,7 @@ def backward(chip, task):
         streamed=tensor * task.q_len * ((d + dv) * size + 4 * d),
         size=size,
         trips=trips,
-        beside=chip.persistent,
+        overlapped=chip.persistent,
     )
 
 
@@ -228,12 +228,12 @@ def _run(
     size,
     trips,
     launches=1,
-    beside=False,
+    overlapped=False,
     ends=0,
 ):
     """Add up the work of all blocks, (pairs of tiles, those cut) each.
 
-    beside: softmax runs beside products; ends: pairs of each block beside which nothing runs.
+    overlapped: softmax runs beside products; ends: pairs of each block beside which nothing runs.
     """
     each = chip.bundles
     level = len(chip.bandwidths) - 1
@@ -255,7 +255,7 @@ def _run(
             product.append(bytes_ / (chip.bandwidths[k] / each * power / waiting(chip, k, power)))
         lane = chip.vector_peak / 2 * own
         softmax = scores / (chip.exponentials * own) + operations / lane
-        pair = hypot(soft(product, 4), softmax) if beside else soft(product, 4) + softmax
+        pair = hypot(soft(product, 4), softmax) if overlapped else soft(product, 4) + softmax
         begin = trips * chip.latency + ends * pair
         work = sum(shown * pair + n * cut / lane + begin for shown, n in blocks) / each
         longest = most * pair + min(cuts, 1) * cut / lane + begin

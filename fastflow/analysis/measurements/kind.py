@@ -244,12 +244,11 @@ class Measurements:
         pause = self.pauses(inputs)
         if pause is None:
             return power
-        rest, before = rest_of(inputs), power
-        largest_first = self.largest_first(inputs)
-        if largest_first.any():  # of so much work that launches are short beside it
-            launch = np.minimum(needs[f"{ROOFLINE}launch_s"], MOST_OF_LAUNCH * time)
-            larger = np.minimum(rest + (power - rest) * time / (time - launch), limit_of(inputs))
-            before = np.where(largest_first, np.maximum(power, larger), power)
+        rest, largest_first = rest_of(inputs), self.largest_first(inputs)
+        # of so much work, that a launch is short
+        launch = np.minimum(needs[f"{ROOFLINE}launch_s"], MOST_OF_LAUNCH * time)
+        larger = np.minimum(rest + (power - rest) * time / (time - launch), limit_of(inputs))
+        before = np.where(largest_first, np.maximum(power, larger), power)
         shares = shown_shares(self.measured[rows], pause, self.copies_of_a_call, largest_first)
         return np.where(self.is_steady[rows], power, shown_power(power, before, rest, shares))
 

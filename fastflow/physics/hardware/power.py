@@ -69,9 +69,8 @@ def power_of(inputs: Inputs, chip: Chip) -> Power:
     standing = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
     links = sum(8.0 * link.energy * link.bandwidth for link in (chip.intra, chip.inter, *chip.die_links))
     is_known = rest > 0.0
-    limit = np.where(is_known, budget, np.inf)
-    limited = limit_of(inputs)
-    limit = np.where(limited < budget, limited, limit)
+    limit = limit_of(inputs)
+    limit = np.where(is_known | (limit < budget), limit, np.inf)
     of_cores = np.where(is_known, rest, idle)
     # cores from budgets have what they leave for switching, see `chip.core_parameters`
     hotter = more * np.where(is_known, of_cores, of_cores / left_for_switching(inputs))

@@ -40,11 +40,11 @@ OPERATIONS = 7.0
 
 @lean_kernel
 def make_backward_pairs(
-    work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float, room: float
+    work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float, holds_sums: bool
 ) -> Pairs:  # fmt: skip
     """Return the pairs of tiles of the backward pass of attention g; blocks have keys.
 
-    room: of matrix units that hold the sums [B], 0 where registers do.
+    holds_sums: whether matrix units do, instead of registers.
     """
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
@@ -94,5 +94,5 @@ def make_backward_pairs(
         streamed=heads * q * (dims * size + PARTIAL_SUM_BYTES * d),
         launches=1.0,
         ends=0.0,
-        overlapped=room > 0.0,
+        overlapped=holds_sums,
     )

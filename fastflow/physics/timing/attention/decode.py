@@ -174,7 +174,7 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library, out: La
     for g in range(work.kv_len.size):
         p = work.point[g]
         number, boosts = bundles.number[p], bundles.boost.enabled[p]
-        on_tiles = uses_tiles(work, g, number, boosts, library.shared[p], library.persistent[p])
+        on_tiles = uses_tiles(work, g, number, boosts, library)
         holds_sums = on_tiles and library.persistent[p]
         most_threads = THREADS if on_tiles else count_threads(work, g, number)
         threads = THREADS if boosts else most_threads
@@ -227,10 +227,9 @@ def _rotate(work: Decodes, number: Floats, boosts: Bools, library: Library) -> B
     fused = np.empty(work.kv_len.size, dtype=np.bool_)
     for g in range(work.kv_len.size):
         p = work.point[g]
-        reads_l1, holds_sums = library.shared[p], library.persistent[p]
-        tiles = uses_tiles(work, g, number[p], boosts[p], reads_l1, holds_sums)
+        tiles = uses_tiles(work, g, number[p], boosts[p], library)
         narrow = work.head_dim[g] <= WIDEST and work.q_len[g] == 1
-        on_bytes = reads_l1 and not holds_sums and work.cache[g] < work.size[g]
+        on_bytes = library.shared[p] and not library.persistent[p] and work.cache[g] < work.size[g]
         fused[g] = narrow and (not tiles or on_bytes)
     return fused
 

@@ -127,17 +127,18 @@ class Split(NamedTuple):
 
 
 @kernel
-def uses_tiles(
-    work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bool, holds_sums: bool
-) -> bool:  # fmt: skip
+def uses_tiles(work: Decodes, g: int, bundles: float, boosts: bool, library: Library) -> bool:
     """Return whether a library uses matrix units for kernel g."""
+    p = work.point[g]
     if work.head_dim[g] > WIDEST or work.q_len[g] > 1:
         return True
-    if holds_sums:
-        return bool(work.heads[g] <= MAX_ROWS * work.kv_heads[g])
-    if work.heads[g] == work.kv_heads[g] or work.heads[g] > MAX_ROWS * work.kv_heads[g]:
+    if work.heads[g] > MAX_ROWS * work.kv_heads[g]:
         return False
-    if boosts or (reads_l1 and work.cache[g] < work.size[g]):
+    if library.persistent[p]:
+        return True
+    if work.heads[g] == work.kv_heads[g]:
+        return False
+    if boosts or (library.shared[p] and work.cache[g] < work.size[g]):
         return True
     parts = max(1.0, np.floor(work.kv_len[g] / FEWEST_TOKENS))
     return bool(work.sequences[g] * work.kv_heads[g] * parts * ENOUGH >= bundles)

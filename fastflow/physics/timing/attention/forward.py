@@ -138,8 +138,10 @@ def make_forward_pairs(
     if work.flash[g] == 2:
         a, fit = FLASH_QUERIES, MAX_KEYS if d * size <= SHORT_ROW else FEW_KEYS
     two_tiles = q > SIDE and 2.0 * PARTIAL_SUM_BYTES * SIDE * (SIDE + dv) <= room
+    packed, cut, ends = 1.0, CUT if size > 1.0 else CUT_OF_BYTES, 0.0
     if room > 0.0:
         a, fit = SIDE * (2.0 if two_tiles else 1.0), SIDE
+        packed, cut, ends = PACKED, 0.0, ENDS
     b = max(LEAST_KEYS, min(max(FEW_KEYS, fit), power_of_two(kv, True)))
     behind, ahead = visible_keys(work, g)
     tiles, longest, masked = count_tiles(q, kv, a, b, behind, ahead)
@@ -164,8 +166,8 @@ def make_forward_pairs(
             flop=flop,
             registers=PARTIAL_SUM_BYTES * scores if shared else flop * size * accesses,
             inner=b * dims * (a / rows * size + cache),
-            operations=OPERATIONS / (PACKED if room > 0.0 else 1.0) * scores + converted,
-            mask_operations=0.0 if room > 0.0 else (CUT if size > 1.0 else CUT_OF_BYTES) * scores,
+            operations=OPERATIONS / packed * scores + converted,
+            mask_operations=cut * scores,
             outer=b * dims * cache,
             added=0.0,
         ),
@@ -173,6 +175,6 @@ def make_forward_pairs(
         block_bytes=heads * q * (d * size + dv * work.output[g]),
         streamed=kv_heads * kv * dims * cache,
         launches=LAUNCHES_OF_TILES if shared else 1.0,
-        ends=ENDS if room > 0.0 else 0.0,
+        ends=ends,
         overlapped=two_tiles,
     )

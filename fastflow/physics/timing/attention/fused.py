@@ -28,10 +28,15 @@ def _run_attentions(
         p, q, kv = work.point[g], work.q_len[g], work.kv_len[g]
         shared, rate = instruction_rate(library.shared[p], work.flash[g])
         warp, accesses = library.warp_m[p], bundles.accesses[p]
-        room = library.registers[p] if library.persistent[p] and work.flash[g] == 0 else 0.0
+        holds_sums = library.persistent[p] and work.flash[g] == 0
         if is_backward:
-            pairs, rows, columns = make_backward_pairs(work, g, shared, warp, rate, accesses, room), kv, q
+            pairs, rows, columns = (
+                make_backward_pairs(work, g, shared, warp, rate, accesses, holds_sums),
+                kv,
+                q,
+            )
         else:
+            room = library.registers[p] if holds_sums else 0.0
             pairs, rows, columns = make_forward_pairs(work, g, shared, warp, rate, accesses, room), q, kv
         run_pairs(pairs, bundles, library, p, (rows, work.head_dim[g], columns), limits, out, g)
 

@@ -98,13 +98,13 @@ def test_a_chunk_over_a_cache_is_a_share_of_the_whole():
 
 def test_softmax_beside_products():
     serial, _ = one(TASK)
-    held = A100ISH._replace(persistent=True, registers=262144.0)
-    overlapped, _ = one(TASK, held)
+    tensor_memory = A100ISH._replace(persistent=True, registers=262144.0)
+    overlapped, _ = one(TASK, tensor_memory)
     assert overlapped < 0.9 * serial
-    no_room = one(TASK, held._replace(registers=262143.0))[0]  # for the scores and sums of two tiles
+    no_room = one(TASK, tensor_memory._replace(registers=262143.0))[0]  # for the scores and sums of two tiles
     assert no_room > 1.2 * overlapped
     wide = TASK._replace(head_dim=256, value_dim=256)
-    assert one(wide, held)[0] == one(wide, held._replace(registers=262143.0))[0]
+    assert one(wide, tensor_memory)[0] == one(wide, tensor_memory._replace(registers=262143.0))[0]
     slower, _ = one(TASK, A100ISH._replace(exponentials=2.4e11))
     assert slower > 2.0 * serial
 
