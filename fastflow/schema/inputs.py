@@ -177,6 +177,9 @@ INPUTS: tuple[Column, ...] = (
     share("chip.utilization", "highest share of the matrix units' peak that a kernel reaches"),
     share("chip.vector_utilization", "highest share of the vector lanes' peak that a kernel reaches"),
     share("chip.dram_utilization", "share of the main memory's bandwidth that a kernel reaches"),
+    positive("chip.fill_Bps", "B/s", "bandwidth of one bundle from the level beyond its own")._replace(
+        absent="no limit"
+    ),
     nonnegative(
         "chip.launch_overhead",
         "s",
@@ -188,12 +191,23 @@ INPUTS: tuple[Column, ...] = (
     text(
         "chip.blocks.matrix", "thread block tiles of the kernel library on matrix units, such as 128x64 64x64"
     ),
+    text(
+        "chip.blocks.scaled", "thread block tiles of fp8_block; none: those of chip.blocks.matrix"
+    )._replace(absent="those of chip.blocks.matrix"),
+    text(
+        "chip.blocks.grouped",
+        "thread block tiles of grouped products of experts; none: of chip.blocks.matrix, by TensorRT-LLM's rule",
+    )._replace(absent="those of chip.blocks.matrix, by TensorRT-LLM's rule"),
     text("chip.blocks.vector", "thread block tiles of the kernel library on vector lanes"),
     text("chip.blocks.batched_vector", "thread block tiles of batched products on vector lanes"),
     text("chip.blocks.warp", "largest tile of a warp within a thread block, such as 64x64"),
     text(
         "chip.blocks.operands", "where matrix units read their operands: registers, or L1 directly", OPERANDS
     ),
+    count(
+        "chip.blocks.stages",
+        "slabs of a thread block in L1 or in flight; 1: its warps copy a slab and multiply it in turn",
+    )._replace(absent="4"),
     count("chip.blocks.cluster", "thread blocks that read the same columns of B together, on matrix units"),
     count("chip.blocks.pair", "bundles whose matrix units multiply a tile together"),
     Column(

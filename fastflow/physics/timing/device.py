@@ -28,6 +28,12 @@ STEP_OF_SCALES = 4.1
 kernel does not split the inner dimension. Calibrated on 4,000 products in nvfp4 on B200, called without
 TensorRT-LLM's autotuner (ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order with specialised warps (loading or multiplying), which wait less
+IN_TURN = 0.5
+"""The same where a block has one slab in L1 (`chip.blocks.stages` 1: the pipelines of composable_kernel, whose
+warps load a slab into registers, write it to L1 and multiply it). Calibrated: 1,218 products on an MI300X
+(ROCm/aiter@e404860)."""
+STAGES = 4.0
+"""Slabs of a block in L1 or in flight, where copies are asynchronous (CUTLASS's default)."""
 MAX_HEADROOM = 50.0  # of the power, up to which `boost.boost_of` is accurate
 ISSUE_WIDTH = 128.0
 """Instructions of single lanes that a bundle issues in a cycle: four schedulers of warps of 32 threads, as in
@@ -62,6 +68,8 @@ class Library(NamedTuple):
     strided: Floats  # extra time where both operands are strided, as a share of compute
     reach: Floats  # of address translation (TLB) [B]
     miss: Floats  # extra time where all accesses are beyond `reach`, as a share of compute
+    stages: Floats  # slabs of a block in L1 or in flight
+    fill: Floats  # bandwidth of a bundle from the level beyond its own; infinite: no limit [B/s]
 
 
 class Memories(NamedTuple):
@@ -97,6 +105,7 @@ class Device(NamedTuple):
     library: Library
     blocks: Texts  # block tiles of the library for single GEMMs
     batched_blocks: Texts  # and for batched GEMMs
+    grouped_blocks: Texts  # and for grouped GEMMs of experts; "": those of single GEMMs, by a rule
 
     @property
     def levels(self) -> int:
@@ -142,6 +151,8 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     vector_peak = peak_flops(inputs, chip, np.full(dtype.size, VECTOR_DTYPE))
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
+    scaled, grouped = (_own_blocks(inputs, kind) for kind in ("scaled", "grouped"))
+    matrix = np.where((dtype == SCALED) & (scaled != ""), scaled, inputs["chip.blocks.matrix"])
     boost = _boost(inputs, chip.cores.voltage)
     memories, instances = _memories(inputs, chip, boost.enabled)
     latency = sum((level.latency for level in chip.levels), chip.dram_latency)
@@ -171,11 +182,18 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
             budget=(inputs["chip.tdp"] - extra_leakage(inputs))
             * (inputs["chip.sustained_power_fraction"] if lasts else 1.0),
         ),
-        blocks=np.where(by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.vector"]),
-        batched_blocks=np.where(
-            by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.batched_vector"]
-        ),
+        blocks=np.where(by_matrix, matrix, inputs["chip.blocks.vector"]),
+        batched_blocks=np.where(by_matrix, matrix, inputs["chip.blocks.batched_vector"]),
+        grouped_blocks=np.where(by_matrix, grouped, ""),
     )
+
+
+def _own_blocks(inputs: Inputs, kind: str) -> Texts:
+    """Return the block tiles of a kind that chips may have tiles of its own for, "" where they have none."""
+    key = f"chip.blocks.{kind}"
+    texts = inputs.get(key, np.full(inputs["model.dtype"].size, ""))
+    read_catalogue(texts[texts != ""], key)
+    return texts
 
 
 def _memories(inputs: Inputs, chip: Chip, boosts: Bools) -> tuple[Memories, Floats]:
@@ -244,7 +262,7 @@ def _library(
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
     step = np.where(by_matrix, inputs["chip.step_latency"], 0.0)
     is_first = np.isin(dtype, FINE_SCALES) & ~where_read(tiles == "blocks", inputs, "tiling.tuned", True)
-    splits = dtype != SCALED
+    splits, stages = dtype != SCALED, inputs.get("chip.blocks.stages", np.full(dtype.size, STAGES))
     return Library(
         peak_flops=peak,
         registers=registers,
@@ -256,7 +274,7 @@ def _library(
         cluster=np.where(by_matrix & ~promoted, inputs["chip.blocks.cluster"], 1.0),
         pair=np.where(by_matrix, inputs["chip.blocks.pair"], 1.0),
         persistent=by_matrix & inputs["chip.blocks.persistent"],
-        overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
+        overlap=np.where(by_matrix & (stages == 1), IN_TURN, np.where(shared & ~promoted, SPECIALISED, 1.0)),
         splits=splits,
         single_step=step * np.where(is_first, STEP_OF_SCALES, 1.0),
         late_launch=np.ascontiguousarray(inputs["chip.blocks.late_launch"]),
@@ -267,6 +285,8 @@ def _library(
         strided=np.ascontiguousarray(inputs["chip.strided.cost"]),
         reach=np.ascontiguousarray(inputs["chip.strided.reach"]),
         miss=np.ascontiguousarray(inputs["chip.strided.miss"]),
+        stages=stages.astype(np.float64),
+        fill=np.ascontiguousarray(inputs.get("chip.fill_Bps", np.full(dtype.size, np.inf))),
     )
 
 

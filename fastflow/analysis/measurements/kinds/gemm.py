@@ -20,7 +20,7 @@ weight's products go to eight devices, the most rows first: these eight rest unt
 before are done. Their rows are from 3,841 on. Calibrated on the powers of B200
 (ai-dynamo/aiconfigurator@095f58a)."""
 _FEW_ROWS, _FIRST_ROWS = 64, 3841
-TUNED = "tiling.tuned"
+TUNED, QUANTIZED = "tiling.tuned", "model.quantized"
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
 
 
@@ -35,19 +35,28 @@ class Gemms(Measurements):
         "m": "model.m", "n": "model.n", "k": "model.k", "batch": "model.batch", "dtype": "model.dtype",
         "tuned": TUNED,
     }  # fmt: skip
-    other_columns = ("op", "trans_a", "trans_b")
+    other_columns = ("op", "trans_a", "trans_b", "lib")
     naming_keys = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")
     work = (PRODUCTS,)
     copies_of_a_call = 5  # collect_gemm.py
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
-        """Read the storage order of operands, too; raises InputError."""
+        """Read the storage order of operands, too; raises InputError.
+
+        Collectors call a framework's products without its tuner. Where a row names the library (`lib`), it is
+        the fastest of a tuner's kernels, which gets its operands quantised (gemm_a8w8_blockscale_tune.py of
+        ROCm/aiter).
+        """
         super().__init__(rows, options)
         self.inputs["model.transposed"] = _transposed(self.file)
-        if TUNED not in options.command_line:  # collectors call a framework's products without its tuner
-            untuned = InputColumn(np.zeros(self.rows, dtype=np.bool_), np.ones(self.rows, dtype=np.bool_))
-            stated = self.inputs.get(TUNED)
-            self.inputs[TUNED] = untuned if stated is None else merge_columns(untuned, stated)
+        of_tuner = self.file.filled("lib")
+        for key, column in (
+            (TUNED, InputColumn(of_tuner, np.ones(self.rows, dtype=np.bool_))),
+            (QUANTIZED, InputColumn(of_tuner, of_tuner)),
+        ):
+            if key not in options.command_line:
+                stated = self.inputs.get(key)
+                self.inputs[key] = column if stated is None else merge_columns(column, stated)
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its type and rows, (rows,)."""

@@ -21,8 +21,8 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.timing.attention.tile_pairs import TRIPS, power_of_two
-from fastflow.physics.timing.device import Boost, Library, Memories
-from fastflow.physics.timing.library.thread_blocks import STAGES, STEP_BYTES
+from fastflow.physics.timing.device import STAGES, Boost, Library, Memories
+from fastflow.physics.timing.library.thread_blocks import STEP_BYTES
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
 # From NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention (XQA:

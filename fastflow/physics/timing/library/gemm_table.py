@@ -106,6 +106,8 @@ class OperandReads(NamedTuple):
     warp_n: float
     cluster: float
     pair: float
+    stages: float
+    fill: float  # [B/s]
 
 
 class Overheads(NamedTuple):
@@ -172,6 +174,8 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
             warp_n=library.warp_n[p],
             cluster=library.cluster[p],
             pair=library.pair[p],
+            stages=library.stages[p],
+            fill=library.fill[p],
         ),
         overheads=Overheads(
             latency=library.latency[p],

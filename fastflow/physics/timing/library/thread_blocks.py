@@ -13,7 +13,7 @@ these parts:
   compute a tile together, each with half of the columns in its L1;
 - *next level* (L2): every block's slabs, and C. Blocks of a cluster share loads (multicast). Each slab of a
   block is loaded, read and multiplied with a latency that does not depend on its bytes: so few blocks do not
-  reach the whole bandwidth (Little's law);
+  reach the whole bandwidth (Little's law). Nor does one bundle load faster than its own port;
 - *levels beyond*: concurrent blocks cover a square of C, and the operands are read once per square, or once
   in total where the cache holds them;
 - *conversion*: weights that are stored in fewer bits than they are multiplied in are read so, and each block
@@ -51,8 +51,6 @@ from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 # calibrated on all GEMMs of docs/validation.md
 ORDER = 4.0
 SLAB_BYTES = 32.0  # of a row in a slab: a sector, the least unit of a transfer
-# Slabs of a block in L1 or in flight, where copies are asynchronous (CUTLASS's default)
-STAGES = 4.0
 STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
 # Steps of a vector that a warp loads before it waits: 32 lanes load 16 B each, four times.
 # Calibrated: 16 fits products of one row on an A100 better than 8 or 32 (ai-dynamo/aiconfigurator@095f58a)
@@ -132,12 +130,12 @@ def soft_maximum(times: Floats, count: int, order: float) -> float:
 def resident_blocks(gemm: Gemm, a: float, b: float) -> float:
     """Return how many blocks of a x b are resident on a bundle.
 
-    At least one, and as many as registers hold the sums of; where copies are asynchronous, L1 must hold their
-    slabs too.
+    At least one, and as many as registers hold the sums of; where the steps of a block take a least time, L1
+    must hold their slabs too.
     """
     fit = np.floor(SHARE_OF_SUMS * gemm.cores.registers / (PARTIAL_SUM_BYTES * a * b))
     if gemm.overheads.step > 0.0:
-        fit = min(fit, np.floor(gemm.cores.room / (STAGES * (a + b / gemm.reads.pair) * STEP_BYTES)))
+        fit = min(fit, np.floor(gemm.cores.room / (gemm.reads.stages * (a + b / gemm.reads.pair) * STEP_BYTES)))
     return float(max(1.0, fit))
 
 
@@ -269,7 +267,8 @@ def _time_blocks(gemm: Gemm, block: Block, memory: Memory, costs: Costs, best: f
     for level in range(levels + 1):
         served, driven = memory.bandwidth[level], memory.driven[level]
         times[1 + level] = level_time(costs.moved[level], served, driven, idle)
-    times[private + 2] = max(times[private + 2], steps)
+    filling = waves * block.depth * (a * gemm.size + b * gemm.weight) / gemm.reads.fill
+    times[private + 2] = max(times[private + 2], steps, filling)
     times[levels + 2] = launch
     for i in range(levels + 2):
         if times[i] + launch > best:
