@@ -380,6 +380,12 @@ INPUTS: tuple[Column, ...] = (
         "true: an autotuner of the framework has chosen the library's kernels, as in servers and training;"
         " false: products in nvfp4 and mxfp4 run the library's first kernel",
     ),
+    Column(
+        "tiling.preshuffled",
+        "bool",
+        "",
+        "true: weights are stored in the order of the matrix units' registers, to which blocks load them past L1",
+    ),
     *PRECISION,
     *SERVING,
     *CHIPLET,

@@ -49,6 +49,8 @@ class Chip(NamedTuple):
     stored: float = 0.0  # of an element of B in memory; 0: as of A
     instructions: float = 0.0  # that a lane takes to convert an element of B
     issue: float = 1e13  # of lanes, of all bundles
+    stages: int = 4  # slabs of a block in L1
+    fill: float = inf  # what a bundle loads a second from the level beyond its own
 
 
 class Run(NamedTuple):
@@ -111,8 +113,9 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
                 handed += 1
     waves = max(work)
     together = floor(0.25 * chip.registers / (4 * a * b))
-    if chip.step > 0:  # four lines of every row are in L1
-        together = min(together, floor(chip.capacities[chip.private] / (4 * (a + b / chip.pair) * LINE)))
+    if chip.step > 0:  # a line of every row is in L1 for each stage
+        lines = chip.stages * (a + b / chip.pair) * LINE
+        together = min(together, floor(chip.capacities[chip.private] / lines))
     together = max(1, together)
     of_block = 2 * a * b * depth / (chip.flops / chip.bundles)
     side = sqrt(min(handed, chip.bundles * together) * a * b)
@@ -159,7 +162,9 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
     serving = [x / w for x, w in zip(moved, chip.bandwidths, strict=True)]
     line = LINE * (16 if 1 in (a, b) else 1)
     serving[chip.private + 1] = max(
-        serving[chip.private + 1], rounds * ceil(depth * chip.size / line) * chip.step
+        serving[chip.private + 1],
+        rounds * ceil(depth * chip.size / line) * chip.step,
+        waves * (a * chip.size + b * of_b(chip)) * depth / chip.fill,  # of the bundle with most blocks
     )
     times = [compute, *(t * waiting(chip, level, idle) for level, t in enumerate(serving))]
     launch = chip.launch * (2 if parts > 1 else 1)

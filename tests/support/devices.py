@@ -35,15 +35,16 @@ def _driven(design, level):
     return (1.0 / spare[level] if spare else 1.0) if level <= design.private else 0.0
 
 
-def devices(designs, blocks=None, batched_blocks=None):
+def devices(designs, blocks=None, batched_blocks=None, grouped_blocks=None):
     """Return chips, which have an equal number of levels, as a device of so many points.
 
-    What the oracle's chip lacks is 0. blocks, batched_blocks: texts of every chip's tiles, none by default.
+    What the oracle's chip lacks is 0. blocks, batched_blocks, grouped_blocks: texts of every chip's tiles,
+    none by default.
     """
     levels, none = len(designs[0].capacities), [""] * len(designs)
 
-    def each(name, dtype=np.float64):
-        return column([getattr(design, name, 0) for design in designs], dtype)
+    def each(name, dtype=np.float64, default=0):
+        return column([getattr(design, name, default) for design in designs], dtype)
 
     return Device(
         matrix_flops=each("flops"),
@@ -77,10 +78,13 @@ def devices(designs, blocks=None, batched_blocks=None):
             warp_n=column([d.warp[1] for d in designs]),
             single_step=each("step"),
             single_splits=each("splits", np.bool_),
+            stages=each("stages", default=4),
+            fill=each("fill", default=np.inf),
             **{name: each(name, np.bool_ if name in FLAGS else np.float64) for name in NUMBERS},
         ),
         blocks=column(blocks or none, np.str_),
         batched_blocks=column(batched_blocks or none, np.str_),
+        grouped_blocks=column(grouped_blocks or none, np.str_),
     )
 
 

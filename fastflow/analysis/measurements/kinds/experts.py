@@ -8,12 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import InputColumn
+from fastflow.analysis.measurements.csv_file import InputColumn, merge_columns
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
+from fastflow.config.messages import one_of
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.engine.grid.grid import Grid
 from fastflow.physics.timing.device import SCALED
-from fastflow.physics.workload.models.moe_layer import BACKEND, TRITON
+from fastflow.physics.workload.models.moe_layer import AITER, BACKEND, CUTLASS, ONE_STAGE, TRITON
+from fastflow.physics.workload.ops.grouped_gemm import RANDOM
 
 _FIRST_PAUSE, _PAUSE = 0.9, 0.35
 """Rest before the runs of a layer's first numbers of tokens, and before others [s]. A layer's weights are
@@ -22,6 +24,23 @@ made, then its numbers of tokens run, fewest first, each after a search of the f
 _FIRST_TOKENS, _FIRST_COMPILED = 16, 64
 """The last of the first numbers of tokens, and where kernels are compiled (DeepGEMM, fp8_block). These and
 the rests are calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+_TYPE_COLUMNS, _PREFIXES = ("dtype_a", "dtype_w", "quant"), ("torch.", "torch.", "quanttype.")
+_OPERANDS = {
+    "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fnuz": "fp8", "float8_e4m3fn": "fp8", "int8": "int8",
+    "float4_e2m1fn_x2": "fp4", "fp4x2": "fp4", "int4": "int4", "uint32": "int4",
+}  # fmt: skip
+"""Types of PyTorch; aiter's tuner stores eight weights of int4 in a uint32."""
+_SCALES = {
+    "no": "none", "per_tensor": "row", "per_token": "row", "per_1x128": "block", "per_128x128": "block",
+    "per_1x32": "fine",
+}  # fmt: skip
+_TYPES = {
+    ("bf16", "bf16", "none"): "bf16", ("fp16", "fp16", "none"): "fp16", ("fp8", "fp8", "row"): "fp8",
+    ("int8", "int8", "row"): "int8", ("fp8", "fp8", "block"): "fp8_block", ("fp8", "int4", "row"): "w4afp8",
+    ("int8", "int4", "row"): "w4a8", ("fp4", "fp4", "fine"): "mxfp4", ("fp8", "fp4", "fine"): "mxfp4_w4a8",
+    ("bf16", "fp4", "fine"): "mxfp4_w4a16",
+}  # fmt: skip
+"""Types of activations, weights and scales, to the data type."""
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
 
 
@@ -35,9 +54,9 @@ class ExpertLayers(Measurements):
     inputs_of_columns: ClassVar[Mapping[str, str]] = {
         "tokens": "model.tokens", "hidden": "model.hidden", "ffn": "model.ffn", "experts": "model.experts",
         "topk": "model.topk", "tp": "model.tp", "ep": "model.ep", "dtype": "model.dtype",
-        "gated": "model.gated",
+        "gated": "model.gated", "one_stage": ONE_STAGE.name,
     }  # fmt: skip
-    other_columns = ("balance", "kernel")
+    other_columns = ("balance", "kernel", "act", *_TYPE_COLUMNS)
     naming_keys = ("tokens", "hidden", "ffn", "experts", "topk", "tp", "ep", "balance", "dtype", "gated")
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
@@ -51,6 +70,45 @@ class ExpertLayers(Measurements):
             exponents[row] = float(law[1]) if law else 0.0
         self.inputs["model.power_law"] = InputColumn(exponents, file.filled("balance"))
         self._has_backend = BACKEND.name in options.command_line
+        self._read_tuned(options)
+
+    def _read_tuned(self, options: Options) -> None:
+        """Read the columns of a file of aiter's tuner; raises InputError.
+
+        Its rows say the types of both operands and of the scales. They are times of the products alone, of
+        tokens that choose at random, with all experts on the device (gemm_moe_tune.py of ROCm/aiter).
+        """
+        file = self.file
+        if not set(_TYPE_COLUMNS) <= set(file.columns):
+            return
+        is_tuned = np.logical_or.reduce([file.filled(name) for name in _TYPE_COLUMNS])
+        dtypes = np.full(file.rows, "bf16", dtype=object)
+        for row in np.flatnonzero(is_tuned).tolist():
+            activations, weights, quant = (
+                file.frame[name].iloc[row].lower().removeprefix(prefix)
+                for name, prefix in zip(_TYPE_COLUMNS, _PREFIXES, strict=True)
+            )
+            for name, text, known in (
+                ("dtype_a", activations, _OPERANDS), ("dtype_w", weights, _OPERANDS), ("quant", quant, _SCALES)
+            ):  # fmt: skip
+                if text not in known:
+                    raise file.cell_error(name, row, one_of([*known]))
+            pair = _OPERANDS[activations], _OPERANDS[weights], _SCALES[quant]
+            if pair not in _TYPES:
+                allowed = f"a type of scales for {pair[0]} activations and {pair[1]} weights, of " + one_of(
+                    [" ".join(known) for known in _TYPES]
+                )
+                raise file.cell_error("quant", row, allowed)
+            dtypes[row] = _TYPES[pair]
+        backends = np.where(is_tuned, AITER, CUTLASS)
+        one = np.ones(file.rows, dtype=np.int64)
+        for key, values in (
+            ("model.dtype", dtypes.astype(np.str_)), (BACKEND.name, backends), (RANDOM.name, is_tuned),
+            ("model.tp", one), ("model.ep", one),
+        ):  # fmt: skip
+            if key not in options.command_line:
+                said, column = self.inputs.get(key), InputColumn(values, is_tuned)
+                self.inputs[key] = column if said is None else merge_columns(column, said)
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its type and tokens, (rows,)."""
@@ -67,4 +125,5 @@ class ExpertLayers(Measurements):
             dtype = inputs["model.dtype"]
             has_mxfp4 = inputs.get("chip.rate.mxfp4", np.zeros(dtype.size)) > 0.0
             is_triton = (dtype == "mxfp4_w4a16") & ~has_mxfp4 & (not self._has_backend)
+            is_triton &= inputs[BACKEND.name] != AITER
             yield batch, inputs | {BACKEND.name: np.where(is_triton, TRITON, inputs[BACKEND.name])}

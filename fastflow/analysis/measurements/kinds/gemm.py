@@ -33,7 +33,7 @@ class Gemms(Measurements):
     needed = ("m", "n", "k")
     inputs_of_columns: ClassVar[Mapping[str, str]] = {
         "m": "model.m", "n": "model.n", "k": "model.k", "batch": "model.batch", "dtype": "model.dtype",
-        "tuned": TUNED,
+        "tuned": TUNED, "preshuffled_weights": "tiling.preshuffled",
     }  # fmt: skip
     other_columns = ("op", "trans_a", "trans_b", "lib")
     naming_keys = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")

@@ -8,6 +8,9 @@ fewer choices than experts; loads are proportional to it, in whole tokens. No ex
 tokens left over by this and by rounding go to the experts of least load. Experts are assigned to devices at
 random, and all devices wait for the device with most tokens.
 
+*Random*: each token chooses its experts at random, all of them as likely (the tuner of ROCm/aiter draws
+scores), so the tokens of an expert follow a binomial distribution.
+
 The collector draws at random, and averages five draws. Here popularities are the midpoints of equal quantiles
 of their distribution, one for each expert, so that only the assignment to devices is random: `DRAWS` seeded
 shuffles.
@@ -15,6 +18,7 @@ shuffles.
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,7 +27,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Floats, Ints, take
+from fastflow.core.tables import Bools, Floats, Ints, take
 
 # Seeded assignments of experts to devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with
 # one, 0.1 to 0.2 smaller with 16
@@ -31,6 +35,8 @@ DRAWS = 4
 MAX_KEPT = 2**18  # routings
 MAX_POPULAR = 0.8  # of the tokens
 FEW = (0.01, 2.0)  # least and most popular where choices are fewer than experts
+TIE = 1e-9  # of probabilities, below which they are equal
+DEVIATIONS = 12.0  # from the mean, beyond which no quantile is looked for
 
 
 class Routings(NamedTuple):
@@ -42,6 +48,7 @@ class Routings(NamedTuple):
     local: Ints  # experts of a device, a divisor of `experts`
     exponent: Floats  # of the power law; 0: equal loads
     least: Ints  # least rows of each expert of a device, even without tokens; 0: no padding
+    random: Bools  # tokens choose at random, whatever the exponent
 
 
 class Loads(NamedTuple):
@@ -94,6 +101,27 @@ def _popularities(lowest: float, highest: float, exponent: float, out: Floats) -
             out[r] = lowest * (highest / lowest) ** share
         else:
             out[r] = np.exp(np.log((high - low) * share + low) / power)  # faster than a power
+
+
+@lean_kernel
+def _binomial_counts(tokens: int, chance: float, out: Floats) -> None:
+    """Write the midpoints of equal quantiles of a binomial distribution, the largest first."""
+    if chance >= 1.0:
+        out[:] = tokens
+        return
+    mean = tokens * chance
+    reach = DEVIATIONS * np.sqrt(mean * (1.0 - chance)) + DEVIATIONS
+    count = max(0.0, np.floor(mean - reach))
+    log = math.lgamma(tokens + 1.0) - math.lgamma(count + 1.0) - math.lgamma(tokens - count + 1.0)
+    each = np.exp(log + count * np.log(chance) + (tokens - count) * np.log1p(-chance))
+    below = each  # probability of `count` tokens or fewer
+    for r in range(out.size - 1, -1, -1):
+        share = 1.0 - (r + 0.5) / out.size
+        while below < share - TIE and count < min(tokens, mean + reach):
+            each *= (tokens - count) / (count + 1.0) * chance / (1.0 - chance)
+            count += 1.0
+            below += each
+        out[r] = count
 
 
 @lean_kernel
@@ -189,7 +217,7 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
             counts = np.append(counts, np.empty(counts.size + room))
         devices, choices = experts // local, routings.tokens[i] * routings.topk[i]
         least = routings.least[i]
-        if exponent == 0.0:
+        if exponent == 0.0 and not routings.random[i]:
             groups = _assign_evenly(-(-choices // devices), local, tokens, counts, groups)
             if least > 0:
                 groups = _pad_experts(least, local, tokens, counts, group[i], groups)
@@ -199,7 +227,10 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
         rarest, most = FEW
         if choices > experts:
             rarest, most = 1.0, max(1.0, MAX_POPULAR * routings.tokens[i])
-        _popularities(rarest, most, exponent, popularity)
+        if routings.random[i]:
+            _binomial_counts(routings.tokens[i], routings.topk[i] / experts, popularity)
+        else:
+            _popularities(rarest, most, exponent, popularity)
         draws = DRAWS if devices > 1 else 1
         for number in range(draws):
             begin = shuffles.offset[i] + number * experts
@@ -248,7 +279,7 @@ def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
 _cache = threading.local()
 _NO_INTS = np.zeros(0, dtype=np.int64)
 _EMPTY = (
-    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS),
+    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS, np.zeros(0, dtype=np.bool_)),
     Loads(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0)),
 )
 

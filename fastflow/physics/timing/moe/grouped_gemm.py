@@ -16,7 +16,15 @@ instead. Its time follows `thread_blocks.py`, with these differences:
   rate;
 - a library may choose the rows of a tile itself (`block_rows`);
 - units that read operands from registers reach `OF_SINGLE` of their rate in a single GEMM;
-- where blocks search their tile expert by expert, each expert takes `VISIT`.
+- where blocks search their tile expert by expert, each expert takes `VISIT`;
+- a library may have tiles of its own for experts (`chip.blocks.grouped`), and no search for them: aiter's,
+  whose tuner times the loads themselves. Its weights lie in the order in which registers take them and go past
+  L1, so that copying and multiplying do not take turns there (`IN_TURN` of `device.py`).
+
+aiter can run both products of an expert in one kernel (fmoe_*_g1u1 of ROCm/aiter, hsa): a block has some rows
+of an expert and a slice of its gate and up columns. It multiplies the result, which stays in L1, by the
+slice's rows of the second matrix, and adds all columns of the product to the tokens' in memory. So the second
+product runs in the blocks of the first, with no launch, and loads weights alone.
 """
 
 from __future__ import annotations
@@ -27,7 +35,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Bools, Floats, Ints, take
+from fastflow.core.tables import Bools, Floats, Ints, Texts, take
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.gemm_table import (
     Gemm,
@@ -72,6 +80,10 @@ OF_CONVERTED = 0.45
 VISIT = 0.1e-6
 
 
+SEPARATE, FIRST, SECOND = 0, 1, 2  # in a kernel of its own; of the two products of a kernel
+# Rows and columns of C in a block of the first product, gate and up; rows and slices of the inner dimension
+# in one of the second (the names of the kernels in hsa/gfx942/fmoe of ROCm/aiter: 16x128, 32x256, 64x256)
+FUSED_TILES = {FIRST: "16x256 32x512 64x512", SECOND: "16x128 32x256 64x256"}
 TRITON_ROWS = (16.0, 128.0)  # least and most of a tile (the function that `rows_of_triton` names)
 
 
@@ -93,6 +105,7 @@ class GroupedProducts(NamedTuple):
     conversion: Floats  # instructions of a lane that convert a weight
     output: Floats  # of an element of C [B]
     block_rows: Floats  # of a tile; 0: the library compares tiles
+    place: Ints  # SEPARATE, or FIRST or SECOND of the two products of a kernel
 
 
 class _Groups(NamedTuple):
@@ -102,6 +115,7 @@ class _Groups(NamedTuple):
     experts: Floats  # of a group, (groups,)
     of_weights: bool  # see `GroupedProducts`
     stored: float  # share of C that is stored
+    sliced: bool  # blocks have a slice of the inner dimension, and all columns of C
 
 
 class _Sums(NamedTuple):
@@ -130,13 +144,17 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
     for i in range(tokens.size):
         m = gemm.m if of_weights else tokens[i]
         k = np.ceil(tokens[i] / slab) * slab if of_weights else gemm.k
-        tiles = np.ceil(m / a) * np.ceil(gemm.n / b) * count[i]
+        tiles, copies = np.ceil(m / a) * np.ceil(gemm.n / b) * count[i], 1.0
+        if groups.sliced:
+            copies = np.ceil(k / b)
+            tiles = np.ceil(m / a) * copies * count[i]
+            k = np.ceil(gemm.n / b) * min(k, b)
         blocks += tiles
         padded += 2.0 * a * b * k * tiles
         depths += tiles * k
         deepest = max(deepest, k)
         flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
-        c += m * gemm.n * count[i] * groups.stored * gemm.output
+        c += m * gemm.n * count[i] * groups.stored * gemm.output * copies
     at_once = min(blocks, gemm.cores.bundles * resident_blocks(gemm, a, b))
     running = at_once * a * b  # elements of C
     beyond = 0.0
@@ -147,8 +165,10 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
             high = min(m, np.sqrt(running))
             rows *= max(1.0, gemm.n * high / running)
             columns *= max(1.0, m / high)
-        beyond += (rows + columns) * count[i]
+        beyond += (columns if groups.sliced else rows + columns) * count[i]
     slabs, rows, columns = (a + b) * depths * gemm.size, a * depths * gemm.size, b * depths * gemm.weight
+    if groups.sliced:
+        rows = 0.0
     return _Sums(blocks, padded, deepest, flop, slabs, rows, columns, c, beyond)
 
 
@@ -198,8 +218,10 @@ def _time_groups(
     for level in range(levels + 1):
         served, driven = memory.bandwidth[level], memory.driven[level]
         times[1 + level] = level_time(moved[level], served, driven, idle)
-    times[private + 2] = max(times[private + 2], rounds * np.ceil(depth * size / STEP_BYTES) * overheads.step)
-    times[levels + 2] = overheads.launch + visited * VISIT
+    steps = rounds * np.ceil(depth * size / STEP_BYTES) * overheads.step
+    filling = waves * (sums.rows + sums.columns) / blocks / reads.fill
+    times[private + 2] = max(times[private + 2], steps, filling)
+    times[levels + 2] = (0.0 if groups.sliced else overheads.launch) + visited * VISIT
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
         return np.inf, blocks, energy_ratio
@@ -217,17 +239,17 @@ def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
 @lean_kernel
 def _choose(
     gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, block_rows: float,
-    memory: Memory, costs: Costs,
+    memory: Memory, costs: Costs, own: bool,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the tile of least time for groups of experts, and how many tiles were compared.
 
-    rows: of the catalogue, first and last + 1; block_rows: of tiles, 0 for any. Where libraries have no
-    grouped GEMM of these tiles, all are compared.
+    rows: of the catalogue, first and last + 1; block_rows: of tiles, 0 for any; own: whether all tiles are
+    those of grouped GEMMs. Where libraries have no grouped GEMM of these tiles, all are compared.
     """
     best, least, compared = rows[0], np.inf, 0
     any_grouped, any_rows = False, False
     for row in range(rows[0], rows[1]):
-        is_grouped = _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
+        is_grouped = not own and _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
         any_grouped |= is_grouped
         any_rows |= is_grouped and catalogue.m[row] == block_rows
     for row in range(rows[0], rows[1]):
@@ -246,12 +268,13 @@ def _choose(
 @kernel
 def _run_groups(
     grouped: GroupedProducts, products: Products, routing: Ints, loads: Loads, machines: Machines,
-    catalogue: Catalogue, single: Ints, out: Launched,
+    catalogue: Catalogue, single: Ints, own: Bools, out: Launched,
 ) -> None:  # fmt: skip
     """Write the launch of each grouped GEMM, with the mean of its routing's draws.
 
     products: the same as GEMMs on `machines`, with the rows of C where these are no tokens. routing: index of
-    the loads of each. single: index of each machine's library in the catalogue.
+    the loads of each. single: index of each machine's library in the catalogue; own: which of them have
+    tiles of grouped GEMMs alone.
     """
     memories, levels = machines.memories, out.tile.shape[1]
     out.parts[:] = 1
@@ -270,13 +293,15 @@ def _run_groups(
             total[0] += count[i]
         mean[0] = np.ceil(mean[0] / total[0])
         tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
-        groups, even = _Groups(tokens, count, of_weights, stored), _Groups(mean, total, of_weights, stored)
+        sliced = grouped.place[g] == SECOND
+        groups = _Groups(tokens, count, of_weights, stored, sliced)
+        even = _Groups(mean, total, of_weights, stored, sliced)
         row, out.candidates[g] = _choose(
-            gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] else even, grouped.block_rows[g],
-            memory, costs,
+            gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] or own[p] else even,
+            grouped.block_rows[g], memory, costs, own[p],
         )  # fmt: skip
         a, b = catalogue.m[row], catalogue.n[row]
-        visited = 0.0 if machines.library.splits[p] else float(grouped.routing.local[g])
+        visited = 0.0 if machines.library.splits[p] or own[p] else float(grouped.routing.local[g])
         out.time[g], blocks, out.energy_ratio[g] = _time_groups(
             gemm, a, b, groups, visited, np.inf, memory, costs
         )
@@ -298,9 +323,18 @@ def rows_of_triton(routing: Routings) -> Floats:
 
 
 def _grouped(device: Device) -> Device:
-    """Return devices whose single GEMMs have the steps of grouped ones."""
+    """Return devices whose single GEMMs have the steps of grouped ones, and weights that go past L1."""
     library = device.library
-    return device._replace(library=library._replace(single_step=library.step))
+    overlap = np.maximum(library.overlap, 1.0)
+    return device._replace(library=library._replace(single_step=library.step, overlap=overlap))
+
+
+def _tiles(device: Device, place: Ints) -> tuple[Texts, Bools]:
+    """Return the tiles of grouped GEMMs on each device, and which of these are of grouped GEMMs alone."""
+    tiles = np.where(device.grouped_blocks == "", device.blocks, device.grouped_blocks)
+    for number, text in FUSED_TILES.items():
+        tiles = np.where(place == number, text, tiles)
+    return tiles, (device.grouped_blocks != "") | (place != SEPARATE)
 
 
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
@@ -311,7 +345,8 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     first, inverse = unique_rows((grouped[0], routing, *grouped[2:]), routing.size)
     distinct, routing_rows = take(grouped, first), take(routing, first)
     operands = Operands(distinct.size, distinct.weight, distinct.conversion)
-    machine_rows, machine = unique_rows((distinct.point, *operands, distinct.output), routing_rows.size)
+    machine_columns = (distinct.point, *operands, distinct.output, distinct.place)
+    machine_rows, machine = unique_rows(machine_columns, routing_rows.size)
     point = distinct.point[machine_rows]
     machine_device, order = _grouped(take(device, point)), np.full(point.size, ORDER)
     unsplit = np.ones(point.size, dtype=np.int64)
@@ -326,9 +361,10 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
         batch=np.ones(routing_rows.size, dtype=np.int64),
         strided=np.zeros(routing_rows.size, dtype=np.bool_),
     )
-    catalogue, single = read_catalogue(machine_device.blocks)
+    tiles, own = _tiles(machine_device, distinct.place[machine_rows])
+    catalogue, single = read_catalogue(tiles)
     launched = empty_launched(routing_rows.size, device.levels)
-    _run_groups(distinct, products, routing_rows, loads, machines, catalogue, single, launched)
+    _run_groups(distinct, products, routing_rows, loads, machines, catalogue, single, own, launched)
     return launched if first.size == inverse.size else take(launched, inverse)
 
 

@@ -19,12 +19,15 @@ from fastflow.physics.workload.ops.moe_passes import TRITON_PASSES
 from fastflow.physics.workload.ops.moe_passes import TYPES as PASSES
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 
-CUTLASS, TRITON = "cutlass", "triton"
+CUTLASS, TRITON, AITER = "cutlass", "triton", "aiter"
 BACKEND = text(
     "model.moe_backend",
     "kernels of an expert layer: cutlass, TensorRT-LLM's fused mixture; triton, the module of triton_kernels"
-    " with separate routing kernels",
-    (CUTLASS, TRITON),
+    " with separate routing kernels; aiter, its two products, of tokens that are sorted and quantised before",
+    (CUTLASS, TRITON, AITER),
+)
+ONE_STAGE = Column(
+    "model.one_stage", "bool", "", "true: under the backend aiter, one kernel computes both products"
 )
 GATED = Column(
     "model.gated", "bool", "",
@@ -40,10 +43,13 @@ def network(points: Inputs) -> Network:
     )
     local, ffn = -(-experts // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
     gated, is_triton = bool(points[GATED.name][0]), points[BACKEND.name][0] == TRITON
+    is_aiter = points[BACKEND.name][0] == AITER
     rows = np.maximum(1, -(-tokens * topk * local // experts))
     attributes = grouped_gemm.mixture(
-        tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated
-    )
+        tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated,
+        random=points[grouped_gemm.RANDOM.name], aiter=is_aiter,
+        fused=is_aiter and bool(points[ONE_STAGE.name][0]),
+    )  # fmt: skip
 
     def a_pass(name: str, kind: KernelType, rows: Ints, cols: Ints, read: str, moves: Any = None) -> Node:
         return Node(
@@ -51,22 +57,25 @@ def network(points: Inputs) -> Network:
             dims=_TOKENS, cost=PassCost(moves=moves, backward_moves=moves), keeps=0, keeps_whole=0,
         )  # fmt: skip
 
-    def product(name: str, inner: Ints, cols: Ints, read: str, gated: bool) -> Node:
+    def product(name: str, inner: Ints, cols: Ints, read: str, **own: float) -> Node:
         return Node(
             name=name, type=grouped_gemm.TYPE, rows=rows, cols=cols, inner=inner, groups=local, reads=(read,),
-            attributes={**attributes, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
+            attributes={**attributes, **own}, dims=_TOKENS._replace(groups=_GROUPS),
         )  # fmt: skip
 
+    up = "gate and up" if gated else "up"
+    first = product(up, hidden, 2 * ffn if gated else ffn, INPUT, gated=float(gated))
+    second = product("down", ffn, hidden, up, second=1.0)
     passes = TRITON_PASSES if is_triton else PASSES
     nodes: list[Node] = [a_pass("route", passes["route"], tokens, experts, INPUT)]
     if not is_triton:
         nodes += [a_pass("dispatch", passes["dispatch"], rows, hidden, "route", 1.0 + 1.0 / topk)]
-    up = "gate and up" if gated else "up"
-    nodes += [product(up, hidden, 2 * ffn if gated else ffn, nodes[-1].name, gated)]
+    nodes += [first._replace(reads=(nodes[-1].name,))]
     if not is_triton:
         nodes += [a_pass("gate" if gated else "activation", passes["expert_gate"], rows, ffn, up)]
-    nodes += [product("down", ffn, hidden, nodes[-1].name, False)]
+    nodes += [second._replace(reads=(nodes[-1].name,))]
     nodes += [a_pass("combine", passes["combine"], tokens, hidden, "down", 1.0 + topk)]
+    nodes = [first, second] if is_aiter else nodes
     if shared := int(points["model.shared_experts"][0]):
         nodes += _shared(tokens, hidden, ffn * shared, nodes[-1].name)
     return connect([Layer("experts", HIDDEN, tuple(nodes))], needs_input_gradient=True)
@@ -105,7 +114,7 @@ def _invalid_sizes(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
 FAMILY = Family(
     name="experts",
     work="experts",
-    structure=(grouped_gemm.SHARED_EXPERTS, GATED, BACKEND),
+    structure=(grouped_gemm.SHARED_EXPERTS, GATED, BACKEND, ONE_STAGE),
     sizes=(
         count("model.tokens", "tokens of all devices that share the experts"),
         count("model.topk", "experts that a token chooses"),
@@ -115,6 +124,7 @@ FAMILY = Family(
         count("model.tp", "devices that share the columns of each expert"),
         count("model.ep", "devices that share the experts; with tp, groups of devices"),
         grouped_gemm.POWER_LAW,
+        grouped_gemm.RANDOM,
     ),
     network=network,
     kernels=single_operation,

@@ -13,12 +13,19 @@ from typing import Any
 import numpy as np
 
 from fastflow.core.field import Column
-from fastflow.core.tables import Floats, Ints
+from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.core.yaml_file import amount_of, wrong
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.moe.expert_load import Routings
-from fastflow.physics.timing.moe.grouped_gemm import GroupedProducts, rows_of_triton, time_grouped
+from fastflow.physics.timing.moe.grouped_gemm import (
+    FIRST,
+    SECOND,
+    SEPARATE,
+    GroupedProducts,
+    rows_of_triton,
+    time_grouped,
+)
 from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Attributes, Kernel
 from fastflow.physics.workload.network import (
     KernelType,
@@ -34,6 +41,12 @@ from fastflow.physics.workload.sharding_rules import Share
 
 MAX_POWER_LAW = 8.0
 """Exponent of the power law of expert loads."""
+RANDOM = Column(
+    "model.random_routing", "bool", "",
+    "true: each token chooses its experts at random, all of them as likely; false: as model.power_law says",
+)  # fmt: skip
+SUM_MOVES = 2.0
+"""Reads and writes of a result that is added to what memory holds (atomic adds)."""
 POWER_LAW = Column(
     "model.power_law", "float", "", "exponent of the power law of the experts' loads; 0: equal loads", 0.0,
     MAX_POWER_LAW,
@@ -47,18 +60,22 @@ MAX_EXPERTS = 1e6
 
 def mixture(
     tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
-    least: Size = 0, triton: bool = False, plain: bool = False,
+    least: Size = 0, triton: bool = False, plain: bool = False, random: Bools | bool = False,
+    aiter: bool = False, fused: bool = False,
 ) -> Attributes:  # fmt: skip
     """Return the attributes of kernels of an expert layer: `Node.attributes`.
 
     tokens: of all devices that share the experts, each token chooses topk experts; local: experts of a
     device; power_law: the exponent of their loads, 0 for equal loads; gated: a product of gates and values;
     least: minimum rows of each expert's product, chosen or not; triton: products are those of triton_kernels,
-    which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate.
+    which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate; random: tokens
+    choose at random instead; aiter: products are those of aiter, which fuse the gate and sum a token's rows;
+    fused: both in one kernel.
     """
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
         "gated": float(gated), "least": least, "triton": float(triton), "plain": float(plain),
+        "random": 1.0 * np.asarray(random), "aiter": float(aiter), "fused": float(fused), "second": 0.0,
     }  # fmt: skip
 
 
@@ -76,6 +93,7 @@ def routings(share: Share) -> Routings:
         local=local,
         exponent=share.attributes["power_law"],
         least=per_device("least"),
+        random=share.attributes["random"] > 0.0,
     )
 
 
@@ -87,20 +105,25 @@ def is_fused(device: Device, share: Share) -> np.ndarray[Any, np.dtype[np.bool_]
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     of_weights = share.kind == WEIGHT_GRADIENT
     is_triton, routing = share.attributes["triton"] > 0.0, routings(share)
-    fuses = is_fused(device, share) | is_triton | (share.bytes.conversion > 0.0)
+    is_aiter, is_second = share.attributes["aiter"] > 0.0, share.attributes["second"] > 0.0
+    in_one = share.attributes["fused"] > 0.0
+    fuses = is_fused(device, share) | is_triton | is_aiter | (share.bytes.conversion > 0.0)
     gated = (share.attributes["gated"] > 0.0) & fuses
+    stored = np.where(gated, share.n // 2, share.n)
+    stored = np.where(is_aiter & is_second, SUM_MOVES * share.n, np.where(in_one, 0, stored))
     products = GroupedProducts(
         point=share.device,
         routing=routing,
         inner=np.where(of_weights, share.m, share.k),
         cols=share.n,
-        stored=np.where(gated, share.n // 2, share.n),
+        stored=stored.astype(np.int64),
         of_weights=of_weights,
         size=share.bytes.operand,
         weight=np.where(of_weights, share.bytes.operand, share.bytes.stored),
         conversion=np.where(of_weights, 0.0, share.bytes.conversion),
         output=share.bytes.output,
         block_rows=np.where(is_triton, rows_of_triton(routing), 0.0),
+        place=np.where(in_one, np.where(is_second, SECOND, FIRST), SEPARATE),
     )
     # with fewer rows than experts, some experts are idle
     busy = np.minimum(1.0, share.rows / np.maximum(1, share.products))
@@ -108,7 +131,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
 
 
 def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
-    attributes = {**network.nodes[i].node.attributes, "gated": 0.0}
+    attributes = {**network.nodes[i].node.attributes, "gated": 0.0, "aiter": 0.0, "fused": 0.0}
     return [
         gradient._replace(attributes=attributes)
         for gradient in PRODUCT.backward(network, i, kernel, precision)

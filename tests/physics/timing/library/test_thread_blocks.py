@@ -42,7 +42,7 @@ def chips(draw, levels):
         cluster=draw(st.sampled_from([1, 2])),
         pair=draw(st.sampled_from([1, 2])),
         persistent=draw(st.booleans()),
-        overlap=draw(st.sampled_from([1.0, 2.0])),
+        overlap=draw(st.sampled_from([0.5, 1.0, 2.0])),
         splits=draw(st.booleans()),
         promotion=draw(st.sampled_from([0.0, 0.0, 0.3])),
         launch=draw(st.sampled_from([0.0, 4e-6])),
@@ -57,6 +57,8 @@ def chips(draw, levels):
         stored=draw(st.sampled_from([0.0, 0.53])),
         instructions=draw(st.sampled_from([0.0, 2.0])),
         issue=draw(st.sampled_from([1e11, 1e13])),
+        stages=draw(st.sampled_from([1, 4])),
+        fill=draw(st.sampled_from([np.inf, 1e8, 1e10])),
     )
 
 
