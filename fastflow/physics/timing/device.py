@@ -28,10 +28,12 @@ STEP_OF_SCALES = 4.1
 kernel does not split the inner dimension. Calibrated on 4,000 products in nvfp4 on B200, called without
 TensorRT-LLM's autotuner (ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order with specialised warps (loading or multiplying), which wait less
-IN_TURN = 0.5
-"""The same where a block has one slab in L1 (`chip.blocks.stages` 1: the pipelines of composable_kernel, whose
-warps load a slab into registers, write it to L1 and multiply it), unless weights go past L1
-(`tiling.preshuffled`). Calibrated: 1,218 products on an MI300X (ROCm/aiter@e404860)."""
+IN_TURN = 0.375
+"""The same where lanes scale sums and a block has one slab in L1 (`chip.blocks.stages` 1: the pipelines of
+composable_kernel, whose warps load a slab into registers, write it to L1, multiply it and scale the sums in
+turn). Calibrated: 1,218 products on an MI300X (ROCm/aiter@e404860)."""
+PAST_L1 = (1.0 + IN_TURN) / 2.0
+"""The same where weights go past L1 (`tiling.preshuffled`): one of both operands takes turns."""
 STAGES = 4.0
 """Slabs of a block in L1 or in flight, where copies are asynchronous (CUTLASS's default)."""
 MAX_HEADROOM = 50.0  # of the power, up to which `boost.boost_of` is accurate
@@ -264,7 +266,7 @@ def _library(
     is_first = np.isin(dtype, FINE_SCALES) & ~where_read(tiles == "blocks", inputs, "tiling.tuned", True)
     preshuffled = where_read(tiles == "blocks", inputs, "tiling.preshuffled", False)
     splits, stages = dtype != SCALED, inputs.get("chip.blocks.stages", np.full(dtype.size, STAGES))
-    in_turn = by_matrix & (stages == 1) & ~preshuffled
+    alternating = np.where(preshuffled, PAST_L1, np.where(promoted, IN_TURN, 1.0))
     return Library(
         peak_flops=peak,
         registers=registers,
@@ -276,7 +278,9 @@ def _library(
         cluster=np.where(by_matrix & ~promoted, inputs["chip.blocks.cluster"], 1.0),
         pair=np.where(by_matrix, inputs["chip.blocks.pair"], 1.0),
         persistent=by_matrix & inputs["chip.blocks.persistent"],
-        overlap=np.where(in_turn, IN_TURN, np.where(shared & ~promoted, SPECIALISED, 1.0)),
+        overlap=np.where(
+            by_matrix & (stages == 1), alternating, np.where(shared & ~promoted, SPECIALISED, 1.0)
+        ),
         splits=splits,
         single_step=step * np.where(is_first, STEP_OF_SCALES, 1.0),
         late_launch=np.ascontiguousarray(inputs["chip.blocks.late_launch"]),

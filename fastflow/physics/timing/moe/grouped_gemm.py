@@ -18,8 +18,8 @@ instead. Its time follows `thread_blocks.py`, with these differences:
 - units that read operands from registers reach `OF_SINGLE` of their rate in a single GEMM;
 - where blocks search their tile expert by expert, each expert takes `VISIT`;
 - a library may have tiles of its own for experts (`chip.blocks.grouped`), and no search for them: aiter's,
-  whose tuner times the loads themselves. Its weights lie in the order in which registers take them and go past
-  L1, so that copying and multiplying do not take turns there (`IN_TURN` of `device.py`).
+  whose tuner times the loads themselves. Its weights lie in the order in which registers take them, and go
+  past L1 (`PAST_L1` of `device.py`).
 
 aiter can run both products of an expert in one kernel (fmoe_*_g1u1 of ROCm/aiter, hsa): a block has some rows
 of an expert and a slice of its gate and up columns. It multiplies the result, which stays in L1, by the
@@ -36,7 +36,7 @@ import numpy as np
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints, Texts, take
-from fastflow.physics.timing.device import Device
+from fastflow.physics.timing.device import PAST_L1, Device
 from fastflow.physics.timing.library.gemm_table import (
     Gemm,
     Machines,
@@ -323,9 +323,9 @@ def rows_of_triton(routing: Routings) -> Floats:
 
 
 def _grouped(device: Device) -> Device:
-    """Return devices whose single GEMMs have the steps of grouped ones, and weights that go past L1."""
+    """Return devices whose single GEMMs have the steps of grouped ones, and weights where theirs are."""
     library = device.library
-    overlap = np.maximum(library.overlap, 1.0)
+    overlap = np.where(library.stages == 1.0, PAST_L1, library.overlap)
     return device._replace(library=library._replace(single_step=library.step, overlap=overlap))
 
 
