@@ -1,7 +1,8 @@
 """Loads of experts token by token, and their products block by block (docs/model_kernels.md)."""
 
 import random
-from math import ceil, floor, sqrt
+from fractions import Fraction
+from math import ceil, comb, floor, sqrt
 
 from tests.naive.blocks import LINE, SECTOR, Run, gain, of_b, soft, waiting, warp
 from tests.naive.dataflow import register_accesses
@@ -17,23 +18,35 @@ def popularities(tokens, topk, experts, exponent):
     return [((high**p - low**p) * share + low**p) ** (1 / p) for share in shares]
 
 
-def loads(tokens, topk, experts, local, exponent, place, least=0):
+def binomial_counts(tokens, topk, experts):
+    """Return midpoints of equal shares of the tokens that choose an expert, the largest first."""
+    chance, below, counts = Fraction(topk, experts), Fraction(0), []
+    for count in range(tokens + 1):
+        below += comb(tokens, count) * chance**count * (1 - chance) ** (tokens - count)
+        while len(counts) < experts and below >= Fraction(2 * len(counts) + 1, 2 * experts):
+            counts.append(count)
+    return counts[::-1]
+
+
+def loads(tokens, topk, experts, local, exponent, place, least=0, at_random=False):
     """Return the loads of the busiest device's experts; place: of experts, from the most popular one on.
 
-    least: rows that each of them has at least.
+    least: rows that each of them has at least; at_random: whether tokens choose at random.
     """
-    return [max(least, load) for load in chosen(tokens, topk, experts, local, exponent, place)]
+    own = chosen(tokens, topk, experts, local, exponent, place, at_random)
+    return [max(least, load) for load in own]
 
 
-def chosen(tokens, topk, experts, local, exponent, place):
+def chosen(tokens, topk, experts, local, exponent, place, at_random=False):
     """Return how many tokens chose each of the busiest device's experts."""
     choices = tokens * topk
-    if exponent == 0:
+    if exponent == 0 and not at_random:
         got = [0] * local
         for i in range(ceil(choices * local / experts)):
             got[i % local] += 1
         return got
-    popular = popularities(tokens, topk, experts, exponent)
+    popular = popularities(tokens, topk, experts, exponent) if not at_random else []
+    popular = popular or binomial_counts(tokens, topk, experts)
     got = [0] * experts
     for expert, popularity in zip(place, popular, strict=True):
         got[expert] = min(tokens, round(popularity / sum(popular) * choices))
@@ -67,10 +80,14 @@ def drawn(tokens, topk, experts, local, exponent, seed):
     return max((got[i : i + local] for i in range(0, experts, local)), key=sum)
 
 
-def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, of_converted, visit):
+def one(
+    chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, of_converted, visit, past_l1,
+    second=False,
+):  # fmt: skip
     """Return the run of a grouped product as blocks of a x b.
 
-    experts: tokens of each, and how many of these there are.
+    experts: tokens of each, and how many of these there are; second: of the two products of a kernel, whose
+    blocks have b of the inner dimension and all columns, and find their rows in L1.
     """
     slab = ceil(SECTOR / chip.size)
     clock, handed, depths, loaded, useful, c = [0.0] * chip.bundles, 0, [], 0, 0, 0
@@ -81,16 +98,20 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
             m, k = (inner, tokens) if of_weights else (tokens, inner)
             depth = ceil(k / slab) * slab if of_weights else k
             products.append((m, k))
-            for _ in range(ceil(m / a) * ceil(cols / b)):
+            sums = 1
+            if second:
+                sums, depth = ceil(depth / b), ceil(cols / b) * min(depth, b)
+            for _ in range(ceil(m / a) * (sums if second else ceil(cols / b))):
                 clock[handed % chip.bundles] += 2 * a * b * depth
                 depths.append(depth)
                 handed += 1
-                loaded += (a * chip.size + b * of_b(chip)) * depth
+                loaded += ((0 if second else a * chip.size) + b * of_b(chip)) * depth
             useful += 2 * tokens * inner * cols
-            c += m * stored * chip.output
+            c += m * stored * chip.output * sums
     together = floor(0.25 * chip.registers / (4 * a * b))
     if chip.step > 0:
-        together = min(together, floor(chip.capacities[chip.private] / (4 * (a + b / chip.pair) * LINE)))
+        lines = chip.stages * (a + b / chip.pair) * LINE
+        together = min(together, floor(chip.capacities[chip.private] / lines))
     together = max(1, together)
     waves = ceil(handed / chip.bundles)
     rounds = ceil(waves / together)
@@ -125,7 +146,8 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
             read = 2 * a * b * sum(depths) * chip.size * (wm + wn) / (2 * wm * wn)
             moved.append(groups * of_group * sum(depths) * chip.size if chip.shared else read + loaded)
         elif level == chip.private + 1:
-            moved.append(sum(depths) * (a * chip.size + b * of_b(chip) / min(chip.cluster, handed)) + c)
+            rows = 0 if second else a * chip.size
+            moved.append(sum(depths) * (rows + b * of_b(chip) / min(chip.cluster, handed)) + c)
         else:
             beyond = c
             for m, k in products:
@@ -134,17 +156,19 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
                     high = min(m, sqrt(running))
                     rows *= max(1, cols / (running / high))
                     columns *= max(1, m / high)
-                beyond += rows + columns
+                beyond += columns if second else rows + columns
             moved.append(beyond)
     if chip.shared and chip.private > 0:
         moved[0] = handed * a * b * 4
     serving = [x / w for x, w in zip(moved, chip.bandwidths, strict=True)]
     serving[chip.private + 1] = max(
-        serving[chip.private + 1], rounds * ceil(mean * chip.size / LINE) * chip.step
+        serving[chip.private + 1],
+        rounds * ceil(mean * chip.size / LINE) * chip.step,
+        waves * loaded / handed / chip.fill,
     )
     times = [compute, *(t * waiting(chip, level, idle) for level, t in enumerate(serving))]
-    launch = chip.launch + (0 if chip.splits else visit * local)
-    order = chip.order * chip.overlap
+    launch = (0 if second else chip.launch) + (0 if chip.splits or second else visit * local)
+    order = chip.order * (past_l1 if chip.stages == 1 else chip.overlap)
     time = soft(times, order) + launch
     power = chip.drive * useful / (chip.peak * time)
     if power > 1:

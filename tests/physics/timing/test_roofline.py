@@ -118,6 +118,7 @@ def test_kernels_on_their_devices(points, data):
         library=Library(*[column([0.0 for _ in points])] * len(Library._fields)),
         blocks=column(["1x1" for _ in points], np.str_),
         batched_blocks=column(["1x1" for _ in points], np.str_),
+        grouped_blocks=column(["" for _ in points], np.str_),
     )
     kernels = []  # point, m, k, n, batch, bytes and flop of a memory-bound pass
     for i in range(len(points)):

@@ -9,11 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
+from fastflow.physics.timing.device import PAST_L1
 from fastflow.physics.timing.moe.expert_load import DRAWS, Loads, Routings, expert_loads, mean_rows
 from fastflow.physics.timing.moe.grouped_gemm import (
+    FIRST,
     OF_CONVERTED,
     OF_SINGLE,
     ORDER,
+    SECOND,
+    SEPARATE,
     VISIT,
     GroupedProducts,
     rows_of_triton,
@@ -40,9 +44,9 @@ def whole_numbers(*values):
     return np.array(values, dtype=np.int64)
 
 
-def routing_of(tokens, topk, experts, local, exponent=0.0, least=0):
+def routing_of(tokens, topk, experts, local, exponent=0.0, least=0, at_random=False):
     sizes = map(whole_numbers, (tokens, topk, experts, local))
-    return Routings(*sizes, column([exponent]), whole_numbers(least))
+    return Routings(*sizes, column([exponent]), whole_numbers(least), column([at_random], np.bool_))
 
 
 def loads_of(*routing):
@@ -62,18 +66,18 @@ def routings(draw):
     tokens = draw(st.one_of(st.integers(1, 12), st.integers(1, 400)))
     exponent = draw(st.sampled_from([0.0, 0.5, 1.0, 1.01, 1.2, 2.5]))
     least = draw(st.sampled_from([0, 0, 1, 7, 128]))
-    return tokens, topk, local * devices, local, exponent, least
+    return tokens, topk, local * devices, local, exponent, least, draw(st.booleans())
 
 
 @given(routings())
 @cases(180)
 def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
-    tokens, topk, experts, local, exponent, least = routing
-    draws = DRAWS if exponent and experts > local else 1
+    tokens, topk, experts, local, exponent, least, at_random = routing
+    draws = DRAWS if (exponent or at_random) and experts > local else 1
     expected = Counter()
     for draw in range(draws):
         place = np.random.default_rng([experts, draw]).permutation(experts).tolist()
-        for load in naive.loads(tokens, topk, experts, local, exponent, place, least):
+        for load in naive.loads(tokens, topk, experts, local, exponent, place, least, at_random):
             expected[load] += 1 / draws
     del expected[0]
     got = loads_of(*routing)
@@ -84,14 +88,16 @@ def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
 @given(st.lists(routings(), min_size=1, max_size=6))
 @cases(30)
 def test_every_routing_has_its_own_loads(several):
-    *sizes, exponents, least = zip(*several, strict=True)
+    *sizes, exponents, least, at_random = zip(*several, strict=True)
     columns = [column(values, np.int64) for values in (*sizes, least)]
-    loads, place = expert_loads(Routings(*columns[:4], column(exponents), columns[4]))
+    loads, place = expert_loads(
+        Routings(*columns[:4], column(exponents), columns[4], column(at_random, np.bool_))
+    )
     rows = mean_rows(loads)[place]
-    for i, (tokens, topk, experts, local, exponent, least) in enumerate(several):
-        own = loads_of(tokens, topk, experts, local, exponent, least)
+    for i, (tokens, topk, experts, local, exponent, least, randomly) in enumerate(several):
+        own = loads_of(tokens, topk, experts, local, exponent, least, randomly)
         assert near(rows[i], sum(load * many for load, many in own.items()))
-        assert max(own) <= max(tokens, least) or not exponent
+        assert max(own) <= max(tokens, least) or not (exponent or randomly)
         assert min(own) >= least
         most = tokens * topk + least * local
         assert tokens * topk * local / experts <= rows[i] * (1 + 1e-12) <= most * (1 + 1e-9)
@@ -119,22 +125,26 @@ def test_loads_are_near_those_of_tokens_that_choose_by_themselves(
     assert sum(got.values()) == pytest.approx(with_tokens, rel=near_by)
 
 
-def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles):
-    """Return how a grouped product of some (tokens, experts) runs with a library of some tiles."""
+def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles, place=SEPARATE, own=""):
+    """Return how a grouped product of some (tokens, experts) runs with a library of some tiles.
+
+    own: tiles of grouped products alone.
+    """
     none = whole_numbers(0)
     grouped = GroupedProducts(
         none, routing_of(0, 0, 0, local),
         *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
         *map(column, ([chip.size], [of_b(chip)], [chip.instructions], [chip.output], [0.0])),
+        whole_numbers(place),
     )  # fmt: skip
     tokens, many = (column([g[i] for g in groups]) for i in (0, 1))
     return run_grouped(
-        devices([chip], [tiles]), grouped, Loads(whole_numbers(0, len(groups)), tokens, many), none
+        devices([chip], [tiles], grouped_blocks=[own]), grouped, Loads(whole_numbers(0, len(groups)), tokens, many), none
     )
 
 
 sides = st.one_of(st.integers(1, 40), st.integers(1, 700))
-CALIBRATED = OF_SINGLE, OF_CONVERTED, VISIT
+CALIBRATED = OF_SINGLE, OF_CONVERTED, VISIT, PAST_L1
 
 
 @given(
@@ -154,6 +164,49 @@ def test_grouped_products_are_the_oracle(chip, groups, inner, half, halves, of_w
     assert all(near(g, e, 1e-9) for g, e in zip(got.bytes[0], expected.moved, strict=True))
     assert (got.waves[0], got.candidates[0]) == (expected.waves, 1)
     assert near(got.busy[0], expected.busy)
+
+
+@given(
+    st.integers(1, 4).flatmap(chips),
+    st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=4),
+    sides, sides, st.sampled_from([FIRST, SECOND]),
+)  # fmt: skip
+@cases(90)
+def test_both_products_of_a_kernel_are_the_oracle(chip, groups, inner, cols, place):
+    chip = chip._replace(order=ORDER)
+    got = grouped_run(chip, groups, inner, cols, 2 * cols, False, 9, "64x64", place)
+    is_second = place == SECOND
+    tiles = [(16, 128), (32, 256), (64, 256)] if is_second else [(16, 256), (32, 512), (64, 512)]
+    runs = [
+        naive.one(
+            chip._replace(splits=True), groups, inner, cols, 2 * cols, False, 9, *tile, *CALIBRATED, is_second
+        )
+        for tile in tiles
+    ]
+    best = min(runs, key=lambda run: run.time)
+    assert near(got.time[0], best.time, 1e-9)
+    chosen = [run for run in runs if run.waves == got.waves[0] and near(run.time, best.time, 1e-9)]
+    assert any(near(got.bytes[0, -1], run.moved[-1], 1e-9) for run in chosen)
+
+
+@given(
+    st.integers(2, 4).flatmap(chips),
+    st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=4),
+    sides, sides,
+)  # fmt: skip
+@cases(60)
+def test_a_library_may_have_tiles_of_grouped_products_alone(chip, groups, inner, cols):
+    """They are compared for the loads themselves, and no expert is searched."""
+    chip = chip._replace(order=ORDER)
+    tiles = [(32, 64), (64, 128), (128, 256)]
+    text = " ".join(f"{a}x{b}" for a, b in tiles)
+    got = grouped_run(chip, groups, inner, cols, cols, False, 9, "64x64", own=text)
+    runs = [
+        naive.one(chip._replace(splits=True), groups, inner, cols, cols, False, 9, *tile, *CALIBRATED)
+        for tile in tiles
+    ]
+    assert near(got.time[0], min(run.time for run in runs), 1e-9)
+    assert got.candidates[0] == len(tiles)
 
 
 @given(
@@ -216,7 +269,7 @@ def grouped(tokens, inner, cols, stored, of_weights=False):
     routing = routing_of(tokens, 8, 128, 128)
     return GroupedProducts(
         whole_numbers(0), routing, *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
-        *map(column, ([2.0], [2.0], [0.0], [2.0], [0.0])),
+        *map(column, ([2.0], [2.0], [0.0], [2.0], [0.0])), whole_numbers(SEPARATE),
     )  # fmt: skip
 
 

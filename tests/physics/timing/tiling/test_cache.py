@@ -105,6 +105,7 @@ def device_and_work(design):
         library=Library(*[first(0.0)] * len(Library._fields)),
         blocks=first("1x1", np.str_),
         batched_blocks=first("1x1", np.str_),
+        grouped_blocks=first("", np.str_),
     )
     work = KernelWork(
         point=same(0), m=m, k=k, n=n, batch=same(2), strided=same(False, np.bool_),
