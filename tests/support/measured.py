@@ -16,7 +16,7 @@ FILES = (
     "allreduce_a100", "attention_a100", "attention_h100", "collectives_a100", "collectives_h100",
     "gemm_a100_40_fp32", "gemm_a100_fp16", "gemm_a100_llm", "gemm_h100_llm", "gemm_p100_fp32",
     "gemm_v100_deepbench", "gemm_v100_fp32", "linear_attention", "mla_a100", "sparse_attention",
-    "mla_h100", "moe_a100", "moe_h100",
+    "mla_h100", "moe_a100", "moe_h100", "gemm_mi300x", "moe_mi300x",
     "memory_seqsel", "ops_v100_a100_fp32", "rnn_v100_fp32", "serving_h100_h200",
     "training", "transformer_megatron_2021",
 )  # fmt: skip

@@ -31,6 +31,8 @@ ROWS = {
     "sparse_attention": 240,
     "moe_a100": 120,
     "moe_h100": 240,
+    "gemm_mi300x": 120,
+    "moe_mi300x": 60,
     "training": 80,
 }
 LICENSED = {"training": ("mosaicml/llm-foundry", "NVIDIA/", "pytorch/torchtitan")}

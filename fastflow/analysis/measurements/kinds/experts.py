@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import InputColumn, merge_columns
+from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn, merge_columns
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 from fastflow.config.messages import one_of
 from fastflow.core.tables import Columns, Floats, Ints
@@ -24,7 +24,7 @@ made, then its numbers of tokens run, fewest first, each after a search of the f
 _FIRST_TOKENS, _FIRST_COMPILED = 16, 64
 """The last of the first numbers of tokens, and where kernels are compiled (DeepGEMM, fp8_block). These and
 the rests are calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
-_TYPE_COLUMNS, _PREFIXES = ("dtype_a", "dtype_w", "quant"), ("torch.", "torch.", "quanttype.")
+_TYPE_COLUMNS = ("dtype_a", "dtype_w", "quant")
 _OPERANDS = {
     "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fnuz": "fp8", "float8_e4m3fn": "fp8", "int8": "int8",
     "float4_e2m1fn_x2": "fp4", "fp4x2": "fp4", "int4": "int4", "uint32": "int4",
@@ -82,29 +82,13 @@ class ExpertLayers(Measurements):
         if not set(_TYPE_COLUMNS) <= set(file.columns):
             return
         is_tuned = np.logical_or.reduce([file.filled(name) for name in _TYPE_COLUMNS])
-        dtypes = np.full(file.rows, "bf16", dtype=object)
+        dtypes = np.full(file.rows, "bf16", dtype=np.dtype("<U12"))
         for row in np.flatnonzero(is_tuned).tolist():
-            activations, weights, quant = (
-                file.frame[name].iloc[row].lower().removeprefix(prefix)
-                for name, prefix in zip(_TYPE_COLUMNS, _PREFIXES, strict=True)
-            )
-            for name, text, known in (
-                ("dtype_a", activations, _OPERANDS), ("dtype_w", weights, _OPERANDS), ("quant", quant, _SCALES)
-            ):  # fmt: skip
-                if text not in known:
-                    raise file.cell_error(name, row, one_of([*known]))
-            pair = _OPERANDS[activations], _OPERANDS[weights], _SCALES[quant]
-            if pair not in _TYPES:
-                allowed = f"a type of scales for {pair[0]} activations and {pair[1]} weights, of " + one_of(
-                    [" ".join(known) for known in _TYPES]
-                )
-                raise file.cell_error("quant", row, allowed)
-            dtypes[row] = _TYPES[pair]
-        backends = np.where(is_tuned, AITER, CUTLASS)
+            dtypes[row] = _tuned_type(file, row)
         one = np.ones(file.rows, dtype=np.int64)
         for key, values in (
-            ("model.dtype", dtypes.astype(np.str_)), (BACKEND.name, backends), (RANDOM.name, is_tuned),
-            ("model.tp", one), ("model.ep", one),
+            ("model.dtype", dtypes), (BACKEND.name, np.where(is_tuned, AITER, CUTLASS)),
+            (RANDOM.name, is_tuned), ("model.tp", one), ("model.ep", one),
         ):  # fmt: skip
             if key not in options.command_line:
                 said, column = self.inputs.get(key), InputColumn(values, is_tuned)
@@ -127,3 +111,23 @@ class ExpertLayers(Measurements):
             is_triton = (dtype == "mxfp4_w4a16") & ~has_mxfp4 & (not self._has_backend)
             is_triton &= inputs[BACKEND.name] != AITER
             yield batch, inputs | {BACKEND.name: np.where(is_triton, TRITON, inputs[BACKEND.name])}
+
+
+def _tuned_type(file: CsvFile, row: int) -> str:
+    """Return the data type of a row of aiter's tuner; raises InputError."""
+    known = dict(zip(_TYPE_COLUMNS, (_OPERANDS, _OPERANDS, _SCALES), strict=True))
+    found = []
+    for name, meanings in known.items():
+        text = file.frame[name].iloc[row].lower().rpartition(".")[2]
+        if text not in meanings:
+            raise file.cell_error(name, row, one_of(tuple(meanings)))
+        found.append(meanings[text])
+    activations, weights, scales = found
+    allowed = [name for name, meaning in _SCALES.items() if (activations, weights, meaning) in _TYPES]
+    if not allowed:
+        pairs = {pair[:2] for pair in _TYPES}
+        partners = [text for text, meaning in _OPERANDS.items() if (activations, meaning) in pairs]
+        raise file.cell_error("dtype_w", row, one_of(tuple(partners)))
+    if (activations, weights, scales) not in _TYPES:
+        raise file.cell_error("quant", row, one_of(tuple(allowed)))
+    return _TYPES[activations, weights, scales]

@@ -135,7 +135,9 @@ def resident_blocks(gemm: Gemm, a: float, b: float) -> float:
     """
     fit = np.floor(SHARE_OF_SUMS * gemm.cores.registers / (PARTIAL_SUM_BYTES * a * b))
     if gemm.overheads.step > 0.0:
-        fit = min(fit, np.floor(gemm.cores.room / (gemm.reads.stages * (a + b / gemm.reads.pair) * STEP_BYTES)))
+        fit = min(
+            fit, np.floor(gemm.cores.room / (gemm.reads.stages * (a + b / gemm.reads.pair) * STEP_BYTES))
+        )
     return float(max(1.0, fit))
 
 

@@ -47,7 +47,7 @@ def network(points: Inputs) -> Network:
     rows = np.maximum(1, -(-tokens * topk * local // experts))
     attributes = grouped_gemm.mixture(
         tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated,
-        random=points[grouped_gemm.RANDOM.name], aiter=is_aiter,
+        random=points[grouped_gemm.RANDOM.name], of_aiter=is_aiter,
         fused=is_aiter and bool(points[ONE_STAGE.name][0]),
     )  # fmt: skip
 

@@ -61,21 +61,21 @@ MAX_EXPERTS = 1e6
 def mixture(
     tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
     least: Size = 0, triton: bool = False, plain: bool = False, random: Bools | bool = False,
-    aiter: bool = False, fused: bool = False,
+    of_aiter: bool = False, fused: bool = False,
 ) -> Attributes:  # fmt: skip
     """Return the attributes of kernels of an expert layer: `Node.attributes`.
 
     tokens: of all devices that share the experts, each token chooses topk experts; local: experts of a
     device; power_law: the exponent of their loads, 0 for equal loads; gated: a product of gates and values;
     least: minimum rows of each expert's product, chosen or not; triton: products are those of triton_kernels,
-    which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate; random: tokens
-    choose at random instead; aiter: products are those of aiter, which fuse the gate and sum a token's rows;
-    fused: both in one kernel.
+    which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate; random:
+    tokens choose at random instead; of_aiter: products are those of aiter, which fuse the gate and sum a
+    token's rows; fused: both in one kernel.
     """
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
         "gated": float(gated), "least": least, "triton": float(triton), "plain": float(plain),
-        "random": 1.0 * np.asarray(random), "aiter": float(aiter), "fused": float(fused), "second": 0.0,
+        "random": 1.0 * np.asarray(random), "aiter": float(of_aiter), "fused": float(fused), "second": 0.0,
     }  # fmt: skip
 
 

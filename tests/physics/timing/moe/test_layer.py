@@ -138,9 +138,8 @@ def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles, pla
         whole_numbers(place),
     )  # fmt: skip
     tokens, many = (column([g[i] for g in groups]) for i in (0, 1))
-    return run_grouped(
-        devices([chip], [tiles], grouped_blocks=[own]), grouped, Loads(whole_numbers(0, len(groups)), tokens, many), none
-    )
+    loads = Loads(whole_numbers(0, len(groups)), tokens, many)
+    return run_grouped(devices([chip], [tiles], grouped_blocks=[own]), grouped, loads, none)
 
 
 sides = st.one_of(st.integers(1, 40), st.integers(1, 700))
