@@ -56,6 +56,20 @@ SHEETS = {
     "mi210": ({"fp16": 181, "bf16": 181, "fp32": 45.3, "int8": 181}, 64, 1638, 4),
     "mi300x": (hopper(1307.4, 163.4), 192, 5300, 8),
     "mi325x": (hopper(1307.4, 163.4), 256, 6000, 8),
+    "mi355x": (
+        {
+            "fp16": 2500,
+            "bf16": 2500,
+            "fp8": 5000,
+            "fp8_block": 5000,
+            "int8": 5000,
+            "mxfp4": 10100,
+            "fp32": 157.3,
+        },
+        288,
+        8000,
+        8,
+    ),
 }
 # clocks of a datasheet's peak [Hz], where the highest one is above it
 SHEET_HZ = {"p4": 1.063e9, "p100": 1.303e9}
@@ -199,7 +213,7 @@ def test_full_power_is_a_relatives(compose):
         ("h200_sxm", "h100_sxm", 1), ("h100_nvl", "h100_sxm", 1), ("gb200", "b200_sxm", 152 / 148),
         ("l4", "l40s", 58 / 142), ("rtx_pro_6000", "l40s", 188 / 142), ("p4", "p100", 2560 / 3584),
         ("t4", "p4", 1), ("l40s", "a100_sxm_80", 142 * 8 / 1728 / 1.3),
-        ("mi300x", "mi210", 304 / 104 * 2 / 1.3),
+        ("mi300x", "mi210", 304 / 104 * 2 / 1.3), ("mi355x", "mi300x", 256 / 304 * 2 / 1.3),
     ):  # fmt: skip
         one, other = compose(f"chip={chip}"), compose(f"chip={relative}")
         expected = other["chip.pinned.boost_W"] * units
