@@ -85,10 +85,10 @@ class ExpertLayers(Measurements):
         dtypes = np.full(file.rows, "bf16", dtype=np.dtype("<U12"))
         for row in np.flatnonzero(is_tuned).tolist():
             dtypes[row] = _tuned_type(file, row)
-        one = np.ones(file.rows, dtype=np.int64)
+        unshared = np.ones(file.rows, dtype=np.int64)
         for key, values in (
             ("model.dtype", dtypes), (BACKEND.name, np.where(is_tuned, AITER, CUTLASS)),
-            (RANDOM.name, is_tuned), ("model.tp", one), ("model.ep", one),
+            (RANDOM.name, is_tuned), ("model.tp", unshared), ("model.ep", unshared),
         ):  # fmt: skip
             if key not in options.command_line:
                 said, column = self.inputs.get(key), InputColumn(values, is_tuned)
@@ -116,13 +116,13 @@ class ExpertLayers(Measurements):
 def _tuned_type(file: CsvFile, row: int) -> str:
     """Return the data type of a row of aiter's tuner; raises InputError."""
     known = dict(zip(_TYPE_COLUMNS, (_OPERANDS, _OPERANDS, _SCALES), strict=True))
-    found = []
+    meant = []
     for name, meanings in known.items():
         text = file.frame[name].iloc[row].lower().rpartition(".")[2]
         if text not in meanings:
             raise file.cell_error(name, row, one_of(tuple(meanings)))
-        found.append(meanings[text])
-    activations, weights, scales = found
+        meant.append(meanings[text])
+    activations, weights, scales = meant
     allowed = [name for name, meaning in _SCALES.items() if (activations, weights, meaning) in _TYPES]
     if not allowed:
         pairs = {pair[:2] for pair in _TYPES}

@@ -105,7 +105,7 @@ class GroupedProducts(NamedTuple):
     conversion: Floats  # instructions of a lane that convert a weight
     output: Floats  # of an element of C [B]
     block_rows: Floats  # of a tile; 0: the library compares tiles
-    place: Ints  # SEPARATE, or FIRST or SECOND of the two products of a kernel
+    stage: Ints  # SEPARATE, or FIRST or SECOND of the two products of a kernel
 
 
 class _Groups(NamedTuple):
@@ -239,17 +239,17 @@ def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
 @lean_kernel
 def _choose(
     gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, block_rows: float,
-    memory: Memory, costs: Costs, own: bool,
+    memory: Memory, costs: Costs, grouped_only: bool,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the tile of least time for groups of experts, and how many tiles were compared.
 
-    rows: of the catalogue, first and last + 1; block_rows: of tiles, 0 for any; own: whether all tiles are
-    those of grouped GEMMs. Where libraries have no grouped GEMM of these tiles, all are compared.
+    rows: of the catalogue, first and last + 1; block_rows: of tiles, 0 for any; grouped_only: whether all
+    tiles are those of grouped GEMMs. Where libraries have no grouped GEMM of these tiles, all are compared.
     """
     best, least, compared = rows[0], np.inf, 0
     any_grouped, any_rows = False, False
     for row in range(rows[0], rows[1]):
-        is_grouped = not own and _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
+        is_grouped = not grouped_only and _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
         any_grouped |= is_grouped
         any_rows |= is_grouped and catalogue.m[row] == block_rows
     for row in range(rows[0], rows[1]):
@@ -268,13 +268,13 @@ def _choose(
 @kernel
 def _run_groups(
     grouped: GroupedProducts, products: Products, routing: Ints, loads: Loads, machines: Machines,
-    catalogue: Catalogue, single: Ints, own: Bools, out: Launched,
+    catalogue: Catalogue, single: Ints, grouped_only: Bools, out: Launched,
 ) -> None:  # fmt: skip
     """Write the launch of each grouped GEMM, with the mean of its routing's draws.
 
     products: the same as GEMMs on `machines`, with the rows of C where these are no tokens. routing: index of
-    the loads of each. single: index of each machine's library in the catalogue; own: which of them have
-    tiles of grouped GEMMs alone.
+    the loads of each. single: index of each machine's library in the catalogue; grouped_only: which of them
+    have tiles of grouped GEMMs alone.
     """
     memories, levels = machines.memories, out.tile.shape[1]
     out.parts[:] = 1
@@ -293,15 +293,15 @@ def _run_groups(
             total[0] += count[i]
         mean[0] = np.ceil(mean[0] / total[0])
         tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
-        sliced = grouped.place[g] == SECOND
+        sliced = grouped.stage[g] == SECOND
         groups = _Groups(tokens, count, of_weights, stored, sliced)
         even = _Groups(mean, total, of_weights, stored, sliced)
         row, out.candidates[g] = _choose(
-            gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] or own[p] else even,
-            grouped.block_rows[g], memory, costs, own[p],
+            gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] or grouped_only[p] else even,
+            grouped.block_rows[g], memory, costs, grouped_only[p],
         )  # fmt: skip
         a, b = catalogue.m[row], catalogue.n[row]
-        visited = 0.0 if machines.library.splits[p] or own[p] else float(grouped.routing.local[g])
+        visited = 0.0 if machines.library.splits[p] or grouped_only[p] else float(grouped.routing.local[g])
         out.time[g], blocks, out.energy_ratio[g] = _time_groups(
             gemm, a, b, groups, visited, np.inf, memory, costs
         )
@@ -329,12 +329,12 @@ def _grouped(device: Device) -> Device:
     return device._replace(library=library._replace(single_step=library.step, overlap=overlap))
 
 
-def _tiles(device: Device, place: Ints) -> tuple[Texts, Bools]:
+def _tiles(device: Device, stage: Ints) -> tuple[Texts, Bools]:
     """Return the tiles of grouped GEMMs on each device, and which of these are of grouped GEMMs alone."""
     tiles = np.where(device.grouped_blocks == "", device.blocks, device.grouped_blocks)
     for number, text in FUSED_TILES.items():
-        tiles = np.where(place == number, text, tiles)
-    return tiles, (device.grouped_blocks != "") | (place != SEPARATE)
+        tiles = np.where(stage == number, text, tiles)
+    return tiles, (device.grouped_blocks != "") | (stage != SEPARATE)
 
 
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
@@ -345,7 +345,7 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     first, inverse = unique_rows((grouped[0], routing, *grouped[2:]), routing.size)
     distinct, routing_rows = take(grouped, first), take(routing, first)
     operands = Operands(distinct.size, distinct.weight, distinct.conversion)
-    machine_columns = (distinct.point, *operands, distinct.output, distinct.place)
+    machine_columns = (distinct.point, *operands, distinct.output, distinct.stage)
     machine_rows, machine = unique_rows(machine_columns, routing_rows.size)
     point = distinct.point[machine_rows]
     machine_device, order = _grouped(take(device, point)), np.full(point.size, ORDER)
@@ -361,10 +361,10 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
         batch=np.ones(routing_rows.size, dtype=np.int64),
         strided=np.zeros(routing_rows.size, dtype=np.bool_),
     )
-    tiles, own = _tiles(machine_device, distinct.place[machine_rows])
+    tiles, grouped_only = _tiles(machine_device, distinct.stage[machine_rows])
     catalogue, single = read_catalogue(tiles)
     launched = empty_launched(routing_rows.size, device.levels)
-    _run_groups(distinct, products, routing_rows, loads, machines, catalogue, single, own, launched)
+    _run_groups(distinct, products, routing_rows, loads, machines, catalogue, single, grouped_only, launched)
     return launched if first.size == inverse.size else take(launched, inverse)
 
 

@@ -57,10 +57,10 @@ def network(points: Inputs) -> Network:
             dims=_TOKENS, cost=PassCost(moves=moves, backward_moves=moves), keeps=0, keeps_whole=0,
         )  # fmt: skip
 
-    def product(name: str, inner: Ints, cols: Ints, read: str, **own: float) -> Node:
+    def product(name: str, inner: Ints, cols: Ints, read: str, **further: float) -> Node:
         return Node(
             name=name, type=grouped_gemm.TYPE, rows=rows, cols=cols, inner=inner, groups=local, reads=(read,),
-            attributes={**attributes, **own}, dims=_TOKENS._replace(groups=_GROUPS),
+            attributes={**attributes, **further}, dims=_TOKENS._replace(groups=_GROUPS),
         )  # fmt: skip
 
     up = "gate and up" if gated else "up"

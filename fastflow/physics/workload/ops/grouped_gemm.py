@@ -123,7 +123,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         conversion=np.where(of_weights, 0.0, share.bytes.conversion),
         output=share.bytes.output,
         block_rows=np.where(is_triton, rows_of_triton(routing), 0.0),
-        place=np.where(in_one, np.where(is_second, SECOND, FIRST), SEPARATE),
+        stage=np.where(in_one, np.where(is_second, SECOND, FIRST), SEPARATE),
     )
     # with fewer rows than experts, some experts are idle
     busy = np.minimum(1.0, share.rows / np.maximum(1, share.products))
