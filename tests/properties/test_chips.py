@@ -74,7 +74,7 @@ SHEETS = {
 # clocks of a datasheet's peak [Hz], where the highest one is above it
 SHEET_HZ = {"p4": 1.063e9, "p100": 1.303e9}
 # what an SM or CU moves in a cycle [B]: registers, and shared memory
-WIDTHS = {"p4": (2048, 128), "t4": (1024, 64)}
+WIDTHS = {"p4": (2048, 128), "t4": (1024, 64), "mi355x": (2048, 256)}
 
 
 @pytest.fixture(scope="module")
