@@ -49,6 +49,7 @@ class Chip(NamedTuple):
     stored: float = 0.0  # of an element of B in memory; 0: as of A
     instructions: float = 0.0  # that a lane takes to convert an element of B
     issue: float = 1e13  # of lanes, of all bundles
+    late_launch: float = 0.0  # more, of a kernel that starts after the end of the one before
 
 
 class Run(NamedTuple):
@@ -162,7 +163,9 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
         serving[chip.private + 1], rounds * ceil(depth * chip.size / line) * chip.step
     )
     times = [compute, *(t * waiting(chip, level, idle) for level, t in enumerate(serving))]
-    launch = chip.launch * (2 if parts > 1 else 1)
+    launch = chip.launch
+    if parts > 1:  # a second kernel adds the sums of the parts
+        launch += chip.launch + chip.late_launch
     order = chip.order * chip.overlap
     time = soft(times, order) + launch
     power = chip.drive * 2 * m * k * n * batch / (chip.peak * time)

@@ -57,6 +57,7 @@ def chips(draw, levels):
         stored=draw(st.sampled_from([0.0, 0.53])),
         instructions=draw(st.sampled_from([0.0, 2.0])),
         issue=draw(st.sampled_from([1e11, 1e13])),
+        late_launch=draw(st.sampled_from([0.0, 2e-6])),
     )
 
 
