@@ -37,6 +37,7 @@ class Chip(NamedTuple):
     supply: tuple = (1.0, 0.3, 1.0)
     boosts: bool = False  # whether idle bundles leave what they have
     issue: float = 1e13  # instructions of a lane, of all bundles [1/s]
+    pair: int = 1  # bundles that multiply a tile together
 
 
 class Task(NamedTuple):

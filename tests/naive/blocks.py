@@ -51,6 +51,7 @@ class Chip(NamedTuple):
     issue: float = 1e13  # of lanes, of all bundles
     stages: int = 4  # slabs of a block in L1
     fill: float = inf  # what a bundle loads a second from the level beyond its own
+    late_launch: float = 0.0  # more, of a kernel that starts after the end of the one before
 
 
 class Run(NamedTuple):
@@ -167,7 +168,9 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
         waves * (a * chip.size + b * of_b(chip)) * depth / chip.fill,  # of the bundle with most blocks
     )
     times = [compute, *(t * waiting(chip, level, idle) for level, t in enumerate(serving))]
-    launch = chip.launch * (2 if parts > 1 else 1)
+    launch = chip.launch
+    if parts > 1:  # a second kernel adds the sums of the parts
+        launch += chip.launch + chip.late_launch
     order = chip.order * chip.overlap
     time = soft(times, order) + launch
     power = chip.drive * 2 * m * k * n * batch / (chip.peak * time)

@@ -117,14 +117,26 @@ def units_of(chip, task):
     return rows, tiles, columns, task.sequences * task.kv_heads * tiles * columns
 
 
-def tiles_of_keys(chip, task):
-    """Return the tiles of 128 keys, as far as queries see them, of units that keep sums of their own."""
-    return ceil(seen(task) / 128)
+def latent_rows(chip, task):
+    """Return the rows of a tile of latent attention, of units that keep sums of their own.
+
+    64 queries by keys; keys by 16 queries (or 8) where queries are few, or where each block has few keys.
+    """
+    packed = task.q_len * task.heads // task.kv_heads
+    if packed <= 8:
+        return 8
+    blocks = task.sequences * task.kv_heads * ceil(packed / 16)
+    parts = min(ceil(task.kv_len / 256), max(1, chip.bundles // blocks))
+    few_keys = blocks <= chip.bundles and ceil(task.kv_len / parts) <= 1024
+    return 16 if packed <= 32 or few_keys else 64
 
 
-def rows_of_keys(task):
+def rows_of_keys(chip, task):
     """Return the rows of such a tile, a power of two, and how many tiles a sequence's heads take."""
     packed = task.q_len * task.heads // task.kv_heads
+    if is_latent(task):
+        rows = latent_rows(chip, task)
+        return rows, ceil(packed / rows)
     rows = 8
     while rows < min(packed, 128):
         rows *= 2
@@ -135,20 +147,31 @@ def on_own_sums(chip, task, parts):
     """Return the same of matrix units that keep the sums: keys by queries, in rounds of all bundles."""
     latent, d, dv = is_latent(task), task.head_dim, task.value_dim
     packed = task.q_len * task.heads / task.kv_heads
-    rows, tiles = rows_of_keys(task)
+    rows, tiles = rows_of_keys(chip, task)
     units = task.sequences * task.kv_heads * tiles
+    whole = latent and rows == 64  # tiles of queries by keys
+    together = min(chip.pair, tiles) if whole else 1  # bundles that share keys, each with half of them
+    width = d if whole and task.shared else d + dv
     scores, lane = rows * 128, chip.issue / chip.bundles
     flop = 2 * (d + dv) * min(1, task.cache / task.size)
     exchanged = rows < 64
-    work = chip.bundles * (scores * flop / chip.flops + scores / chip.exponentials)
+    products, exponentials = (
+        chip.bundles * scores * flop / chip.flops,
+        chip.bundles * scores / chip.exponentials,
+    )
+    if whole:
+        work = max(products * chip.pair / together, exponentials)
+    else:
+        work = products + exponentials
     work += 34 * scores / lane if exchanged else 0
     write = 66 * rows * min(dv, 256) / lane if exchanged else 0
-    trips = SLOW if latent else 3.0
+    first = 11.0 if latent else SLOW
+    trips = 8.0 if latent and not whole else 3.0
     block = Block(
-        128, ceil(tiles_of_keys(chip, task) / parts), 128 * (d + dv) * task.cache,
-        chip.step * (d + dv) * task.cache / LINE, work, True, packed / tiles * d * task.size,
+        128, ceil(ceil(seen(task) / 128) / parts), 128 * width * task.cache / together,
+        chip.step * width * task.cache / together / LINE, work, True, packed / tiles * d * task.size,
         packed / tiles * dv * task.output, 1, parts,
-        trips * chip.latency + write, before=(SLOW - trips) * chip.latency, reading=1.0,
+        trips * chip.latency + write, before=(first - trips) * chip.latency, reading=1.0,
     )  # fmt: skip
     merge = (MERGE_SLOW * chip.latency, parts * SUM * ceil(units * packed / tiles / chip.bundles) * dv)
     return block, units * parts, parts, 1, merge
@@ -156,8 +179,8 @@ def on_own_sums(chip, task, parts):
 
 def parts_on_tiles(chip, task):
     if chip.persistent:
-        _, tiles = rows_of_keys(task)
-        shown = tiles_of_keys(chip, task)
+        _, tiles = rows_of_keys(chip, task)
+        shown = ceil(seen(task) / (256 if is_latent(task) else 128))
         parts = max(1, min(chip.bundles // (task.sequences * task.kv_heads * tiles), shown))
         return ceil(shown / ceil(shown / parts))
     *_, units = units_of(chip, task)

@@ -116,6 +116,7 @@ def _chips(draw, levels):
         launch=draw(st.sampled_from([0.0, 4e-6])),
         drive=draw(st.sampled_from([0.0, 0.8, 30.0])),
         issue=draw(st.floats(1e11, 1e14)),
+        pair=draw(st.sampled_from([1, 2])),
         boosts=boosts,
         **own,
     )

@@ -12,14 +12,15 @@ from fastflow.analysis.measurements.kind import PRODUCTS, Measurements, Options,
 from fastflow.core.tables import Columns, Floats
 from fastflow.physics.timing.device import SCALED
 
-_PAUSES = {"fp8": 0.05, "fp8_block": 1.2, "nvfp4": 0.65}
-_OTHERS, _BUILDS = 0.02, 0.8
-"""Rest before a run [s], while the collector (collect_gemm.py) prepares it: it makes weights, and nvfp4's on
-the host. DeepGEMM compiles a kernel for each shape of tiles, of which few rows share one (`_FEW_ROWS`). A
-weight's products go to eight devices, the most rows first: these eight rest until the weights of the one
-before are done. Their rows are from 3,841 on. Calibrated on the powers of B200
-(ai-dynamo/aiconfigurator@095f58a)."""
-_FEW_ROWS, _FIRST_ROWS = 64, 3841
+_PAUSES = {"fp8": 0.065, SCALED: 1.2}
+_OTHERS, _BUILDS = 0.02, 0.77
+_FOUR_BITS, _PER_WEIGHT = 0.25, 4.2e-8
+"""Rest before a run [s], while the collector (collect_gemm.py) prepares it: it makes weights, and those of
+four bits on the host, which takes so long for each number of a weight. DeepGEMM compiles a kernel for each
+shape of tiles, of which few rows share one (`_FEW_ROWS`). A weight's products go to eight devices, the most
+rows first: these eight rest until the weights of the one before are done. Their rows are from 3,841 on.
+Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+_FEW_ROWS, _FEW_PAUSE, _FIRST_ROWS = 64, 0.22, 3841
 TUNED, QUANTIZED = "tiling.tuned", "model.quantized"
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
 
@@ -59,12 +60,14 @@ class Gemms(Measurements):
                 self.inputs[key] = column if stated is None else merge_columns(column, stated)
 
     def pauses(self, inputs: Columns) -> Floats | None:
-        """Return the rest before the run of a row [s], by its type and rows, (rows,)."""
+        """Return the rest before the run of a row [s], by its type, rows and weight, (rows,)."""
         dtype, rows = inputs["model.dtype"], inputs["model.m"]
         pauses = np.full(rows.size, _OTHERS)
         for name, pause in _PAUSES.items():
             pauses[dtype == name] = pause
-        pauses[(dtype == SCALED) & (rows <= _FEW_ROWS)] = _OTHERS
+        pauses[(dtype == SCALED) & (rows <= _FEW_ROWS)] = _FEW_PAUSE
+        weight = 1.0 * inputs["model.n"] * inputs["model.k"]
+        pauses = np.where(dtype == "nvfp4", _FOUR_BITS + _PER_WEIGHT * weight, pauses)
         return np.where(rows >= _FIRST_ROWS, np.maximum(pauses, _BUILDS), pauses)
 
     @classmethod

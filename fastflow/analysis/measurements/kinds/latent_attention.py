@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fastflow.analysis.measurements.kind import Measurements, register
 from fastflow.analysis.measurements.kinds.attention import SIZES, pauses
-from fastflow.core.tables import Columns, Floats
+from fastflow.core.tables import Bools, Columns, Floats
 
 _PROMPT_PAUSE = 0.15
 """Rest before a run of a prompt [s]; calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
@@ -26,6 +26,11 @@ class LatentAttentions(Measurements):
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its phase, (rows,)."""
         return pauses(inputs, _PROMPT_PAUSE)
+
+    def largest_first(self, inputs: Columns) -> Bools:
+        """Return which rows are single prompts: they follow the most prompts of a length (collect_mla.py)."""
+        is_first: Bools = (inputs["model.phase"] == "prefill") & (inputs["model.batch"] == 1)
+        return is_first
 
     @classmethod
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:

@@ -49,10 +49,15 @@ CONVERSION = 2.0  # operations of vector lanes an element of a smaller type (the
 # Main memory's bandwidth for contiguous reads, over that of GEMMs: 0.87 and 0.92 of the peak (the same).
 # Where matrix units hold the sums there is no such gain
 READING = 1.12
-# Where matrix units hold the sums: fewest rows of a tile, and dependent trips of a block after a kernel's
-# first ones. Calibrated on 6,900 decodes of B200 (ai-dynamo/aiconfigurator@095f58a)
+# Where matrix units hold the sums: rows of a tile, and dependent trips of a kernel's first blocks, of blocks
+# after them, and of those if a tile of keys by queries is latent. Calibrated on 6,900 decodes of B200
+# (ai-dynamo/aiconfigurator@095f58a)
 LEAST_ROWS, MOST_ROWS = 8.0, 128.0
-TRIPS_BETWEEN = 3.0
+FIRST_TRIPS, TRIPS_BETWEEN, SWAPPED_LATENT = 11.0, 3.0, 8.0
+# Latent attention there (selectMlaGenerationKernel of TensorRT-LLM's trtllmGenKernels/fmha/fmhaKernels.h):
+# most rows of a tile of keys by queries, most heads that always take such tiles, most keys of a block for
+# which others do, and least keys of a part
+SWAPPED_ROWS, MOST_SWAPPED, MOST_KEYS, KEYS_OF_PART = 16.0, 32.0, 1024.0, 256.0
 # Instructions of vector lanes there for a score and for an output, if a tile has fewer than `ROWS` rows (the
 # same): it is keys by queries, so that lanes exchange a row's scores and outputs
 SWAPPED = (34.0, 66.0)
@@ -228,13 +233,30 @@ def split_on_lanes(
 
 
 @kernel
-def _split_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, float]:
+def _rows_of_latent(work: Decodes, g: int, number: float, packed: float) -> float:
+    """Return the rows of a tile of latent attention where matrix units hold the sums.
+
+    packed: queries that share keys. Few of them, or few keys for each block, take tiles of keys by queries.
+    """
+    if packed > MOST_SWAPPED:
+        blocks = work.sequences[g] * work.kv_heads[g] * np.ceil(packed / SWAPPED_ROWS)
+        parts = min(np.ceil(work.kv_len[g] / KEYS_OF_PART), max(1.0, np.floor(number / blocks)))
+        if blocks > number or np.ceil(work.kv_len[g] / parts) > MOST_KEYS:
+            return ROWS
+    return LEAST_ROWS if packed <= LEAST_ROWS else SWAPPED_ROWS
+
+
+@kernel
+def _split_rows(work: Decodes, g: int, number: float, library: Library) -> tuple[float, float, float]:
     """Return the rows of a tile on matrix units, tiles of heads that share keys, and blocks of a tile.
 
     Several blocks share a tile where its sums exceed the registers of a block.
     """
     p, wide = work.point[g], work.head_dim[g] > WIDEST
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
+    if library.persistent[p] and wide:
+        rows = _rows_of_latent(work, g, number, packed)
+        return rows, np.ceil(packed / rows), 1.0
     if library.persistent[p]:
         rows = power_of_two(min(packed, MOST_ROWS), True)
         return max(LEAST_ROWS, rows), np.ceil(packed / MOST_ROWS), 1.0
@@ -247,10 +269,11 @@ def _split_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, 
 def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> float:
     """Return the number of parts of a sequence's keys, one for each block on matrix units."""
     reads_l1 = library.shared[work.point[g]]
-    _, tiles, columns = _split_rows(work, g, library)
+    _, tiles, columns = _split_rows(work, g, number, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
     if library.persistent[work.point[g]]:
-        tiles = np.ceil(count_visible(work, g) / TOKENS_OF_TILE)
+        tokens = KEYS_OF_PART if work.head_dim[g] > WIDEST else TOKENS_OF_TILE
+        tiles = np.ceil(count_visible(work, g) / tokens)
         parts = max(1.0, min(np.floor(number / units), tiles))
         return float(np.ceil(tiles / np.ceil(tiles / parts)))
     if work.head_dim[g] > WIDEST:
@@ -283,7 +306,7 @@ def split_on_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Libra
     d, dv, wide = float(work.head_dim[g]), float(work.value_dim[g]), work.head_dim[g] > WIDEST
     specialised = reads_l1 and (wide or work.cache[g] < work.size[g])  # some warps load, others multiply
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
-    rows, tiles, columns = _split_rows(work, g, library)
+    rows, tiles, columns = _split_rows(work, g, number, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
     tokens = TOKENS if wide or specialised else TOKENS_OF_TILE
     visible_parts = min(
@@ -341,15 +364,21 @@ def split_with_held_sums(
     p = work.point[g]
     number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
-    rows, tiles, _ = _split_rows(work, g, library)
+    rows, tiles, _ = _split_rows(work, g, number, library)
     # of a score; products are in the type of the cache
     flop = 2.0 * (d + dv) * min(1.0, work.cache[g] / work.size[g])
     units = work.sequences[g] * work.kv_heads[g] * tiles
     steps = np.ceil(np.ceil(count_visible(work, g) / TOKENS_OF_TILE) / parts)
     width, scores = (d + dv) * work.cache[g], rows * TOKENS_OF_TILE
     instructions, is_wide = number / bundles.instructions[p], work.head_dim[g] > WIDEST
+    kept, pair = is_wide and rows == ROWS, min(library.pair[p], tiles)
+    multiplying = scores * flop * number / bundles.flops[p]
+    exponentials = scores * number / bundles.exponentials[p]
+    if kept:  # its sums take half of the tensor memory: exponentials overlap
+        width = (d if work.shared[g] else d + dv) * work.cache[g] / pair
+        multiplying *= library.pair[p] / pair  # so few rows take half of the units of a bundle alone
     of_score, of_output = SWAPPED if rows < ROWS else (0.0, 0.0)
-    between = TRIPS_OF_TILES if is_wide else TRIPS_BETWEEN
+    between = SWAPPED_LATENT if is_wide and not kept else TRIPS_BETWEEN
     queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv * work.output[g]
     return Split(
         blocks=units * parts,
@@ -360,8 +389,8 @@ def split_with_held_sums(
             tokens=TOKENS_OF_TILE,
             read=TOKENS_OF_TILE * width,
             least=library.step[p] * width / STEP_BYTES,
-            work=scores
-            * (flop * number / bundles.flops[p] + number / bundles.exponentials[p] + of_score * instructions),
+            work=(max(multiplying, exponentials) if kept else multiplying + exponentials)
+            + scores * of_score * instructions,
             overlapped=True,
             even=False,
         ),
@@ -376,6 +405,6 @@ def split_with_held_sums(
         ),
         launches=1.0,
         rereads=0.0,
-        once=(TRIPS_OF_TILES - between) * library.latency[p],
+        once=((FIRST_TRIPS if is_wide else TRIPS_OF_TILES) - between) * library.latency[p],
         reading=1.0,
     )

@@ -116,6 +116,7 @@ class Overheads(NamedTuple):
     latency: float  # [s]
     step: float  # [s]
     launch: float  # [s]
+    late: float  # [s]
     persistent: bool
     promotion: float
     strided: float  # 0 unless both operands are strided
@@ -181,6 +182,7 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
             latency=library.latency[p],
             step=library.single_step[p],
             launch=library.launch[p],
+            late=library.late_launch[p],
             persistent=library.persistent[p],
             promotion=library.promotion[p],
             strided=library.strided[p] if strided else 0.0,

@@ -246,7 +246,9 @@ def _time_blocks(gemm: Gemm, block: Block, memory: Memory, costs: Costs, best: f
     blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * block.parts
     cores, overheads = gemm.cores, gemm.overheads
     waves = np.ceil(blocks / cores.bundles)
-    rounds, launch = np.ceil(waves / block.resident), overheads.launch * (2.0 if block.parts > 1.0 else 1.0)
+    rounds, launch = np.ceil(waves / block.resident), overheads.launch
+    if block.parts > 1.0:
+        launch += overheads.launch + overheads.late
     at_once = STEP_BYTES * (STEPS_OF_A_VECTOR if min(a, b) == 1.0 else 1.0)
     steps = rounds * np.ceil(block.depth * gemm.size / at_once) * overheads.step
     if steps + launch > best:

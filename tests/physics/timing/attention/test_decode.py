@@ -173,9 +173,31 @@ def test_heads_without_shared_keys_are_on_units_that_hold_the_sums():
     assert not fuses_rotary(devices([BLACKWELL]), work([heads._replace(cache=1)], [0]))[0]
 
 
+@pytest.mark.parametrize(
+    ("heads", "sequences", "kv_len", "rows"),
+    [
+        (4, 64, 8192, 8),
+        (16, 64, 8192, 16),
+        (32, 64, 8192, 16),
+        (128, 64, 8192, 64),
+        (128, 1, 8192, 16),  # few keys for each of the blocks, which have 16 heads
+        (128, 1, 131072, 64),
+    ],
+)
+def test_tiles_of_latent_attention_on_units_that_hold_the_sums(heads, sequences, kv_len, rows):
+    """The kernels that TensorRT-LLM takes (selectMlaGenerationKernel of fmhaKernels.h)."""
+    task = LATENT._replace(heads=heads, sequences=sequences, kv_len=kv_len)
+    assert one(task, BLACKWELL)[1].tile[0, 0, 0] == rows
+
+
+def test_a_pair_of_bundles_shares_the_keys_of_128_heads():
+    alone, paired = (one(LATENT, BLACKWELL._replace(pair=pair))[1] for pair in (1, 2))
+    assert paired.bytes[0, 1] < 0.6 * alone.bytes[0, 1]
+
+
 def test_a_chain_of_trips_is_before_the_first_blocks_alone():
-    """Later rounds of blocks cost a share of the first one, except for latent attention."""
-    for task, most in ((TASK._replace(kv_len=1), 0.4), (LATENT._replace(kv_len=1, heads=64), 1.01)):
+    """Later rounds of blocks cost a share of the first one, a larger one for tiles of keys by latent queries."""
+    for task, most in ((TASK._replace(kv_len=1), 0.4), (LATENT._replace(kv_len=1, heads=16), 0.9)):
         first, second, third = (
             one(task._replace(sequences=n * 108, kv_heads=1, heads=task.heads // task.kv_heads), BLACKWELL)[0]
             for n in (1, 2, 3)

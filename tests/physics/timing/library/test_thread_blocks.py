@@ -59,6 +59,7 @@ def chips(draw, levels):
         issue=draw(st.sampled_from([1e11, 1e13])),
         stages=draw(st.sampled_from([1, 4])),
         fill=draw(st.sampled_from([np.inf, 1e8, 1e10])),
+        late_launch=draw(st.sampled_from([0.0, 2e-6])),
     )
 
 
