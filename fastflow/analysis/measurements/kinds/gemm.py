@@ -22,6 +22,8 @@ rows first: these eight rest until the weights of the one before are done. Their
 Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
 _FEW_ROWS, _FEW_PAUSE, _FIRST_ROWS = 64, 0.22, 3841
 TUNED = "tiling.tuned"
+COPIES, _TURNS = "model.copies", 5
+"""Copies of a weight that a collector turns through, at most (collect_gemm.py, ai-dynamo/aiconfigurator)."""
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
 
 
@@ -34,7 +36,7 @@ class Gemms(Measurements):
     needed = ("m", "n", "k")
     inputs_of_columns: ClassVar[Mapping[str, str]] = {
         "m": "model.m", "n": "model.n", "k": "model.k", "batch": "model.batch", "dtype": "model.dtype",
-        "tuned": TUNED,
+        "tuned": TUNED, "copies": COPIES,
     }  # fmt: skip
     other_columns = ("op", "trans_a", "trans_b")
     naming_keys = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")
@@ -45,6 +47,11 @@ class Gemms(Measurements):
         """Read the storage order of operands, too; raises InputError."""
         super().__init__(rows, options)
         self.inputs["model.transposed"] = _transposed(self.file)
+        if COPIES not in options.command_line:
+            turns = np.where((self.timed == "kernel") & ("trans_a" not in self.file.frame), _TURNS, 0)
+            copies = InputColumn(turns.astype(np.int64), np.ones(self.rows, dtype=np.bool_))
+            stated = self.inputs.get(COPIES)
+            self.inputs[COPIES] = copies if stated is None else merge_columns(copies, stated)
         if TUNED not in options.command_line:  # collectors call a framework's products without its tuner
             untuned = InputColumn(np.zeros(self.rows, dtype=np.bool_), np.ones(self.rows, dtype=np.bool_))
             stated = self.inputs.get(TUNED)

@@ -325,6 +325,7 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
         n=distinct.cols,
         batch=np.ones(routing_rows.size, dtype=np.int64),
         strided=np.zeros(routing_rows.size, dtype=np.bool_),
+        copies=np.zeros(routing_rows.size, dtype=np.int64),
     )
     catalogue, single = read_catalogue(machine_device.blocks)
     launched = empty_launched(routing_rows.size, device.levels)
