@@ -34,6 +34,7 @@ HARDWARE = (
     "system.package.devices",
 )  # fmt: skip
 DEVICE = (*HARDWARE, "tiling.", "precision.")
+COPIES = "model.copies"  # of weights that a benchmark turns through
 _TYPED = ("model.dtype", "precision.", "chip.rate.")  # that types of kernels depend on
 
 
@@ -52,6 +53,7 @@ def time_on_devices(
         n=shards.kernels.n,
         batch=shards.kernels.batch,
         strided=strided[graph.point] if strided.any() else np.zeros(graph.point.size, dtype=np.bool_),
+        copies=inputs[COPIES][graph.point] if COPIES in inputs else np.zeros_like(graph.point),
         pass_bytes=shards.kernels.elements * graph.per_element.bytes,
         pass_flop=shards.kernels.elements * graph.per_element.flop,
         options=TilingOptions(

@@ -191,13 +191,13 @@ INPUTS: tuple[Column, ...] = (
     text(
         "chip.blocks.matrix", "thread block tiles of the kernel library on matrix units, such as 128x64 64x64"
     ),
-    text("chip.blocks.scaled", "thread block tiles of products in fp8_block")._replace(
-        absent="those of chip.blocks.matrix"
-    ),
     text(
-        "chip.blocks.grouped",
-        "thread block tiles of grouped products of experts",
-    )._replace(absent="those of chip.blocks.matrix that TensorRT-LLM has"),
+        "chip.blocks.scaled",
+        "thread block tiles of the kernel library of fp8_block; none: those of chip.blocks.matrix",
+    ),
+    text("chip.blocks.grouped", "thread block tiles of grouped products of experts")._replace(
+        absent="those of chip.blocks.matrix that TensorRT-LLM has"
+    ),
     text("chip.blocks.vector", "thread block tiles of the kernel library on vector lanes"),
     text("chip.blocks.batched_vector", "thread block tiles of batched products on vector lanes"),
     text("chip.blocks.warp", "largest tile of a warp within a thread block, such as 64x64"),

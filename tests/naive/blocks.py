@@ -7,6 +7,7 @@ each bundle is kept. What a block reads is counted slab by slab.
 from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
+from tests.naive import warm_cache
 from tests.naive.dataflow import register_accesses
 from tests.naive.voltage import highest_voltage, speed
 
@@ -52,6 +53,8 @@ class Chip(NamedTuple):
     stages: int = 4  # slabs of a block in L1
     fill: float = inf  # what a bundle loads a second from the level beyond its own
     late_launch: float = 0.0  # more, of a kernel that starts after the end of the one before
+    cache: float = 0.0  # all of the last level on chip, if it is shared
+    beyond: float = 0.0  # of the latency, in main memory
 
 
 class Run(NamedTuple):
@@ -99,7 +102,7 @@ def waiting(chip, level, idle):
     return max(1, idle / (chip.spare[level] if chip.spare else 1))
 
 
-def one(chip, m, k, n, batch, is_strided, a, b, parts):
+def one(chip, m, k, n, batch, is_strided, a, b, parts, copies=0):
     """Return how long a GEMM takes as blocks of a x b over so many parts, None for too short parts."""
     slab = ceil(SECTOR / chip.size)
     depth = ceil(k / parts / slab) * slab
@@ -129,7 +132,10 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
     idle = waves * chip.bundles / handed
     multiplies, converts = of_block * (1 + extra), converting(chip, b, depth)
     compute = waves * (multiplies + converts if chip.shared else max(multiplies, converts)) / gain(chip, idle)
-    compute += (1 if chip.persistent else rounds) * 2 * chip.latency
+    whole = (batch * m * k * chip.size, batch * k * n * of_b(chip), batch * m * n * chip.output)
+    held = warm_cache.product(copies, *whole, chip.cache, chip.capacities[-1])
+    first, last = chip.latency - min(held[:2]) * chip.beyond, chip.latency - held[2] * chip.beyond
+    compute += (1 if chip.persistent else rounds) * (first + last)
     if chip.step > 0 and not chip.persistent:  # what is stored at a block's end
         compute += batch * m * n * chip.output * parts / chip.bandwidths[chip.private + 1]
 
@@ -154,10 +160,11 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
             sums = 2 * 4 * batch * m * n * parts if parts > 1 else 0
             alone = slabs * (a * chip.size + b * of_b(chip) / min(chip.cluster, handed)) * slab
             moved.append(alone + c + sums)
-        elif (whole_a + whole_b) / batch > chip.capacities[level - 1]:
-            moved.append(whole_a * max(1, n / side) + whole_b * max(1, m / side) + c)
         else:
-            moved.append(whole_a + whole_b + c)
+            again = (whole_a + whole_b) / batch > chip.capacities[level - 1]
+            rows, columns = (whole_a * max(1, n / side), whole_b * max(1, m / side)) if again else whole[:2]
+            in_cache = held if level == len(chip.bandwidths) - 1 else (0, 0, 0)
+            moved.append(sum(b * (1 - h) for b, h in zip((rows, columns, c), in_cache, strict=True)))
     if chip.shared and chip.private > 0:
         moved[0] = handed * a * b * 4  # sums alone
     serving = [x / w for x, w in zip(moved, chip.bandwidths, strict=True)]
@@ -180,7 +187,7 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
     return Run(time, [*times, launch], moved, (a, b), parts, waves, handed / (waves * chip.bundles))
 
 
-def run(chip, catalogue, m, k, n, batch, is_strided):
+def run(chip, catalogue, m, k, n, batch, is_strided, copies=0):
     """Return the run of least time; the first block and the fewest parts of several."""
     slab = ceil(SECTOR / chip.size)
     best = None
@@ -196,7 +203,7 @@ def run(chip, catalogue, m, k, n, batch, is_strided):
                 break
             if parts > 1 and ceil(m / a) * ceil(n / b) * batch >= 2 * chip.bundles:
                 break
-            found = one(chip, m, k, n, batch, is_strided, a, b, parts)
+            found = one(chip, m, k, n, batch, is_strided, a, b, parts, copies)
             if found and (best is None or found.time < best.time):
                 best = found
     return best

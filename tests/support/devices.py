@@ -14,7 +14,7 @@ from tests.support.tilings import SPARE, SUPPLIES
 FLAGS = ("shared", "persistent", "splits")
 NUMBERS = (
     "latency", "step", "shared", "cluster", "pair", "persistent", "overlap", "splits", "promotion", "launch",
-    "late_launch", "drive", "strided", "reach", "miss",
+    "late_launch", "drive", "strided", "reach", "miss", "cache", "beyond",
 )  # fmt: skip
 """Properties of a library that chips have under the same name."""
 rates = st.floats(1e9, 1e13)

@@ -40,6 +40,7 @@ MAX_HEADROOM = 50.0  # of the power, up to which `boost.boost_of` is accurate
 ISSUE_WIDTH = 128.0
 """Instructions of single lanes that a bundle issues in a cycle: four schedulers of warps of 32 threads, as in
 every SM from Maxwell on but P100's (NVIDIA CUDA programming guide)."""
+NO_BLOCKS = "none"
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
 
 
@@ -70,6 +71,8 @@ class Library(NamedTuple):
     strided: Floats  # extra time where both operands are strided, as a share of compute
     reach: Floats  # of address translation (TLB) [B]
     miss: Floats  # extra time where all accesses are beyond `reach`, as a share of compute
+    cache: Floats  # last level on chip with all its partitions, where all bundles share it, or 0 [B]
+    beyond: Floats  # part of `latency` that is main memory's [s]
     stages: Floats  # slabs of a block in L1 or in flight
     fill: Floats  # bandwidth of a bundle from the level beyond its own; infinite: no limit [B/s]
 
@@ -153,10 +156,10 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     vector_peak = peak_flops(inputs, chip, np.full(dtype.size, VECTOR_DTYPE))
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
-    scaled, grouped = (_own_blocks(inputs, kind) for kind in ("scaled", "grouped"))
-    matrix = np.where((dtype == SCALED) & (scaled != ""), scaled, inputs["chip.blocks.matrix"])
+    of_matrix = _matrix_blocks(inputs)
     boost = _boost(inputs, chip.cores.voltage)
     memories, instances = _memories(inputs, chip, boost.enabled)
+    last = len(chip.levels) - 1
     latency = sum((level.latency for level in chip.levels), chip.dram_latency)
     return Device(
         matrix_flops=utilization * peak,
@@ -181,21 +184,32 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
             vector_peak=vector_peak,
             registers=chip.levels[0].design.capacity / np.maximum(instances, 1.0),
             latency=latency,
+            cache=np.where(memories.private < last, chip.levels[last].design.capacity, 0.0),
+            beyond=chip.dram_latency,
             budget=(inputs["chip.tdp"] - extra_leakage(inputs))
             * (inputs["chip.sustained_power_fraction"] if lasts else 1.0),
         ),
-        blocks=np.where(by_matrix, matrix, inputs["chip.blocks.vector"]),
-        batched_blocks=np.where(by_matrix, matrix, inputs["chip.blocks.batched_vector"]),
-        grouped_blocks=np.where(by_matrix, grouped, ""),
+        blocks=np.where(by_matrix, of_matrix, inputs["chip.blocks.vector"]),
+        batched_blocks=np.where(by_matrix, of_matrix, inputs["chip.blocks.batched_vector"]),
+        grouped_blocks=np.where(by_matrix, _grouped_blocks(inputs), ""),
     )
 
 
-def _own_blocks(inputs: Inputs, kind: str) -> Texts:
-    """Return the block tiles of a kind that chips may have tiles of its own for, "" where they have none."""
-    key = f"chip.blocks.{kind}"
-    texts = inputs.get(key, np.full(inputs["model.dtype"].size, ""))
-    read_catalogue(texts[texts != ""], key)
+def _grouped_blocks(inputs: Inputs) -> Texts:
+    """Return the block tiles of grouped products that chips have of their own, "" where they have none."""
+    texts = inputs.get("chip.blocks.grouped", np.full(inputs["model.dtype"].size, ""))
+    read_catalogue(texts[texts != ""], "chip.blocks.grouped")
     return texts
+
+
+def _matrix_blocks(inputs: Inputs) -> Texts:
+    """Return the block tiles of the library on matrix units; raises InputError for invalid ones."""
+    tiles, scaled = inputs["chip.blocks.matrix"], inputs["chip.blocks.scaled"]
+    is_own = (inputs["model.dtype"] == SCALED) & (scaled != NO_BLOCKS)
+    if is_own.any():
+        read_catalogue(scaled[is_own], "chip.blocks.scaled")
+    blocks: Texts = np.where(is_own, scaled, tiles)
+    return blocks
 
 
 def _memories(inputs: Inputs, chip: Chip, boosts: Bools) -> tuple[Memories, Floats]:
@@ -249,7 +263,7 @@ def _boost(inputs: Inputs, voltage: Floats) -> Boost:
 
 def _library(
     inputs: Inputs, by_matrix: Bools, *, peak: Floats, vector_peak: Floats, registers: Floats,
-    latency: Floats, budget: Floats,
+    latency: Floats, cache: Floats, beyond: Floats, budget: Floats,
 ) -> Library:  # fmt: skip
     """Return the properties of each chip and its library.
 
@@ -291,6 +305,8 @@ def _library(
         strided=np.ascontiguousarray(inputs["chip.strided.cost"]),
         reach=np.ascontiguousarray(inputs["chip.strided.reach"]),
         miss=np.ascontiguousarray(inputs["chip.strided.miss"]),
+        cache=cache,
+        beyond=beyond,
         stages=stages.astype(np.float64),
         fill=np.ascontiguousarray(inputs.get("chip.fill_Bps", np.full(dtype.size, np.inf))),
     )

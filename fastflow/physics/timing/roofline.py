@@ -47,6 +47,7 @@ class KernelWork(NamedTuple):
     n: Ints
     batch: Ints
     strided: Bools  # both operands are stored along the inner dimension
+    copies: Ints  # see `Products`
     pass_bytes: Floats
     pass_flop: Floats
     options: TilingOptions  # of the points
@@ -225,7 +226,13 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     machine_rows, machine = unique_rows((*columns_of(machines), single, batched), single.size)
     products = take(
         Products(
-            point=machine[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch, strided=work.strided
+            point=machine[work.point],
+            m=work.m,
+            k=work.k,
+            n=work.n,
+            batch=work.batch,
+            strided=work.strided,
+            copies=work.copies,
         ),
         rows,
     )

@@ -134,6 +134,7 @@ def test_kernels_on_their_devices(points, data):
     work = KernelWork(
         **dict(zip(names, table, strict=True)),
         strided=column([False for _ in kernels], np.bool_),
+        copies=column([0 for _ in kernels], np.int64),
         options=TilingOptions(
             element_bytes=column([p.element for p in points]),
             weight_bytes=column([p.stored or p.element for p in points]),

@@ -22,6 +22,8 @@ rows first: these eight rest until the weights of the one before are done. Their
 Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
 _FEW_ROWS, _FEW_PAUSE, _FIRST_ROWS = 64, 0.22, 3841
 TUNED, QUANTIZED = "tiling.tuned", "model.quantized"
+COPIES, _TURNS = "model.copies", 5
+"""Copies of a weight that a collector turns through, at most (collect_gemm.py, ai-dynamo/aiconfigurator)."""
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
 
 
@@ -34,7 +36,7 @@ class Gemms(Measurements):
     needed = ("m", "n", "k")
     inputs_of_columns: ClassVar[Mapping[str, str]] = {
         "m": "model.m", "n": "model.n", "k": "model.k", "batch": "model.batch", "dtype": "model.dtype",
-        "tuned": TUNED, "preshuffled_weights": "tiling.preshuffled",
+        "tuned": TUNED, "preshuffled_weights": "tiling.preshuffled", "copies": COPIES,
     }  # fmt: skip
     other_columns = ("op", "trans_a", "trans_b", "lib")
     naming_keys = ("m", "k", "n", "op", "batch", "trans_a", "trans_b", "dtype")
@@ -50,9 +52,11 @@ class Gemms(Measurements):
         """
         super().__init__(rows, options)
         self.inputs["model.transposed"] = _transposed(self.file)
-        of_tuner = self.file.filled("lib")
+        of_tuner, in_all = self.file.filled("lib"), np.ones(self.rows, dtype=np.bool_)
+        is_turned = (self.timed == "kernel") & ("trans_a" not in self.file.frame) & ~of_tuner
         for key, column in (
-            (TUNED, InputColumn(of_tuner, np.ones(self.rows, dtype=np.bool_))),
+            (COPIES, InputColumn(np.where(is_turned, _TURNS, 0).astype(np.int64), in_all)),
+            (TUNED, InputColumn(of_tuner, in_all)),
             (QUANTIZED, InputColumn(of_tuner, of_tuner)),
         ):
             if key not in options.command_line:

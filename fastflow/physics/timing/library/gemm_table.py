@@ -11,6 +11,7 @@ from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.timing.device import Boost, Device, Library, Memories
 from fastflow.physics.timing.tiling.dataflow import Unit, Units, make_unit
+from fastflow.physics.timing.warm_cache import hit_rates
 
 
 class Products(NamedTuple):
@@ -22,6 +23,7 @@ class Products(NamedTuple):
     n: Ints
     batch: Ints
     strided: Bools  # both operands are stored along the inner dimension
+    copies: Ints  # of B that a benchmark turns through, at most; 0: operands are in main memory
 
 
 class Operands(NamedTuple):
@@ -98,6 +100,14 @@ class Cores(NamedTuple):
     unit: Unit
 
 
+class HitRates(NamedTuple):
+    """What the last cache holds of the operands and of C of one GEMM, as shares."""
+
+    rows: float  # of A
+    columns: float  # of B
+    output: float
+
+
 class OperandReads(NamedTuple):
     """How the units of one machine read their operands; see `Library`."""
 
@@ -138,6 +148,7 @@ class Gemm(NamedTuple):
     cores: Cores
     reads: OperandReads
     overheads: Overheads
+    hits: HitRates
     order: float
     levels: int
     private: int  # level that blocks are in
@@ -149,11 +160,25 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
     p, strided = products.point[g], products.strided[g]
     memories, library = machines.memories, machines.library
     private = max(memories.private[p], 0)
+    m, k, n, batch = (
+        float(products.m[g]),
+        float(products.k[g]),
+        float(products.n[g]),
+        float(products.batch[g]),
+    )
+    rows, columns, output = hit_rates(
+        float(products.copies[g]),
+        batch * m * k * machines.size[p],
+        batch * k * n * machines.weight[p],
+        batch * m * n * machines.output[p],
+        library.cache[p],
+        memories.capacity[p, memories.capacity.shape[1] - 1],
+    )
     return Gemm(
-        m=float(products.m[g]),
-        k=float(products.k[g]),
-        n=float(products.n[g]),
-        batch=float(products.batch[g]),
+        m=m,
+        k=k,
+        n=n,
+        batch=batch,
         size=machines.size[p],
         weight=machines.weight[p],
         conversion=machines.conversion[p],
@@ -179,7 +204,7 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
             fill=library.fill[p],
         ),
         overheads=Overheads(
-            latency=library.latency[p],
+            latency=library.latency[p] - 0.5 * (min(rows, columns) + output) * library.beyond[p],
             step=library.single_step[p],
             launch=library.launch[p],
             late=library.late_launch[p],
@@ -189,6 +214,7 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
             reach=library.reach[p],
             miss=library.miss[p] if strided else 0.0,
         ),
+        hits=HitRates(rows=rows, columns=columns, output=output),
         order=machines.order[p] * library.overlap[p],
         levels=memories.capacity.shape[1],
         private=private,

@@ -41,7 +41,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Memory, Products, make_gemm
+from fastflow.physics.timing.library.gemm_table import Gemm, HitRates, Machines, Memory, Products, make_gemm
 from fastflow.physics.timing.tile_catalogue import Catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
@@ -230,9 +230,12 @@ def _move_outside(
         moved[private + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * block.parts
     rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.weight
     for level in range(private + 2, gemm.levels + 1):
-        moved[level] = rows + columns + c
+        row_reads = column_reads = 1.0
         if (rows + columns) / gemm.batch > capacity[level - 1]:
-            moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
+            row_reads, column_reads = max(1.0, gemm.n / side), max(1.0, gemm.m / side)
+        hits = gemm.hits if level == gemm.levels else HitRates(0.0, 0.0, 0.0)
+        moved[level] = rows * row_reads * (1.0 - hits.rows) + columns * column_reads * (1.0 - hits.columns)
+        moved[level] += c * (1.0 - hits.output)
 
 
 @lean_kernel

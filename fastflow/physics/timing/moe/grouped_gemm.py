@@ -360,6 +360,7 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
         n=distinct.cols,
         batch=np.ones(routing_rows.size, dtype=np.int64),
         strided=np.zeros(routing_rows.size, dtype=np.bool_),
+        copies=np.zeros(routing_rows.size, dtype=np.int64),
     )
     tiles, grouped_only = _tiles(machine_device, distinct.stage[machine_rows])
     catalogue, single = read_catalogue(tiles)

@@ -5,6 +5,8 @@ A product of 8-bit or 4-bit operands quantises A first, unless A is quantised al
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from fastflow.core.dedupe import map_values
@@ -16,7 +18,7 @@ from fastflow.physics.workload.family import Family, independent_rows, single_op
 from fastflow.physics.workload.graph import HIDDEN
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import gemm, quantize
-from fastflow.physics.workload.precision import OUTPUT_BYTES, QUANTISING_FLOP, QUANTIZED_BYTES
+from fastflow.physics.workload.precision import OPERAND_BYTES, OUTPUT_BYTES, QUANTISING_FLOP, QUANTIZED_BYTES
 
 LAST = 2.0
 """Late launches of the last pass: its own, and that of the product, which waits for its end."""
@@ -51,18 +53,28 @@ def _quantize_passes(points: Inputs, written: Floats) -> list[Node]:
     """
     rows, cols = points["model.m"] * points["model.batch"], points["model.k"]
     dtype = points["model.dtype"]
+    weights = 1.0 * cols * points["model.n"] * points["model.batch"] * map_values(OPERAND_BYTES, dtype)
+    output = 1.0 * rows * points["model.n"] * map_values(OUTPUT_BYTES, dtype)
+    reuse = quantize.Reuse(points["model.copies"], weights, output + 1.0 * rows * cols * written)
+    call = partial(quantize.call, reuse=reuse)
 
-    def quantise(read: str, flop: Floats | float) -> Node:
-        return quantize.call("quantise", read, rows, cols, reads=1.0, written=written, flop=flop, late=LAST)
+    def quantise(read: str, flop: Floats | float, instructions: float = 0.0) -> Node:
+        return call(
+            "quantise", read, rows, cols, reads=1.0, written=written, flop=flop, late=LAST,
+            instructions=instructions,
+        )  # fmt: skip
 
     if dtype[0] == "fp8":
         scale = 1.0 * FP32_SCALE_BYTES
         return [
-            quantize.call("clear", INPUT, 1, 1, reads=0.0, written=scale, flop=0.0),
-            quantize.call("maximum", "clear", rows, cols, reads=1.0, written=0.0, flop=MAXIMUM_FLOP),
-            quantize.call("scale", "maximum", 1, 1, reads=0.0, written=2.0 * scale, flop=1.0),
-            quantise("scale", QUANTISE_FLOP),
-        ]
+            call("clear", INPUT, 1, 1, reads=0.0, written=scale, flop=0.0),
+            call(
+                "maximum", "clear", rows, cols, reads=1.0, written=0.0, flop=MAXIMUM_FLOP,
+                instructions=quantize.SCALAR,
+            ),
+            call("scale", "maximum", 1, 1, reads=0.0, written=2.0 * scale, flop=1.0),
+            quantise("scale", QUANTISE_FLOP, quantize.SCALAR),
+        ]  # fmt: skip
     quantised = quantise(INPUT, map_values(QUANTISING_FLOP, dtype))
     if dtype[0] == SCALED:
         return [quantised, quantize.alignment("scales", "quantise", rows, -(-cols // SCALED_AT_ONCE))]
@@ -77,6 +89,12 @@ FAMILY = Family(
         count("model.k", "columns of A, rows of B"),
         count("model.n", "columns of B and C"),
         count("model.batch", "independent GEMMs"),
+        count(
+            "model.copies",
+            "copies of B that a benchmark turns through, as many as exceed the last cache and at most these;"
+            " 0: operands come from main memory",
+            low=0,
+        ),
         Column(
             "model.transposed",
             "bool",

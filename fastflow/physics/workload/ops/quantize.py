@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Floats
+from fastflow.core.tables import Floats, Ints
 from fastflow.core.yaml_file import choice_of
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
+from fastflow.physics.timing.warm_cache import hit_rates_of_passes
 from fastflow.physics.workload.data_types import BOTH_OPERANDS, FP32_SCALE_BYTES
 from fastflow.physics.workload.graph import Kernel, PerElement
 from fastflow.physics.workload.network import KernelType, Network, Node, PassCost, Side, Size
@@ -26,6 +27,11 @@ programming guide)."""
 ALIGN_LAUNCHES = 3.0
 """Kernels that lay out scales anew: transpose, pack to bytes, and copy with padding
 (get_mn_major_tma_aligned_packed_ue8m0_tensor, deepseek-ai/DeepGEMM)."""
+SCALAR = 20.0
+"""Instructions of a lane for an element in kernels that take one element at a time: index, load, conversion,
+maximum or division, store (computeFP8QuantizeScale and scaleMatrix, NVIDIA/TensorRT-LLM, cudaFp8Utils.cu).
+Calibrated on products in fp8 of B200 (ai-dynamo/aiconfigurator@095f58a): they take as long whether their
+operands lie in its cache or not."""
 OF_MULTIPLY_ADD = 0.1
 """Energy of an operation that quantises, over that of a lane's multiply-add: most are moves, comparisons and
 shifts. Calibrated on the powers of products on B200 (ai-dynamo/aiconfigurator@095f58a)."""
@@ -47,18 +53,33 @@ def _forward_call(network: Network, i: int, kernel: Kernel, precision: Precision
     return kernel._replace(per_element=PerElement(moves, flop), attributes=size)
 
 
+class Reuse(NamedTuple):
+    """What a benchmark repeats around a pass (`timing.warm_cache`)."""
+
+    copies: Ints  # of the weights of its product, at most; 0: none is reuse
+    weights: Floats  # of the product [B]
+    written_all: Floats  # by the passes and the product [B]
+
+
+NO_REUSE = Reuse(np.zeros(1, dtype=np.int64), np.zeros(1), np.zeros(1))
+
+
 def call(
     name: str, read: str, rows: Size, cols: Size, *, reads: float, written: Floats | float,
-    flop: Floats | float, late: float = 1.0,
+    flop: Floats | float, instructions: float = 0.0, late: float = 1.0, reuse: Reuse = NO_REUSE,
 ) -> Node:  # fmt: skip
     """Return a pass that a framework calls, and that starts after the end of the kernel before it.
 
     reads: times that it reads an activation; written: bytes; flop: operations of lanes, all for an element;
-    late: launches that wait for the end of a kernel, its own and others.
+    instructions: of a lane for an element, where these are more; late: launches that wait for the end of a
+    kernel, its own and others; reuse: what runs again, and how.
     """
     return Node(
         name=name, type=CALL, rows=rows, cols=cols, reads=(read,), keeps=0, keeps_whole=0,
-        attributes={"reads": reads, "written": written, "flop": flop, "late": late},
+        attributes={
+            "reads": reads, "written": written, "flop": flop, "instructions": instructions, "late": late,
+            **reuse._asdict(),
+        },
     )  # fmt: skip
 
 
@@ -105,9 +126,17 @@ def _time_call(device: Device, share: Share) -> tuple[Launched, Floats]:
     size, ones = share.attributes, np.ones(share.elements.size)
     flop = share.elements * size["flop"]
     moved = share.elements * (size["reads"] * share.bytes.activation + size["written"])
+    issued = share.elements * size["instructions"] / device.issue[share.device]
+    operations = np.maximum(flop, issued * device.vector_flops[share.device])
+    read = share.elements * share.bytes.activation
+    hits = hit_rates_of_passes(
+        size["copies"] * ones, read, size["weights"] * ones, size["written_all"] * ones,
+        device.library.cache[share.device], device.memories.capacity[share.device, -1],
+    )  # fmt: skip
     launched = run_passes(
-        device, share.device, moved=moved, launches=ones, operations=flop, trips=ones, late=size["late"]
-    )
+        device, share.device, moved=moved, launches=ones, operations=operations, trips=ones,
+        late=size["late"], hits=hits,
+    )  # fmt: skip
     return launched, flop
 
 

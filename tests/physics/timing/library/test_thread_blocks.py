@@ -60,11 +60,13 @@ def chips(draw, levels):
         stages=draw(st.sampled_from([1, 4])),
         fill=draw(st.sampled_from([np.inf, 1e8, 1e10])),
         late_launch=draw(st.sampled_from([0.0, 2e-6])),
+        cache=draw(st.sampled_from([0.0, 1e5, 2e6, 5e6])),
+        beyond=draw(st.sampled_from([0.0, 2e-7])),
     )
 
 
 def launched(designs, catalogues, gemms):
-    """Time GEMMs (design's place, (m, k, n), batch, strided) on designs with an equal number of levels."""
+    """Time GEMMs (design's place, (m, k, n), batch, strided, copies) on designs with equally many levels."""
     texts = [" ".join(f"{a}x{b}" for a, b in catalogue) for catalogue in catalogues]
     none = column([0 for _ in designs], np.int64)
     work = KernelWork(
@@ -72,6 +74,7 @@ def launched(designs, catalogues, gemms):
         **{axis: column([g[1][i] for g in gemms], np.int64) for i, axis in enumerate("mkn")},
         batch=column([g[2] for g in gemms], np.int64),
         strided=column([g[3] for g in gemms], np.bool_),
+        copies=column([g[4] if len(g) > 4 else 0 for g in gemms], np.int64),
         pass_bytes=column([0 for _ in gemms]),
         pass_flop=column([0 for _ in gemms]),
         options=TilingOptions(
@@ -100,13 +103,14 @@ catalogues = st.lists(st.sampled_from(TILES), min_size=1, max_size=4, unique=Tru
 def test_library_is_the_oracle(designs, data):
     listed = [data.draw(catalogues) for _ in designs]
     gemm = st.tuples(
-        st.integers(0, len(designs) - 1), st.tuples(sides, sides, sides), st.integers(1, 6), st.booleans()
-    )
+        st.integers(0, len(designs) - 1), st.tuples(sides, sides, sides), st.integers(1, 6), st.booleans(),
+        st.sampled_from([0, 1, 5]),
+    )  # fmt: skip
     gemms = data.draw(st.lists(gemm, min_size=1, max_size=4))
     got = launched(designs, listed, gemms)
-    for row, (i, (m, k, n), batch, strided) in enumerate(gemms):
+    for row, (i, (m, k, n), batch, strided, copies) in enumerate(gemms):
         of = listed[::-1][i] if batch > 1 else listed[i]
-        expected = blocks.run(designs[i], of, m, k, n, batch, strided)
+        expected = blocks.run(designs[i], of, m, k, n, batch, strided, copies)
         assert near(got.time[row], expected.time, 1e-9)
         assert got.flop[row] == 2 * m * k * n * batch
         if near(got.busy[row], expected.busy) and got.parts[row] == expected.parts:

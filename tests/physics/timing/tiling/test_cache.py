@@ -108,7 +108,7 @@ def device_and_work(design):
         grouped_blocks=first("", np.str_),
     )
     work = KernelWork(
-        point=same(0), m=m, k=k, n=n, batch=same(2), strided=same(False, np.bool_),
+        point=same(0), m=m, k=k, n=n, batch=same(2), strided=same(False, np.bool_), copies=same(0),
         pass_bytes=same(0.0, float), pass_flop=same(0.0, float),
         options=TilingOptions(
             element_bytes=first(design.element), weight_bytes=first(design.element), conversion=first(0.0),
