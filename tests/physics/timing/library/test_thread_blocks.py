@@ -22,7 +22,7 @@ sides = st.one_of(st.integers(1, 40), st.integers(1, 3000))
 
 @st.composite
 def chips(draw, levels):
-    private = draw(st.integers(0, levels - 1))
+    private, latency = draw(st.integers(0, levels - 1)), draw(st.sampled_from([0.0, 5e-7]))
     return blocks.Chip(
         size=draw(st.sampled_from([1, 2, 4])),
         output=draw(st.sampled_from([2, 4])),
@@ -36,7 +36,7 @@ def chips(draw, levels):
         bundles=draw(st.sampled_from([1, 5, 20, 108])),
         registers=draw(st.sampled_from([1e3, 6.4e4, 2.6e5])),
         warp=draw(st.sampled_from([(64, 64), (64, 256), (32, 64)])),
-        latency=draw(st.sampled_from([0.0, 5e-7])),
+        latency=latency,
         step=draw(st.sampled_from([0.0, 2e-7, 1e-4])),
         shared=draw(st.booleans()),
         cluster=draw(st.sampled_from([1, 2])),
@@ -61,7 +61,7 @@ def chips(draw, levels):
         fill=draw(st.sampled_from([np.inf, 1e8, 1e10])),
         late_launch=draw(st.sampled_from([0.0, 2e-6])),
         cache=draw(st.sampled_from([0.0, 1e5, 2e6, 5e6])),
-        beyond=draw(st.sampled_from([0.0, 2e-7])),
+        beyond=latency * draw(st.sampled_from([0.0, 0.4])),
     )
 
 
