@@ -44,7 +44,8 @@ def ways(collective, size, machines, inside, link, network, memory, library, red
         moved = times * piece
         if protocol == "ll":
             waited *= 1.0 + library["block"] * min(1.0, size / n / 4096.0)
-            moved += piece  # a rank's own piece takes its turn among the stores
+            if inside > 1:  # behind a network or a host alone it costs nothing
+                moved += piece  # a rank's own piece takes its turn among the stores
         carried = wire(moved, moved / inside) * WORD[protocol]
         found[f"ring {protocol}"] = waited + carried + (own if protocol != "ll" else 0.0)
 

@@ -230,10 +230,11 @@ def _price_rings(
         piece, times, copy = 1.0, 1.0, 0.0
     link = slower_link(group[RING0], group[RING1], links)
     moving = times * piece * link
+    kept = piece * link if group[INSIDE] > 1.0 else 0.0  # stored by the same threads, hidden by a slow host
     launch = library[LAUNCH]
     fixed = launch + steps0 * library[LL0] + steps1 * library[LL1]
     _write_growing_price(
-        latency, per_byte, collective, RING, fixed, LL * (moving + piece * link),
+        latency, per_byte, collective, RING, fixed, LL * (moving + kept),
         fixed * library[BLOCK], BLOCK_BYTES * ranks,
     )  # fmt: skip
     fixed = launch * library[LAUNCH_LL128] + steps0 * library[LL128_0] + steps1 * library[LL128_1]
