@@ -18,12 +18,18 @@ B200; times of the normal mode are those of calls back to back, of the low-laten
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Floats
+from fastflow.core.tables import Floats, Inputs, Ints
+from fastflow.physics.hardware.chip import Chip
+from fastflow.physics.network.collectives.custom_all_reduce import BACKEND, CUSTOM, check_backend
+from fastflow.physics.network.collectives.nccl import LL0
+from fastflow.physics.network.cost_table import wires_of
+from fastflow.physics.network.moe_dispatch import Routing, expected_parts
 
 MODES = ("normal", "low_latency")
 NORMAL, LOW_LATENCY = range(len(MODES))
@@ -101,3 +107,24 @@ def _time(
     header = HEADER_BYTES if part == DISPATCH else 0.0
     moved = tokens * exchange.topk * (size + header) * remote
     return links.launch + steps * links.step + on_blocks + moved / (LATENCY_SHARE[part] * links.bandwidth)
+
+
+def expert_exchange_times(
+    inputs: Inputs, chip: Chip, modes: Ints, parts: Ints, sms: Ints, sizes: Mapping[str, Ints]
+) -> Floats:
+    """Return the time of exchanges in one machine of a point's system [s], shape (exchanges,).
+
+    As performance.partial_predictions.time_expert_exchanges. Raises InputError for a system without NCCL,
+    whose scalars latencies are counted in.
+    """
+    check_backend(str(inputs["system.library"][0]), CUSTOM)
+    wires, libraries = wires_of({**inputs, BACKEND: np.array([CUSTOM])}, chip)
+    launch = inputs["chip.launch_overhead"][0] + inputs["chip.blocks.late_launch"][0]
+    links = Links(float(launch), float(libraries[0, LL0]), float(wires.intra[0]), float(chip.bundles[0]))
+    columns = [sizes[name].tolist() for name in ("tokens", "hidden", "topk", "experts", "ranks")]
+    time = np.empty(modes.size)
+    for i, (*given, experts, ranks) in enumerate(zip(*columns, strict=True)):
+        copies = expected_parts(Routing(experts, given[2], 1, 1), ranks)
+        exchange = Exchange(*map(float, (*given, experts, ranks)), copies)
+        time[i] = exchange_time(int(modes[i]), int(parts[i]), float(sms[i]), exchange, links)
+    return time
