@@ -318,7 +318,11 @@ INPUTS: tuple[Column, ...] = (
         1.0,
     ),
     count("system.package.devices", "devices per package (scale-up domain), used by the job or not"),
-    text("system.package.topology", "network within a package; fat_tree is not possible there", TOPOLOGIES),
+    text(
+        "system.package.topology",
+        "network within a package; fat_tree and host are not possible there",
+        TOPOLOGIES,
+    ),
     text("system.package.shape", "mesh or torus within a package: as system.shape"),
     text(
         "system.library",

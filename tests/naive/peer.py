@@ -18,12 +18,14 @@ def ways(
     collective, size, ranks, speed, step, launch, late, load, whole_trips=False, memory=inf, reduces=0.0,
     backend="custom",
 ):  # fmt: skip
-    """Return the time of every way of a backend among ranks of one machine, name to seconds; none of a single rank.
+    """Return the time of every way of a backend among ranks of one machine, name to seconds; none of a single
+    rank.
 
     speed: of a device's links, which reach every peer at once [B/s]; step: latency of one [s] by "ll" and by
-    "simple"; launch, late: of a kernel, and more where it waits for the one before [s]; load: share of the links
-    that loads reach; whole_trips: whether the sums of two-shot take whole round trips, or a line through them;
-    memory: bandwidth of main memory [B/s]; reduces: share of its links that a switch reaches, 0 without one.
+    "simple"; launch, late: of a kernel, and more where it waits for the one before [s]; load: share of the
+    links that loads reach; whole_trips: whether the sums of two-shot take whole round trips, or a line
+    through them; memory: bandwidth of main memory [B/s]; reduces: share of its links that a switch reaches, 0
+    without one.
     """
     if ranks == 1:
         return {}
@@ -65,7 +67,7 @@ def time(*given):
 
 
 def kernel(name, size, ranks, speed, step, launch, late, load, memory, reduces, is_late):
-    """Return the time of one of a serving library's kernels [s]; reduces: share of its links that a switch reaches."""
+    """Return the time of one of a serving library's kernels [s]; reduces: the switch's share of its links."""
     others, part = ranks - 1, size / ranks
     if name in ("one-shot", "two-shot"):
         return ways("all-reduce", size, ranks, speed, step, launch, late, load, whole_trips=True)[name]
@@ -90,7 +92,8 @@ def choice(server, size, ranks, architecture):
     if server == "vllm":
         custom = {
             ("hopper", 8): MIB / 4, ("hopper", 6): MIB / 2,
-            ("blackwell", 2): 2 * MIB, ("blackwell", 4): 2 * MIB, ("blackwell", 6): MIB, ("blackwell", 8): MIB,
+            ("blackwell", 2): 2 * MIB, ("blackwell", 4): 2 * MIB,
+            ("blackwell", 6): MIB, ("blackwell", 8): MIB,
         }.get((architecture, ranks), 8 * MIB)  # fmt: skip
         symmetric = {
             "hopper": {2: 64, 4: 32, 6: 64, 8: 64}, "blackwell": {2: 8, 4: 32, 6: 128, 8: 128},

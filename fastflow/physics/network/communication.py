@@ -28,7 +28,15 @@ from fastflow.physics.network.collectives.custom_all_reduce import (
     count_algorithms,
     price_custom,
 )
-from fastflow.physics.network.collectives.nccl import ALL_ADJACENT, MACHINES, check_choice, price_library
+from fastflow.physics.network.collectives.nccl import (
+    ALL_ADJACENT,
+    DIRECT,
+    HAS_SWITCH,
+    MACHINES,
+    channel_time,
+    check_choice,
+    price_library,
+)
 from fastflow.physics.network.collectives.server_kernels import SERVERS, kernel_time
 from fastflow.physics.network.cost_table import Prices, Wires, prices_of, wires_of
 from fastflow.physics.network.exposed import waits_of
@@ -42,7 +50,7 @@ from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, Superg
 from fastflow.physics.parallelism.sharding.partition import all_launches
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.layer_times import Waits
-from fastflow.physics.workload.graph import ALL_REDUCE, NO_EXCHANGE, Graph
+from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, NO_EXCHANGE, POINT_TO_POINT, Graph
 
 
 class Exchanges(NamedTuple):
@@ -336,6 +344,11 @@ def collective_times(inputs: Inputs, chip: Chip, collective: int, size: Floats, 
             price(recipe.offered, recipe.offset, recipe.phases, links, latency[0], per_byte[0])
         for i in np.flatnonzero(ranks == num_ranks):
             time[i], _ = cheapest(latency, per_byte, 0, collective, size[i], requested)
+        is_sent = num_ranks > 1 and collective in (ALL_TO_ALL, POINT_TO_POINT) and bool(libraries.size)
+        if is_sent and recipe.nccl_topology[HAS_SWITCH] > 0.0 and recipe.nccl_topology[MACHINES] == 1.0:
+            start = latency[0, collective, DIRECT]
+            for i in np.flatnonzero(ranks == num_ranks):
+                time[i] = max(time[i], start + channel_time(collective, int(num_ranks), float(size[i])))
     return time
 
 

@@ -1,19 +1,21 @@
 """Exchanges of experts by DeepEP's kernels within a machine: dispatch and combine (6.4).
 
-DeepEP (deepseek-ai/DeepEP, csrc/kernels/intranode.cu and internode_ll.cu) sends tokens in fp8, with a scale for 128
-values, and their sums back in bf16. Latencies are counted in steps by LL, a store to a peer that polls it
-(`custom_all_reduce`), so that they follow the links' generation.
+DeepEP (deepseek-ai/DeepEP, csrc/kernels/intranode.cu and internode_ll.cu) sends tokens in fp8, with a scale
+for 128 values, and their sums back in bf16. Latencies are counted in steps by LL, a store to a peer that
+polls it (`custom_all_reduce`), so that they follow the links' generation.
 
-- Normal: SMs that are given to it, of which one half sends and one half receives. A token goes once to every rank that
-  has one of its experts, expected_parts of them. A kernel that tells the ranks the counts comes first. An SM takes a
-  while for a token and for each of its copies, by their bytes; or links are the limit. Pipelines of chunks take FILL
-  until they are full.
-- Low latency: a copy for every chosen expert, straight into the receiver's buffers. A block for each group of experts,
-  on so many SMs that no more than one block is on an SM: experts of a machine, at most the SMs. So few experts leave
-  most SMs idle, and a block takes its tokens one after the other. Flags are for each expert.
+- Normal: SMs that are given to it, of which one half sends and one half receives. A token goes once to every
+  rank that has one of its experts, expected_parts of them. A kernel that tells the ranks the counts comes
+  first. An SM takes a while for a token and for each of its copies, by their bytes; or links are the limit.
+  Pipelines of chunks take FILL until they are full.
+- Low latency: a copy for every chosen expert, straight into the receiver's buffers. A block for each group of
+  experts, on so many SMs that no more than one block is on an SM: experts of a machine, at most the SMs. So
+  few experts leave most SMs idle, and a block takes its tokens one after the other. Flags are for each
+  expert.
 
-All constants are calibrated on deepep.csv (ai-dynamo/aiconfigurator@095f58a, SGLang 0.5.12), one value for H100 and
-B200; times of the normal mode are those of calls back to back, of the low-latency mode those of the kernels.
+All constants are calibrated on deepep.csv (ai-dynamo/aiconfigurator@095f58a, SGLang 0.5.12), one value for
+H100 and B200; times of the normal mode are those of calls back to back, of the low-latency mode those of the
+kernels.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ MODES = ("normal", "low_latency")
 NORMAL, LOW_LATENCY = range(len(MODES))
 DISPATCH, COMBINE = range(2)
 
-SCALED_VALUES, SCALE_BYTES, HEADER_BYTES = 128.0, 4.0, 16.0  # of a token in fp8; header: of the low-latency mode
+SCALED_VALUES, SCALE_BYTES, HEADER_BYTES = (
+    128.0,
+    4.0,
+    16.0,
+)  # of a token in fp8; header: of the low-latency mode
 SENT_BYTES = 2.0  # of a value that is combined
 
 LAUNCHES = 2.0  # of the normal mode: counts, then tokens

@@ -314,7 +314,9 @@ def test_the_machine_of_collectives_is_that_of_the_device(file, device, ranks, o
 
 
 def test_several_devices_are_predicted_each_with_its_own_machine(file):
-    rows = fastflow.validate(file("device,ranks,bytes,time_s\nA100,2,8,1e-5\nH100,4,8,1e-5\nA100,8,8,1e-5\n")).rows
+    rows = fastflow.validate(
+        file("device,ranks,bytes,time_s\nA100,2,8,1e-5\nH100,4,8,1e-5\nA100,8,8,1e-5\n")
+    ).rows
     assert rows.attrs["fastflow.where"] == "dgx_a100, dgx_h100 of a100, h100_sxm"
     alone = [
         fastflow.predict_collective("all-reduce", 8.0, ranks, f"system=dgx_{name}")

@@ -23,7 +23,8 @@ LINKS = Links(launch=2.4e-6, step=0.8e-6, bandwidth=370e9, sms=132.0)
 
 @given(
     st.integers(1, 1 << 17), st.sampled_from([1024, 2048, 7168]), st.integers(1, 8),
-    st.sampled_from([8, 16, 128, 256, 384, 512]), st.sampled_from([2, 4, 8]), st.floats(1.0, 8.0), st.integers(1, 64),
+    st.sampled_from([8, 16, 128, 256, 384, 512]), st.sampled_from([2, 4, 8]),
+    st.floats(1.0, 8.0), st.integers(1, 64),
 )  # fmt: skip
 @cases(300)
 def test_each_is_as_written_out_by_hand(tokens, hidden, topk, experts, ranks, copies, sms):
@@ -42,7 +43,9 @@ def test_each_is_as_written_out_by_hand(tokens, hidden, topk, experts, ranks, co
 
 @pytest.mark.parametrize(("experts", "topk", "ranks"), [(8, 2, 8), (16, 3, 4), (16, 4, 8), (8, 1, 2)])
 def test_copies_are_those_of_every_choice(experts, topk, ranks):
-    assert near(expected_parts(Routing(experts, topk, 1, 1), ranks), naive.copies(experts, topk, ranks), rel=1e-9)
+    assert near(
+        expected_parts(Routing(experts, topk, 1, 1), ranks), naive.copies(experts, topk, ranks), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("mode", [NORMAL, LOW_LATENCY])

@@ -1,7 +1,7 @@
 """Collectives among neighbouring devices of one system.
 
-A row whose `library` is a serving library is an all-reduce as that library runs it. A permutation (`collective-permute`)
-has `pairs` instead of `ranks`: every rank but the last sends to the next.
+A row whose `library` is a serving library is an all-reduce as that library runs it. A permutation
+(`collective-permute`) has `pairs` instead of `ranks`: every rank but the last sends to the next.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Collectives(OnMachines):
         pairs = file.whole_numbers_where("pairs", 1, _MAX_RANKS, is_permutation, 1)
         ranks = file.whole_numbers_where("ranks", 1, _MAX_RANKS, ~is_permutation, 1)
         self.ranks = np.where(is_permutation, pairs + 1, ranks)
-        self.groups = file.whole_numbers_where("groups", 1, _MAX_RANKS, np.zeros(self.rows, dtype=np.bool_), 1)
+        self.groups = file.whole_numbers_where(
+            "groups", 1, _MAX_RANKS, np.zeros(self.rows, dtype=np.bool_), 1
+        )
         self.bytes = file.numbers("bytes")
         fits = (self.bytes >= 0.0) & (self.bytes <= _MAX_BYTES)
         file.refuse("bytes", ~fits, f"a number of bytes that is at least 0 and at most {_MAX_BYTES:g}")

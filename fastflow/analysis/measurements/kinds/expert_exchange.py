@@ -1,4 +1,4 @@
-"""Exchanges of experts by DeepEP within a machine: dispatch and combine, up to two times in a row of the file."""
+"""Exchanges of experts by DeepEP within a machine: a dispatch and a combine in a row of the file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ExpertExchanges(OnMachines):
 
         devices = int(inputs["system.package.devices"][0])
         too_many = self.sizes["ranks"][rows] > devices
-        allowed = f"at most {devices:,} ranks, the devices of a machine"
+        allowed = f"as many ranks as a machine has devices, {devices:,}"
         column = "ranks" if "ranks" in self.file.frame else "experts"
         self.file.take(rows).refuse(column, too_many, allowed)
         sizes = {name: values[rows] for name, values in self.sizes.items()}

@@ -11,24 +11,26 @@ TensorRT-LLM (allReduceFusionKernels.cu) have these kernels, which need a packag
 - Stores: a barrier, stores of S / n to every peer, a barrier behind a fence. All-to-all (TensorRT-LLM's
   one-sided kernels over NVLink).
 - Pushed: TensorRT-LLM's one-shot. A rank stores all of S in a buffer of every peer, which polls the bytes
-  themselves (Lamport); buffers take turns, so that no barrier follows. On LATER architectures it starts before
-  the end of the kernel before, which hides its launch; earlier it has its launch and two steps.
+  themselves (Lamport); buffers take turns, so that no barrier follows. On LATER architectures it starts
+  before the end of the kernel before, which hides its launch; earlier it has its launch and two steps.
 - Pushed twice: its two-shot. A copy into a buffer, a barrier behind a fence, loads of S / n from every peer,
   stores of the sum to every peer, a barrier behind a fence, a copy out.
-- Multimem: PyTorch's symmetric memory as vLLM uses it where a switch reduces, among three ranks or more. A copy
-  in, a barrier behind a fence, sums in the switch, a copy out: three kernels.
+- Multimem: PyTorch's symmetric memory as vLLM uses it where a switch reduces, among three ranks or more. A
+  copy in, a barrier behind a fence, sums in the switch, a copy out: three kernels.
 
-A backend has its own of them: `trtllm` the pushes, `custom` (vLLM, SGLang) the other all-reduces, both the stores.
+A backend has its own of them: `trtllm` the pushes, `custom` (vLLM, SGLang) the other all-reduces, both the
+stores.
 
 A barrier is a flag that a rank stores with every peer and polls: a step of NCCL's LL, whose flags are the
-same. Behind a fence it is FENCE of a step of Simple. Loads take a step by LL before the first bytes are there.
-The kernel's launch is that of a kernel that waits for the end of the one before.
+same. Behind a fence it is FENCE of a step of Simple. Loads take a step by LL before the first bytes are
+there. The kernel's launch is that of a kernel that waits for the end of the one before.
 
 Loads: BLOCKS blocks of threads have 16 B a thread on the way, from every peer at a time, and wait for a round
 trip, ROUND_TRIP steps by LL. So long messages are loaded IN_FLIGHT bytes a round trip, however fast the links
-are, and no faster than `net.library.load` of the links. The sums of a two-shot kernel are gathered from one peer
-after the other (each load's use is behind a condition), so that this takes n - 1 round trips at least: most of the
-time of a two-shot kernel among eight ranks. Stores wait for nothing. Copies in a rank's memory overlap with these.
+are, and no faster than `net.library.load` of the links. The sums of a two-shot kernel are gathered from one
+peer after the other (each load's use is behind a condition), so that this takes n - 1 round trips at least:
+most of the time of a two-shot kernel among eight ranks. Stores wait for nothing. Copies in a rank's memory
+overlap with these.
 
 NCCL's algorithms are offered too: where they are faster, which is where S is large, the libraries call NCCL.
 """
@@ -66,8 +68,8 @@ TOTAL_ALGORITHMS = nccl.TOTAL_ALGORITHMS + len(NAMES)
 
 BACKEND, NCCL, CUSTOM, TRTLLM = "net.all_reduce_backend", "nccl", "custom", "trtllm"
 LATER = ("hopper", "blackwell")
-"""Architectures whose kernels start before the end of the one before (programmatic dependent launch), and which
-the libraries have thresholds for."""
+"""Architectures whose kernels start before the end of the one before (programmatic dependent launch), and
+which the libraries have thresholds for."""
 MAX_RANKS = 8.0  # that an all-reduce is among: vLLM's, SGLang's and TensorRT-LLM's kernels are for no more
 
 BLOCKS, THREADS, LOAD_BYTES = 36, 512, 16  # of a kernel, a block, a load (csrc/custom_all_reduce.cuh of vLLM)
@@ -78,7 +80,8 @@ PUSH = 3.8  # of a pushed all-reduce whose launch is hidden, in steps of LL
 """Calibrated, with `net.library.load`: all-reduces of vLLM, SGLang and TensorRT-LLM on A100, H100 and B200
 (ai-dynamo/aiconfigurator@095f58a); one value for all."""
 STAIRS = 0.75  # of 1 + x, instead of x rounded up: prices are lines
-COPIES, SUM_COPIES = 4.0, 3.0  # bytes of memory traffic for each of S: of copies in and out; by peers' stores half of one
+COPIES = 4.0  # bytes of memory traffic for each of S that is copied in and out
+SUM_COPIES = 3.0  # the same, where peers store what is copied out
 
 KEYS = ("chip.launch_overhead", "chip.blocks.late_launch", "net.library.load")
 """Inputs of the scalars of these algorithms; in a row of a library they follow nccl.KEYS."""
@@ -105,8 +108,8 @@ def check_backend(library: str, backend: str) -> None:
 def libraries_of(inputs: Inputs) -> tuple[Ints, Floats]:
     """Return the row of every point's scalars, -1 for no library, and the rows.
 
-    Shapes (points,) and (libraries, SCALARS): nccl.KEYS, KEYS, OFFERS, IS_LATE. Raises KeyError where a network
-    lacks the scalars.
+    Shapes (points,) and (libraries, SCALARS): nccl.KEYS, KEYS, OFFERS, IS_LATE. Raises KeyError where a
+    network lacks the scalars.
     """
     library = inputs["system.library"]
     is_nccl: Bools = library == "nccl"

@@ -1,10 +1,11 @@
 """All-reduce kernels of a serving library, and which of them it runs: by ranks, bytes and architecture.
 
-A library chooses by thresholds, not by the fastest: this module has the times of its kernels as they are, and the
-thresholds of each library. In use, serving takes the fastest of a backend's and NCCL's (`custom_all_reduce`).
+A library chooses by thresholds, not by the fastest: this module has the times of its kernels as they are, and
+the thresholds of each library. In use, serving takes the fastest of a backend's and NCCL's
+(`custom_all_reduce`).
 
-Kernels are those of `custom_all_reduce`, two-shot with whole round trips; and `symmetric`: PyTorch's symmetric memory
-between two ranks, where copies are around loads and stores.
+Kernels are those of `custom_all_reduce`, two-shot with whole round trips; and `symmetric`: PyTorch's
+symmetric memory between two ranks, where copies are around loads and stores.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ A device divides its bandwidth of a level evenly over its ports there: two in a 
 where only two devices are on it), one to each other device of a full mesh, one to a switch or tree.
 A device at the end of a line has the same ports as any other; the outer one is idle.
 
-A host (`host`) has two cards under each of its PCIe switches, two such switches on a socket, and as many sockets as the
-cards need: up to three switches of two in a row. Cards that cannot reach each other directly exchange through the host's
-memory, and what a card reaches beyond its own switch is HOST_SHARES of its lanes.
+A host (`host`) has two cards under each of its PCIe switches, two such switches on a socket, and as many
+sockets as the cards need: up to three switches of two in a row. Cards that cannot reach each other directly
+exchange through the host's memory, and what a card reaches beyond its own switch is HOST_SHARES of its lanes.
 
 A job that uses a part of each package (`hardware.packages`) has the links that are there: ports that lead
 to devices outside the part are idle. The part of a mesh or torus is the most even box of it, or where no
@@ -43,8 +43,9 @@ MAX_TRIED = 1024  # device counts tried near an invalid one
 _ONE_DIMENSION = {"ring": RING, "fully_connected": FULL, "switch": SWITCH, "fat_tree": TREE}
 HOST_FANOUT = 2  # cards of a PCIe switch, and switches of a socket
 HOST_SHARES = (1.0, 0.127, 0.034)
-"""Of a card's lanes: to the card of its own switch, over the host bridge to others of its socket, and to another socket.
-Calibrated: long rings among two, four and eight L40S (collectives_l40s, ai-dynamo/aiconfigurator@095f58a)."""
+"""Of a card's lanes: to the card of its own switch, over the host bridge to others of its socket, and to
+another socket. A ring crosses by two cards of a switch at once. Calibrated: long rings among two, four and
+eight L40S (collectives_l40s, ai-dynamo/aiconfigurator@095f58a)."""
 _PER_SIDE = {"mesh": LINE, "torus": RING}
 
 
@@ -131,9 +132,11 @@ def _build(
 
 
 def _host_sides(packages: int, inside: int) -> list[tuple[int, float]]:
-    """Return the sides of a host of `packages` packages of `inside` cards, each with its share of HOST_SHARES.
+    """Return the sides of a host of `packages` packages of `inside` cards, each with its share of
+    HOST_SHARES.
 
-    Packages are those of a switch or more; numbers that the fan-out does not divide are as far apart as need be.
+    Packages are those of a switch or more; numbers that the fan-out does not divide are as far apart as need
+    be.
     """
     sides, remaining, below = [], packages, inside
     for share in HOST_SHARES[:-1]:

@@ -56,7 +56,10 @@ def test_permutations_and_groups(file):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (HEADER + "H100,mpi,all-reduce,2,8,1e-5\n", "library=mpi .*line 2.*expected one of nccl, sglang, trtllm, vllm"),
+        (
+            HEADER + "H100,mpi,all-reduce,2,8,1e-5\n",
+            "library=mpi .*line 2.*expected one of nccl, sglang, trtllm, vllm",
+        ),
         (HEADER + "H100,vllm,all-gather,2,8,1e-5\n", "collective=all-gather .*expected all-reduce"),
         (HEADER + "H100,vllm,all-reduce,,8,1e-5\n", "ranks=nothing .*expected a whole number at least 1"),
         (HEADER + "H100,vllm,all-reduce,2.5,8,1e-5\n", "ranks=2.5 .*expected a whole number"),

@@ -17,7 +17,16 @@ from fastflow.physics.network.routing.topology import topology
 from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, COLLECTIVES
 from tests.conftest import columns_of
 from tests.naive import peer as naive
-from tests.physics.network.collectives.test_nccl import LIBRARY, LINK, LINKS, MEMORY, SCALARS, SMALL, STEPS, by_hand
+from tests.physics.network.collectives.test_nccl import (
+    LIBRARY,
+    LINK,
+    LINKS,
+    MEMORY,
+    SCALARS,
+    SMALL,
+    STEPS,
+    by_hand,
+)
 from tests.support.checks import cases, near
 
 START, LATE, LOAD = 2.5e-6, 0.7e-6, 0.4  # launch, and more behind another kernel [s]; share of the links
@@ -67,7 +76,9 @@ def test_the_fastest_of_all_ways_is_taken_each_as_written_out_by_hand(
     priced = prices(machines, inside, PUSHES if backend == "trtllm" else OFFERED, package=package)
     reduces = LIBRARY["reduce"] if package == "switch" else 0.0
     more = {"memory": MEMORY, "reduces": reduces, "backend": backend}
-    expected = naive.ways(name, size, ranks, LINK, STEPS[0], START, LATE, LOAD, **more) if machines == 1 else {}
+    expected = (
+        naive.ways(name, size, ranks, LINK, STEPS[0], START, LATE, LOAD, **more) if machines == 1 else {}
+    )
     got = ours(priced, collective, size)
     assert got.keys() == expected.keys()
     assert all(near(got[way], expected[way], rel=1e-9) for way in expected)
@@ -157,7 +168,8 @@ def test_peers_are_faster_where_messages_are_small_and_never_slower(system, rank
             assert np.array_equal(ours, library)
 
 
-MEASURED = {  # KiB to us of vLLM 0.20.0 in a graph on H100, by ranks (ai-dynamo/aiconfigurator@67f90e7, 2-byte elements)
+# vLLM 0.20.0 in a graph on H100 (ai-dynamo/aiconfigurator@67f90e7, whose sizes are of 2-byte elements)
+MEASURED = {  # KiB to us, by ranks
     2: {8: 4.48, 32: 4.45, 128: 4.76, 512: 6.36, 2048: 12.39, 4096: 20.19},
     4: {8: 4.80, 32: 4.91, 128: 5.82, 512: 11.19, 2048: 18.48, 4096: 30.40},
     8: {16: 5.22, 32: 5.52, 128: 7.80},

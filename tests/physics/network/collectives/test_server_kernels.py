@@ -1,4 +1,4 @@
-"""All-reduces as serving libraries run them: every kernel and every choice against one written out by hand."""
+"""All-reduces as serving libraries run them: every kernel and choice against one written out by hand."""
 
 import numpy as np
 import pytest
