@@ -95,9 +95,7 @@ def exchange_time(mode: int, part: int, given_sms: float, exchange: Exchange, li
 
 
 @kernel
-def _time(
-    mode: int, part: int, given_sms: float, size: float, exchange: Exchange, links: Links
-) -> float:  # fmt: skip
+def _time(mode: int, part: int, given_sms: float, size: float, exchange: Exchange, links: Links) -> float:
     tokens, hidden = exchange.tokens, exchange.hidden
     remote = 1.0 - 1.0 / exchange.ranks
     if mode == NORMAL:
@@ -108,7 +106,7 @@ def _time(
         filling = FILL * links.step * tokens / (tokens + FILL_TOKENS)
         return start + filling + tokens * max(on_sm, on_links)
     steps = LATENCY_STEPS[part] + EXPERT_STEPS[part] * exchange.experts + ROW_STEPS[part] * hidden
-    blocks = np.ceil(exchange.experts / np.ceil(exchange.experts / links.sms))
+    blocks: float = np.ceil(exchange.experts / np.ceil(exchange.experts / links.sms))
     on_blocks = tokens / blocks * (BLOCK_TOKEN[part] + BLOCK_ROW[part] * hidden)
     header = HEADER_BYTES if part == DISPATCH else 0.0
     moved = tokens * exchange.topk * (size + header) * remote
@@ -131,6 +129,7 @@ def expert_exchange_times(
     time = np.empty(modes.size)
     for i, (*given, experts, ranks) in enumerate(zip(*columns, strict=True)):
         copies = expected_parts(Routing(experts, given[2], 1, 1), ranks)
-        exchange = Exchange(*map(float, (*given, experts, ranks)), copies)
+        tokens, hidden, topk = map(float, given)
+        exchange = Exchange(tokens, hidden, topk, float(experts), float(ranks), copies)
         time[i] = exchange_time(int(modes[i]), int(parts[i]), float(sms[i]), exchange, links)
     return time

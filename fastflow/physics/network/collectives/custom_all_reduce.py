@@ -141,14 +141,18 @@ def loaded(library: Floats, moving: float) -> float:
 
     library: scalars as of `libraries_of`; moving: time of a byte from every peer over the links [s/B].
     """
-    return max(ROUND_TRIP * library[LL0] / IN_FLIGHT, moving / library[LOAD])
+    waiting: float = ROUND_TRIP * library[LL0] / IN_FLIGHT
+    on_links: float = moving / library[LOAD]
+    return max(waiting, on_links)
 
 
 @kernel
 def latency_of(library: Floats, shots: int) -> float:
     """Return the latency of a one-shot or a two-shot kernel, without what grows with ranks or bytes [s]."""
-    latency = library[LAUNCH] + library[LATE_LAUNCH] + 3.0 * library[LL0]
-    return latency if shots == 1 else latency + FENCE * library[SIMPLE0]
+    latency: float = library[LAUNCH] + library[LATE_LAUNCH] + 3.0 * library[LL0]
+    if shots > 1:
+        latency += FENCE * library[SIMPLE0]
+    return latency
 
 
 @kernel
@@ -176,7 +180,8 @@ def staged(library: Floats, summed: float, memory: float) -> tuple[float, float]
 @kernel
 def summed_in_switch(ranks: float, library: Floats, bandwidth: float) -> float:
     """Return the time of sums in a switch that reduces [s/B], on links of a bandwidth [B/s]."""
-    return (1.0 + 1.0 / ranks) / (library[REDUCE] * bandwidth)
+    reached: float = library[REDUCE] * bandwidth
+    return (1.0 + 1.0 / ranks) / reached
 
 
 @kernel

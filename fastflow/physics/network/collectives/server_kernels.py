@@ -49,8 +49,9 @@ def kernel_time(
     if number == ONE_SHOT:
         return latency_of(library, 1) + size * loaded(library, moving)
     if number == TWO_SHOT:
-        trips = np.ceil(part / IN_FLIGHT) * (ranks - 1.0) * ROUND_TRIP * library[LL0]
-        gathering = max(trips, part * moving / library[LOAD])
+        trips: float = np.ceil(part / IN_FLIGHT) * (ranks - 1.0) * ROUND_TRIP * library[LL0]
+        on_links: float = part * moving / library[LOAD]
+        gathering = max(trips, on_links)
         return latency_of(library, 2) + part * loaded(library, moving) + gathering
     latency, byte_s = np.inf, 0.0
     if number == PUSHED:
