@@ -32,7 +32,7 @@ class OnMachines(Measurements):
         cells = self.file.frame["device"].tolist() if "device" in self.file.frame else [""] * self.rows
         names = {cell: machines.get(match_name(cell, machines), "") for cell in dict.fromkeys(cells)}
         self.machine = np.array([names[cell] for cell in cells])
-        """The system of a row's device, "" if it is unknown."""
+        """The system of a row's device, or chip/system; "" if it is unknown."""
         self.combination = np.zeros(self.rows, dtype=np.int64)
         """The planned system of every row."""
         self.assumed: list[str] = []
@@ -51,11 +51,15 @@ class OnMachines(Measurements):
             return super().plan(composer, overrides, parsed)
         names, self.combination = np.unique(self.machine, return_inverse=True)
         params = []
-        for number, name in enumerate(names.tolist()):
-            inputs = super().plan(composer, (f"system={name}", *overrides), parsed).grid.first_inputs()
+        for number, machine in enumerate(names.tolist()):
+            chip, _, name = machine.rpartition("/")
+            params.append({"system": name})
+            if chip and "chip" not in set_keys:
+                params[-1]["chip"] = chip
+            chosen = [f"{group}={choice}" for group, choice in params[-1].items()]
+            inputs = super().plan(composer, (*chosen, *overrides), parsed).grid.first_inputs()
             needed = int(self.needed_devices()[self.combination == number].max())
             devices, package = (int(inputs[f"system.{key}"][0]) for key in ("devices", "package.devices"))
-            params.append({"system": name})
             if needed > devices and "system.devices" not in set_keys:
                 devices = -(-needed // package) * package
                 params[-1]["system.devices"] = str(devices)

@@ -45,14 +45,13 @@ def kernel_time(
     bandwidth: of a device's links, one direction [B/s]; memory: of its main memory [B/s].
     """
     ranks, moving = group[RANKS], group[PAIRS0] / bandwidth
-    part = size / ranks
+    part: float = size / ranks
     if number == ONE_SHOT:
         return latency_of(library, 1) + size * loaded(library, moving)
     if number == TWO_SHOT:
         trips: float = np.ceil(part / IN_FLIGHT) * (ranks - 1.0) * ROUND_TRIP * library[LL0]
         on_links: float = part * moving / library[LOAD]
-        gathering = max(trips, on_links)
-        return latency_of(library, 2) + part * loaded(library, moving) + gathering
+        return latency_of(library, 2) + part * loaded(library, moving) + max(trips, on_links)
     latency, byte_s = np.inf, 0.0
     if number == PUSHED:
         latency, byte_s = pushed(library, moving)

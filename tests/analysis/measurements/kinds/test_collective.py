@@ -54,6 +54,22 @@ def test_permutations_and_groups(file):
 
 
 @pytest.mark.parametrize(
+    ("device", "overrides", "where"),
+    [
+        ("NVIDIA A100-PCIE-40GB", (), "pcie of a100_pcie_80"),
+        ("NVIDIA RTX PRO 6000", (), "pcie of rtx_pro_6000"),
+        ("NVIDIA RTX PRO 6000", ("chip=l4",), "pcie of l4"),
+        ("NVIDIA L40S", (), "pcie of l40s"),
+        ("NVIDIA B300", (), "superpod_b300 of b300_sxm"),
+        ("Other", ("+collectives.devices.Other=h20/dgx_h100",), "dgx_h100 of h20"),
+    ],
+)
+def test_a_device_has_its_chip_and_machine(file, device, overrides, where):
+    rows = validate(file, f"device,ranks,bytes,time_s\n{device},2,1e6,1e-4\n", *overrides)
+    assert rows.attrs["fastflow.where"] == where
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         (
