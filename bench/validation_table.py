@@ -53,7 +53,7 @@ NOT_READ = {
     "energy_served": "lengths of its prompts are assumed, so that its times per token are of no class",
     "energy_training": "iterations of MLPerf's models, BERT among them, whose times are in training_mlperf",
     "custom_allreduce": "collectives of servers, which run as part of their passes",
-    "collectives_l40s": "no system of the library has L40S with NCCL over PCIe",
+    "deepep": "exchanges of experts, of which there is no class",
 }
 CALIBRATED_WORK = {"blackwell": ("products", "attention", "latent attention")}
 """Architecture to the work that something was calibrated to: other work on it is that of chips without

@@ -72,7 +72,9 @@ SECTIONS = (
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compare", "tolerance")
 """Leaves of the configuration that say how designs are searched."""
-VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "serving", "fit")
+VALIDATION_KEYS = (
+    "measurements", "timed", "device", "recurrent", "training", "serving", "collectives", "fit",
+)  # fmt: skip
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = (
     "engine", "output", "trace", "picture", COLUMNS, "report", "backtest", "sensitivity", "uncertainty",

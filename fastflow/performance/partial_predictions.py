@@ -5,6 +5,7 @@ Kernels on one device, lower bounds of an iteration, single collectives, and a c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ from fastflow.core.tables import Floats, Inputs, Ints
 from fastflow.performance.admission import generate_chip, generate_chips, validate_points
 from fastflow.performance.crossflow import build, partition, shard, time_kernels
 from fastflow.performance.validity import without_refused
-from fastflow.physics.network.communication import collective_times
+from fastflow.physics.network.communication import collective_times, server_times
+from fastflow.physics.network.deepep import expert_exchange_times
 from fastflow.physics.parallelism.defaults import copies_embedding
 from fastflow.physics.parallelism.layer_memory import layer_memory
 from fastflow.physics.parallelism.memory import footprint
@@ -68,15 +70,20 @@ def lower_bounds(inputs: Inputs, refused: ReasonColumn) -> LowerBounds:
     return LowerBounds(reason, time, memory, chips.dram.capacity)
 
 
-def time_collectives(inputs: Inputs, collective: int, size: Floats, ranks: Ints) -> Floats:
+def time_collectives(
+    inputs: Inputs, collective: int, size: Floats, ranks: Ints, server: str = ""
+) -> Floats:  # fmt: skip
     """Return the time of collectives among neighbouring devices of one system [s], shape (collectives,).
 
-    inputs: of one point; collective: of workload.graph.COLLECTIVES; size [B], ranks: shape (collectives,).
-    Raises InputError where the point has no chip or no network.
+    inputs: of one point; collective: of workload.graph.COLLECTIVES; size [B], ranks: shape (collectives,);
+    server: a serving library that runs these all-reduces, of server_kernels.SERVERS. Raises InputError where
+    the point has no chip or no network.
     """
     chip, faults = generate_chip(inputs)
     if fault := faults.at(0):
         raise CompositionError(str(fault))
+    if server:
+        return server_times(inputs, chip, server, size, ranks)
     return collective_times(inputs, chip, collective, size, ranks)
 
 
@@ -84,3 +91,18 @@ def memory_bandwidth(inputs: Inputs) -> Floats:
     """Return the peak of every point's main memory [B/s], (points,)."""
     chip, _ = generate_chips(inputs)
     return chip.dram.bandwidth
+
+
+def time_expert_exchanges(
+    inputs: Inputs, modes: Ints, parts: Ints, sms: Ints, sizes: Mapping[str, Ints]
+) -> Floats:  # fmt: skip
+    """Return the time of exchanges of experts by DeepEP in one machine of a system [s], shape (exchanges,).
+
+    inputs: of one point; modes, parts: of physics.network.deepep; sms: given to the normal mode; sizes:
+    `tokens` of a rank, `hidden`, `topk`, `experts`, `ranks`. All of shape (exchanges,). Raises InputError
+    where the point has no chip, or no network with NCCL's scalars.
+    """
+    chip, faults = generate_chip(inputs)
+    if fault := faults.at(0):
+        raise CompositionError(str(fault))
+    return expert_exchange_times(inputs, chip, modes, parts, sms, sizes)

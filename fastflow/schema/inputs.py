@@ -24,7 +24,7 @@ SCOPES = ("mcu", "bundle", "global")
 OPERANDS = ("registers", "l1")
 SCALERS = ("lanes", "units")
 DATAFLOWS = ("weight", "activation", "output", "best")
-TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
+TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree", "host")
 LIBRARIES = ("none", "nccl")
 
 
@@ -138,13 +138,13 @@ INPUTS: tuple[Column, ...] = (
     ),
     share(
         "net.library.load",
-        "share of the link bandwidth that kernels reach when they load from peers' memory"
-        " (all_reduce_backend: custom)",
+        "share of the link bandwidth that kernels reach when they load from peers' memory, or store there"
+        " (all_reduce_backend: custom, trtllm)",
     ),
     text(
         "net.all_reduce_backend",
-        "nccl: NCCL alone runs all-reduces; custom: kernels of serving libraries too, within a"
-        " package, where they are faster",
+        "nccl: NCCL alone runs all-reduces; custom: kernels of vLLM and SGLang too, within a"
+        " package, where they are faster; trtllm: those of TensorRT-LLM",
         ALL_REDUCE_BACKENDS,
     )._replace(absent="nccl"),
     # --- chip: the architecture template and its budgets (4.2, 4.3)
@@ -332,7 +332,11 @@ INPUTS: tuple[Column, ...] = (
         1.0,
     ),
     count("system.package.devices", "devices per package (scale-up domain), used by the job or not"),
-    text("system.package.topology", "network within a package; fat_tree is not possible there", TOPOLOGIES),
+    text(
+        "system.package.topology",
+        "network within a package; fat_tree and host are not possible there",
+        TOPOLOGIES,
+    ),
     text("system.package.shape", "mesh or torus within a package: as system.shape"),
     text(
         "system.library",

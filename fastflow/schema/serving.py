@@ -7,7 +7,7 @@ from fastflow.schema.scheduling import CHOICES
 
 NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
-ALL_REDUCE_BACKENDS = ("nccl", "custom")
+ALL_REDUCE_BACKENDS = ("nccl", "custom", "trtllm")
 
 
 def _length(name: str, meaning: str) -> Column:
@@ -204,8 +204,8 @@ SERVING: tuple[Column, ...] = (
     ),
     text(
         "server.all_reduce_backend",
-        "nccl: NCCL alone runs all-reduces; custom: the server's own kernels over peers' memory"
-        " too, where they are faster",
+        "nccl: NCCL alone runs all-reduces; custom: kernels of vLLM and SGLang over peers' memory"
+        " too, where they are faster; trtllm: those of TensorRT-LLM",
         ALL_REDUCE_BACKENDS,
     ),
     text(

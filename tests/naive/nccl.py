@@ -44,7 +44,8 @@ def ways(collective, size, machines, inside, link, network, memory, library, red
         moved = times * piece
         if protocol == "ll":
             waited *= 1.0 + library["block"] * min(1.0, size / n / 4096.0)
-            moved += piece  # a rank's own piece takes its turn among the stores
+            if inside > 1:  # behind a network or a host alone it costs nothing
+                moved += piece  # a rank's own piece takes its turn among the stores
         carried = wire(moved, moved / inside) * WORD[protocol]
         found[f"ring {protocol}"] = waited + carried + (own if protocol != "ll" else 0.0)
 
@@ -58,11 +59,28 @@ def ways(collective, size, machines, inside, link, network, memory, library, red
     if collective == "all-reduce" and reduces and inside > 2:
         called = library["launch"] * library["launches"]["simple"]
         across = 2 * height * library["tree"] * step1["simple"]
-        carried = wire((size + size / inside) / library["reduce"], 2.0 * size / inside)
-        found["nvls"] = called + across + carried
+        sent = (size + size / inside) / library["reduce"]
+        chunks = min(size, 1.5 * 1024 * 1024 * inside)  # what is on the way before the stages overlap
+        in_turns = (chunks + chunks / inside) / library["reduce"] / speed0
+        found["nvls"] = called + across + in_turns + wire(sent, 2.0 * size / inside)
     return found
 
 
 def time(*given, **also):
     """Return the time of the fastest way [s]."""
     return min(ways(*given, **also).values(), default=inf)
+
+
+def channels_take(collective, size, n):
+    """Return how long the channels of the sends among n ranks of a machine take at least."""
+    if n == 1 or collective not in ("all-to-all", "point-to-point"):
+        return 0.0
+    sends = n if collective == "all-to-all" else 1
+    message = size / n if collective == "all-to-all" else size
+    each = max(2 ** int(log2(32 / n)), 1) if n <= 32 else 1  # a power of two
+    while each < 32 and message / each > 16 * 1024 * 1024:
+        each *= 2
+    work = [0.0] * 32
+    for number in range(sends * each):  # dealt to the channels in turn
+        work[number % 32] += message / each / 24e9
+    return max(work)

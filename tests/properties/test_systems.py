@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 import fastflow
+from fastflow.physics.network.routing.topology import HOST_SHARES
 
 SYSTEMS = Path(fastflow.__file__).parent.parent / "conf" / "system"
 
@@ -79,8 +80,9 @@ def test_cards_reach_their_pair_by_a_bridge_and_others_by_their_lanes(compose, c
     point = compose(*chosen)
     pairs = point["system.package.devices"] == 2
     bounds = [bridge * point[f"net.{'intra' if pairs else 'inter'}.utilization"]]
-    both = (1 + pairs) * lanes * point["net.inter.utilization"]  # a ring leaves a pair by both cards
-    bounds += [min(both, bounds[0]) if pairs else both] * 2
+    card = lanes * point["net.inter.utilization"]
+    _, on_socket, across = HOST_SHARES  # a ring leaves a switch by both of its cards, a socket by two or four
+    bounds += [2 * card * on_socket, 2 * (1 + pairs) * card * across]
     for ranks, bound in zip((2, 4, 8), bounds, strict=True):
         took = fastflow.predict_collective("all-reduce", LONG, ranks, *chosen)
         assert 0.8 * bound < 2 * (ranks - 1) / ranks * LONG / took <= 1.001 * bound, ranks

@@ -64,6 +64,7 @@ MEASURED = {
         f"{SAMPLE}/ops_v100_a100_fp32.csv chip=v100_pcie device=V100-PCIe-32GB"
     ),
     "collectives": f"{SAMPLE}/collectives_a100.csv system=dgx_a100",
+    "exchanges of experts": f"{SAMPLE}/deepep.csv",
     "training runs": f"{SAMPLE}/training.csv",
     "served points": "FOLDER/served.csv",
     "energy of served points": "FOLDER/energy.csv",

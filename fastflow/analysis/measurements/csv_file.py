@@ -115,7 +115,21 @@ class CsvFile(NamedTuple):
 
     def whole_numbers(self, column: str, low: int, high: float) -> Ints:
         """Return a column of whole numbers within bounds; raises InputError."""
-        values = self.numbers(column)
+        return self.whole_numbers_where(column, low, high, np.ones(self.rows, dtype=np.bool_), low)
+
+    def whole_numbers_where(
+        self, column: str, low: int, high: float, needed: Bools, default: int
+    ) -> Ints:  # fmt: skip
+        """Return a column of whole numbers within bounds, `default` where a cell is empty that is not needed.
+
+        Raises InputError.
+        """
+        filled = self.filled(column)
+        if column not in self.frame:
+            if needed.any():
+                raise self.column_error(column, "a column of this file")
+            return np.full(self.rows, default)
+        values = np.where(filled | needed, self.numbers(column), default)
         fits = (values >= low) & (values <= high) & (values == np.floor(values))
         self.refuse(column, ~fits, f"a whole number at least {low:,} and at most {high:g}")
         return values.astype(np.int64)

@@ -139,7 +139,7 @@ def _price_libraries(
         for index in range(first[kind + 1] - first[kind]):
             group, row = recipes.nccl_topology[recipes.first[route[kind]] + index], first[kind] + index
             price_library(group, library, links, latency[row], per_byte[row])
-            price_custom(group, library, links.intra, latency[row], per_byte[row])
+            price_custom(group, library, links.intra, links.memory, latency[row], per_byte[row])
 
 
 class Prices(NamedTuple):

@@ -61,6 +61,39 @@ def test_training_products_on_v100(held):
     assert error["fp32"] <= most(sample=0.071, every=0.075)
 
 
+def test_collectives_of_cards_through_their_host(held):
+    """Eight cards of two sockets."""
+    validated, most = held
+    rows = validated("collectives_l40s").rows
+    assert rows["error"].mean() <= most(sample=0.134, every=0.142)
+    assert rows.groupby("ranks")["error"].mean().max() <= most(sample=0.20, every=0.207)
+
+
+def test_collectives_of_many_ranks_of_one_switch(held):
+    """Several groups at once, and permutations, whose channels are few."""
+    validated, most = held
+    rows = validated("collectives_gb200").rows
+    assert rows["error"].mean() <= most(sample=0.169, every=0.163)
+
+
+def test_all_reduces_of_servers(held):
+    """As SGLang, TensorRT-LLM and vLLM run them, each device with its own machine."""
+    validated, most = held
+    rows = validated("custom_allreduce").rows
+    error = rows.groupby("device")["error"].mean()
+    assert error["NVIDIA A100-SXM4-80GB"] <= most(sample=0.105, every=0.073)
+    assert error["NVIDIA H100 80GB HBM3"] <= most(sample=0.052, every=0.063)
+    assert error["NVIDIA B200"] <= most(sample=0.073, every=0.080)
+
+
+def test_exchanges_of_experts(held):
+    validated, most = held
+    rows = validated("deepep").rows
+    error = rows.groupby(["mode", "part"])["error"].mean()
+    assert error.max() <= most(sample=0.100, every=0.090)
+    assert rows.groupby("device")["error"].mean().max() <= most(sample=0.080, every=0.079)
+
+
 @pytest.mark.parametrize(
     ("name", "chip", "sample", "every"),
     [
@@ -105,6 +138,7 @@ def test_all_reduces_of_a_node():
     [
         ("collectives_a100", (0.071, 0.084), (0.067, 0.072)),
         ("collectives_h100", (0.058, 0.067), (0.065, 0.074)),
+        ("collectives_b200", (0.070, 0.088), (0.070, 0.088)),
     ],
 )
 def test_collectives_of_a_node_by_another_source(held, name, sample, every):

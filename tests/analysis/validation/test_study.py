@@ -313,9 +313,18 @@ def test_the_machine_of_collectives_is_that_of_the_device(file, device, ranks, o
     assert rows["predicted_s"].notna().all()
 
 
-def test_several_devices_are_no_machine(file):
-    rows = fastflow.validate(file("device,ranks,bytes,time_s\nA100,2,8,1e-5\nH100,2,8,1e-5\n")).rows
-    assert rows.attrs["fastflow.where"] == "cluster of pathfinding"
+def test_several_devices_are_predicted_each_with_its_own_machine(file):
+    rows = fastflow.validate(
+        file("device,ranks,bytes,time_s\nA100,2,8,1e-5\nH100,4,8,1e-5\nA100,8,8,1e-5\n")
+    ).rows
+    assert rows.attrs["fastflow.where"] == "dgx_a100, dgx_h100 of a100, h100_sxm"
+    alone = [
+        fastflow.predict_collective("all-reduce", 8.0, ranks, f"system=dgx_{name}")
+        for name, ranks in (("a100", 2), ("h100", 4), ("a100", 8))
+    ]
+    assert rows["predicted_s"].tolist() == alone
+    one = fastflow.validate(file("device,ranks,bytes,time_s\nA100,2,8,1e-5\nGH100,2,8,1e-5\n")).rows
+    assert one.attrs["fastflow.where"] == "cluster of pathfinding"
 
 
 def test_whole_iterations_are_points_of_a_grid(file):

@@ -1,107 +1,102 @@
-"""Collectives among neighbouring devices of one system."""
+"""Collectives among neighbouring devices of one system.
+
+A row whose `library` is a serving library is an all-reduce as that library runs it. A permutation
+(`collective-permute`) has `pairs` instead of `ranks`: every rank but the last sends to the next.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.kind import (
-    Measurements,
-    Options,
-    QuantityColumn,
-    TimedRows,
-    register,
-)
+from fastflow.analysis.measurements.kind import Options, QuantityColumn, TimedRows, register
+from fastflow.analysis.measurements.machines import OnMachines
 from fastflow.analysis.measurements.predict import PredictedRows
-from fastflow.config.composer import Composer
+from fastflow.config.messages import one_of
 from fastflow.core.reasons.columns import same_reason
 from fastflow.core.reasons.forms import single_rank
-from fastflow.core.tables import Bools, Ints
+from fastflow.core.tables import Columns, Ints
 from fastflow.engine.grid.grid import Grid
-from fastflow.engine.grid.run import Run
-from fastflow.physics.workload.graph import COLLECTIVES
-
-if TYPE_CHECKING:
-    from hydra.core.override_parser.types import Override
+from fastflow.physics.network.collectives.server_kernels import SERVERS
+from fastflow.physics.workload.graph import ALL_REDUCE, COLLECTIVES, POINT_TO_POINT
 
 _MAX_RANKS = 1e12
 _MAX_BYTES = 1e18
+_PERMUTATION, _NCCL = "collective-permute", "nccl"
+_LIBRARY = re.compile(r"([a-z]+)(/[\w.+-]+)?", re.ASCII)
 
 
 @register
-class Collectives(Measurements):
+class Collectives(OnMachines):
     """Collectives, which no kernel takes part in; the kind of timing does not matter."""
 
     name = "collectives"
     needed = ("ranks", "bytes")
-    other_columns = ("collective",)
+    other_columns = ("collective", "library", "groups", "pairs")
     quantities: ClassVar[Mapping[str, QuantityColumn]] = {}
-    naming_keys = ("collective", "ranks", "bytes", "dtype")
-    is_of_a_system = True
+    naming_keys = ("library", "collective", "ranks", "groups", "pairs", "bytes", "dtype")
     not_fitted = "a file of kernels or iterations; the time of a collective depends on the network only"
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read sizes and names, too; raises InputError."""
         super().__init__(rows, options)
         file = self.file
-        self.ranks = file.whole_numbers("ranks", 1, _MAX_RANKS)
+        named = file.choices("collective", (*COLLECTIVES[1:], _PERMUTATION), COLLECTIVES[ALL_REDUCE])
+        is_permutation = np.asarray(named == _PERMUTATION, dtype=np.bool_)
+        self.collective = np.where(is_permutation, COLLECTIVES[POINT_TO_POINT], named)
+        pairs = file.whole_numbers_where("pairs", 1, _MAX_RANKS, is_permutation, 1)
+        ranks = file.whole_numbers_where("ranks", 1, _MAX_RANKS, ~is_permutation, 1)
+        self.ranks = np.where(is_permutation, pairs + 1, ranks)
+        self.groups = file.whole_numbers_where(
+            "groups", 1, _MAX_RANKS, np.zeros(self.rows, dtype=np.bool_), 1
+        )
         self.bytes = file.numbers("bytes")
         fits = (self.bytes >= 0.0) & (self.bytes <= _MAX_BYTES)
         file.refuse("bytes", ~fits, f"a number of bytes that is at least 0 and at most {_MAX_BYTES:g}")
-        self.collective = file.choices("collective", COLLECTIVES[1:], "all-reduce")
-        self.assumed: list[str] = []
+        self.server = self._read_servers()
 
-    def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
-        """Plan the system; raises InputError.
+    def _read_servers(self) -> NDArray[Any]:
+        """Return the serving library of every row, "" for NCCL; raises InputError."""
+        servers = np.full(self.rows, "", dtype=object)
+        for row, text in enumerate(self.file.frame.get("library", ())):
+            match = _LIBRARY.fullmatch(text.lower())
+            if text and (match is None or match[1] not in (_NCCL, *SERVERS)):
+                allowed = f"{one_of((_NCCL, *SERVERS))}, with or without /VERSION"
+                raise self.file.cell_error("library", row, allowed)
+            servers[row] = "" if match is None or match[1] == _NCCL else match[1]
+        is_other = (servers != "") & (self.collective != COLLECTIVES[ALL_REDUCE])
+        self.file.refuse("collective", is_other, "all-reduce, which serving libraries have kernels for")
+        return servers
 
-        By default it is the machine of the file's device, or as many machines as the ranks need.
-        """
-        set_keys = {override.key_or_group for override in parsed}
-        system_name = None if "system" in set_keys else self._matching_system(composer.choices("system"))
-        if system_name is None:
-            return super().plan(composer, overrides, parsed)
-        system_overrides = (f"system={system_name}", *overrides)
-        run = super().plan(composer, system_overrides, parsed)
-        inputs, ranks = run.grid.first_inputs(), int(self.ranks.max())
-        devices, package = (int(inputs[f"system.{key}"][0]) for key in ("devices", "package.devices"))
-        if ranks > devices and "system.devices" not in set_keys:
-            devices = -(-ranks // package) * package
-            run = super().plan(composer, (*system_overrides, f"system.devices={devices}"), parsed)
-        self.assumed.append(
-            f"system: {system_name}, {devices} devices (assumed from the file; system=NAME sets it)"
-        )
-        return run
-
-    def _matching_system(self, systems: Sequence[str]) -> str | None:
-        """Return the system dgx_X of the library where X is in the name of every device, None without it."""
-        matches = [
-            [name for name in systems if name.startswith("dgx_") and _names_chip(device, name[len("dgx_") :])]
-            for device in self.devices
-        ]
-        (system,) = matches[0] if matches and len(matches[0]) == 1 else (None,)
-        return system if all(names == [system] for names in matches) else None
+    def needed_devices(self) -> Ints:
+        """Return the devices that a row needs, (rows,)."""
+        return np.asarray(self.ranks * self.groups, dtype=np.int64)
 
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
         """Predict some rows; raises InputError where there are more ranks than devices."""
+        for number in np.unique(self.combination[rows]).tolist():
+            of_system = rows[self.combination[rows] == number]
+            yield self._predict_on(self.inputs_of_system(grid, number), of_system)
+
+    def _predict_on(self, inputs: Columns, rows: Ints) -> PredictedRows:
+        """Predict rows of one system; raises InputError."""
         from fastflow.performance.partial_predictions import time_collectives
 
-        inputs = grid.first_inputs()
         devices = int(inputs["system.devices"][0])
         ranks, size = self.ranks[rows], self.bytes[rows]
         allowed = f"at most {devices:,}, the devices of the system"
         self.file.take(rows).refuse("ranks", ranks > devices, allowed)
         time, latency = np.empty(rows.size), np.empty(rows.size)
-        for name in np.unique(self.collective[rows]).tolist():
-            selected = self.collective[rows] == name
-            number = COLLECTIVES.index(name)
-            time[selected] = time_collectives(inputs, number, size[selected], ranks[selected])
-            latency[selected] = time_collectives(
-                inputs, number, np.zeros(int(selected.sum())), ranks[selected]
-            )
+        names = list(zip(self.collective[rows].tolist(), self.server[rows].tolist(), strict=True))
+        for name, server in dict.fromkeys(names):
+            selected = np.array([pair == (name, server) for pair in names])
+            number, nothing = COLLECTIVES.index(name), np.zeros(int(selected.sum()))
+            time[selected] = time_collectives(inputs, number, size[selected], ranks[selected], server)
+            latency[selected] = time_collectives(inputs, number, nothing, ranks[selected], server)
         is_single = ranks < 2
         columns: dict[str, NDArray[Any]] = {
             "time_s": np.where(is_single, np.nan, time),
@@ -109,17 +104,4 @@ class Collectives(Measurements):
             "bound_by": np.where(latency > 0.5 * time, "latency", "network"),
             **same_reason(is_single, single_rank()).columns(),
         }
-        yield PredictedRows(rows, columns)
-
-    def includes_call(self, rows: Ints) -> Bools:
-        """Return False: times include no framework's call."""
-        return np.zeros(rows.size, dtype=np.bool_)
-
-    def notes_of_times(self) -> list[str]:
-        """Return the assumed system."""
-        return self.assumed
-
-
-def _names_chip(device: str, chip: str) -> bool:
-    """Say whether a device's name contains a chip's as a whole word (GB200 is no B200)."""
-    return re.search(rf"(?<![a-z0-9]){re.escape(chip)}(?![0-9])", device.lower()) is not None
+        return PredictedRows(rows, columns)

@@ -11,8 +11,10 @@ with a protocol that has larger buffers to fill, a latency for each step, and it
 - Tree: up and down a chain within every machine and a double binary tree across them; all-reduce alone, as
   the next. Within one machine it is never faster than the ring, and is not offered.
 - Switch: one that reduces (NVLS). A rank sends all of S for others to reduce, and 1 / n of the sums to all.
-  NCCL does not use it among two ranks. Across machines the parts of S are summed over trees.
-- Direct: one send to each peer, for all-to-all and send.
+  NCCL does not use it among two ranks. Across machines the parts of S are summed over trees. Its stages
+  overlap from CHUNKS of every rank on: up to there they take their turns.
+- Direct: one send to each peer, for all-to-all and send. Within a machine a channel carries no more than
+  CHANNEL_RATE, and sends that are not as many as channels leave some idle (`channel_time`).
 
 The part that a rank keeps (S / n) moves three times through its memory, out of place. LL, whose stores carry
 that part with all other bytes, has no copy. Additions are hidden by the links.
@@ -50,7 +52,7 @@ from fastflow.physics.workload.graph import (
 
 NAMES = (
     "ring LL", "ring LL", "ring LL128", "ring Simple", "tree LL", "tree LL128", "tree Simple",
-    "NVLS", "direct LL", "direct LL", "direct Simple",
+    "NVLS", "NVLS", "direct LL", "direct LL", "direct Simple",
 )  # fmt: skip
 """Of the algorithms, as results name them; numbered from NUM_ALGORITHMS on. Of a name that is there twice,
 the second is for messages that keep all threads in use."""
@@ -58,13 +60,20 @@ RING, TREE, NVLS, DIRECT = (
     NUM_ALGORITHMS,
     NUM_ALGORITHMS + 4,
     NUM_ALGORITHMS + 7,
-    NUM_ALGORITHMS + 8,
+    NUM_ALGORITHMS + 9,
 )  # the first of each
 TOTAL_ALGORITHMS = NUM_ALGORITHMS + len(NAMES)
 
 BLOCK_BYTES = 4096.0  # 512 threads of a block store 8 B each
 CHANNEL_BYTES = 65536.0  # the smallest part of a send that gets a channel
 LL, LL128 = 2.0, 128.0 / 120.0  # bytes sent for a byte of payload
+CHUNKS = 1.5 * 1024 * 1024  # bytes of a rank that NVLS has on the way before its stages overlap; calibrated:
+# all-reduces of collectives_h100, collectives_b200, collectives_gb200 (ROCm/xla@183fa00)
+CHANNELS = 32  # that sends share
+CHANNEL_RATE = 24e9  # of one, by Simple [B/s]; calibrated: permutations and all-to-all of collectives_gb200
+PART_BYTES = 16.0 * 1024 * 1024  # of a send in one channel, before it gets more
+"""NVIDIA/nccl src/enqueue.cc: channels of a send are CHANNELS over the ranks, at least one, and are doubled
+while each has more than 32 steps of 512 KiB."""
 COPY_TRAFFIC = (
     3.0  # bytes of memory traffic for each byte that a rank keeps; calibrated with the scalars of conf/net
 )
@@ -230,10 +239,11 @@ def _price_rings(
         piece, times, copy = 1.0, 1.0, 0.0
     link = slower_link(group[RING0], group[RING1], links)
     moving = times * piece * link
+    kept = piece * link if group[INSIDE] > 1.0 else 0.0  # stored by the same threads, hidden by a slow host
     launch = library[LAUNCH]
     fixed = launch + steps0 * library[LL0] + steps1 * library[LL1]
     _write_growing_price(
-        latency, per_byte, collective, RING, fixed, LL * (moving + piece * link),
+        latency, per_byte, collective, RING, fixed, LL * (moving + kept),
         fixed * library[BLOCK], BLOCK_BYTES * ranks,
     )  # fmt: skip
     fixed = launch * library[LAUNCH_LL128] + steps0 * library[LL128_0] + steps1 * library[LL128_1]
@@ -262,7 +272,26 @@ def _price_trees(
         sending = (1.0 + 1.0 / inside) / library[REDUCE]
         moving = slower_link(sending, 2.0 * ring1, links)
         fixed = launch * library[LAUNCH_SIMPLE] + 2.0 * height * library[SIMPLE1]
-        _write_price(latency, per_byte, ALL_REDUCE, NVLS, fixed, moving)
+        chunks = CHUNKS * inside  # of S, whose stages take their turns
+        waiting = chunks * sending / links.intra
+        _write_growing_price(latency, per_byte, ALL_REDUCE, NVLS, fixed, moving, waiting, chunks)
+
+
+def channel_time(collective: int, ranks: int, size: float) -> float:
+    """Return the time that the channels of sends within a machine take at least [s]; 0 for other collectives.
+
+    size: S [B]. An all-to-all has a send for every rank, its own too; in a permutation every rank has one.
+    """
+    if collective not in (ALL_TO_ALL, POINT_TO_POINT) or ranks < 2:
+        return 0.0
+    sends, part = (ranks, size / ranks) if collective == ALL_TO_ALL else (1, size)
+    channels = CHANNELS
+    while channels * ranks > CHANNELS and channels > 1:
+        channels //= 2
+    while part / channels > PART_BYTES and channels < CHANNELS:
+        channels *= 2
+    turns = -(-sends * channels // CHANNELS)  # of the channel with most sends
+    return turns * part / channels / CHANNEL_RATE
 
 
 @lru_cache(maxsize=1024)
@@ -276,5 +305,7 @@ def sent(ranks: int, inside: int) -> Floats:
     shares = np.empty((len(COLLECTIVES), len(NAMES)))
     for collective in range(len(COLLECTIVES)):
         shares[collective] = of_collective.get(collective, fraction) if ranks > 1 else 0.0
-    shares[:, NVLS - NUM_ALGORITHMS] = 1.0 + 1.0 / inside if ranks > 1 else 0.0
+    shares[ALL_REDUCE, NVLS - NUM_ALGORITHMS : DIRECT - NUM_ALGORITHMS] = (
+        1.0 + 1.0 / inside if ranks > 1 else 0.0
+    )
     return shares

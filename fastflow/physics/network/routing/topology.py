@@ -10,6 +10,10 @@ A device divides its bandwidth of a level evenly over its ports there: two in a 
 where only two devices are on it), one to each other device of a full mesh, one to a switch or tree.
 A device at the end of a line has the same ports as any other; the outer one is idle.
 
+A host (`host`) has two cards under each of its PCIe switches, two such switches on a socket, and as many
+sockets as the cards need: up to three switches of two in a row. Cards that cannot reach each other directly
+exchange through the host's memory, and what a card reaches beyond its own switch is HOST_SHARES of its lanes.
+
 A job that uses a part of each package (`hardware.packages`) has the links that are there: ports that lead
 to devices outside the part are idle. The part of a mesh or torus is the most even box of it, or where no
 box has so many devices a path through it, a ring where they are even in number: any product of two lines
@@ -33,10 +37,15 @@ from fastflow.physics.hardware.packages import DEVICES, MAX_DEVICES, PACKAGE, de
 
 LINE, RING, FULL, SWITCH, TREE = range(5)
 PACKAGE_TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch")
-TOPOLOGIES = (*PACKAGE_TOPOLOGIES, "fat_tree")
+TOPOLOGIES = (*PACKAGE_TOPOLOGIES, "fat_tree", "host")
 MAX_CONNECTED = 1024  # in a full mesh, since routing lays out every link of a system
 MAX_TRIED = 1024  # device counts tried near an invalid one
 _ONE_DIMENSION = {"ring": RING, "fully_connected": FULL, "switch": SWITCH, "fat_tree": TREE}
+HOST_FANOUT = 2  # cards of a PCIe switch, and switches of a socket
+HOST_SHARES = (1.0, 0.127, 0.034)
+"""Of a card's lanes: to the card of its own switch, over the host bridge to others of its socket, and to
+another socket. A ring crosses by two cards of a switch at once. Calibrated: long rings among two, four and
+eight L40S (collectives_l40s, ai-dynamo/aiconfigurator@095f58a)."""
 _PER_SIDE = {"mesh": LINE, "torus": RING}
 
 
@@ -97,23 +106,48 @@ def _build(
     package_sides = _sides(
         "system.package.shape", package_topology, package_shape, package_devices, of_package
     )
-    system_sides = _sides("system.shape", inter_topology, inter_shape, packages, of_system)
+    if inter_topology == "host":
+        system_sides = [side for side, _ in _host_sides(packages, inside)]
+    else:
+        system_sides = _sides("system.shape", inter_topology, inter_shape, packages, of_system)
     if inter_topology == "fat_tree" and packages > 1:
         _check_tree(packages, leaf, taper, of_system)
     inner = _part(package_topology, package_sides, inside)
-    outer = [({**_ONE_DIMENSION, **_PER_SIDE}[inter_topology], side) for side in system_sides]
+    outer = [({**_ONE_DIMENSION, **_PER_SIDE, "host": SWITCH}[inter_topology], side) for side in system_sides]
     shares = [float(sum(_ports(name, side) for side in sides)) for name, sides in (
         (package_topology, package_sides), (inter_topology, system_sides),
     )]  # fmt: skip
+    outer_shares = [shares[1]] * len(outer)
+    if inter_topology == "host":
+        outer_shares = [1.0 / share for _, share in _host_sides(packages, inside)]
     kinds = [kind for kind, _ in inner + outer]
     return Topology(
         kind=np.array(kinds, dtype=np.int64),
         size=np.array([size for _, size in inner + outer], dtype=np.int64),
         level=np.array([0] * len(inner) + [1] * len(outer), dtype=np.int64),
-        share=np.array([shares[0]] * len(inner) + [shares[1]] * len(outer), dtype=np.float64),
+        share=np.array([shares[0]] * len(inner) + outer_shares, dtype=np.float64),
         leaf=np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
         taper=np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
     )
+
+
+def _host_sides(packages: int, inside: int) -> list[tuple[int, float]]:
+    """Return the sides of a host of `packages` packages of `inside` cards, each with its share of
+    HOST_SHARES.
+
+    Packages are those of a switch or more; numbers that the fan-out does not divide are as far apart as need
+    be.
+    """
+    sides, remaining, below = [], packages, inside
+    for share in HOST_SHARES[:-1]:
+        if below >= HOST_FANOUT:  # what this switch has below it is within a package
+            below //= HOST_FANOUT
+        elif remaining % HOST_FANOUT == 0 or remaining < HOST_FANOUT:
+            sides.append((min(HOST_FANOUT, remaining), share))
+            remaining //= min(HOST_FANOUT, remaining)
+    is_one_socket = packages * inside <= HOST_FANOUT**2
+    sides.append((remaining, HOST_SHARES[-2 if is_one_socket else -1]))
+    return [(side, share) for side, share in sides if side > 1]
 
 
 def _check_name(key: str, name: str, names: tuple[str, ...], count: int) -> None:

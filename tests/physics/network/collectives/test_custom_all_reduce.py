@@ -17,11 +17,21 @@ from fastflow.physics.network.routing.topology import topology
 from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, COLLECTIVES
 from tests.conftest import columns_of
 from tests.naive import peer as naive
-from tests.physics.network.collectives.test_nccl import LINK, LINKS, SCALARS, SMALL, STEPS, by_hand
+from tests.physics.network.collectives.test_nccl import (
+    LIBRARY,
+    LINK,
+    LINKS,
+    MEMORY,
+    SCALARS,
+    SMALL,
+    STEPS,
+    by_hand,
+)
 from tests.support.checks import cases, near
 
-START, LOAD = 2.5e-6, 0.4  # launch [s], share of the links
-OFFERED, ALONE = np.array([*SCALARS, START, LOAD, 1.0]), np.array([*SCALARS, 0.0, 0.0, 0.0])
+START, LATE, LOAD = 2.5e-6, 0.7e-6, 0.4  # launch, and more behind another kernel [s]; share of the links
+OFFERED, ALONE = np.array([*SCALARS, START, LATE, LOAD, 1.0, 1.0]), np.array([*SCALARS, *[0.0] * 5])
+PUSHES = np.array([*SCALARS, START, LATE, LOAD, 2.0, 1.0])
 KIB = 1024
 
 
@@ -32,7 +42,7 @@ def prices(machines, inside, library=OFFERED, group=None, package="switch", shap
     made = recipe(network, devices, group_of(group or [(devices, 1)]))
     latency, per_byte = np.empty((2, KINDS, custom_all_reduce.TOTAL_ALGORITHMS))
     nccl.price_library(made.nccl_topology, library, LINKS, latency, per_byte)
-    custom_all_reduce.price_custom(made.nccl_topology, library, LINK, latency, per_byte)
+    custom_all_reduce.price_custom(made.nccl_topology, library, LINK, MEMORY, latency, per_byte)
     return latency, per_byte
 
 
@@ -56,12 +66,19 @@ def fastest(priced, collective, size):
     st.integers(1, 12),
     st.sampled_from(["switch", "fully_connected"]),
     st.floats(0.0, 36.0).map(lambda power: 2.0**power),
+    st.sampled_from(["custom", "trtllm"]),
 )
 @cases(300)
-def test_the_fastest_of_all_ways_is_taken_each_as_written_out_by_hand(name, machines, inside, package, size):
+def test_the_fastest_of_all_ways_is_taken_each_as_written_out_by_hand(
+    name, machines, inside, package, size, backend
+):
     collective, ranks = COLLECTIVES.index(name), machines * inside
-    priced = prices(machines, inside, package=package)
-    expected = naive.ways(name, size, ranks, LINK, STEPS[0], START, LOAD) if machines == 1 else {}
+    priced = prices(machines, inside, PUSHES if backend == "trtllm" else OFFERED, package=package)
+    reduces = LIBRARY["reduce"] if package == "switch" else 0.0
+    more = {"memory": MEMORY, "reduces": reduces, "backend": backend}
+    expected = (
+        naive.ways(name, size, ranks, LINK, STEPS[0], START, LATE, LOAD, **more) if machines == 1 else {}
+    )
     got = ours(priced, collective, size)
     assert got.keys() == expected.keys()
     assert all(near(got[way], expected[way], rel=1e-9) for way in expected)
@@ -97,7 +114,8 @@ def test_a_group_of_fewer_ranks_than_a_machine():
     size = 256.0 * KIB
     for package, link in (("switch", LINK), ("fully_connected", LINK * 3 / 7)):
         got = ours(prices(2, 8, group=[(4, 1)], package=package), ALL_REDUCE, size)
-        expected = naive.ways("all-reduce", size, 4, link, STEPS[0], START, LOAD)
+        more = {"memory": MEMORY, "reduces": LIBRARY["reduce"] if package == "switch" else 0.0}
+        expected = naive.ways("all-reduce", size, 4, link, STEPS[0], START, LATE, LOAD, **more)
         assert got.keys() == expected.keys()
         assert all(near(got[way], expected[way], rel=1e-9) for way in expected)
 
@@ -117,8 +135,8 @@ def test_across_machines_and_among_more_than_eight_there_are_none():
 
 def test_what_is_sent():
     shares = custom_all_reduce.sent(8)
-    assert shares[ALL_REDUCE].tolist() == [7.0, 1.75, 0.0]
-    assert shares[ALL_TO_ALL].tolist() == [0.0, 0.0, 0.875]
+    assert shares[ALL_REDUCE].tolist() == [7.0, 1.75, 0.0, 7.0, 1.75, 1.125]
+    assert shares[ALL_TO_ALL].tolist() == [0.0, 0.0, 0.875, 0.0, 0.0, 0.0]
     assert not custom_all_reduce.sent(1).any()
     made = recipe(topology(8, 8, "switch", "1d", "switch", "1d", 1, 1.0), 8, group_of([(8, 1)]))
     assert np.array_equal(made.sent[:, nccl.TOTAL_ALGORITHMS :], shares)
@@ -150,10 +168,11 @@ def test_peers_are_faster_where_messages_are_small_and_never_slower(system, rank
             assert np.array_equal(ours, library)
 
 
-MEASURED = {  # KiB to us of vLLM 0.20.0 in a graph on H100, by ranks (ai-dynamo/aiconfigurator@67f90e7)
-    2: {4: 4.48, 16: 4.45, 64: 4.76, 256: 6.36, 1024: 12.39, 2048: 20.19},
-    4: {4: 4.80, 16: 4.91, 64: 5.82, 256: 11.19, 1024: 18.48, 2048: 30.40},
-    8: {8: 5.22, 16: 5.52, 64: 7.80, 128: 11.49, 256: 12.27},
+# vLLM 0.20.0 in a graph on H100 (ai-dynamo/aiconfigurator@67f90e7, whose sizes are of 2-byte elements)
+MEASURED = {  # KiB to us, by ranks
+    2: {8: 4.48, 32: 4.45, 128: 4.76, 512: 6.36, 2048: 12.39, 4096: 20.19},
+    4: {8: 4.80, 32: 4.91, 128: 5.82, 512: 11.19, 2048: 18.48, 4096: 30.40},
+    8: {16: 5.22, 32: 5.52, 128: 7.80},
 }
 
 
@@ -179,10 +198,11 @@ def test_points_of_both_kinds_in_one_call_are_those_of_two_calls():
 def test_results_name_the_way(compose):
     given = ("system=dgx_h100", "parallel.strategy=RC-8-1", *SMALL, "model.hidden=512", "model.batch=8")
     found = {}
-    for exchange in ("nccl", "custom"):
+    for exchange in ("nccl", "custom", "trtllm"):
         kernels = explain(predict(columns_of([compose(*given, f"net.all_reduce_backend={exchange}")])), 0)
         found[exchange] = set(kernels["algorithm"][kernels["comm"] == "all-reduce"].tolist())
-    assert found["custom"] & {"one-shot", "two-shot"}
+    assert found["custom"] & {"one-shot", "two-shot", "multimem"}
+    assert found["trtllm"] & {"pushed", "pushed twice"}
     assert not found["nccl"] & set(custom_all_reduce.NAMES)
 
 

@@ -85,6 +85,26 @@ def test_every_way_is_the_one_written_out_by_hand(name, machines, inside, size):
     assert near(got[nccl.NAMES[way - nccl.RING].lower()], time, rel=1e-12)
 
 
+@given(
+    st.sampled_from(COLLECTIVES[1:]), st.integers(1, 80), st.floats(0.0, 36.0).map(lambda power: 2.0**power)
+)
+@cases(200)
+def test_channels_of_sends_take_as_long_as_dealt_out_by_hand(name, ranks, size):
+    got = nccl.channel_time(COLLECTIVES.index(name), ranks, size)
+    assert near(got, naive.channels_take(name, size, ranks), rel=1e-9)
+
+
+def test_sends_of_a_machine_are_no_faster_than_their_channels():
+    sizes = 2.0 ** np.arange(12, 34)
+    for name in ("all-to-all", "point-to-point"):
+        for ranks in (4, 18, 72):
+            got = fastflow.predict_collective(name, sizes, ranks, "system=gb200_nvl72")
+            least = [naive.channels_take(name, size, ranks) for size in sizes]
+            assert (got > least).all()
+    among_cards = fastflow.predict_collective("all-to-all", sizes, 8, "system=pcie")
+    assert (np.diff(among_cards) > 0.0).all()
+
+
 def test_one_rank_costs_nothing():
     latency, per_byte = prices(2, 4, group=[(1, 1)])
     for collective in range(KINDS):
