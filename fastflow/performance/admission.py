@@ -33,6 +33,7 @@ from fastflow.physics.workload import (
 from fastflow.physics.workload.precision import (
     HOLDS_SUMS,
     LATENT,
+    READS,
     Precision,
     invalid_training_types,
     precision,
@@ -45,7 +46,7 @@ STRATEGY = ("parallel.", "system.", BACKEND, "placement", "model.name", *STRUCTU
 LAYERS = ("model.",)  # inputs that names of layers depend on, in addition to those of strategies
 TYPES = (
     "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients", LATENT,
-    "chip.rate.", HOLDS_SUMS,
+    "chip.rate.", HOLDS_SUMS, READS,
 )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ class Task(NamedTuple):
     cache: int
     output: int
     flash: int = 0  # version of FlashAttention; 0: the library's kernel
+    hits: float = 0.0  # share of main memory's bytes that the last cache has
 
 
 class Run(NamedTuple):
@@ -95,9 +96,9 @@ def old(chip):
     return chip._replace(shared=False, persistent=False, flops=chip.flops * (0.629 if chip.shared else 1))
 
 
-def walked(task, a, b):
+def walked(task, a, b, least=32):
     """Return the keys of a tile, the pairs of every block, and the heads of all sequences."""
-    b = max(32, min(b, 2 ** ceil(log2(task.kv_len))))
+    b = max(least, min(b, 2 ** ceil(log2(task.kv_len))))
     blocks = walk(lambda q, k: is_seen(task, q, k), task.q_len, task.kv_len, a, b)
     return b, blocks, task.sequences * task.heads
 
@@ -116,14 +117,26 @@ def forward(chip, task):
         a = 128 if task.q_len > 64 and (chip.shared or d * size <= 128) else 64
         b = 2 ** floor(log2(32768 / (d * size)))
         b = max(64, min(b, 256 if chip.shared else 128))
+    loads = not chip.shared and not task.flash  # each warp, all keys
+    width = 2 ** ceil(log2(d)) / d if loads and size > 1 and d == dv else 1
+    little = chip.capacities[chip.private] < 160 * 1024
+    whole = loads and not chip.persistent and (size == 1 or (little and d < 256))  # tiles in registers
+    least = 32
+    if whole and size == 1 and d > 64:
+        a, b = 64, 32
+    if whole and size > 1:
+        a, b = 64, 32 if d <= 128 else 16
+        least = b
     twice = False
     if chip.persistent:  # tiles of an instruction: a block has two of them if it has queries and room
         twice = task.q_len > 128 and 2 * 4 * 128 * (128 + dv) <= chip.registers
         a, b = 256 if twice else 128, 128
-    b, blocks, tensor = walked(task, a, b)
+    b, blocks, tensor = walked(task, a, b, least)
     rows_of_warp = min(chip.warp[0], a) if chip.shared else a / 4
     keys_and_values = b * (d + dv)
-    flop = 2 * a * b * d + 2 * a * b * dv
+    flop = (2 * a * b * d + 2 * a * b * dv) * width
+    of_thread = 4 * (a * b + a * dv) / 128 + a * d / 128 + keys_and_values / 32
+    spilled = 128 * max(0, of_thread - 215 * 4) if whole and size == 1 else 0
     return _run(
         chip,
         blocks * tensor,
@@ -132,8 +145,10 @@ def forward(chip, task):
         sums=4 * a * b + 4 * a * dv,
         tiles=size * (a * d + (2 if chip.shared else 1) * keys_and_values),
         flop=flop,
-        inner=keys_and_values * task.cache + a / rows_of_warp * keys_and_values * size,
-        operations=(1.75 if chip.persistent else 3.5) * a * b + (keys_and_values if task.cache < size else 0),
+        inner=keys_and_values * task.cache + a / rows_of_warp * keys_and_values * size * width + 22 * spilled,
+        operations=(1.75 if chip.persistent else 3.5) * a * b
+        + (keys_and_values if task.cache < size else 0)
+        + (3 * a * dv if whole else 0),
         cut=0 if chip.persistent else (60 if size == 1 else 19) * a * b,
         outer=keys_and_values * task.cache,
         added=0,
@@ -144,6 +159,8 @@ def forward(chip, task):
         trips=trips,
         overlapped=twice,
         ends=int(chip.persistent),
+        hits=task.hits,
+        heat=1.6 if loads else 1.0,
     )
 
 
@@ -170,6 +187,7 @@ def first(chip, task, trips):
         streamed=tensor * task.kv_len * (d + dv) * size,
         size=size,
         trips=trips,
+        hits=task.hits,
     )
 
 
@@ -208,6 +226,7 @@ def backward(chip, task):
         size=size,
         trips=trips,
         overlapped=chip.persistent,
+        hits=task.hits,
     )
 
 
@@ -231,6 +250,8 @@ def _run(
     launches=1,
     overlapped=False,
     ends=0,
+    hits=0.0,
+    heat=1.0,
 ):
     """Add up the work of all blocks, (pairs of tiles, those cut) each.
 
@@ -282,6 +303,7 @@ def _run(
     while len(moved) <= level:
         fits = held <= chip.capacities[len(moved) - 1]
         moved.append(once + (streamed if fits else max(streamed, again)))
+    moved[-1] *= 1 - hits
     serving = [
         b / w * (idle * waiting(chip, k, left) / left if k <= chip.private else 1)
         for k, (b, w) in enumerate(zip(moved, chip.bandwidths, strict=True))
@@ -290,7 +312,7 @@ def _run(
     outside = serving[chip.private + 1 :]
     launch = launches * chip.launch
     time = soft([inside, *outside], 4) + launch
-    power = chip.drive * flop * pairs / (chip.peak * time)
+    power = chip.drive * heat * flop * pairs / (chip.peak * time)
     if power > 1:
         slower = power ** (1 / 3)
         times = [*(t * slower for t in times[:-1]), times[-1]]

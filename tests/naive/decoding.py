@@ -5,7 +5,7 @@ round takes is added up in the order of what the fullest bundle does. What the k
 from TensorRT-LLM's (XQA, masked multi-head attention) and FlashMLA.
 """
 
-from math import ceil, floor, sqrt
+from math import ceil, floor, log2, sqrt
 from typing import NamedTuple
 
 from tests.naive.blocks import gain, soft
@@ -31,6 +31,7 @@ class Task(NamedTuple):
     size: int
     cache: int
     output: int
+    hits: float = 0.0  # share of main memory's bytes that the last cache has
 
 
 class Block(NamedTuple):
@@ -49,6 +50,7 @@ class Block(NamedTuple):
     before: float = 0.0  # seconds before the kernel's first blocks
     launches: int = 1
     reading: float = READING
+    misses: float = 1.0  # share of main memory's bytes
 
 
 class Run(NamedTuple):
@@ -71,6 +73,11 @@ def is_latent(task):
     return task.head_dim > 256
 
 
+def is_slow(chip, task):
+    """Say whether a kernel of A100's instructions converts the cache."""
+    return task.cache < task.size and not chip.shared
+
+
 def takes_tiles(chip, task):
     if is_latent(task) or task.q_len > 1:
         return True
@@ -79,7 +86,7 @@ def takes_tiles(chip, task):
         return group <= 32
     if not 1 < group <= 32:
         return False
-    if chip.boosts or (chip.shared and task.cache < task.size):
+    if chip.boosts or task.cache < task.size:
         return True
     return 4 * task.sequences * task.kv_heads * max(1, task.kv_len // 128) >= chip.bundles
 
@@ -99,10 +106,12 @@ def on_lanes(chip, task, threads, parts):
     """Return one of the blocks, how many there are, parts, blocks on a bundle, merging."""
     d, dv = task.head_dim, task.value_dim
     steps = ceil(seen(task) / parts)
-    operations = (2 + (2 if task.cache < task.size else 0)) * (d + dv)
+    converting = 0 if task.cache == task.size else 2 if chip.shared else 75
+    operations = (2 + converting) * (d + dv)
+    trips = FAST + (34 if is_slow(chip, task) else 0)
     block = Block(
         1, steps, (d + dv) * task.cache, 0.0, operations * chip.bundles / chip.vector, False, d * task.size,
-        dv * task.output, 1, parts, FAST * chip.latency,
+        dv * task.output, 1, parts, trips * chip.latency,
     )  # fmt: skip
     blocks = task.sequences * task.heads * parts
     return block, blocks, parts, 1024 // threads, (MERGE_FAST * chip.latency, parts * SUM * dv)
@@ -186,6 +195,8 @@ def parts_on_tiles(chip, task):
     *_, units = units_of(chip, task)
     if is_latent(task):
         return max(1, min(chip.bundles / units, ceil(task.kv_len / 64))) if chip.shared else 1
+    if is_slow(chip, task):
+        return 1
     possible = task.kv_len // 128
     wanted = max(1, min(possible, round(sqrt(8 * possible))))
     return max(1, floor(min(wanted, 8 * chip.bundles / units)))
@@ -206,7 +217,8 @@ def on_tiles(chip, task, parts):
     width = d + dv / columns
     work = 2 * rows * tokens * width / chip.flops + rows * tokens / chip.exponentials
     if task.cache < task.size and not latent:
-        work += 2 * tokens * (d + dv) / chip.vector
+        width_of_head = 2 ** ceil(log2(d)) / d
+        work += (14 * width_of_head if is_slow(chip, task) else 2) * tokens * (d + dv) / chip.vector
     if latent and own and task.shared:
         width = d
     room, held = chip.capacities[chip.private], 64 * d * task.size
@@ -238,7 +250,7 @@ def time_round(chip, block, blocks, streamed, bandwidth):
     fullest = ceil(blocks / chip.bundles)
     time = block.begin + fullest * (block.queries + block.outputs) / bandwidth
     if is_cached:
-        time += blocks * (block.queries / block.columns + block.outputs) / block.parts / memory
+        time += blocks * (block.queries / block.columns + block.outputs) / block.parts * block.misses / memory
     for _ in range(block.steps):
         read, work = max(fullest * block.read / bandwidth, block.least), fullest * block.work
         time += soft([read, work], 2) if block.overlaps else read + work
@@ -321,12 +333,18 @@ def one(chip, task, on_matrix, block, blocks, parts, together, merge):
     streamed = streamed_bytes(chip, task, block, blocks, together, on_matrix)
     every = SUM * task.sequences * task.q_len * task.heads * task.value_dim * parts  # bytes of parts
     merging = 0.0
+    misses, plain = 1 - task.hits, chip
+    port = chip.bandwidths[chip.private + 1] * (1 + (block.reading - 1) * task.hits)
+    served = [*chip.bandwidths[: chip.private + 1], port, *chip.bandwidths[chip.private + 2 :]]
+    chip = chip._replace(bandwidths=served)
     if parts > 1:
         shares = every if chip.boosts else merged * chip.bundles
         merging = trips + shares / chip.bandwidths[chip.private + 1]
     launches = block.launches
     time = time_even if chip.boosts else time_rounds
-    total, rounds, waves = time(chip, block, blocks, chip.bundles * together, streamed / blocks)
+    total, rounds, waves = time(
+        chip, block._replace(misses=misses), blocks, chip.bundles * together, streamed * misses / blocks
+    )
     total += launches * chip.launch + block.before + merging
     idle = waves * chip.bundles / blocks
     block = block._replace(work=block.work / gain(chip, idle))
@@ -336,7 +354,8 @@ def one(chip, task, on_matrix, block, blocks, parts, together, merge):
     outside = streamed + blocks * (block.queries / block.columns + block.outputs) / block.parts
     levels = len(chip.capacities)
     moved = [inside if level <= chip.private + 1 else outside for level in range(levels + 1)]
-    times = [m / b for m, b in zip(moved, chip.bandwidths, strict=True)]
+    moved[-1] *= misses
+    times = [m / b for m, b in zip(moved, plain.bandwidths, strict=True)]
     if levels > chip.private + 1:
         times[-1] /= block.reading
     compute = blocks * block.steps * block.work / chip.bundles

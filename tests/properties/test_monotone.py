@@ -173,7 +173,7 @@ def attentions(draw):
         "heads": keys * draw(st.sampled_from([1, 4, 8, 16])), "kv_heads": keys,
         "head_dim": d, "value_dim": dv,
         "window": draw(st.sampled_from([0, 0, 0, 1024])), "size": 2.0,
-        "cache": draw(st.sampled_from([1.0, 2.0, 2.0])), "output": 2.0,
+        "cache": draw(st.sampled_from([1.0, 2.0, 2.0])), "output": 2.0, "hits": 0.0,
     }  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def test_no_budget_more_makes_a_decode_slower(generated, ladder, task, queries, 
     (73, 700.0, 0.4, "chip.area.core", 0.2, 1.05),
     {
         "sequences": 5, "kv_len": 174, "heads": 128, "kv_heads": 32, "head_dim": 128, "value_dim": 128,
-        "window": 0, "size": 2.0, "cache": 2.0, "output": 2.0,
+        "window": 0, "size": 2.0, "cache": 2.0, "output": 2.0, "hits": 0.0,
     },
     51, False, 0,
 )  # fmt: skip

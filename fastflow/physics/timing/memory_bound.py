@@ -31,7 +31,6 @@ def run_passes(
     served[:, levels] = cold.sum(axis=1)
     times[:, 0], times[:, levels + 1] = vector_time.sum(axis=1), memory_time.sum(axis=1)
     launch, latency = device.library.launch[point], device.library.latency[point]
-    latency = latency - hits * device.library.beyond[point]
     times[:, levels + 2] = parts[1].sum(axis=1) * launch + parts[3].sum(axis=1) * latency
     times[:, levels + 2] += late * device.library.late_launch[point]
     zeros = np.zeros(count, dtype=np.int64)

@@ -62,3 +62,17 @@ def hit_rates_of_passes(
             copies[row], read[row], columns[row], written[row], cache[row], part[row]
         )
     return shares
+
+
+@kernel
+def hit_rates_of_layers(copies: Floats, used: Floats, cache: Floats, part: Floats) -> Floats:
+    """Return the share of all bytes of layers that the last cache holds from the run before, (kernels,).
+
+    copies: 0: other kernels come between; used: by the layer [B]; cache, part: as in `hit_rates`. A cache
+    with partitions holds nothing: on A100, H100 and B200 attention's constants are calibrated without it.
+    """
+    shares = np.zeros(used.size)
+    for row in range(used.size):
+        if copies[row] > 0.0 and cache[row] > 0.0 and part[row] >= cache[row]:
+            shares[row] = hit_rate(used[row], part[row])
+    return shares

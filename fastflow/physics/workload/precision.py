@@ -62,7 +62,7 @@ _NARROW_CACHES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5 + 4.0 / 128, "nvfp4": 0.5
 CACHE_TYPES = (*ROLE_TYPES, *_NARROW_CACHES)
 _BYTES_BY_TYPE = dict.fromkeys(MASTER_TYPES, 0.0) | _ROLE_BYTES | _NARROW_CACHES
 GROUP, ZERO_POINTS = "precision.group", "precision.zero_points"
-LATENT, HOLDS_SUMS = "model.latent", "chip.blocks.persistent"
+LATENT, HOLDS_SUMS, READS = "model.latent", "chip.blocks.persistent", "chip.blocks.operands"
 EXPERTS, ATTENTION_WEIGHTS = "precision.experts", "precision.attention_weights"
 CACHE = "precision.cache"
 DEFAULT_GROUP = 128
@@ -212,21 +212,29 @@ def wide_type(inputs: Inputs) -> Texts:
 
 def reads_latent(inputs: Inputs) -> bool:
     """Say whether the type of some point's attention depends on whether it is latent."""
-    return HOLDS_SUMS in inputs and bool(((inputs[CACHE] == "fp8") & inputs[HOLDS_SUMS]).any())
+    if HOLDS_SUMS not in inputs:
+        return False
+    return bool(((inputs[CACHE] == "fp8") & _has_narrow_kernels(inputs)).any())
+
+
+def _has_narrow_kernels(inputs: Inputs) -> Bools:
+    """Return whether a chip's kernels of attention in fp8 are for narrow products alone, (points,)."""
+    kernels: Bools = inputs[HOLDS_SUMS] | (inputs[READS] == "registers")
+    return kernels
 
 
 def attention_type(inputs: Inputs) -> Texts:
     """Return the data type that every point's attention computes in, (points,).
 
     As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp). Its kernels
-    for matrix units that hold the sums do so only where products are narrow, too, or attention is latent
-    (trtllmGenKernels/fmha, and times of ai-dynamo/aiconfigurator@095f58a).
+    for matrix units that hold the sums or read operands from registers do so only where products are narrow,
+    too, or attention is latent (trtllmGenKernels/fmha, and times of ai-dynamo/aiconfigurator@095f58a).
     """
     selected, wide = inputs["precision.attention"], wide_type(inputs)
     fp8 = (inputs[CACHE] == "fp8") & _has(inputs, "fp8", selected.size)
     if reads_latent(inputs):
         is_latent = inputs.get(LATENT, np.zeros(selected.size)) > 0
-        fp8 &= ~inputs[HOLDS_SUMS] | (wide != inputs["model.dtype"]) | is_latent
+        fp8 &= ~_has_narrow_kernels(inputs) | (wide != inputs["model.dtype"]) | is_latent
     return np.where(selected != AUTO, selected, np.where(fp8, "fp8", wide))
 
 

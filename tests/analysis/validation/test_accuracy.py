@@ -36,9 +36,9 @@ def test_products_of_language_models_in_graphs(held):
     """A layer of TensorRT-LLM."""
     validated, most = held
     error = validated("gemm_a100_llm", "chip=a100").rows["error"].mean()
-    assert error <= most(sample=0.093, every=0.092)
+    assert error <= most(sample=0.095, every=0.095)
     errors = validated("gemm_h100_llm", "chip=h100_sxm").rows.groupby("dtype")["error"].mean()
-    assert errors["bf16"] <= most(sample=0.079, every=0.077)
+    assert errors["bf16"] <= most(sample=0.079, every=0.079)
     assert errors["fp8"] <= most(sample=0.084, every=0.066)
     assert errors["fp8_block"] <= most(sample=0.113, every=0.122)
 

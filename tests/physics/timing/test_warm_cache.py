@@ -51,6 +51,23 @@ def test_a_partitioned_cache_holds_what_a_partition_has_room_for():
     assert warm == pytest.approx(0.5 * cold, rel=0.01)
 
 
+def test_a_repeated_layer_stays_in_a_cache_without_partitions():
+    """A cache of 33 MiB on L40S; H100's has partitions."""
+    sizes = ("model=attention", "model.phase=decode", "model.q_len=1", "model.kv_len=4096", "model.batch=2")
+    for chip, ratio in (("l40s", 1.5), ("h100_sxm", 1.0)):
+        cold, warm = fastflow.evaluate(*sizes, f"chip={chip}", "model.copies=0,1").time_s
+        assert cold >= ratio * warm
+        assert chip == "l40s" or cold == warm
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_a_layer_that_exceeds_the_cache_is_cold(phase):
+    sizes = ("model=attention", f"model.phase={phase}", "model.kv_len=16384", "chip=l40s")
+    queries = "model.q_len=1" if phase == "decode" else "model.q_len=16384"
+    cold, warm = fastflow.evaluate(*sizes, queries, "model.batch=8", "model.copies=0,1").time_s
+    assert cold == warm
+
+
 def test_a_file_of_kernels_turns_through_five_copies_unless_it_says_how_many(tmp_path):
     path = tmp_path / "gemms.csv"
     row = "NVIDIA L40S,bf16,16,2048,4096,0.00001"

@@ -95,4 +95,6 @@ def make_backward_pairs(
         launches=1.0,
         ends=0.0,
         overlapped=holds_sums,
+        hits=work.hits[g],
+        power=1.0,
     )

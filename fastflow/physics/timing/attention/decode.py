@@ -135,7 +135,7 @@ def _time_split(
     sequences = float(work.sequences[g] * work.kv_heads[g]) * count_visible(work, g)
     keys = sequences * work.head_dim[g] * work.cache[g]
     streamed = keys if work.shared[g] else keys + sequences * work.value_dim[g] * work.cache[g]
-    port = bandwidth[private + 1]
+    port = bandwidth[private + 1] * (1.0 + (split.reading - 1.0) * work.hits[g])
     cached = memories.capacity[p, last - 1] if last - 1 > private else 0.0
     if work.shared[g] and split.rereads > cached:
         streamed *= 2.0
@@ -147,13 +147,15 @@ def _time_split(
         reads += 2.0 * merge.sums
     for level in range(last + 1):
         moved[level] = reads if level <= private + 1 else streamed + split.blocks * split.fresh
+        moved[level] *= 1.0 - work.hits[g] if level == last else 1.0
         times[level + 1] = moved[level] / bandwidth[level]
     outer = split.reading * bandwidth[last]
     has_cache = last > private + 1
     if has_cache:
         times[last + 1] /= split.reading
-    carry = split.fresh / outer if has_cache else 0.0
-    beyond = streamed / split.blocks / outer if has_cache else 0.0
+    misses = 1.0 - work.hits[g]
+    carry = split.fresh * misses / outer if has_cache else 0.0
+    beyond = streamed * misses / split.blocks / outer if has_cache else 0.0
 
     if boosts:
         total, begins, waves = _time_even(split, port, carry, beyond, p, bundles)

@@ -69,6 +69,20 @@ LAUNCHES_OF_TILES = 2.0  # the counter is cleared before (TensorRT-LLM, fmhaRunn
 # there (a remark in TensorRT-LLM's fmhaRunner.cpp). Calibrated on 1,971 prefills with windows of an H100 (the
 # same)
 CUT, CUT_OF_BYTES = 19.0, 60.0
+# Where units read registers, fp8 has kernels alone that have all keys and values of a tile in registers. So
+# has bf16 where an SM has little L1, except for heads of 256 and more (fmhaRunner.cpp: compute capabilities
+# 8.6, 8.9 and 12.0 have 128 KiB, 8.0 has 192). Tiles are then 64 queries by 32 keys, 16 in bf16 for heads
+# above 128, and 128 by 128 in fp8 for heads up to 64 (enumerate_hmma_flash_kernels and
+# enumerate_qmma_flash_kernels, NVIDIA/TensorRT-LLM, cpp/kernels/fmha_v2/setup.py)
+SMALL_L1, WIDE_HEAD, LONG_HEAD = 160.0 * 1024.0, 256.0, 64.0
+# Lanes of a warp; bytes of registers that a thread has for this in fp8, of 255 registers (CUDA C++
+# Programming Guide) less 40 for addresses and statistics; times that a pair stores or loads what has no
+# room. The last two are calibrated on 1,500 prefills in fp8 of an L40S (ai-dynamo/aiconfigurator@095f58a)
+LANES, REGISTERS, SPILLS = 32.0, (255.0 - 40.0) * 4.0, 22.0
+# Power of an operation where each warp loads all keys and values for its 16 or 32 queries, over that of
+# products, whose warps load for 64 rows. Calibrated on 3,000 prefills in bf16 of an L40S, whose clock falls,
+# and 2,000 of an A100 (the same)
+RELOADED = 1.6
 
 
 @lean_kernel
@@ -116,12 +130,15 @@ def _make_flash1_pairs(work: Attentions, g: int, rate: float, accesses: float) -
         launches=1.0,
         ends=0.0,
         overlapped=False,
+        hits=work.hits[g],
+        power=1.0,
     )
 
 
 @lean_kernel
 def make_forward_pairs(
-    work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float, room: float
+    work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float, room: float,
+    l1: float,
 ) -> Pairs:  # fmt: skip
     """Return the pairs of tiles of attention g.
 
@@ -137,19 +154,32 @@ def make_forward_pairs(
     fit = min(power_of_two(TILE_BYTES / (d * size), False), MAX_KEYS * (2.0 if shared else 1.0))
     if work.flash[g] == 2:
         a, fit = FLASH_QUERIES, MAX_KEYS if d * size <= SHORT_ROW else FEW_KEYS
+    of_registers = not shared and work.flash[g] == 0
+    # heads have the room of a power of two, unless keys are wider than values, or in fp8
+    padded = power_of_two(d, True) / d if of_registers and size > 1.0 and d == dv else 1.0
+    spills = of_registers and size == 1.0 and room == 0.0
+    untiled = spills or (of_registers and room == 0.0 and l1 < SMALL_L1 and d < WIDE_HEAD)
+    if untiled and (size > 1.0 or d > LONG_HEAD):
+        a, fit = QUERIES, LEAST_KEYS if size == 1.0 or d <= 2.0 * LONG_HEAD else LEAST_KEYS / 2.0
     two_tiles = q > SIDE and 2.0 * PARTIAL_SUM_BYTES * SIDE * (SIDE + dv) <= room
     packed, cut, ends = 1.0, CUT if size > 1.0 else CUT_OF_BYTES, 0.0
     if room > 0.0:
         a, fit = SIDE * (2.0 if two_tiles else 1.0), SIDE
         packed, cut, ends = PACKED, 0.0, ENDS
-    b = max(LEAST_KEYS, min(max(FEW_KEYS, fit), power_of_two(kv, True)))
+    least = min(fit, FEW_KEYS) if untiled else FEW_KEYS
+    b = max(min(fit, LEAST_KEYS), min(max(least, fit), power_of_two(kv, True)))
     behind, ahead = visible_keys(work, g)
     tiles, longest, masked = count_tiles(q, kv, a, b, behind, ahead)
     scores = a * b
     rows = min(warp, a) if shared else a / WARPS
-    flop = 2.0 * scores * dims
+    flop = 2.0 * scores * dims * padded
     converted = b * dims if cache < size else 0.0
-    buffers = 2.0 if shared else 1.0
+    buffers, spilled = 2.0 if shared else 1.0, 0.0
+    rescaled = RESCALING * a * dv if untiled else 0.0
+    if spills:
+        bytes_of_thread = (PARTIAL_SUM_BYTES * a * (b + dv) + a * d * size) / (WARPS * LANES)
+        bytes_of_thread += b * dims * size / LANES
+        spilled = SPILLS * WARPS * LANES * max(0.0, bytes_of_thread - REGISTERS)
     return Pairs(
         blocks=Blocks(
             rows=a,
@@ -165,8 +195,8 @@ def make_forward_pairs(
         per_pair=PairWork(
             flop=flop,
             registers=PARTIAL_SUM_BYTES * scores if shared else flop * size * accesses,
-            inner=b * dims * (a / rows * size + cache),
-            operations=OPERATIONS / packed * scores + converted,
+            inner=b * dims * (a / rows * size * padded + cache) + spilled,
+            operations=OPERATIONS / packed * scores + converted + rescaled,
             mask_operations=cut * scores,
             outer=b * dims * cache,
             added=0.0,
@@ -177,4 +207,6 @@ def make_forward_pairs(
         launches=LAUNCHES_OF_TILES if shared else 1.0,
         ends=ends,
         overlapped=two_tiles,
+        hits=work.hits[g],
+        power=RELOADED if of_registers else 1.0,
     )

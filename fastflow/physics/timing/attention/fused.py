@@ -37,7 +37,8 @@ def _run_attentions(
             )
         else:
             room = library.registers[p] if holds_sums else 0.0
-            pairs, rows, columns = make_forward_pairs(work, g, shared, warp, rate, accesses, room), q, kv
+            l1 = bundles.memories.capacity[p, max(bundles.memories.private[p], 0)]
+            pairs, rows, columns = make_forward_pairs(work, g, shared, warp, rate, accesses, room, l1), q, kv
         run_pairs(pairs, bundles, library, p, (rows, work.head_dim[g], columns), limits, out, g)
 
 

@@ -47,6 +47,7 @@ class Attentions(NamedTuple):
     size: Floats  # of an element of Q [B]
     cache: Floats  # of an element of K and V [B]; smaller types are converted on vector lanes
     output: Floats  # of an element of the output [B]
+    hits: Floats  # share of all bytes that the last cache holds from the run before (`timing.warm_cache`)
 
 
 class Bundles(NamedTuple):
@@ -99,6 +100,8 @@ class Pairs(NamedTuple):
     launches: float
     ends: float  # pairs of a block whose products and softmax have nothing to overlap with
     overlapped: bool  # softmax of one tile, and products of another
+    hits: float  # see `Attentions`
+    power: float  # of an operation, over that of products
 
 
 @lean_kernel
@@ -202,6 +205,7 @@ def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Float
     for level in range(private + 2, len(moved)):
         fits = working_set <= bundles.memories.capacity[p, level - 1]
         moved[level] = pairs.block_bytes + (pairs.streamed if fits else max(pairs.streamed, reread))
+    moved[len(moved) - 1] *= 1.0 - pairs.hits
 
 
 @lean_kernel
@@ -230,7 +234,8 @@ def _time_pairs(
     for i in range(outside):
         limits[1 + i] = times[private + 2 + i]
     total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
-    power = library.drive[p] * pairs.per_pair.flop * pairs.blocks.pairs / (library.peak_flops[p] * total)
+    flop = pairs.power * pairs.per_pair.flop * pairs.blocks.pairs
+    power = library.drive[p] * flop / (library.peak_flops[p] * total)
     if power > 1.0:
         slower = power ** (1.0 / 3.0)
         for i in range(last + 1):  # all but main memory

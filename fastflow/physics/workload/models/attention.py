@@ -15,7 +15,7 @@ from fastflow.physics.workload.graph import HIDDEN, Dims
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, Size, connect
 from fastflow.physics.workload.ops import elementwise
 from fastflow.physics.workload.ops.attention import MAX_QUERIES, AttentionSizes, attention
-from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode
+from fastflow.physics.workload.ops.kv_cache import kv_cache, kv_cache_in_decode, kv_cache_in_prefill
 
 PREFILL, DECODE = "prefill", "decode"
 PHASE = text(
@@ -70,8 +70,9 @@ def network(points: Inputs) -> Network:
     core = attention(
         "attention", attention_reads(points), sizes, points["model.causal"], decodes=decodes(points),
         shared=points["model.shared"], output=1.0 * (points["model.dtype"] == "fp8"), dims=DIMS,
+        copies=points["model.copies"],
     )  # fmt: skip
-    in_prefill = prefill_cache(rows, queries, keys_and_values)
+    in_prefill = kv_cache_in_prefill(CACHED, rows, queries + keys_and_values, core, kept=keys_and_values)
     in_decode = kv_cache_in_decode(CACHED, rows, core, read=queries, made=queries, kept=keys_and_values)
     return with_setup_kernels(points, core, in_prefill, in_decode)
 
@@ -107,6 +108,13 @@ FAMILY = Family(
             "model.window",
             "keys that a query sees, its own included (of a transformer, in layers with window); 0: all",
             low=0,
+        ),
+        count(
+            "model.copies",
+            "1: a benchmark repeats the layer, whose tensors stay in the last cache if it has room;"
+            " 0: they come from main memory",
+            low=0,
+            high=1,
         ),
         Column("model.causal", "bool", "", "true: no query sees a key after its own"),
         Column(

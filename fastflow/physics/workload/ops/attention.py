@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from fastflow.physics.timing.attention.fused import time_attention, time_attenti
 from fastflow.physics.timing.attention.tile_pairs import Attentions
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
+from fastflow.physics.timing.warm_cache import hit_rates_of_layers
 from fastflow.physics.workload.autodiff import cols_of
 from fastflow.physics.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel, PerElement
 from fastflow.physics.workload.network import Amount, KernelType, Network, Node, PassCost, Side, Size
@@ -55,19 +56,21 @@ class AttentionSizes(NamedTuple):
 
 
 _SIZES = AttentionSizes._fields[1:]
+_Work = TypeVar("_Work", Attentions, Decodes)
 
 
 def attention(
     name: str, reads: tuple[str, ...], sizes: AttentionSizes, causal: Bools | bool, *,
     decodes: bool = False, latent: bool = False, expanded: bool = False, shared: Bools | bool = False,
-    output: Floats | float = 0.0, flash: int = 0, **fields: Any,
+    output: Floats | float = 0.0, flash: int = 0, copies: Ints | int = 0, **fields: Any,
 ) -> Node:  # fmt: skip
     """Return a kernel of attention.
 
     causal: no query attends to later keys; decodes: by a decode kernel, for few queries; latent: values are
     columns of the keys, read once; expanded: keys are not from a cache; shared: values and keys are the same
     memory; output: bytes of an element, 0 for those of a product; flash: version of the FlashAttention
-    kernel, 0 for the library's kernel; fields: further fields of the node.
+    kernel, 0 for the library's kernel; copies: 1 where a benchmark repeats it (`timing.warm_cache`); fields:
+    further fields of the node.
     """
     visible = visible_keys(sizes.q_len, sizes.kv_len, sizes.window, causal)
     head_dim, value_dim = sizes.head_dim, sizes.value_dim
@@ -79,6 +82,7 @@ def attention(
         "expanded": float(expanded),
         "output": output,
         "flash": float(flash),
+        "copies": 1.0 * copies,
     }
     return Node(
         name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sizes.sequences * sizes.heads,
@@ -179,7 +183,30 @@ def attentions_of(share: Share) -> Attentions:
         size=share.bytes.operand,
         cache=np.where(attributes["expanded"] > 0.0, share.bytes.operand, share.bytes.cache),
         output=np.where(attributes["output"] > 0.0, attributes["output"], share.bytes.output),
+        hits=np.zeros(rows.size),
     )
+
+
+def with_hit_rates(device: Device, work: _Work, share: Share, values: Bools | bool) -> _Work:
+    """Return kernels with the shares of their tensors that the last cache holds from the run before.
+
+    values: whether they are stored apart from the keys. A layer reads its activations, and writes and reads
+    rotated queries, keys and values, of which decoding reads the cache of all tokens.
+    """
+    copies = share.attributes["copies"]
+    if not copies.any():
+        return work
+    tokens = 1.0 * work.sequences * work.q_len
+    visible = np.where(work.window > 0, np.minimum(work.window + work.q_len - 1, work.kv_len), work.kv_len)
+    keys = 1.0 * work.kv_heads * (work.head_dim + values * work.value_dim)
+    queries = tokens * work.heads
+    used = queries * (work.head_dim * (share.bytes.activation + work.size) + work.value_dim * work.output)
+    used += tokens * keys * share.bytes.activation
+    used += work.sequences * np.where(work.q_len < work.kv_len, visible, work.kv_len) * keys * work.cache
+    hits = hit_rates_of_layers(
+        copies, used, device.library.cache[share.device], device.memories.capacity[share.device, -1]
+    )
+    return work._replace(hits=hits)
 
 
 def decodes_of(share: Share) -> Decodes:
@@ -200,7 +227,7 @@ def operations_of(work: Attentions | Decodes, causal: Bools, backward: Bools) ->
 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time forward kernels of many queries, and backward kernels."""
-    work, backward = attentions_of(share), share.is_backward
+    work, backward = with_hit_rates(device, attentions_of(share), share, True), share.is_backward
     timed = (
         partial(compute_unique_rows, partial(time, device))
         for time in (time_attention, time_attention_backward)
@@ -228,6 +255,7 @@ def time_both_passes(
 def _time_decoding(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time decode kernels, of few queries."""
     work = decodes_of(share)
+    work = with_hit_rates(device, work, share, ~work.shared)
     return compute_unique_rows(partial(time_decoding, device), work), operations_of(
         work, share.attributes["causal"] > 0.0, np.zeros_like(work.shared)
     )

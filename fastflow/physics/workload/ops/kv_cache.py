@@ -20,7 +20,7 @@ from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
 from fastflow.physics.workload.graph import Kernel, PerElement
 from fastflow.physics.workload.network import KernelType, Network, Node, Side, Size, with_attributes
-from fastflow.physics.workload.ops.attention import decodes_of
+from fastflow.physics.workload.ops.attention import attentions_of, decodes_of, with_hit_rates
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 from fastflow.physics.workload.precision import Precision, wide_type
@@ -37,6 +37,16 @@ def kv_cache(
     """
     columns = {"read": read, "kept": kept, "made": made, "rounded": rounded}
     return Node(name=name, type=TYPE, rows=rows, cols=cols, keeps=0, attributes=columns)
+
+
+def kv_cache_in_prefill(name: str, rows: Size, cols: Size, core: Node, *, kept: Size) -> Node:
+    """Return the pass before attention, whose queries are the columns that are not kept, as `kv_cache`.
+
+    core: attention, which says how a benchmark repeats it.
+    """
+    columns = {"read": cols, "kept": kept, "made": cols - kept, "rounded": 0}
+    attributes: dict[str, Any] = {**core.attributes, **columns}
+    return Node(name=name, type=IN_PREFILL, rows=rows, cols=cols, keeps=0, attributes=attributes)
 
 
 def kv_cache_in_decode(name: str, rows: Size, core: Node, *, read: Size, made: Size, kept: Size) -> Node:
@@ -74,6 +84,7 @@ def _forward(network: Network, i: int, kernel: Kernel, precision: Precision) -> 
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time the pass where the attention kernel does not include it."""
     work, columns = decodes_of(share), share.attributes
+    hits = with_hit_rates(device, work, share, ~work.shared).hits
     narrow = (columns["latent"] > 0.0) & (work.cache < share.bytes.activation)
     tokens, shards = work.sequences * work.q_len, share.col_shards
     queries = (columns["read"] + columns["made"]) * share.bytes.activation
@@ -84,9 +95,28 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     launches: Floats = np.where(fuses_rotary(device, work), 0.0, 1.0)
     launched = run_passes(
         device, share.device, moved=launches * tokens * moved, launches=launches,
-        operations=np.zeros(launches.size), trips=launches,
+        operations=np.zeros(launches.size), trips=launches, hits=hits,
     )  # fmt: skip
     return launched, launches * tokens * columns["read"] * OPERATORS["rotary"].flop
+
+
+def _forward_in_prefill(network: Network, i: int, kernel: Kernel, precision: Precision) -> Kernel:
+    return _forward(network, i, kernel, precision)._replace(attributes=network.nodes[i].node.attributes)
+
+
+def _time_in_prefill(device: Device, share: Share) -> tuple[Launched, Floats]:
+    """Time the pass whose bytes the last cache may hold."""
+    work, columns = attentions_of(share), share.attributes
+    hits = with_hit_rates(device, work, share, True).hits
+    moved = columns["read"] * share.bytes.activation + columns["kept"] * share.bytes.cache
+    moved = moved + columns["made"] * share.bytes.attention
+    ones = np.ones(hits.size)
+    flop = share.elements * OPERATORS["rotary"].flop
+    launched = run_passes(
+        device, share.device, moved=share.elements / share.n * moved, launches=ones, operations=flop,
+        trips=ones, hits=hits,
+    )  # fmt: skip
+    return launched, flop
 
 
 def _from_file(
@@ -104,5 +134,7 @@ TYPE: KernelType = replace(
     PASS, name="kv_cache", title="rotary embedding and cache", required=("cols", "kept"),
     optional=("rows", "reads"), forward=_forward, from_file=_from_file,
 )  # fmt: skip
+IN_PREFILL = replace(TYPE, forward=_forward_in_prefill, time=_time_in_prefill)
+"""Before attention of a benchmark."""
 DECODING = replace(TYPE, forward=with_attributes, time=_time, dtype=wide_type)
 """Before decode attention."""

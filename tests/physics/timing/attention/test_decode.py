@@ -36,12 +36,13 @@ def tasks(draw):
         size=size,
         cache=draw(st.sampled_from([1, size])),
         output=draw(st.sampled_from([1, 2])),
+        hits=draw(st.sampled_from([0.0, 0.0, 0.4, 1.0])),
     )
 
 
 def work(of, points):
     """Return tasks as decodes, each on its point."""
-    dtypes = {"shared": np.bool_} | dict.fromkeys(("size", "cache", "output"), np.float64)
+    dtypes = {"shared": np.bool_} | dict.fromkeys(("size", "cache", "output", "hits"), np.float64)
     columns = {
         name: column([getattr(task, name) for task in of], dtypes.get(name, np.int64))
         for name in decoding.Task._fields
