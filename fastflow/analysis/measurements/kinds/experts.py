@@ -13,7 +13,14 @@ from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.engine.grid.grid import Grid
 from fastflow.physics.timing.device import SCALED
-from fastflow.physics.workload.models.moe_layer import BACKEND, TRITON
+from fastflow.physics.workload.models.moe_layer import (
+    BACKEND,
+    DEEPGEMM,
+    LEFTOVER,
+    RELEASE,
+    TRITON,
+    TRTLLM,
+)
 
 _FIRST_PAUSE, _PAUSE = 0.9, 0.35
 """Rest before the runs of a layer's first numbers of tokens, and before others [s]. A layer's weights are
@@ -22,6 +29,7 @@ made, then its numbers of tokens run, fewest first, each after a search of the f
 _FIRST_TOKENS, _FIRST_COMPILED = 16, 64
 """The last of the first numbers of tokens, and where kernels are compiled (DeepGEMM, fp8_block). These and
 the rests are calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+_OF_MXFP4 = ("mxfp4_w4a16", "mxfp4_w4a8")
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
 
 
@@ -50,7 +58,8 @@ class ExpertLayers(Measurements):
                 raise file.cell_error("balance", row, "equal, or power_law_EXPONENT")
             exponents[row] = float(law[1]) if law else 0.0
         self.inputs["model.power_law"] = InputColumn(exponents, file.filled("balance"))
-        self._has_backend = BACKEND.name in options.command_line
+        self._chosen = options.command_line
+        self._kernel = file.frame.get("kernel")
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its type and tokens, (rows,)."""
@@ -61,10 +70,21 @@ class ExpertLayers(Measurements):
         """Yield as for all kinds, with the backend that TensorRT-LLM chooses; raises InputError.
 
         Weights of mxfp4 with activations of 16 bits run on triton_kernels where the chip does not multiply in
-        mxfp4 (create_moe.py of NVIDIA/TensorRT-LLM: MXFP4 on Hopper).
+        mxfp4, and weights of mxfp4 on trtllm's kernels where it does (create_moe.py of NVIDIA/TensorRT-LLM).
+        Files that name the kernels are of release 1.3: they are trtllm's where latency is least, and
+        DeepGEMM's (collect_moe.py). There tokens that a power law leaves over go to experts of any device.
         """
         for batch, inputs in super().points(grid, rows):
             dtype = inputs["model.dtype"]
             has_mxfp4 = inputs.get("chip.rate.mxfp4", np.zeros(dtype.size)) > 0.0
-            is_triton = (dtype == "mxfp4_w4a16") & ~has_mxfp4 & (not self._has_backend)
-            yield batch, inputs | {BACKEND.name: np.where(is_triton, TRITON, inputs[BACKEND.name])}
+            chosen = {BACKEND.name: inputs[BACKEND.name]}
+            is_triton = (dtype == "mxfp4_w4a16") & ~has_mxfp4
+            backend = np.where(is_triton, TRITON, inputs[BACKEND.name])
+            if self._kernel is not None:
+                names = np.asarray(self._kernel)[batch]
+                is_trtllm = (names == "min_latency") | (np.isin(dtype, _OF_MXFP4) & has_mxfp4)
+                backend = np.where(is_trtllm, TRTLLM, np.where(names == DEEPGEMM, DEEPGEMM, backend))
+                chosen[RELEASE.name] = np.full(dtype.size, "1.3")
+                chosen[LEFTOVER.name] = np.full(dtype.size, "any")
+            chosen[BACKEND.name] = backend
+            yield batch, inputs | {name: v for name, v in chosen.items() if name not in self._chosen}

@@ -8,6 +8,9 @@ fewer choices than experts; loads are proportional to it, in whole tokens. No ex
 tokens left over by this and by rounding go to the experts of least load. Experts are assigned to devices at
 random, and all devices wait for the device with most tokens.
 
+Of experts of equal load, those of the last device come first, or, where loads are *scattered*, any: rows of
+the benchmark differ in it, perhaps by how its sort orders equal keys.
+
 The collector draws at random, and averages five draws. Here popularities are the midpoints of equal quantiles
 of their distribution, one for each expert, so that only the assignment to devices is random: `DRAWS` seeded
 shuffles.
@@ -23,7 +26,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Floats, Ints, take
+from fastflow.core.tables import Bools, Floats, Ints, take
 
 # Seeded assignments of experts to devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with
 # one, 0.1 to 0.2 smaller with 16
@@ -42,6 +45,7 @@ class Routings(NamedTuple):
     local: Ints  # experts of a device, a divisor of `experts`
     exponent: Floats  # of the power law; 0: equal loads
     least: Ints  # least rows of each expert of a device, even without tokens; 0: no padding
+    scattered: Bools  # left-over tokens go to experts of any device, not those of the last one
 
 
 class Loads(NamedTuple):
@@ -97,10 +101,11 @@ def _popularities(lowest: float, highest: float, exponent: float, out: Floats) -
 
 
 @lean_kernel
-def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
+def _fill(count: Ints, left: int, most: int, rank: Ints, scattered: bool) -> None:
     """Add `left` tokens to the experts of least load, up to `most` each; count: in descending order.
 
-    Of experts of equal load the last positions come first; rank: of the expert at each position.
+    Of experts of equal load the last positions come first, or the least popular ones where `scattered`;
+    rank: of the expert at each position.
     """
     first, last = count.size - 1, count.size - 1  # the experts of least load
     while left > 0 and count[last] < most:
@@ -111,7 +116,7 @@ def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
         rise = min(above - level, left // lowest)
         if rise == 0:  # fewer tokens than experts are left
             for position in range(count.size - 1, -1, -1):
-                r = rank[position]
+                r = position if scattered else rank[position]
                 if left > 0 and r >= first:
                     count[r] += 1
                     left -= 1
@@ -122,7 +127,9 @@ def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
 
 
 @lean_kernel
-def _assign_tokens(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints) -> None:
+def _assign_tokens(
+    popularity: Floats, tokens: int, topk: int, rank: Ints, scattered: bool, count: Ints
+) -> None:
     """Write the tokens of each expert by popularity, `topk` times `tokens` in total."""
     total, choices = popularity.sum(), tokens * topk
     left = choices
@@ -134,7 +141,7 @@ def _assign_tokens(popularity: Floats, tokens: int, topk: int, rank: Ints, count
             if left < 0 and count[r] > 0:
                 count[r] -= 1
                 left += 1
-    _fill(count, left, tokens, rank)
+    _fill(count, left, tokens, rank, scattered)
 
 
 @lean_kernel
@@ -207,7 +214,9 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
                 shuffles.position[begin : begin + experts],
                 shuffles.rank[begin : begin + experts],
             )
-            _assign_tokens(popularity, routings.tokens[i], routings.topk[i], rank, count)
+            _assign_tokens(
+                popularity, routings.tokens[i], routings.topk[i], rank, routings.scattered[i], count
+            )
             busiest, start = _busiest(count, rank, local), groups
             for r in range(experts):
                 if position[r] < busiest or position[r] >= busiest + local or count[r] == 0:
@@ -248,7 +257,7 @@ def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
 _cache = threading.local()
 _NO_INTS = np.zeros(0, dtype=np.int64)
 _EMPTY = (
-    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS),
+    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS, np.zeros(0, dtype=np.bool_)),
     Loads(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0)),
 )
 

@@ -21,7 +21,8 @@ instead. Its time follows `thread_blocks.py`, with these differences:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +53,7 @@ from fastflow.physics.timing.library.thread_blocks import (
     warp_side,
     write_tiles,
 )
+from fastflow.physics.timing.moe.expert_tiles import COMPARED, run_tiles, tiles_of
 from fastflow.physics.timing.moe.expert_load import Loads, Routings, expert_loads
 from fastflow.physics.timing.tile_catalogue import Catalogue, read_catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
@@ -93,6 +95,7 @@ class GroupedProducts(NamedTuple):
     conversion: Floats  # instructions of a lane that convert a weight
     output: Floats  # of an element of C [B]
     block_rows: Floats  # of a tile; 0: the library compares tiles
+    library: Ints  # of `expert_tiles.py`; `COMPARED`: the library of this module
 
 
 class _Groups(NamedTuple):
@@ -303,6 +306,14 @@ def _grouped(device: Device) -> Device:
     return device._replace(library=library._replace(single_step=library.step))
 
 
+def _write(launched: Launched, rows: Ints, run: Callable[..., None], *arguments: Any) -> None:
+    """Write the launches of some rows."""
+    part = empty_launched(rows.size, launched.tile.shape[1])
+    run(*arguments, part)
+    for column, values in zip(launched, part, strict=True):
+        column[rows] = values
+
+
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
     """Return the launch of each grouped GEMM, computed on the unique ones.
 
@@ -328,7 +339,16 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     )
     catalogue, single = read_catalogue(machine_device.blocks)
     launched = empty_launched(routing_rows.size, device.levels)
-    _run_groups(distinct, products, routing_rows, loads, machines, catalogue, single, launched)
+    by_rule = np.flatnonzero(distinct.library != COMPARED)
+    compared = np.flatnonzero(distinct.library == COMPARED)
+    if compared.size:
+        parts = take(distinct, compared), take(products, compared), routing_rows[compared]
+        _write(launched, compared, _run_groups, *parts, loads, machines, catalogue, single)
+    if by_rule.size:
+        rows = take(distinct, by_rule)
+        tiles = tiles_of(rows.library, rows.routing, rows.conversion)
+        parts = tiles, take(products, by_rule), rows.stored, routing_rows[by_rule]
+        _write(launched, by_rule, run_tiles, *parts, loads, machines)
     return launched if first.size == inverse.size else take(launched, inverse)
 
 

@@ -44,7 +44,8 @@ from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
 from fastflow.physics.timing.moe.expert_load import Routings, expert_loads, mean_rows
 
-MAX_ROUTED, MAX_CHOSEN = 128, 8  # routing.py, RenormalizeMoeRoutingMethod; later versions have more
+MAX_ROUTED, MAX_CHOSEN = 128, 8  # routing.py, RenormalizeMoeRoutingMethod, in TensorRT-LLM 1.0
+MAX_ROUTED_RECENTLY, MAX_CHOSEN_RECENTLY = 512, 10  # in 1.3
 MAX_SORTED = 256  # moe_kernels.cu, fusedBuildExpertMapsSortFirstToken
 TOPK_BLOCKS = 8  # on a bundle: 256 threads each, of 2048
 # Trips through the memories of a block of a top-k by radix, in eight digits of two bits: four or
@@ -63,6 +64,10 @@ TRITON_LAUNCHES, TRITON_PRUNES = 8.0, 3.0
 # Dependent trips of such a kernel: indices, rows, results. Calibrated: 486 layers of mxfp4 on an H100
 # (ai-dynamo/aiconfigurator@095f58a)
 TRITON_TRIPS = 8.0
+# Of trtllm: a kernel that routes and one that finds the places of rows, for more tokens than `MAX_SORTED`
+# three more (histograms and offsets, trtllmGenKernels/blockScaleMoe). Trips calibrated: 2,037 layers of
+# mxfp4 and nvfp4 on B200 (ai-dynamo/aiconfigurator@095f58a)
+TRTLLM_LAUNCHES, TRTLLM_MORE, TRTLLM_TRIPS = 2.0, 3.0, 3.0
 MASKED_MOVES = 3.0  # of a masked row: written, read, written
 INDEX_BYTES = 4.0
 WEIGHT_BYTES = 4.0  # of a choice
@@ -79,6 +84,7 @@ class ExpertLayers(NamedTuple):
     activation: Floats  # of an element of the layer's input and output [B]
     matrices: Floats  # before the activation: 2 with a gate, 1 without
     converted: Bools  # products convert weights: their library fuses gathering and gates into them
+    recent: Bools  # routing kernels of TensorRT-LLM 1.3
 
 
 class Pass(NamedTuple):
@@ -113,7 +119,9 @@ class _Layers(NamedTuple):
 
 def _route(batch: _Layers) -> Pass:
     routing, activation = batch.layers.routing, batch.layers.activation
-    simple = (routing.experts <= MAX_ROUTED) & (routing.topk <= MAX_CHOSEN)
+    most = np.where(batch.layers.recent, MAX_ROUTED_RECENTLY, MAX_ROUTED)
+    chosen_at_once = np.where(batch.layers.recent, MAX_CHOSEN_RECENTLY, MAX_CHOSEN)
+    simple = (routing.experts <= most) & (routing.topk <= chosen_at_once)
     blocks = TOPK_BLOCKS * batch.device.instances[batch.layers.point]
     chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
     return Pass(
@@ -193,6 +201,14 @@ def _triton_combine(batch: _Layers) -> Pass:
     return Pass(bytes=(masked + choices + routing.tokens) * row_bytes)
 
 
+def _trtllm_route(batch: _Layers) -> Pass:
+    routing = batch.layers.routing
+    launches = TRTLLM_LAUNCHES + TRTLLM_MORE * (routing.tokens > MAX_SORTED)
+    chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
+    logits = routing.tokens * routing.experts * batch.layers.activation
+    return Pass(launches=launches, bytes=logits + launches * chosen, trips=launches * TRTLLM_TRIPS)
+
+
 PASSES: dict[str, Callable[[_Layers], Pass]] = {
     "route": _route,
     "sort": _sort,
@@ -204,6 +220,7 @@ PASSES: dict[str, Callable[[_Layers], Pass]] = {
     "combine": _combine,
     "triton_route": _triton_route,
     "triton_combine": _triton_combine,
+    "trtllm_route": _trtllm_route,
 }
 
 

@@ -11,21 +11,38 @@ import numpy as np
 
 from fastflow.core.field import Column, count, text
 from fastflow.core.tables import Bools, Inputs, Ints
+from fastflow.physics.timing.moe import expert_tiles
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN, Dims
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import TYPES, grouped_gemm
-from fastflow.physics.workload.ops.moe_passes import TRITON_PASSES
+from fastflow.physics.workload.ops.moe_passes import TRITON_PASSES, TRTLLM_PASSES
 from fastflow.physics.workload.ops.moe_passes import TYPES as PASSES
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 
-CUTLASS, TRITON = "cutlass", "triton"
+CUTLASS, TRITON, DEEPGEMM, TRTLLM = "cutlass", "triton", "deepgemm", "trtllm"
 BACKEND = text(
     "model.moe_backend",
     "kernels of an expert layer: cutlass, TensorRT-LLM's fused mixture; triton, the module of triton_kernels"
-    " with separate routing kernels",
-    (CUTLASS, TRITON),
+    " with separate routing kernels; deepgemm, products of DeepGEMM; trtllm, TensorRT-LLM's batched kernels"
+    " for Blackwell",
+    (CUTLASS, TRITON, DEEPGEMM, TRTLLM),
 )
+RELEASE = text(
+    "model.moe_release",
+    "release of TensorRT-LLM whose routing kernels run: 1.0, which routes up to 128 experts and 8 choices in"
+    " one kernel; 1.3, up to 512 and 10",
+    ("1.0", "1.3"),
+)
+LEFTOVER = text(
+    "model.leftover",
+    "experts that get the tokens which a power law leaves over: last, those of the last device; any",
+    ("last", "any"),
+)
+_LIBRARIES = {
+    CUTLASS: expert_tiles.CUTLASS, TRITON: expert_tiles.COMPARED, DEEPGEMM: expert_tiles.DEEPGEMM,
+    TRTLLM: expert_tiles.TRTLLM,
+}  # fmt: skip
 GATED = Column(
     "model.gated", "bool", "",
     "true: the feed-forward layer is gated (as SwiGLU): it has a second GEMM, for the gate",
@@ -39,11 +56,14 @@ def network(points: Inputs) -> Network:
         points[f"model.{name}"] for name in ("tokens", "topk", "experts", "hidden")
     )
     local, ffn = -(-experts // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
-    gated, is_triton = bool(points[GATED.name][0]), points[BACKEND.name][0] == TRITON
+    gated, backend = bool(points[GATED.name][0]), str(points[BACKEND.name][0])
+    is_triton, fuses = backend == TRITON, backend in (TRITON, TRTLLM)
     rows = np.maximum(1, -(-tokens * topk * local // experts))
     attributes = grouped_gemm.mixture(
-        tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated
-    )
+        tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated,
+        library=_LIBRARIES[backend], recent=points[RELEASE.name][0] == "1.3",
+        scattered=points[LEFTOVER.name][0] == "any",
+    )  # fmt: skip
 
     def a_pass(name: str, kind: KernelType, rows: Ints, cols: Ints, read: str, moves: Any = None) -> Node:
         return Node(
@@ -57,13 +77,13 @@ def network(points: Inputs) -> Network:
             attributes={**attributes, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
         )  # fmt: skip
 
-    passes = TRITON_PASSES if is_triton else PASSES
+    passes = {TRITON: TRITON_PASSES, TRTLLM: TRTLLM_PASSES}.get(backend, PASSES)
     nodes: list[Node] = [a_pass("route", passes["route"], tokens, experts, INPUT)]
     if not is_triton:
         nodes += [a_pass("dispatch", passes["dispatch"], rows, hidden, "route", 1.0 + 1.0 / topk)]
     up = "gate and up" if gated else "up"
     nodes += [product(up, hidden, 2 * ffn if gated else ffn, nodes[-1].name, gated)]
-    if not is_triton:
+    if not fuses:
         nodes += [a_pass("gate" if gated else "activation", passes["expert_gate"], rows, ffn, up)]
     nodes += [product("down", ffn, hidden, nodes[-1].name, False)]
     nodes += [a_pass("combine", passes["combine"], tokens, hidden, "down", 1.0 + topk)]
@@ -105,7 +125,7 @@ def _invalid_sizes(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
 FAMILY = Family(
     name="experts",
     work="experts",
-    structure=(grouped_gemm.SHARED_EXPERTS, GATED, BACKEND),
+    structure=(grouped_gemm.SHARED_EXPERTS, GATED, BACKEND, RELEASE, LEFTOVER),
     sizes=(
         count("model.tokens", "tokens of all devices that share the experts"),
         count("model.topk", "experts that a token chooses"),

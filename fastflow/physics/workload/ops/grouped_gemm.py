@@ -18,6 +18,7 @@ from fastflow.core.yaml_file import amount_of, wrong
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.moe.expert_load import Routings
+from fastflow.physics.timing.moe.expert_tiles import COMPARED, CUTLASS, TRTLLM
 from fastflow.physics.timing.moe.grouped_gemm import GroupedProducts, rows_of_triton, time_grouped
 from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Attributes, Kernel
 from fastflow.physics.workload.network import (
@@ -47,18 +48,22 @@ MAX_EXPERTS = 1e6
 
 def mixture(
     tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
-    least: Size = 0, triton: bool = False, plain: bool = False,
+    least: Size = 0, triton: bool = False, plain: bool = False, library: int = COMPARED, recent: bool = False,
+    scattered: bool = False,
 ) -> Attributes:  # fmt: skip
     """Return the attributes of kernels of an expert layer: `Node.attributes`.
 
     tokens: of all devices that share the experts, each token chooses topk experts; local: experts of a
     device; power_law: the exponent of their loads, 0 for equal loads; gated: a product of gates and values;
     least: minimum rows of each expert's product, chosen or not; triton: products are those of triton_kernels,
-    which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate.
+    which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate. library: of
+    products, see `timing.moe.expert_tiles`; recent: routing kernels of TensorRT-LLM 1.3; scattered: see
+    `Routings`.
     """
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
         "gated": float(gated), "least": least, "triton": float(triton), "plain": float(plain),
+        "library": float(library), "recent": float(recent), "scattered": float(scattered),
     }  # fmt: skip
 
 
@@ -76,6 +81,7 @@ def routings(share: Share) -> Routings:
         local=local,
         exponent=share.attributes["power_law"],
         least=per_device("least"),
+        scattered=share.attributes["scattered"] > 0.0,
     )
 
 
@@ -84,10 +90,22 @@ def is_fused(device: Device, share: Share) -> np.ndarray[Any, np.dtype[np.bool_]
     return ~device.library.shared[share.device] & (share.bytes.operand >= share.bytes.output)
 
 
+def _library(device: Device, share: Share) -> Ints:
+    """Return the library of each product.
+
+    CUTLASS compares tiles where units have no tensor memory, and for gradients of weights.
+    """
+    library = share.attributes["library"].astype(np.int64)
+    has_tensor_memory = device.library.pair[share.device] > 1.0
+    compares = (share.kind == WEIGHT_GRADIENT) | ((library == CUTLASS) & ~has_tensor_memory)
+    return np.where(compares, COMPARED, library)
+
+
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     of_weights = share.kind == WEIGHT_GRADIENT
     is_triton, routing = share.attributes["triton"] > 0.0, routings(share)
-    fuses = is_fused(device, share) | is_triton | (share.bytes.conversion > 0.0)
+    library = _library(device, share)
+    fuses = is_fused(device, share) | is_triton | (share.bytes.conversion > 0.0) | (library == TRTLLM)
     gated = (share.attributes["gated"] > 0.0) & fuses
     products = GroupedProducts(
         point=share.device,
@@ -101,6 +119,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         conversion=np.where(of_weights, 0.0, share.bytes.conversion),
         output=share.bytes.output,
         block_rows=np.where(is_triton, rows_of_triton(routing), 0.0),
+        library=library,
     )
     # with fewer rows than experts, some experts are idle
     busy = np.minimum(1.0, share.rows / np.maximum(1, share.products))

@@ -32,6 +32,8 @@ _KERNELS = {
     "combine": ("combine",),
     "triton_route": ("triton_route",),
     "triton_combine": ("triton_combine",),
+    "trtllm_route": ("trtllm_route",),
+    "trtllm_dispatch": ("quantise",),
 }
 """The kernels of each type."""
 
@@ -41,6 +43,7 @@ def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launc
         point=share.device, routing=routings(share), hidden=share.n, ffn=share.n,
         size=share.bytes.operand, activation=share.bytes.output,
         matrices=2.0 - share.attributes["plain"], converted=share.bytes.conversion > 0.0,
+        recent=share.attributes["recent"] > 0.0,
     )  # fmt: skip
     return time_passes(device, layers, kernels)
 
@@ -83,3 +86,10 @@ TRITON_PASSES = {
     "combine": _type("triton_combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
 }
 """Of the module of triton_kernels, which only `model=experts` has: servers fuse their routing."""
+TRTLLM_PASSES = {
+    "route": _type("trtllm_route", ROWWISE),
+    "dispatch": _type("trtllm_dispatch", PASS, "experts", makes=GROUPS),
+    "combine": TYPES["combine"],
+}
+"""Of trtllm's batched kernels, which gather rows and apply the gate themselves; only `model=experts` has
+them."""

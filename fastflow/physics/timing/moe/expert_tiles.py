@@ -1,0 +1,151 @@
+"""Time of grouped GEMMs whose tiles follow a rule of their library, on chips with tensor memory (Blackwell).
+
+Three libraries multiply experts there, which do not compare tiles as `grouped_gemm.py` does:
+
+- *cutlass*: CUTLASS's grouped kernels take pointers to the operands of each expert (pointer arrays, example
+  75 of NVIDIA/cutlass). Blocks have the 128 rows of an instruction (tcgen05.mma, NVIDIA PTX documentation).
+  They make a tensor map for each expert in global memory before they load its first slab (`MAPS`), so that
+  loads and products of different experts hardly overlap: their times add up (`order` 1);
+- *deepgemm*: DeepGEMM's masked layout, blocks of 128 rows as well, one tensor map for all experts. Blocks
+  look for their tile expert by expert (`VISIT`);
+- *trtllm*: TensorRT-LLM's batched kernels (trtllmGenKernels). Columns of weights are the instruction's 128
+  rows, and tiles have a power of two of tokens: those that an expert of this device would get if it got the
+  choices of all devices (`rows_of_trtllm`).
+
+The time of a kernel is the soft maximum of two parts, and its launch:
+
+- *products*: tiles run in waves, one on a bundle; rows of a tile without tokens take as long as others;
+- *main memory*: weights of experts with tokens, rows and results, once each.
+
+Converted weights (mxfp4 with activations of 16 bits) take time on vector lanes beside that of products.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.tables import Floats, Ints
+from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Products, make_gemm
+from fastflow.physics.timing.library.thread_blocks import Costs, Launched, soft_maximum, write_tiles
+from fastflow.physics.timing.moe.expert_load import Loads, Routings
+from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
+
+COMPARED, CUTLASS, DEEPGEMM, TRTLLM = 0, 1, 2, 3
+"""Libraries of grouped GEMMs: `grouped_gemm.py`, and those of this module."""
+COLUMNS = 128.0  # of weights, in a tile
+ROWS_OF_INSTRUCTION = 128.0  # of tcgen05.mma
+TRTLLM_ROWS, TRTLLM_CONVERTED_ROWS = (8.0, 256.0), 64.0
+"""Least and most rows of trtllm's tiles; most where weights are converted (the names of its kernels)."""
+
+
+class Rule(NamedTuple):
+    """How a library runs grouped GEMMs."""
+
+    share: float  # rate of units over that of single products
+    reading: float  # bandwidth of main memory over the achievable one
+    order: float  # of the soft maximum of products and main memory
+    maps: float  # time before the first load [s]
+    visit: float  # time for an expert of the device [s]
+
+
+# Calibrated: 9,269 layers of experts on B200 (ai-dynamo/aiconfigurator@095f58a)
+RULES = {
+    CUTLASS: Rule(share=0.75, reading=0.72, order=1.0, maps=4.5e-6, visit=0.04e-6),
+    DEEPGEMM: Rule(share=1.0, reading=1.0, order=1.5, maps=4.5e-6, visit=0.15e-6),
+    TRTLLM: Rule(share=0.72, reading=1.0, order=1.2, maps=0.0, visit=0.0),
+}
+# Instructions of a lane that convert a weight of mxfp4 to 16 bits, over those that Marlin's code counts.
+# Calibrated: 297 layers of mxfp4 with activations of 16 bits on B200 (as above)
+OF_MARLIN = 5.5
+
+
+class Tiles(NamedTuple):
+    """Rules of grouped GEMMs; (products,)."""
+
+    rows: Floats  # of a tile
+    share: Floats
+    reading: Floats
+    order: Floats
+    start: Floats  # maps and visits [s]
+
+
+def rows_of_trtllm(routing: Routings, most: Floats) -> Floats:
+    """Return the rows of trtllm's tiles.
+
+    A power of two, for the choices of all devices on the experts of this device (computeSelectedTileN of
+    NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/thop/mxFp4BlockScaleMoe.cpp).
+    """
+    each = np.maximum(routing.tokens * routing.topk / routing.local, 1.0)
+    rows: Floats = np.clip(2.0 ** np.ceil(np.log2(each)), TRTLLM_ROWS[0], most)
+    return rows
+
+
+def tiles_of(library: Ints, routing: Routings, converted: Floats) -> Tiles:
+    """Return the tiles of grouped GEMMs; library: a key of `RULES` each; converted: instructions."""
+    columns = [np.empty(library.size) for _ in Rule._fields]
+    for name, rule in RULES.items():
+        for column, value in zip(columns, rule, strict=True):
+            column[library == name] = value
+    share, reading, order, maps, visit = columns
+    most = np.where(converted > 0.0, TRTLLM_CONVERTED_ROWS, TRTLLM_ROWS[1])
+    rows = np.where(library == TRTLLM, rows_of_trtllm(routing, most), ROWS_OF_INSTRUCTION)
+    return Tiles(rows, share, reading, order, maps + visit * routing.local)
+
+
+@lean_kernel
+def _time_sustained(gemm: Gemm, flop: float, order: float, times: Floats) -> float:
+    """Return the time at the sustained clock [s]; changes `times`, as in `thread_blocks.py`."""
+    levels = gemm.levels
+    total = soft_maximum(times, levels + 2, order) + times[levels + 2]
+    power = gemm.cores.drive * flop / (gemm.cores.peak * total)
+    if power > 1.0:
+        for i in range(levels + 1):  # all but main memory
+            times[i] *= power ** (1.0 / 3.0)
+        total = soft_maximum(times, levels + 2, order) + times[levels + 2]
+    return float(total)
+
+
+@kernel
+def run_tiles(
+    tiles: Tiles, products: Products, stored: Ints, routing: Ints, loads: Loads, machines: Machines,
+    out: Launched,
+) -> None:  # fmt: skip
+    """Write the launch of each grouped GEMM.
+
+    products: as GEMMs on `machines`. stored: columns of C that are stored. routing: index of the loads of
+    each.
+    """
+    memories, levels = machines.memories, out.tile.shape[1]
+    out.parts[:], out.candidates[:] = 1, 1
+    costs = Costs(np.empty(levels + 3), np.empty(levels + 1))
+    for g in range(products.k.size):
+        p = products.point[g]
+        gemm = make_gemm(products, machines, g)
+        times, moved, cores = costs.times, costs.moved, gemm.cores
+        a, b, k = tiles.rows[g], COLUMNS, gemm.k
+        blocks, rows, experts = 0.0, 0.0, 0.0
+        for i in range(loads.group[routing[g]], loads.group[routing[g] + 1]):
+            blocks += np.ceil(loads.tokens[i] / a) * loads.experts[i]
+            rows += loads.tokens[i] * loads.experts[i]
+            experts += loads.experts[i]
+        blocks = max(1.0, blocks * np.ceil(gemm.n / b))
+        waves = np.ceil(blocks / cores.bundles)
+        flop, c = 2.0 * rows * k * gemm.n, rows * stored[g] * gemm.output
+        times[:] = 0.0
+        of_columns = waves * cores.bundles * 2.0 * b * k / cores.flops
+        times[0] = of_columns * a / tiles.share[g] + of_columns * gemm.conversion * OF_MARLIN
+        moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
+        for level in range(1, gemm.private + 1):
+            moved[level] = (a + b) * k * gemm.size * blocks
+        moved[gemm.private + 1] = (a * gemm.size + b * gemm.weight) * k * blocks + c
+        for level in range(gemm.private + 2, levels + 1):
+            moved[level] = experts * k * gemm.n * gemm.weight + rows * k * gemm.size + c
+        times[levels + 1] = moved[levels] / (memories.bandwidth[p, levels] * tiles.reading[g])
+        times[levels + 2] = gemm.overheads.launch + tiles.start[g]
+        out.time[g] = _time_sustained(gemm, flop, tiles.order[g], times)
+        out.times[g], out.bytes[g] = times, moved
+        out.waves[g], out.busy[g] = int(waves), blocks / (waves * cores.bundles)
+        write_tiles(gemm, a, b, k, out.tile[g])
