@@ -51,8 +51,9 @@ TOPK_BLOCKS = 8  # on a bundle: 256 threads each, of 2048
 # Trips through the memories of a block of a top-k by radix, in eight digits of two bits: four or
 # five a digit. Calibrated: 3,000 layers on an A100, 9,000 on an H100 (ai-dynamo/aiconfigurator@095f58a)
 TOPK_TRIPS = 36.0
-# Time of a pass over rows of tokens over that of its bytes at the achievable bandwidth. Calibrated: as above
-PASS = 1.5
+# Instructions of a lane for a byte of a pass over rows of tokens, beside the time of its bytes in main memory.
+# Calibrated: as above
+PASS_INSTRUCTIONS = 5.7
 # Operations per element for the maximum of 128 elements and their scaling. Calibrated: as above, fp8 in
 # blocks
 SCALE = 250.0
@@ -240,7 +241,10 @@ def time_passes(device: Device, layers: ExpertLayers, names: Sequence[str]) -> t
     for i, name in enumerate(names):
         kernel_pass = expert_pass(device, layers, name)
         launches[:, i], moved[:, i], operations[:, i], trips[:, i] = kernel_pass
+    # lanes issue instructions while no byte moves: both times add up
+    bandwidth = device.memories.bandwidth[layers.point, -1:]
+    longer = 1.0 + PASS_INSTRUCTIONS * bandwidth / device.issue[layers.point, None]
     launched = run_passes(
-        device, layers.point, moved=PASS * moved, launches=launches, operations=operations, trips=trips
+        device, layers.point, moved=longer * moved, launches=launches, operations=operations, trips=trips
     )
-    return launched._replace(bytes=launched.bytes / PASS), operations.sum(axis=1)
+    return launched._replace(bytes=launched.bytes / longer), operations.sum(axis=1)
