@@ -18,6 +18,7 @@ from fastflow.physics.workload.models.moe_layer import (
     DEEPGEMM,
     LEFTOVER,
     RELEASE,
+    REPEATED,
     TRITON,
     TRTLLM,
 )
@@ -73,17 +74,19 @@ class ExpertLayers(Measurements):
         mxfp4, and weights of mxfp4 on trtllm's kernels where it does (create_moe.py of NVIDIA/TensorRT-LLM).
         Files that name the kernels are of release 1.3: they are trtllm's where latency is least, and
         DeepGEMM's (collect_moe.py). There tokens that a power law leaves over go to experts of any device.
+        Their layers run again and again with the same weights.
         """
         for batch, inputs in super().points(grid, rows):
             dtype = inputs["model.dtype"]
             has_mxfp4 = inputs.get("chip.rate.mxfp4", np.zeros(dtype.size)) > 0.0
-            chosen = {BACKEND.name: inputs[BACKEND.name]}
+            chosen = {}
             is_triton = (dtype == "mxfp4_w4a16") & ~has_mxfp4
             backend = np.where(is_triton, TRITON, inputs[BACKEND.name])
             if self._kernel is not None:
                 names = np.asarray(self._kernel)[batch]
                 is_trtllm = (names == "min_latency") | (np.isin(dtype, _OF_MXFP4) & has_mxfp4)
                 backend = np.where(is_trtllm, TRTLLM, np.where(names == DEEPGEMM, DEEPGEMM, backend))
+                chosen[REPEATED.name] = np.ones(dtype.size, dtype=np.bool_)
                 chosen[RELEASE.name] = np.full(dtype.size, "1.3")
                 chosen[LEFTOVER.name] = np.full(dtype.size, "any")
             chosen[BACKEND.name] = backend

@@ -262,6 +262,23 @@ _EMPTY = (
 )
 
 
+REPEATED_DRAWS = 5.0  # that a collector runs in turn where loads follow a power law (collect_moe.py)
+
+
+@lean_kernel
+def held_share(working_set: float, capacity: float) -> float:
+    """Return the share of a working set that a cache holds when it is read again and again [B each].
+
+    Lines are replaced at random: one survives the misses of a round with a chance of e^-(misses / capacity).
+    """
+    if working_set <= capacity:
+        return 1.0
+    held = 0.0
+    for _ in range(40):
+        held = np.exp(-(1.0 - held) * working_set / capacity)
+    return float(held)
+
+
 @kernel
 def mean_rows(loads: Loads) -> Floats:
     """Return the rows of the busiest device: choices of its experts; shape (routings,)."""

@@ -30,7 +30,7 @@ from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Products, make_gemm
 from fastflow.physics.timing.library.thread_blocks import Costs, Launched, soft_maximum, write_tiles
-from fastflow.physics.timing.moe.expert_load import Loads, Routings
+from fastflow.physics.timing.moe.expert_load import REPEATED_DRAWS, Loads, Routings, held_share
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
 COMPARED, CUTLASS, DEEPGEMM, TRTLLM = 0, 1, 2, 3
@@ -96,6 +96,17 @@ def tiles_of(library: Ints, routing: Routings, converted: Floats) -> Tiles:
 
 
 @lean_kernel
+def held_weights(
+    gemm: Gemm, experts: Floats, repeated: float, routing: Routings, i: int, capacity: float
+) -> float:
+    """Return the share of weights that the last cache holds from the run before; i: of the routing."""
+    if repeated == 0.0:
+        return 0.0
+    busy = experts.sum() * (REPEATED_DRAWS if routing.exponent[i] > 0.0 else 1.0)
+    return held_share(min(busy, float(routing.local[i])) * repeated * gemm.weight, capacity)
+
+
+@lean_kernel
 def _time_sustained(gemm: Gemm, flop: float, order: float, times: Floats) -> float:
     """Return the time at the sustained clock [s]; changes `times`, as in `thread_blocks.py`."""
     levels = gemm.levels
@@ -110,13 +121,13 @@ def _time_sustained(gemm: Gemm, flop: float, order: float, times: Floats) -> flo
 
 @kernel
 def run_tiles(
-    tiles: Tiles, products: Products, stored: Ints, routing: Ints, loads: Loads, machines: Machines,
-    out: Launched,
+    tiles: Tiles, products: Products, stored: Ints, routings: Routings, repeated: Floats, routing: Ints,
+    loads: Loads, machines: Machines, out: Launched,
 ) -> None:  # fmt: skip
     """Write the launch of each grouped GEMM.
 
-    products: as GEMMs on `machines`. stored: columns of C that are stored. routing: index of the loads of
-    each.
+    products: as GEMMs on `machines`. stored: columns of C that are stored. routings, repeated: see
+    `GroupedProducts`. routing: index of the loads of each.
     """
     memories, levels = machines.memories, out.tile.shape[1]
     out.parts[:], out.candidates[:] = 1, 1
@@ -127,7 +138,11 @@ def run_tiles(
         times, moved, cores = costs.times, costs.moved, gemm.cores
         a, b, k = tiles.rows[g], COLUMNS, gemm.k
         blocks, rows, experts = 0.0, 0.0, 0.0
-        for i in range(loads.group[routing[g]], loads.group[routing[g] + 1]):
+        first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
+        held = held_weights(
+            gemm, loads.experts[first:last], repeated[g], routings, g, memories.capacity[p, levels - 1]
+        )
+        for i in range(first, last):
             blocks += np.ceil(loads.tokens[i] / a) * loads.experts[i]
             rows += loads.tokens[i] * loads.experts[i]
             experts += loads.experts[i]
@@ -142,7 +157,9 @@ def run_tiles(
             moved[level] = (a + b) * k * gemm.size * blocks
         moved[gemm.private + 1] = (a * gemm.size + b * gemm.weight) * k * blocks + c
         for level in range(gemm.private + 2, levels + 1):
-            moved[level] = experts * k * gemm.n * gemm.weight + rows * k * gemm.size + c
+            moved[level] = experts * k * gemm.n * gemm.weight * (1.0 - held) + rows * k * gemm.size + c
+        cached = experts * k * gemm.n * gemm.weight * held
+        times[levels] = cached / memories.bandwidth[p, levels - 1]
         times[levels + 1] = moved[levels] / (memories.bandwidth[p, levels] * tiles.reading[g])
         times[levels + 2] = gemm.overheads.launch + tiles.start[g]
         out.time[g] = _time_sustained(gemm, flop, tiles.order[g], times)

@@ -53,8 +53,12 @@ from fastflow.physics.timing.library.thread_blocks import (
     warp_side,
     write_tiles,
 )
-from fastflow.physics.timing.moe.expert_tiles import COMPARED, run_tiles, tiles_of
-from fastflow.physics.timing.moe.expert_load import Loads, Routings, expert_loads
+from fastflow.physics.timing.moe.expert_tiles import COMPARED, held_weights, run_tiles, tiles_of
+from fastflow.physics.timing.moe.expert_load import (
+    Loads,
+    Routings,
+    expert_loads,
+)
 from fastflow.physics.timing.tile_catalogue import Catalogue, read_catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
@@ -96,6 +100,7 @@ class GroupedProducts(NamedTuple):
     output: Floats  # of an element of C [B]
     block_rows: Floats  # of a tile; 0: the library compares tiles
     library: Ints  # of `expert_tiles.py`; `COMPARED`: the library of this module
+    repeated: Floats  # weights of an expert that are read again and again; 0: they come from main memory
 
 
 class _Groups(NamedTuple):
@@ -105,6 +110,7 @@ class _Groups(NamedTuple):
     experts: Floats  # of a group, (groups,)
     of_weights: bool  # see `GroupedProducts`
     stored: float  # share of C that is stored
+    held: float  # share of weights in the last cache from the run before
 
 
 class _Sums(NamedTuple):
@@ -150,7 +156,7 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
             high = min(m, np.sqrt(running))
             rows *= max(1.0, gemm.n * high / running)
             columns *= max(1.0, m / high)
-        beyond += (rows + columns) * count[i]
+        beyond += (rows + columns * (1.0 - groups.held)) * count[i]
     slabs, rows, columns = (a + b) * depths * gemm.size, a * depths * gemm.size, b * depths * gemm.weight
     return _Sums(blocks, padded, deepest, flop, slabs, rows, columns, c, beyond)
 
@@ -273,7 +279,10 @@ def _run_groups(
             total[0] += count[i]
         mean[0] = np.ceil(mean[0] / total[0])
         tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
-        groups, even = _Groups(tokens, count, of_weights, stored), _Groups(mean, total, of_weights, stored)
+        capacity = memory.capacity[levels - 1]
+        held = held_weights(gemm, count, grouped.repeated[g], grouped.routing, g, capacity)
+        groups = _Groups(tokens, count, of_weights, stored, held)
+        even = _Groups(mean, total, of_weights, stored, held)
         row, out.candidates[g] = _choose(
             gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] else even, grouped.block_rows[g],
             memory, costs,
@@ -347,7 +356,7 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     if by_rule.size:
         rows = take(distinct, by_rule)
         tiles = tiles_of(rows.library, rows.routing, rows.conversion)
-        parts = tiles, take(products, by_rule), rows.stored, routing_rows[by_rule]
+        parts = tiles, take(products, by_rule), rows.stored, rows.routing, rows.repeated, routing_rows[by_rule]
         _write(launched, by_rule, run_tiles, *parts, loads, machines)
     return launched if first.size == inverse.size else take(launched, inverse)
 

@@ -39,6 +39,10 @@ LEFTOVER = text(
     "experts that get the tokens which a power law leaves over: last, those of the last device; any",
     ("last", "any"),
 )
+REPEATED = Column(
+    "model.repeated", "bool", "",
+    "true: the layer runs again and again, as in a benchmark, and the last cache holds some of its weights",
+)  # fmt: skip
 _LIBRARIES = {
     CUTLASS: expert_tiles.CUTLASS, TRITON: expert_tiles.COMPARED, DEEPGEMM: expert_tiles.DEEPGEMM,
     TRTLLM: expert_tiles.TRTLLM,
@@ -63,6 +67,7 @@ def network(points: Inputs) -> Network:
         tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated,
         library=_LIBRARIES[backend], recent=points[RELEASE.name][0] == "1.3",
         scattered=points[LEFTOVER.name][0] == "any",
+        repeated=points[REPEATED.name] * hidden * ffn * (3.0 if gated else 2.0),
     )  # fmt: skip
 
     def a_pass(name: str, kind: KernelType, rows: Ints, cols: Ints, read: str, moves: Any = None) -> Node:
@@ -125,7 +130,7 @@ def _invalid_sizes(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
 FAMILY = Family(
     name="experts",
     work="experts",
-    structure=(grouped_gemm.SHARED_EXPERTS, GATED, BACKEND, RELEASE, LEFTOVER),
+    structure=(grouped_gemm.SHARED_EXPERTS, GATED, BACKEND, RELEASE, LEFTOVER, REPEATED),
     sizes=(
         count("model.tokens", "tokens of all devices that share the experts"),
         count("model.topk", "experts that a token chooses"),
