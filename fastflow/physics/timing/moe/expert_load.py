@@ -266,17 +266,12 @@ REPEATED_DRAWS = 5.0  # that a collector runs in turn where loads follow a power
 
 
 @lean_kernel
-def held_share(working_set: float, capacity: float) -> float:
-    """Return the share of a working set that a cache holds when it is read again and again [B each].
+def is_held(working_set: float, capacity: float) -> bool:
+    """Return whether a cache holds what is read again and again, in the same order [B each].
 
-    Lines are replaced at random: one survives the misses of a round with a chance of e^-(misses / capacity).
+    The least recently used lines are replaced: a larger set replaces each of its lines before it is read again.
     """
-    if working_set <= capacity:
-        return 1.0
-    held = 0.0
-    for _ in range(40):
-        held = np.exp(-(1.0 - held) * working_set / capacity)
-    return float(held)
+    return bool(working_set <= capacity)
 
 
 @kernel

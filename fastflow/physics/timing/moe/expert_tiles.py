@@ -30,7 +30,7 @@ from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Products, make_gemm
 from fastflow.physics.timing.library.thread_blocks import Costs, Launched, soft_maximum, write_tiles
-from fastflow.physics.timing.moe.expert_load import REPEATED_DRAWS, Loads, Routings, held_share
+from fastflow.physics.timing.moe.expert_load import REPEATED_DRAWS, Loads, Routings, is_held
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
 COMPARED, CUTLASS, DEEPGEMM, TRTLLM = 0, 1, 2, 3
@@ -49,17 +49,21 @@ class Rule(NamedTuple):
     order: float  # of the soft maximum of products and main memory
     maps: float  # time before the first load [s]
     visit: float  # time for an expert of the device [s]
+    in_step: float  # 1: tiles run in waves; 0: bundles that wait longer get fewer tiles
 
 
 # Calibrated: 9,269 layers of experts on B200 (ai-dynamo/aiconfigurator@095f58a)
 RULES = {
-    CUTLASS: Rule(share=0.75, reading=0.72, order=1.0, maps=4.5e-6, visit=0.04e-6),
-    DEEPGEMM: Rule(share=1.0, reading=1.0, order=1.5, maps=4.5e-6, visit=0.15e-6),
-    TRTLLM: Rule(share=0.72, reading=1.0, order=1.2, maps=0.0, visit=0.0),
+    CUTLASS: Rule(share=1.0, reading=0.62, order=1.0, maps=4.8e-6, visit=0.04e-6, in_step=0.0),
+    DEEPGEMM: Rule(share=1.0, reading=1.0, order=2.5, maps=5.4e-6, visit=0.15e-6, in_step=1.0),
+    TRTLLM: Rule(share=0.74, reading=1.0, order=2.0, maps=2.5e-6, visit=0.0, in_step=1.0),
 }
 # Instructions of a lane that convert a weight of mxfp4 to 16 bits, over those that Marlin's code counts.
 # Calibrated: 297 layers of mxfp4 with activations of 16 bits on B200 (as above)
 OF_MARLIN = 5.5
+# Of the last cache, for weights that SMs of both dies read: each die's half keeps a copy. Layers of less than
+# 63 MB of weights take no time to read on B200 when they run again and again, larger ones do
+OF_CACHE = 0.5
 
 
 class Tiles(NamedTuple):
@@ -70,6 +74,7 @@ class Tiles(NamedTuple):
     reading: Floats
     order: Floats
     start: Floats  # maps and visits [s]
+    in_step: Floats
 
 
 def rows_of_trtllm(routing: Routings, most: Floats) -> Floats:
@@ -89,10 +94,10 @@ def tiles_of(library: Ints, routing: Routings, converted: Floats) -> Tiles:
     for name, rule in RULES.items():
         for column, value in zip(columns, rule, strict=True):
             column[library == name] = value
-    share, reading, order, maps, visit = columns
+    share, reading, order, maps, visit, in_step = columns
     most = np.where(converted > 0.0, TRTLLM_CONVERTED_ROWS, TRTLLM_ROWS[1])
     rows = np.where(library == TRTLLM, rows_of_trtllm(routing, most), ROWS_OF_INSTRUCTION)
-    return Tiles(rows, share, reading, order, maps + visit * routing.local)
+    return Tiles(rows, share, reading, order, maps + visit * routing.local, in_step)
 
 
 @lean_kernel
@@ -103,7 +108,8 @@ def held_weights(
     if repeated == 0.0:
         return 0.0
     busy = experts.sum() * (REPEATED_DRAWS if routing.exponent[i] > 0.0 else 1.0)
-    return held_share(min(busy, float(routing.local[i])) * repeated * gemm.weight, capacity)
+    working_set = min(busy, float(routing.local[i])) * repeated * gemm.weight
+    return 1.0 if is_held(working_set, capacity) else 0.0
 
 
 @lean_kernel
@@ -140,7 +146,7 @@ def run_tiles(
         blocks, rows, experts = 0.0, 0.0, 0.0
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
         held = held_weights(
-            gemm, loads.experts[first:last], repeated[g], routings, g, memories.capacity[p, levels - 1]
+            gemm, loads.experts[first:last], repeated[g], routings, g, OF_CACHE * memories.capacity[p, levels - 1]
         )
         for i in range(first, last):
             blocks += np.ceil(loads.tokens[i] / a) * loads.experts[i]
@@ -148,9 +154,10 @@ def run_tiles(
             experts += loads.experts[i]
         blocks = max(1.0, blocks * np.ceil(gemm.n / b))
         waves = np.ceil(blocks / cores.bundles)
+        rounds = waves if tiles.in_step[g] > 0.0 else max(1.0, blocks / cores.bundles)
         flop, c = 2.0 * rows * k * gemm.n, rows * stored[g] * gemm.output
         times[:] = 0.0
-        of_columns = waves * cores.bundles * 2.0 * b * k / cores.flops
+        of_columns = rounds * cores.bundles * 2.0 * b * k / cores.flops
         times[0] = of_columns * a / tiles.share[g] + of_columns * gemm.conversion * OF_MARLIN
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
         for level in range(1, gemm.private + 1):
@@ -159,8 +166,10 @@ def run_tiles(
         for level in range(gemm.private + 2, levels + 1):
             moved[level] = experts * k * gemm.n * gemm.weight * (1.0 - held) + rows * k * gemm.size + c
         cached = experts * k * gemm.n * gemm.weight * held
-        times[levels] = cached / memories.bandwidth[p, levels - 1]
-        times[levels + 1] = moved[levels] / (memories.bandwidth[p, levels] * tiles.reading[g])
+        of_memory = memories.bandwidth[p, levels] * tiles.reading[g]
+        # loads that do not reach the bandwidth of main memory are no faster from the cache
+        times[levels] = cached / (memories.bandwidth[p, levels - 1] if tiles.reading[g] >= 1.0 else of_memory)
+        times[levels + 1] = moved[levels] / of_memory
         times[levels + 2] = gemm.overheads.launch + tiles.start[g]
         out.time[g] = _time_sustained(gemm, flop, tiles.order[g], times)
         out.times[g], out.bytes[g] = times, moved

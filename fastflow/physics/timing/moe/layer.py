@@ -57,6 +57,7 @@ PASS_INSTRUCTIONS = 5.7
 # Operations per element for the maximum of 128 elements and their scaling. Calibrated: as above, fp8 in
 # blocks
 SCALE = 250.0
+QUANTISE = 150.0  # of DeepGEMM's layers, where gathering and gates scale rows too. Calibrated: 2,000 on B200
 # Of prefix sums over all experts, for more tokens than one block sorts. Calibrated: as above
 SUM_TRIPS = 8.0
 # Padding of activations, clearing, top-k, sums of the bit matrix and their clearing, clearing and computing
@@ -202,6 +203,25 @@ def _triton_combine(batch: _Layers) -> Pass:
     return Pass(bytes=(masked + choices + routing.tokens) * row_bytes)
 
 
+def _masked_gather(batch: _Layers) -> Pass:
+    elements = batch.rows * batch.layers.hidden
+    layers = batch.layers
+    return Pass(bytes=elements * (layers.activation + layers.size), operations=elements * QUANTISE)
+
+
+def _masked_gate(batch: _Layers) -> Pass:
+    layers, elements = batch.layers, batch.rows * batch.layers.ffn
+    read = layers.matrices * layers.activation
+    return Pass(bytes=elements * (read + layers.size), operations=elements * QUANTISE)
+
+
+def _masked_combine(batch: _Layers) -> Pass:
+    layers = batch.layers
+    return Pass(
+        launches=2.0, bytes=(3.0 * batch.rows + layers.routing.tokens) * layers.hidden * layers.activation
+    )
+
+
 def _trtllm_route(batch: _Layers) -> Pass:
     routing = batch.layers.routing
     launches = TRTLLM_LAUNCHES + TRTLLM_MORE * (routing.tokens > MAX_SORTED)
@@ -221,6 +241,9 @@ PASSES: dict[str, Callable[[_Layers], Pass]] = {
     "combine": _combine,
     "triton_route": _triton_route,
     "triton_combine": _triton_combine,
+    "masked_gather": _masked_gather,
+    "masked_gate": _masked_gate,
+    "masked_combine": _masked_combine,
     "trtllm_route": _trtllm_route,
 }
 

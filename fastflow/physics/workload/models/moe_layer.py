@@ -16,7 +16,7 @@ from fastflow.physics.workload.family import Family, independent_rows, single_op
 from fastflow.physics.workload.graph import HIDDEN, Dims
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import TYPES, grouped_gemm
-from fastflow.physics.workload.ops.moe_passes import TRITON_PASSES, TRTLLM_PASSES
+from fastflow.physics.workload.ops.moe_passes import MASKED_PASSES, TRITON_PASSES, TRTLLM_PASSES
 from fastflow.physics.workload.ops.moe_passes import TYPES as PASSES
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 
@@ -82,7 +82,7 @@ def network(points: Inputs) -> Network:
             attributes={**attributes, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
         )  # fmt: skip
 
-    passes = {TRITON: TRITON_PASSES, TRTLLM: TRTLLM_PASSES}.get(backend, PASSES)
+    passes = {TRITON: TRITON_PASSES, DEEPGEMM: MASKED_PASSES, TRTLLM: TRTLLM_PASSES}.get(backend, PASSES)
     nodes: list[Node] = [a_pass("route", passes["route"], tokens, experts, INPUT)]
     if not is_triton:
         nodes += [a_pass("dispatch", passes["dispatch"], rows, hidden, "route", 1.0 + 1.0 / topk)]

@@ -32,6 +32,9 @@ _KERNELS = {
     "combine": ("combine",),
     "triton_route": ("triton_route",),
     "triton_combine": ("triton_combine",),
+    "masked_dispatch": ("masked_gather",),
+    "masked_gate": ("masked_gate",),
+    "masked_combine": ("masked_combine",),
     "trtllm_route": ("trtllm_route",),
     "trtllm_dispatch": ("quantise",),
 }
@@ -86,6 +89,13 @@ TRITON_PASSES = {
     "combine": _type("triton_combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
 }
 """Of the module of triton_kernels, which only `model=experts` has: servers fuse their routing."""
+MASKED_PASSES = {
+    "route": TYPES["route"],
+    "dispatch": _type("masked_dispatch", PASS, "experts", makes=GROUPS),
+    "expert_gate": _type("masked_gate", PASS, "groups"),
+    "combine": _type("masked_combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
+}
+"""Around DeepGEMM's products in masked layout; only `model=experts` has them."""
 TRTLLM_PASSES = {
     "route": _type("trtllm_route", ROWWISE),
     "dispatch": _type("trtllm_dispatch", PASS, "experts", makes=GROUPS),
