@@ -17,15 +17,15 @@ def popularities(tokens, topk, experts, exponent):
     return [((high**p - low**p) * share + low**p) ** (1 / p) for share in shares]
 
 
-def loads(tokens, topk, experts, local, exponent, place, least=0):
+def loads(tokens, topk, experts, local, exponent, place, least=0, scattered=False):
     """Return the loads of the busiest device's experts; place: of experts, from the most popular one on.
 
-    least: rows that each of them has at least.
+    least: rows that each of them has at least. scattered: the least popular of experts of equal load come first.
     """
-    return [max(least, load) for load in chosen(tokens, topk, experts, local, exponent, place)]
+    return [max(least, load) for load in chosen(tokens, topk, experts, local, exponent, place, scattered)]
 
 
-def chosen(tokens, topk, experts, local, exponent, place):
+def chosen(tokens, topk, experts, local, exponent, place, scattered=False):
     """Return how many tokens chose each of the busiest device's experts."""
     choices = tokens * topk
     if exponent == 0:
@@ -43,7 +43,7 @@ def chosen(tokens, topk, experts, local, exponent, place):
             if sum(got) > choices and got[expert]:
                 got[expert] -= 1
     while sum(got) < choices:  # the last one of those that have least gets one
-        got[max(range(experts), key=lambda expert: (-got[expert], expert))] += 1
+        got[max(range(experts), key=lambda e: (-got[e], rank[e] if scattered else e))] += 1
     devices = [got[i : i + local] for i in range(0, experts, local)]
     return max(devices, key=sum)
 

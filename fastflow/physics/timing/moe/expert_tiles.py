@@ -35,6 +35,7 @@ from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
 COMPARED, CUTLASS, DEEPGEMM, TRTLLM = 0, 1, 2, 3
 """Libraries of grouped GEMMs: `grouped_gemm.py`, and those of this module."""
+INSTRUCTION_BYTES = 32.0  # of a row, in the inner dimension of an instruction (tcgen05.mma, NVIDIA PTX)
 COLUMNS = 128.0  # of weights, in a tile
 ROWS_OF_INSTRUCTION = 128.0  # of tcgen05.mma
 TRTLLM_ROWS, TRTLLM_CONVERTED_ROWS = (8.0, 256.0), 64.0
@@ -159,9 +160,9 @@ def run_tiles(
         times[:] = 0.0
         of_columns = rounds * cores.bundles * 2.0 * b * k / cores.flops
         times[0] = of_columns * a / tiles.share[g] + of_columns * gemm.conversion * OF_MARLIN
-        moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
+        moved[0] = 2.0 * PARTIAL_SUM_BYTES * a * b * blocks * np.ceil(k * gemm.size / INSTRUCTION_BYTES)
         for level in range(1, gemm.private + 1):
-            moved[level] = (a + b) * k * gemm.size * blocks
+            moved[level] = 2.0 * (a + b) * k * gemm.size * blocks
         moved[gemm.private + 1] = (a * gemm.size + b * gemm.weight) * k * blocks + c
         for level in range(gemm.private + 2, levels + 1):
             moved[level] = experts * k * gemm.n * gemm.weight * (1.0 - held) + rows * k * gemm.size + c
