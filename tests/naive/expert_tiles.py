@@ -11,9 +11,9 @@ STEP = 32  # bytes of a row that an instruction takes
 def one(chip, experts, inner, cols, stored, local, rows, rule, marlin, held):
     """Return the run of a grouped product; experts: tokens of each. rows: of a tile.
 
-    rule: share, reading, order, maps, visit, in step. held: share of weights in the last cache.
+    rule: share, each, order, maps, visit, in step. held: share of weights in the last cache.
     """
-    share, reading, order, maps, visit, in_step = rule
+    share, each, order, maps, visit, in_step = rule
     clock, handed, moved = [0] * chip.bundles, 0, [0.0] * len(chip.bandwidths)
     for tokens in experts:
         for _ in range(ceil(tokens / rows)):
@@ -34,10 +34,9 @@ def one(chip, experts, inner, cols, stored, local, rows, rule, marlin, held):
     for level in range(chip.private + 2, len(moved)):
         moved[level] = weights * (1 - held) + total * inner * chip.size + c
     times = [0.0] * (len(moved) + 2)
-    memory = chip.bandwidths[-1] * reading
-    times[0] = multiply + convert
-    times[len(moved) - 1] = weights * held / (chip.bandwidths[-2] if reading >= 1 else memory)
-    times[len(moved)] = moved[-1] / memory
+    times[0] = tiles * each + multiply + convert
+    times[len(moved) - 1] = weights * held / chip.bandwidths[-2]
+    times[len(moved)] = moved[-1] / chip.bandwidths[-1]
     times[-1] = chip.launch + maps + visit * local
     time = soft(times[:-1], order) + times[-1]
     power = chip.drive * 2 * total * inner * cols / (chip.peak * time)

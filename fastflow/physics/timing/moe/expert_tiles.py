@@ -46,7 +46,7 @@ class Rule(NamedTuple):
     """How a library runs grouped GEMMs."""
 
     share: float  # rate of units over that of single products
-    reading: float  # bandwidth of main memory over the achievable one
+    tile: float  # time of a tile beside its products: first loads, and results on their way out [s]
     order: float  # of the soft maximum of products and main memory
     maps: float  # time before the first load [s]
     visit: float  # time for an expert of the device [s]
@@ -55,9 +55,9 @@ class Rule(NamedTuple):
 
 # Calibrated: 9,269 layers of experts on B200 (ai-dynamo/aiconfigurator@095f58a)
 RULES = {
-    CUTLASS: Rule(share=1.0, reading=0.62, order=1.0, maps=4.8e-6, visit=0.04e-6, in_step=0.0),
-    DEEPGEMM: Rule(share=1.0, reading=1.0, order=2.5, maps=5.4e-6, visit=0.15e-6, in_step=1.0),
-    TRTLLM: Rule(share=0.74, reading=1.0, order=2.0, maps=2.5e-6, visit=0.0, in_step=1.0),
+    CUTLASS: Rule(share=1.0, tile=2.45e-6, order=1.0, maps=3.1e-6, visit=0.0, in_step=0.0),
+    DEEPGEMM: Rule(share=1.0, tile=0.2e-6, order=2.2, maps=5.7e-6, visit=0.143e-6, in_step=1.0),
+    TRTLLM: Rule(share=0.72, tile=0.5e-6, order=3.5, maps=2.7e-6, visit=0.0, in_step=1.0),
 }
 # Instructions of a lane that convert a weight of mxfp4 to 16 bits, over those that Marlin's code counts.
 # Calibrated: 297 layers of mxfp4 with activations of 16 bits on B200 (as above)
@@ -72,7 +72,7 @@ class Tiles(NamedTuple):
 
     rows: Floats  # of a tile
     share: Floats
-    reading: Floats
+    tile: Floats
     order: Floats
     start: Floats  # maps and visits [s]
     in_step: Floats
@@ -95,10 +95,10 @@ def tiles_of(library: Ints, routing: Routings, converted: Floats) -> Tiles:
     for name, rule in RULES.items():
         for column, value in zip(columns, rule, strict=True):
             column[library == name] = value
-    share, reading, order, maps, visit, in_step = columns
+    share, tile, order, maps, visit, in_step = columns
     most = np.where(converted > 0.0, TRTLLM_CONVERTED_ROWS, TRTLLM_ROWS[1])
     rows = np.where(library == TRTLLM, rows_of_trtllm(routing, most), ROWS_OF_INSTRUCTION)
-    return Tiles(rows, share, reading, order, maps + visit * routing.local, in_step)
+    return Tiles(rows, share, tile, order, maps + visit * routing.local, in_step)
 
 
 @lean_kernel
@@ -159,7 +159,7 @@ def run_tiles(
         flop, c = 2.0 * rows * k * gemm.n, rows * stored[g] * gemm.output
         times[:] = 0.0
         of_columns = rounds * cores.bundles * 2.0 * b * k / cores.flops
-        times[0] = of_columns * a / tiles.share[g] + of_columns * gemm.conversion * OF_MARLIN
+        times[0] = rounds * tiles.tile[g] + of_columns * a / tiles.share[g] + of_columns * gemm.conversion * OF_MARLIN
         moved[0] = 2.0 * PARTIAL_SUM_BYTES * a * b * blocks * np.ceil(k * gemm.size / INSTRUCTION_BYTES)
         for level in range(1, gemm.private + 1):
             moved[level] = 2.0 * (a + b) * k * gemm.size * blocks
@@ -167,10 +167,8 @@ def run_tiles(
         for level in range(gemm.private + 2, levels + 1):
             moved[level] = experts * k * gemm.n * gemm.weight * (1.0 - held) + rows * k * gemm.size + c
         cached = experts * k * gemm.n * gemm.weight * held
-        of_memory = memories.bandwidth[p, levels] * tiles.reading[g]
-        # loads that do not reach the bandwidth of main memory are no faster from the cache
-        times[levels] = cached / (memories.bandwidth[p, levels - 1] if tiles.reading[g] >= 1.0 else of_memory)
-        times[levels + 1] = moved[levels] / of_memory
+        times[levels] = cached / memories.bandwidth[p, levels - 1]
+        times[levels + 1] = moved[levels] / memories.bandwidth[p, levels]
         times[levels + 2] = gemm.overheads.launch + tiles.start[g]
         out.time[g] = _time_sustained(gemm, flop, tiles.order[g], times)
         out.times[g], out.bytes[g] = times, moved

@@ -67,9 +67,8 @@ TRITON_LAUNCHES, TRITON_PRUNES = 8.0, 3.0
 # (ai-dynamo/aiconfigurator@095f58a)
 TRITON_TRIPS = 8.0
 # Of trtllm: a kernel that routes and one that finds the places of rows, for more tokens than `MAX_SORTED`
-# three more (histograms and offsets, trtllmGenKernels/blockScaleMoe). Trips calibrated: 2,037 layers of
-# mxfp4 and nvfp4 on B200 (ai-dynamo/aiconfigurator@095f58a)
-TRTLLM_LAUNCHES, TRTLLM_MORE, TRTLLM_TRIPS = 2.0, 3.0, 3.0
+# three more (histograms and offsets, trtllmGenKernels/blockScaleMoe).
+TRTLLM_LAUNCHES, TRTLLM_MORE = 2.0, 3.0
 MASKED_MOVES = 3.0  # of a masked row: written, read, written
 INDEX_BYTES = 4.0
 WEIGHT_BYTES = 4.0  # of a choice
@@ -227,7 +226,7 @@ def _trtllm_route(batch: _Layers) -> Pass:
     launches = TRTLLM_LAUNCHES + TRTLLM_MORE * (routing.tokens > MAX_SORTED)
     chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
     logits = routing.tokens * routing.experts * batch.layers.activation
-    return Pass(launches=launches, bytes=logits + launches * chosen, trips=launches * TRTLLM_TRIPS)
+    return Pass(launches=launches, bytes=logits + launches * chosen)
 
 
 PASSES: dict[str, Callable[[_Layers], Pass]] = {
