@@ -20,7 +20,8 @@ def popularities(tokens, topk, experts, exponent):
 def loads(tokens, topk, experts, local, exponent, place, least=0, scattered=False):
     """Return the loads of the busiest device's experts; place: of experts, from the most popular one on.
 
-    least: rows that each of them has at least. scattered: the least popular of experts of equal load come first.
+    least: rows that each of them has at least. scattered: of experts of equal load the least popular come
+    first.
     """
     return [max(least, load) for load in chosen(tokens, topk, experts, local, exponent, place, scattered)]
 

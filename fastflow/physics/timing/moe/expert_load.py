@@ -269,7 +269,7 @@ REPEATED_DRAWS = 5.0  # that a collector runs in turn where loads follow a power
 def is_held(working_set: float, capacity: float) -> bool:
     """Return whether a cache holds what is read again and again, in the same order [B each].
 
-    The least recently used lines are replaced: a larger set replaces each of its lines before it is read again.
+    The least recently used lines are replaced: a larger set replaces each of its lines before the next read.
     """
     return bool(working_set <= capacity)
 

@@ -56,7 +56,7 @@ class Rule(NamedTuple):
 # Calibrated: 9,269 layers of experts on B200 (ai-dynamo/aiconfigurator@095f58a)
 RULES = {
     CUTLASS: Rule(share=1.0, tile=2.45e-6, order=1.0, maps=3.1e-6, visit=0.0, in_step=0.0),
-    DEEPGEMM: Rule(share=1.0, tile=0.2e-6, order=2.2, maps=5.7e-6, visit=0.143e-6, in_step=1.0),
+    DEEPGEMM: Rule(share=1.0, tile=0.2e-6, order=2.75, maps=4.2e-6, visit=0.155e-6, in_step=1.0),
     TRTLLM: Rule(share=0.72, tile=0.5e-6, order=3.5, maps=2.7e-6, visit=0.0, in_step=1.0),
 }
 # Instructions of a lane that convert a weight of mxfp4 to 16 bits, over those that Marlin's code counts.
@@ -146,9 +146,8 @@ def run_tiles(
         a, b, k = tiles.rows[g], COLUMNS, gemm.k
         blocks, rows, experts = 0.0, 0.0, 0.0
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
-        held = held_weights(
-            gemm, loads.experts[first:last], repeated[g], routings, g, OF_CACHE * memories.capacity[p, levels - 1]
-        )
+        cache = OF_CACHE * memories.capacity[p, levels - 1]
+        held = held_weights(gemm, loads.experts[first:last], repeated[g], routings, g, cache)
         for i in range(first, last):
             blocks += np.ceil(loads.tokens[i] / a) * loads.experts[i]
             rows += loads.tokens[i] * loads.experts[i]
@@ -159,7 +158,11 @@ def run_tiles(
         flop, c = 2.0 * rows * k * gemm.n, rows * stored[g] * gemm.output
         times[:] = 0.0
         of_columns = rounds * cores.bundles * 2.0 * b * k / cores.flops
-        times[0] = rounds * tiles.tile[g] + of_columns * a / tiles.share[g] + of_columns * gemm.conversion * OF_MARLIN
+        times[0] = (
+            rounds * tiles.tile[g]
+            + of_columns * a / tiles.share[g]
+            + of_columns * gemm.conversion * OF_MARLIN
+        )
         moved[0] = 2.0 * PARTIAL_SUM_BYTES * a * b * blocks * np.ceil(k * gemm.size / INSTRUCTION_BYTES)
         for level in range(1, gemm.private + 1):
             moved[level] = 2.0 * (a + b) * k * gemm.size * blocks

@@ -53,12 +53,12 @@ from fastflow.physics.timing.library.thread_blocks import (
     warp_side,
     write_tiles,
 )
-from fastflow.physics.timing.moe.expert_tiles import COMPARED, held_weights, run_tiles, tiles_of
 from fastflow.physics.timing.moe.expert_load import (
     Loads,
     Routings,
     expert_loads,
 )
+from fastflow.physics.timing.moe.expert_tiles import COMPARED, held_weights, run_tiles, tiles_of
 from fastflow.physics.timing.tile_catalogue import Catalogue, read_catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
@@ -356,8 +356,8 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     if by_rule.size:
         rows = take(distinct, by_rule)
         tiles = tiles_of(rows.library, rows.routing, rows.conversion)
-        parts = tiles, take(products, by_rule), rows.stored, rows.routing, rows.repeated, routing_rows[by_rule]
-        _write(launched, by_rule, run_tiles, *parts, loads, machines)
+        gemms, columns = take(products, by_rule), (rows.stored, rows.routing, rows.repeated)
+        _write(launched, by_rule, run_tiles, tiles, gemms, *columns, routing_rows[by_rule], loads, machines)
     return launched if first.size == inverse.size else take(launched, inverse)
 
 

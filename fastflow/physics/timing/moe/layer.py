@@ -51,13 +51,16 @@ TOPK_BLOCKS = 8  # on a bundle: 256 threads each, of 2048
 # Trips through the memories of a block of a top-k by radix, in eight digits of two bits: four or
 # five a digit. Calibrated: 3,000 layers on an A100, 9,000 on an H100 (ai-dynamo/aiconfigurator@095f58a)
 TOPK_TRIPS = 36.0
-# Instructions of a lane for a byte of a pass over rows of tokens, beside the time of its bytes in main memory.
-# Calibrated: as above
+# Instructions of a lane for a byte of a pass over rows of tokens, beside the time of its bytes in main
+# memory. Calibrated: as above
 PASS_INSTRUCTIONS = 5.7
 # Operations per element for the maximum of 128 elements and their scaling. Calibrated: as above, fp8 in
 # blocks
 SCALE = 250.0
-QUANTISE = 150.0  # of DeepGEMM's layers, where gathering and gates scale rows too. Calibrated: 2,000 on B200
+# Trips of the kernels around DeepGEMM's products, with a block for each choice. Calibrated: 2,000 layers on a
+# B200 (ai-dynamo/aiconfigurator@095f58a)
+CHOICE_TRIPS = 1.75
+QUANTISE = 105.0  # operations per element where these kernels scale rows, too: as before single products
 # Of prefix sums over all experts, for more tokens than one block sorts. Calibrated: as above
 SUM_TRIPS = 8.0
 # Padding of activations, clearing, top-k, sums of the bit matrix and their clearing, clearing and computing
@@ -202,10 +205,21 @@ def _triton_combine(batch: _Layers) -> Pass:
     return Pass(bytes=(masked + choices + routing.tokens) * row_bytes)
 
 
+def _visit_choices(batch: _Layers) -> Floats:
+    """Return the trips of a kernel with a block for each choice, also of other devices' experts."""
+    routing = batch.layers.routing
+    blocks = TOPK_BLOCKS * batch.device.instances[batch.layers.point]
+    trips: Floats = CHOICE_TRIPS * np.ceil(routing.tokens * routing.topk / blocks)
+    return trips
+
+
 def _masked_gather(batch: _Layers) -> Pass:
-    elements = batch.rows * batch.layers.hidden
-    layers = batch.layers
-    return Pass(bytes=elements * (layers.activation + layers.size), operations=elements * QUANTISE)
+    layers, elements = batch.layers, batch.rows * batch.layers.hidden
+    return Pass(
+        bytes=elements * (layers.activation + layers.size),
+        operations=elements * QUANTISE,
+        trips=_visit_choices(batch),
+    )
 
 
 def _masked_gate(batch: _Layers) -> Pass:
@@ -217,7 +231,9 @@ def _masked_gate(batch: _Layers) -> Pass:
 def _masked_combine(batch: _Layers) -> Pass:
     layers = batch.layers
     return Pass(
-        launches=2.0, bytes=(3.0 * batch.rows + layers.routing.tokens) * layers.hidden * layers.activation
+        launches=2.0,
+        bytes=(3.0 * batch.rows + layers.routing.tokens) * layers.hidden * layers.activation,
+        trips=_visit_choices(batch),
     )
 
 

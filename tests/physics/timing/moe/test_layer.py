@@ -369,7 +369,9 @@ def test_products_with_tiles_of_a_rule_are_the_oracle(
     if library == TRTLLM:
         rows = min(r for r in (8, 16, 32, 64, 128, 256) if r >= tokens * 2 / local or r == 256)
         rows = min(rows, 64 if chip.instructions else 256)
-    assert library != TRTLLM or rows_of_trtllm(routing, column([64.0 if chip.instructions else 256.0])) == rows
+    assert (
+        library != TRTLLM or rows_of_trtllm(routing, column([64.0 if chip.instructions else 256.0])) == rows
+    )
     read = min(local, len(experts) * (REPEATED_DRAWS if exponent else 1)) * repeated * of_b(chip)
     held = 1.0 if repeated and read <= OF_CACHE * chip.capacities[-1] else 0.0
     expected = expert_tiles.one(
