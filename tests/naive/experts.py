@@ -26,6 +26,20 @@ def loads(tokens, topk, experts, local, exponent, place, least=0, scattered=Fals
     return [max(least, load) for load in chosen(tokens, topk, experts, local, exponent, place, scattered)]
 
 
+def in_groups(tokens, experts, local):
+    """Return the loads of the first device's experts where a token may choose in four of eight groups.
+
+    Token by token: it prefers one expert in each group, and the first groups and experts to others.
+    """
+    size, got = experts // 8, [0] * experts
+    for token in range(tokens):
+        place = token % size if tokens >= size else token * size // tokens
+        own = [group * size + place for group in range(4)]
+        for expert in own + [e for e in range(4 * size) if e not in own][:4]:
+            got[expert] += 1
+    return got[:local]
+
+
 def chosen(tokens, topk, experts, local, exponent, place, scattered=False):
     """Return how many tokens chose each of the busiest device's experts."""
     choices = tokens * topk

@@ -228,7 +228,7 @@ def test_no_budget_more_makes_experts_slower(
     chips, what = devices_of(generated, ladder)
     routing = {
         "tokens": tokens, "topk": topk, "experts": experts, "local": experts // ways, "exponent": exponent,
-        "least": 0, "scattered": False,
+        "least": 0, "scattered": False, "grouped": False,
     }  # fmt: skip
     product = {
         "inner": sides[0], "cols": sides[1], "stored": sides[1], "of_weights": of_weights, "size": 2.0,

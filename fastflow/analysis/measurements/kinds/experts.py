@@ -16,6 +16,7 @@ from fastflow.physics.timing.device import SCALED
 from fastflow.physics.workload.models.moe_layer import (
     BACKEND,
     DEEPGEMM,
+    GATE,
     LEFTOVER,
     RELEASE,
     REPEATED,
@@ -88,6 +89,8 @@ class ExpertLayers(Measurements):
                 backend = np.where(is_trtllm, TRTLLM, np.where(names == DEEPGEMM, DEEPGEMM, backend))
                 chosen[REPEATED.name] = np.ones(dtype.size, dtype=np.bool_)
                 chosen[RELEASE.name] = np.full(dtype.size, "1.3")
+                # the collector gives these the gate of DeepSeek-V3
+                chosen[GATE.name] = np.where(names == "min_latency", "groups", "topk")
                 chosen[LEFTOVER.name] = np.full(dtype.size, "any")
             chosen[BACKEND.name] = backend
             yield batch, inputs | {name: v for name, v in chosen.items() if name not in self._chosen}

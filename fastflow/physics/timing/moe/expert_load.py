@@ -11,6 +11,11 @@ random, and all devices wait for the device with most tokens.
 Of experts of equal load, those of the last device come first, or, where loads are *scattered*, any: rows of
 the benchmark differ in it, perhaps by how its sort orders equal keys.
 
+*Grouped*: the collector's equal loads behind DeepSeek-V3's gate. A token has as many choices as there are
+groups, one in each. All groups have the same score, and the gate takes the first ones. The token's other
+choices are the first experts, since all others have equal scores. So half of the experts are idle, and the
+first ones get a row of nearly every token; the device with the first experts is timed.
+
 The collector draws at random, and averages five draws. Here popularities are the midpoints of equal quantiles
 of their distribution, one for each expert, so that only the assignment to devices is random: `DRAWS` seeded
 shuffles.
@@ -31,6 +36,7 @@ from fastflow.core.tables import Bools, Floats, Ints, take
 # Seeded assignments of experts to devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with
 # one, 0.1 to 0.2 smaller with 16
 DRAWS = 4
+GROUPS, CHOSEN_GROUPS = 8, 4  # of experts, in DeepSeek-V3's gate (arXiv:2412.19437, section 2.1.2)
 MAX_KEPT = 2**18  # routings
 MAX_POPULAR = 0.8  # of the tokens
 FEW = (0.01, 2.0)  # least and most popular where choices are fewer than experts
@@ -46,6 +52,7 @@ class Routings(NamedTuple):
     exponent: Floats  # of the power law; 0: equal loads
     least: Ints  # least rows of each expert of a device, even without tokens; 0: no padding
     scattered: Bools  # left-over tokens go to experts of any device, not those of the last one
+    grouped: Bools  # equal loads behind a gate that limits a token to `CHOSEN_GROUPS` of `GROUPS`
 
 
 class Loads(NamedTuple):
@@ -170,6 +177,39 @@ def _assign_evenly(choices: int, local: int, tokens: Floats, count: Floats, grou
     return groups
 
 
+@kernel
+def _assign_in_groups(
+    choosing: int, experts: int, local: int, tokens: Floats, count: Floats, groups: int
+) -> int:
+    """Write the groups of the first device's experts, of `choosing` tokens; returns the end of the groups."""
+    size = experts // GROUPS
+    loads, by_place = (
+        np.zeros(experts),
+        np.zeros(size),
+    )  # by_place: tokens that choose this place of each group
+    for token in range(min(choosing, size)):
+        place = token if choosing >= size else token * size // choosing
+        each = (choosing - token - 1) // size + 1 if choosing >= size else 1
+        by_place[place] += float(each)
+    for place in range(size):
+        for group in range(CHOSEN_GROUPS):
+            loads[group * size + place] += by_place[place]
+        expert, others = 0, GROUPS - CHOSEN_GROUPS
+        while others > 0 and expert < experts:
+            if expert % size != place or expert >= CHOSEN_GROUPS * size:
+                loads[expert] += by_place[place]
+                others -= 1
+            expert += 1
+    start = groups
+    for expert in range(local):
+        if loads[expert] > 0.0:
+            if groups == start or tokens[groups - 1] != loads[expert]:
+                tokens[groups], count[groups] = loads[expert], 0.0
+                groups += 1
+            count[groups - 1] += 1.0
+    return groups
+
+
 @lean_kernel
 def _pad_experts(least: int, local: int, tokens: Floats, count: Floats, first: int, groups: int) -> int:
     """Pad every expert to `least` rows, also experts without tokens; returns the end of the groups."""
@@ -197,7 +237,10 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
         devices, choices = experts // local, routings.tokens[i] * routings.topk[i]
         least = routings.least[i]
         if exponent == 0.0:
-            groups = _assign_evenly(-(-choices // devices), local, tokens, counts, groups)
+            if routings.grouped[i] and routings.topk[i] == GROUPS and experts % GROUPS == 0:
+                groups = _assign_in_groups(routings.tokens[i], experts, local, tokens, counts, groups)
+            else:
+                groups = _assign_evenly(-(-choices // devices), local, tokens, counts, groups)
             if least > 0:
                 groups = _pad_experts(least, local, tokens, counts, group[i], groups)
             group[i + 1] = groups
@@ -256,8 +299,9 @@ def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
 
 _cache = threading.local()
 _NO_INTS = np.zeros(0, dtype=np.int64)
+_NO_FLAGS = np.zeros(0, dtype=np.bool_)
 _EMPTY = (
-    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS, np.zeros(0, dtype=np.bool_)),
+    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS, _NO_FLAGS, _NO_FLAGS),
     Loads(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0)),
 )
 

@@ -39,6 +39,12 @@ LEFTOVER = text(
     "experts that get the tokens which a power law leaves over: last, those of the last device; any",
     ("last", "any"),
 )
+GATE = text(
+    "model.gate",
+    "gate of an expert layer with equal loads: topk, all experts get as many tokens; groups, DeepSeek-V3's"
+    " where a benchmark's scores are equal, which leaves half of the experts idle (eight choices)",
+    ("topk", "groups"),
+)
 REPEATED = Column(
     "model.repeated", "bool", "",
     "true: the layer runs again and again, as in a benchmark, and the last cache holds some of its weights",
@@ -66,7 +72,7 @@ def network(points: Inputs) -> Network:
     attributes = grouped_gemm.mixture(
         tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated,
         library=_LIBRARIES[backend], recent=points[RELEASE.name][0] == "1.3",
-        scattered=points[LEFTOVER.name][0] == "any",
+        scattered=points[LEFTOVER.name][0] == "any", grouped=points[GATE.name][0] == "groups",
         repeated=points[REPEATED.name] * hidden * ffn * (3.0 if gated else 2.0),
     )  # fmt: skip
 
@@ -130,7 +136,7 @@ def _invalid_sizes(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
 FAMILY = Family(
     name="experts",
     work="experts",
-    structure=(grouped_gemm.SHARED_EXPERTS, GATED, BACKEND, RELEASE, LEFTOVER, REPEATED),
+    structure=(grouped_gemm.SHARED_EXPERTS, GATED, BACKEND, RELEASE, LEFTOVER, GATE, REPEATED),
     sizes=(
         count("model.tokens", "tokens of all devices that share the experts"),
         count("model.topk", "experts that a token chooses"),

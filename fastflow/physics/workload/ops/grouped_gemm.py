@@ -49,7 +49,7 @@ MAX_EXPERTS = 1e6
 def mixture(
     tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
     least: Size = 0, triton: bool = False, plain: bool = False, library: int = COMPARED, recent: bool = False,
-    scattered: bool = False, repeated: Size = 0,
+    scattered: bool = False, repeated: Size = 0, grouped: bool = False,
 ) -> Attributes:  # fmt: skip
     """Return the attributes of kernels of an expert layer: `Node.attributes`.
 
@@ -57,14 +57,15 @@ def mixture(
     device; power_law: the exponent of their loads, 0 for equal loads; gated: a product of gates and values;
     least: minimum rows of each expert's product, chosen or not; triton: products are those of triton_kernels,
     which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate. library: of
-    products, see `timing.moe.expert_tiles`; recent: routing kernels of TensorRT-LLM 1.3; scattered: see
-    `Routings`; repeated: weights of an expert that a benchmark reads again and again, 0 for cold ones.
+    products, see `timing.moe.expert_tiles`; recent: routing kernels of TensorRT-LLM 1.3; scattered,
+    grouped: see `Routings`; repeated: weights of an expert that a benchmark reads again and again, 0 for cold
+    ones.
     """
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
         "gated": float(gated), "least": least, "triton": float(triton), "plain": float(plain),
         "library": float(library), "recent": float(recent), "scattered": float(scattered),
-        "repeated": repeated,
+        "repeated": repeated, "grouped": float(grouped),
     }  # fmt: skip
 
 
@@ -83,6 +84,7 @@ def routings(share: Share) -> Routings:
         exponent=share.attributes["power_law"],
         least=per_device("least"),
         scattered=share.attributes["scattered"] > 0.0,
+        grouped=share.attributes["grouped"] > 0.0,
     )
 
 

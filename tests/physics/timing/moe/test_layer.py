@@ -58,9 +58,11 @@ def whole_numbers(*values):
     return np.array(values, dtype=np.int64)
 
 
-def routing_of(tokens, topk, experts, local, exponent=0.0, least=0, scattered=False):
+def routing_of(tokens, topk, experts, local, exponent=0.0, least=0, *flags):
+    """Return a routing; flags: scattered, grouped."""
     sizes = map(whole_numbers, (tokens, topk, experts, local))
-    return Routings(*sizes, column([exponent]), whole_numbers(least), column([scattered], np.bool_))
+    flags = (column([flag], np.bool_) for flag in (*flags, False, False)[:2])
+    return Routings(*sizes, column([exponent]), whole_numbers(least), *flags)
 
 
 def loads_of(*routing):
@@ -99,13 +101,23 @@ def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
     assert all(near(got[load], expected[load]) for load in got)
 
 
+@given(st.integers(1, 300), st.sampled_from([2, 5, 20]), st.sampled_from([1, 2, 8]))
+@cases(60)
+def test_a_gate_of_groups_leaves_half_of_the_experts_idle(tokens, size, devices):
+    experts, local = 8 * size, 8 * size // devices
+    expected = Counter(naive.in_groups(tokens, experts, local))
+    del expected[0]
+    assert loads_of(tokens, 8, experts, local, 0.0, 0, False, True) == expected
+
+
 @given(st.lists(routings(), min_size=1, max_size=6))
 @cases(30)
 def test_every_routing_has_its_own_loads(several):
     *sizes, exponents, least, scattered = zip(*several, strict=True)
     columns = [column(values, np.int64) for values in (*sizes, least)]
+    no_groups = column([False] * len(several), np.bool_)
     loads, place = expert_loads(
-        Routings(*columns[:4], column(exponents), columns[4], column(scattered, np.bool_))
+        Routings(*columns[:4], column(exponents), columns[4], column(scattered, np.bool_), no_groups)
     )
     rows = mean_rows(loads)[place]
     for i, (tokens, topk, experts, local, exponent, least, anywhere) in enumerate(several):
