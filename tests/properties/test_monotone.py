@@ -232,7 +232,7 @@ def test_no_budget_more_makes_experts_slower(
     }  # fmt: skip
     product = {
         "inner": sides[0], "cols": sides[1], "stored": sides[1], "of_weights": of_weights, "size": 2.0,
-        "weight": 2.0, "conversion": 0.0, "output": 2.0, "block_rows": 0.0, "library": 0, "repeated": 0.0,
+        "weight": 2.0, "conversion": 0.0, "output": 2.0, "block_rows": 0.0, "library": 0, "reread": 0.0,
     }  # fmt: skip
     grouped = GroupedProducts(np.arange(20), Routings(**on_each(routing)), **on_each(product))
     check_rising(time_grouped(chips, grouped).time, (what, routing, product))

@@ -183,21 +183,18 @@ def _assign_in_groups(
 ) -> int:
     """Write the groups of the first device's experts, of `choosing` tokens; returns the end of the groups."""
     size = experts // GROUPS
-    loads, by_place = (
-        np.zeros(experts),
-        np.zeros(size),
-    )  # by_place: tokens that choose this place of each group
+    loads, by_position = np.zeros(experts), np.zeros(size)  # tokens that choose this position in each group
     for token in range(min(choosing, size)):
-        place = token if choosing >= size else token * size // choosing
+        position = token if choosing >= size else token * size // choosing
         each = (choosing - token - 1) // size + 1 if choosing >= size else 1
-        by_place[place] += float(each)
-    for place in range(size):
+        by_position[position] += float(each)
+    for position in range(size):
         for group in range(CHOSEN_GROUPS):
-            loads[group * size + place] += by_place[place]
+            loads[group * size + position] += by_position[position]
         expert, others = 0, GROUPS - CHOSEN_GROUPS
         while others > 0 and expert < experts:
-            if expert % size != place or expert >= CHOSEN_GROUPS * size:
-                loads[expert] += by_place[place]
+            if expert % size != position or expert >= CHOSEN_GROUPS * size:
+                loads[expert] += by_position[position]
                 others -= 1
             expert += 1
     start = groups

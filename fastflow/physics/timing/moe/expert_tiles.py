@@ -103,13 +103,13 @@ def tiles_of(library: Ints, routing: Routings, converted: Floats) -> Tiles:
 
 @lean_kernel
 def held_weights(
-    gemm: Gemm, experts: Floats, repeated: float, routing: Routings, i: int, capacity: float
+    gemm: Gemm, experts: Floats, reread: float, routing: Routings, i: int, capacity: float
 ) -> float:
     """Return the share of weights that the last cache holds from the run before; i: of the routing."""
-    if repeated == 0.0:
+    if reread == 0.0:
         return 0.0
     busy = experts.sum() * (REPEATED_DRAWS if routing.exponent[i] > 0.0 else 1.0)
-    working_set = min(busy, float(routing.local[i])) * repeated * gemm.weight
+    working_set = min(busy, float(routing.local[i])) * reread * gemm.weight
     return 1.0 if is_held(working_set, capacity) else 0.0
 
 
@@ -128,12 +128,12 @@ def _time_sustained(gemm: Gemm, flop: float, order: float, times: Floats) -> flo
 
 @kernel
 def run_tiles(
-    tiles: Tiles, products: Products, stored: Ints, routings: Routings, repeated: Floats, routing: Ints,
+    tiles: Tiles, products: Products, stored: Ints, routings: Routings, reread: Floats, routing: Ints,
     loads: Loads, machines: Machines, out: Launched,
 ) -> None:  # fmt: skip
     """Write the launch of each grouped GEMM.
 
-    products: as GEMMs on `machines`. stored: columns of C that are stored. routings, repeated: see
+    products: as GEMMs on `machines`. stored: columns of C that are stored. routings, reread: see
     `GroupedProducts`. routing: index of the loads of each.
     """
     memories, levels = machines.memories, out.tile.shape[1]
@@ -147,7 +147,7 @@ def run_tiles(
         blocks, rows, experts = 0.0, 0.0, 0.0
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
         cache = OF_CACHE * memories.capacity[p, levels - 1]
-        held = held_weights(gemm, loads.experts[first:last], repeated[g], routings, g, cache)
+        cached = held_weights(gemm, loads.experts[first:last], reread[g], routings, g, cache)
         for i in range(first, last):
             blocks += np.ceil(loads.tokens[i] / a) * loads.experts[i]
             rows += loads.tokens[i] * loads.experts[i]
@@ -168,9 +168,9 @@ def run_tiles(
             moved[level] = 2.0 * (a + b) * k * gemm.size * blocks
         moved[gemm.private + 1] = (a * gemm.size + b * gemm.weight) * k * blocks + c
         for level in range(gemm.private + 2, levels + 1):
-            moved[level] = experts * k * gemm.n * gemm.weight * (1.0 - held) + rows * k * gemm.size + c
-        cached = experts * k * gemm.n * gemm.weight * held
-        times[levels] = cached / memories.bandwidth[p, levels - 1]
+            moved[level] = experts * k * gemm.n * gemm.weight * (1.0 - cached) + rows * k * gemm.size + c
+        from_cache = experts * k * gemm.n * gemm.weight * cached
+        times[levels] = from_cache / memories.bandwidth[p, levels - 1]
         times[levels + 1] = moved[levels] / memories.bandwidth[p, levels]
         times[levels + 2] = gemm.overheads.launch + tiles.start[g]
         out.time[g] = _time_sustained(gemm, flop, tiles.order[g], times)

@@ -100,7 +100,7 @@ class GroupedProducts(NamedTuple):
     output: Floats  # of an element of C [B]
     block_rows: Floats  # of a tile; 0: the library compares tiles
     library: Ints  # of `expert_tiles.py`; `COMPARED`: the library of this module
-    repeated: Floats  # weights of an expert that are read again and again; 0: they come from main memory
+    reread: Floats  # weights of an expert that are read again and again; 0: they come from main memory
 
 
 class _Groups(NamedTuple):
@@ -110,7 +110,7 @@ class _Groups(NamedTuple):
     experts: Floats  # of a group, (groups,)
     of_weights: bool  # see `GroupedProducts`
     stored: float  # share of C that is stored
-    held: float  # share of weights in the last cache from the run before
+    cached: float  # share of weights in the last cache from the run before
 
 
 class _Sums(NamedTuple):
@@ -156,7 +156,7 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
             high = min(m, np.sqrt(running))
             rows *= max(1.0, gemm.n * high / running)
             columns *= max(1.0, m / high)
-        beyond += (rows + columns * (1.0 - groups.held)) * count[i]
+        beyond += (rows + columns * (1.0 - groups.cached)) * count[i]
     slabs, rows, columns = (a + b) * depths * gemm.size, a * depths * gemm.size, b * depths * gemm.weight
     return _Sums(blocks, padded, deepest, flop, slabs, rows, columns, c, beyond)
 
@@ -280,9 +280,9 @@ def _run_groups(
         mean[0] = np.ceil(mean[0] / total[0])
         tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
         capacity = memory.capacity[levels - 1]
-        held = held_weights(gemm, count, grouped.repeated[g], grouped.routing, g, capacity)
-        groups = _Groups(tokens, count, of_weights, stored, held)
-        even = _Groups(mean, total, of_weights, stored, held)
+        cached = held_weights(gemm, count, grouped.reread[g], grouped.routing, g, capacity)
+        groups = _Groups(tokens, count, of_weights, stored, cached)
+        even = _Groups(mean, total, of_weights, stored, cached)
         row, out.candidates[g] = _choose(
             gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] else even, grouped.block_rows[g],
             memory, costs,
@@ -356,7 +356,7 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     if by_rule.size:
         rows = take(distinct, by_rule)
         tiles = tiles_of(rows.library, rows.routing, rows.conversion)
-        gemms, columns = take(products, by_rule), (rows.stored, rows.routing, rows.repeated)
+        gemms, columns = take(products, by_rule), (rows.stored, rows.routing, rows.reread)
         _write(launched, by_rule, run_tiles, tiles, gemms, *columns, routing_rows[by_rule], loads, machines)
     return launched if first.size == inverse.size else take(launched, inverse)
 

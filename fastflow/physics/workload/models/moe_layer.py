@@ -73,7 +73,7 @@ def network(points: Inputs) -> Network:
         tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated,
         library=_LIBRARIES[backend], recent=points[RELEASE.name][0] == "1.3",
         scattered=points[LEFTOVER.name][0] == "any", grouped=points[GATE.name][0] == "groups",
-        repeated=points[REPEATED.name] * hidden * ffn * (3.0 if gated else 2.0),
+        reread=points[REPEATED.name] * hidden * ffn * (3.0 if gated else 2.0),
     )  # fmt: skip
 
     def a_pass(name: str, kind: KernelType, rows: Ints, cols: Ints, read: str, moves: Any = None) -> Node:

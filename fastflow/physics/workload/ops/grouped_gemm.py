@@ -49,7 +49,7 @@ MAX_EXPERTS = 1e6
 def mixture(
     tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
     least: Size = 0, triton: bool = False, plain: bool = False, library: int = COMPARED, recent: bool = False,
-    scattered: bool = False, repeated: Size = 0, grouped: bool = False,
+    scattered: bool = False, reread: Size = 0, grouped: bool = False,
 ) -> Attributes:  # fmt: skip
     """Return the attributes of kernels of an expert layer: `Node.attributes`.
 
@@ -58,14 +58,14 @@ def mixture(
     least: minimum rows of each expert's product, chosen or not; triton: products are those of triton_kernels,
     which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate. library: of
     products, see `timing.moe.expert_tiles`; recent: routing kernels of TensorRT-LLM 1.3; scattered,
-    grouped: see `Routings`; repeated: weights of an expert that a benchmark reads again and again, 0 for cold
+    grouped: see `Routings`; reread: weights of an expert that a benchmark reads again and again, 0 for cold
     ones.
     """
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
         "gated": float(gated), "least": least, "triton": float(triton), "plain": float(plain),
         "library": float(library), "recent": float(recent), "scattered": float(scattered),
-        "repeated": repeated, "grouped": float(grouped),
+        "reread": reread, "grouped": float(grouped),
     }  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         output=share.bytes.output,
         block_rows=np.where(is_triton, rows_of_triton(routing), 0.0),
         library=library,
-        repeated=share.attributes["repeated"] * np.ones(share.device.size),
+        reread=share.attributes["reread"] * np.ones(share.device.size),
     )
     # with fewer rows than experts, some experts are idle
     busy = np.minimum(1.0, share.rows / np.maximum(1, share.products))
