@@ -4,10 +4,10 @@ Three libraries multiply experts there, which do not compare tiles as `grouped_g
 
 - *cutlass*: CUTLASS's grouped kernels take pointers to the operands of each expert (pointer arrays, example
   75 of NVIDIA/cutlass). Blocks have the 128 rows of an instruction (tcgen05.mma, NVIDIA PTX documentation).
-  They make a tensor map for each expert in global memory before they load its first slab (`MAPS`), so that
-  loads and products of different experts hardly overlap: their times add up (`order` 1);
+  They make a tensor map for each expert in global memory before they load its first slab. So a tile waits
+  (`Rule.tile`), and loads and products of different experts hardly overlap: their times add up (order 1);
 - *deepgemm*: DeepGEMM's masked layout, blocks of 128 rows as well, one tensor map for all experts. Blocks
-  look for their tile expert by expert (`VISIT`);
+  look for their tile expert by expert (`Rule.visit`);
 - *trtllm*: TensorRT-LLM's batched kernels (trtllmGenKernels). Columns of weights are the instruction's 128
   rows, and tiles have a power of two of tokens: those that an expert of this device would get if it got the
   choices of all devices (`rows_of_trtllm`).
@@ -82,7 +82,7 @@ def rows_of_trtllm(routing: Routings, most: Floats) -> Floats:
     """Return the rows of trtllm's tiles.
 
     A power of two, for the choices of all devices on the experts of this device (computeSelectedTileN of
-    NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/thop/mxFp4BlockScaleMoe.cpp).
+    NVIDIA/TensorRT-LLM, namespace trtllmGenFp8BlockScaleMoe).
     """
     each = np.maximum(routing.tokens * routing.topk / routing.local, 1.0)
     rows: Floats = np.clip(2.0 ** np.ceil(np.log2(each)), TRTLLM_ROWS[0], most)
