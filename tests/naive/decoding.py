@@ -168,10 +168,8 @@ def on_own_sums(chip, task, parts):
         chip.bundles * scores * flop / chip.flops,
         chip.bundles * scores / chip.exponentials,
     )
-    if whole:
-        work = max(products * chip.pair / together, exponentials)
-    else:
-        work = products + exponentials
+    at_once = max(products * chip.pair / together, exponentials)
+    work = at_once if whole else products + exponentials
     work += 34 * scores / lane if exchanged else 0
     write = 66 * rows * min(dv, 256) / lane if exchanged else 0
     first = 11.0 if latent else SLOW

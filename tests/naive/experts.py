@@ -28,16 +28,31 @@ def binomial_counts(tokens, topk, experts):
     return counts[::-1]
 
 
-def loads(tokens, topk, experts, local, exponent, place, least=0, at_random=False):
+def loads(tokens, topk, experts, local, exponent, place, least=0, at_random=False, scattered=False):
     """Return the loads of the busiest device's experts; place: of experts, from the most popular one on.
 
-    least: rows that each of them has at least; at_random: whether tokens choose at random.
+    least: rows that each of them has at least; at_random: whether tokens choose at random; scattered: of
+    experts of equal load the least popular come first.
     """
-    own = chosen(tokens, topk, experts, local, exponent, place, at_random)
+    own = chosen(tokens, topk, experts, local, exponent, place, at_random, scattered)
     return [max(least, load) for load in own]
 
 
-def chosen(tokens, topk, experts, local, exponent, place, at_random=False):
+def in_groups(tokens, experts, local):
+    """Return the loads of the first device's experts where a token may choose in four of eight groups.
+
+    Token by token: it prefers one expert in each group, and the first groups and experts to others.
+    """
+    size, got = experts // 8, [0] * experts
+    for token in range(tokens):
+        place = token % size if tokens >= size else token * size // tokens
+        own = [group * size + place for group in range(4)]
+        for expert in own + [e for e in range(4 * size) if e not in own][:4]:
+            got[expert] += 1
+    return got[:local]
+
+
+def chosen(tokens, topk, experts, local, exponent, place, at_random=False, scattered=False):
     """Return how many tokens chose each of the busiest device's experts."""
     choices = tokens * topk
     if exponent == 0 and not at_random:
@@ -56,7 +71,7 @@ def chosen(tokens, topk, experts, local, exponent, place, at_random=False):
             if sum(got) > choices and got[expert]:
                 got[expert] -= 1
     while sum(got) < choices:  # the last one of those that have least gets one
-        got[max(range(experts), key=lambda expert: (-got[expert], expert))] += 1
+        got[max(range(experts), key=lambda e: (-got[e], rank[e] if scattered else e))] += 1
     devices = [got[i : i + local] for i in range(0, experts, local)]
     return max(devices, key=sum)
 

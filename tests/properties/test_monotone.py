@@ -228,12 +228,12 @@ def test_no_budget_more_makes_experts_slower(
     chips, what = devices_of(generated, ladder)
     routing = {
         "tokens": tokens, "topk": topk, "experts": experts, "local": experts // ways, "exponent": exponent,
-        "least": 0, "random": False,
+        "least": 0, "random": False, "scattered": False, "grouped": False,
     }  # fmt: skip
     product = {
         "inner": sides[0], "cols": sides[1], "stored": sides[1], "of_weights": of_weights, "size": 2.0,
         "weight": 2.0, "conversion": 0.0, "output": 2.0, "block_rows": 0.0,
-        "stage": 0,
+        "stage": 0, "library": 0, "reread": 0.0,
     }  # fmt: skip
     grouped = GroupedProducts(np.arange(20), Routings(**on_each(routing)), **on_each(product))
     check_rising(time_grouped(chips, grouped).time, (what, routing, product))

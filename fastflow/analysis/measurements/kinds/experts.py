@@ -14,7 +14,19 @@ from fastflow.config.messages import one_of
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.engine.grid.grid import Grid
 from fastflow.physics.timing.device import SCALED
-from fastflow.physics.workload.models.moe_layer import AITER, BACKEND, CUTLASS, ONE_STAGE, TRITON
+from fastflow.physics.workload.models.moe_layer import (
+    AITER,
+    BACKEND,
+    CUTLASS,
+    DEEPGEMM,
+    GATE,
+    LEFTOVER,
+    ONE_STAGE,
+    RELEASE,
+    REPEATED,
+    TRITON,
+    TRTLLM,
+)
 from fastflow.physics.workload.ops.grouped_gemm import RANDOM
 
 _FIRST_PAUSE, _PAUSE = 0.9, 0.35
@@ -41,6 +53,7 @@ _TYPES = {
     ("bf16", "fp4", "fine"): "mxfp4_w4a16",
 }  # fmt: skip
 """Types of activations, weights and scales, to the data type."""
+_OF_MXFP4 = ("mxfp4_w4a16", "mxfp4_w4a8")
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
 
 
@@ -69,7 +82,8 @@ class ExpertLayers(Measurements):
                 raise file.cell_error("balance", row, "equal, or power_law_EXPONENT")
             exponents[row] = float(law[1]) if law else 0.0
         self.inputs["model.power_law"] = InputColumn(exponents, file.filled("balance"))
-        self._has_backend = BACKEND.name in options.command_line
+        self._chosen = options.command_line
+        self._kernel = file.frame.get("kernel")
         self._read_tuned(options)
 
     def _read_tuned(self, options: Options) -> None:
@@ -103,14 +117,28 @@ class ExpertLayers(Measurements):
         """Yield as for all kinds, with the backend that TensorRT-LLM chooses; raises InputError.
 
         Weights of mxfp4 with activations of 16 bits run on triton_kernels where the chip does not multiply in
-        mxfp4 (create_moe.py of NVIDIA/TensorRT-LLM: MXFP4 on Hopper).
+        mxfp4, and weights of mxfp4 on trtllm's kernels where it does (create_moe.py of NVIDIA/TensorRT-LLM).
+        Files that name the kernels are of release 1.3: they are trtllm's where latency is least, and
+        DeepGEMM's (collect_moe.py). There tokens that a power law leaves over go to experts of any device.
+        Their layers run again and again with the same weights.
         """
         for batch, inputs in super().points(grid, rows):
             dtype = inputs["model.dtype"]
             has_mxfp4 = inputs.get("chip.rate.mxfp4", np.zeros(dtype.size)) > 0.0
-            is_triton = (dtype == "mxfp4_w4a16") & ~has_mxfp4 & (not self._has_backend)
-            is_triton &= inputs[BACKEND.name] != AITER
-            yield batch, inputs | {BACKEND.name: np.where(is_triton, TRITON, inputs[BACKEND.name])}
+            chosen = {}
+            is_triton = (dtype == "mxfp4_w4a16") & ~has_mxfp4 & (inputs[BACKEND.name] != AITER)
+            backend = np.where(is_triton, TRITON, inputs[BACKEND.name])
+            if self._kernel is not None:
+                names = np.asarray(self._kernel)[batch]
+                is_trtllm = (names == "min_latency") | (np.isin(dtype, _OF_MXFP4) & has_mxfp4)
+                backend = np.where(is_trtllm, TRTLLM, np.where(names == DEEPGEMM, DEEPGEMM, backend))
+                chosen[REPEATED.name] = np.ones(dtype.size, dtype=np.bool_)
+                chosen[RELEASE.name] = np.full(dtype.size, "1.3")
+                # the collector gives these the gate of DeepSeek-V3
+                chosen[GATE.name] = np.where(names == "min_latency", "groups", "topk")
+                chosen[LEFTOVER.name] = np.full(dtype.size, "any")
+            chosen[BACKEND.name] = backend
+            yield batch, inputs | {name: v for name, v in chosen.items() if name not in self._chosen}
 
 
 def _tuned_type(file: CsvFile, row: int) -> str:

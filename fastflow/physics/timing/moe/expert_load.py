@@ -11,6 +11,14 @@ random, and all devices wait for the device with most tokens.
 *Random*: each token chooses its experts at random, all of them as likely (the tuner of ROCm/aiter draws
 scores), so the tokens of an expert follow a binomial distribution.
 
+Of experts of equal load, those of the last device come first, or, where loads are *scattered*, any: rows of
+the benchmark differ in it, perhaps by how its sort orders equal keys.
+
+*Grouped*: the collector's equal loads behind DeepSeek-V3's gate. A token has as many choices as there are
+groups, one in each. All groups have the same score, and the gate takes the first ones. The token's other
+choices are the first experts, since all others have equal scores. So half of the experts are idle, and the
+first ones get a row of nearly every token; the device with the first experts is timed.
+
 The collector draws at random, and averages five draws. Here popularities are the midpoints of equal quantiles
 of their distribution, one for each expert, so that only the assignment to devices is random: `DRAWS` seeded
 shuffles.
@@ -32,6 +40,7 @@ from fastflow.core.tables import Bools, Floats, Ints, take
 # Seeded assignments of experts to devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with
 # one, 0.1 to 0.2 smaller with 16
 DRAWS = 4
+GROUPS, CHOSEN_GROUPS = 8, 4  # of experts, in DeepSeek-V3's gate (arXiv:2412.19437, section 2.1.2)
 MAX_KEPT = 2**18  # routings
 MAX_POPULAR = 0.8  # of the tokens
 FEW = (0.01, 2.0)  # least and most popular where choices are fewer than experts
@@ -49,6 +58,8 @@ class Routings(NamedTuple):
     exponent: Floats  # of the power law; 0: equal loads
     least: Ints  # least rows of each expert of a device, even without tokens; 0: no padding
     random: Bools  # tokens choose at random, whatever the exponent
+    scattered: Bools  # left-over tokens go to experts of any device, not those of the last one
+    grouped: Bools  # equal loads behind a gate that limits a token to `CHOSEN_GROUPS` of `GROUPS`
 
 
 class Loads(NamedTuple):
@@ -125,10 +136,11 @@ def _binomial_counts(tokens: int, chance: float, out: Floats) -> None:
 
 
 @lean_kernel
-def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
+def _fill(count: Ints, left: int, most: int, rank: Ints, scattered: bool) -> None:
     """Add `left` tokens to the experts of least load, up to `most` each; count: in descending order.
 
-    Of experts of equal load the last positions come first; rank: of the expert at each position.
+    Of experts of equal load the last positions come first, or the least popular ones where `scattered`;
+    rank: of the expert at each position.
     """
     first, last = count.size - 1, count.size - 1  # the experts of least load
     while left > 0 and count[last] < most:
@@ -139,7 +151,7 @@ def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
         rise = min(above - level, left // lowest)
         if rise == 0:  # fewer tokens than experts are left
             for position in range(count.size - 1, -1, -1):
-                r = rank[position]
+                r = position if scattered else rank[position]
                 if left > 0 and r >= first:
                     count[r] += 1
                     left -= 1
@@ -150,7 +162,9 @@ def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
 
 
 @lean_kernel
-def _assign_tokens(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints) -> None:
+def _assign_tokens(
+    popularity: Floats, tokens: int, topk: int, rank: Ints, scattered: bool, count: Ints
+) -> None:
     """Write the tokens of each expert by popularity, `topk` times `tokens` in total."""
     total, choices = popularity.sum(), tokens * topk
     left = choices
@@ -162,7 +176,7 @@ def _assign_tokens(popularity: Floats, tokens: int, topk: int, rank: Ints, count
             if left < 0 and count[r] > 0:
                 count[r] -= 1
                 left += 1
-    _fill(count, left, tokens, rank)
+    _fill(count, left, tokens, rank, scattered)
 
 
 @lean_kernel
@@ -188,6 +202,36 @@ def _assign_evenly(choices: int, local: int, tokens: Floats, count: Floats, grou
         if rows > 0 and number > 0:
             tokens[groups], count[groups] = rows, number
             groups += 1
+    return groups
+
+
+@kernel
+def _assign_in_groups(
+    choosing: int, experts: int, local: int, tokens: Floats, count: Floats, groups: int
+) -> int:
+    """Write the groups of the first device's experts, of `choosing` tokens; returns the end of the groups."""
+    size = experts // GROUPS
+    loads, by_position = np.zeros(experts), np.zeros(size)  # tokens that choose this position in each group
+    for token in range(min(choosing, size)):
+        position = token if choosing >= size else token * size // choosing
+        each = (choosing - token - 1) // size + 1 if choosing >= size else 1
+        by_position[position] += float(each)
+    for position in range(size):
+        for group in range(CHOSEN_GROUPS):
+            loads[group * size + position] += by_position[position]
+        expert, others = 0, GROUPS - CHOSEN_GROUPS
+        while others > 0 and expert < experts:
+            if expert % size != position or expert >= CHOSEN_GROUPS * size:
+                loads[expert] += by_position[position]
+                others -= 1
+            expert += 1
+    start = groups
+    for expert in range(local):
+        if loads[expert] > 0.0:
+            if groups == start or tokens[groups - 1] != loads[expert]:
+                tokens[groups], count[groups] = loads[expert], 0.0
+                groups += 1
+            count[groups - 1] += 1.0
     return groups
 
 
@@ -218,7 +262,10 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
         devices, choices = experts // local, routings.tokens[i] * routings.topk[i]
         least = routings.least[i]
         if exponent == 0.0 and not routings.random[i]:
-            groups = _assign_evenly(-(-choices // devices), local, tokens, counts, groups)
+            if routings.grouped[i] and routings.topk[i] == GROUPS and experts % GROUPS == 0:
+                groups = _assign_in_groups(routings.tokens[i], experts, local, tokens, counts, groups)
+            else:
+                groups = _assign_evenly(-(-choices // devices), local, tokens, counts, groups)
             if least > 0:
                 groups = _pad_experts(least, local, tokens, counts, group[i], groups)
             group[i + 1] = groups
@@ -238,7 +285,9 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
                 shuffles.position[begin : begin + experts],
                 shuffles.rank[begin : begin + experts],
             )
-            _assign_tokens(popularity, routings.tokens[i], routings.topk[i], rank, count)
+            _assign_tokens(
+                popularity, routings.tokens[i], routings.topk[i], rank, routings.scattered[i], count
+            )
             busiest, start = _busiest(count, rank, local), groups
             for r in range(experts):
                 if position[r] < busiest or position[r] >= busiest + local or count[r] == 0:
@@ -278,10 +327,23 @@ def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
 
 _cache = threading.local()
 _NO_INTS = np.zeros(0, dtype=np.int64)
+_NO_FLAGS = np.zeros(0, dtype=np.bool_)
 _EMPTY = (
-    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS, np.zeros(0, dtype=np.bool_)),
+    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS, _NO_FLAGS, _NO_FLAGS, _NO_FLAGS),
     Loads(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0)),
 )
+
+
+REPEATED_DRAWS = 5.0  # that a collector runs in turn where loads follow a power law (collect_moe.py)
+
+
+@lean_kernel
+def is_held(working_set: float, capacity: float) -> bool:
+    """Return whether a cache holds what is read again and again, in the same order [B each].
+
+    The least recently used lines are replaced: a larger set replaces each of its lines before the next read.
+    """
+    return bool(working_set <= capacity)
 
 
 @kernel

@@ -29,7 +29,8 @@ product runs in the blocks of the first, with no launch, and loads weights alone
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,7 +61,12 @@ from fastflow.physics.timing.library.thread_blocks import (
     warp_side,
     write_tiles,
 )
-from fastflow.physics.timing.moe.expert_load import Loads, Routings, expert_loads
+from fastflow.physics.timing.moe.expert_load import (
+    Loads,
+    Routings,
+    expert_loads,
+)
+from fastflow.physics.timing.moe.expert_tiles import COMPARED, held_weights, run_tiles, tiles_of
 from fastflow.physics.timing.tile_catalogue import Catalogue, read_catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
@@ -106,6 +112,8 @@ class GroupedProducts(NamedTuple):
     output: Floats  # of an element of C [B]
     block_rows: Floats  # of a tile; 0: the library compares tiles
     stage: Ints  # SEPARATE, or FIRST or SECOND of the two products of a kernel
+    library: Ints  # of `expert_tiles.py`; `COMPARED`: the library of this module
+    reread: Floats  # weights of an expert that are read again and again; 0: they come from main memory
 
 
 class _Groups(NamedTuple):
@@ -116,6 +124,7 @@ class _Groups(NamedTuple):
     of_weights: bool  # see `GroupedProducts`
     stored: float  # share of C that is stored
     sliced: bool  # blocks have a slice of the inner dimension, and all columns of C
+    cached: float  # share of weights in the last cache from the run before
 
 
 class _Sums(NamedTuple):
@@ -165,7 +174,8 @@ def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float
             high = min(m, np.sqrt(running))
             rows *= max(1.0, gemm.n * high / running)
             columns *= max(1.0, m / high)
-        beyond += (columns if groups.sliced else rows + columns) * count[i]
+        columns_read = columns * (1.0 - groups.cached)
+        beyond += (columns_read if groups.sliced else rows + columns_read) * count[i]
     slabs, rows, columns = (a + b) * depths * gemm.size, a * depths * gemm.size, b * depths * gemm.weight
     if groups.sliced:
         rows = 0.0
@@ -293,9 +303,11 @@ def _run_groups(
             total[0] += count[i]
         mean[0] = np.ceil(mean[0] / total[0])
         tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
+        capacity = memory.capacity[levels - 1]
+        cached = held_weights(gemm, count, grouped.reread[g], grouped.routing, g, capacity)
         sliced = grouped.stage[g] == SECOND
-        groups = _Groups(tokens, count, of_weights, stored, sliced)
-        even = _Groups(mean, total, of_weights, stored, sliced)
+        groups = _Groups(tokens, count, of_weights, stored, sliced, cached)
+        even = _Groups(mean, total, of_weights, stored, sliced, cached)
         row, out.candidates[g] = _choose(
             gemm, catalogue, tile_rows, groups if machines.boost.enabled[p] or grouped_only[p] else even,
             grouped.block_rows[g], memory, costs, grouped_only[p],
@@ -337,6 +349,14 @@ def _tiles(device: Device, stage: Ints) -> tuple[Texts, Bools]:
     return tiles, (device.grouped_blocks != "") | (stage != SEPARATE)
 
 
+def _write(launched: Launched, rows: Ints, run: Callable[..., None], *arguments: Any) -> None:
+    """Write the launches of some rows."""
+    part = empty_launched(rows.size, launched.tile.shape[1])
+    run(*arguments, part)
+    for column, values in zip(launched, part, strict=True):
+        column[rows] = values
+
+
 def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
     """Return the launch of each grouped GEMM, computed on the unique ones.
 
@@ -365,7 +385,18 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     tiles, grouped_only = _tiles(machine_device, distinct.stage[machine_rows])
     catalogue, single = read_catalogue(tiles)
     launched = empty_launched(routing_rows.size, device.levels)
-    _run_groups(distinct, products, routing_rows, loads, machines, catalogue, single, grouped_only, launched)
+    by_rule = np.flatnonzero(distinct.library != COMPARED)
+    compared = np.flatnonzero(distinct.library == COMPARED)
+    if compared.size:
+        parts = take(distinct, compared), take(products, compared), routing_rows[compared]
+        _write(launched, compared, _run_groups, *parts, loads, machines, catalogue, single, grouped_only)
+    if by_rule.size:
+        rows = take(distinct, by_rule)
+        of_rules = tiles_of(rows.library, rows.routing, rows.conversion)
+        gemms, columns = take(products, by_rule), (rows.stored, rows.routing, rows.reread)
+        _write(
+            launched, by_rule, run_tiles, of_rules, gemms, *columns, routing_rows[by_rule], loads, machines
+        )
     return launched if first.size == inverse.size else take(launched, inverse)
 
 

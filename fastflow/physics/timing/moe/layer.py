@@ -44,17 +44,23 @@ from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.memory_bound import run_passes
 from fastflow.physics.timing.moe.expert_load import Routings, expert_loads, mean_rows
 
-MAX_ROUTED, MAX_CHOSEN = 128, 8  # routing.py, RenormalizeMoeRoutingMethod; later versions have more
+MAX_ROUTED, MAX_CHOSEN = 128, 8  # routing.py, RenormalizeMoeRoutingMethod, in TensorRT-LLM 1.0
+MAX_ROUTED_RECENTLY, MAX_CHOSEN_RECENTLY = 512, 10  # in 1.3
 MAX_SORTED = 256  # moe_kernels.cu, fusedBuildExpertMapsSortFirstToken
 TOPK_BLOCKS = 8  # on a bundle: 256 threads each, of 2048
 # Trips through the memories of a block of a top-k by radix, in eight digits of two bits: four or
 # five a digit. Calibrated: 3,000 layers on an A100, 9,000 on an H100 (ai-dynamo/aiconfigurator@095f58a)
 TOPK_TRIPS = 36.0
-# Time of a pass over rows of tokens over that of its bytes at the achievable bandwidth. Calibrated: as above
-PASS = 1.5
+# Instructions of a lane for a byte of a pass over rows of tokens, beside the time of its bytes in main
+# memory. Calibrated: as above
+PASS_INSTRUCTIONS = 5.7
 # Operations per element for the maximum of 128 elements and their scaling. Calibrated: as above, fp8 in
 # blocks
 SCALE = 250.0
+# Trips of the kernels around DeepGEMM's products, with a block for each choice. Calibrated: 2,000 layers on a
+# B200 (ai-dynamo/aiconfigurator@095f58a)
+CHOICE_TRIPS = 1.75
+QUANTISE = 105.0  # operations per element where these kernels scale rows, too: as before single products
 # Of prefix sums over all experts, for more tokens than one block sorts. Calibrated: as above
 SUM_TRIPS = 8.0
 # Padding of activations, clearing, top-k, sums of the bit matrix and their clearing, clearing and computing
@@ -63,6 +69,9 @@ TRITON_LAUNCHES, TRITON_PRUNES = 8.0, 3.0
 # Dependent trips of such a kernel: indices, rows, results. Calibrated: 486 layers of mxfp4 on an H100
 # (ai-dynamo/aiconfigurator@095f58a)
 TRITON_TRIPS = 8.0
+# Of trtllm: a kernel that routes and one that finds the places of rows, for more tokens than `MAX_SORTED`
+# three more (histograms and offsets, trtllmGenKernels/blockScaleMoe).
+TRTLLM_LAUNCHES, TRTLLM_MORE = 2.0, 3.0
 MASKED_MOVES = 3.0  # of a masked row: written, read, written
 INDEX_BYTES = 4.0
 WEIGHT_BYTES = 4.0  # of a choice
@@ -79,6 +88,7 @@ class ExpertLayers(NamedTuple):
     activation: Floats  # of an element of the layer's input and output [B]
     matrices: Floats  # before the activation: 2 with a gate, 1 without
     converted: Bools  # products convert weights: their library fuses gathering and gates into them
+    recent: Bools  # routing kernels of TensorRT-LLM 1.3
 
 
 class Pass(NamedTuple):
@@ -113,7 +123,9 @@ class _Layers(NamedTuple):
 
 def _route(batch: _Layers) -> Pass:
     routing, activation = batch.layers.routing, batch.layers.activation
-    simple = (routing.experts <= MAX_ROUTED) & (routing.topk <= MAX_CHOSEN)
+    most = np.where(batch.layers.recent, MAX_ROUTED_RECENTLY, MAX_ROUTED)
+    chosen_at_once = np.where(batch.layers.recent, MAX_CHOSEN_RECENTLY, MAX_CHOSEN)
+    simple = (routing.experts <= most) & (routing.topk <= chosen_at_once)
     blocks = TOPK_BLOCKS * batch.device.instances[batch.layers.point]
     chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
     return Pass(
@@ -193,6 +205,46 @@ def _triton_combine(batch: _Layers) -> Pass:
     return Pass(bytes=(masked + choices + routing.tokens) * row_bytes)
 
 
+def _visit_choices(batch: _Layers) -> Floats:
+    """Return the trips of a kernel with a block for each choice, also of other devices' experts."""
+    routing = batch.layers.routing
+    blocks = TOPK_BLOCKS * batch.device.instances[batch.layers.point]
+    trips: Floats = CHOICE_TRIPS * np.ceil(routing.tokens * routing.topk / blocks)
+    return trips
+
+
+def _masked_gather(batch: _Layers) -> Pass:
+    layers, elements = batch.layers, batch.rows * batch.layers.hidden
+    return Pass(
+        bytes=elements * (layers.activation + layers.size),
+        operations=elements * QUANTISE,
+        trips=_visit_choices(batch),
+    )
+
+
+def _masked_gate(batch: _Layers) -> Pass:
+    layers, elements = batch.layers, batch.rows * batch.layers.ffn
+    read = layers.matrices * layers.activation
+    return Pass(bytes=elements * (read + layers.size), operations=elements * QUANTISE)
+
+
+def _masked_combine(batch: _Layers) -> Pass:
+    layers = batch.layers
+    return Pass(
+        launches=2.0,
+        bytes=(3.0 * batch.rows + layers.routing.tokens) * layers.hidden * layers.activation,
+        trips=_visit_choices(batch),
+    )
+
+
+def _trtllm_route(batch: _Layers) -> Pass:
+    routing = batch.layers.routing
+    launches = TRTLLM_LAUNCHES + TRTLLM_MORE * (routing.tokens > MAX_SORTED)
+    chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
+    logits = routing.tokens * routing.experts * batch.layers.activation
+    return Pass(launches=launches, bytes=logits + launches * chosen)
+
+
 PASSES: dict[str, Callable[[_Layers], Pass]] = {
     "route": _route,
     "sort": _sort,
@@ -204,6 +256,10 @@ PASSES: dict[str, Callable[[_Layers], Pass]] = {
     "combine": _combine,
     "triton_route": _triton_route,
     "triton_combine": _triton_combine,
+    "masked_gather": _masked_gather,
+    "masked_gate": _masked_gate,
+    "masked_combine": _masked_combine,
+    "trtllm_route": _trtllm_route,
 }
 
 
@@ -223,7 +279,10 @@ def time_passes(device: Device, layers: ExpertLayers, names: Sequence[str]) -> t
     for i, name in enumerate(names):
         kernel_pass = expert_pass(device, layers, name)
         launches[:, i], moved[:, i], operations[:, i], trips[:, i] = kernel_pass
+    # lanes issue instructions while no byte moves: both times add up
+    bandwidth = device.memories.bandwidth[layers.point, -1:]
+    longer = 1.0 + PASS_INSTRUCTIONS * bandwidth / device.issue[layers.point, None]
     launched = run_passes(
-        device, layers.point, moved=PASS * moved, launches=launches, operations=operations, trips=trips
+        device, layers.point, moved=longer * moved, launches=launches, operations=operations, trips=trips
     )
-    return launched._replace(bytes=launched.bytes / PASS), operations.sum(axis=1)
+    return launched._replace(bytes=launched.bytes / longer), operations.sum(axis=1)

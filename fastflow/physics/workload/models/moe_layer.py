@@ -11,24 +11,51 @@ import numpy as np
 
 from fastflow.core.field import Column, count, text
 from fastflow.core.tables import Bools, Inputs, Ints
+from fastflow.physics.timing.moe import expert_tiles
 from fastflow.physics.workload.family import Family, independent_rows, single_operation
 from fastflow.physics.workload.graph import HIDDEN, Dims
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import TYPES, grouped_gemm
-from fastflow.physics.workload.ops.moe_passes import TRITON_PASSES
+from fastflow.physics.workload.ops.moe_passes import MASKED_PASSES, TRITON_PASSES, TRTLLM_PASSES
 from fastflow.physics.workload.ops.moe_passes import TYPES as PASSES
 from fastflow.physics.workload.ops.pointwise import OPERATORS
 
-CUTLASS, TRITON, AITER = "cutlass", "triton", "aiter"
+CUTLASS, TRITON, DEEPGEMM, TRTLLM, AITER = "cutlass", "triton", "deepgemm", "trtllm", "aiter"
 BACKEND = text(
     "model.moe_backend",
     "kernels of an expert layer: cutlass, TensorRT-LLM's fused mixture; triton, the module of triton_kernels"
-    " with separate routing kernels; aiter, its two products, of tokens that are sorted and quantised before",
-    (CUTLASS, TRITON, AITER),
+    " with separate routing kernels; deepgemm, products of DeepGEMM; trtllm, TensorRT-LLM's batched kernels"
+    " for Blackwell; aiter, its two products, of tokens that are sorted and quantised before",
+    (CUTLASS, TRITON, DEEPGEMM, TRTLLM, AITER),
 )
 ONE_STAGE = Column(
     "model.one_stage", "bool", "", "true: under the backend aiter, one kernel computes both products"
 )
+RELEASE = text(
+    "model.moe_release",
+    "release of TensorRT-LLM whose routing kernels run: 1.0, which routes up to 128 experts and 8 choices in"
+    " one kernel; 1.3, up to 512 and 10",
+    ("1.0", "1.3"),
+)
+LEFTOVER = text(
+    "model.leftover",
+    "experts that get the tokens which a power law leaves over: last, those of the last device; any",
+    ("last", "any"),
+)
+GATE = text(
+    "model.gate",
+    "gate of an expert layer with equal loads: topk, all experts get as many tokens; groups, DeepSeek-V3's"
+    " where a benchmark's scores are equal, which leaves half of the experts idle (eight choices)",
+    ("topk", "groups"),
+)
+REPEATED = Column(
+    "model.repeated", "bool", "",
+    "true: the layer runs again and again, as in a benchmark, and the last cache holds some of its weights",
+)  # fmt: skip
+_LIBRARIES = {
+    CUTLASS: expert_tiles.CUTLASS, TRITON: expert_tiles.COMPARED, DEEPGEMM: expert_tiles.DEEPGEMM,
+    TRTLLM: expert_tiles.TRTLLM, AITER: expert_tiles.COMPARED,
+}  # fmt: skip
 GATED = Column(
     "model.gated", "bool", "",
     "true: the feed-forward layer is gated (as SwiGLU): it has a second GEMM, for the gate",
@@ -42,13 +69,16 @@ def network(points: Inputs) -> Network:
         points[f"model.{name}"] for name in ("tokens", "topk", "experts", "hidden")
     )
     local, ffn = -(-experts // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
-    gated, is_triton = bool(points[GATED.name][0]), points[BACKEND.name][0] == TRITON
-    is_aiter = points[BACKEND.name][0] == AITER
+    gated, backend = bool(points[GATED.name][0]), str(points[BACKEND.name][0])
+    is_triton, is_aiter, fuses = backend == TRITON, backend == AITER, backend in (TRITON, TRTLLM)
     rows = np.maximum(1, -(-tokens * topk * local // experts))
     attributes = grouped_gemm.mixture(
         tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated,
-        random=points[grouped_gemm.RANDOM.name], of_aiter=is_aiter,
+        library=_LIBRARIES[backend], recent=points[RELEASE.name][0] == "1.3",
+        random=points[grouped_gemm.RANDOM.name], scattered=points[LEFTOVER.name][0] == "any",
+        grouped=points[GATE.name][0] == "groups", of_aiter=is_aiter,
         fused=is_aiter and bool(points[ONE_STAGE.name][0]),
+        reread=points[REPEATED.name] * hidden * ffn * (3.0 if gated else 2.0),
     )  # fmt: skip
 
     def a_pass(name: str, kind: KernelType, rows: Ints, cols: Ints, read: str, moves: Any = None) -> Node:
@@ -66,12 +96,12 @@ def network(points: Inputs) -> Network:
     up = "gate and up" if gated else "up"
     first = product(up, hidden, 2 * ffn if gated else ffn, INPUT, gated=float(gated))
     second = product("down", ffn, hidden, up, second=1.0)
-    passes = TRITON_PASSES if is_triton else PASSES
+    passes = {TRITON: TRITON_PASSES, DEEPGEMM: MASKED_PASSES, TRTLLM: TRTLLM_PASSES}.get(backend, PASSES)
     nodes: list[Node] = [a_pass("route", passes["route"], tokens, experts, INPUT)]
     if not is_triton:
         nodes += [a_pass("dispatch", passes["dispatch"], rows, hidden, "route", 1.0 + 1.0 / topk)]
     nodes += [first._replace(reads=(nodes[-1].name,))]
-    if not is_triton:
+    if not fuses:
         nodes += [a_pass("gate" if gated else "activation", passes["expert_gate"], rows, ffn, up)]
     nodes += [second._replace(reads=(nodes[-1].name,))]
     nodes += [a_pass("combine", passes["combine"], tokens, hidden, "down", 1.0 + topk)]
@@ -114,7 +144,16 @@ def _invalid_sizes(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
 FAMILY = Family(
     name="experts",
     work="experts",
-    structure=(grouped_gemm.SHARED_EXPERTS, GATED, BACKEND, ONE_STAGE),
+    structure=(
+        grouped_gemm.SHARED_EXPERTS,
+        GATED,
+        BACKEND,
+        ONE_STAGE,
+        RELEASE,
+        LEFTOVER,
+        GATE,
+        REPEATED,
+    ),
     sizes=(
         count("model.tokens", "tokens of all devices that share the experts"),
         count("model.topk", "experts that a token chooses"),

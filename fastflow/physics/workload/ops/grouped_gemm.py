@@ -18,6 +18,7 @@ from fastflow.core.yaml_file import amount_of, wrong
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.moe.expert_load import Routings
+from fastflow.physics.timing.moe.expert_tiles import COMPARED, CUTLASS, TRTLLM
 from fastflow.physics.timing.moe.grouped_gemm import (
     FIRST,
     SECOND,
@@ -62,7 +63,8 @@ MAX_EXPERTS = 1e6
 
 def mixture(
     tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
-    least: Size = 0, triton: bool = False, plain: bool = False, random: Bools | bool = False,
+    least: Size = 0, triton: bool = False, plain: bool = False, library: int = COMPARED, recent: bool = False,
+    random: Bools | bool = False, scattered: bool = False, grouped: bool = False, reread: Size = 0,
     of_aiter: bool = False, fused: bool = False,
 ) -> Attributes:  # fmt: skip
     """Return the attributes of kernels of an expert layer: `Node.attributes`.
@@ -70,14 +72,18 @@ def mixture(
     tokens: of all devices that share the experts, each token chooses topk experts; local: experts of a
     device; power_law: the exponent of their loads, 0 for equal loads; gated: a product of gates and values;
     least: minimum rows of each expert's product, chosen or not; triton: products are those of triton_kernels,
-    which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate; random:
-    tokens choose at random instead; of_aiter: products are those of aiter, which fuse the gate and sum a
-    token's rows; fused: both in one kernel.
+    which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate. library: of
+    products, see `timing.moe.expert_tiles`; recent: routing kernels of TensorRT-LLM 1.3; random: tokens
+    choose at random instead; scattered, grouped: see `Routings`; reread: weights of an expert that a
+    benchmark reads again and again, 0 for cold ones; of_aiter: products are those of aiter, which fuse the
+    gate and sum a token's rows; fused: both in one kernel.
     """
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
         "gated": float(gated), "least": least, "triton": float(triton), "plain": float(plain),
-        "random": 1.0 * np.asarray(random), "aiter": float(of_aiter), "fused": float(fused), "second": 0.0,
+        "library": float(library), "recent": float(recent), "random": 1.0 * np.asarray(random),
+        "scattered": float(scattered), "grouped": float(grouped), "reread": reread,
+        "aiter": float(of_aiter), "fused": float(fused), "second": 0.0,
     }  # fmt: skip
 
 
@@ -96,6 +102,8 @@ def routings(share: Share) -> Routings:
         exponent=share.attributes["power_law"],
         least=per_device("least"),
         random=share.attributes["random"] > 0.0,
+        scattered=share.attributes["scattered"] > 0.0,
+        grouped=share.attributes["grouped"] > 0.0,
     )
 
 
@@ -104,12 +112,25 @@ def is_fused(device: Device, share: Share) -> np.ndarray[Any, np.dtype[np.bool_]
     return ~device.library.shared[share.device] & (share.bytes.operand >= share.bytes.output)
 
 
+def _library(device: Device, share: Share) -> Ints:
+    """Return the library of each product.
+
+    CUTLASS compares tiles where units have no tensor memory, and for gradients of weights.
+    """
+    library = share.attributes["library"].astype(np.int64)
+    has_tensor_memory = device.library.pair[share.device] > 1.0
+    compares = (share.kind == WEIGHT_GRADIENT) | ((library == CUTLASS) & ~has_tensor_memory)
+    return np.where(compares, COMPARED, library)
+
+
 def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     of_weights = share.kind == WEIGHT_GRADIENT
     is_triton, routing = share.attributes["triton"] > 0.0, routings(share)
+    library = _library(device, share)
     is_aiter, is_second = share.attributes["aiter"] > 0.0, share.attributes["second"] > 0.0
     in_one = share.attributes["fused"] > 0.0
     fuses = is_fused(device, share) | is_triton | is_aiter | (share.bytes.conversion > 0.0)
+    fuses |= library == TRTLLM
     gated = (share.attributes["gated"] > 0.0) & fuses
     stored = np.where(gated, share.n // 2, share.n)
     moves = np.where(in_one, SUM_MOVES, SHARED_SUM_MOVES)
@@ -127,6 +148,8 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         output=share.bytes.output,
         block_rows=np.where(is_triton, rows_of_triton(routing), 0.0),
         stage=np.where(in_one, np.where(is_second, SECOND, FIRST), SEPARATE),
+        library=library,
+        reread=share.attributes["reread"] * np.ones(share.device.size),
     )
     # with fewer rows than experts, some experts are idle
     busy = np.minimum(1.0, share.rows / np.maximum(1, share.products))

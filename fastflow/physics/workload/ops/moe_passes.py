@@ -32,6 +32,11 @@ _KERNELS = {
     "combine": ("combine",),
     "triton_route": ("triton_route",),
     "triton_combine": ("triton_combine",),
+    "masked_dispatch": ("masked_gather",),
+    "masked_gate": ("masked_gate",),
+    "masked_combine": ("masked_combine",),
+    "trtllm_route": ("trtllm_route",),
+    "trtllm_dispatch": ("quantise",),
 }
 """The kernels of each type."""
 
@@ -41,6 +46,7 @@ def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launc
         point=share.device, routing=routings(share), hidden=share.n, ffn=share.n,
         size=share.bytes.operand, activation=share.bytes.output,
         matrices=2.0 - share.attributes["plain"], converted=share.bytes.conversion > 0.0,
+        recent=share.attributes["recent"] > 0.0,
     )  # fmt: skip
     return time_passes(device, layers, kernels)
 
@@ -83,3 +89,17 @@ TRITON_PASSES = {
     "combine": _type("triton_combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
 }
 """Of the module of triton_kernels, which only `model=experts` has: servers fuse their routing."""
+MASKED_PASSES = {
+    "route": TYPES["route"],
+    "dispatch": _type("masked_dispatch", PASS, "experts", makes=GROUPS),
+    "expert_gate": _type("masked_gate", PASS, "groups"),
+    "combine": _type("masked_combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
+}
+"""Around DeepGEMM's products in masked layout; only `model=experts` has them."""
+TRTLLM_PASSES = {
+    "route": _type("trtllm_route", ROWWISE),
+    "dispatch": _type("trtllm_dispatch", PASS, "experts", makes=GROUPS),
+    "combine": TYPES["combine"],
+}
+"""Of trtllm's batched kernels, which gather rows and apply the gate themselves; only `model=experts` has
+them."""

@@ -197,7 +197,7 @@ def test_a_pair_of_bundles_shares_the_keys_of_128_heads():
 
 
 def test_a_chain_of_trips_is_before_the_first_blocks_alone():
-    """Later rounds of blocks cost a share of the first one, a larger one for tiles of keys by latent queries."""
+    """Later rounds of blocks cost a share of the first one, a larger one for tiles of latent keys."""
     for task, most in ((TASK._replace(kv_len=1), 0.4), (LATENT._replace(kv_len=1, heads=16), 0.9)):
         first, second, third = (
             one(task._replace(sequences=n * 108, kv_heads=1, heads=task.heads // task.kv_heads), BLACKWELL)[0]

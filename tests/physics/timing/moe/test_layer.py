@@ -10,7 +10,24 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.physics.timing.device import PAST_L1
-from fastflow.physics.timing.moe.expert_load import DRAWS, Loads, Routings, expert_loads, mean_rows
+from fastflow.physics.timing.moe.expert_load import (
+    DRAWS,
+    REPEATED_DRAWS,
+    Loads,
+    Routings,
+    expert_loads,
+    mean_rows,
+)
+from fastflow.physics.timing.moe.expert_tiles import (
+    COMPARED,
+    CUTLASS,
+    DEEPGEMM,
+    OF_CACHE,
+    OF_MARLIN,
+    RULES,
+    TRTLLM,
+    rows_of_trtllm,
+)
 from fastflow.physics.timing.moe.grouped_gemm import (
     FIRST,
     OF_CONVERTED,
@@ -32,6 +49,7 @@ from fastflow.physics.timing.moe.layer import (
     expert_pass,
     time_passes,
 )
+from tests.naive import expert_tiles
 from tests.naive import experts as naive
 from tests.naive.blocks import of_b
 from tests.physics.timing.library.test_thread_blocks import chips
@@ -44,9 +62,11 @@ def whole_numbers(*values):
     return np.array(values, dtype=np.int64)
 
 
-def routing_of(tokens, topk, experts, local, exponent=0.0, least=0, at_random=False):
+def routing_of(tokens, topk, experts, local, exponent=0.0, least=0, *flags):
+    """Return a routing; flags: random, scattered, grouped."""
     sizes = map(whole_numbers, (tokens, topk, experts, local))
-    return Routings(*sizes, column([exponent]), whole_numbers(least), column([at_random], np.bool_))
+    flags = (column([flag], np.bool_) for flag in (*flags, False, False, False)[:3])
+    return Routings(*sizes, column([exponent]), whole_numbers(least), *flags)
 
 
 def loads_of(*routing):
@@ -66,18 +86,18 @@ def routings(draw):
     tokens = draw(st.one_of(st.integers(1, 12), st.integers(1, 400)))
     exponent = draw(st.sampled_from([0.0, 0.5, 1.0, 1.01, 1.2, 2.5]))
     least = draw(st.sampled_from([0, 0, 1, 7, 128]))
-    return tokens, topk, local * devices, local, exponent, least, draw(st.booleans())
+    return tokens, topk, local * devices, local, exponent, least, draw(st.booleans()), draw(st.booleans())
 
 
 @given(routings())
 @cases(180)
 def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
-    tokens, topk, experts, local, exponent, least, at_random = routing
+    tokens, topk, experts, local, exponent, least, at_random, scattered = routing
     draws = DRAWS if (exponent or at_random) and experts > local else 1
     expected = Counter()
     for draw in range(draws):
         place = np.random.default_rng([experts, draw]).permutation(experts).tolist()
-        for load in naive.loads(tokens, topk, experts, local, exponent, place, least, at_random):
+        for load in naive.loads(tokens, topk, experts, local, exponent, place, least, at_random, scattered):
             expected[load] += 1 / draws
     del expected[0]
     got = loads_of(*routing)
@@ -85,19 +105,27 @@ def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
     assert all(near(got[load], expected[load]) for load in got)
 
 
+@given(st.integers(1, 300), st.sampled_from([2, 5, 20]), st.sampled_from([1, 2, 8]))
+@cases(60)
+def test_a_gate_of_groups_leaves_half_of_the_experts_idle(tokens, size, devices):
+    experts, local = 8 * size, 8 * size // devices
+    expected = Counter(naive.in_groups(tokens, experts, local))
+    del expected[0]
+    assert loads_of(tokens, 8, experts, local, 0.0, 0, False, False, True) == expected
+
+
 @given(st.lists(routings(), min_size=1, max_size=6))
 @cases(30)
 def test_every_routing_has_its_own_loads(several):
-    *sizes, exponents, least, at_random = zip(*several, strict=True)
+    *sizes, exponents, least, at_random, scattered = zip(*several, strict=True)
     columns = [column(values, np.int64) for values in (*sizes, least)]
-    loads, place = expert_loads(
-        Routings(*columns[:4], column(exponents), columns[4], column(at_random, np.bool_))
-    )
+    flags = (column(flag, np.bool_) for flag in (at_random, scattered, [False] * len(several)))
+    loads, place = expert_loads(Routings(*columns[:4], column(exponents), columns[4], *flags))
     rows = mean_rows(loads)[place]
-    for i, (tokens, topk, experts, local, exponent, least, randomly) in enumerate(several):
-        own = loads_of(tokens, topk, experts, local, exponent, least, randomly)
+    for i, (tokens, topk, experts, local, exponent, least, *flags) in enumerate(several):
+        own = loads_of(tokens, topk, experts, local, exponent, least, *flags)
         assert near(rows[i], sum(load * many for load, many in own.items()))
-        assert max(own) <= max(tokens, least) or not (exponent or randomly)
+        assert max(own) <= max(tokens, least) or not (exponent or flags[0])
         assert min(own) >= least
         most = tokens * topk + least * local
         assert tokens * topk * local / experts <= rows[i] * (1 + 1e-12) <= most * (1 + 1e-9)
@@ -125,17 +153,20 @@ def test_loads_are_near_those_of_tokens_that_choose_by_themselves(
     assert sum(got.values()) == pytest.approx(with_tokens, rel=near_by)
 
 
-def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles, place=SEPARATE, own=""):
+def grouped_run(
+    chip, groups, inner, cols, stored, of_weights, local, tiles, place=SEPARATE, own="", library=COMPARED,
+    repeated=0.0, routing=None,
+):  # fmt: skip
     """Return how a grouped product of some (tokens, experts) runs with a library of some tiles.
 
     own: tiles of grouped products alone.
     """
     none = whole_numbers(0)
     grouped = GroupedProducts(
-        none, routing_of(0, 0, 0, local),
+        none, routing or routing_of(0, 0, 0, local),
         *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
         *map(column, ([chip.size], [of_b(chip)], [chip.instructions], [chip.output], [0.0])),
-        whole_numbers(place),
+        whole_numbers(place), whole_numbers(library), column([repeated]),
     )  # fmt: skip
     tokens, many = (column([g[i] for g in groups]) for i in (0, 1))
     loads = Loads(whole_numbers(0, len(groups)), tokens, many)
@@ -255,11 +286,11 @@ def test_one_tile_is_chosen_for_the_mean_expert(chip, groups):
     assert any(near(got.time[0], takes(tile, groups), 1e-9) for tile in ties)
 
 
-def layer(dtype, tokens, topk, experts, hidden=2048, ffn=768):
+def layer(dtype, tokens, topk, experts, hidden=2048, ffn=768, recent=False):
     """Return a layer all of whose experts are on one device."""
     routing = routing_of(tokens, topk, experts, experts)
     sizes = column([1.0 if dtype.startswith("fp8") else 2.0]), column([2.0]), column([2.0])
-    sizes = *sizes, column([dtype not in ("bf16", "fp8", "fp8_block")], np.bool_)
+    sizes = *sizes, column([dtype not in ("bf16", "fp8", "fp8_block")], np.bool_), column([recent], np.bool_)
     return ExpertLayers(whole_numbers(0), routing, whole_numbers(hidden), whole_numbers(ffn), *sizes)
 
 
@@ -268,7 +299,8 @@ def grouped(tokens, inner, cols, stored, of_weights=False):
     routing = routing_of(tokens, 8, 128, 128)
     return GroupedProducts(
         whole_numbers(0), routing, *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
-        *map(column, ([2.0], [2.0], [0.0], [2.0], [0.0])), whole_numbers(SEPARATE),
+        *map(column, ([2.0], [2.0], [0.0], [2.0], [0.0])), whole_numbers(SEPARATE), whole_numbers(COMPARED),
+        column([0.0]),
     )  # fmt: skip
 
 
@@ -292,7 +324,7 @@ def grouped(tokens, inner, cols, stored, of_weights=False):
 def test_kernels_of_a_layer(chip, dtype, topk, experts, tokens, launches):
     of = layer(dtype, tokens, topk, experts)
     machine = device_of(chip, "bf16" if of.converted.any() else dtype)
-    names = [name for name in PASSES if not name.startswith("triton")]
+    names = [name for name in PASSES if not name.startswith(("triton", "masked", "trtllm"))]
     got = {name: float(np.max(expert_pass(machine, of, name).launches)) for name in names}
     assert {name: n for name, n in got.items() if n} == launches
     each = {name: time_passes(machine, of, [name])[0].time[0] for name in names}
@@ -378,3 +410,83 @@ def test_experts_without_a_gate_have_two_matrices():
     gated, plain = frame.flop
     assert plain < 0.7 * gated
     assert frame.time_s[1] < 0.8 * frame.time_s[0]
+
+
+@given(
+    st.integers(2, 4).flatmap(chips),
+    st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=4, unique_by=lambda group: group[0]),
+    sides, sides, st.sampled_from([CUTLASS, DEEPGEMM, TRTLLM]), st.sampled_from([0.0, 1.0, 1e3, 1e6]),
+    st.sampled_from([0.0, 1.2]), st.integers(1, 500),
+)  # fmt: skip
+@cases(240)
+def test_products_with_tiles_of_a_rule_are_the_oracle(
+    chip, groups, inner, cols, library, repeated, exponent, tokens
+):
+    experts = [tokens for tokens, many in groups for _ in range(many)]
+    local = len(experts) + 3
+    routing = routing_of(tokens, 2, 4 * local, local, exponent)
+    got = grouped_run(
+        chip,
+        groups,
+        inner,
+        cols,
+        cols,
+        False,
+        local,
+        "64x64",
+        library=library,
+        repeated=repeated,
+        routing=routing,
+    )
+    rows = 128
+    if library == TRTLLM:
+        rows = min(r for r in (8, 16, 32, 64, 128, 256) if r >= tokens * 2 / local or r == 256)
+        rows = min(rows, 64 if chip.instructions else 256)
+    assert (
+        library != TRTLLM or rows_of_trtllm(routing, column([64.0 if chip.instructions else 256.0])) == rows
+    )
+    read = min(local, len(experts) * (REPEATED_DRAWS if exponent else 1)) * repeated * of_b(chip)
+    held = 1.0 if repeated and read <= OF_CACHE * chip.capacities[-1] else 0.0
+    expected = expert_tiles.one(
+        chip, experts, inner, cols, cols, local, rows, RULES[library], OF_MARLIN, held
+    )
+    assert near(got.time[0], expected.time, 1e-9)
+    assert all(near(g, e, 1e-9) for g, e in zip(got.times[0], expected.times, strict=True))
+    assert all(near(g, e, 1e-9) for g, e in zip(got.bytes[0], expected.moved, strict=True))
+    assert got.waves[0] == expected.waves
+    assert near(got.busy[0], expected.busy)
+
+
+LAYER = ("model=experts", "model.hidden=4096", "model.ffn=1536", "model.experts=128", "model.topk=8",
+         "model.ep=1", "model.tokens=16")  # fmt: skip
+
+
+def test_backends_of_blackwell_have_their_own_kernels():
+    kernels = {
+        backend: fastflow.explain_sharding(
+            *LAYER, "chip=b200_sxm", "model.dtype=fp8_block", f"model.moe_backend={backend}"
+        )["kernel"].tolist()
+        for backend in ("deepgemm", "trtllm")
+    }
+    assert kernels["deepgemm"] == ["route", "dispatch", "gate and up", "gate", "down", "combine"]
+    assert kernels["trtllm"] == ["route", "dispatch", "gate and up", "down", "combine"]
+
+
+def test_recent_releases_route_more_experts_in_one_kernel():
+    machine, names = device_of("h100_sxm", "bf16"), ["route"]
+    old, new, many = (
+        time_passes(machine, layer("bf16", 8, topk, 512, recent=recent), names)[0].time[0]
+        for topk, recent in ((10, False), (10, True), (22, True))
+    )
+    assert new < old / 4
+    assert many == pytest.approx(old, rel=0.1)
+
+
+def test_a_layer_that_runs_again_reads_its_weights_from_the_cache():
+    """Where they fit: 16 experts of 6 MB are in L40S's 96 MiB, 128 are not."""
+    for experts, is_faster in ((16, True), (128, False)):
+        time = fastflow.evaluate(
+            *LAYER, "chip=l40s", "model.ffn=512", f"model.experts={experts}", "model.dtype=fp8",
+            "model.repeated=false,true",
+        ).time_s  # fmt: skip
+        assert (time[1] < 0.7 * time[0]) == is_faster
