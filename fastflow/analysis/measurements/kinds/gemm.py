@@ -12,8 +12,7 @@ from fastflow.analysis.measurements.kind import PRODUCTS, Measurements, Options,
 from fastflow.core.tables import Columns, Floats
 from fastflow.physics.timing.device import SCALED
 
-_PAUSES = {"fp8": 0.065, SCALED: 1.2}
-_OTHERS, _BUILDS = 0.02, 0.77
+_COMPILED, _OTHERS, _BUILDS = 1.2, 0.02, 0.77
 _FOUR_BITS, _PER_WEIGHT = 0.25, 4.2e-8
 """Rest before a run [s], while the collector (collect_gemm.py) prepares it: it makes weights, and those of
 four bits on the host, which takes so long for each number of a weight. DeepGEMM compiles a kernel for each
@@ -66,10 +65,8 @@ class Gemms(Measurements):
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its type, rows and weight, (rows,)."""
         dtype, rows = inputs["model.dtype"], inputs["model.m"]
-        pauses = np.full(rows.size, _OTHERS)
-        for name, pause in _PAUSES.items():
-            pauses[dtype == name] = pause
-        pauses[(dtype == SCALED) & (rows <= _FEW_ROWS)] = _FEW_PAUSE
+        compiled = np.where(rows <= _FEW_ROWS, _FEW_PAUSE, _COMPILED)
+        pauses = np.where(dtype == SCALED, compiled, _OTHERS)
         weight = 1.0 * inputs["model.n"] * inputs["model.k"]
         pauses = np.where(dtype == "nvfp4", _FOUR_BITS + _PER_WEIGHT * weight, pauses)
         return np.where(rows >= _FIRST_ROWS, np.maximum(pauses, _BUILDS), pauses)
