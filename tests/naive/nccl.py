@@ -88,7 +88,7 @@ def channels_take(collective, size, n):
 
 
 def rings(links):
-    """Return the most rings that the links hold, of all ways to take some of every ring; links[a][b]: from a to b."""
+    """Return the most rings that the links hold, of all ways to take some of each; links[a][b]: a to b."""
     n = len(links)
     found = [(0, *rest) for rest in permutations(range(1, n))]
     left = {(a, b): int(links[a][b]) for a in range(n) for b in range(n)}
@@ -111,13 +111,16 @@ def rings(links):
 
 
 def busiest_link(links, messages):
-    """Return the most messages for one of the links between two devices; through a third where they have none."""
+    """Return the most messages for a link between two devices; by a third where they have none."""
     n = len(links)
     carried = {}
     for a, b in messages:
-        ways = [[(a, b)]] if links[a][b] else [[(a, c), (c, b)] for c in range(n) if links[a][c] and links[c][b]]
+        ways = [[(a, c), (c, b)] for c in range(n) if links[a][c] and links[c][b]]
+        if links[a][b]:
+            ways = [[(a, b)]]
+        widths = [[links[x][y] for x, y in way] for way in ways]
         if ways:
-            widest = max(ways, key=lambda way: (min(links[x][y] for x, y in way), sum(links[x][y] for x, y in way)))
-            for hop in widest:
+            widest = max(range(len(ways)), key=lambda i: (min(widths[i]), sum(widths[i])))
+            for hop in ways[widest]:
                 carried[hop] = carried.get(hop, 0) + 1
     return max((count / links[a][b] for (a, b), count in carried.items()), default=0.0)

@@ -8,7 +8,7 @@ with a protocol that has larger buffers to fill, a latency for each step, and it
 - Ring: n - 1 steps of S / n for a reduce-scatter, an all-gather, or a broadcast (there of S, in pieces that
   follow each other); twice as many for an all-reduce. NCCL has as many rings as a machine has links, and
   between machines as it has network cards: bytes are distributed over the cards of all of a machine's ranks.
-  Where pairs of devices have an uneven number of links, rings are those that these hold (`routing.link_table`).
+  Where pairs of devices have an uneven number of links, it has the rings that these hold (`link_table`).
 - Tree: up and down a chain within every machine and a double binary tree across them; all-reduce alone, as
   the next. Within one machine it is never faster than the ring, and is not offered.
 - Switch: one that reduces (NVLS). A rank sends all of S for others to reduce, and 1 / n of the sums to all.
@@ -30,7 +30,7 @@ the times of a model too, here by the times of this model.
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -142,7 +142,7 @@ def nccl_topology(topology: Topology, devices: int, group: Group, patterns: Patt
     if topology.links.size and inside > 1:
         ranks = members[members // package == packages[0]] % package
         ring0, pairs0, send0 = _uneven_loads(topology.links, ranks, min(devices, package))
-        pairs0 *= machines  # messages to other machines leave by the card of their target's place in its machine
+        pairs0 *= machines  # a message to another machine goes first to the card of its target's place
     ring1 = 0.0
     if machines > 1:
         across = Group((machines,), (int(packages[1] - packages[0]) * package,))
@@ -163,9 +163,9 @@ def nccl_topology(topology: Topology, devices: int, group: Group, patterns: Patt
 
 
 def _uneven_loads(links: Ints, ranks: Ints, devices: int) -> tuple[float, float, float]:
-    """Return the loads of rings, of all pairs and of sends to the next rank, of groups of ranks like one at once.
+    """Return the loads of rings, of all pairs and of sends to the next rank, of all groups like one at once.
 
-    links: between the devices of a machine; ranks: those of the first group; devices: of the machine, in use.
+    links: between a machine's devices; ranks: those of the first group; devices: of the machine, in use.
     """
     groups: list[list[int]] = []
     free = set(range(devices))
@@ -177,7 +177,7 @@ def _uneven_loads(links: Ints, ranks: Ints, devices: int) -> tuple[float, float,
     groups = groups or [ranks.tolist()]
     rings = min(max(count_rings(links[np.ix_(group, group)]), 1) for group in groups)
     pairs = [pair for group in groups for pair in permutations(group, 2)]
-    sends = [pair for group in groups for pair in zip(group, group[1:], strict=False)]
+    sends = [pair for group in groups for pair in pairwise(group)]
     of_device = float(links.sum(axis=1).max())
     return of_device / rings, of_device * busiest(links, pairs), of_device * busiest(links, sends)
 

@@ -12,6 +12,7 @@ A library that knows the table lays rings and messages over it, as NCCL does (NV
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,7 +22,7 @@ NO_LINKS: Ints = np.zeros((0, 0), dtype=np.int64)
 
 
 def _table(devices: int, links: dict[int, str]) -> Ints:
-    """Return the links between every two devices; links: of a number of links, the pairs that have as many."""
+    """Return the links between every two devices, from the pairs that have each number of links."""
     table = np.zeros((devices, devices), dtype=np.int64)
     for count, pairs in links.items():
         for a, b in (map(int, pair) for pair in pairs.split()):
@@ -35,8 +36,9 @@ LINK_TABLES: dict[str, Ints] = {
         2: "03 04 12 15 23 47 56 67",
     }),
 }  # fmt: skip
-"""By topology. hybrid_cube_mesh: a cube of which two opposite faces have diagonals, and half of the edges two links,
-six of every device: DGX-1 with V100 (its whitepaper, 2017; counts as NCCL lists them, NVIDIA/nccl issue 671)."""
+"""By topology. hybrid_cube_mesh: a cube with diagonals on two opposite faces and two links on half of its
+pairs, six at every device: DGX-1 with V100 (its whitepaper, 2017; counts as NCCL lists them, NVIDIA/nccl
+issue 671)."""
 
 
 def count_rings(links: Ints) -> int:
@@ -44,6 +46,12 @@ def count_rings(links: Ints) -> int:
 
     links: between every two devices and in each direction, shape (devices, devices).
     """
+    return _count_rings(tuple(map(tuple, links.tolist())))
+
+
+@lru_cache(maxsize=256)
+def _count_rings(rows: tuple[tuple[int, ...], ...]) -> int:
+    links = np.array(rows, dtype=np.int64)
     devices = len(links)
     cycles: list[list[tuple[int, int]]] = []
 

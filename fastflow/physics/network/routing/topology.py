@@ -10,8 +10,9 @@ A device divides its bandwidth of a level evenly over its ports there: two in a 
 where only two devices are on it), one to each other device of a full mesh, one to a switch or tree.
 A device at the end of a line has the same ports as any other; the outer one is idle.
 
-A package whose devices have an uneven number of links between them also has a table of these (`link_table`), which
-NCCL goes by. Messages that are routed by dimension, those of the paper's algorithms, see the even torus nearest to it.
+A package whose devices have an uneven number of links between them also has a table of these (`link_table`),
+which NCCL goes by. Messages that are routed by dimension, those of the paper's algorithms, see an even torus
+in its place.
 
 A host (`host`) has two cards under each of its PCIe switches, two such switches on a socket, and as many
 sockets as the cards need: up to three switches of two in a row. Cards that cannot reach each other directly
@@ -55,7 +56,10 @@ _PER_SIDE = {"mesh": LINE, "torus": RING, **dict.fromkeys(LINK_TABLES, RING)}
 
 
 class Topology(NamedTuple):
-    """One system's network; shape (dimensions,), innermost first, dimensions of one device left out."""
+    """One system's network; shape (dimensions,), innermost first, dimensions of one device left out.
+
+    links alone is of devices, not of dimensions.
+    """
 
     kind: Ints  # LINE, RING, FULL, SWITCH or TREE
     size: Ints  # devices along it

@@ -161,15 +161,15 @@ def test_a_cube_mesh_has_the_rings_and_messages_of_its_link_table():
 
 
 def test_groups_of_a_cube_mesh_go_as_fast_as_the_slowest():
-    """Of the pairs of neighbours two have a double link, and two a single one; alone, each has its own links."""
+    """Of four pairs at once some have a double link, and some a single one."""
     ring = nccl.RING + 3
 
     def rate(group, devices):
-        return 1.0 / prices(1, 8, group=group, package="hybrid_cube_mesh", devices=devices)[1][ALL_REDUCE, ring]
+        _, per_byte = prices(1, 8, group=group, package="hybrid_cube_mesh", devices=devices)
+        return 1.0 / per_byte[ALL_REDUCE, ring]
 
     assert near(rate([(2, 1)], 8), rate([(2, 1)], 2))
     assert near(rate([(2, 4)], 8), rate([(2, 1)], 2))  # 0 and 4 have two links, 2 and 6 one
-    assert rate([(2, 3)], 4) > 1.5 * rate([(2, 1)], 2)  # 0 and 3
     assert near(rate([(4, 1)], 8), rate([(4, 1)], 4))
 
 

@@ -51,7 +51,10 @@ def test_a_hybrid_cube_mesh_is_that_of_a_dgx_1():
 
 @pytest.mark.parametrize(
     ("ranks", "rings"),
-    [((0, 1), 1), ((0, 3), 2), ((0, 4), 2), ((2, 6), 1), ((0, 1, 2, 3), 4), ((4, 5, 6, 7), 4), (range(8), 6), ((0, 5), 0)],
+    [
+        ((0, 1), 1), ((0, 3), 2), ((0, 4), 2), ((2, 6), 1), ((0, 5), 0),
+        ((0, 1, 2, 3), 4), ((4, 5, 6, 7), 4), (range(8), 6),
+    ],
 )  # fmt: skip
 def test_rings_of_a_cube_mesh(ranks, rings):
     assert count_rings(CUBE[np.ix_(ranks, ranks)]) == rings
