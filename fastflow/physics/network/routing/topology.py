@@ -251,7 +251,8 @@ def _sides(key: str, name: str, shape: str, count: int, source: Source) -> list[
     if name in LINK_TABLES:
         devices = len(LINK_TABLES[name])
         if count != devices:
-            raise InputError(PACKAGE, count, f"{devices}, the devices of {name}", conflicts=[(key, name)])
+            allowed = f"{devices}, the devices of {name}, or system.package.topology=torus"
+            raise InputError(PACKAGE, count, allowed, conflicts=[("system.package.topology", name)])
         return _even_sides(devices, 3)
     dimensions = re.fullmatch(r"([123])d", shape)
     if dimensions:
