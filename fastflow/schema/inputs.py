@@ -335,7 +335,7 @@ INPUTS: tuple[Column, ...] = (
     text(
         "system.package.topology",
         "network within a package; fat_tree and host are not possible there",
-        TOPOLOGIES,
+        (*TOPOLOGIES, "hybrid_cube_mesh"),
     ),
     text("system.package.shape", "mesh or torus within a package: as system.shape"),
     text(

@@ -164,7 +164,7 @@ UNSUITED = [
     (
         ("system=dgx_v100", "system.package.devices=4", "model.dtype=fp16", "parallel.strategy=TP-8"),
         "system.package.devices=4",
-        ("system.package.shape=2d",),
+        ("system.package.topology=torus",),
     ),
 ]
 

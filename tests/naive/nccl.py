@@ -1,5 +1,6 @@
 """Collectives as NCCL runs them, each way written out by hand and the fastest taken (slow, obvious)."""
 
+from itertools import permutations
 from math import ceil, inf, log2
 
 WORD = {"ll": 2.0, "ll128": 128.0 / 120.0, "simple": 1.0}  # bytes sent for one of payload
@@ -84,3 +85,42 @@ def channels_take(collective, size, n):
     for number in range(sends * each):  # dealt to the channels in turn
         work[number % 32] += message / each / 24e9
     return max(work)
+
+
+def rings(links):
+    """Return the most rings that the links hold, of all ways to take some of each; links[a][b]: a to b."""
+    n = len(links)
+    found = [(0, *rest) for rest in permutations(range(1, n))]
+    left = {(a, b): int(links[a][b]) for a in range(n) for b in range(n)}
+
+    def most(number):
+        if number == len(found):
+            return 0
+        ring = found[number]
+        hops = list(zip(ring, ring[1:] + ring[:1], strict=True))
+        best = most(number + 1)
+        if all(left[hop] > 0 for hop in hops):
+            for hop in hops:
+                left[hop] -= 1
+            best = max(best, 1 + most(number))
+            for hop in hops:
+                left[hop] += 1
+        return best
+
+    return most(0)
+
+
+def busiest_link(links, messages):
+    """Return the most messages for a link between two devices; by a third where they have none."""
+    n = len(links)
+    carried = {}
+    for a, b in messages:
+        ways = [[(a, c), (c, b)] for c in range(n) if links[a][c] and links[c][b]]
+        if links[a][b]:
+            ways = [[(a, b)]]
+        widths = [[links[x][y] for x, y in way] for way in ways]
+        if ways:
+            widest = max(range(len(ways)), key=lambda i: (min(widths[i]), sum(widths[i])))
+            for hop in ways[widest]:
+                carried[hop] = carried.get(hop, 0) + 1
+    return max((count / links[a][b] for (a, b), count in carried.items()), default=0.0)

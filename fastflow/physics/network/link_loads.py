@@ -36,7 +36,7 @@ def link_loads(topology: Topology, edges: Edges) -> LinkLoads:
     none = np.zeros(0, dtype=np.int64)
     parts: list[tuple[NDArray[Any], ...]] = [(none, none, none, none * 0.0, none * 0.0)]
     plane, stride = 0, 1
-    for j, (kind, size, _, share, leaf, taper) in enumerate(zip(*topology, strict=True)):
+    for j, (kind, size, _, share, leaf, taper) in enumerate(zip(*topology[:6], strict=True)):
         end = plane + planes(kind, size)
         if kind in (LINE, RING):
             add_up(size, stride, flow[plane:end])

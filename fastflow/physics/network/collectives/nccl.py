@@ -8,6 +8,7 @@ with a protocol that has larger buffers to fill, a latency for each step, and it
 - Ring: n - 1 steps of S / n for a reduce-scatter, an all-gather, or a broadcast (there of S, in pieces that
   follow each other); twice as many for an all-reduce. NCCL has as many rings as a machine has links, and
   between machines as it has network cards: bytes are distributed over the cards of all of a machine's ranks.
+  Where pairs of devices have an uneven number of links, it has the rings that these hold (`link_table`).
 - Tree: up and down a chain within every machine and a double binary tree across them; all-reduce alone, as
   the next. Within one machine it is never faster than the ring, and is not offered.
 - Switch: one that reduces (NVLS). A rank sends all of S for others to reduce, and 1 / n of the sums to all.
@@ -29,16 +30,18 @@ the times of a model too, here by the times of this model.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise, permutations
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Floats
+from fastflow.core.tables import Floats, Ints
 from fastflow.physics.network.collectives.algorithms import NUM_ALGORITHMS, Patterns
 from fastflow.physics.network.collectives.cost import DeviceLinks, slower_link
 from fastflow.physics.network.routing.contention import reach, split
+from fastflow.physics.network.routing.link_table import busiest, count_rings
 from fastflow.physics.network.routing.patterns import NEIGHBOURS, Group
 from fastflow.physics.network.routing.topology import FULL, SWITCH, Topology
 from fastflow.physics.workload.graph import (
@@ -135,6 +138,11 @@ def nccl_topology(topology: Topology, devices: int, group: Group, patterns: Patt
     ring0 = patterns.neighbours[0]
     if inner_dims:  # rings over all ports that lead to ranks of the group
         ring0 = float(topology.share[inner][0]) / sum(_ports(kind, ranks) for kind, ranks in inner_dims)
+    pairs0, send0 = patterns.all_pairs[0], patterns.pipeline[0]
+    if topology.links.size and inside > 1:
+        ranks = members[members // package == packages[0]] % package
+        ring0, pairs0, send0 = _uneven_loads(topology.links, ranks, min(devices, package))
+        pairs0 *= machines  # a message to another machine goes first to the card of its target's place
     ring1 = 0.0
     if machines > 1:
         across = Group((machines,), (int(packages[1] - packages[0]) * package,))
@@ -145,13 +153,33 @@ def nccl_topology(topology: Topology, devices: int, group: Group, patterns: Patt
         machines=machines,
         ring0=ring0 if inside > 1 else 0.0,
         ring1=ring1,
-        pairs0=patterns.all_pairs[0],
+        pairs0=pairs0,
         pairs1=patterns.all_pairs[1],
-        send0=patterns.pipeline[0],
+        send0=send0,
         send1=patterns.pipeline[1],
         has_switch=float(topology.kind[inner].tolist() == [SWITCH]),
         all_adjacent=float(topology.kind[inner].tolist() in ([SWITCH], [FULL])),
     )
+
+
+def _uneven_loads(links: Ints, ranks: Ints, devices: int) -> tuple[float, float, float]:
+    """Return the loads of rings, of all pairs and of sends to the next rank, of all groups like one at once.
+
+    links: between a machine's devices; ranks: those of the first group; devices: of the machine, in use.
+    """
+    groups: list[list[int]] = []
+    free = set(range(devices))
+    for first in range(devices):
+        group = [first + int(rank - ranks[0]) for rank in ranks]
+        if free.issuperset(group):
+            groups.append(group)
+            free.difference_update(group)
+    groups = groups or [ranks.tolist()]
+    rings = min(max(count_rings(links[np.ix_(group, group)]), 1) for group in groups)
+    pairs = [pair for group in groups for pair in permutations(group, 2)]
+    sends = [pair for group in groups for pair in pairwise(group)]
+    of_device = float(links.sum(axis=1).max())
+    return of_device / rings, of_device * busiest(links, pairs), of_device * busiest(links, sends)
 
 
 def check_choice(library: str, collective: str) -> None:

@@ -186,7 +186,7 @@ def _max_flow(flow: Floats, plane: int, end: int) -> float:
 @kernel
 def _busiest(network: Topology, first: int, last: int, flow: Floats) -> tuple[float, float]:
     """Return each level's largest load of a link, after `link_flows`."""
-    kind, size, level, share, leaf, taper = network
+    kind, size, level, share, leaf, taper, _ = network
     load0, load1, plane, stride = 0.0, 0.0, 0, _UNIT_STRIDE[0]
     for j in range(first, last):
         end = plane + planes(kind[j], size[j])
@@ -240,7 +240,7 @@ def _all_pairs(network: Topology, devices: int, factors: Ints) -> tuple[float, f
     The pairs of one factor's ranks are those of the group, once for every rank of the others: a message
     comes from any rank of the outer factors' sides and goes to any of the inner ones'.
     """
-    kind, size, level, share, leaf, taper = network
+    kind, size, level, share, leaf, taper, _ = network
     load0, load1, hops0, hops1 = 0.0, 0.0, 0.0, 0.0
     group = 1
     for row in range(factors.shape[0]):
@@ -313,7 +313,9 @@ def reach(
         if j == last - 1 and network.kind[j] != RING:
             size[j] = min(size[j], -(-used // inner))  # devices beyond those in use are idle
         rows, inner = rows + planes(network.kind[j], size[j]), inner * size[j]
-    cropped = Topology(network.kind, size, network.level, network.share, network.leaf, network.taper)
+    cropped = Topology(
+        network.kind, size, network.level, network.share, network.leaf, network.taper, network.links
+    )
 
     flow = np.zeros((rows, inner))
     hops0, hops1 = 0, 0

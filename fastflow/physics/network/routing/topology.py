@@ -10,6 +10,10 @@ A device divides its bandwidth of a level evenly over its ports there: two in a 
 where only two devices are on it), one to each other device of a full mesh, one to a switch or tree.
 A device at the end of a line has the same ports as any other; the outer one is idle.
 
+A package whose devices have an uneven number of links between them also has a table of these (`link_table`),
+which NCCL goes by. Messages that are routed by dimension, those of the paper's algorithms, see an even torus
+in its place.
+
 A host (`host`) has two cards under each of its PCIe switches, two such switches on a socket, and as many
 sockets as the cards need: up to three switches of two in a row. Cards that cannot reach each other directly
 exchange through the host's memory, and what a card reaches beyond its own switch is HOST_SHARES of its lanes.
@@ -34,10 +38,12 @@ import numpy as np
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.hardware.packages import DEVICES, MAX_DEVICES, PACKAGE, devices_per_package
+from fastflow.physics.network.routing.link_table import LINK_TABLES, NO_LINKS
 
 LINE, RING, FULL, SWITCH, TREE = range(5)
-PACKAGE_TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch")
-TOPOLOGIES = (*PACKAGE_TOPOLOGIES, "fat_tree", "host")
+_COMMON_TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch")
+PACKAGE_TOPOLOGIES = (*_COMMON_TOPOLOGIES, *LINK_TABLES)
+TOPOLOGIES = (*_COMMON_TOPOLOGIES, "fat_tree", "host")
 MAX_CONNECTED = 1024  # in a full mesh, since routing lays out every link of a system
 MAX_TRIED = 1024  # device counts tried near an invalid one
 _ONE_DIMENSION = {"ring": RING, "fully_connected": FULL, "switch": SWITCH, "fat_tree": TREE}
@@ -46,11 +52,14 @@ HOST_SHARES = (1.0, 0.127, 0.034)
 """Of a card's lanes: to the card of its own switch, over the host bridge to others of its socket, and to
 another socket. A ring crosses by two cards of a switch at once. Calibrated: long rings among two, four and
 eight L40S (collectives_l40s, ai-dynamo/aiconfigurator@095f58a)."""
-_PER_SIDE = {"mesh": LINE, "torus": RING}
+_PER_SIDE = {"mesh": LINE, "torus": RING, **dict.fromkeys(LINK_TABLES, RING)}
 
 
 class Topology(NamedTuple):
-    """One system's network; shape (dimensions,), innermost first, dimensions of one device left out."""
+    """One system's network; shape (dimensions,), innermost first, dimensions of one device left out.
+
+    links alone is of devices, not of dimensions.
+    """
 
     kind: Ints  # LINE, RING, FULL, SWITCH or TREE
     size: Ints  # devices along it
@@ -58,6 +67,7 @@ class Topology(NamedTuple):
     share: Floats  # bandwidth of a device on the level over that of one of its directed links here
     leaf: Ints  # devices of one leaf switch of a TREE, else 0
     taper: Floats  # bandwidth into a TREE's leaf switch over that out of it, else 1
+    links: Ints = NO_LINKS  # between every two devices of a whole package, (devices, devices), where uneven
 
 
 def topology(
@@ -128,6 +138,7 @@ def _build(
         share=np.array([shares[0]] * len(inner) + outer_shares, dtype=np.float64),
         leaf=np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
         taper=np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
+        links=LINK_TABLES.get(package_topology, NO_LINKS),
     )
 
 
@@ -237,6 +248,12 @@ def _sides(key: str, name: str, shape: str, count: int, source: Source) -> list[
     """
     if name in _ONE_DIMENSION:
         return [count] if count > 1 else []
+    if name in LINK_TABLES:
+        devices = len(LINK_TABLES[name])
+        if count != devices:
+            allowed = f"{devices}, the devices of {name}, or system.package.topology=torus"
+            raise InputError(PACKAGE, count, allowed, conflicts=[("system.package.topology", name)])
+        return _even_sides(devices, 3)
     dimensions = re.fullmatch(r"([123])d", shape)
     if dimensions:
         sides = _even_sides(count, int(dimensions[1]))

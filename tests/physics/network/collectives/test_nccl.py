@@ -1,5 +1,7 @@
 """NCCL's collectives: every way against one written out by hand, and where each is offered and taken."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from fastflow.performance.results import explain
 from fastflow.physics.network.collectives import nccl
 from fastflow.physics.network.collectives.cost import KINDS, DeviceLinks, cheapest
 from fastflow.physics.network.collectives.decompose import recipe
+from fastflow.physics.network.routing.link_table import LINK_TABLES
 from fastflow.physics.network.routing.patterns import group_of
 from fastflow.physics.network.routing.topology import topology
 from fastflow.physics.workload.graph import ALL_REDUCE, COLLECTIVES, POINT_TO_POINT
@@ -34,13 +37,16 @@ SCALARS = np.array([
 ])  # fmt: skip
 
 
-def prices(machines, inside, group=None, package="switch", shape="1d", outside="switch", **tree):
-    """Return latency [s] and time per byte [s/B] of all of NCCL's ways among all devices, or a group's."""
+def prices(machines, inside, group=None, package="switch", shape="1d", outside="switch", **given_):
+    """Return latency [s] and time per byte [s/B] of all of NCCL's ways among all devices, or a group's.
+
+    given_: leaf and taper of a tree, and the devices in use where not all are.
+    """
     devices = machines * inside
     network = topology(
-        devices, inside, package, shape, outside, "1d", tree.get("leaf", 1), tree.get("taper", 1.0)
+        devices, inside, package, shape, outside, "1d", given_.get("leaf", 1), given_.get("taper", 1.0)
     )
-    made = recipe(network, devices, group_of(group or [(devices, 1)]))
+    made = recipe(network, given_.get("devices", devices), group_of(group or [(devices, 1)]))
     latency, per_byte = np.empty((2, KINDS, nccl.TOTAL_ALGORITHMS))
     nccl.price_library(made.nccl_topology, SCALARS, LINKS, latency, per_byte)
     return latency, per_byte
@@ -136,6 +142,42 @@ def test_without_a_switch_a_group_has_the_links_among_its_own_ranks():
             expected = by_hand("all-reduce", 1e8, 1, ranks, reduces=False, link=link)
             assert got.keys() == expected.keys()
             assert all(near(got[way], expected[way], rel=1e-9) for way in expected)
+
+
+def test_a_cube_mesh_has_the_rings_and_messages_of_its_link_table():
+    """Rings of one, four and six of six links; an all-to-all loads the busiest of all links."""
+    table = LINK_TABLES["hybrid_cube_mesh"].tolist()
+    for ranks, links in ((2, 1), (4, 4), (8, 6)):
+        priced = prices(1, 8, group=[(ranks, 1)], package="hybrid_cube_mesh", devices=ranks)
+        for collective, link in (
+            ("all-reduce", LINK * links / 6),
+            ("all-gather", LINK * links / 6),
+            ("all-to-all", LINK * (ranks - 1) / 6 / naive.busiest_link(table, permutations(range(ranks), 2))),
+        ):
+            got = times(priced, COLLECTIVES.index(collective), 1e8)
+            expected = by_hand(collective, 1e8, 1, ranks, reduces=False, link=link)
+            assert got.keys() == expected.keys()
+            assert all(near(got[way], expected[way], rel=1e-9) for way in expected)
+
+
+def test_groups_of_a_cube_mesh_go_as_fast_as_the_slowest():
+    """Of four pairs at once some have a double link, and some a single one."""
+    ring = nccl.RING + 3
+
+    def rate(group, devices):
+        _, per_byte = prices(1, 8, group=group, package="hybrid_cube_mesh", devices=devices)
+        return 1.0 / per_byte[ALL_REDUCE, ring]
+
+    assert near(rate([(2, 1)], 8), rate([(2, 1)], 2))
+    assert near(rate([(2, 4)], 8), rate([(2, 1)], 2))  # 0 and 4 have two links, 2 and 6 one
+    assert near(rate([(4, 1)], 8), rate([(4, 1)], 4))
+
+
+def test_two_cube_meshes_are_as_fast_as_their_cards():
+    """Rings of eight use all links of both, and their cards are slower."""
+    cubes = prices(2, 8, package="hybrid_cube_mesh")
+    switched = prices(2, 8)
+    assert near(cubes[1][ALL_REDUCE, nccl.RING + 3], switched[1][ALL_REDUCE, nccl.RING + 3], rel=1e-9)
 
 
 def test_a_tapered_network_is_slower_by_its_taper():

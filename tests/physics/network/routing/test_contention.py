@@ -62,7 +62,7 @@ def as_dictionaries(network):
     kinds = {code: name for name, code in KINDS.items()}
     return [
         {"kind": kinds[kind], "size": size, "level": level, "leaf": leaf, "taper": taper}
-        for kind, size, level, _, leaf, taper in zip(*network, strict=True)
+        for kind, size, level, _, leaf, taper in zip(*network[:6], strict=True)
     ]
 
 
